@@ -1,0 +1,268 @@
+CREATE TABLE "accounts" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "accounts_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"role" text NOT NULL,
+	"reseller_id" bigint,
+	"email" text NOT NULL,
+	"name" text NOT NULL,
+	"status" text DEFAULT 'active' NOT NULL,
+	"password_hash" text,
+	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "accounts_role" CHECK ("accounts"."role" in ('customer', 'reseller', 'admin')),
+	CONSTRAINT "accounts_status" CHECK ("accounts"."status" in ('active', 'suspended')),
+	CONSTRAINT "accounts_only_customers_belong" CHECK ("accounts"."reseller_id" is null or "accounts"."role" = 'customer')
+);
+--> statement-breakpoint
+CREATE TABLE "balance_entries" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "balance_entries_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"account_id" bigint NOT NULL,
+	"amount_nano_usd" bigint NOT NULL,
+	"kind" text NOT NULL,
+	"request_id" uuid,
+	"reason" text,
+	"actor_id" bigint,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'correction'))
+);
+--> statement-breakpoint
+CREATE TABLE "balances" (
+	"account_id" bigint PRIMARY KEY NOT NULL,
+	"balance_nano_usd" bigint DEFAULT 0 NOT NULL,
+	"held_nano_usd" bigint DEFAULT 0 NOT NULL,
+	"payg_enabled" boolean DEFAULT false NOT NULL,
+	"tokens_used" bigint DEFAULT 0 NOT NULL,
+	CONSTRAINT "balances_cover_holds" CHECK ("balances"."held_nano_usd" >= 0 and "balances"."balance_nano_usd" >= "balances"."held_nano_usd"),
+	CONSTRAINT "balances_range" CHECK ("balances"."balance_nano_usd" <= 9000000000000000)
+);
+--> statement-breakpoint
+CREATE TABLE "changes" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "changes_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"xid" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
+	"kind" text NOT NULL,
+	"ref" text NOT NULL,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "holds" (
+	"request_id" uuid PRIMARY KEY NOT NULL,
+	"account_id" bigint NOT NULL,
+	"key_id" bigint NOT NULL,
+	"model_id" text NOT NULL,
+	"host" text NOT NULL,
+	"mode" text NOT NULL,
+	"package_id" bigint,
+	"day" date,
+	"held_nano_usd" bigint NOT NULL,
+	"held_tokens" bigint NOT NULL,
+	"cap_tokens" integer,
+	"lease_ends_at" timestamp with time zone NOT NULL,
+	"created_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "holds_amounts" CHECK ("holds"."held_nano_usd" >= 0 and "holds"."held_tokens" >= 0),
+	CONSTRAINT "holds_mode" CHECK (("holds"."mode" = 'package') = ("holds"."package_id" is not null) and ("holds"."package_id" is null) = ("holds"."day" is null))
+);
+--> statement-breakpoint
+CREATE TABLE "hosts" (
+	"host" text PRIMARY KEY NOT NULL,
+	"reseller_id" bigint NOT NULL,
+	"status" text NOT NULL,
+	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "hosts_status" CHECK ("hosts"."status" in ('pending', 'verifying', 'active', 'failed', 'suspended'))
+);
+--> statement-breakpoint
+CREATE TABLE "image_prices" (
+	"model_id" text NOT NULL,
+	"size" text NOT NULL,
+	"micro_usd" bigint NOT NULL,
+	CONSTRAINT "image_prices_model_id_size_pk" PRIMARY KEY("model_id","size"),
+	CONSTRAINT "image_prices_range" CHECK ("image_prices"."micro_usd" between 0 and 1000000000)
+);
+--> statement-breakpoint
+CREATE TABLE "keys" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "keys_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"account_id" bigint NOT NULL,
+	"name" text NOT NULL,
+	"digest" "bytea" NOT NULL,
+	"prefix" text NOT NULL,
+	"suffix" text NOT NULL,
+	"mode" text NOT NULL,
+	"model_ids" text[],
+	"hosts" text[],
+	"status" text DEFAULT 'enabled' NOT NULL,
+	"expires_at" timestamp with time zone,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "keys_digest_unique" UNIQUE("digest"),
+	CONSTRAINT "keys_mode" CHECK ("keys"."mode" in ('package', 'payg')),
+	CONSTRAINT "keys_status" CHECK ("keys"."status" in ('enabled', 'disabled', 'revoked'))
+);
+--> statement-breakpoint
+CREATE TABLE "models" (
+	"id" text PRIMARY KEY NOT NULL,
+	"name" text NOT NULL,
+	"owned_by" text NOT NULL,
+	"context_length" integer,
+	"status" text DEFAULT 'active' NOT NULL,
+	"modality" text DEFAULT 'text' NOT NULL,
+	"architecture" jsonb,
+	"enabled" boolean DEFAULT true NOT NULL,
+	"input_micro_usd" bigint,
+	"cached_input_micro_usd" bigint,
+	"output_micro_usd" bigint,
+	"default_cap_tokens" integer DEFAULT 4096 NOT NULL,
+	"image_input_tokens" integer DEFAULT 2048 NOT NULL,
+	"margin_permille" integer DEFAULT 1000 NOT NULL,
+	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "models_status" CHECK ("models"."status" in ('active', 'preview', 'deprecated')),
+	CONSTRAINT "models_modality" CHECK ("models"."modality" in ('text', 'image', 'multimodal')),
+	CONSTRAINT "models_prices_together" CHECK (("models"."input_micro_usd" is null) = ("models"."output_micro_usd" is null)),
+	CONSTRAINT "models_price_range" CHECK ("models"."input_micro_usd" between 0 and 1000000000 and "models"."cached_input_micro_usd" between 0 and "models"."input_micro_usd" and "models"."output_micro_usd" between 0 and 1000000000),
+	CONSTRAINT "models_cap" CHECK ("models"."default_cap_tokens" between 1 and 1000000),
+	CONSTRAINT "models_margin" CHECK ("models"."margin_permille" between 1000 and 100000)
+);
+--> statement-breakpoint
+CREATE TABLE "offerings" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "offerings_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"name" text NOT NULL,
+	"kind" text NOT NULL,
+	"days" integer NOT NULL,
+	"daily_limit" integer NOT NULL,
+	"total_limit" integer NOT NULL,
+	"carryover" boolean DEFAULT false NOT NULL,
+	"token_limit" bigint,
+	"model_ids" text[],
+	"time_zone" text NOT NULL,
+	"wholesale_nano_usd" bigint NOT NULL,
+	"enabled" boolean DEFAULT true NOT NULL,
+	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "offerings_name_unique" UNIQUE("name"),
+	CONSTRAINT "offerings_bounds" CHECK (("offerings"."kind" = 'daily' and "offerings"."days" = 1 and "offerings"."daily_limit" between 100 and 2000)
+        or ("offerings"."kind" = 'custom' and "offerings"."days" between 1 and 30 and "offerings"."daily_limit" between 1 and 1000000)),
+	CONSTRAINT "offerings_total" CHECK ("offerings"."total_limit" between 1 and 30000000),
+	CONSTRAINT "offerings_tokens" CHECK ("offerings"."token_limit" > 0),
+	CONSTRAINT "offerings_wholesale" CHECK ("offerings"."wholesale_nano_usd" >= 0)
+);
+--> statement-breakpoint
+CREATE TABLE "package_days" (
+	"package_id" bigint NOT NULL,
+	"day" date NOT NULL,
+	"units_used" integer DEFAULT 0 NOT NULL,
+	"units_held" integer DEFAULT 0 NOT NULL,
+	"units_max" integer NOT NULL,
+	CONSTRAINT "package_days_package_id_day_pk" PRIMARY KEY("package_id","day"),
+	CONSTRAINT "package_days_units" CHECK ("package_days"."units_used" >= 0 and "package_days"."units_held" >= 0 and "package_days"."units_used" + "package_days"."units_held" <= "package_days"."units_max")
+);
+--> statement-breakpoint
+CREATE TABLE "packages" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "packages_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"account_id" bigint NOT NULL,
+	"offering_id" bigint,
+	"name" text NOT NULL,
+	"starts_at" timestamp with time zone NOT NULL,
+	"ends_at" timestamp with time zone NOT NULL,
+	"first_day" date NOT NULL,
+	"days" integer NOT NULL,
+	"time_zone" text NOT NULL,
+	"daily_limit" integer NOT NULL,
+	"total_limit" integer NOT NULL,
+	"carryover" boolean NOT NULL,
+	"token_limit" bigint,
+	"model_ids" text[],
+	"units_used" integer DEFAULT 0 NOT NULL,
+	"units_held" integer DEFAULT 0 NOT NULL,
+	"tokens_used" bigint DEFAULT 0 NOT NULL,
+	"tokens_held" bigint DEFAULT 0 NOT NULL,
+	"ended_early" text,
+	"units_dropped" integer,
+	"paid_by_account_id" bigint,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "packages_span" CHECK ("packages"."ends_at" >= "packages"."starts_at"),
+	CONSTRAINT "packages_days" CHECK ("packages"."days" between 1 and 30),
+	CONSTRAINT "packages_units" CHECK ("packages"."units_used" >= 0 and "packages"."units_held" >= 0 and "packages"."units_used" + "packages"."units_held" <= "packages"."total_limit"),
+	CONSTRAINT "packages_tokens" CHECK ("packages"."tokens_used" >= 0 and "packages"."tokens_held" >= 0 and ("packages"."token_limit" is null or "packages"."tokens_used" + "packages"."tokens_held" <= "packages"."token_limit"))
+);
+--> statement-breakpoint
+CREATE TABLE "providers" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "providers_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"name" text NOT NULL,
+	"base_url" text NOT NULL,
+	"key_ciphertext" "bytea" NOT NULL,
+	"enabled" boolean DEFAULT true NOT NULL,
+	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "providers_name_unique" UNIQUE("name")
+);
+--> statement-breakpoint
+-- Partitioned by hand: drizzle's schema has no word for it.
+CREATE TABLE "receipts" (
+	"request_id" uuid PRIMARY KEY NOT NULL,
+	"account_id" bigint NOT NULL,
+	"key_id" bigint NOT NULL,
+	"model_id" text NOT NULL,
+	"host" text NOT NULL,
+	"mode" text NOT NULL,
+	"package_id" bigint,
+	"day" date,
+	"outcome" text NOT NULL,
+	"reason" text NOT NULL,
+	"units" smallint NOT NULL,
+	"held_nano_usd" bigint NOT NULL,
+	"charged_nano_usd" bigint NOT NULL,
+	"shortfall_nano_usd" bigint NOT NULL,
+	"prompt_tokens" integer NOT NULL,
+	"cached_tokens" integer NOT NULL,
+	"completion_tokens" integer NOT NULL,
+	"charged_tokens" bigint NOT NULL,
+	"estimated" boolean NOT NULL,
+	"created_at" timestamp with time zone NOT NULL,
+	"finished_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "receipts_released_is_free" CHECK ("receipts"."outcome" = 'settled' or ("receipts"."units" = 0 and "receipts"."charged_nano_usd" = 0 and "receipts"."charged_tokens" = 0))
+) PARTITION BY RANGE ("request_id");
+--> statement-breakpoint
+CREATE TABLE "replicas" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"started_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "routes" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "routes_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"model_id" text NOT NULL,
+	"provider_id" bigint NOT NULL,
+	"upstream_model" text NOT NULL,
+	"priority" integer DEFAULT 0 NOT NULL,
+	"weight" integer DEFAULT 1 NOT NULL,
+	"cap_field" text DEFAULT 'max_tokens' NOT NULL,
+	"stream_options" boolean DEFAULT true NOT NULL,
+	"enabled" boolean DEFAULT true NOT NULL,
+	CONSTRAINT "routes_weight" CHECK ("routes"."weight" between 1 and 1000),
+	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens'))
+);
+--> statement-breakpoint
+CREATE TABLE "sessions" (
+	"digest" "bytea" PRIMARY KEY NOT NULL,
+	"account_id" bigint NOT NULL,
+	"host" text NOT NULL,
+	"csrf_token" text NOT NULL,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"expires_at" timestamp with time zone NOT NULL
+);
+--> statement-breakpoint
+ALTER TABLE "balances" ADD CONSTRAINT "balances_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "hosts" ADD CONSTRAINT "hosts_reseller_id_accounts_id_fk" FOREIGN KEY ("reseller_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "image_prices" ADD CONSTRAINT "image_prices_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "keys" ADD CONSTRAINT "keys_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "packages" ADD CONSTRAINT "packages_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "packages" ADD CONSTRAINT "packages_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "routes" ADD CONSTRAINT "routes_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "routes" ADD CONSTRAINT "routes_provider_id_providers_id_fk" FOREIGN KEY ("provider_id") REFERENCES "public"."providers"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "sessions" ADD CONSTRAINT "sessions_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+CREATE UNIQUE INDEX "accounts_email_in_tenant" ON "accounts" USING btree (coalesce("reseller_id", 0),lower("email"));--> statement-breakpoint
+CREATE INDEX "accounts_reseller" ON "accounts" USING btree ("reseller_id");--> statement-breakpoint
+CREATE INDEX "balance_entries_account" ON "balance_entries" USING btree ("account_id","id");--> statement-breakpoint
+CREATE INDEX "changes_xid" ON "changes" USING btree ("xid");--> statement-breakpoint
+CREATE INDEX "holds_lease" ON "holds" USING btree ("lease_ends_at");--> statement-breakpoint
+CREATE INDEX "holds_account" ON "holds" USING btree ("account_id");--> statement-breakpoint
+CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statement-breakpoint
+CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
+CREATE INDEX "receipts_usage" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'settled';--> statement-breakpoint
+CREATE INDEX "receipts_released" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
+CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
+CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");

@@ -1,0 +1,722 @@
+-- The ledger: the only code that moves units or money. Source: rulings › Counting, Money, Who pays when something breaks.
+--
+-- Every function that decides does so in this order: take the accounts' advisory locks in a statement of their own (a
+-- statement that locks and reads sees a snapshot from before the lock, and oversells), read the clock, read the rows,
+-- decide, write. Lock keys: an account's id; a tenant's is minus the reseller's id, shared by its customers' requests.
+
+-- The ledger's clock: the database's, read when asked and not at the transaction's start. Tests replace it.
+CREATE FUNCTION ledger_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() $$;
+--> statement-breakpoint
+
+-- The smallest UUIDv7 of a moment: its first 48 bits are Unix milliseconds.
+CREATE FUNCTION request_id_floor(p_at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+  SELECT (lpad(to_hex(floor(extract(epoch FROM p_at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+$$;
+--> statement-breakpoint
+
+-- The moment inside a UUIDv7.
+CREATE FUNCTION request_id_time(p_id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+  SELECT to_timestamp(('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+$$;
+--> statement-breakpoint
+
+-- Makes the partitions of receipts from last month to p_ahead months ahead; returns how many were made. Months are of UTC.
+-- CREATE, then ATTACH: attaching takes a weaker lock than creating in place, so that settlements go on.
+CREATE FUNCTION make_receipt_months(p_ahead int) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+  v_month timestamp;
+  v_name text;
+  v_made int := 0;
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtextextended('tollgate.receipt_months', 0));
+  FOR v_month IN
+    SELECT generate_series(date_trunc('month', ledger_now() AT TIME ZONE 'UTC') - interval '1 month',
+                           date_trunc('month', ledger_now() AT TIME ZONE 'UTC') + make_interval(months => p_ahead),
+                           interval '1 month')
+  LOOP
+    v_name := 'receipts_' || to_char(v_month, 'YYYY_MM');
+    CONTINUE WHEN to_regclass(v_name) IS NOT NULL;
+    EXECUTE format('CREATE TABLE %I (LIKE receipts INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_name);
+    EXECUTE format('ALTER TABLE receipts ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', v_name,
+                   request_id_floor(v_month AT TIME ZONE 'UTC'),
+                   request_id_floor((v_month + interval '1 month') AT TIME ZONE 'UTC'));
+    v_made := v_made + 1;
+  END LOOP;
+  RETURN v_made;
+END $$;
+--> statement-breakpoint
+
+-- Takes account locks, waiting; sorted, so that two callers cannot wait for each other. Held to the transaction's end.
+CREATE FUNCTION lock_accounts(p_ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_id bigint;
+BEGIN
+  FOR v_id IN SELECT DISTINCT id FROM unnest(p_ids) AS ids(id) WHERE id IS NOT NULL ORDER BY id LOOP
+    PERFORM pg_advisory_xact_lock(v_id);
+  END LOOP;
+END $$;
+--> statement-breakpoint
+
+-- Takes a reseller's tenant lock and its own account lock, waiting: after it, no request of the tenant is granted until commit.
+CREATE FUNCTION lock_tenant(p_reseller bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(-p_reseller);
+  PERFORM pg_advisory_xact_lock(p_reseller);
+END $$;
+--> statement-breakpoint
+
+-- Takes the locks of a batch. Returns the accounts that are busy; when p_wait, waits instead (not for ever: error 55P03) and
+-- returns none.
+CREATE FUNCTION lock_batch(p_accounts bigint[], p_tenants bigint[], p_wait boolean) RETURNS bigint[] LANGUAGE plpgsql
+SET lock_timeout = '800ms' AS $$
+DECLARE
+  v_key bigint;
+  v_busy bigint[];
+BEGIN
+  IF p_wait THEN
+    FOR v_key IN
+      SELECT -tenant FROM unnest(p_tenants) AS t(tenant) WHERE tenant > 0
+      UNION SELECT account FROM unnest(p_accounts) AS a(account) ORDER BY 1
+    LOOP
+      IF v_key < 0 THEN PERFORM pg_advisory_xact_lock_shared(v_key); ELSE PERFORM pg_advisory_xact_lock(v_key); END IF;
+    END LOOP;
+    RETURN '{}';
+  END IF;
+  SELECT array_agg(account) INTO v_busy
+  FROM (
+    SELECT account,
+           CASE WHEN tenant = 0 OR pg_try_advisory_xact_lock_shared(-tenant)
+                THEN pg_try_advisory_xact_lock(account) ELSE false END AS free
+    FROM (SELECT DISTINCT account, tenant FROM unnest(p_accounts, p_tenants) AS r(account, tenant) ORDER BY 1, 2) AS sorted
+    OFFSET 0
+  ) AS tried
+  WHERE NOT free;
+  RETURN coalesce(v_busy, '{}');
+END $$;
+--> statement-breakpoint
+
+-- Reserves. The caller holds the locks. One result row a request: code null means granted.
+-- prompt_pico and output_pico are pico-USD, margin included: the bound of the prompt (or of the image), and of one output
+-- token; output_pico −1 means the model has no balance price. cap_max is the output cap wanted, cap_min the lowest that
+-- makes sense. token_bound is what a token allowance is asked to hold.
+CREATE FUNCTION ledger_reserve(
+  p_now timestamptz, p_lease interval, p_retry boolean, p_busy bigint[],
+  p_ids uuid[], p_accounts bigint[], p_tenants bigint[], p_keys bigint[], p_hosts text[], p_own_hosts boolean[],
+  p_models text[], p_prompt_pico bigint[], p_output_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
+) RETURNS TABLE (
+  ord int, code text, mode text, held_nano_usd bigint, cap_tokens int,
+  quota_limit bigint, quota_used bigint, quota_remaining bigint, resets_at timestamptz
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  n int := cardinality(p_ids);
+  g record;
+  i int;
+  o int;
+  v_left int;          -- units the package can still grant in this batch
+  v_day_left int;      -- of today (standard) or accumulated (carryover)
+  v_total_left int;
+  v_tokens_left bigint;
+  v_free bigint;       -- nano-USD neither spent nor held
+  v_resets timestamptz;
+  v_code text;
+  v_amount bigint;
+  v_cap int;
+  v_units int;
+  r_code text[] := array_fill('busy'::text, ARRAY[n]);
+  r_mode text[] := array_fill(NULL::text, ARRAY[n]);
+  r_package bigint[] := array_fill(NULL::bigint, ARRAY[n]);
+  r_day date[] := array_fill(NULL::date, ARRAY[n]);
+  r_nano bigint[] := array_fill(0::bigint, ARRAY[n]);
+  r_tokens bigint[] := array_fill(0::bigint, ARRAY[n]);
+  r_cap int[] := array_fill(NULL::int, ARRAY[n]);
+  r_limit bigint[] := array_fill(NULL::bigint, ARRAY[n]);
+  r_used bigint[] := array_fill(NULL::bigint, ARRAY[n]);
+  r_remaining bigint[] := array_fill(NULL::bigint, ARRAY[n]);
+  r_resets timestamptz[] := array_fill(NULL::timestamptz, ARRAY[n]);
+BEGIN
+  FOR g IN
+    WITH asked AS MATERIALIZED (
+      SELECT r.ord, r.account_id, r.model_id, k.mode,
+        CASE
+          WHEN live.request_id IS NOT NULL THEN 'again'
+          WHEN done.request_id IS NOT NULL THEN 'ended'
+          WHEN request_id_time(r.request_id) NOT BETWEEN p_now - interval '1 hour' AND p_now + interval '1 hour' THEN 'clock_skew'
+          WHEN k.id IS NULL OR k.account_id <> r.account_id OR k.status <> 'enabled' OR k.expires_at <= p_now
+            OR a.id IS NULL OR a.status <> 'active' OR coalesce(t.status, 'active') <> 'active' THEN 'invalid_api_key'
+          WHEN NOT (coalesce(r.host = ANY (k.hosts), true)
+            AND (r.own_host OR coalesce(h.status = 'active' AND h.reseller_id = r.tenant_id, false))) THEN 'host_not_allowed'
+          WHEN NOT coalesce(r.model_id = ANY (k.model_ids), true) THEN 'model_not_found'
+        END AS code
+      FROM unnest(p_ids, p_accounts, p_tenants, p_keys, p_hosts, p_own_hosts, p_models) WITH ORDINALITY
+        AS r(request_id, account_id, tenant_id, key_id, host, own_host, model_id, ord)
+      LEFT JOIN keys k ON k.id = r.key_id
+      LEFT JOIN accounts a ON a.id = r.account_id
+      LEFT JOIN accounts t ON t.id = r.tenant_id
+      LEFT JOIN hosts h ON NOT r.own_host AND h.host = r.host
+      LEFT JOIN holds live ON p_retry AND live.request_id = r.request_id
+      LEFT JOIN receipts done ON p_retry AND done.request_id = r.request_id
+      WHERE r.account_id <> ALL (p_busy)
+    ), grouped AS (
+      SELECT account_id,
+             array_agg(ord::int ORDER BY ord) AS ords,
+             array_agg(code ORDER BY ord) AS codes,
+             array_agg(mode = 'payg' ORDER BY ord) AS by_balance,
+             array_agg(model_id ORDER BY ord) AS model_ids
+      FROM asked GROUP BY account_id
+    )
+    SELECT grouped.*, p.id AS package_id, p.first_day, p.days, p.time_zone, p.daily_limit, p.total_limit, p.carryover,
+           p.token_limit, p.model_ids AS scope, p.units_used + p.units_held AS units, p.tokens_used + p.tokens_held AS tokens,
+           p.ends_at, p.today, coalesce(d.units_used + d.units_held, 0) AS today_units,
+           coalesce(b.payg_enabled, false) AS payg_enabled, coalesce(b.balance_nano_usd, 0) AS balance,
+           coalesce(b.held_nano_usd, 0) AS held,
+           CASE WHEN p.id IS NULL THEN EXISTS (SELECT FROM packages e WHERE e.account_id = grouped.account_id AND e.ends_at <= p_now AND e.ends_at > e.starts_at) END AS expired
+    FROM grouped
+    LEFT JOIN LATERAL (
+      SELECT *, (p_now AT TIME ZONE x.time_zone)::date AS today FROM packages x
+      WHERE x.account_id = grouped.account_id AND x.starts_at <= p_now AND x.ends_at > p_now
+      ORDER BY x.starts_at DESC LIMIT 1
+    ) p ON true
+    LEFT JOIN package_days d ON d.package_id = p.id AND d.day = p.today
+    LEFT JOIN balances b ON b.account_id = grouped.account_id
+  LOOP
+    v_free := g.balance - g.held;
+    v_units := 0;
+    IF g.package_id IS NOT NULL THEN
+      v_total_left := g.total_limit - g.units;
+      v_day_left := CASE WHEN g.carryover
+        THEN g.daily_limit * least(g.today - g.first_day + 1, g.days) - g.units
+        ELSE g.daily_limit - g.today_units END;
+      v_left := least(v_total_left, v_day_left);
+      v_tokens_left := g.token_limit - g.tokens;
+    END IF;
+
+    FOR i IN 1 .. cardinality(g.ords) LOOP
+      o := g.ords[i];
+      v_code := g.codes[i];
+      IF v_code IS NOT NULL THEN
+        r_code[o] := v_code;
+        CONTINUE;
+      END IF;
+
+      IF NOT g.by_balance[i] THEN
+        -- The package first.
+        IF g.package_id IS NULL THEN
+          v_code := CASE WHEN g.expired THEN 'package_expired' ELSE 'package_required' END;
+        ELSIF NOT (g.scope IS NULL OR g.model_ids[i] = ANY (g.scope)) THEN
+          v_code := 'model_not_in_package';
+        ELSIF v_left > 0 AND (v_tokens_left IS NULL OR v_tokens_left > 0) THEN
+          v_left := v_left - 1;
+          v_units := v_units + 1;
+          IF v_tokens_left IS NOT NULL THEN
+            r_tokens[o] := least(p_token_bound[o], v_tokens_left);
+            v_tokens_left := v_tokens_left - r_tokens[o];
+          END IF;
+          r_code[o] := NULL;
+          r_mode[o] := 'package';
+          r_package[o] := g.package_id;
+          r_day[o] := g.today;
+          CONTINUE;
+        ELSIF v_day_left - v_units <= 0 THEN
+          v_code := CASE WHEN g.carryover THEN 'carryover_quota_exceeded' ELSE 'daily_quota_exceeded' END;
+        ELSE
+          v_code := 'package_quota_exceeded';
+        END IF;
+
+        IF NOT (g.payg_enabled AND g.balance > 0) THEN
+          r_code[o] := v_code;
+          IF v_code IN ('daily_quota_exceeded', 'carryover_quota_exceeded') THEN
+            -- The next reset is the package's next midnight, if it still counts then.
+            v_resets := (g.today + 1)::timestamp AT TIME ZONE g.time_zone;
+            IF v_resets >= g.ends_at OR v_total_left - v_units <= 0
+              OR (g.carryover AND g.today - g.first_day + 1 >= g.days) THEN v_resets := NULL; END IF;
+            r_limit[o] := v_day_left + CASE WHEN g.carryover THEN g.units ELSE g.today_units END;
+            r_used[o] := r_limit[o] - (v_day_left - v_units);
+            r_remaining[o] := 0;
+            r_resets[o] := v_resets;
+          ELSIF v_code = 'package_quota_exceeded' THEN
+            r_limit[o] := CASE WHEN v_left > 0 THEN g.token_limit ELSE g.total_limit END;
+            r_used[o] := CASE WHEN v_left > 0 THEN g.token_limit - v_tokens_left ELSE g.units + v_units END;
+            r_remaining[o] := 0;
+          END IF;
+          CONTINUE;
+        END IF;
+      END IF;
+
+      -- The balance.
+      IF NOT g.payg_enabled THEN
+        r_code[o] := 'package_required';
+      ELSIF p_output_pico[o] < 0 THEN
+        r_code[o] := 'payg_pricing_unavailable';
+      ELSE
+        v_cap := p_cap_max[o];
+        v_amount := (p_prompt_pico[o] + v_cap * p_output_pico[o] + 999) / 1000;
+        IF v_amount > v_free AND v_cap > p_cap_min[o] THEN
+          -- A cap the client did not ask for is lowered to what the balance affords.
+          v_cap := greatest(p_cap_min[o], ((v_free * 1000 - p_prompt_pico[o]) / greatest(p_output_pico[o], 1))::int);
+          v_amount := (p_prompt_pico[o] + v_cap * p_output_pico[o] + 999) / 1000;
+        END IF;
+        IF v_amount > v_free THEN
+          r_code[o] := 'insufficient_balance';
+          r_limit[o] := v_amount;
+          r_remaining[o] := v_free;
+        ELSE
+          v_free := v_free - v_amount;
+          r_code[o] := NULL;
+          r_mode[o] := 'payg';
+          r_nano[o] := v_amount;
+          r_cap[o] := v_cap;
+        END IF;
+      END IF;
+    END LOOP;
+  END LOOP;
+
+  INSERT INTO holds (request_id, account_id, key_id, model_id, host, mode, package_id, day, held_nano_usd, held_tokens,
+                     cap_tokens, lease_ends_at, created_at)
+  SELECT r.request_id, r.account_id, r.key_id, r.model_id, r.host, r.mode, r.package_id, r.day, r.nano, r.tokens,
+         r.cap, p_now + p_lease, p_now
+  FROM unnest(p_ids, p_accounts, p_keys, p_models, p_hosts, r_mode, r_package, r_day, r_nano, r_tokens, r_cap)
+    AS r(request_id, account_id, key_id, model_id, host, mode, package_id, day, nano, tokens, cap)
+  WHERE r.mode IS NOT NULL;
+
+  UPDATE packages p SET units_held = p.units_held + s.units, tokens_held = p.tokens_held + s.tokens
+  FROM (SELECT package_id, count(*)::int AS units, sum(tokens) AS tokens FROM unnest(r_package, r_tokens) AS u(package_id, tokens)
+        WHERE package_id IS NOT NULL GROUP BY package_id) s
+  WHERE p.id = s.package_id;
+
+  INSERT INTO package_days AS d (package_id, day, units_held, units_max)
+  SELECT u.package_id, u.day, count(*)::int, CASE WHEN p.carryover THEN p.total_limit ELSE p.daily_limit END
+  FROM unnest(r_package, r_day) AS u(package_id, day) JOIN packages p ON p.id = u.package_id
+  GROUP BY u.package_id, u.day, p.id
+  ON CONFLICT (package_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held;
+
+  UPDATE balances b SET held_nano_usd = b.held_nano_usd + s.nano
+  FROM (SELECT account_id, sum(nano)::bigint AS nano FROM unnest(p_accounts, r_nano) AS u(account_id, nano)
+        GROUP BY account_id HAVING sum(nano) > 0) s
+  WHERE b.account_id = s.account_id;
+
+  RETURN QUERY
+  SELECT r.ord::int, CASE WHEN r.code = 'again' THEN NULL ELSE r.code END, coalesce(r.mode, h.mode),
+         coalesce(h.held_nano_usd, r.nano), coalesce(h.cap_tokens, r.cap), r.quota_limit, r.used, r.remaining, r.resets
+  FROM unnest(p_ids, r_code, r_mode, r_nano, r_cap, r_limit, r_used, r_remaining, r_resets) WITH ORDINALITY
+    AS r(request_id, code, mode, nano, cap, quota_limit, used, remaining, resets, ord)
+  LEFT JOIN holds h ON r.code = 'again' AND h.request_id = r.request_id;
+END $$;
+--> statement-breakpoint
+
+-- 1 if a unit is still there for a late settlement of p_day, else 0. On a carryover package every day from p_day on must
+-- have room, since what is used on one day is gone on all that follow.
+CREATE FUNCTION late_unit_left(p_package bigint, p_day date) RETURNS int LANGUAGE sql STABLE AS $$
+  SELECT count(*)::int FROM packages p JOIN package_days d ON d.package_id = p.id AND d.day = p_day
+  WHERE p.id = p_package AND p.units_used + p.units_held < p.total_limit AND d.units_used + d.units_held < d.units_max
+    AND NOT (p.carryover AND EXISTS (
+      SELECT FROM (SELECT x.day, sum(x.units_used + x.units_held) OVER (ORDER BY x.day) AS so_far
+                   FROM package_days x WHERE x.package_id = p.id) sums
+      WHERE sums.day >= p_day AND sums.so_far >= p.daily_limit * least(sums.day - p.first_day + 1, p.days)))
+$$;
+--> statement-breakpoint
+
+-- Ends holds. The caller holds the locks. kinds: settle, release, reap (a release that only takes when the lease ended).
+-- charge is nano-USD by the prices the request was admitted at (0 for a package). strict: an answer not yet sent, so that a
+-- charge the balance does not cover turns it into a refusal; otherwise the shortfall is the operator's loss.
+-- Results: settled, released, refused (strict), alive (reap of a living hold), already (settled before), gone (released
+-- before for good), unknown, busy.
+CREATE FUNCTION ledger_finish(
+  p_now timestamptz, p_busy bigint[],
+  p_ids uuid[], p_accounts bigint[], p_kinds text[], p_reasons text[], p_prompt int[], p_cached int[], p_completion int[],
+  p_charge bigint[], p_strict boolean[], p_estimated boolean[]
+) RETURNS TABLE (ord int, outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  n int := cardinality(p_ids);
+  h record;
+  v_account bigint;
+  v_free bigint;
+  v_units int;
+  v_extra bigint;
+  v_tokens bigint;
+  v_package packages;
+  -- Beyond the hold, decided in arrival order: nano-USD and tokens that may be taken, and refusals.
+  x_nano bigint[] := array_fill(0::bigint, ARRAY[n]);
+  x_tokens bigint[] := array_fill(0::bigint, ARRAY[n]);
+  x_refused boolean[] := array_fill(false, ARRAY[n]);
+  r_outcome text[];
+  r_charged bigint[] := array_fill(0::bigint, ARRAY[n]);
+  r_short bigint[] := array_fill(0::bigint, ARRAY[n]);
+  r_units int[] := array_fill(0, ARRAY[n]);
+BEGIN
+  -- 1. Overruns, rare: providers that used more than the hold. In arrival order, against what is free.
+  FOR h IN
+    SELECT r.ord::int AS ord, l.account_id, p_charge[r.ord] - l.held_nano_usd AS nano, l.mode, l.package_id,
+           p_prompt[r.ord]::bigint + p_completion[r.ord] - l.held_tokens AS tokens
+    FROM unnest(p_ids, p_kinds) WITH ORDINALITY AS r(request_id, kind, ord)
+    JOIN holds l ON l.request_id = r.request_id
+    LEFT JOIN packages p ON p.id = l.package_id
+    WHERE r.kind = 'settle' AND l.account_id <> ALL (p_busy)
+      AND (p_charge[r.ord] > l.held_nano_usd OR (p.token_limit IS NOT NULL AND p_prompt[r.ord]::bigint + p_completion[r.ord] > l.held_tokens))
+    ORDER BY l.account_id, r.ord
+  LOOP
+    IF v_account IS DISTINCT FROM h.account_id THEN
+      v_account := h.account_id;
+      SELECT balance_nano_usd - held_nano_usd INTO v_free FROM balances WHERE account_id = v_account;
+    END IF;
+    IF h.mode = 'payg' THEN
+      IF h.nano > v_free AND p_strict[h.ord] THEN
+        x_refused[h.ord] := true;
+      ELSE
+        x_nano[h.ord] := least(h.nano, v_free);
+        v_free := v_free - x_nano[h.ord];
+      END IF;
+    ELSE
+      SELECT greatest(0, token_limit - tokens_used - tokens_held
+               - coalesce((SELECT sum(t) FROM unnest(x_tokens, p_accounts) AS x(t, a) WHERE x.a = h.account_id), 0))
+      INTO v_tokens FROM packages WHERE id = h.package_id;
+      x_tokens[h.ord] := least(h.tokens, v_tokens);
+    END IF;
+  END LOOP;
+
+  -- 2. Everything in one statement: the hold ends, its receipt is written, the counters follow.
+  WITH gone AS (
+    DELETE FROM holds l
+    USING unnest(p_ids, p_kinds) WITH ORDINALITY AS r(request_id, kind, ord)
+    WHERE l.request_id = r.request_id AND l.account_id <> ALL (p_busy) AND (r.kind <> 'reap' OR l.lease_ends_at <= p_now)
+    RETURNING l.*, r.ord::int AS ord, r.kind = 'settle' AND NOT x_refused[r.ord] AS settles
+  ), ended AS (
+    SELECT gone.*,
+      CASE WHEN NOT settles THEN 0 ELSE 1 END AS units,
+      CASE WHEN NOT settles THEN 0 ELSE least(p_charge[ord], held_nano_usd + x_nano[ord]) END AS charged,
+      CASE WHEN NOT settles THEN 0 ELSE greatest(0, p_charge[ord] - held_nano_usd - x_nano[ord]) END AS shortfall,
+      CASE WHEN NOT settles THEN 0
+           WHEN p.token_limit IS NULL THEN p_prompt[ord]::bigint + p_completion[ord]
+           ELSE least(p_prompt[ord]::bigint + p_completion[ord], held_tokens + x_tokens[ord]) END AS tokens
+    FROM gone LEFT JOIN packages p ON p.id = gone.package_id
+  ), written AS (
+    INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, outcome, reason, units,
+      held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
+      estimated, created_at, finished_at)
+    SELECT request_id, account_id, key_id, model_id, host, mode, package_id, day,
+      CASE WHEN settles THEN 'settled' ELSE 'released' END,
+      CASE WHEN x_refused[ord] THEN 'overrun_refused' ELSE p_reasons[ord] END,
+      CASE WHEN mode = 'package' THEN units ELSE 0 END, held_nano_usd, charged, shortfall,
+      p_prompt[ord], p_cached[ord], p_completion[ord], tokens, p_estimated[ord], created_at, p_now
+    FROM ended
+  ), package_sums AS (
+    UPDATE packages p SET units_held = p.units_held - s.held, units_used = p.units_used + s.used,
+      tokens_held = p.tokens_held - s.tokens_held, tokens_used = p.tokens_used + s.tokens_used
+    FROM (SELECT package_id, count(*)::int AS held, sum(units)::int AS used, sum(held_tokens)::bigint AS tokens_held,
+                 sum(tokens)::bigint AS tokens_used
+          FROM ended WHERE package_id IS NOT NULL GROUP BY package_id) s
+    WHERE p.id = s.package_id
+  ), day_sums AS (
+    UPDATE package_days d SET units_held = d.units_held - s.held, units_used = d.units_used + s.used
+    FROM (SELECT package_id, day, count(*)::int AS held, sum(units)::int AS used
+          FROM ended WHERE package_id IS NOT NULL GROUP BY package_id, day) s
+    WHERE d.package_id = s.package_id AND d.day = s.day
+  ), balance_sums AS (
+    UPDATE balances b SET held_nano_usd = b.held_nano_usd - s.held, balance_nano_usd = b.balance_nano_usd - s.charged,
+      tokens_used = b.tokens_used + s.tokens
+    FROM (SELECT account_id, sum(held_nano_usd)::bigint AS held, sum(charged)::bigint AS charged, sum(tokens)::bigint AS tokens
+          FROM ended WHERE mode = 'payg' GROUP BY account_id) s
+    WHERE b.account_id = s.account_id
+  ), entries AS (
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, request_id)
+    SELECT account_id, -charged, 'charge', request_id FROM ended WHERE charged > 0
+  )
+  SELECT array_agg(CASE WHEN p_accounts[r.ord] = ANY (p_busy) THEN 'busy' WHEN e.ord IS NULL THEN NULL
+                        WHEN x_refused[r.ord] THEN 'refused' WHEN e.settles THEN 'settled' ELSE 'released' END ORDER BY r.ord),
+         array_agg(coalesce(e.charged, 0) ORDER BY r.ord), array_agg(coalesce(e.shortfall, 0) ORDER BY r.ord),
+         array_agg(CASE WHEN e.mode = 'package' THEN e.units ELSE 0 END ORDER BY r.ord)
+  INTO r_outcome, r_charged, r_short, r_units
+  FROM generate_series(1, n) AS r(ord) LEFT JOIN ended e ON e.ord = r.ord;
+
+  -- 3. What had no live hold, rare: told again, reaped before, or never there.
+  IF array_position(r_outcome, NULL) IS NOT NULL THEN
+    FOR h IN
+      SELECT r.ord::int AS ord, r.kind, l.request_id IS NOT NULL AS alive, d.*
+      FROM unnest(p_ids, p_kinds, r_outcome) WITH ORDINALITY AS r(request_id, kind, outcome, ord)
+      LEFT JOIN holds l ON l.request_id = r.request_id
+      LEFT JOIN receipts d ON d.request_id = r.request_id
+      WHERE r.outcome IS NULL ORDER BY r.ord
+    LOOP
+      IF h.alive THEN
+        r_outcome[h.ord] := 'alive';
+      ELSIF h.request_id IS NULL THEN
+        r_outcome[h.ord] := 'unknown';
+      ELSIF h.outcome = 'settled' THEN
+        r_outcome[h.ord] := 'already';
+        r_charged[h.ord] := h.charged_nano_usd;
+        r_short[h.ord] := h.shortfall_nano_usd;
+        r_units[h.ord] := h.units;
+      ELSIF h.kind <> 'settle' OR h.reason <> 'lease_ended' THEN
+        r_outcome[h.ord] := 'gone';
+      ELSE
+        -- A late settlement: the record is written; units and money as far as they are still there, the rest is a loss.
+        v_units := 0;
+        v_extra := 0;
+        v_tokens := p_prompt[h.ord]::bigint + p_completion[h.ord];
+        IF h.mode = 'package' THEN
+          SELECT * INTO v_package FROM packages p WHERE p.id = h.package_id;
+          IF v_package.token_limit IS NOT NULL THEN
+            v_tokens := greatest(0, least(v_tokens, v_package.token_limit - v_package.tokens_used - v_package.tokens_held));
+          END IF;
+          v_units := late_unit_left(h.package_id, h.day);
+          IF v_units = 0 THEN v_tokens := 0; END IF;
+          UPDATE packages p SET units_used = p.units_used + v_units, tokens_used = p.tokens_used + v_tokens WHERE p.id = h.package_id;
+          UPDATE package_days d SET units_used = d.units_used + v_units WHERE d.package_id = h.package_id AND d.day = h.day;
+        ELSE
+          SELECT least(p_charge[h.ord], balance_nano_usd - held_nano_usd) INTO v_extra FROM balances WHERE account_id = h.account_id;
+          UPDATE balances b SET balance_nano_usd = b.balance_nano_usd - v_extra, tokens_used = b.tokens_used + v_tokens
+          WHERE b.account_id = h.account_id;
+          IF v_extra > 0 THEN
+            INSERT INTO balance_entries (account_id, amount_nano_usd, kind, request_id) VALUES (h.account_id, -v_extra, 'charge', h.request_id);
+          END IF;
+        END IF;
+        UPDATE receipts d SET outcome = 'settled', reason = 'late', units = v_units, charged_nano_usd = v_extra,
+          shortfall_nano_usd = p_charge[h.ord] - v_extra, prompt_tokens = p_prompt[h.ord], cached_tokens = p_cached[h.ord],
+          completion_tokens = p_completion[h.ord], charged_tokens = v_tokens, estimated = p_estimated[h.ord], finished_at = p_now
+        WHERE d.request_id = h.request_id;
+        r_outcome[h.ord] := 'settled';
+        r_charged[h.ord] := v_extra;
+        r_short[h.ord] := p_charge[h.ord] - v_extra;
+        r_units[h.ord] := v_units;
+      END IF;
+    END LOOP;
+  END IF;
+
+  RETURN QUERY SELECT r.ord::int, r.outcome, r.charged, r.short, r.units
+  FROM unnest(r_outcome, r_charged, r_short, r_units) WITH ORDINALITY AS r(outcome, charged, short, units, ord);
+END $$;
+--> statement-breakpoint
+
+-- One batch: locks, clock, finishes (they free what the reserves may take), reserves. p_wait: wait for busy accounts.
+-- Result rows: part 'finish' or 'reserve', ord within it. Also says the lease's start, so that a caller can tell the clocks apart.
+CREATE FUNCTION ledger_batch(
+  p_wait boolean, p_retry boolean, p_lease interval,
+  f_ids uuid[], f_accounts bigint[], f_kinds text[], f_reasons text[], f_prompt int[], f_cached int[], f_completion int[],
+  f_charge bigint[], f_strict boolean[], f_estimated boolean[],
+  p_ids uuid[], p_accounts bigint[], p_tenants bigint[], p_keys bigint[], p_hosts text[], p_own_hosts boolean[],
+  p_models text[], p_prompt_pico bigint[], p_output_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
+) RETURNS TABLE (
+  part text, ord int, outcome text, mode text, nano_usd bigint, shortfall_nano_usd bigint, units_or_cap int,
+  quota_limit bigint, quota_used bigint, quota_remaining bigint, resets_at timestamptz
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_busy bigint[];
+  v_now timestamptz;
+BEGIN
+  v_busy := lock_batch(f_accounts || p_accounts, array_fill(0::bigint, ARRAY[cardinality(f_accounts)]) || p_tenants, p_wait);
+  v_now := ledger_now();
+  IF cardinality(f_ids) > 0 THEN
+    RETURN QUERY SELECT 'finish', f.ord, f.outcome, NULL::text, f.charged_nano_usd, f.shortfall_nano_usd, f.units,
+        NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz
+      FROM ledger_finish(v_now, v_busy, f_ids, f_accounts, f_kinds, f_reasons, f_prompt, f_cached, f_completion, f_charge,
+                         f_strict, f_estimated) f;
+  END IF;
+  IF cardinality(p_ids) > 0 THEN
+    RETURN QUERY SELECT 'reserve', r.ord, r.code, r.mode, r.held_nano_usd, 0::bigint, r.cap_tokens,
+        r.quota_limit, r.quota_used, r.quota_remaining, r.resets_at
+      FROM ledger_reserve(v_now, p_lease, p_retry, v_busy, p_ids, p_accounts, p_tenants, p_keys, p_hosts, p_own_hosts,
+                          p_models, p_prompt_pico, p_output_pico, p_cap_max, p_cap_min, p_token_bound) r;
+  END IF;
+END $$;
+--> statement-breakpoint
+
+-- Longer leases for holds that are still at work, named one by one. A hold whose lease has ended is not revived.
+CREATE FUNCTION renew_leases(p_ids uuid[], p_lease interval) RETURNS SETOF uuid LANGUAGE sql AS $$
+  UPDATE holds SET lease_ends_at = ledger_now() + p_lease
+  WHERE request_id = ANY (p_ids) AND lease_ends_at > ledger_now() RETURNING request_id
+$$;
+--> statement-breakpoint
+
+-- Moves an account's queued packages, in their order, behind p_from. They have not begun, so nothing is counted in them yet.
+CREATE FUNCTION requeue_packages(p_account bigint, p_now timestamptz, p_from timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  q record;
+  v_from timestamptz := p_from;
+BEGIN
+  FOR q IN SELECT id, days, time_zone FROM packages WHERE account_id = p_account AND starts_at > p_now ORDER BY starts_at, id LOOP
+    UPDATE packages SET starts_at = v_from, ends_at = package_end(v_from, q.days, q.time_zone),
+      first_day = (v_from AT TIME ZONE q.time_zone)::date WHERE id = q.id
+    RETURNING ends_at INTO v_from;
+  END LOOP;
+END $$;
+--> statement-breakpoint
+
+-- A package ends at the same local time, that many dates later: never 24-hour steps.
+CREATE FUNCTION package_end(p_start timestamptz, p_days int, p_zone text) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+  SELECT ((p_start AT TIME ZONE p_zone) + make_interval(days => p_days)) AT TIME ZONE p_zone
+$$;
+--> statement-breakpoint
+
+-- Assigns an offering. p_when: now (takes over at once; what was left of the active one is recorded) or after (behind all
+-- others). p_payer pays the wholesale price from its free balance; null: the operator gives it. Returns code null and the
+-- package, or a code: not_found, insufficient_balance.
+CREATE FUNCTION assign_package(p_account bigint, p_offering bigint, p_when text, p_payer bigint, p_actor bigint,
+  OUT code text, OUT package_id bigint, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
+DECLARE
+  v_now timestamptz;
+  v_start timestamptz;
+  f record;
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account, p_payer]);
+  v_now := ledger_now();
+  SELECT * INTO f FROM offerings WHERE id = p_offering AND enabled;
+  IF NOT FOUND OR NOT EXISTS (SELECT FROM accounts WHERE id = p_account) THEN
+    code := 'not_found';
+    RETURN;
+  END IF;
+
+  IF p_payer IS NOT NULL AND f.wholesale_nano_usd > 0 THEN
+    UPDATE balances SET balance_nano_usd = balance_nano_usd - f.wholesale_nano_usd
+    WHERE account_id = p_payer AND balance_nano_usd - held_nano_usd >= f.wholesale_nano_usd;
+    IF NOT FOUND THEN
+      code := 'insufficient_balance';
+      SELECT balance_nano_usd - held_nano_usd INTO free_nano_usd FROM balances WHERE account_id = p_payer;
+      RETURN;
+    END IF;
+  END IF;
+
+  IF p_when = 'now' THEN
+    UPDATE packages SET ends_at = v_now, ended_early = 'replaced', units_dropped = total_limit - units_used - units_held
+    WHERE account_id = p_account AND starts_at <= v_now AND ends_at > v_now;
+    v_start := v_now;
+  ELSE
+    SELECT greatest(v_now, max(ends_at)) INTO v_start FROM packages WHERE account_id = p_account;
+  END IF;
+  INSERT INTO packages (account_id, offering_id, name, starts_at, ends_at, first_day, days, time_zone, daily_limit, total_limit,
+    carryover, token_limit, model_ids, paid_by_account_id)
+  VALUES (p_account, f.id, f.name, v_start, package_end(v_start, f.days, f.time_zone), (v_start AT TIME ZONE f.time_zone)::date,
+    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.model_ids, p_payer)
+  RETURNING id INTO package_id;
+  IF p_when = 'now' THEN
+    PERFORM requeue_packages(p_account, v_now, (SELECT ends_at FROM packages WHERE id = assign_package.package_id));
+  END IF;
+  IF p_payer IS NOT NULL AND f.wholesale_nano_usd > 0 THEN
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
+    VALUES (p_payer, -f.wholesale_nano_usd, 'wholesale', format('package %s for account %s', package_id, p_account), p_actor);
+  END IF;
+END $$;
+--> statement-breakpoint
+
+-- Ends a package before its time, active or queued; those behind it move up. False: there is none such, or it has ended.
+CREATE FUNCTION end_package(p_account bigint, p_package bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_now timestamptz;
+  v_from timestamptz;
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account]);
+  v_now := ledger_now();
+  UPDATE packages SET starts_at = least(starts_at, v_now), ends_at = v_now, ended_early = 'ended',
+    units_dropped = total_limit - units_used - units_held
+  WHERE id = p_package AND account_id = p_account AND ends_at > v_now;
+  IF NOT FOUND THEN RETURN false; END IF;
+  SELECT coalesce(max(ends_at), v_now) INTO v_from FROM packages WHERE account_id = p_account AND starts_at <= v_now AND ends_at > v_now;
+  PERFORM requeue_packages(p_account, v_now, v_from);
+  RETURN true;
+END $$;
+--> statement-breakpoint
+
+-- Adds to a balance (a correction may take away, never below what is held). Returns the new balance, null if refused.
+CREATE FUNCTION add_balance(p_account bigint, p_nano_usd bigint, p_kind text, p_reason text, p_actor bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_balance bigint;
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account]);
+  UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd
+  WHERE account_id = p_account AND balance_nano_usd + p_nano_usd >= held_nano_usd
+  RETURNING balance_nano_usd INTO v_balance;
+  IF FOUND THEN
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
+    VALUES (p_account, p_nano_usd, p_kind, p_reason, p_actor);
+  END IF;
+  RETURN v_balance;
+END $$;
+--> statement-breakpoint
+
+-- Switches pay-as-you-go. False: no such account.
+CREATE FUNCTION set_payg(p_account bigint, p_enabled boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account]);
+  UPDATE balances SET payg_enabled = p_enabled WHERE account_id = p_account;
+  RETURN FOUND;
+END $$;
+--> statement-breakpoint
+
+-- What changed, for the caches. A trigger, so that no writer can forget it, a person with psql included.
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  v_row jsonb := to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END);
+BEGIN
+  INSERT INTO changes (kind, ref) VALUES (TG_ARGV[0], coalesce(v_row ->> TG_ARGV[1], ''));
+  RETURN NULL;
+END $$;
+--> statement-breakpoint
+CREATE TRIGGER accounts_changed AFTER INSERT OR DELETE OR UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION note_change('account', 'id');
+--> statement-breakpoint
+CREATE TRIGGER keys_changed AFTER INSERT OR DELETE OR UPDATE ON keys FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER packages_changed AFTER INSERT OR DELETE OR UPDATE OF starts_at, ends_at ON packages FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER payg_changed AFTER UPDATE OF payg_enabled ON balances FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER hosts_changed AFTER INSERT OR DELETE OR UPDATE ON hosts FOR EACH ROW EXECUTE FUNCTION note_change('host', 'host');
+--> statement-breakpoint
+CREATE TRIGGER models_changed AFTER INSERT OR DELETE OR UPDATE ON models FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'id');
+--> statement-breakpoint
+CREATE TRIGGER image_prices_changed AFTER INSERT OR DELETE OR UPDATE ON image_prices FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'model_id');
+--> statement-breakpoint
+CREATE TRIGGER routes_changed AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'model_id');
+--> statement-breakpoint
+CREATE TRIGGER providers_changed AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'name');
+--> statement-breakpoint
+CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at ON sessions FOR EACH ROW EXECUTE FUNCTION note_change('session', 'account_id');
+--> statement-breakpoint
+
+-- The books. Each view is empty, always. Source: the ledger's README.
+CREATE VIEW inv_package_units AS
+  SELECT p.id AS package_id, p.units_held, h.held, p.units_used, r.used, p.tokens_held, p.tokens_used FROM packages p
+  LEFT JOIN (SELECT package_id, count(*) AS held, sum(held_tokens) AS tokens FROM holds GROUP BY package_id) h ON h.package_id = p.id
+  LEFT JOIN (SELECT package_id, sum(units) AS used, sum(charged_tokens) AS tokens FROM receipts GROUP BY package_id) r ON r.package_id = p.id
+  WHERE p.units_held <> coalesce(h.held, 0) OR p.units_used <> coalesce(r.used, 0)
+    OR p.tokens_held <> coalesce(h.tokens, 0) OR p.tokens_used <> coalesce(r.tokens, 0);
+--> statement-breakpoint
+CREATE VIEW inv_package_days AS
+  SELECT package_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used
+  FROM (
+    SELECT package_id, day, units_held AS counted_held, units_used AS counted_used, 0 AS held, 0 AS used FROM package_days
+    UNION ALL SELECT package_id, day, 0, 0, 1, 0 FROM holds WHERE package_id IS NOT NULL
+    UNION ALL SELECT package_id, day, 0, 0, 0, units FROM receipts WHERE package_id IS NOT NULL
+  ) AS both_sides GROUP BY package_id, day HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used);
+--> statement-breakpoint
+CREATE VIEW inv_balance_entries AS
+  SELECT b.account_id, b.balance_nano_usd, coalesce(e.total, 0) AS entries FROM balances b
+  LEFT JOIN (SELECT account_id, sum(amount_nano_usd) AS total FROM balance_entries GROUP BY account_id) e USING (account_id)
+  WHERE b.balance_nano_usd <> coalesce(e.total, 0);
+--> statement-breakpoint
+CREATE VIEW inv_balance_held AS
+  SELECT b.account_id, b.held_nano_usd, coalesce(h.total, 0) AS holds FROM balances b
+  LEFT JOIN (SELECT account_id, sum(held_nano_usd) AS total FROM holds GROUP BY account_id) h USING (account_id)
+  WHERE b.held_nano_usd <> coalesce(h.total, 0);
+--> statement-breakpoint
+CREATE VIEW inv_bounds AS
+  SELECT 'package' AS what, id FROM packages WHERE units_used < 0 OR units_held < 0 OR units_used + units_held > total_limit
+    OR tokens_used < 0 OR tokens_held < 0 OR tokens_used + tokens_held > token_limit
+  UNION ALL SELECT 'day', package_id FROM package_days WHERE units_used < 0 OR units_held < 0 OR units_used + units_held > units_max
+  UNION ALL SELECT 'carryover', p.id FROM packages p JOIN (
+    SELECT package_id, day, sum(units_used + units_held) OVER (PARTITION BY package_id ORDER BY day) AS so_far FROM package_days) d
+    ON d.package_id = p.id WHERE p.carryover AND d.so_far > p.daily_limit * least(d.day - p.first_day + 1, p.days)
+  UNION ALL SELECT 'balance', account_id FROM balances WHERE held_nano_usd < 0 OR balance_nano_usd < held_nano_usd;
+--> statement-breakpoint
+CREATE VIEW inv_hold_and_receipt AS
+  SELECT request_id FROM holds JOIN receipts USING (request_id);
+--> statement-breakpoint
+CREATE VIEW inv_charges AS
+  SELECT r.request_id, r.charged_nano_usd, coalesce(e.total, 0) AS debited FROM receipts r
+  LEFT JOIN (SELECT request_id, -sum(amount_nano_usd) AS total FROM balance_entries WHERE kind = 'charge' GROUP BY request_id) e USING (request_id)
+  WHERE r.charged_nano_usd <> coalesce(e.total, 0) OR (r.outcome = 'released' AND r.charged_nano_usd > 0)
+    OR (r.mode = 'package' AND r.charged_nano_usd > 0);
+--> statement-breakpoint
+
+SELECT make_receipt_months(3);

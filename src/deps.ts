@@ -1,0 +1,52 @@
+import type { HostLookup } from "./accounts/host_lookup.ts";
+import type { KeyLookup } from "./accounts/key_lookup.ts";
+import type { Sessions } from "./accounts/sessions.ts";
+import type { Breakers } from "./catalog/breaker.ts";
+import type { Catalog } from "./catalog/catalog.ts";
+import type { ProviderClient } from "./catalog/provider_client.ts";
+import type { Config } from "./config.ts";
+import type { Relays } from "./gateway/relay.ts";
+import type { TokenCounter } from "./gateway/tokens.ts";
+import type { Ledger } from "./ledger/ledger.ts";
+import type { Bus } from "./platform/bus.ts";
+import type { Db } from "./platform/db.ts";
+import type { Log } from "./platform/log.ts";
+import type { AttemptLimiter, RateLimiter } from "./platform/rate_limit.ts";
+
+/** Everything one replica is made of. Constructed in main.ts, handed down as the first argument. */
+export type Deps = {
+  config: Config;
+  log: Log;
+  db: Db;
+  bus: Bus;
+  keys: KeyLookup;
+  hosts: HostLookup;
+  sessions: Sessions;
+  catalog: Catalog;
+  breakers: Breakers;
+  provider: ProviderClient;
+  limiter: RateLimiter;
+  signInLimiter: AttemptLimiter;
+  tokens: TokenCounter;
+  ledger: Ledger;
+  relays: Relays;
+  clock: Clock;
+  gate: Gate;
+};
+
+export type Clock = {
+  /** Monotonic, ms. */
+  nowMs(): number;
+  /** Unix time, ms. For keys' expiry in the cache and `created`; the ledger uses the database's. */
+  unixMs(): number;
+};
+
+/** Lets metered work in, up to a number at once, until the replica drains. */
+export type Gate = {
+  /** Throws service_unavailable when full or draining. Returns what ends the work. */
+  enter(): () => void;
+  inFlight(): number;
+  draining(): boolean;
+  /** No new work from now on; resolves when the last has ended. */
+  drain(): Promise<void>;
+};

@@ -1,0 +1,71 @@
+/**
+ * Money arithmetic, pure. A price in micro-USD per million tokens is the same number in pico-USD a token, so a sum of
+ * tokens × price is exact in pico-USD; there is one rounding, up, to nano-USD on the total. Source: rulings › Money.
+ */
+
+const PICO_PER_NANO = 1000n;
+const PICO_PER_MICRO = 1_000_000n;
+const PERMILLE = 1000n;
+/** Four million dollars: with the prompt's part it still fits a bigint. */
+const OUTPUT_PICO_MAX = 4_000_000_000_000_000_000n;
+
+/** Prices in micro-USD per million tokens; `cachedInputMicroUsd` null means the input price. */
+export type TokenPrices = { inputMicroUsd: number; cachedInputMicroUsd: number | null; outputMicroUsd: number };
+export type TokenCounts = { promptTokens: number; cachedTokens: number; completionTokens: number };
+
+/** The final charge of a chat answer, in nano-USD, rounded up once. */
+export function chatCharge(prices: TokenPrices, { promptTokens, cachedTokens, completionTokens }: TokenCounts): bigint {
+  const cached = Math.min(cachedTokens, promptTokens);
+  const pico =
+    BigInt(promptTokens - cached) * BigInt(prices.inputMicroUsd) +
+    BigInt(cached) * BigInt(prices.cachedInputMicroUsd ?? prices.inputMicroUsd) +
+    BigInt(completionTokens) * BigInt(prices.outputMicroUsd);
+  return picoToNano(pico);
+}
+
+/** The charge of one image, in nano-USD. */
+export function imageCharge(microUsd: number): bigint {
+  return picoToNano(BigInt(microUsd) * PICO_PER_MICRO);
+}
+
+/** What a hold asks for: pico-USD of the whole prompt, and of one output token, the model's margin included. */
+export type Bound = { promptPico: bigint; outputPico: bigint };
+
+/** The upper bound of a chat request whose prompt has at most `promptTokens`; each of `choices` may fill the output cap. */
+export function chatBound(prices: TokenPrices, { promptTokens, choices }: { promptTokens: number; choices: number }, marginPermille: number): Bound {
+  return {
+    promptPico: withMargin(BigInt(promptTokens) * BigInt(prices.inputMicroUsd), marginPermille),
+    outputPico: withMargin(BigInt(prices.outputMicroUsd) * BigInt(choices), marginPermille),
+  };
+}
+
+/** The cap, lowered only where cap × price would leave the range of SQL's bigint: far beyond any balance. */
+export function capWithin({ outputPico }: Bound, capTokens: number): number {
+  return outputPico <= 0n ? capTokens : Number(min(BigInt(capTokens), OUTPUT_PICO_MAX / outputPico));
+}
+
+/** The bound of one image is its price. */
+export function imageBound(microUsd: number): Bound {
+  return { promptPico: BigInt(microUsd) * PICO_PER_MICRO, outputPico: 0n };
+}
+
+/** The bound of a model without a price: the ledger refuses it where the balance would have to pay. */
+export const UNPRICED: Bound = { promptPico: 0n, outputPico: -1n };
+
+/** The margin a model needs so that a charge of `chargedNanoUsd` would have fitted into a hold of `heldNanoUsd`. */
+export function marginAfterOverrun(marginPermille: number, heldNanoUsd: bigint, chargedNanoUsd: bigint): number {
+  if (heldNanoUsd <= 0n) return marginPermille;
+  return Number((BigInt(marginPermille) * chargedNanoUsd + heldNanoUsd - 1n) / heldNanoUsd);
+}
+
+function min(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
+}
+
+function withMargin(pico: bigint, marginPermille: number): bigint {
+  return (pico * BigInt(marginPermille) + PERMILLE - 1n) / PERMILLE;
+}
+
+function picoToNano(pico: bigint): bigint {
+  return (pico + PICO_PER_NANO - 1n) / PICO_PER_NANO;
+}

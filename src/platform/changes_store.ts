@@ -1,0 +1,153 @@
+import { sql } from "drizzle-orm";
+import { type Bus, type Change, isChange } from "./bus.ts";
+import type { Db, Orm, Sql, Tx } from "./db.ts";
+import type { Log } from "./log.ts";
+import { within } from "./runtime.ts";
+
+const READ_EVERY_MS = 1000;
+/** A read that takes longer counts as an outage; its connection is thrown away. */
+const READ_TIMEOUT_MS = 3000;
+/** More than this many different changes at once are not worth telling one by one: everything is flushed. */
+const READ_MAX = 5000;
+/** Changes are kept for this long; a replica that missed more starts anew. */
+const KEEP_SECONDS = 3600;
+/** Rows deleted in one statement. */
+const PRUNE_MAX = 10_000;
+
+/**
+ * Runs `fn` in a transaction and, once it has committed, publishes what its triggers noted in `changes`. Every write to
+ * something cached goes through here. Throws what `fn` throws, and then nothing is published.
+ */
+export async function changing<T>(deps: { db: Db; bus: Bus }, fn: (tx: TransactionOf<Orm>) => Promise<T>): Promise<T> {
+  let changes: Change[] = [];
+  const result = await deps.db.orm.transaction(async (tx) => {
+    const value = await fn(tx);
+    changes = await ownChanges(tx);
+    return value;
+  });
+  await deps.bus.publish(changes);
+  return result;
+}
+
+type TransactionOf<T extends Orm> = Parameters<Parameters<T["transaction"]>[0]>[0];
+
+async function ownChanges(tx: Tx): Promise<Change[]> {
+  const rows: unknown[] = await tx.execute(
+    sql`select distinct kind, ref from changes where xid = pg_current_xact_id_if_assigned()`,
+  );
+  return rows.filter(isChange);
+}
+
+export type ChangeReader = {
+  /** One read, as the timer makes it every second. Never throws. */
+  read(): Promise<void>;
+  /** False from the first failed read until one succeeds. */
+  healthy(): boolean;
+  close(): Promise<void>;
+};
+
+type ChangeReaderOptions = {
+  /** Opens the reader's own client, one connection: a silent one is thrown away without harm to the pool. */
+  connect: () => Sql;
+  onChanges: (changes: readonly Change[]) => void;
+  /** Changes may have been missed: forget everything cached. */
+  onGap: () => void;
+  log: Log;
+  /** 0: no timer, `read` is called by hand. */
+  everyMs?: number;
+};
+
+/**
+ * Reads `changes` each second, so that neither a lost message nor a crash between commit and publish lasts. Starts from
+ * now. Each committed row is told exactly once: what counts is not its id, which a slow transaction takes early and
+ * commits late, but whether its transaction was visible to the snapshot of the read before.
+ */
+export function startChangeReader({ connect, onChanges, onGap, log, everyMs = READ_EVERY_MS }: ChangeReaderOptions): ChangeReader {
+  let client: Sql | undefined;
+  let last: { snapshot: string; server: string } | undefined;
+  let failing = false;
+  let closed = false;
+  let reading: Promise<void> | undefined;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  async function readOnce(): Promise<void> {
+    try {
+      client ??= connect();
+      const found = await within(READ_TIMEOUT_MS, readSince(client, last?.snapshot));
+      if (closed) return;
+      // Before the first read, and after an outage, nobody was watching.
+      const gap = last === undefined || found.server !== last.server;
+      last = { snapshot: found.snapshot, server: found.server };
+      if (failing) log.info("the changes table is read again");
+      failing = false;
+      if (gap || found.changes === "too many") onGap();
+      else if (found.changes.length > 0) onChanges(found.changes);
+    } catch (error) {
+      if (closed) return;
+      if (!failing) log.error({ err: error }, "the changes table cannot be read; it is tried again each second");
+      failing = true;
+      // The server that answers next may be another one, with transaction ids of its own.
+      last = undefined;
+      client?.end({ timeout: 0 }).catch(() => {});
+      client = undefined;
+    }
+  }
+
+  // One at a time: two reads under way would tell a row twice.
+  const read = () => (reading ??= readOnce().finally(() => (reading = undefined)));
+
+  async function tick(): Promise<void> {
+    await read();
+    if (!closed) timer = setTimeout(tick, everyMs);
+  }
+  if (everyMs > 0) void tick();
+
+  return {
+    read,
+    healthy: () => !failing,
+    async close() {
+      closed = true;
+      clearTimeout(timer);
+      await client?.end({ timeout: 0 });
+    },
+  };
+}
+
+/** Forgets changes older than an hour, and returns how many. A job calls it every now and then. */
+export async function pruneChanges(db: Db): Promise<number> {
+  const deleted = await db.sql`
+    delete from changes where id in (
+      select id from changes where created_at < clock_timestamp() - make_interval(secs => ${KEEP_SECONDS}) order by id limit ${PRUNE_MAX})
+    returning 1`;
+  return deleted.length;
+}
+
+type Found = {
+  /** Everything committed that this read could see. */
+  snapshot: string;
+  /** Changes when another server has taken over, or this one was restarted. */
+  server: string;
+  changes: Change[] | "too many";
+};
+
+/** What was committed after `since` and up to now; nothing if there is no `since`. One statement, hence one snapshot. */
+async function readSince(client: Sql, since: string | undefined): Promise<Found> {
+  const [row] = await client`
+    select pg_current_snapshot()::text as snapshot,
+      pg_postmaster_start_time()::text as server,
+      coalesce((
+        select json_agg(found) from (
+          select kind, ref from changes
+          where xid >= pg_snapshot_xmin(${since ?? null}::pg_snapshot) and not pg_visible_in_snapshot(xid, ${since ?? null}::pg_snapshot)
+          group by kind, ref limit ${READ_MAX + 1}
+        ) as found
+      ), '[]') as changes`;
+  const changes: unknown = row?.changes;
+  if (typeof row?.snapshot !== "string" || typeof row.server !== "string" || !Array.isArray(changes))
+    throw new Error("the changes table gave an answer of another form");
+  return {
+    snapshot: row.snapshot,
+    server: row.server,
+    changes: changes.length > READ_MAX ? "too many" : changes.filter(isChange),
+  };
+}

@@ -1,0 +1,166 @@
+import { createCipheriv, createDecipheriv, randomBytes, timingSafeEqual } from "node:crypto";
+import { crc32 } from "node:zlib";
+import { sha256, wallClockMs } from "./runtime.ts";
+
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/** 43 characters of 62 are 256 bits; those that stay hidden behind the visible ends are still more than 192. */
+const KEY_RANDOM_LENGTH = 43;
+/** 62^6 is just above 2^32: room for a CRC-32. */
+const KEY_CHECKSUM_LENGTH = 6;
+const KEY_FORM = /^sk-[0-9A-Za-z]{49}$/;
+const KEY_PREFIX_LENGTH = 9;
+const KEY_SUFFIX_LENGTH = 4;
+
+/** First byte of everything encrypted here. */
+const CIPHER_VERSION = 1;
+/** Bytes that name the key without telling it. */
+const CIPHER_KEY_ID_BYTES = 4;
+const CIPHER_IV_BYTES = 12;
+const CIPHER_TAG_BYTES = 16;
+const CIPHER_HEAD_BYTES = 1 + CIPHER_KEY_ID_BYTES;
+
+/** The counter of a UUIDv7 starts in the lower half of its 12 bits, so that 2,048 ids and more fit a millisecond. */
+const UUID_COUNTER_MAX = 0xfff;
+
+export type NewApiKey = {
+  /** Shown once, stored nowhere. */
+  secret: string;
+  /** SHA-256 of the whole secret: what is stored. */
+  digest: Buffer;
+  /** What a person sees of it later on. */
+  prefix: string;
+  suffix: string;
+};
+
+/** A new API key: `sk-`, 256 random bits in base 62, and a checksum. Source: rulings › Hosts and keys. */
+export function newApiKey(): NewApiKey {
+  const body = `sk-${randomBase62(KEY_RANDOM_LENGTH)}`;
+  const secret = body + checksumOf(body);
+  return {
+    secret,
+    digest: Buffer.from(sha256(secret)),
+    prefix: secret.slice(0, KEY_PREFIX_LENGTH),
+    suffix: secret.slice(-KEY_SUFFIX_LENGTH),
+  };
+}
+
+/** The digest to look a key up by; undefined for what cannot be one of ours. Takes anything, throws nothing. */
+export function digestOfKey(secret: string): Buffer | undefined {
+  if (!KEY_FORM.test(secret)) return undefined;
+  const body = secret.slice(0, -KEY_CHECKSUM_LENGTH);
+  if (checksumOf(body) !== secret.slice(-KEY_CHECKSUM_LENGTH)) return undefined;
+  return Buffer.from(sha256(secret));
+}
+
+/** AES-256-GCM: version, key id, IV, ciphertext, tag. `secretKey` is 32 bytes. */
+export function encrypt(secretKey: Uint8Array, text: string): Buffer {
+  const head = Buffer.concat([Buffer.of(CIPHER_VERSION), cipherKeyId(secretKey)]);
+  const iv = randomBytes(CIPHER_IV_BYTES);
+  const cipher = createCipheriv("aes-256-gcm", secretKey, iv).setAAD(head);
+  return Buffer.concat([head, iv, cipher.update(text, "utf8"), cipher.final(), cipher.getAuthTag()]);
+}
+
+/** Undoes `encrypt`. Throws an Error that says whether the key is another one or the bytes are damaged. */
+export function decrypt(secretKey: Uint8Array, bytes: Uint8Array): string {
+  const data = Buffer.from(bytes);
+  if (data.length < CIPHER_HEAD_BYTES + CIPHER_IV_BYTES + CIPHER_TAG_BYTES || data[0] !== CIPHER_VERSION)
+    throw new Error("The ciphertext is damaged, or of a version that this release does not know.");
+  const head = data.subarray(0, CIPHER_HEAD_BYTES);
+  if (!head.subarray(1).equals(cipherKeyId(secretKey)))
+    throw new Error("The ciphertext was made with another SECRET_KEY than the one in use.");
+  const iv = data.subarray(CIPHER_HEAD_BYTES, CIPHER_HEAD_BYTES + CIPHER_IV_BYTES);
+  const tag = data.subarray(-CIPHER_TAG_BYTES);
+  const body = data.subarray(CIPHER_HEAD_BYTES + CIPHER_IV_BYTES, -CIPHER_TAG_BYTES);
+  const decipher = createDecipheriv("aes-256-gcm", secretKey, iv).setAAD(head).setAuthTag(tag);
+  try {
+    return decipher.update(body, undefined, "utf8") + decipher.final("utf8");
+  } catch (error) {
+    throw new Error("The ciphertext is damaged.", { cause: error });
+  }
+}
+
+/** Random, in base64url: for sessions and CSRF secrets. */
+export function randomToken(bytes = 32): string {
+  return randomBytes(bytes).toString("base64url");
+}
+
+/** Compares two secrets of any lengths without telling by its time where they differ. */
+export function constantTimeEqual(a: string, b: string): boolean {
+  return timingSafeEqual(sha256(a), sha256(b));
+}
+
+/** A UUIDv7, greater than every one before it in this process, also when the clock is set back. Source: RFC 9562 › 6.2, method 1. */
+export function newRequestId(unixMs: number = wallClockMs()): string {
+  const bytes = randomBytes(16);
+  if (unixMs > lastMs) {
+    lastMs = unixMs;
+    counter = bytes.readUInt16BE(6) & (UUID_COUNTER_MAX >> 1);
+  } else if (++counter > UUID_COUNTER_MAX) {
+    lastMs++;
+    counter = 0;
+  }
+  bytes.writeUIntBE(lastMs, 0, 6);
+  bytes.writeUInt16BE(0x7000 | counter, 6);
+  bytes.writeUInt8(0x80 | (bytes.readUInt8(8) & 0x3f), 8);
+  const hex = bytes.toString("hex");
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+}
+let lastMs = 0;
+let counter = 0;
+
+/** A text that no log, error or JSON shows by accident. */
+export class Secret {
+  readonly #text: string;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  reveal(): string {
+    return this.#text;
+  }
+
+  toString(): string {
+    return "[secret]";
+  }
+
+  toJSON(): string {
+    return "[secret]";
+  }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return "[secret]";
+  }
+
+  // Deno's console asks for a symbol of its own.
+  [Symbol.for("Deno.customInspect")](): string {
+    return "[secret]";
+  }
+}
+
+function randomBase62(length: number): string {
+  let text = "";
+  while (text.length < length) {
+    for (const byte of randomBytes(length)) {
+      // 248 is 4 × 62: bytes above would make some characters likelier than others.
+      if (byte < 248 && text.length < length) text += ALPHABET[byte % 62];
+    }
+  }
+  return text;
+}
+
+function checksumOf(body: string): string {
+  let rest = crc32(body);
+  let text = "";
+  for (let i = 0; i < KEY_CHECKSUM_LENGTH; i++) {
+    text = ALPHABET[rest % 62] + text;
+    rest = Math.floor(rest / 62);
+  }
+  return text;
+}
+
+function cipherKeyId(secretKey: Uint8Array): Buffer {
+  const named = Buffer.concat([Buffer.from("tollgate.cipher-key-id\0"), secretKey]);
+  return Buffer.from(sha256(named)).subarray(0, CIPHER_KEY_ID_BYTES);
+}

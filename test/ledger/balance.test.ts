@@ -1,0 +1,127 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { Ask } from "../../src/ledger/ledger_store.ts";
+import { createWorld, type World } from "../world.ts";
+import { askFor, codeOf, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
+
+/** Source: rulings › Which entitlement pays, Money. */
+
+let world: World;
+let open: OpenLedger;
+
+beforeAll(async () => {
+  world = await createWorld();
+  open = await openWorldLedger(world);
+});
+afterAll(async () => {
+  await open.close();
+  await world.close();
+});
+
+/** 1,000 pico a token, both ways: a cap of 1,000 tokens holds 1,000 nano-USD. */
+const PRICED: Partial<Ask> = { promptPico: 0n, outputPico: 1000n };
+
+async function customer(nanoUsd: bigint | null, mode: "package" | "payg" = "payg") {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person, { mode });
+  if (nanoUsd !== null) await world.setBalance(person, nanoUsd);
+  return {
+    person,
+    ask: (over?: Partial<Ask>) => open.ledger.reserve(askFor(person, key, { ...PRICED, ...over })),
+    async balance() {
+      const [row] = await world.sql`select balance_nano_usd, held_nano_usd from balances where account_id = ${person.accountId}`;
+      return [Number(row?.balance_nano_usd), Number(row?.held_nano_usd)];
+    },
+  };
+}
+
+test("a hold takes the bound from what is free; settling gives the difference back", async () => {
+  const { ask, balance } = await customer(5000n);
+  const hold = await ask();
+  expect(hold).toMatchObject({ mode: "payg", heldNanoUsd: 1000n, capTokens: 1000 });
+  expect(await balance()).toEqual([5000, 1000]);
+  await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 300n }));
+  expect(await balance()).toEqual([4700, 0]);
+});
+
+test("a released hold costs nothing", async () => {
+  const { ask, balance } = await customer(5000n);
+  await open.ledger.release(await ask(), "provider_failed");
+  expect(await balance()).toEqual([5000, 0]);
+});
+
+test("a client's own cap that the balance does not cover: insufficient_balance; a default cap is lowered, never below the least", async () => {
+  const { ask } = await customer(600n);
+  expect(await codeOf(ask({ capMax: 1000, capMin: 1000 }))).toBe("insufficient_balance");
+  expect(await codeOf(ask({ capMax: 1000, capMin: 700 }))).toBe("insufficient_balance");
+  const hold = await ask({ capMax: 1000, capMin: 256, promptPico: 100_000n });
+  expect(hold).toMatchObject({ capTokens: 500, heldNanoUsd: 600n });
+});
+
+test("mode payg: package_required while payg is disabled, insufficient_balance when enabled and empty, payg_pricing_unavailable without a price", async () => {
+  expect(await codeOf((await customer(null)).ask())).toBe("package_required");
+  const { person, ask } = await customer(null);
+  await world.sql`select set_payg(${person.accountId}, true)`;
+  expect(await codeOf(ask())).toBe("insufficient_balance");
+  await world.setBalance(person, 5000n);
+  expect(await codeOf(ask({ outputPico: -1n }))).toBe("payg_pricing_unavailable");
+});
+
+test("mode package: the package first, then the balance; the package's own refusal while payg is disabled or the balance is empty", async () => {
+  const { person, ask } = await customer(null, "package");
+  await world.givePackage(person, { dailyLimit: 1, days: 2 });
+  expect((await ask()).mode).toBe("package");
+  expect(await codeOf(ask())).toBe("daily_quota_exceeded");
+  await world.sql`select set_payg(${person.accountId}, true)`;
+  expect(await codeOf(ask())).toBe("daily_quota_exceeded");
+  await world.setBalance(person, 1500n);
+  expect((await ask()).mode).toBe("payg");
+  // Above zero, but the rest is held: the balance was chosen, and is short.
+  expect(await codeOf(ask())).toBe("insufficient_balance");
+});
+
+test("an overrun that the balance covers is debited beyond the hold", async () => {
+  const { ask, balance } = await customer(5000n);
+  const settlement = await open.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 1400n }));
+  expect(settlement).toMatchObject({ chargedNanoUsd: 1400n, shortfallNanoUsd: 0n });
+  expect(await balance()).toEqual([3600, 0]);
+});
+
+test("an overrun the balance does not cover: an unsent answer is refused with nothing charged, a streamed one is charged what is there", async () => {
+  const unsent = await customer(1200n);
+  expect(await codeOf(open.ledger.settle(await unsent.ask(), usageOf({ chargeNanoUsd: 1400n }), { strict: true }))).toBe("insufficient_balance");
+  expect(await unsent.balance()).toEqual([1200, 0]);
+
+  const streamed = await customer(1200n);
+  const settlement = await open.ledger.settle(await streamed.ask(), usageOf({ chargeNanoUsd: 1400n }));
+  expect(settlement).toMatchObject({ chargedNanoUsd: 1200n, shortfallNanoUsd: 200n });
+  expect(await streamed.balance()).toEqual([0, 0]);
+});
+
+test("entries are append-only words of every movement, and a correction cannot take what is held", async () => {
+  const { person, ask } = await customer(2000n);
+  const hold = await ask();
+  const [taken] = await world.sql`select add_balance(${person.accountId}, -1500, 'correction', 'too much', null) as balance`;
+  expect(taken?.balance).toBeNull();
+  await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 10n }));
+  const rows = await world.sql`select amount_nano_usd, kind, request_id from balance_entries where account_id = ${person.accountId} order by id`;
+  expect(rows.map((row) => [Number(row.amount_nano_usd), row.kind, row.request_id])).toEqual([
+    [2000, "top_up", null],
+    [-10, "charge", hold.requestId],
+  ]);
+});
+
+test("a reseller's assignment is paid from its balance in the same transaction, or refused with insufficient_balance and nothing written", async () => {
+  const reseller = await world.addReseller();
+  const person = await world.addCustomer(reseller.accountId);
+  const offering = await world.addOffering({ wholesaleNanoUsd: 700n });
+  expect((await world.assign(person, offering, "now", reseller)).code).toBe("insufficient_balance");
+  expect(await world.sql`select id from packages where account_id = ${person.accountId}`).toHaveLength(0);
+  await world.setBalance(reseller, 1000n);
+  expect((await world.assign(person, offering, "now", reseller)).code).toBeNull();
+  const [row] = await world.sql`select balance_nano_usd from balances where account_id = ${reseller.accountId}`;
+  expect(Number(row?.balance_nano_usd)).toBe(300);
+});
+
+test("the books balance after all of this", async () => {
+  expect(await world.unbalanced()).toEqual([]);
+});

@@ -1,0 +1,178 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { Hold } from "../../src/ledger/ledger.ts";
+import type { Ask } from "../../src/ledger/ledger_store.ts";
+import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { newRequestId } from "../../src/platform/crypto.ts";
+import { createWorld, type OfferingSpec, type World } from "../world.ts";
+import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+
+/** Races are tests: two ledgers, as two replicas have them, on one database. */
+
+let world: World;
+let a: OpenLedger;
+let b: OpenLedger;
+
+beforeAll(async () => {
+  world = await createWorld();
+  a = await openWorldLedger(world);
+  b = await openWorldLedger(world);
+});
+afterAll(async () => {
+  await a.close();
+  await b.close();
+  await world.close();
+});
+
+async function race(spec: OfferingSpec | null, nanoUsd: bigint | null, over: Partial<Ask> = {}) {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person, { mode: nanoUsd === null ? "package" : "payg" });
+  if (spec) await world.givePackage(person, spec);
+  if (nanoUsd !== null) await world.setBalance(person, nanoUsd);
+  const codes = await Promise.all(
+    Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(askFor(person, key, over)))),
+  );
+  return tally(codes);
+}
+
+test("200 at once through two ledgers against 100: exactly 100 are granted, daily, total, carryover and balance", async () => {
+  expect(await race({ dailyLimit: 100, days: 5 }, null)).toEqual({ granted: 100, daily_quota_exceeded: 100 });
+  expect(await race({ dailyLimit: 500, totalLimit: 100, days: 5 }, null)).toEqual({ granted: 100, package_quota_exceeded: 100 });
+  expect(await race({ dailyLimit: 100, days: 5, carryover: true }, null)).toEqual({ granted: 100, carryover_quota_exceeded: 100 });
+  expect(await race(null, 100_000n, { outputPico: 1000n })).toEqual({ granted: 100, insufficient_balance: 100 });
+});
+
+test("one account under heavy use and many light ones: every account gets exactly its own", async () => {
+  const people = await Promise.all(
+    Array.from({ length: 30 }, async () => {
+      const person = await world.addCustomer();
+      await world.givePackage(person, { dailyLimit: 5 });
+      return { person, key: await world.addKey(person) };
+    }),
+  );
+  const codes = await Promise.all(
+    people.flatMap(({ person, key }, p) =>
+      Array.from({ length: 10 }, (_, i) => codeOf(((p + i) % 2 ? a : b).ledger.reserve(askFor(person, key))).then((code) => `${p} ${code}`)),
+    ),
+  );
+  const counts = tally(codes);
+  for (let p = 0; p < people.length; p++) expect(counts[`${p} granted`]).toBe(5);
+});
+
+test("an account whose lock somebody holds delays nobody else; its own request waits and is granted", async () => {
+  const held = await world.addCustomer();
+  const heldKey = await world.addKey(held);
+  await world.givePackage(held, { dailyLimit: 5 });
+  // In the same lane as the held one: lanes are accounts modulo 4.
+  const others = [];
+  while (others.length < 3) {
+    const person = await world.addCustomer();
+    if (person.accountId % 4 !== held.accountId % 4) continue;
+    await world.givePackage(person, { dailyLimit: 5 });
+    others.push({ person, key: await world.addKey(person) });
+  }
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const holding = world.sql.begin(async (tx) => {
+    await tx`select pg_advisory_xact_lock(${held.accountId})`;
+    await released;
+  });
+  await Bun.sleep(50);
+  let granted = false;
+  const waiting = a.ledger.reserve(askFor(held, heldKey)).then(() => {
+    granted = true;
+  });
+  await Promise.all(others.map(({ person, key }) => a.ledger.reserve(askFor(person, key))));
+  expect(granted).toBe(false);
+  release();
+  await Promise.all([holding, waiting]);
+  expect(granted).toBe(true);
+});
+
+test("no grant commits after a revocation did", async () => {
+  const person = await world.addCustomer();
+  await world.givePackage(person, { dailyLimit: 100_000 });
+  for (let round = 0; round < 5; round++) {
+    const key = await world.addKey(person);
+    let revokedAt = "";
+    const asks: Promise<string>[] = [];
+    const stop = Bun.sleep(60).then(async () => {
+      await world.sql.begin(async (tx) => {
+        await tx`select lock_accounts(${[person.accountId]}::bigint[])`;
+        await tx`update keys set status = 'revoked' where id = ${key.keyId}`;
+        const [row] = await tx`select clock_timestamp()::text as at`;
+        revokedAt = String(row?.at);
+      });
+    });
+    const until = performance.now() + 140;
+    while (performance.now() < until) {
+      for (const { ledger } of [a, b]) asks.push(codeOf(ledger.reserve(askFor(person, key))));
+      await Bun.sleep(1);
+    }
+    await stop;
+    const counts = tally(await Promise.all(asks));
+    expect(counts.granted).toBeGreaterThan(0);
+    expect(counts.invalid_api_key).toBeGreaterThan(0);
+    const [late] = await world.sql`select count(*)::int as n from holds where key_id = ${key.keyId} and created_at > ${revokedAt}::timestamptz`;
+    expect(late?.n).toBe(0);
+  }
+});
+
+test("the same request id sent again holds once and is answered the same", async () => {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person, { mode: "payg" });
+  await world.setBalance(person, 10_000n);
+  const ask = askFor(person, key, { outputPico: 1000n });
+  const input = { asks: [ask], finishes: [], wait: false, leaseSeconds: 60 };
+  const first = await runBatch(a.db.sql, true, { ...input, retry: false });
+  const again = await runBatch(a.db.sql, true, { ...input, retry: true });
+  expect(again.reserved).toEqual(first.reserved);
+  const [row] = await world.sql`select held_nano_usd::int as held from balances where account_id = ${person.accountId}`;
+  expect(row?.held).toBe(1000);
+});
+
+test("one row with a negative, huge or NUL-bearing value among 511 good ones fails alone", async () => {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person, { mode: "payg" });
+  await world.setBalance(person, 1_000_000_000n);
+  const bad: Partial<Ask>[] = [{ outputPico: 1n, capMax: -5, capMin: -5, promptPico: -1_000_000n }, { promptPico: 9n * 10n ** 30n }, { modelId: "a\0b" }];
+  for (const over of bad) {
+    const asks = Array.from({ length: 512 }, (_, i) => askFor(person, key, { outputPico: 1n, ...(i === 200 && over) }));
+    const codes = await Promise.all(asks.map((ask) => codeOf(a.ledger.reserve(ask))));
+    expect(tally(codes)).toEqual({ granted: 511, internal_error: 1 });
+    expect(codes[200]).toBe("internal_error");
+  }
+});
+
+test("a settlement with counts that no provider can mean is clamped, and every other is written as it is", async () => {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person);
+  await world.givePackage(person, { dailyLimit: 1000 });
+  const holds = await Promise.all(Array.from({ length: 50 }, () => a.ledger.reserve(askFor(person, key))));
+  const odd = [-1, 1e300, Number.NaN, 1.5, Number.POSITIVE_INFINITY];
+  await Promise.all(holds.map((hold: Hold, i) => a.ledger.settle(hold, usageOf({ promptTokens: i < odd.length ? (odd[i] as number) : 7, completionTokens: 1 }))));
+  const rows = await world.sql`select prompt_tokens from receipts where account_id = ${person.accountId} order by request_id`;
+  expect(rows).toHaveLength(50);
+  expect(tally(rows.map((row) => String(row.prompt_tokens)))).toEqual({ "0": 3, "1": 1, "2000000000": 1, "7": 45 });
+});
+
+test("a hold ends once: the second end is an error of the caller, and the ledger answers a repeated one the same", async () => {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person);
+  await world.givePackage(person, { dailyLimit: 10 });
+  const hold = await a.ledger.reserve(askFor(person, key, { requestId: newRequestId() }));
+  await a.ledger.settle(hold, usageOf());
+  expect(a.ledger.settle(hold, usageOf())).rejects.toThrow("ended twice");
+  const row = { requestId: hold.requestId, accountId: person.accountId, reason: "complete", cachedTokens: 0, chargeNanoUsd: 0n, strict: false, estimated: false } as const;
+  const repeat = (kind: "settle" | "release") =>
+    runBatch(a.db.sql, true, { asks: [], finishes: [{ ...row, kind, promptTokens: 1, completionTokens: 1 }], wait: true, retry: true, leaseSeconds: 60 });
+  expect((await repeat("settle")).finished[0]?.outcome).toBe("already");
+  expect((await repeat("release")).finished[0]?.outcome).toBe("already");
+  const [count] = await world.sql`select count(*)::int as n from receipts where account_id = ${person.accountId}`;
+  expect(count?.n).toBe(1);
+});
+
+test("the books balance after all of this", async () => {
+  expect(await world.unbalanced()).toEqual([]);
+});

@@ -1,0 +1,191 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
+import { Refusal } from "../../src/errors.ts";
+import type { Ask } from "../../src/ledger/ledger_store.ts";
+import { createWorld, type OfferingSpec, type World } from "../world.ts";
+import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+
+/** Source: contract › Limits, rulings › Which entitlement pays, Counting. */
+
+let world: World;
+let open: OpenLedger;
+
+beforeAll(async () => {
+  world = await createWorld();
+  open = await openWorldLedger(world);
+});
+afterAll(async () => {
+  await open.close();
+  await world.close();
+});
+beforeEach(() => world.setClock(null));
+
+async function customer(spec?: OfferingSpec) {
+  const person = await world.addCustomer();
+  const key = await world.addKey(person);
+  const packageId = spec ? await world.givePackage(person, spec) : 0;
+  return { person, key, packageId, ask: (over?: Partial<Ask>) => open.ledger.reserve(askFor(person, key, over)) };
+}
+
+async function refusalOf(promise: Promise<unknown>): Promise<Refusal> {
+  const error = await promise.then(
+    () => undefined,
+    (thrown) => thrown,
+  );
+  if (!(error instanceof Refusal)) throw new Error(`expected a refusal, got ${error}`);
+  return error;
+}
+
+test("402 daily_quota_exceeded when a standard package's day is used up, with limit, used, remaining and resets_at", async () => {
+  await world.setClock("2026-05-10 12:00:00+00");
+  const { ask } = await customer({ dailyLimit: 3, days: 5 });
+  // The request id's time must be near the database's clock, which stands still here.
+  const at = (n: number) => ({ requestId: idAt("2026-05-10T12:00:00Z", n) });
+  for (let i = 0; i < 3; i++) await ask(at(i));
+  const refusal = await refusalOf(ask(at(9)));
+  expect(refusal.code).toBe("daily_quota_exceeded");
+  expect(refusal.status).toBe(402);
+  expect(refusal.facts).toMatchObject({ limit: 3, used: 3, remaining: 0, resetsAt: "2026-05-11T00:00:00.000Z" });
+});
+
+test("the next day of a standard package counts from zero; what was left of the day before is gone", async () => {
+  await world.setClock("2026-05-10 23:59:00+00");
+  const { ask } = await customer({ dailyLimit: 2, days: 5 });
+  await ask({ requestId: idAt("2026-05-10T23:59:00Z", 1) });
+  await world.setClock("2026-05-11 00:00:30+00");
+  const codes = [];
+  for (let i = 0; i < 4; i++) codes.push(await codeOf(ask({ requestId: idAt("2026-05-11T00:00:30Z", i) })));
+  expect(codes).toEqual(["granted", "granted", "daily_quota_exceeded", "daily_quota_exceeded"]);
+});
+
+test("carryover keeps what a day left, and is refused with carryover_quota_exceeded when the accumulated allowance is used up", async () => {
+  await world.setClock("2026-05-10 12:00:00+00");
+  const { ask } = await customer({ dailyLimit: 2, days: 3, carryover: true });
+  await ask({ requestId: idAt("2026-05-10T12:00:00Z", 1) });
+  await world.setClock("2026-05-12 12:00:00+00");
+  const codes = [];
+  for (let i = 0; i < 6; i++) codes.push(await codeOf(ask({ requestId: idAt("2026-05-12T12:00:00Z", i) })));
+  expect(tally(codes)).toEqual({ granted: 5, carryover_quota_exceeded: 1 });
+  const refusal = await refusalOf(ask({ requestId: idAt("2026-05-12T12:00:00Z", 8) }));
+  expect(refusal.facts).toMatchObject({ limit: 6, used: 6, remaining: 0, resetsAt: null });
+});
+
+test("package_quota_exceeded when the total is used up and the day is not; the day's own code when both are", async () => {
+  const total = await customer({ dailyLimit: 10, totalLimit: 3, days: 5 });
+  for (let i = 0; i < 3; i++) await total.ask();
+  const refusal = await refusalOf(total.ask());
+  expect(refusal.code).toBe("package_quota_exceeded");
+  expect(refusal.facts).toMatchObject({ limit: 3, used: 3, remaining: 0, resetsAt: null });
+
+  const both = await customer({ dailyLimit: 3, totalLimit: 3, days: 5 });
+  for (let i = 0; i < 3; i++) await both.ask();
+  expect((await refusalOf(both.ask())).code).toBe("daily_quota_exceeded");
+
+  const carried = await customer({ dailyLimit: 3, totalLimit: 3, days: 5, carryover: true });
+  for (let i = 0; i < 3; i++) await carried.ask();
+  expect((await refusalOf(carried.ask())).code).toBe("carryover_quota_exceeded");
+});
+
+test("a one-day package that spans two dates is worth one day", async () => {
+  await world.setClock("2026-05-10 20:00:00+00");
+  const { ask } = await customer({ kind: "daily", dailyLimit: 100, days: 1 });
+  for (let i = 0; i < 60; i++) await ask({ requestId: idAt("2026-05-10T20:00:00Z", i) });
+  await world.setClock("2026-05-11 08:00:00+00");
+  const codes = await Promise.all(Array.from({ length: 50 }, (_, i) => codeOf(ask({ requestId: idAt("2026-05-11T08:00:00Z", i) }))));
+  expect(tally(codes)).toEqual({ granted: 40, package_quota_exceeded: 10 });
+});
+
+test("the day is the package's time zone's, through 23- and 25-hour days and a midnight that does not exist", async () => {
+  // Berlin's clocks go back on 25 October 2026: that day has 25 hours.
+  await world.setClock("2026-10-24 12:00:00+02");
+  const berlin = await customer({ dailyLimit: 1, days: 3, timeZone: "Europe/Berlin" });
+  await world.setClock("2026-10-24 23:59:00+02");
+  await berlin.ask({ requestId: idAt("2026-10-24T21:59:00Z", 1) });
+  await world.setClock("2026-10-25 00:00:00+02");
+  await berlin.ask({ requestId: idAt("2026-10-24T22:00:00Z", 2) });
+  await world.setClock("2026-10-25 23:30:00+01");
+  const refusal = await refusalOf(berlin.ask({ requestId: idAt("2026-10-25T22:30:00Z", 3) }));
+  expect(refusal.facts.resetsAt).toBe("2026-10-25T23:00:00.000Z");
+  const [ends] = await world.sql`select ends_at from packages where id = ${berlin.packageId}`;
+  expect(ends?.ends_at.toISOString()).toBe("2026-10-27T11:00:00.000Z");
+
+  // In Beirut midnight of 29 March 2026 does not exist: the day begins at 01:00.
+  await world.setClock("2026-03-28 12:00:00+02");
+  const beirut = await customer({ dailyLimit: 1, days: 3, timeZone: "Asia/Beirut" });
+  await beirut.ask({ requestId: idAt("2026-03-28T10:00:00Z", 1) });
+  const before = await refusalOf(beirut.ask({ requestId: idAt("2026-03-28T10:00:00Z", 2) }));
+  expect(before.facts.resetsAt).toBe("2026-03-28T22:00:00.000Z");
+  await world.setClock("2026-03-28 22:00:00+00");
+  expect(await codeOf(beirut.ask({ requestId: idAt("2026-03-28T22:00:00Z", 3) }))).toBe("granted");
+});
+
+test("package_required without a package, package_expired once the last one ended, and the same key works under a new one", async () => {
+  const { person, ask, packageId } = await customer({ dailyLimit: 5, days: 1 });
+  expect(await codeOf((await customer()).ask())).toBe("package_required");
+  await world.sql`select end_package(${person.accountId}, ${packageId})`;
+  expect(await codeOf(ask())).toBe("package_expired");
+  await world.givePackage(person, { dailyLimit: 5, modelIds: ["model-b"] });
+  expect(await codeOf(ask())).toBe("model_not_in_package");
+  expect(await codeOf(ask({ modelId: "model-b" }))).toBe("granted");
+});
+
+test("a release gives back the unit of its own day", async () => {
+  const { ask } = await customer({ dailyLimit: 1, days: 2 });
+  const hold = await ask();
+  expect(await codeOf(ask())).toBe("daily_quota_exceeded");
+  await open.ledger.release(hold, "provider_failed");
+  expect(await codeOf(ask())).toBe("granted");
+});
+
+test("a token allowance is never exceeded, and what a provider used beyond it is not charged", async () => {
+  const { ask, packageId } = await customer({ dailyLimit: 100, tokenLimit: 150 });
+  await open.ledger.settle(await ask({ tokenBound: 100 }), usageOf({ promptTokens: 40, completionTokens: 40 }));
+  const last = await ask({ tokenBound: 100 });
+  const refusal = await refusalOf(ask({ tokenBound: 100 }));
+  expect(refusal.code).toBe("package_quota_exceeded");
+  expect(refusal.facts).toMatchObject({ limit: 150, used: 150, remaining: 0 });
+  await open.ledger.settle(last, usageOf({ promptTokens: 400, completionTokens: 40 }));
+  const [row] = await world.sql`select tokens_used::int, tokens_held::int from packages where id = ${packageId}`;
+  expect({ ...row }).toEqual({ tokens_used: 150, tokens_held: 0 });
+});
+
+test("a key that was revoked, disabled or has expired is refused by the ledger itself, whatever a cache says", async () => {
+  for (const change of ["status = 'revoked'", "status = 'disabled'", "expires_at = clock_timestamp()"]) {
+    const { key, ask } = await customer({ dailyLimit: 5 });
+    await world.sql.unsafe(`update keys set ${change} where id = ${key.keyId}`);
+    expect(await codeOf(ask())).toBe("invalid_api_key");
+  }
+});
+
+test("a suspended account, a suspended reseller and a suspended domain end the right of all who stand on them", async () => {
+  const reseller = await world.addReseller();
+  const person = await world.addCustomer(reseller.accountId);
+  const key = await world.addKey(person);
+  await world.givePackage(person, { dailyLimit: 50 });
+  await world.sql`insert into hosts (host, reseller_id, status) values ('ai.shop.example', ${reseller.accountId}, 'active')`;
+  const ask = () => open.ledger.reserve(askFor(person, key, { tenantId: reseller.accountId, host: "ai.shop.example", ownHost: false }));
+  expect(await codeOf(ask())).toBe("granted");
+  await world.sql`update hosts set status = 'suspended'`;
+  expect(await codeOf(ask())).toBe("host_not_allowed");
+  await world.sql`update hosts set status = 'active'`;
+  await world.sql`update accounts set status = 'suspended' where id = ${reseller.accountId}`;
+  expect(await codeOf(ask())).toBe("invalid_api_key");
+  await world.sql`update accounts set status = 'active' where id = ${reseller.accountId}`;
+  await world.sql`update accounts set status = 'suspended' where id = ${person.accountId}`;
+  expect(await codeOf(ask())).toBe("invalid_api_key");
+});
+
+test("a request id an hour off the database's clock is not accepted: its month might be missing", async () => {
+  const { ask } = await customer({ dailyLimit: 5 });
+  expect(await codeOf(ask({ requestId: idAt("2020-01-01T00:00:00Z", 1) }))).toBe("service_unavailable");
+});
+
+test("the books balance after all of this", async () => {
+  expect(await world.unbalanced()).toEqual([]);
+});
+
+/** A UUIDv7 of a moment. */
+function idAt(iso: string, n: number): string {
+  const ms = Date.parse(iso).toString(16).padStart(12, "0");
+  const random = crypto.randomUUID().slice(19);
+  return `${ms.slice(0, 8)}-${ms.slice(8)}-7${n.toString(16).padStart(3, "0")}-${random}`;
+}

@@ -1,0 +1,112 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import postgres from "postgres";
+import { newApiKey } from "../src/platform/crypto.ts";
+import { openDb } from "../src/platform/db.ts";
+import { createTestDatabase } from "./database.ts";
+
+/** A small world in a real database: accounts, offerings, packages, keys. Each test file makes its own. */
+
+export type World = Awaited<ReturnType<typeof createWorld>>;
+export type Person = { accountId: number };
+export type TestKey = { keyId: number; secret: string };
+
+export type OfferingSpec = {
+  kind?: "daily" | "custom";
+  days?: number;
+  dailyLimit?: number;
+  totalLimit?: number;
+  carryover?: boolean;
+  tokenLimit?: number | null;
+  modelIds?: string[] | null;
+  timeZone?: string;
+  wholesaleNanoUsd?: bigint;
+};
+
+/** Opens a fresh database with the schema, and a folder for spools. */
+export async function createWorld() {
+  const database = await createTestDatabase();
+  const sql = postgres(database.url, { max: 4, onnotice: () => {} });
+  const spoolDir = await mkdtemp(join(tmpdir(), "tollgate-spool-"));
+  let names = 0;
+
+  async function addAccount(role: "customer" | "reseller" | "admin", resellerId: number | null = null): Promise<Person> {
+    const name = `${role}${++names}`;
+    const [row] = await sql`
+      insert into accounts (role, reseller_id, email, name) values (${role}, ${resellerId}, ${`${name}@example.com`}, ${name}) returning id`;
+    const accountId = Number(row?.id);
+    await sql`insert into balances (account_id) values (${accountId})`;
+    return { accountId };
+  }
+
+  return {
+    url: database.url,
+    sql,
+    spoolDir,
+    /** A Db like a replica's, for code that takes one. */
+    openDb: () => openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: 4 }),
+    addCustomer: (resellerId?: number) => addAccount("customer", resellerId),
+    addReseller: () => addAccount("reseller"),
+    addAdmin: () => addAccount("admin"),
+
+    async addKey(person: Person, spec: { mode?: "package" | "payg"; modelIds?: string[]; hosts?: string[]; expiresAt?: string } = {}): Promise<TestKey> {
+      const { secret, digest, prefix, suffix } = newApiKey();
+      const [row] = await sql`
+        insert into keys (account_id, name, digest, prefix, suffix, mode, model_ids, hosts, expires_at)
+        values (${person.accountId}, 'key', ${digest}, ${prefix}, ${suffix}, ${spec.mode ?? "package"}, ${spec.modelIds ?? null},
+          ${spec.hosts ?? null}, ${spec.expiresAt ?? null}) returning id`;
+      return { keyId: Number(row?.id), secret };
+    },
+
+    async addOffering(spec: OfferingSpec = {}): Promise<number> {
+      const days = spec.days ?? 30;
+      const daily = spec.dailyLimit ?? 1000;
+      const [row] = await sql`
+        insert into offerings (name, kind, days, daily_limit, total_limit, carryover, token_limit, model_ids, time_zone, wholesale_nano_usd)
+        values (${`offering${++names}`}, ${spec.kind ?? "custom"}, ${days}, ${daily}, ${spec.totalLimit ?? daily * days},
+          ${spec.carryover ?? false}, ${spec.tokenLimit ?? null}, ${spec.modelIds ?? null}, ${spec.timeZone ?? "UTC"},
+          ${String(spec.wholesaleNanoUsd ?? 0n)}) returning id`;
+      return Number(row?.id);
+    },
+
+    async assign(person: Person, offeringId: number, when: "now" | "after" = "now", payer: Person | null = null) {
+      const [row] = await sql`select * from assign_package(${person.accountId}, ${offeringId}, ${when}, ${payer?.accountId ?? null}, null)`;
+      return { code: row?.code as string | null, packageId: Number(row?.package_id) };
+    },
+
+    /** An offering and its package in one go. */
+    async givePackage(person: Person, spec: OfferingSpec = {}): Promise<number> {
+      return (await this.assign(person, await this.addOffering(spec))).packageId;
+    },
+
+    async setBalance(person: Person, nanoUsd: bigint): Promise<void> {
+      await sql`select add_balance(${person.accountId}, ${String(nanoUsd)}, 'top_up', 'test', null)`;
+      await sql`select set_payg(${person.accountId}, true)`;
+    },
+
+    /** Sets the ledger's clock to a fixed moment, or lets it run again. */
+    async setClock(at: string | null): Promise<void> {
+      const body = at === null ? "select clock_timestamp()" : `select timestamptz '${at}'`;
+      await sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as $$ ${body} $$`);
+    },
+
+    /** The names of the books that do not balance: none, always. */
+    async unbalanced(): Promise<string[]> {
+      const views = await sql`select table_name as name from information_schema.views where table_name like 'inv\\_%' order by 1`;
+      const broken: string[] = [];
+      for (const { name } of views) {
+        const rows = await sql.unsafe(`select * from ${name}`);
+        if (rows.length > 0) broken.push(`${name}: ${JSON.stringify(rows.slice(0, 3))}`);
+      }
+      if (views.length < 7) broken.push("views are missing");
+      return broken;
+    },
+
+    async close(): Promise<void> {
+      await sql.end({ timeout: 5 });
+      await database.drop();
+      await rm(spoolDir, { recursive: true, force: true });
+    },
+  };
+}
