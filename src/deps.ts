@@ -21,6 +21,10 @@ export type Deps = {
   bus: Bus;
   keys: KeyLookup;
   hosts: HostLookup;
+  /** The service's own hosts. */
+  ownHosts: ReadonlySet<string>;
+  /** Those of them that serve the panel. */
+  panelHosts: ReadonlySet<string>;
   sessions: Sessions;
   catalog: Catalog;
   breakers: Breakers;

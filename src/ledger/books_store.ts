@@ -16,6 +16,8 @@ const USAGE_MAX = 1000;
 const REASON_CHARS_MAX = 500;
 /** Nine million dollars; `balances_range` says why. */
 const BALANCE_NANO_USD_MAX = 9_000_000_000_000_000n;
+const UUID_MS_MAX = 2 ** 48 - 1;
+const REQUEST_ID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 /** How far ahead receipt months are looked for. */
 const MONTHS_AHEAD_MAX = 24;
 
@@ -84,7 +86,7 @@ export async function endPackage(deps: Deps, { accountId, packageId }: { account
   return changing(deps, async (tx) => {
     const [row] = await tx.execute<{ ended: boolean }>(sql`select end_package(${accountId}::bigint, ${packageId}::bigint) as ended`);
     const [ended] = row?.ended ? await selectPackages(tx, eq(packages.id, packageId)) : [];
-    if (!ended) throw new InputError("There is no such package, or it has ended.", "package");
+    if (!ended) throw new InputError("There is no such package, or it has ended.", "packageId");
     return ended;
   });
 }
@@ -110,18 +112,20 @@ export type BalanceChange = {
 
 /** Adds to a balance, or corrects it. Returns the new balance in nano-USD. Throws InputError. */
 export async function addBalance(deps: Deps, { accountId, nanoUsd, kind, reason, actorId }: BalanceChange): Promise<bigint> {
-  if (kind === "top_up" ? nanoUsd <= 0n : nanoUsd === 0n) throw new InputError("The amount must be above zero; only a correction takes away.", "amount");
+  if (kind === "top_up" ? nanoUsd <= 0n : nanoUsd === 0n) throw new InputError("The amount must be above zero; only a correction takes away.", "nanoUsd");
   if (nanoUsd > BALANCE_NANO_USD_MAX || nanoUsd < -BALANCE_NANO_USD_MAX) throw tooMuch();
   if (reason !== null && (reason.length > REASON_CHARS_MAX || /\p{Cc}/u.test(reason))) {
     throw new InputError(`The reason must be one line of at most ${REASON_CHARS_MAX} characters.`, "reason");
   }
+  if (!isRowId(accountId)) throw noSuchAccount();
   return changing(deps, async (tx) => {
-    const before = await lockedBalance(tx, accountId);
-    if (before.balance + nanoUsd > BALANCE_NANO_USD_MAX) throw tooMuch();
     const [row] = await tx.execute<{ balance: string | null }>(sql`
       select add_balance(${accountId}::bigint, ${String(nanoUsd)}::text::bigint, ${kind}, ${reason}, ${actorId}::bigint) as balance`);
-    if (typeof row?.balance !== "string") throw new InputError("The balance is smaller than that, or holds of live requests need it.", "amount");
-    return BigInt(row.balance);
+    if (typeof row?.balance === "string") return BigInt(row.balance);
+    const known = await tx.execute(sql`select 1 from balances where account_id = ${accountId}::bigint`);
+    throw known.length === 0 ? noSuchAccount() : new InputError("The balance is smaller than that, or holds of live requests need it.", "nanoUsd");
+  }).catch((error: unknown) => {
+    throw constraintOf(error) === "balances_range" ? tooMuch() : error;
   });
 }
 
@@ -167,7 +171,7 @@ export type UsageRow = {
   createdAt: string;
 };
 
-/** Usage records, newest first: requests that were settled. Source: contract › GET /usage, rulings › Usage. */
+/** Usage records, newest first: requests that were settled. Throws InputError. Source: contract › GET /usage, rulings › Usage. */
 export async function usage({ db }: { db: Db }, query: UsageQuery): Promise<{ rows: UsageRow[]; hasMore: boolean }> {
   const size = Math.min(Math.max(query.limit ?? 100, 1), USAGE_MAX);
   const conditions: SQL[] = [sql`outcome = 'settled'`];
@@ -176,9 +180,9 @@ export async function usage({ db }: { db: Db }, query: UsageQuery): Promise<{ ro
   if (query.hosts) where(sql`host in ${query.hosts.length > 0 ? [...query.hosts] : [""]}`);
   if (query.modelId !== undefined) where(sql`model_id = ${query.modelId}`);
   // The request id carries its time, and receipts are partitioned by it: only the months asked for are read.
-  if (query.start !== undefined) where(sql`request_id >= request_id_floor(${query.start}::text::timestamptz)`);
-  if (query.end !== undefined) where(sql`request_id < request_id_floor(${query.end}::text::timestamptz)`);
-  if (query.after !== undefined) where(sql`request_id < ${query.after}::text::uuid`);
+  if (query.start !== undefined) where(sql`request_id >= ${requestIdFloor(query.start, "start")}::text::uuid`);
+  if (query.end !== undefined) where(sql`request_id < ${requestIdFloor(query.end, "end")}::text::uuid`);
+  if (query.after !== undefined) where(sql`request_id < ${checkRequestId(query.after)}::text::uuid`);
   const rows = await db.orm.execute<Record<string, unknown>>(sql`
     select request_id, account_id, key_id, model_id, host, mode, units, prompt_tokens, cached_tokens, completion_tokens,
       charged_nano_usd, shortfall_nano_usd, estimated, reason, created_at
@@ -208,13 +212,24 @@ export async function receiptMonthsAhead({ db }: { db: Db }): Promise<number> {
   return Number(row?.months);
 }
 
-/** Takes the account's lock, so that what is read here is still so when it is changed. */
-async function lockedBalance(tx: Tx, accountId: number): Promise<{ balance: bigint }> {
-  if (!isRowId(accountId)) throw noSuchAccount();
-  await tx.execute(sql`select lock_accounts(array[${accountId}]::bigint[])`);
-  const [row] = await tx.execute<{ balance: string }>(sql`select balance_nano_usd as balance from balances where account_id = ${accountId}::bigint`);
-  if (!row) throw noSuchAccount();
-  return { balance: BigInt(row.balance) };
+/** The smallest UUIDv7 of a moment: its first 48 bits are Unix milliseconds. */
+function requestIdFloor(instant: string, param: string): string {
+  const ms = Date.parse(instant);
+  if (Number.isNaN(ms)) throw new InputError(`The ${param} is not a date or a time in ISO 8601.`, param);
+  const hex = Math.min(Math.max(ms, 0), UUID_MS_MAX).toString(16).padStart(12, "0");
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`;
+}
+
+function checkRequestId(id: string): string {
+  if (!REQUEST_ID.test(id)) throw new InputError("This is not a request id.", "after");
+  return id;
+}
+
+/** The constraint that a write would have broken; drizzle keeps Postgres's error as the cause. */
+function constraintOf(error: unknown): string | undefined {
+  const cause = error instanceof Error ? error.cause : undefined;
+  if (typeof cause !== "object" || cause === null || !("constraint_name" in cause)) return undefined;
+  return String(cause.constraint_name);
 }
 
 async function selectPackages(tx: Tx, where: SQL): Promise<Package[]> {
@@ -269,13 +284,13 @@ function toUsageRow(row: Record<string, unknown>): UsageRow {
 }
 
 function notAssignable(): InputError {
-  return new InputError("There is no such account, or no such offering for sale.", "offering");
+  return new InputError("There is no such account, or no such offering for sale.", "offeringId");
 }
 
 function noSuchAccount(): InputError {
-  return new InputError("There is no such account.", "account");
+  return new InputError("There is no such account.", "accountId");
 }
 
 function tooMuch(): InputError {
-  return new InputError("A balance may hold at most $9,000,000.", "amount");
+  return new InputError("A balance may hold at most $9,000,000.", "nanoUsd");
 }

@@ -1,3 +1,4 @@
+import { toIso } from "../accounts/checks.ts";
 import type { Sql } from "../platform/db.ts";
 
 /** What an account could spend now, read and not held: for /models, /balance and the panel. The ledger decides anew. */
@@ -56,8 +57,8 @@ function toPackageState(row: Record<string, unknown>): PackageState {
   return {
     id: Number(row.id),
     name: String(row.name),
-    startsAt: (row.starts_at as Date).toISOString(),
-    endsAt: (row.ends_at as Date).toISOString(),
+    startsAt: toIso(String(row.starts_at)),
+    endsAt: toIso(String(row.ends_at)),
     dailyLimit: Number(row.daily_limit),
     dailyRemaining: Number(row.daily_left),
     totalLimit: Number(row.total_limit),

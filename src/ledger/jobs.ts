@@ -1,5 +1,6 @@
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import { within } from "../platform/runtime.ts";
 import type { Ledger } from "./ledger.ts";
 import { expiredHolds, heartbeat, makeReceiptMonths } from "./ledger_store.ts";
 
@@ -70,7 +71,7 @@ export function startLedgerJobs({ ledger, db, log, replicaId, leaseSeconds, nowM
   const loop = (async () => {
     while (!stopped) {
       try {
-        await withinMs(beat(), BEAT_MAX_MS);
+        await within(BEAT_MAX_MS, beat(), () => new BeatTimeout());
       } catch (error) {
         if (upSinceMs !== undefined) log.error({ err: error }, "the database does not answer");
         upSinceMs = undefined;
@@ -94,15 +95,3 @@ export function startLedgerJobs({ ledger, db, log, replicaId, leaseSeconds, nowM
 }
 
 class BeatTimeout extends Error {}
-
-async function withinMs(work: Promise<void>, ms: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new BeatTimeout(`no answer in ${ms} ms`)), ms);
-  });
-  try {
-    await Promise.race([work, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
-}

@@ -1,3 +1,4 @@
+import { toIso } from "../accounts/checks.ts";
 import type { Sql } from "../platform/db.ts";
 
 /** The SQL of a batch: one autocommit SELECT of `ledger_batch` with a column of values an argument. */
@@ -156,7 +157,7 @@ function toReserveResult(row: Row): ReserveResult {
     limit: number(row.quota_limit),
     used: number(row.quota_used),
     remaining: number(row.quota_remaining),
-    resetsAt: row.resets_at instanceof Date ? row.resets_at.toISOString() : null,
+    resetsAt: row.resets_at === null ? null : toIso(row.resets_at instanceof Date ? row.resets_at.toISOString() : String(row.resets_at)),
   };
 }
 

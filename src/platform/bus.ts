@@ -28,6 +28,10 @@ export type Bus = {
    * Call it after the commit. Never throws: with Redis away, others learn from the changes table.
    */
   publish(changes: readonly Change[]): Promise<void>;
+  /** Tells this replica alone: for what every replica learns by itself, as from the changes table. */
+  deliver(changes: readonly Change[]): void;
+  /** Has this replica forget everything cached. */
+  gap(): void;
   subscribe(handler: (changes: readonly Change[]) => void): void;
   /** Messages may have been missed: forget everything cached. */
   onGap(handler: () => void): void;
@@ -41,6 +45,8 @@ export function inProcessBus(log: Log): Bus {
   const handlers = createHandlers(log);
   return {
     publish: async (changes) => handlers.deliver(changes),
+    deliver: handlers.deliver,
+    gap: handlers.gap,
     subscribe: handlers.subscribe,
     onGap: handlers.onGap,
     healthy: () => true,
@@ -69,6 +75,7 @@ export function redisBus(redisUrl: string, log: Log): Bus {
       () => {
         gapTold = true;
         handlers.gap();
+        sendBeat();
       },
       (error: unknown) => {
         log.warn({ err: error }, "the bus could not subscribe; it reconnects");
@@ -103,8 +110,12 @@ export function redisBus(redisUrl: string, log: Log): Bus {
     handlers.gap();
   }
 
-  const beat = setInterval(() => {
+  function sendBeat(): void {
     publisher.publish(beatChannel, "").catch(() => {}); // Its absence is what tells.
+  }
+
+  const beat = setInterval(() => {
+    sendBeat();
     if (hearing()) return;
     if (!silent) fallSilent("the bus hears nothing");
     // A connection that looks open and carries nothing, as after a failover, is only ended by us.
@@ -126,6 +137,8 @@ export function redisBus(redisUrl: string, log: Log): Bus {
         log.warn({ err: error, changes: changes.length }, "changes were not published; other replicas learn from the changes table");
       }
     },
+    deliver: handlers.deliver,
+    gap: handlers.gap,
     subscribe: handlers.subscribe,
     onGap: handlers.onGap,
     healthy: hearing,
@@ -143,7 +156,7 @@ export function redisBus(redisUrl: string, log: Log): Bus {
  */
 export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: string }): Redis {
   const redis = new Redis(redisUrl, {
-    connectionName: `tollgate ${use}`,
+    connectionName: `tollgate:${use.replaceAll(" ", "-")}`, // Redis refuses a space.
     connectTimeout: CONNECT_TIMEOUT_MS,
     socketTimeout: SOCKET_TIMEOUT_MS,
     enableOfflineQueue: false,

@@ -1,0 +1,119 @@
+import { desc, eq, sql, type SQL } from "drizzle-orm";
+import { isTimeZone } from "../config.ts";
+import { InputError } from "../errors.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { offerings } from "../platform/schema.ts";
+import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
+import { checkModelIds } from "./model_scope_store.ts";
+
+/**
+ * What can be sold. A daily offering is one day with 100 to 2000 requests, a custom one 1 to 30 days with a chosen daily
+ * count. Source: contract › Limits. An offering never changes, only its being for sale: packages are copies of it.
+ */
+
+const NAME_CHARS_MAX = 100;
+const DAILY_REQUESTS = { daily: { min: 100, max: 2000 }, custom: { min: 1, max: 1_000_000 } };
+const CUSTOM_DAYS = { min: 1, max: 30 };
+const TOTAL_MAX = 30_000_000;
+const TOKENS_MAX = 1_000_000_000_000;
+const MODELS_MAX = 200;
+/** Nine million dollars, as a balance. */
+const WHOLESALE_NANO_USD_MAX = 9_000_000_000_000_000n;
+const LIST_MAX = 1000;
+
+export type Offering = {
+  offeringId: number;
+  name: string;
+  kind: "daily" | "custom";
+  days: number;
+  /** Requests a day, and over the package's life. */
+  dailyLimit: number;
+  totalLimit: number;
+  /** What is left of a day is kept for the next. */
+  carryover: boolean;
+  tokenLimit: number | null;
+  /** null: all models. */
+  modelIds: string[] | null;
+  timeZone: string;
+  /** What a reseller pays for it. */
+  wholesaleNanoUsd: bigint;
+  enabled: boolean;
+  createdAt: string;
+};
+
+export type NewOffering = Pick<Offering, "name" | "kind" | "dailyLimit" | "timeZone" | "wholesaleNanoUsd"> &
+  /** `days`: 1 for daily. `totalLimit`: dailyLimit × days unless given. */
+  Partial<Pick<Offering, "days" | "totalLimit" | "carryover" | "tokenLimit" | "modelIds">>;
+
+/** Adds an offering. Throws InputError. */
+export async function addOffering({ db }: { db: Db }, wanted: NewOffering): Promise<Offering> {
+  const row = checkOffering(wanted);
+  return db.orm.transaction(async (tx) => {
+    await checkModelIds(tx, row.modelIds);
+    await checkPostgresKnows(tx, row.timeZone);
+    const [added] = await tx.insert(offerings).values(row).onConflictDoNothing().returning({ id: offerings.id });
+    if (!added) throw new InputError(`There is already an offering named ${row.name}.`, "name");
+    const [offering] = await select(tx, eq(offerings.id, added.id));
+    if (!offering) throw new Error(`offering ${added.id} vanished`);
+    return offering;
+  });
+}
+
+function checkOffering(wanted: NewOffering) {
+  const { kind, carryover = false, tokenLimit = null, wholesaleNanoUsd, timeZone } = wanted;
+  const days = wanted.days ?? 1;
+  if (kind === "daily" && days !== 1) throw new InputError("A daily offering has one day: use a custom one for more.", "days");
+  checkInteger(days, { param: "days", what: "number of days", ...CUSTOM_DAYS });
+  const dailyLimit = checkInteger(wanted.dailyLimit, { param: "dailyLimit", what: "daily limit", ...DAILY_REQUESTS[kind] });
+  const totalLimit = checkInteger(wanted.totalLimit ?? dailyLimit * days, { param: "totalLimit", what: "total limit", min: 1, max: TOTAL_MAX });
+  if (tokenLimit !== null) checkInteger(tokenLimit, { param: "tokenLimit", what: "token limit", min: 1, max: TOKENS_MAX });
+  if (wholesaleNanoUsd < 0n || wholesaleNanoUsd > WHOLESALE_NANO_USD_MAX) {
+    throw new InputError("The wholesale price must be from $0 to $9,000,000.", "wholesaleNanoUsd");
+  }
+  if (!isTimeZone(timeZone)) throw noSuchZone(timeZone);
+  return {
+    name: checkName(wanted.name, { param: "name", charsMax: NAME_CHARS_MAX }),
+    kind,
+    days,
+    dailyLimit,
+    totalLimit,
+    carryover,
+    tokenLimit,
+    modelIds: checkList(wanted.modelIds ?? null, { param: "modelIds", what: "models", max: MODELS_MAX }),
+    timeZone,
+    wholesaleNanoUsd,
+  };
+}
+
+/** Postgres does the day arithmetic, so it must know the zone. An offset as "+01:00", which Intl takes, means the opposite there. */
+async function checkPostgresKnows(tx: Tx, timeZone: string): Promise<void> {
+  const rows = await tx.execute(sql`select 1 from pg_timezone_names where lower(name) = lower(${timeZone})`);
+  if (rows.length === 0) throw noSuchZone(timeZone);
+}
+
+function noSuchZone(timeZone: string): InputError {
+  return new InputError(`There is no time zone ${timeZone}: use an IANA name, as in Europe/Berlin.`, "timeZone");
+}
+
+/** Offerings, newest first. */
+export async function listOfferings({ db }: { db: Db }, { enabled }: { enabled?: boolean } = {}): Promise<Offering[]> {
+  return select(db.orm, enabled === undefined ? undefined : eq(offerings.enabled, enabled));
+}
+
+/** One offering, by its id or its name. */
+export async function findOffering({ db }: { db: Db }, by: { offeringId: number } | { name: string }): Promise<Offering | undefined> {
+  if ("name" in by) return by.name.includes("\0") ? undefined : (await select(db.orm, eq(offerings.name, by.name)))[0];
+  return isRowId(by.offeringId) ? (await select(db.orm, eq(offerings.id, by.offeringId)))[0] : undefined;
+}
+
+/** Puts an offering on sale or takes it off; packages that were sold stay. False: there is none such. */
+export async function setOfferingEnabled({ db }: { db: Db }, { offeringId, enabled }: { offeringId: number; enabled: boolean }): Promise<boolean> {
+  if (!isRowId(offeringId)) return false;
+  const set = await db.orm.update(offerings).set({ enabled }).where(eq(offerings.id, offeringId)).returning({ id: offerings.id });
+  return set.length > 0;
+}
+
+async function select(tx: Tx, where: SQL | undefined): Promise<Offering[]> {
+  const rows = await tx.select().from(offerings).where(where).orderBy(desc(offerings.id)).limit(LIST_MAX);
+  return rows.map(({ id, ...row }) => ({ offeringId: id, ...row, createdAt: toIso(row.createdAt) }));
+}

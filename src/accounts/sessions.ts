@@ -1,0 +1,143 @@
+import type { Config } from "../config.ts";
+import type { Bus } from "../platform/bus.ts";
+import { createCache } from "../platform/cache.ts";
+import { randomToken } from "../platform/crypto.ts";
+import type { Db } from "../platform/db.ts";
+import { sha256 } from "../platform/runtime.ts";
+import {
+  deleteSession,
+  deleteSessionsOf,
+  insertSession,
+  type ListedSession,
+  listSessions,
+  loadSession,
+  type StoredSession,
+  touchSession,
+} from "./sessions_store.ts";
+
+/**
+ * Sessions of the panel. The browser holds a 32-byte token, the database its SHA-256 digest. A session is bound to the
+ * host it began on, and ends when it is not used for a while, at its absolute end, or by signing out.
+ */
+
+/** 32 bytes in base64url. */
+const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
+const DIGEST_HEX_FORM = /^[0-9a-f]{64}$/;
+const SESSIONS_MAX = 20_000;
+const MISSES_MAX = 10_000;
+const TOUCH_EVERY_MS = 60_000;
+/** While the bus is silent, what changed elsewhere is noticed within this time. */
+const TTL_UNHEALTHY_MS = 1000;
+
+export type Session = Omit<StoredSession, "endsInMs" | "unseenMs">;
+/** `token` is for the cookie, `csrfToken` for the page; `expiresAt` is ISO 8601. */
+export type BegunSession = { token: string; csrfToken: string; expiresAt: string };
+
+export type Sessions = {
+  /** Begins a session: at sign-in, always a new one. */
+  begin(owner: { accountId: number; host: string }): Promise<BegunSession>;
+  /** The living session of this token on this host. */
+  find(token: string, host: string): Promise<Session | undefined>;
+  /** Signs out. */
+  end(session: Session): Promise<void>;
+  /** Signs out one of an account's sessions, as named in `list`. False: there is none such. */
+  endListed(accountId: number, digestHex: string): Promise<boolean>;
+  /** Signs out everywhere, but for `keep`. Returns how many. */
+  endAll(accountId: number, keep?: Session): Promise<number>;
+  list(accountId: number): Promise<ListedSession[]>;
+  close(): void;
+};
+
+type SessionOptions = {
+  db: Db;
+  bus: Bus;
+  config: Pick<Config, "cacheTtlMs" | "sessionIdleSeconds" | "sessionMaxSeconds">;
+  /** The monotonic clock. */
+  nowMs: () => number;
+};
+
+/** In memory: the session, and the monotonic moments that bound it. `seenMs` moves as it is used. */
+type Cached = { session: Session; endsMs: number; seenMs: number };
+
+/** Opens the sessions with their cache. */
+export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessions {
+  const idleSeconds = config.sessionIdleSeconds;
+  const idleMs = idleSeconds * 1000;
+  // A session is seen at least this often while it is in use, whatever its idle time.
+  const touchEveryMs = Math.min(TOUCH_EVERY_MS, idleMs / 4);
+  const cache = createCache<Cached>({
+    max: SESSIONS_MAX,
+    missesMax: MISSES_MAX,
+    ttlMs: () => (bus.healthy() ? config.cacheTtlMs : Math.min(config.cacheTtlMs, TTL_UNHEALTHY_MS)),
+    load: async (digestHex) => {
+      const askedMs = nowMs();
+      const stored = await loadSession({ db }, Buffer.from(digestHex, "hex"), idleSeconds);
+      if (!stored) return undefined;
+      const { endsInMs, unseenMs, ...session } = stored;
+      return { session, endsMs: askedMs + endsInMs, seenMs: askedMs - unseenMs };
+    },
+    tagsOf: ({ session }) => [sessionTag(session.digestHex), accountTag(session.accountId), accountTag(session.tenantId)],
+    now: nowMs,
+  });
+  bus.subscribe((changes) => {
+    const relevant = changes.filter(({ kind }) => kind === "session" || kind === "account");
+    for (const { ref } of relevant) cache.drop(accountTag(ref));
+    // A session that a suspension ended for a while may live again.
+    if (relevant.length > 0) cache.clearMisses();
+  });
+  bus.onGap(() => cache.flush());
+
+  /** Whether the session still lives, having noted that it is in use, at most once a minute. */
+  async function inUse(found: Cached): Promise<boolean> {
+    const now = nowMs();
+    if (now >= found.endsMs) return false;
+    if (now - found.seenMs < touchEveryMs) return true;
+    found.seenMs = now; // Before the wait: requests that come meanwhile need not write too.
+    return touchSession({ db }, Buffer.from(found.session.digestHex, "hex"), idleSeconds);
+  }
+
+  return {
+    async begin({ accountId, host }) {
+      const token = randomToken(32);
+      const csrfToken = randomToken(32);
+      const ages = { idleSeconds, maxSeconds: config.sessionMaxSeconds };
+      const expiresAt = await insertSession({ db, bus }, { digest: digestOf(token), accountId, host, csrfToken }, ages);
+      return { token, csrfToken, expiresAt };
+    },
+
+    async find(token, host) {
+      if (!TOKEN_FORM.test(token)) return undefined;
+      const found = await cache.get(digestOf(token).toString("hex"));
+      if (!found || found.session.host !== host) return undefined;
+      if (await inUse(found)) return found.session;
+      cache.drop(sessionTag(found.session.digestHex));
+      return undefined;
+    },
+
+    async end({ accountId, digestHex }) {
+      await deleteSession({ db, bus }, { accountId, digest: Buffer.from(digestHex, "hex") });
+    },
+
+    async endListed(accountId, digestHex) {
+      if (!DIGEST_HEX_FORM.test(digestHex)) return false;
+      return deleteSession({ db, bus }, { accountId, digest: Buffer.from(digestHex, "hex") });
+    },
+
+    endAll: (accountId, keep) =>
+      deleteSessionsOf({ db, bus }, { accountId, ...(keep && { keep: Buffer.from(keep.digestHex, "hex") }) }),
+    list: (accountId) => listSessions({ db }, accountId, idleSeconds),
+    close: () => cache.flush(),
+  };
+}
+
+function digestOf(token: string): Buffer {
+  return Buffer.from(sha256(token));
+}
+
+function sessionTag(digestHex: string): string {
+  return `session:${digestHex}`;
+}
+
+function accountTag(accountId: number | string): string {
+  return `account:${accountId}`;
+}

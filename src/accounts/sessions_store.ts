@@ -1,0 +1,132 @@
+import { and, desc, eq, sql, type SQL } from "drizzle-orm";
+import { alias } from "drizzle-orm/pg-core";
+import type { Bus } from "../platform/bus.ts";
+import { changing } from "../platform/changes_store.ts";
+import type { Db } from "../platform/db.ts";
+import { accounts, sessions } from "../platform/schema.ts";
+import { toIso } from "./checks.ts";
+
+/** Sessions in the database: the digest of a token, never the token. All ages are by the database's clock. */
+
+/** Living sessions of one account; the one unused for longest makes room. */
+const SESSIONS_MAX = 50;
+const PRUNE_MAX = 1000;
+
+type Deps = { db: Db; bus: Bus };
+type Ages = { idleSeconds: number; maxSeconds: number };
+
+/** What a look-up tells, and for how long it is true. */
+export type StoredSession = {
+  digestHex: string;
+  accountId: number;
+  role: "customer" | "reseller" | "admin";
+  /** The reseller of a customer; a reseller's own id; else 0. */
+  tenantId: number;
+  email: string;
+  name: string;
+  host: string;
+  csrfToken: string;
+  /** ms from the look-up until the absolute end, and since the session was last seen. */
+  endsInMs: number;
+  unseenMs: number;
+};
+
+/** A session as its owner sees it in a list. */
+export type ListedSession = { digestHex: string; host: string; createdAt: string; seenAt: string; expiresAt: string };
+
+export type NewSession = { digest: Buffer; accountId: number; host: string; csrfToken: string };
+
+/** Stores a session, and forgets the account's dead ones and those beyond SESSIONS_MAX. Returns its absolute end. */
+export async function insertSession(deps: Deps, { digest, accountId, host, csrfToken }: NewSession, { idleSeconds, maxSeconds }: Ages): Promise<string> {
+  return changing(deps, async (tx) => {
+    await tx.execute(sql`
+      delete from sessions where account_id = ${accountId} and (
+        expires_at <= clock_timestamp() or seen_at <= clock_timestamp() - make_interval(secs => ${idleSeconds})
+        or digest in (select digest from sessions where account_id = ${accountId} order by seen_at desc, digest offset ${SESSIONS_MAX - 1}))`);
+    const [row] = await tx
+      .insert(sessions)
+      .values({ digest, accountId, host, csrfToken, expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})` })
+      .returning({ expiresAt: sessions.expiresAt });
+    if (!row) throw new Error("an insert returned nothing");
+    return toIso(row.expiresAt);
+  });
+}
+
+/** The session with this digest, if it has not ended and neither its account nor the account's reseller is suspended. */
+export async function loadSession({ db }: { db: Db }, digest: Buffer, idleSeconds: number): Promise<StoredSession | undefined> {
+  const reseller = alias(accounts, "reseller");
+  const [row] = await db.orm
+    .select({
+      accountId: sessions.accountId,
+      resellerId: accounts.resellerId,
+      role: accounts.role,
+      email: accounts.email,
+      name: accounts.name,
+      host: sessions.host,
+      csrfToken: sessions.csrfToken,
+      endsInMs: msSql(sql`${sessions.expiresAt} - clock_timestamp()`),
+      unseenMs: msSql(sql`clock_timestamp() - ${sessions.seenAt}`),
+    })
+    .from(sessions)
+    .innerJoin(accounts, and(eq(accounts.id, sessions.accountId), eq(accounts.status, "active")))
+    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .where(and(eq(sessions.digest, digest), alive(idleSeconds), sql`coalesce(${reseller.status}, 'active') = 'active'`));
+  if (!row) return undefined;
+  const { resellerId, ...rest } = row;
+  return { ...rest, digestHex: digest.toString("hex"), tenantId: resellerId ?? (row.role === "reseller" ? row.accountId : 0) };
+}
+
+/** Notes that the session is in use. False: it has ended. */
+export async function touchSession({ db }: { db: Db }, digest: Buffer, idleSeconds: number): Promise<boolean> {
+  const touched = await db.orm
+    .update(sessions)
+    .set({ seenAt: sql`clock_timestamp()` })
+    .where(and(eq(sessions.digest, digest), alive(idleSeconds)))
+    .returning({ accountId: sessions.accountId });
+  return touched.length > 0;
+}
+
+/** An account's living sessions, the last used first. */
+export async function listSessions({ db }: { db: Db }, accountId: number, idleSeconds: number): Promise<ListedSession[]> {
+  const rows = await db.orm
+    .select({
+      digestHex: sql<string>`encode(${sessions.digest}, 'hex')`,
+      host: sessions.host,
+      createdAt: sessions.createdAt,
+      seenAt: sessions.seenAt,
+      expiresAt: sessions.expiresAt,
+    })
+    .from(sessions)
+    .where(and(eq(sessions.accountId, accountId), alive(idleSeconds)))
+    .orderBy(desc(sessions.seenAt))
+    .limit(SESSIONS_MAX);
+  return rows.map((row) => ({ ...row, createdAt: toIso(row.createdAt), seenAt: toIso(row.seenAt), expiresAt: toIso(row.expiresAt) }));
+}
+
+/** Ends one session of an account. False: there was none. */
+export async function deleteSession(deps: Deps, { accountId, digest }: { accountId: number; digest: Buffer }): Promise<boolean> {
+  return (await remove(deps, and(eq(sessions.accountId, accountId), eq(sessions.digest, digest)))) > 0;
+}
+
+/** Ends every session of an account, but for `keep`. Returns how many. */
+export async function deleteSessionsOf(deps: Deps, { accountId, keep }: { accountId: number; keep?: Buffer }): Promise<number> {
+  return remove(deps, and(eq(sessions.accountId, accountId), keep === undefined ? undefined : sql`${sessions.digest} <> ${keep}`));
+}
+
+/** Forgets sessions that have ended by age, a thousand at most; a job calls it every now and then. Returns how many. */
+export async function pruneSessions(deps: Deps, idleSeconds: number): Promise<number> {
+  const ended = deps.db.orm.select({ digest: sessions.digest }).from(sessions).where(sql`not ${alive(idleSeconds)}`).limit(PRUNE_MAX);
+  return remove(deps, sql`${sessions.digest} in ${ended}`);
+}
+
+async function remove(deps: Deps, where: SQL | undefined): Promise<number> {
+  return changing(deps, async (tx) => (await tx.delete(sessions).where(where).returning({ accountId: sessions.accountId })).length);
+}
+
+function alive(idleSeconds: number): SQL {
+  return sql`(${sessions.expiresAt} > clock_timestamp() and ${sessions.seenAt} > clock_timestamp() - make_interval(secs => ${idleSeconds}))`;
+}
+
+function msSql(interval: SQL): SQL<number> {
+  return sql`(extract(epoch from ${interval}) * 1000)::float8`.mapWith(Number);
+}

@@ -1,0 +1,155 @@
+import { InputError } from "../errors.ts";
+
+/** What an operator gives to describe the catalog, and the checks of it: pure, each throws InputError with one sentence. */
+
+const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
+const NAME_CHARS_MAX = 200;
+const URL_CHARS_MAX = 500;
+const KEY_CHARS_MAX = 4_000;
+const ARCHITECTURE_CHARS_MAX = 4_000;
+const TOKENS_MAX = 1_000_000;
+const CONTEXT_TOKENS_MAX = 100_000_000;
+/** Micro-USD: 1,000 USD per million tokens, or an image. The table's CHECKs say the same. */
+const PRICE_MICRO_USD_MAX = 1_000_000_000;
+const PRIORITY_MAX = 1_000;
+const WEIGHT_MAX = 1_000;
+export const MARGIN_PERMILLE_MAX = 100_000;
+const STATUSES = ["active", "preview", "deprecated"] as const;
+const MODALITIES = ["text", "image", "multimodal"] as const;
+const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
+/** Source: contract › ImageGenerationRequest. */
+const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
+
+/** Micro-USD per million tokens. `cachedInputMicroUsd` null: as input. */
+export type PricesInput = { inputMicroUsd: number; cachedInputMicroUsd?: number | null; outputMicroUsd: number };
+
+export type ModelPatch = {
+  name?: string | undefined;
+  ownedBy?: string | undefined;
+  contextLength?: number | null | undefined;
+  status?: (typeof STATUSES)[number] | undefined;
+  modality?: (typeof MODALITIES)[number] | undefined;
+  architecture?: Record<string, unknown> | null | undefined;
+  enabled?: boolean | undefined;
+  defaultCapTokens?: number | undefined;
+  imageInputTokens?: number | undefined;
+  /** `raiseMargin` only ever raises it; here an operator may set it back. */
+  marginPermille?: number | undefined;
+};
+/** `name` defaults to the id, `ownedBy` to "tollgate". */
+export type ModelInput = ModelPatch & { id: string; prices?: PricesInput | null; imagePrices?: Readonly<Record<string, number>> };
+
+export type ProviderInput = { name: string; baseUrl: string; apiKey: string; enabled?: boolean };
+export type ProviderPatch = { [Field in keyof ProviderInput]?: ProviderInput[Field] | undefined };
+
+export type RoutePatch = {
+  upstreamModel?: string | undefined;
+  priority?: number | undefined;
+  weight?: number | undefined;
+  capField?: (typeof CAP_FIELDS)[number] | undefined;
+  streamOptions?: boolean | undefined;
+  enabled?: boolean | undefined;
+};
+/** `upstreamModel` defaults to the model's id. */
+export type RouteInput = RoutePatch & { modelId: string; providerId: number };
+
+export function checkModelId(id: string): string {
+  if (!MODEL_ID.test(id)) {
+    throw new InputError("A model's id begins with a letter or digit and has up to 128 letters, digits and . _ : @ + / -.", "id");
+  }
+  return id;
+}
+
+/** The checked fields, by name and nothing else; what is absent is undefined, which leaves its column alone. */
+export function checkModel(patch: ModelPatch): ModelPatch {
+  const tokens = { min: 1, max: TOKENS_MAX };
+  return {
+    name: given(patch.name, (name) => checkText(name, "name", NAME_CHARS_MAX)),
+    ownedBy: given(patch.ownedBy, (owner) => checkText(owner, "ownedBy", NAME_CHARS_MAX)),
+    contextLength: given(patch.contextLength, (length) => length === null ? null : checkInteger(length, "contextLength", { min: 1, max: CONTEXT_TOKENS_MAX })),
+    status: given(patch.status, (status) => checkOneOf(status, "status", STATUSES)),
+    modality: given(patch.modality, (modality) => checkOneOf(modality, "modality", MODALITIES)),
+    architecture: given(patch.architecture, (architecture) => architecture === null ? null : checkArchitecture(architecture)),
+    enabled: patch.enabled,
+    defaultCapTokens: given(patch.defaultCapTokens, (cap) => checkInteger(cap, "defaultCapTokens", tokens)),
+    imageInputTokens: given(patch.imageInputTokens, (count) => checkInteger(count, "imageInputTokens", { ...tokens, min: 0 })),
+    marginPermille: given(patch.marginPermille, (margin) => checkInteger(margin, "marginPermille", { min: 1000, max: MARGIN_PERMILLE_MAX })),
+  };
+}
+
+/** The three price columns; all null for a model that is sold by package only. */
+export function checkPrices(prices: PricesInput | null): { inputMicroUsd: number | null; cachedInputMicroUsd: number | null; outputMicroUsd: number | null } {
+  if (prices === null) return { inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null };
+  const range = { min: 0, max: PRICE_MICRO_USD_MAX };
+  const inputMicroUsd = checkInteger(prices.inputMicroUsd, "inputMicroUsd", range);
+  const outputMicroUsd = checkInteger(prices.outputMicroUsd, "outputMicroUsd", range);
+  const cached = prices.cachedInputMicroUsd ?? null;
+  // Holds are computed with the full input price, so a dearer cached one could overrun them.
+  const cachedInputMicroUsd = cached === null ? null : checkInteger(cached, "cachedInputMicroUsd", { min: 0, max: inputMicroUsd });
+  return { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
+}
+
+export function checkImagePrice(size: string, microUsd: number): { size: string; microUsd: number } {
+  return { size: checkOneOf(size, "size", IMAGE_SIZES), microUsd: checkInteger(microUsd, "microUsd", { min: 0, max: PRICE_MICRO_USD_MAX }) };
+}
+
+export function checkProvider(patch: ProviderPatch): ProviderPatch {
+  return {
+    name: given(patch.name, (name) => checkText(name, "name", NAME_CHARS_MAX)),
+    baseUrl: given(patch.baseUrl, (url) => checkText(url, "baseUrl", URL_CHARS_MAX).replace(/\/+$/, "")),
+    apiKey: given(patch.apiKey, checkKey),
+    enabled: patch.enabled,
+  };
+}
+
+export function checkRoute(patch: RoutePatch): RoutePatch {
+  return {
+    upstreamModel: given(patch.upstreamModel, (name) => checkText(name, "upstreamModel", NAME_CHARS_MAX)),
+    priority: given(patch.priority, (priority) => checkInteger(priority, "priority", { min: -PRIORITY_MAX, max: PRIORITY_MAX })),
+    weight: given(patch.weight, (weight) => checkInteger(weight, "weight", { min: 1, max: WEIGHT_MAX })),
+    capField: given(patch.capField, (field) => checkOneOf(field, "capField", CAP_FIELDS)),
+    streamOptions: patch.streamOptions,
+    enabled: patch.enabled,
+  };
+}
+
+function given<T, U>(value: T | undefined, check: (value: T) => U): U | undefined {
+  return value === undefined ? undefined : check(value);
+}
+
+/** It becomes a header: visible ASCII, or the call would fail on a character that nobody sees. */
+function checkKey(value: string): string {
+  const key = value.trim();
+  if (key.length === 0 || key.length > KEY_CHARS_MAX || !/^[\x21-\x7E]+$/.test(key)) {
+    throw new InputError("The provider's key must be visible ASCII characters without spaces.", "apiKey");
+  }
+  return key;
+}
+
+function checkArchitecture(value: Record<string, unknown>): Record<string, unknown> {
+  const json = JSON.stringify(value);
+  if (json.length > ARCHITECTURE_CHARS_MAX) throw new InputError(`The architecture may have at most ${ARCHITECTURE_CHARS_MAX} characters of JSON.`, "architecture");
+  // Postgres's jsonb takes no NUL.
+  if (json.includes("\\u0000")) throw new InputError("The architecture must not contain NUL characters.", "architecture");
+  return value;
+}
+
+function checkText(value: string, param: string, charsMax: number): string {
+  const text = value.trim();
+  if (text === "" || text.length > charsMax) throw new InputError(`The ${param} must have 1 to ${charsMax} characters.`, param);
+  if (/[\p{Cc}\p{Cs}]/u.test(text)) throw new InputError(`The ${param} must be plain text on one line.`, param);
+  return text;
+}
+
+function checkInteger(value: number, param: string, { min, max }: { min: number; max: number }): number {
+  if (!Number.isSafeInteger(value) || value < min || value > max) {
+    throw new InputError(`The ${param} must be a whole number from ${min} to ${max}.`, param);
+  }
+  return value;
+}
+
+function checkOneOf<T extends string>(value: string, param: string, allowed: readonly T[]): T {
+  const found = allowed.find((one) => one === value);
+  if (found === undefined) throw new InputError(`The ${param} must be one of ${allowed.join(", ")}.`, param);
+  return found;
+}

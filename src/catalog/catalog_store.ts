@@ -1,0 +1,279 @@
+import { and, asc, eq, sql } from "drizzle-orm";
+import type { Config } from "../config.ts";
+import { InputError } from "../errors.ts";
+import type { Bus } from "../platform/bus.ts";
+import { changing } from "../platform/changes_store.ts";
+import { encrypt } from "../platform/crypto.ts";
+import type { Db, Orm, Tx } from "../platform/db.ts";
+import { imagePrices, models, providers, routes } from "../platform/schema.ts";
+import {
+  checkImagePrice,
+  checkModel,
+  checkModelId,
+  checkPrices,
+  checkProvider,
+  checkRoute,
+  MARGIN_PERMILLE_MAX,
+  type ModelInput,
+  type ModelPatch,
+  type PricesInput,
+  type ProviderInput,
+  type ProviderPatch,
+  type RouteInput,
+  type RoutePatch,
+} from "./catalog_input.ts";
+import { assertCallable, GuardError } from "./guard.ts";
+
+/**
+ * All SQL of the catalog. Every writing function is one transaction and publishes its change once that has committed;
+ * each throws InputError with a sentence when what it was given does not fit.
+ */
+
+/** SQLSTATEs. */
+const UNIQUE_VIOLATION = "23505";
+const FOREIGN_KEY_VIOLATION = "23503";
+
+type ReadDeps = { db: Db };
+type WriteDeps = { db: Db; bus: Bus };
+type ProviderDeps = WriteDeps & { config: Pick<Config, "secretKey" | "providerAllowPrivate"> };
+
+const modelColumns = {
+  id: models.id,
+  name: models.name,
+  ownedBy: models.ownedBy,
+  contextLength: models.contextLength,
+  status: models.status,
+  modality: models.modality,
+  architecture: models.architecture,
+  createdUnix: sql<number>`extract(epoch from ${models.createdAt})::bigint`.mapWith(Number),
+  inputMicroUsd: models.inputMicroUsd,
+  cachedInputMicroUsd: models.cachedInputMicroUsd,
+  outputMicroUsd: models.outputMicroUsd,
+  defaultCapTokens: models.defaultCapTokens,
+  imageInputTokens: models.imageInputTokens,
+  marginPermille: models.marginPermille,
+};
+const routeColumns = {
+  id: routes.id,
+  modelId: routes.modelId,
+  providerId: routes.providerId,
+  upstreamModel: routes.upstreamModel,
+  priority: routes.priority,
+  weight: routes.weight,
+  capField: routes.capField,
+  streamOptions: routes.streamOptions,
+};
+
+export type CatalogRows = Awaited<ReturnType<typeof loadCatalog>>;
+export type ProviderRow = CatalogRows["providers"][number];
+
+/** Everything enabled, as of one moment. */
+export async function loadCatalog(orm: Orm) {
+  const read = async (tx: Tx) => ({
+    models: await tx.select(modelColumns).from(models).where(eq(models.enabled, true)).orderBy(asc(models.id)),
+    imagePrices: await tx.select().from(imagePrices).orderBy(asc(imagePrices.modelId), asc(imagePrices.size)),
+    providers: await tx
+      .select({ id: providers.id, name: providers.name, baseUrl: providers.baseUrl, keyCiphertext: providers.keyCiphertext })
+      .from(providers)
+      .where(eq(providers.enabled, true)),
+    routes: await tx.select(routeColumns).from(routes).where(eq(routes.enabled, true)).orderBy(asc(routes.priority), asc(routes.id)),
+  });
+  // One snapshot for all four, so that no route is read without its provider.
+  return await orm.transaction(read, { isolationLevel: "repeatable read", accessMode: "read only" });
+}
+
+/** Every model, disabled ones included, by id. */
+export async function listModels({ db }: ReadDeps) {
+  return await db.orm.select({ ...modelColumns, enabled: models.enabled }).from(models).orderBy(asc(models.id));
+}
+
+/** Prices of images: of one model, or of all. */
+export async function listImagePrices({ db }: ReadDeps, modelId?: string) {
+  return await db.orm
+    .select()
+    .from(imagePrices)
+    .where(modelId === undefined ? undefined : eq(imagePrices.modelId, modelId))
+    .orderBy(asc(imagePrices.modelId), asc(imagePrices.size));
+}
+
+/** Every provider, without its key. */
+export async function listProviders({ db }: ReadDeps) {
+  return await db.orm
+    .select({ id: providers.id, name: providers.name, baseUrl: providers.baseUrl, enabled: providers.enabled })
+    .from(providers)
+    .orderBy(asc(providers.name));
+}
+
+/** Every route with its provider's name: of one model, or of all. */
+export async function listRoutes({ db }: ReadDeps, modelId?: string) {
+  return await db.orm
+    .select({ ...routeColumns, providerName: providers.name, enabled: routes.enabled })
+    .from(routes)
+    .innerJoin(providers, eq(providers.id, routes.providerId))
+    .where(modelId === undefined ? undefined : eq(routes.modelId, modelId))
+    .orderBy(asc(routes.modelId), asc(routes.priority), asc(routes.id));
+}
+
+/** Adds a model, with its prices if they are given. */
+export async function addModel(deps: WriteDeps, { id, prices = null, imagePrices: bySize = {}, ...rest }: ModelInput): Promise<void> {
+  const { name = id, ownedBy = "tollgate", ...checked } = checkModel(rest);
+  const values = { ...checked, ...checkPrices(prices), id: checkModelId(id), name, ownedBy };
+  const images = Object.entries(bySize).map(([size, microUsd]) => ({ ...checkImagePrice(size, microUsd), modelId: id }));
+  await changing(deps, async (tx) => {
+    const added = await tx.insert(models).values(values).onConflictDoNothing().returning({ id: models.id });
+    if (added.length === 0) throw new InputError(`The model ${id} exists already.`, "id");
+    if (images.length > 0) await tx.insert(imagePrices).values(images);
+  });
+}
+
+/** Changes the given fields of a model. */
+export async function updateModel(deps: WriteDeps, id: string, patch: ModelPatch): Promise<void> {
+  const values = changed(checkModel(patch));
+  await changing(deps, async (tx) => {
+    const rows = await tx.update(models).set(values).where(eq(models.id, id)).returning({ id: models.id });
+    if (rows.length === 0) throw noModel(id);
+  });
+}
+
+/** Sets a model's token prices; null: it is sold by package only. */
+export async function setPrices(deps: WriteDeps, modelId: string, prices: PricesInput | null): Promise<void> {
+  const values = checkPrices(prices);
+  await changing(deps, async (tx) => {
+    const rows = await tx.update(models).set(values).where(eq(models.id, modelId)).returning({ id: models.id });
+    if (rows.length === 0) throw noModel(modelId);
+  });
+}
+
+/** Sets what one image of `size` costs; null removes the price. */
+export async function setImagePrice(deps: WriteDeps, { modelId, size, microUsd }: { modelId: string; size: string; microUsd: number | null }): Promise<void> {
+  const price = { ...checkImagePrice(size, microUsd ?? 0), modelId };
+  await saying({ [FOREIGN_KEY_VIOLATION]: noModel(modelId) }, () =>
+    changing(deps, async (tx) => {
+      if (microUsd === null) {
+        await tx.delete(imagePrices).where(and(eq(imagePrices.modelId, modelId), eq(imagePrices.size, size)));
+      } else {
+        await tx
+          .insert(imagePrices)
+          .values(price)
+          .onConflictDoUpdate({ target: [imagePrices.modelId, imagePrices.size], set: { microUsd: price.microUsd } });
+      }
+    }),
+  );
+}
+
+/**
+ * Raises a model's margin after a provider overran its bound: the greater of old and new, at most 100,000. Returns
+ * whether it rose. Source: rulings › Money.
+ */
+export async function raiseMargin(deps: WriteDeps, modelId: string, permille: number): Promise<boolean> {
+  // A ratio of a provider's numbers: anything may come of it.
+  if (!(permille > 0)) return false;
+  const wanted = Math.ceil(Math.min(permille, MARGIN_PERMILLE_MAX));
+  return await changing(deps, async (tx) => {
+    const rows = await tx
+      .update(models)
+      .set({ marginPermille: wanted })
+      .where(and(eq(models.id, modelId), sql`${models.marginPermille} < ${wanted}`))
+      .returning({ id: models.id });
+    return rows.length > 0;
+  });
+}
+
+/** Adds a provider, its key encrypted, and returns its id. The base URL must be callable at this moment. */
+export async function addProvider(deps: ProviderDeps, input: ProviderInput): Promise<number> {
+  const { name = "", baseUrl = "", apiKey = "", enabled } = checkProvider(input);
+  await checkBaseUrl(baseUrl, deps.config.providerAllowPrivate);
+  return await changing(deps, async (tx) => {
+    const [added] = await tx
+      .insert(providers)
+      .values({ name, baseUrl, enabled, keyCiphertext: encrypt(deps.config.secretKey, apiKey) })
+      .onConflictDoNothing()
+      .returning({ id: providers.id });
+    if (!added) throw new InputError(`The provider ${name} exists already.`, "name");
+    return added.id;
+  });
+}
+
+/** Changes the given fields of a provider; a new key replaces the old one. */
+export async function updateProvider(deps: ProviderDeps, id: number, patch: ProviderPatch): Promise<void> {
+  const { apiKey, ...rest } = checkProvider(patch);
+  const values = changed({ ...rest, ...(apiKey !== undefined && { keyCiphertext: encrypt(deps.config.secretKey, apiKey) }) });
+  if (rest.baseUrl !== undefined) await checkBaseUrl(rest.baseUrl, deps.config.providerAllowPrivate);
+  await saying({ [UNIQUE_VIOLATION]: new InputError(`The provider ${rest.name} exists already.`, "name") }, () =>
+    changing(deps, async (tx) => {
+      const rows = await tx.update(providers).set(values).where(eq(providers.id, id)).returning({ id: providers.id });
+      if (rows.length === 0) throw new InputError("There is no such provider.", "providerId");
+    }),
+  );
+}
+
+/** Adds a route and returns its id. */
+export async function addRoute(deps: WriteDeps, { modelId, providerId, ...rest }: RouteInput): Promise<number> {
+  const { upstreamModel = modelId, ...checked } = checkRoute(rest);
+  const values = { ...checked, modelId, providerId, upstreamModel };
+  const missing = new InputError(`There is no model ${modelId}, or no provider ${providerId}.`, "modelId");
+  return await saying({ [FOREIGN_KEY_VIOLATION]: missing }, () =>
+    changing(deps, async (tx) => {
+      const [added] = await tx.insert(routes).values(values).onConflictDoNothing().returning({ id: routes.id });
+      if (!added) throw routeExists();
+      return added.id;
+    }),
+  );
+}
+
+/** Changes the given fields of a route. */
+export async function updateRoute(deps: WriteDeps, id: number, patch: RoutePatch): Promise<void> {
+  const values = changed(checkRoute(patch));
+  await saying({ [UNIQUE_VIOLATION]: routeExists() }, () =>
+    changing(deps, async (tx) => {
+      const rows = await tx.update(routes).set(values).where(eq(routes.id, id)).returning({ id: routes.id });
+      if (rows.length === 0) throw noRoute();
+    }),
+  );
+}
+
+export async function removeRoute(deps: WriteDeps, id: number): Promise<void> {
+  await changing(deps, async (tx) => {
+    const rows = await tx.delete(routes).where(eq(routes.id, id)).returning({ id: routes.id });
+    if (rows.length === 0) throw noRoute();
+  });
+}
+
+/** The same rule as before each call, so that a wrong address is told to the operator and not to the first customer. */
+async function checkBaseUrl(baseUrl: string, allowPrivate: readonly string[]): Promise<void> {
+  try {
+    const { url } = await assertCallable(baseUrl, { allowPrivate, purpose: "The provider's base URL" });
+    if (url.hash !== "") throw new InputError("The provider's base URL must not contain a #.", "baseUrl");
+  } catch (thrown) {
+    throw thrown instanceof GuardError ? new InputError(thrown.message, "baseUrl") : thrown;
+  }
+}
+
+/** The fields that are given. Throws when none is. */
+function changed<T extends object>(patch: T): T {
+  const entries = Object.entries(patch).filter(([, value]) => value !== undefined);
+  if (entries.length === 0) throw new InputError("Nothing to change was given.");
+  return Object.fromEntries(entries) as T;
+}
+
+/** Runs `fn`; where Postgres refuses with one of `sentences`' codes, throws that instead. */
+async function saying<T>(sentences: Readonly<Record<string, InputError>>, fn: () => Promise<T>): Promise<T> {
+  try {
+    return await fn();
+  } catch (thrown) {
+    const code: unknown = thrown instanceof Error && thrown.cause instanceof Error && "code" in thrown.cause ? thrown.cause.code : undefined;
+    throw (typeof code === "string" && sentences[code]) || thrown;
+  }
+}
+
+function noModel(id: string): InputError {
+  return new InputError(`There is no model ${id}.`, "modelId");
+}
+
+function noRoute(): InputError {
+  return new InputError("There is no such route.", "routeId");
+}
+
+function routeExists(): InputError {
+  return new InputError("This model has that route already.", "upstreamModel");
+}

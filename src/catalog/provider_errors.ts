@@ -1,0 +1,152 @@
+/** Longest message of a provider that is passed on or logged. */
+const MESSAGE_CHARS_MAX = 500;
+/** Cleaning looks at no more than this: its patterns run over text that a stranger wrote. */
+const UNCLEAN_CHARS_MAX = 8_192;
+/** A provider's Retry-After is believed up to here. */
+const RETRY_AFTER_SECONDS_MAX = 60;
+
+/** Statuses that speak about the request itself. Every other one is the provider's or our own trouble. */
+const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 413, 422]);
+/** Sent with a 400, but about our account or our route: the client cannot mend them and must not read of them. */
+const OUR_TROUBLE = /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|billing_\w+|insufficient_(?:quota|balance|credits)|model_not_(?:found|exist)|account_\w+)$/i;
+const OUR_TROUBLE_MESSAGE = /^(?:(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b|model not exist|billing )/i;
+/** Sent with a 403, but about the request: else a client with forbidden prompts could open the breaker for everybody. */
+const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
+
+export type FailureKind =
+  | "connect" | "timeout" | "cut" | "address" | "redirect" | "encoded" | "oversized" | "not_json"
+  | "rate_limited" | "credentials" | "unknown_model" | "status";
+
+/** The provider could not serve: another route may. The message is its own words, cleaned, and for the log alone. */
+export class ProviderFailure extends Error {
+  override readonly name = "ProviderFailure";
+  readonly kind: FailureKind;
+  readonly status: number | null;
+  readonly retryAfterSeconds: number | null;
+
+  constructor(kind: FailureKind, message: string, { status = null, retryAfterSeconds = null }: { status?: number | null; retryAfterSeconds?: number | null } = {}) {
+    super(message);
+    this.kind = kind;
+    this.status = status;
+    this.retryAfterSeconds = retryAfterSeconds;
+  }
+}
+
+/** The provider refused the request itself: no route would serve it. The message is cleaned, and fit for the client. */
+export class ProviderRejection extends Error {
+  override readonly name = "ProviderRejection";
+  readonly status: number;
+  readonly param: string | null;
+
+  constructor(message: string, { status, param = null }: { status: number; param?: string | null }) {
+    super(message);
+    this.status = status;
+    this.param = param;
+  }
+}
+
+type ErrorAnswer = {
+  status: number;
+  /** The body, or the beginning of it. */
+  text: string;
+  retryAfter?: string | null;
+  /** What must not appear in any message: the route's key. */
+  secrets: readonly string[];
+};
+
+/** What an error answer of a provider means. Also for an `error` object that came with status 200: give that as `text` and status 400. */
+export function toProviderError({ status, text, retryAfter, secrets }: ErrorAnswer): ProviderFailure | ProviderRejection {
+  const told = readTold(text);
+  const message = cleanWords(told?.message ?? "", secrets);
+  if (isRejection(status, told)) {
+    return new ProviderRejection(message || "The model service refused the request.", { status, param: told?.param ?? null });
+  }
+  const words = message || cleanWords(text, secrets) || "no message";
+  return new ProviderFailure(failureKind(status, told), words, { status, retryAfterSeconds: readRetryAfter(retryAfter) });
+}
+
+/** Text of a stranger without addresses, keys, e-mails, control characters; at most 500 characters. */
+export function cleanWords(text: string, secrets: readonly string[] = []): string {
+  let clean = text;
+  for (const secret of secrets) if (secret.length >= 4) clean = clean.replaceAll(secret, "[secret]");
+  clean = clean
+    .slice(0, UNCLEAN_CHARS_MAX)
+    .toWellFormed()
+    // Control characters and those that turn the writing direction; not the joiners that some scripts need.
+    .replace(/[\p{Cc}\u202A-\u202E\u2066-\u2069\s]+/gu, " ")
+    .replace(/\bdata:[\w.+/-]{0,100}(?:;[\w=-]{1,50}){0,3},\S*/gi, "[data]")
+    .replace(/\b[a-z][a-z0-9+.-]{1,20}:\/\/\S+/gi, "[address]")
+    .replace(/[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}/g, "[address]")
+    .replace(/\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f]{0,4}(?::[0-9a-f.]{0,15}){2,8}\](?::\d+)?/gi, "[address]")
+    .replace(/\b(?:[a-z0-9-]{1,63}\.){1,8}(?:com|net|org|io|ai|dev|app|cloud|cn|eu|internal|local|svc)\b(?:[:/]\S*)?/gi, "[address]")
+    .replace(/\b(bearer|basic) [\w.~+/=*-]{6,}/gi, "$1 [secret]")
+    // Keys, and the ids of organizations, projects and requests: all of our account with the provider.
+    .replace(/\b(?:sk|pk|rk|gsk|xai|hf|org|proj|req|key|acct)[-_][\w*.-]{8,}|\bAIza[\w-]{10,}/gi, "[secret]")
+    .replace(/\b(?=[\w-]{0,40}\d)[\w-]{32,}\b/g, "[secret]");
+  return shorten(clean.trim());
+}
+
+function isRejection(status: number, told: Told | undefined): boolean {
+  // Before a body that large is read, a plain web server answers, and not in JSON.
+  if (status === 413) return true;
+  if (status === 403) return told !== undefined && told.codes.some((code) => CONTENT_POLICY.test(code));
+  if (!REJECTION_STATUSES.has(status) || told === undefined) return false;
+  return !told.codes.some((code) => OUR_TROUBLE.test(code)) && !OUR_TROUBLE_MESSAGE.test(told.message);
+}
+
+function failureKind(status: number, told: Told | undefined): FailureKind {
+  if (status === 401 || status === 402 || status === 403) return "credentials";
+  if (status === 404) return "unknown_model";
+  if (status === 429) return "rate_limited";
+  if (status === 408 || status === 504) return "timeout";
+  if (status < 500 && told === undefined) return "not_json";
+  return "status";
+}
+
+type Told = { message: string; codes: string[]; param: string | null };
+
+/**
+ * The error inside a body: OpenAI's `{error: {message, type, code, param}}`, Google's list of those, FastAPI's
+ * `{detail}`, or a bare `{message}`. Undefined when it is not a JSON object.
+ */
+function readTold(text: string): Told | undefined {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch {
+    return undefined; // Not JSON is an answer too: the caller treats it as the provider's failure.
+  }
+  const body = Array.isArray(parsed) ? parsed[0] : parsed;
+  if (!isRecord(body)) return undefined;
+  const error = isRecord(body.error) ? body.error : body;
+  const metadata = isRecord(error.metadata) ? error.metadata : {};
+  return {
+    message: firstText(error.message, body.error, body.message, error.detail, firstDetail(error.detail)) ?? "",
+    codes: [error.code, error.type, error.status, ...(Array.isArray(metadata.reasons) ? ["moderation"] : [])].filter((code) => typeof code === "string"),
+    param: typeof error.param === "string" && /^[\w.[\]-]{1,100}$/.test(error.param) ? error.param : null,
+  };
+}
+
+function firstText(...values: unknown[]): string | undefined {
+  return values.find((value) => typeof value === "string" && value !== "") as string | undefined;
+}
+
+function firstDetail(detail: unknown): unknown {
+  const first: unknown = Array.isArray(detail) ? detail[0] : undefined;
+  return isRecord(first) ? first.msg : undefined;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Whole seconds only; a date would need a clock that agrees with theirs. */
+function readRetryAfter(value: string | null | undefined): number | null {
+  if (!value || !/^\d{1,6}$/.test(value)) return null;
+  return Math.min(RETRY_AFTER_SECONDS_MAX, Number(value));
+}
+
+function shorten(text: string): string {
+  if (text.length <= MESSAGE_CHARS_MAX) return text;
+  return `${text.slice(0, MESSAGE_CHARS_MAX - 1).toWellFormed().replace(/\uFFFD$/, "")}…`;
+}

@@ -1,0 +1,321 @@
+import type { KeySnapshot } from "../accounts/keys_store.ts";
+import type { Model, Route } from "../catalog/catalog.ts";
+import { raiseMargin } from "../catalog/catalog_store.ts";
+import { withFailover } from "../catalog/failover.ts";
+import type { Deps } from "../deps.ts";
+import { Refusal, toEnvelope } from "../errors.ts";
+import type { Hold, Usage } from "../ledger/ledger.ts";
+import type { Ask, EndReason } from "../ledger/ledger_store.ts";
+import { type Bound, capWithin, chatBound, chatCharge, imageBound, imageCharge, marginAfterOverrun, UNPRICED } from "../ledger/price.ts";
+import { admitKey, admitModel, type Host, hostName } from "./admit.ts";
+import { type Body, readBody } from "./body.ts";
+import { type ChatAnswer, type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
+import { checkPrompt, fetchImageAnswer, type ImageCall } from "./image_wire.ts";
+import { type Prompt, promptOf, promptTokens } from "./prompt.ts";
+import type { OpenedStream, ReportedUsage, StreamEnds } from "./relay.ts";
+import { ChatBody, checker, IMAGE_SIZE_DEFAULT, ImageBody } from "./wire.ts";
+
+/**
+ * The way of one request, the same for the API and for the panel:
+ *
+ *   host → key → rate → body → model → entitlement → reserve → relay → settle
+ *
+ * The first steps decide in memory; `reserve` is the one wait before the provider, and there the database decides.
+ * Every hold ends exactly once: settled, or released.
+ */
+
+/** Who asks: a key that may act, on a host it may act on. */
+export type Caller = { requestId: string; key: KeySnapshot; host: Host; signal: AbortSignal };
+/** Gives back the places a request took in the limits. A second call does nothing. */
+export type Leave = () => void;
+
+/** Text up to here is worth a tokenizer when the balance fails the bound by bytes. Source: rulings › Money. */
+const TOKENIZED_BYTES_MAX = 32 * 1024;
+/** A cap that the client did not ask for is never lowered below this. Source: rulings › Money. */
+const CAP_TOKENS_MIN = 256;
+/** A rough count of text that no tokenizer may look at. */
+const BYTES_A_TOKEN = 4;
+
+export const checkChat = checker(ChatBody);
+export const checkImage = checker(ImageBody);
+
+/** Host → key. Throws host_not_allowed, invalid_api_key. */
+export async function identify(deps: Deps, request: Request, requestId: string): Promise<Caller> {
+  const host = await hostOf(deps, request);
+  const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
+  const key = secret === undefined ? undefined : await deps.keys.find(secret);
+  return { requestId, key: admitKey(key, host, deps.clock.unixMs()), host, signal: request.signal };
+}
+
+/** The host of a request: the service's own, or a reseller's active domain. Throws host_not_allowed. */
+export async function hostOf(deps: Deps, request: Request): Promise<Host> {
+  const name = hostName(request.headers.get("host"), new URL(request.url).hostname);
+  if (deps.ownHosts.has(name)) return { name, resellerId: null };
+  const found = await deps.hosts.get(name);
+  if (found === undefined) throw new Refusal("host_not_allowed", { message: "This host is not served here." });
+  return { name, resellerId: found.resellerId };
+}
+
+/** Rate, while the body is read. The first refusal by the order of the contract wins. Throws too_many_requests, service_unavailable. */
+export async function withBody(
+  deps: Deps,
+  limitId: string,
+  request: Request,
+  work: (raw: Body, leave: Leave) => Promise<Response>,
+): Promise<Response> {
+  const leaveGate = deps.gate.enter();
+  let leaveRate: Leave | undefined;
+  let left = false;
+  const leave = () => {
+    if (left) return;
+    left = true;
+    leaveGate();
+    leaveRate?.();
+  };
+  try {
+    const reading = readBody(request, deps.config.bodyBytesMax);
+    reading.catch(() => {}); // Its refusal is thrown below, once the rate has been asked.
+    await deps.limiter.take(limitId);
+    leaveRate = await deps.limiter.enter(limitId);
+    return await work(await reading, leave);
+  } catch (error) {
+    leave();
+    throw error;
+  }
+}
+
+/** Model → entitlement → reserve → relay → settle, for chat. Source: contract › POST /chat/completions. */
+export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
+  const body = checkChat(raw.value);
+  const model = admitModel(deps.catalog.model(body.model), caller.key, "text");
+  checkChatRules(body);
+  const prompt = promptOf(body);
+  const hold = await reserveChat(deps, caller, model, body, prompt);
+  const job: ChatJob = { deps, caller, model, body, raw, prompt, hold, leave };
+  return body.stream ? await streamChat(job) : await jsonChat(job);
+}
+
+/** Model → entitlement → reserve → relay → settle, for images. Source: contract › POST /images/generations. */
+export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
+  const body = checkImage(raw.value);
+  checkPrompt(body);
+  const model = admitModel(deps.catalog.model(body.model), caller.key, "image");
+  const microUsd = model.imagePrices.get(body.size ?? IMAGE_SIZE_DEFAULT);
+  const bound = microUsd === undefined ? UNPRICED : imageBound(microUsd);
+  const hold = await deps.ledger.reserve({ ...askOf(caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
+  const call: Omit<ImageCall, "signal"> = {
+    provider: deps.provider,
+    requestId: caller.requestId,
+    body,
+    raw,
+    totalMs: deps.config.providerTotalMs,
+    allowPrivate: deps.config.providerAllowPrivate,
+    createdUnix: unixSeconds(deps),
+  };
+  // An image is made to its end even if the client leaves: it has been asked for, and is paid.
+  const signal = new AbortController().signal;
+  const text = await dispatch({ deps, caller, model, hold }, signal, (route) => fetchImageAnswer({ ...call, signal }, route));
+  const chargeNanoUsd = hold.mode === "payg" && microUsd !== undefined ? imageCharge(microUsd) : 0n;
+  const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false };
+  await deps.ledger.settle(hold, usage, { strict: true, reason: endReason(caller) });
+  leave();
+  return jsonResponse(text, caller.requestId);
+}
+
+type Job = { deps: Deps; caller: Caller; model: Model; hold: Hold };
+type ChatJob = Job & { body: ChatBody; raw: Body; prompt: Prompt; leave: Leave };
+
+/** Rules of the contract that need more than a shape. Throws invalid_request. */
+function checkChatRules(body: ChatBody): void {
+  body.messages.forEach((message, i) => {
+    const empty = message.content === undefined || message.content === null;
+    // An assistant turn may consist of tool calls alone. Source: rulings › Streams.
+    if (empty && message.role !== "assistant") {
+      throw new Refusal("invalid_request", { message: `The field messages.${i}.content is required.`, param: `messages.${i}.content` });
+    }
+  });
+}
+
+/**
+ * Holds a chat request. The bound by bytes first; only if the balance fails it, and the text is short, the tokenizer's.
+ * Throws the entitlement's refusal.
+ */
+async function reserveChat(deps: Deps, caller: Caller, model: Model, body: ChatBody, prompt: Prompt): Promise<Hold> {
+  const wanted = body.max_completion_tokens ?? body.max_tokens;
+  const textBytes = Buffer.byteLength(prompt.text);
+  const ask = (textTokens: number): Ask => {
+    const tokens = promptTokens(prompt, textTokens, model.imageInputTokens);
+    const bound = model.prices === null ? UNPRICED : chatBound(model.prices, { promptTokens: tokens, choices: body.n ?? 1 }, model.marginPermille);
+    const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
+    const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
+    return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: tokens + capMax };
+  };
+  try {
+    return await deps.ledger.reserve(ask(textBytes));
+  } catch (error) {
+    const short = error instanceof Refusal && error.code === "insufficient_balance";
+    if (!short || textBytes > TOKENIZED_BYTES_MAX) throw error;
+    const counted = await deps.tokens.count(prompt.text);
+    if (!counted.exact) throw error;
+    return await deps.ledger.reserve(ask(counted.tokens));
+  }
+}
+
+function askOf({ requestId, key, host }: Caller, model: Model, bound: Bound): Omit<Ask, "capMax" | "capMin" | "tokenBound"> {
+  return {
+    requestId,
+    accountId: key.accountId,
+    tenantId: key.tenantId,
+    keyId: key.keyId,
+    host: host.name,
+    ownHost: host.resellerId === null,
+    modelId: model.id,
+    promptPico: bound.promptPico,
+    outputPico: bound.outputPico,
+  };
+}
+
+async function jsonChat(job: ChatJob): Promise<Response> {
+  const { deps, caller, hold, leave } = job;
+  // The call runs to its end even if the client leaves, and is settled. Source: rulings › Who pays.
+  const signal = new AbortController().signal;
+  const answer = await dispatch(job, signal, (route) => fetchChatAnswer(callOf(job, signal), route, unixSeconds(deps)));
+  const usage = await usageOf(job, answer);
+  await deps.ledger.settle(hold, usage, { strict: true, reason: endReason(caller) }).finally(() => learn(job, usage));
+  leave();
+  return jsonResponse(answer.text, caller.requestId);
+}
+
+async function streamChat(job: ChatJob): Promise<Response> {
+  const { deps, caller, hold, body } = job;
+  let opened: OpenedStream;
+  try {
+    opened = await dispatch(job, caller.signal, (route) => openChatStream(callOf(job, caller.signal), route));
+  } catch (error) {
+    // Before the first byte, with the provider already at work: the prompt is paid. Source: rulings › Who pays.
+    if (error instanceof ClientLeft) await deps.ledger.settle(hold, await usageOf(job, NOTHING_RELAYED), { reason: "client_left" });
+    throw error;
+  }
+  const facts = {
+    requestId: caller.requestId,
+    createdUnix: unixSeconds(deps),
+    modelId: body.model,
+    wantsUsage: body.stream_options?.include_usage === true,
+  };
+  return new Response(deps.relays.start(opened, facts, streamEnds(job)), {
+    headers: {
+      "content-type": "text/event-stream; charset=utf-8",
+      "cache-control": "no-cache, no-transform",
+      "x-accel-buffering": "no",
+      "x-request-id": caller.requestId,
+    },
+  });
+}
+
+/** What each end of a stream means for its hold. Source: rulings › Who pays when something breaks. */
+function streamEnds(job: ChatJob): StreamEnds {
+  const { deps, caller, hold, leave } = job;
+  const settle = async (answer: Counted, reason: EndReason) => {
+    const usage = await usageOf(job, answer);
+    await deps.ledger.settle(hold, usage, { reason });
+    learn(job, usage);
+    leave();
+  };
+  const release = async (refusal: Refusal, reason: EndReason) => {
+    await deps.ledger.release(hold, reason);
+    leave();
+    return JSON.stringify(toEnvelope(refusal, caller.requestId));
+  };
+  return {
+    complete: (relayed) => settle({ usage: relayed.usage, completionText: relayed.text, completionBytes: relayed.bytes }, "complete"),
+    clientLeft: (relayed) => settle({ usage: undefined, completionText: relayed.text, completionBytes: relayed.bytes }, "client_left"),
+    async brokeOff(why) {
+      deps.log.warn({ requestId: caller.requestId, model: job.model.id, why }, "a provider's stream broke off");
+      return release(new Refusal("provider_unavailable", { message: "The model service broke off. Nothing was charged." }), "provider_broke_off");
+    },
+    endedByUs: () => release(new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." }), "ended_by_us"),
+  };
+}
+
+/** The client of a stream left after dispatch and before the first byte. Its hold is still to be settled. */
+class ClientLeft extends Refusal {
+  constructor() {
+    super("service_unavailable", { message: "The client left." });
+  }
+}
+
+/**
+ * Calls the model's routes in turn until one answers, under the same hold. If none does the hold is released, unless
+ * `signal` ended the call: then ClientLeft is thrown. Throws provider_unavailable, invalid_request, service_unavailable.
+ */
+async function dispatch<T>({ deps, caller, model, hold }: Job, signal: AbortSignal, attempt: (route: Route) => Promise<T>): Promise<T> {
+  let dispatched = false;
+  try {
+    if (caller.signal.aborted) throw new Refusal("service_unavailable", { message: "The client left." });
+    return await withFailover({ routes: model.routes, breakers: deps.breakers, random: Math.random, signal, log: deps.log }, (route) => {
+      // Past its lease the reaper may have given the hold back: then nothing may reach a provider.
+      if (!deps.ledger.alive(hold)) throw new Refusal("service_unavailable");
+      dispatched = true;
+      return attempt(route);
+    });
+  } catch (error) {
+    if (dispatched && signal.aborted) throw new ClientLeft();
+    await deps.ledger.release(hold, !dispatched ? "not_dispatched" : isRejection(error) ? "provider_rejected" : "provider_failed");
+    throw error;
+  }
+}
+
+function isRejection(error: unknown): boolean {
+  return error instanceof Refusal && error.code === "invalid_request";
+}
+
+function callOf({ deps, caller, body, raw, hold }: ChatJob, signal: AbortSignal): ChatCall {
+  const { providerFirstByteMs, providerTotalMs } = deps.config;
+  return {
+    provider: deps.provider,
+    requestId: caller.requestId,
+    body,
+    raw,
+    capTokens: hold.capTokens,
+    signal,
+    firstByteMs: providerFirstByteMs,
+    totalMs: providerTotalMs,
+  };
+}
+
+/** An answer to count: by the provider's word, or else by its text. */
+type Counted = { usage: ReportedUsage | undefined; completionText: string; completionBytes?: number };
+const NOTHING_RELAYED: Counted = { usage: undefined, completionText: "" };
+
+/** What an answer used and costs, by the prices the request was admitted at. */
+async function usageOf({ deps, model, hold, prompt }: ChatJob, answer: Counted | ChatAnswer): Promise<Usage> {
+  const counts = answer.usage ?? (await estimate(deps, prompt, answer));
+  const chargeNanoUsd = hold.mode === "payg" && model.prices !== null ? chatCharge(model.prices, counts) : 0n;
+  return { ...counts, chargeNanoUsd, estimated: answer.usage === undefined };
+}
+
+async function estimate(deps: Deps, prompt: Prompt, answer: Counted): Promise<ReportedUsage> {
+  const [prompted, completed] = await Promise.all([deps.tokens.count(prompt.text), deps.tokens.count(answer.completionText)]);
+  const beyond = Math.max(0, (answer.completionBytes ?? 0) - answer.completionText.length);
+  return { promptTokens: prompted.tokens, cachedTokens: 0, completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN) };
+}
+
+/** A provider that overran its hold will do so again: the model's bound is widened. Source: rulings › Money. */
+function learn({ deps, model, hold, caller }: Job, usage: Usage): void {
+  if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd) return;
+  const margin = marginAfterOverrun(model.marginPermille, hold.heldNanoUsd, usage.chargeNanoUsd);
+  deps.log.warn({ requestId: caller.requestId, model: model.id, margin }, "a provider overran its bound; the model's margin is raised");
+  raiseMargin(deps, model.id, margin).catch((err) => deps.log.error({ err, model: model.id }, "the margin could not be raised"));
+}
+
+function endReason(caller: Caller): EndReason {
+  return caller.signal.aborted ? "client_left" : "complete";
+}
+
+function unixSeconds(deps: Deps): number {
+  return Math.floor(deps.clock.unixMs() / 1000);
+}
+
+function jsonResponse(text: string, requestId: string): Response {
+  return new Response(text, { headers: { "content-type": "application/json", "cache-control": "no-store", "x-request-id": requestId } });
+}

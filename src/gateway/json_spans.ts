@@ -1,0 +1,136 @@
+/**
+ * Patches a JSON object's top-level fields in its text, so that all the rest goes on byte for byte as it came. The text
+ * must be valid JSON (it was parsed before); finding the fields costs one pass that leaps over strings.
+ */
+
+/** Where a field's value stands: `text.slice(start, end)`; its key begins at `keyStart`. */
+export type Span = { keyStart: number; start: number; end: number };
+
+/** Two fields of one name: what was checked might not be what the provider reads. */
+export class DuplicateField extends Error {
+  override readonly name = "DuplicateField";
+  readonly field: string;
+
+  constructor(field: string) {
+    super(`the field ${field} stands twice`);
+    this.field = field;
+  }
+}
+
+/** The top-level fields of a JSON object by name; undefined if the text is not a well-formed object at its top. Throws DuplicateField. */
+export function topLevelSpans(text: string): Map<string, Span> | undefined {
+  const spans = new Map<string, Span>();
+  let i = skipSpace(text, 0);
+  if (text[i] !== "{") return undefined;
+  i = skipSpace(text, i + 1);
+  if (text[i] === "}") return spans;
+  for (;;) {
+    const keyStart = i;
+    if (text[i] !== '"') return undefined;
+    const keyEnd = stringEnd(text, i);
+    if (keyEnd < 0) return undefined;
+    const raw = text.slice(keyStart + 1, keyEnd - 1);
+    const name: string = raw.includes("\\") ? JSON.parse(`"${raw}"`) : raw;
+    i = skipSpace(text, keyEnd);
+    if (text[i] !== ":") return undefined;
+    const start = skipSpace(text, i + 1);
+    const end = valueEnd(text, start);
+    if (end < 0) return undefined;
+    if (spans.has(name)) throw new DuplicateField(name);
+    spans.set(name, { keyStart, start, end });
+    i = skipSpace(text, end);
+    if (text[i] === "}") return skipSpace(text, i + 1) === text.length ? spans : undefined;
+    if (text[i] !== ",") return undefined;
+    i = skipSpace(text, i + 1);
+  }
+}
+
+/** New raw JSON for a field; null takes the field away. */
+export type Edits = ReadonlyMap<string, string | null>;
+
+/** The text with `edits` applied; the very same string when nothing changes. */
+export function patch(text: string, spans: ReadonlyMap<string, Span>, edits: Edits): string {
+  const cuts: { start: number; end: number; with: string }[] = [];
+  let added = "";
+  for (const [name, value] of edits) {
+    const span = spans.get(name);
+    if (span === undefined) {
+      if (value !== null) added += `,${JSON.stringify(name)}:${value}`;
+    } else if (value === null) {
+      cuts.push(cutOf(text, span));
+    } else if (text.slice(span.start, span.end) !== value) {
+      cuts.push({ start: span.start, end: span.end, with: value });
+    }
+  }
+  if (cuts.length === 0 && added === "") return text;
+  const closing = text.lastIndexOf("}");
+  if (added !== "") {
+    const empty = spans.size === 0 || cuts.filter((cut) => cut.with === "").length === spans.size;
+    cuts.push({ start: closing, end: closing, with: empty ? added.slice(1) : added });
+  }
+  cuts.sort((a, b) => a.start - b.start);
+  let patched = "";
+  let at = 0;
+  for (const cut of cuts) {
+    patched += text.slice(at, cut.start) + cut.with;
+    at = cut.end;
+  }
+  return patched + text.slice(at);
+}
+
+/** A field with the comma that belongs to it: the one behind, or for the last field the one before. */
+function cutOf(text: string, span: Span): { start: number; end: number; with: string } {
+  const behind = skipSpace(text, span.end);
+  if (text[behind] === ",") return { start: span.keyStart, end: skipSpace(text, behind + 1), with: "" };
+  let before = span.keyStart - 1;
+  while (isSpace(text.charCodeAt(before))) before--;
+  return { start: text[before] === "," ? before : span.keyStart, end: span.end, with: "" };
+}
+
+function isSpace(code: number): boolean {
+  return code === 32 || code === 10 || code === 13 || code === 9;
+}
+
+function skipSpace(text: string, from: number): number {
+  let i = from;
+  while (isSpace(text.charCodeAt(i))) i++;
+  return i;
+}
+
+/** The index behind a string that begins at `from`, or −1. */
+function stringEnd(text: string, from: number): number {
+  let i = from + 1;
+  for (;;) {
+    const quote = text.indexOf('"', i);
+    if (quote < 0) return -1;
+    let slashes = 0;
+    while (text[quote - 1 - slashes] === "\\") slashes++;
+    if (slashes % 2 === 0) return quote + 1;
+    i = quote + 1;
+  }
+}
+
+/** The index behind a value that begins at `from`, or −1. */
+function valueEnd(text: string, from: number): number {
+  const first = text[from];
+  if (first === '"') return stringEnd(text, from);
+  if (first !== "{" && first !== "[") {
+    let i = from;
+    while (i < text.length && !",}] \n\r\t".includes(text[i] as string)) i++;
+    return i > from ? i : -1;
+  }
+  let depth = 0;
+  let i = from;
+  while (i < text.length) {
+    const c = text[i];
+    if (c === '"') {
+      i = stringEnd(text, i);
+      if (i < 0) return -1;
+      continue;
+    }
+    if (c === "{" || c === "[") depth++;
+    else if ((c === "}" || c === "]") && --depth === 0) return i + 1;
+    i++;
+  }
+  return -1;
+}

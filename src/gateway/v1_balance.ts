@@ -1,0 +1,58 @@
+import type { Deps } from "../deps.ts";
+import { type Entitlement, entitlementOf, type PackageState } from "../ledger/entitlement_store.ts";
+import type { Caller } from "./flow.ts";
+
+const NANO_PER_USD = 1e9;
+
+/** GET /balance, shaped by the key's mode. Source: contract › Balance, rulings › Counting. */
+export async function getBalance(deps: Deps, { key, requestId }: Caller): Promise<Response> {
+  const entitlement = await entitlementOf(deps.db.sql, key.accountId);
+  const body = key.mode === "package" ? packageBalance(entitlement) : paygBalance(entitlement);
+  return Response.json(body, { headers: { "x-request-id": requestId } });
+}
+
+function packageBalance(entitlement: Entitlement) {
+  const state = entitlement.package;
+  const quota = state?.tokenLimit ?? null;
+  const used = state?.tokensUsed ?? 0;
+  return {
+    object: "balance",
+    mode: "package",
+    quota,
+    used_tokens: used,
+    remaining_tokens: quota === null ? null : quota - used,
+    package: state && packageToWire(state),
+    payg: paygToWire(entitlement),
+  };
+}
+
+function paygBalance(entitlement: Entitlement) {
+  return {
+    object: "balance",
+    mode: "payg",
+    quota: null,
+    used_tokens: entitlement.balanceTokensUsed,
+    remaining_tokens: null,
+    package: null,
+    payg: paygToWire(entitlement),
+  };
+}
+
+function packageToWire(state: PackageState) {
+  return {
+    id: state.id,
+    name: state.name,
+    starts_at: state.startsAt,
+    ends_at: state.endsAt,
+    daily_limit: state.dailyLimit,
+    daily_remaining: state.dailyRemaining,
+    total_limit: state.totalLimit,
+    total_remaining: state.totalRemaining,
+    carryover: state.carryover,
+  };
+}
+
+/** The one place where nano-USD become a double: on their way out. `held_usd` is part of `balance_usd`. */
+function paygToWire({ paygEnabled, balanceNanoUsd, heldNanoUsd }: Entitlement) {
+  return { enabled: paygEnabled, balance_usd: Number(balanceNanoUsd) / NANO_PER_USD, held_usd: Number(heldNanoUsd) / NANO_PER_USD };
+}

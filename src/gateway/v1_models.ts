@@ -1,0 +1,45 @@
+import type { Model } from "../catalog/catalog.ts";
+import type { Deps } from "../deps.ts";
+import { Refusal } from "../errors.ts";
+import { type Entitlement, entitlementOf } from "../ledger/entitlement_store.ts";
+import { keyAllowsModel } from "./admit.ts";
+import type { Caller } from "./flow.ts";
+
+/** GET /models: what a request with this key could really be served with. Source: contract › GET /models, rulings › Which entitlement pays. */
+export async function listModels(deps: Deps, caller: Caller): Promise<Response> {
+  const models = await servable(deps, caller);
+  return Response.json({ object: "list", data: models.map(toWire) }, { headers: { "x-request-id": caller.requestId } });
+}
+
+/** GET /models/{id}. Throws model_not_found for one that the list would not show. */
+export async function getModel(deps: Deps, caller: Caller, id: string): Promise<Response> {
+  const model = (await servable(deps, caller)).find((one) => one.id === id);
+  if (model === undefined) throw new Refusal("model_not_found", { param: "model" });
+  return Response.json(toWire(model), { headers: { "x-request-id": caller.requestId } });
+}
+
+async function servable(deps: Deps, { key }: Caller): Promise<Model[]> {
+  const entitlement = await entitlementOf(deps.db.sql, key.accountId);
+  return deps.catalog.models().filter((model) => keyAllowsModel(key, model.id) && paysFor(entitlement, key.mode, model));
+}
+
+function paysFor(entitlement: Entitlement, mode: "package" | "payg", model: Model): boolean {
+  const scope = entitlement.package;
+  if (mode === "package" && scope !== null && (scope.modelIds === null || scope.modelIds.has(model.id))) return true;
+  const priced = model.prices !== null || model.imagePrices.size > 0;
+  return priced && entitlement.paygEnabled && entitlement.balanceNanoUsd > 0n;
+}
+
+function toWire(model: Model) {
+  return {
+    id: model.id,
+    object: "model",
+    created: model.createdUnix,
+    owned_by: model.ownedBy,
+    name: model.name,
+    context_length: model.contextLength,
+    status: model.status,
+    modality: model.modality,
+    ...(model.architecture && { architecture: model.architecture }),
+  };
+}

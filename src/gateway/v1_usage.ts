@@ -1,0 +1,66 @@
+import type { Deps } from "../deps.ts";
+import { Refusal } from "../errors.ts";
+import { type UsageRow, usage } from "../ledger/books_store.ts";
+import type { Caller } from "./flow.ts";
+import { checker, UsageQuery } from "./wire.ts";
+
+const LIMIT_DEFAULT = 100;
+const NANO_PER_USD = 1e9;
+/** A date, or a moment with its zone. */
+const INSTANT = /^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2}))?$/;
+
+const checkQuery = checker(UsageQuery);
+
+/** GET /usage: the account's records on the key's hosts, newest first. Source: contract › GET /usage, rulings › Usage. */
+export async function listUsage(deps: Deps, { key, requestId }: Caller, params: URLSearchParams): Promise<Response> {
+  const query = readQuery(params);
+  const { rows, hasMore } = await usage(deps, {
+    accountId: key.accountId,
+    // A key without a list of hosts may act on all that its account may.
+    hosts: key.hosts === null ? null : [...key.hosts],
+    limit: query.limit ?? LIMIT_DEFAULT,
+    ...(query.after !== undefined && { after: query.after }),
+    ...(query.start !== undefined && { start: query.start }),
+    ...(query.end !== undefined && { end: query.end }),
+    ...(query.model !== undefined && { modelId: query.model }),
+  });
+  const body = { object: "list", mode: key.mode, data: rows.map(toWire), has_more: hasMore };
+  return Response.json(body, { headers: { "x-request-id": requestId } });
+}
+
+function readQuery(params: URLSearchParams): UsageQuery {
+  const given: Record<string, unknown> = {};
+  for (const name of Object.keys(UsageQuery.properties)) {
+    const value = params.get(name);
+    if (value !== null) given[name] = name === "limit" ? toNumber(value) : value;
+  }
+  const query = checkQuery(given);
+  for (const name of ["start", "end"] as const) {
+    const value = query[name];
+    if (value !== undefined && (!INSTANT.test(value) || Number.isNaN(Date.parse(value)))) {
+      throw new Refusal("invalid_request", { message: `The parameter ${name} must be a date, or a time with its zone (ISO 8601).`, param: name });
+    }
+  }
+  return query;
+}
+
+/** A whole number, or the text itself for the check to refuse. */
+function toNumber(value: string): number | string {
+  return /^\d{1,9}$/.test(value) ? Number(value) : value;
+}
+
+function toWire(row: UsageRow) {
+  return {
+    requestId: row.requestId,
+    model: row.modelId,
+    promptTokens: row.promptTokens,
+    completionTokens: row.completionTokens,
+    totalTokens: row.promptTokens + row.completionTokens,
+    mode: row.mode,
+    createdAt: row.createdAt,
+    host: row.host,
+    costUsd: Number(row.chargedNanoUsd) / NANO_PER_USD,
+    estimated: row.estimated,
+    status: row.reason,
+  };
+}

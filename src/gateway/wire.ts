@@ -1,0 +1,99 @@
+import { type Static, type TSchema, Type } from "@sinclair/typebox";
+import { TypeCompiler, ValueErrorType } from "@sinclair/typebox/compiler";
+import { Refusal } from "../errors.ts";
+
+/** The shapes of the contract, and how a body that breaks one is refused. Source: contract › Resources, rulings › Streams. */
+
+/** SDKs send null for options that were not set. */
+const Optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
+
+const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }));
+
+export const ChatMessage = Type.Object(
+  {
+    role: Type.Union(["system", "user", "assistant", "tool", "developer"].map((role) => Type.Literal(role))),
+    content: Optional(Type.Union([Type.String(), ContentParts])),
+  },
+  { additionalProperties: true },
+);
+
+export const ChatBody = Type.Object(
+  {
+    model: Type.String({ minLength: 1, maxLength: 200 }),
+    messages: Type.Array(ChatMessage, { minItems: 1, maxItems: 10_000 }),
+    stream: Optional(Type.Boolean()),
+    stream_options: Optional(Type.Object({ include_usage: Optional(Type.Boolean()) }, { additionalProperties: true })),
+    temperature: Optional(Type.Number({ minimum: 0, maximum: 2 })),
+    max_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 })),
+    max_completion_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 })),
+    n: Optional(Type.Integer({ minimum: 1, maximum: 128 })),
+  },
+  { additionalProperties: true },
+);
+export type ChatBody = Static<typeof ChatBody>;
+export type ChatMessage = Static<typeof ChatMessage>;
+
+export const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
+export const IMAGE_SIZE_DEFAULT = "1024x1024";
+/** In code points, which TypeBox does not count. */
+export const PROMPT_CHARS = { min: 3, max: 4000 } as const;
+
+export const ImageBody = Type.Object(
+  {
+    model: Type.String({ minLength: 1, maxLength: 200 }),
+    prompt: Type.String(),
+    size: Optional(Type.Union(IMAGE_SIZES.map((size) => Type.Literal(size)))),
+    n: Optional(Type.Literal(1)),
+    response_format: Optional(Type.Union([Type.Literal("url"), Type.Literal("b64_json")])),
+  },
+  { additionalProperties: true },
+);
+export type ImageBody = Static<typeof ImageBody>;
+
+export const UsageQuery = Type.Object({
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
+  after: Type.Optional(Type.String({ pattern: "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$" })),
+  start: Type.Optional(Type.String({ minLength: 10, maxLength: 35 })),
+  end: Type.Optional(Type.String({ minLength: 10, maxLength: 35 })),
+  model: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
+});
+export type UsageQuery = Static<typeof UsageQuery>;
+
+/** A compiled check that returns the value with its type, or throws invalid_request naming the first bad field. */
+export function checker<T extends TSchema>(schema: T): (value: unknown) => Static<T> {
+  const compiled = TypeCompiler.Compile(schema);
+  return (value) => {
+    if (compiled.Check(value)) return value;
+    const error = deepest(compiled.Errors(value).First());
+    const param = error ? error.path.slice(1).replaceAll("/", ".").replaceAll("~1", "/").replaceAll("~0", "~") : "";
+    throw new Refusal("invalid_request", { message: messageOf(error, param), param: param || null });
+  };
+}
+
+type FieldError = { path: string; message: string; type: ValueErrorType; schema: TSchema; errors: Iterable<{ First(): FieldError | undefined }> };
+
+/** A nullable field fails as a union; what is wrong inside its first variant says more. */
+function deepest(error: FieldError | undefined): FieldError | undefined {
+  if (error?.type !== ValueErrorType.Union) return error;
+  for (const variant of error.errors) {
+    const inner = variant.First();
+    if (inner === undefined) continue;
+    return inner.path.length > error.path.length || error.schema.anyOf.length === 2 ? deepest(inner) : error;
+  }
+  return error;
+}
+
+function messageOf(error: FieldError | undefined, param: string): string {
+  if (error === undefined) return "The request is invalid.";
+  if (error.type === ValueErrorType.ObjectRequiredProperty) return `The field ${param} is required.`;
+  const literals = literalsOf(error.schema);
+  if (literals.length > 0) return `The field ${param} must be one of ${literals.join(", ")}.`;
+  const words = error.message.replace(/^Expected /, "").replace("greater or equal to", "at least").replace("less or equal to", "at most");
+  return param === "" ? `The body must be a JSON ${words}.` : `The field ${param} must be ${words}.`;
+}
+
+function literalsOf(schema: TSchema): string[] {
+  if ("const" in schema) return [String(schema.const)];
+  const variants: TSchema[] = Array.isArray(schema.anyOf) ? schema.anyOf : [];
+  return variants.every((variant) => "const" in variant || variant.type === "null") ? variants.filter((v) => "const" in v).map((v) => String(v.const)) : [];
+}

@@ -1,0 +1,74 @@
+import { findUsableKey, type KeySnapshot } from "../../accounts/keys_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { admitKey, type Host } from "../../gateway/admit.ts";
+import { type Body, bodyOf } from "../../gateway/body.ts";
+import { type Caller, chat, image, type Leave, withBody } from "../../gateway/flow.ts";
+import { patch } from "../../gateway/json_spans.ts";
+import type { Visitor } from "./session_door.ts";
+
+/**
+ * The panel's two AI endpoints: the key is chosen on the server, and from there on it is the gateway's own flow.
+ * Source: contract › POST {panel_url}/api/panel/ai/chat, rulings › Errors.
+ */
+
+const KEY_ID_CHARS_MAX = 40;
+
+/** POST /api/panel/ai/chat and /image. Refusals have the gateway's codes; some have the panel's status. */
+export async function panelAi(deps: Deps, visitor: Visitor, request: Request, requestId: string, kind: "chat" | "image"): Promise<Response> {
+  try {
+    // Rate → body → key, then the gateway's model → entitlement. A person's limit is its own, whatever key serves it.
+    return await withBody(deps, `panel:${visitor.session.accountId}`, request, async (raw, leave) => {
+      const { body, keyId } = withoutKeyId(raw);
+      const host = gatewayHost(deps, visitor.host);
+      const key = await chooseKey(deps, visitor, host, keyId);
+      const caller: Caller = { requestId, key, host, signal: request.signal };
+      return await serve(kind)(deps, caller, body, leave);
+    });
+  } catch (error) {
+    throw error instanceof Refusal ? atPanel(error, kind) : error;
+  }
+}
+
+function serve(kind: "chat" | "image"): (deps: Deps, caller: Caller, raw: Body, leave: Leave) => Promise<Response> {
+  return kind === "chat" ? chat : image;
+}
+
+/** Takes `api_key_id` out of the body: it is for us, and no provider's business. Throws invalid_request. */
+function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
+  const { api_key_id: keyId, ...value } = raw.value as Record<string, unknown>;
+  if (keyId === undefined) return { body: raw, keyId: undefined };
+  if (keyId !== null && (typeof keyId !== "string" || keyId.length > KEY_ID_CHARS_MAX)) {
+    throw new Refusal("invalid_request", { message: `The field api_key_id must be a string of at most ${KEY_ID_CHARS_MAX} characters.`, param: "api_key_id" });
+  }
+  const text = patch(raw.text, raw.spans, new Map([["api_key_id", null]]));
+  return { body: bodyOf(text, value), keyId: keyId ?? undefined };
+}
+
+/** The key that was named, or the latest that may act here. Another person's reads the same as an absent one. */
+async function chooseKey(deps: Deps, { session }: Visitor, host: Host, keyId: string | undefined): Promise<KeySnapshot> {
+  const named = keyId === undefined ? undefined : /^[1-9]\d{0,15}$/.test(keyId) ? Number(keyId) : null;
+  const found =
+    named === null
+      ? undefined
+      : await findUsableKey(deps, { accountId: session.accountId, host: host.name, ...(named !== undefined && { keyId: named }) });
+  try {
+    return admitKey(found, host, deps.clock.unixMs());
+  } catch {
+    throw new Refusal("no_active_key", { param: keyId === undefined ? null : "api_key_id" });
+  }
+}
+
+/** A panel call counts as made on the API's base host, or on the reseller's domain it came from. Source: rulings › Hosts and keys. */
+function gatewayHost(deps: Deps, host: Host): Host {
+  return host.resellerId === null ? { name: new URL(deps.config.baseUrl).hostname, resellerId: null } : host;
+}
+
+/** The panel's statuses. Source: rulings › Errors, last paragraph. */
+function atPanel(refusal: Refusal, kind: "chat" | "image"): Refusal {
+  const invalid = refusal.code === "invalid_request" || (kind === "image" && refusal.code === "model_not_found");
+  if (invalid) return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+  const noPackage = refusal.code === "package_required" || refusal.code === "package_expired";
+  if (noPackage && kind === "chat") return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
+  return refusal;
+}

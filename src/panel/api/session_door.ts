@@ -1,0 +1,55 @@
+import type { Session } from "../../accounts/sessions.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import type { Host } from "../../gateway/admit.ts";
+import { hostOf } from "../../gateway/flow.ts";
+import { constantTimeEqual } from "../../platform/crypto.ts";
+
+/** The panel's door: who is signed in, and whether the request came from the panel's own page. Source: rulings › Errors. */
+
+const COOKIE = "tollgate_session";
+export const CSRF_HEADER = "x-csrf-token";
+
+export type Visitor = { session: Session; host: Host };
+
+/** Host → session → CSRF. Throws host_not_allowed, session_required, csrf_failed. */
+export async function visitorOf(deps: Deps, request: Request, token: unknown): Promise<Visitor> {
+  const host = await panelHostOf(deps, request);
+  const session = typeof token === "string" ? await deps.sessions.find(token, host.name) : undefined;
+  if (session === undefined) throw new Refusal("session_required");
+  if (request.method !== "GET") {
+    checkOrigin(request);
+    const csrf = request.headers.get(CSRF_HEADER);
+    if (csrf === null || !constantTimeEqual(csrf, session.csrfToken)) throw new Refusal("csrf_failed");
+  }
+  return { session, host };
+}
+
+/** The panel answers on its own host and on resellers' active domains, not on a host of the API alone. */
+export async function panelHostOf(deps: Deps, request: Request): Promise<Host> {
+  const host = await hostOf(deps, request);
+  if (host.resellerId === null && !deps.panelHosts.has(host.name)) throw new Refusal("host_not_allowed");
+  return host;
+}
+
+/** Refuses a request whose Origin is not the very host it goes to. Browsers send Origin with every POST. Throws csrf_failed. */
+export function checkOrigin(request: Request): void {
+  const origin = request.headers.get("origin");
+  if (origin === null || !URL.canParse(origin) || new URL(origin).host !== request.headers.get("host")?.toLowerCase()) {
+    throw new Refusal("csrf_failed");
+  }
+}
+
+/** The cookie's name. The `__Host-` prefix binds it to this very host; browsers take it over TLS only. */
+export function cookieName(deps: Deps): string {
+  return usesTls(deps) ? `__Host-${COOKIE}` : COOKIE;
+}
+
+/** How the session's cookie is set; an age of 0 takes it away. */
+export function cookieOptions(deps: Deps, maxAge: number) {
+  return { path: "/", httpOnly: true, sameSite: "lax", secure: usesTls(deps), maxAge } as const;
+}
+
+function usesTls(deps: Deps): boolean {
+  return deps.config.panelUrl.startsWith("https:");
+}

@@ -1,0 +1,125 @@
+import { ownHosts } from "./accounts/host_names.ts";
+import { openHostLookup } from "./accounts/host_lookup.ts";
+import { openKeyLookup } from "./accounts/key_lookup.ts";
+import { openSessions } from "./accounts/sessions.ts";
+import { pruneSessions } from "./accounts/sessions_store.ts";
+import { createBreakers } from "./catalog/breaker.ts";
+import { openCatalog } from "./catalog/catalog.ts";
+import { createProviderClient } from "./catalog/provider_client.ts";
+import type { Config } from "./config.ts";
+import type { Clock, Deps } from "./deps.ts";
+import { asRefusal, toErrorResponse } from "./errors.ts";
+import { createRelays } from "./gateway/relay.ts";
+import { createTokenCounter } from "./gateway/tokens.ts";
+import { createApp } from "./http/app.ts";
+import { createGate } from "./http/gate.ts";
+import { startLedgerJobs } from "./ledger/jobs.ts";
+import { openLedger } from "./ledger/ledger.ts";
+import { inProcessBus, redisBus } from "./platform/bus.ts";
+import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
+import { newRequestId } from "./platform/crypto.ts";
+import { connect, openDb } from "./platform/db.ts";
+import { createLog, type Log } from "./platform/log.ts";
+import { createAttemptLimiter, createRateLimiter } from "./platform/rate_limit.ts";
+import { serve } from "./platform/runtime.ts";
+
+/** Wrong passwords: ten in a quarter of an hour, by account and by address. */
+const SIGN_IN_POINTS = 10;
+const SIGN_IN_WINDOW_SECONDS = 900;
+const PRUNE_EVERY_MS = 600_000;
+
+export type Replica = {
+  port: number;
+  deps: Deps;
+  /** Not ready → no new work → streams finish or are ended → settled. False: settlements still wait in the spool. */
+  drain(): Promise<boolean>;
+};
+
+/** Builds one replica and serves: config → deps → app → jobs. The one place that constructs things. */
+export async function startReplica(config: Config, clock: Clock, log: Log = createLog(config.logLevel)): Promise<Replica> {
+  const nowMs = () => clock.nowMs();
+  const db = openDb(config);
+  const bus = config.redisUrl === "" ? inProcessBus(log) : redisBus(config.redisUrl, log);
+  const cached = { db, bus, config, nowMs };
+  const catalog = await openCatalog({ db, bus, config, log });
+  const ledger = await openLedger({ config, db, log, nowMs, startedMs: clock.unixMs() });
+  const deps: Deps = {
+    config,
+    log,
+    db,
+    bus,
+    keys: openKeyLookup(cached),
+    hosts: openHostLookup(cached),
+    ownHosts: ownHosts(config),
+    panelHosts: ownHosts({ ...config, baseUrl: config.panelUrl, aliasUrl: "" }),
+    sessions: openSessions(cached),
+    catalog,
+    breakers: createBreakers({ now: nowMs }),
+    provider: createProviderClient({ config, log, now: nowMs }),
+    limiter: createRateLimiter({ redisUrl: config.redisUrl, perMinute: config.ratePerMinute, inFlight: config.rateInFlight, log }),
+    signInLimiter: createAttemptLimiter({
+      redisUrl: config.redisUrl,
+      points: SIGN_IN_POINTS,
+      windowSeconds: SIGN_IN_WINDOW_SECONDS,
+      name: "sign-in",
+      log,
+    }),
+    tokens: createTokenCounter(log),
+    ledger,
+    relays: createRelays({ providerIdleMs: config.providerIdleMs, clientIdleMs: config.clientIdleMs, nowMs }),
+    clock,
+    gate: createGate(config.inFlightMax),
+  };
+
+  const changeReader = startChangeReader({ connect: () => connect(config, 1), onChanges: bus.deliver, onGap: bus.gap, log });
+  const jobs = startLedgerJobs({ ledger, db, log, replicaId: newRequestId(), leaseSeconds: config.leaseSeconds, nowMs });
+  const prune = setInterval(() => {
+    Promise.all([pruneChanges(db), pruneSessions(deps, config.sessionIdleSeconds)]).catch((err) => log.warn({ err }, "pruning waits"));
+  }, PRUNE_EVERY_MS);
+
+  const app = createApp(deps);
+  const server = serve({
+    port: config.port,
+    hostname: config.listenHost,
+    fetch: app.fetch,
+    onError: (error) => {
+      const requestId = newRequestId();
+      log.error({ err: error, requestId }, "a request failed at the door");
+      return toErrorResponse(asRefusal(error), requestId);
+    },
+  });
+
+  return {
+    port: server.port,
+    deps,
+    async drain() {
+      const idle = deps.gate.drain();
+      const stopped = server.stop();
+      await Promise.race([idle, sleep(config.drainSeconds * 1000)]);
+      await deps.relays.endAll();
+      await jobs.stop();
+      await ledger.close();
+      const settled = ledger.status().spoolEmpty;
+      // The last bytes of ended streams are on their way; who does not take them is cut.
+      await Promise.race([stopped, sleep(1000)]);
+      await server.closeNow();
+      clearInterval(prune);
+      deps.relays.close();
+      deps.limiter.close();
+      deps.signInLimiter.close();
+      deps.tokens.close();
+      deps.keys.close();
+      deps.hosts.close();
+      deps.sessions.close();
+      catalog.close();
+      await changeReader.close();
+      bus.close();
+      await db.close();
+      return settled;
+    },
+  };
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

@@ -1,0 +1,159 @@
+import { encrypt } from "../../src/platform/crypto.ts";
+import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
+import { type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
+import { createWorld, type OfferingSpec, type World } from "../world.ts";
+
+/** A world with something to sell: a counting provider, a catalog, and one or more replicas, each a process. */
+export type Shop = Awaited<ReturnType<typeof openShop>>;
+
+export type Answer = { status: number; headers: Headers; text: string; json: any };
+
+type ShopOptions = { replicas?: number; env?: Record<string, string>; redisUrl?: string };
+
+/** 3 and 15 USD per million tokens; 40,000 micro-USD an image. */
+export const PRICES = { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000, imageMicroUsd: 40_000 };
+
+export async function openShop({ replicas = 1, env = {}, redisUrl = process.env.REDIS_URL ?? "" }: ShopOptions = {}) {
+  const world = await createWorld();
+  const provider = await startFakeProvider();
+  const second = await startFakeProvider();
+  await fillCatalog(world, provider, second);
+  let spools = 0;
+  const start = (more: Record<string, string> = {}): Promise<ReplicaProcess> =>
+    startReplicaProcess({
+      DATABASE_URL: world.url,
+      REDIS_URL: redisUrl,
+      SPOOL_DIR: `${world.spoolDir}/replica${++spools}`,
+      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port},127.0.0.1:${second.port}`,
+      RATE_PER_MINUTE: "100000",
+      RATE_IN_FLIGHT: "10000",
+      LOG_LEVEL: "warn",
+      ...env,
+      ...more,
+    }).catch((error) => {
+      throw error;
+    });
+  const running = await Promise.all(Array.from({ length: replicas }, () => start({ LOG_LEVEL: "info" })));
+  const first = running[0] as ReplicaProcess;
+
+  return {
+    world,
+    provider,
+    second,
+    replicas: running,
+    origin: first.origin,
+    /** Starts one more; the caller stops it. */
+    start,
+
+    /** A customer with a package key, and a package unless told null. */
+    async customer(spec: OfferingSpec | null = {}, keySpec: Parameters<World["addKey"]>[1] = {}) {
+      const person = await world.addCustomer();
+      if (spec !== null) await world.givePackage(person, spec);
+      const key = await world.addKey(person, keySpec);
+      return { ...person, ...key };
+    },
+
+    /** A customer who pays by balance. */
+    async payer(nanoUsd: bigint) {
+      const person = await world.addCustomer();
+      await world.setBalance(person, nanoUsd);
+      return { ...person, ...(await world.addKey(person, { mode: "payg" })) };
+    },
+
+    /** One call of the API. Bodies that are not strings are sent as JSON. */
+    async call(path: string, { secret, body, host, headers, method, origin }: CallOptions = {}): Promise<Answer> {
+      const response = await fetch(`${origin ?? first.origin}${path}`, {
+        method: method ?? (body === undefined ? "GET" : "POST"),
+        redirect: "manual",
+        headers: {
+          ...(secret !== undefined && { authorization: `Bearer ${secret}` }),
+          ...(body !== undefined && { "content-type": "application/json" }),
+          ...(host !== undefined && { host }),
+          ...headers,
+        },
+        ...(body !== undefined && { body: typeof body === "string" || body instanceof Uint8Array ? (body as string) : JSON.stringify(body) }),
+      });
+      const text = await response.text();
+      let json: unknown;
+      try {
+        json = JSON.parse(text);
+      } catch {
+        json = undefined; // A stream, or a defect that the test will name.
+      }
+      return { status: response.status, headers: response.headers, text, json };
+    },
+
+    /** A small chat request. */
+    chat(secret: string, over: Record<string, unknown> = {}, options: CallOptions = {}): Promise<Answer> {
+      return this.call("/v1/chat/completions", { secret, body: { ...chatBody(), ...over }, ...options });
+    },
+
+    /** What the account's books say. */
+    async counters(accountId: number) {
+      const [row] = await world.sql`
+        select (select count(*)::int from receipts where account_id = ${accountId} and outcome = 'settled') as usage,
+          (select count(*)::int from receipts where account_id = ${accountId} and outcome = 'released') as released,
+          (select count(*)::int from holds where account_id = ${accountId}) as holds,
+          (select coalesce(sum(units_used), 0)::int from packages where account_id = ${accountId}) as units,
+          (select balance_nano_usd from balances where account_id = ${accountId})::float8 as balance`;
+      return row as unknown as { usage: number; released: number; holds: number; units: number; balance: number };
+    },
+
+    async close(): Promise<void> {
+      await Promise.all(running.map((replica) => replica.kill()));
+      await provider.stop();
+      await second.stop();
+      await world.close();
+    },
+  };
+}
+
+export type CallOptions = {
+  secret?: string;
+  body?: unknown;
+  host?: string;
+  headers?: Record<string, string>;
+  method?: string;
+  origin?: string;
+};
+
+export const chatBody = (over: Record<string, unknown> = {}) => ({
+  model: "chat-a",
+  messages: [{ role: "user", content: "Tell me about tolls." }],
+  ...over,
+});
+
+export const imageBody = (over: Record<string, unknown> = {}) => ({ model: "image-a", prompt: "A toll gate at dawn", ...over });
+
+/** The payloads of an event stream. */
+export function eventsOf(text: string): string[] {
+  return text
+    .split("\n\n")
+    .filter((event) => event.startsWith("data: "))
+    .map((event) => event.slice(6));
+}
+
+async function fillCatalog(world: World, provider: FakeProvider, second: FakeProvider): Promise<void> {
+  const { sql } = world;
+  const key = Buffer.from(TEST_SECRET_KEY, "base64");
+  const addProvider = async (name: string, fake: FakeProvider) => {
+    const [row] = await sql`
+      insert into providers (name, base_url, key_ciphertext) values (${name}, ${fake.baseUrl}, ${encrypt(key, fake.apiKey)}) returning id`;
+    return Number(row?.id);
+  };
+  const firstId = await addProvider("first", provider);
+  const secondId = await addProvider("second", second);
+  const addModel = async (id: string, modality: string, priced: boolean) => {
+    await sql`
+      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
+      values (${id}, ${id}, 'tollgate', ${modality}, 8192, ${priced ? PRICES.inputMicroUsd : null}, ${priced ? PRICES.outputMicroUsd : null}, 1000)`;
+    await sql`insert into routes (model_id, provider_id, upstream_model) values (${id}, ${firstId}, ${`up-${id}`})`;
+  };
+  await addModel("chat-a", "text", true);
+  await addModel("chat-unpriced", "text", false);
+  await addModel("vendor/chat-b", "multimodal", true);
+  await addModel("chat-two-routes", "text", true);
+  await sql`insert into routes (model_id, provider_id, upstream_model, priority) values ('chat-two-routes', ${secondId}, 'backup', 1)`;
+  await addModel("image-a", "image", false);
+  await sql`insert into image_prices (model_id, size, micro_usd) values ('image-a', '1024x1024', ${PRICES.imageMicroUsd})`;
+}
