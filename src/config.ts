@@ -11,33 +11,129 @@ export const VARIABLES = {
   LISTEN_HOST: { kind: "string", default: "0.0.0.0", what: "address to listen on" },
   DATABASE_URL: { kind: "url", what: "Postgres 15 or newer" },
   DB_PREPARE: { kind: "flag", default: "true", what: "false behind PgBouncer older than 1.21" },
-  DB_POOL_MAX: { kind: "integer", default: "10", min: 1, max: 200, unit: "connections", what: "pool for everything but the ledger" },
-  LEDGER_LANES: { kind: "integer", default: "4", min: 1, max: 32, unit: "connections", what: "ledger batches under way at once" },
-  LEDGER_QUEUE_MAX: { kind: "integer", default: "20000", min: 1, unit: "rows", what: "reserves and settlements waiting, over all lanes" },
-  LEDGER_TIMEOUT_MS: { kind: "integer", default: "1800", min: 50, unit: "ms", what: "a reserve that takes longer is refused with 503" },
+  DB_POOL_MAX: {
+    kind: "integer",
+    default: "10",
+    min: 1,
+    max: 200,
+    unit: "connections",
+    what: "pool for everything but the ledger",
+  },
+  LEDGER_LANES: {
+    kind: "integer",
+    default: "4",
+    min: 1,
+    max: 32,
+    unit: "connections",
+    what: "ledger batches under way at once",
+  },
+  LEDGER_QUEUE_MAX: {
+    kind: "integer",
+    default: "20000",
+    min: 1,
+    unit: "rows",
+    what: "reserves and settlements waiting, over all lanes",
+  },
+  LEDGER_TIMEOUT_MS: {
+    kind: "integer",
+    default: "1800",
+    min: 50,
+    unit: "ms",
+    what: "a reserve that takes longer is refused with 503",
+  },
   LEASE_SECONDS: { kind: "integer", default: "60", min: 2, max: 3600, unit: "s", what: "a hold's lease" },
-  SPOOL_DIR: { kind: "string", default: ".data/spool", what: "settlements wait here while Postgres is away; one folder a replica, on a disk that lasts" },
+  SPOOL_DIR: {
+    kind: "string",
+    default: ".data/spool",
+    what: "settlements wait here while Postgres is away; one folder a replica, on a disk that lasts",
+  },
   REDIS_URL: { kind: "url", default: "", what: "Redis 7 or newer, or Valkey; empty: one replica, in-process" },
   SECRET_KEY: { kind: "secret", what: "32 bytes in base64 or hex: encrypts provider keys" },
   BASE_URL: { kind: "url", default: "http://localhost:8080/v1", what: "the API's public address, ends in /v1" },
   ALIAS_URL: { kind: "url", default: "", what: "root-domain alias of the API, ends in /v1" },
   PANEL_URL: { kind: "url", default: "http://localhost:8080", what: "the panel's public address" },
-  ALLOW_LOCAL_HOSTS: { kind: "flag", default: "", what: "answer on localhost and 127.0.0.1 too; default: true outside production" },
-  BILLING_TIMEZONE: { kind: "string", default: "UTC", what: "IANA zone of a package's days, where the offering names none" },
-  BODY_BYTES_MAX: { kind: "integer", default: String(20 * 1024 * 1024), min: 1024, unit: "bytes", what: "largest request body" },
-  IN_FLIGHT_MAX: { kind: "integer", default: "10000", min: 1, unit: "requests", what: "metered requests under way in one replica" },
+  ALLOW_LOCAL_HOSTS: {
+    kind: "flag",
+    default: "",
+    what: "answer on localhost and 127.0.0.1 too; default: true outside production",
+  },
+  BILLING_TIMEZONE: {
+    kind: "string",
+    default: "UTC",
+    what: "IANA zone of a package's days, where the offering names none",
+  },
+  BODY_BYTES_MAX: {
+    kind: "integer",
+    default: String(20 * 1024 * 1024),
+    min: 1024,
+    unit: "bytes",
+    what: "largest request body",
+  },
+  IN_FLIGHT_MAX: {
+    kind: "integer",
+    default: "10000",
+    min: 1,
+    unit: "requests",
+    what: "metered requests under way in one replica",
+  },
   RATE_PER_MINUTE: { kind: "integer", default: "600", min: 1, unit: "requests", what: "per key" },
   RATE_IN_FLIGHT: { kind: "integer", default: "300", min: 1, unit: "requests", what: "per key" },
-  PROVIDER_CONNECT_MS: { kind: "integer", default: "5000", min: 1, unit: "ms", what: "to reach a provider that was not reached lately" },
-  PROVIDER_FIRST_BYTE_MS: { kind: "integer", default: "120000", min: 1, unit: "ms", what: "from dispatch to a stream's first event" },
+  PROVIDER_CONNECT_MS: {
+    kind: "integer",
+    default: "5000",
+    min: 1,
+    unit: "ms",
+    what: "to reach a provider that was not reached lately",
+  },
+  PROVIDER_FIRST_BYTE_MS: {
+    kind: "integer",
+    default: "120000",
+    min: 1,
+    unit: "ms",
+    what: "from dispatch to a stream's first event",
+  },
   PROVIDER_IDLE_MS: { kind: "integer", default: "120000", min: 1, unit: "ms", what: "between two chunks of a stream" },
-  PROVIDER_TOTAL_MS: { kind: "integer", default: "600000", min: 1, unit: "ms", what: "a whole answer that is not streamed" },
-  CLIENT_IDLE_MS: { kind: "integer", default: "60000", min: 1, unit: "ms", what: "a client that takes no byte for this long is cut" },
-  PROVIDER_ALLOW_PRIVATE: { kind: "list", default: "", what: "host:port of providers that may live on private addresses" },
-  SESSION_IDLE_SECONDS: { kind: "integer", default: String(7 * 86400), min: 60, unit: "s", what: "a session not used for this long ends" },
-  SESSION_MAX_SECONDS: { kind: "integer", default: String(30 * 86400), min: 60, unit: "s", what: "a session ends after this long" },
+  PROVIDER_TOTAL_MS: {
+    kind: "integer",
+    default: "600000",
+    min: 1,
+    unit: "ms",
+    what: "a whole answer that is not streamed",
+  },
+  CLIENT_IDLE_MS: {
+    kind: "integer",
+    default: "60000",
+    min: 1,
+    unit: "ms",
+    what: "a client that takes no byte for this long is cut",
+  },
+  PROVIDER_ALLOW_PRIVATE: {
+    kind: "list",
+    default: "",
+    what: "host:port of providers that may live on private addresses",
+  },
+  SESSION_IDLE_SECONDS: {
+    kind: "integer",
+    default: String(7 * 86400),
+    min: 60,
+    unit: "s",
+    what: "a session not used for this long ends",
+  },
+  SESSION_MAX_SECONDS: {
+    kind: "integer",
+    default: String(30 * 86400),
+    min: 60,
+    unit: "s",
+    what: "a session ends after this long",
+  },
   CACHE_TTL_MS: { kind: "integer", default: "30000", min: 100, unit: "ms", what: "longest life of a cached entry" },
-  DRAIN_SECONDS: { kind: "integer", default: "30", min: 1, unit: "s", what: "streams may finish for this long after SIGTERM" },
+  DRAIN_SECONDS: {
+    kind: "integer",
+    default: "30",
+    min: 1,
+    unit: "s",
+    what: "streams may finish for this long after SIGTERM",
+  },
   LOG_LEVEL: { kind: "string", default: "info", what: "trace, debug, info, warn, error, silent" },
 } as const satisfies Record<string, Variable>;
 
@@ -63,7 +159,8 @@ export function readConfig(env: Record<string, string | undefined>): Config {
     return value;
   };
   const config = build(read, problems);
-  if (problems.length > 0) throw new ConfigError(`The configuration is wrong:\n${problems.map((p) => `  - ${p}`).join("\n")}`);
+  if (problems.length > 0)
+    throw new ConfigError(`The configuration is wrong:\n${problems.map((p) => `  - ${p}`).join("\n")}`);
   return config;
 }
 
@@ -131,7 +228,10 @@ function build(read: (name: keyof typeof VARIABLES) => string, problems: string[
     providerIdleMs: integer("PROVIDER_IDLE_MS"),
     providerTotalMs: integer("PROVIDER_TOTAL_MS"),
     clientIdleMs: integer("CLIENT_IDLE_MS"),
-    providerAllowPrivate: read("PROVIDER_ALLOW_PRIVATE").split(",").map((s) => s.trim()).filter(Boolean),
+    providerAllowPrivate: read("PROVIDER_ALLOW_PRIVATE")
+      .split(",")
+      .map((s) => s.trim())
+      .filter(Boolean),
     sessionIdleSeconds: integer("SESSION_IDLE_SECONDS"),
     sessionMaxSeconds: integer("SESSION_MAX_SECONDS"),
     cacheTtlMs: integer("CACHE_TTL_MS"),

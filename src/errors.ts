@@ -112,7 +112,9 @@ export function toErrorResponse(refusal: Refusal, requestId: string): Response {
   // SDKs retry on several statuses; used-up quota does not come back within their patience.
   if (status === 402) headers["x-should-retry"] = "false";
   if (status === 429 || status === 503) {
-    headers["retry-after"] = String(Math.max(1, Math.ceil(refusal.facts.retryAfterSeconds ?? RETRY_AFTER_DEFAULT_SECONDS)));
+    headers["retry-after"] = String(
+      Math.max(1, Math.ceil(refusal.facts.retryAfterSeconds ?? RETRY_AFTER_DEFAULT_SECONDS)),
+    );
   }
   if (status === 401) headers["www-authenticate"] = "Bearer";
   if (refusal.facts.allow) headers.allow = refusal.facts.allow;

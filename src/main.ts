@@ -22,7 +22,8 @@ async function main(): Promise<void> {
   const config = readConfig(process.env);
   const fetches = raiseFetchLimit(config.inFlightMax + FETCHES_BESIDE);
   const log = createLog(config.logLevel);
-  if (fetches < config.inFlightMax) log.warn({ fetches }, "the runtime allows fewer requests to providers than IN_FLIGHT_MAX");
+  if (fetches < config.inFlightMax)
+    log.warn({ fetches }, "the runtime allows fewer requests to providers than IN_FLIGHT_MAX");
   await checkSchema(config.databaseUrl);
   const replica = await startReplica(config, { nowMs: () => performance.now(), unixMs: () => Date.now() }, log);
   log.info({ port: replica.port, runtime: runtimeName, pid: process.pid }, "listening");
@@ -35,7 +36,10 @@ async function main(): Promise<void> {
     log.info({ signal }, "draining");
     replica.drain().then(
       async (settled) => {
-        log[settled ? "info" : "error"]({ settled }, settled ? "drained" : "settlements wait in the spool for the next start");
+        log[settled ? "info" : "error"](
+          { settled },
+          settled ? "drained" : "settlements wait in the spool for the next start",
+        );
         await log.flush();
         process.exit(settled ? 0 : 1);
       },
@@ -64,7 +68,9 @@ async function checkSchema(databaseUrl: string): Promise<void> {
     } catch (error) {
       if (error instanceof ConfigError || attempt === DATABASE_ATTEMPTS) throw error;
       const waitMs = DATABASE_FIRST_WAIT_MS * 2 ** (attempt - 1);
-      process.stderr.write(`Postgres does not answer (${error instanceof Error ? error.message : error}); trying again in ${waitMs / 1000} s\n`);
+      process.stderr.write(
+        `Postgres does not answer (${error instanceof Error ? error.message : error}); trying again in ${waitMs / 1000} s\n`,
+      );
       await new Promise((resolve) => setTimeout(resolve, waitMs));
     }
   }

@@ -1,5 +1,5 @@
-import { ownHosts } from "./accounts/host_names.ts";
 import { openHostLookup } from "./accounts/host_lookup.ts";
+import { ownHosts } from "./accounts/host_names.ts";
 import { openKeyLookup } from "./accounts/key_lookup.ts";
 import { openSessions } from "./accounts/sessions.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
@@ -36,7 +36,11 @@ export type Replica = {
 };
 
 /** Builds one replica and serves: config → deps → app → jobs. The one place that constructs things. */
-export async function startReplica(config: Config, clock: Clock, log: Log = createLog(config.logLevel)): Promise<Replica> {
+export async function startReplica(
+  config: Config,
+  clock: Clock,
+  log: Log = createLog(config.logLevel),
+): Promise<Replica> {
   const nowMs = () => clock.nowMs();
   const db = openDb(config);
   const bus = config.redisUrl === "" ? inProcessBus(log) : redisBus(config.redisUrl, log);
@@ -56,7 +60,12 @@ export async function startReplica(config: Config, clock: Clock, log: Log = crea
     catalog,
     breakers: createBreakers({ now: nowMs }),
     provider: createProviderClient({ config, log, now: nowMs }),
-    limiter: createRateLimiter({ redisUrl: config.redisUrl, perMinute: config.ratePerMinute, inFlight: config.rateInFlight, log }),
+    limiter: createRateLimiter({
+      redisUrl: config.redisUrl,
+      perMinute: config.ratePerMinute,
+      inFlight: config.rateInFlight,
+      log,
+    }),
     signInLimiter: createAttemptLimiter({
       redisUrl: config.redisUrl,
       points: SIGN_IN_POINTS,
@@ -71,10 +80,24 @@ export async function startReplica(config: Config, clock: Clock, log: Log = crea
     gate: createGate(config.inFlightMax),
   };
 
-  const changeReader = startChangeReader({ connect: () => connect(config, 1), onChanges: bus.deliver, onGap: bus.gap, log });
-  const jobs = startLedgerJobs({ ledger, db, log, replicaId: newRequestId(), leaseSeconds: config.leaseSeconds, nowMs });
+  const changeReader = startChangeReader({
+    connect: () => connect(config, 1),
+    onChanges: bus.deliver,
+    onGap: bus.gap,
+    log,
+  });
+  const jobs = startLedgerJobs({
+    ledger,
+    db,
+    log,
+    replicaId: newRequestId(),
+    leaseSeconds: config.leaseSeconds,
+    nowMs,
+  });
   const prune = setInterval(() => {
-    Promise.all([pruneChanges(db), pruneSessions(deps, config.sessionIdleSeconds)]).catch((err) => log.warn({ err }, "pruning waits"));
+    Promise.all([pruneChanges(db), pruneSessions(deps, config.sessionIdleSeconds)]).catch((err) =>
+      log.warn({ err }, "pruning waits"),
+    );
   }, PRUNE_EVERY_MS);
 
   const app = createApp(deps);

@@ -31,7 +31,10 @@ export async function createWorld() {
   const spoolDir = await mkdtemp(join(tmpdir(), "tollgate-spool-"));
   let names = 0;
 
-  async function addAccount(role: "customer" | "reseller" | "admin", resellerId: number | null = null): Promise<Person> {
+  async function addAccount(
+    role: "customer" | "reseller" | "admin",
+    resellerId: number | null = null,
+  ): Promise<Person> {
     const name = `${role}${++names}`;
     const [row] = await sql`
       insert into accounts (role, reseller_id, email, name) values (${role}, ${resellerId}, ${`${name}@example.com`}, ${name}) returning id`;
@@ -50,7 +53,10 @@ export async function createWorld() {
     addReseller: () => addAccount("reseller"),
     addAdmin: () => addAccount("admin"),
 
-    async addKey(person: Person, spec: { mode?: "package" | "payg"; modelIds?: string[]; hosts?: string[]; expiresAt?: string } = {}): Promise<TestKey> {
+    async addKey(
+      person: Person,
+      spec: { mode?: "package" | "payg"; modelIds?: string[]; hosts?: string[]; expiresAt?: string } = {},
+    ): Promise<TestKey> {
       const { secret, digest, prefix, suffix } = newApiKey();
       const [row] = await sql`
         insert into keys (account_id, name, digest, prefix, suffix, mode, model_ids, hosts, expires_at)
@@ -71,7 +77,8 @@ export async function createWorld() {
     },
 
     async assign(person: Person, offeringId: number, when: "now" | "after" = "now", payer: Person | null = null) {
-      const [row] = await sql`select * from assign_package(${person.accountId}, ${offeringId}, ${when}, ${payer?.accountId ?? null}, null)`;
+      const [row] =
+        await sql`select * from assign_package(${person.accountId}, ${offeringId}, ${when}, ${payer?.accountId ?? null}, null)`;
       return { code: row?.code as string | null, packageId: Number(row?.package_id) };
     },
 
@@ -88,12 +95,15 @@ export async function createWorld() {
     /** Sets the ledger's clock to a fixed moment, or lets it run again. */
     async setClock(at: string | null): Promise<void> {
       const body = at === null ? "select clock_timestamp()" : `select timestamptz '${at}'`;
-      await sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as $$ ${body} $$`);
+      await sql.unsafe(
+        `create or replace function ledger_now() returns timestamptz language sql volatile as $$ ${body} $$`,
+      );
     },
 
     /** The names of the books that do not balance: none, always. */
     async unbalanced(): Promise<string[]> {
-      const views = await sql`select table_name as name from information_schema.views where table_name like 'inv\\_%' order by 1`;
+      const views =
+        await sql`select table_name as name from information_schema.views where table_name like 'inv\\_%' order by 1`;
       const broken: string[] = [];
       for (const { name } of views) {
         const rows = await sql.unsafe(`select * from ${name}`);

@@ -6,6 +6,7 @@ import { v1Routes } from "../gateway/v1_routes.ts";
 import { panelRoutes } from "../panel/api/panel_routes.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { healthRoutes } from "./health.ts";
+import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts } from "../platform/request_facts.ts";
 
 /** APIs that clients look for and that are not offered. Source: rulings › Out of contract. */
@@ -51,9 +52,16 @@ function readParts(request: Request): RequestInit {
 
 async function answerError(deps: Deps, allowed: AllowedMethods, error: unknown, code: string, request: Request): Promise<Response> {
   const { requestId } = factsOf(request);
-  const refusal = code === "NOT_FOUND" ? await noRoute(deps, allowed, request) : asRefusal(error);
+  const refusal = code === "NOT_FOUND" ? await noRoute(deps, allowed, request) : refusalOf(deps, error);
   if (refusal.code === "internal_error") deps.log.error({ err: error, requestId }, "a request failed");
   return toErrorResponse(refusal, requestId);
+}
+
+/** A database that is away is our trouble that passes, and says so; everything else unforeseen is internal. */
+function refusalOf(deps: Deps, error: unknown): Refusal {
+  if (!isPassing(error)) return asRefusal(error);
+  deps.log.warn({ err: error }, "the database does not answer");
+  return new Refusal("service_unavailable");
 }
 
 async function noRoute(deps: Deps, allowed: AllowedMethods, request: Request): Promise<Refusal> {

@@ -1,6 +1,13 @@
-import { connect, type Sql } from "../platform/db.ts";
+import { connect, isPassing, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { type Ask, type BatchOutput, type Finish, type FinishResult, type ReserveResult, runBatch } from "./ledger_store.ts";
+import {
+  type Ask,
+  type BatchOutput,
+  type Finish,
+  type FinishResult,
+  type ReserveResult,
+  runBatch,
+} from "./ledger_store.ts";
 
 /**
  * Group commit. While a lane's batch is in flight, new rows queue; the next batch takes them all: one round trip, one
@@ -169,7 +176,7 @@ class Lane {
       } catch (error) {
         const state = sqlState(error);
         if (state.startsWith("22") || state.startsWith("23")) return this.#split(pending, error);
-        if (!isPassing(state)) {
+        if (!isPassing(error)) {
           log.error({ err: error, rows: pending.length }, "ledger batch failed");
           for (const row of pending) row.reject(new LedgerError("bad_row", false, error));
           return;
@@ -239,7 +246,10 @@ class Lane {
       }, timeoutMs / 2);
     });
     try {
-      return await Promise.race([runBatch(connection, dbPrepare, { asks, finishes, wait: this.#wait, retry, leaseSeconds }), silence]);
+      return await Promise.race([
+        runBatch(connection, dbPrepare, { asks, finishes, wait: this.#wait, retry, leaseSeconds }),
+        silence,
+      ]);
     } finally {
       clearTimeout(timer);
     }
@@ -248,15 +258,6 @@ class Lane {
 
 class SilentServer extends Error {
   readonly code = "08SLN";
-}
-
-function sqlState(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "";
-}
-
-/** Errors that pass: deadlock, serialization, resources, shutdown, lost or refused connection, a lock held for long. */
-function isPassing(state: string): boolean {
-  return /^(40P01|40001|53...|57P0.|57014|55P03|08...|CONN\w*|CONNECT_TIMEOUT|E[A-Z]{3,})$/.test(state);
 }
 
 function sleep(ms: number): Promise<void> {

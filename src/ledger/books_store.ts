@@ -1,4 +1,4 @@
-import { desc, eq, sql, type SQL } from "drizzle-orm";
+import { desc, eq, type SQL, sql } from "drizzle-orm";
 import { isRowId, toIso } from "../accounts/checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
@@ -63,10 +63,17 @@ export type Assignment = {
  * Assigns an offering to an account. Throws InputError, and insufficient_balance if the payer's free balance does not
  * cover the wholesale price. Source: rulings › Which entitlement pays, Resellers.
  */
-export async function assignPackage(deps: Deps, { accountId, offeringId, when, payerId, actorId }: Assignment): Promise<Package> {
+export async function assignPackage(
+  deps: Deps,
+  { accountId, offeringId, when, payerId, actorId }: Assignment,
+): Promise<Package> {
   if (!isRowId(accountId) || !isRowId(offeringId)) throw notAssignable();
   return changing(deps, async (tx) => {
-    const [row] = await tx.execute<{ code: string | null; package_id: string | null; free_nano_usd: string | null }>(sql`
+    const [row] = await tx.execute<{
+      code: string | null;
+      package_id: string | null;
+      free_nano_usd: string | null;
+    }>(sql`
       select * from assign_package(${accountId}::bigint, ${offeringId}::bigint, ${when}, ${payerId}::bigint, ${actorId}::bigint)`);
     if (row?.code === "insufficient_balance") {
       throw new Refusal("insufficient_balance", {
@@ -82,9 +89,14 @@ export async function assignPackage(deps: Deps, { accountId, offeringId, when, p
 }
 
 /** Ends an active or queued package now; those behind it move up. Throws InputError if there is none such. */
-export async function endPackage(deps: Deps, { accountId, packageId }: { accountId: number; packageId: number }): Promise<Package> {
+export async function endPackage(
+  deps: Deps,
+  { accountId, packageId }: { accountId: number; packageId: number },
+): Promise<Package> {
   return changing(deps, async (tx) => {
-    const [row] = await tx.execute<{ ended: boolean }>(sql`select end_package(${accountId}::bigint, ${packageId}::bigint) as ended`);
+    const [row] = await tx.execute<{ ended: boolean }>(
+      sql`select end_package(${accountId}::bigint, ${packageId}::bigint) as ended`,
+    );
     const [ended] = row?.ended ? await selectPackages(tx, eq(packages.id, packageId)) : [];
     if (!ended) throw new InputError("There is no such package, or it has ended.", "packageId");
     return ended;
@@ -111,8 +123,12 @@ export type BalanceChange = {
 };
 
 /** Adds to a balance, or corrects it. Returns the new balance in nano-USD. Throws InputError. */
-export async function addBalance(deps: Deps, { accountId, nanoUsd, kind, reason, actorId }: BalanceChange): Promise<bigint> {
-  if (kind === "top_up" ? nanoUsd <= 0n : nanoUsd === 0n) throw new InputError("The amount must be above zero; only a correction takes away.", "nanoUsd");
+export async function addBalance(
+  deps: Deps,
+  { accountId, nanoUsd, kind, reason, actorId }: BalanceChange,
+): Promise<bigint> {
+  if (kind === "top_up" ? nanoUsd <= 0n : nanoUsd === 0n)
+    throw new InputError("The amount must be above zero; only a correction takes away.", "nanoUsd");
   if (nanoUsd > BALANCE_NANO_USD_MAX || nanoUsd < -BALANCE_NANO_USD_MAX) throw tooMuch();
   if (reason !== null && (reason.length > REASON_CHARS_MAX || /\p{Cc}/u.test(reason))) {
     throw new InputError(`The reason must be one line of at most ${REASON_CHARS_MAX} characters.`, "reason");
@@ -123,7 +139,9 @@ export async function addBalance(deps: Deps, { accountId, nanoUsd, kind, reason,
       select add_balance(${accountId}::bigint, ${String(nanoUsd)}::text::bigint, ${kind}, ${reason}, ${actorId}::bigint) as balance`);
     if (typeof row?.balance === "string") return BigInt(row.balance);
     const known = await tx.execute(sql`select 1 from balances where account_id = ${accountId}::bigint`);
-    throw known.length === 0 ? noSuchAccount() : new InputError("The balance is smaller than that, or holds of live requests need it.", "nanoUsd");
+    throw known.length === 0
+      ? noSuchAccount()
+      : new InputError("The balance is smaller than that, or holds of live requests need it.", "nanoUsd");
   }).catch((error: unknown) => {
     throw constraintOf(error) === "balances_range" ? tooMuch() : error;
   });
@@ -131,10 +149,14 @@ export async function addBalance(deps: Deps, { accountId, nanoUsd, kind, reason,
 
 /** Lets an account pay by balance, or no more. Throws InputError if there is no such account. Source: contract › Limits, PAYG. */
 export async function setPayg(deps: Deps, accountId: number, enabled: boolean): Promise<void> {
-  const known = isRowId(accountId) && (await changing(deps, async (tx) => {
-    const [row] = await tx.execute<{ known: boolean }>(sql`select set_payg(${accountId}::bigint, ${enabled}) as known`);
-    return row?.known === true;
-  }));
+  const known =
+    isRowId(accountId) &&
+    (await changing(deps, async (tx) => {
+      const [row] = await tx.execute<{ known: boolean }>(
+        sql`select set_payg(${accountId}::bigint, ${enabled}) as known`,
+      );
+      return row?.known === true;
+    }));
   if (!known) throw noSuchAccount();
 }
 
@@ -197,7 +219,9 @@ export async function checkInvariants({ db }: { db: Db }): Promise<{ name: strin
     where table_schema = current_schema() and table_name like 'inv\\_%' order by 1`);
   const results: { name: string; rows: number }[] = [];
   for (const { name } of views) {
-    const [counted] = await db.orm.execute<{ rows: number }>(sql`select count(*)::int as rows from ${sql.identifier(name)}`);
+    const [counted] = await db.orm.execute<{ rows: number }>(
+      sql`select count(*)::int as rows from ${sql.identifier(name)}`,
+    );
     results.push({ name, rows: Number(counted?.rows) });
   }
   return results;
@@ -239,7 +263,9 @@ async function selectPackages(tx: Tx, where: SQL): Promise<Package[]> {
       accountId: packages.accountId,
       offeringId: packages.offeringId,
       name: packages.name,
-      state: sql<Package["state"]>`case when ${packages.endsAt} <= ledger_now() then 'ended' when ${packages.startsAt} > ledger_now() then 'queued' else 'active' end`,
+      state: sql<
+        Package["state"]
+      >`case when ${packages.endsAt} <= ledger_now() then 'ended' when ${packages.startsAt} > ledger_now() then 'queued' else 'active' end`,
       startsAt: packages.startsAt,
       endsAt: packages.endsAt,
       timeZone: packages.timeZone,

@@ -63,7 +63,9 @@ export function startLedgerJobs({ ledger, db, log, replicaId, leaseSeconds, nowM
 
   async function reap(): Promise<void> {
     const expired = await expiredHolds(db.sql, REAPED_AT_ONCE);
-    const results = await Promise.allSettled(expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)));
+    const results = await Promise.allSettled(
+      expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)),
+    );
     const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
     if (reaped > 0) log.warn({ reaped }, "holds of a dead replica were released");
   }

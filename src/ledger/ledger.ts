@@ -3,7 +3,14 @@ import { Refusal } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { type Answer, LedgerError, openBatcher } from "./batch.ts";
-import { type Ask, type EndReason, type Finish, type FinishResult, type ReserveResult, renewLeases } from "./ledger_store.ts";
+import {
+  type Ask,
+  type EndReason,
+  type Finish,
+  type FinishResult,
+  type ReserveResult,
+  renewLeases,
+} from "./ledger_store.ts";
 import { openSpool } from "./spool.ts";
 
 /**
@@ -76,7 +83,10 @@ export type Ledger = {
 };
 
 type LedgerOptions = {
-  config: Pick<Config, "databaseUrl" | "dbPrepare" | "ledgerLanes" | "ledgerQueueMax" | "ledgerTimeoutMs" | "leaseSeconds" | "spoolDir">;
+  config: Pick<
+    Config,
+    "databaseUrl" | "dbPrepare" | "ledgerLanes" | "ledgerQueueMax" | "ledgerTimeoutMs" | "leaseSeconds" | "spoolDir"
+  >;
   db: Db;
   log: Log;
   /** The monotonic clock, in ms. */
@@ -221,7 +231,11 @@ export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOp
   };
 }
 
-function finishOf({ requestId, accountId }: { requestId: string; accountId: number }, kind: Finish["kind"], reason: EndReason): Finish {
+function finishOf(
+  { requestId, accountId }: { requestId: string; accountId: number },
+  kind: Finish["kind"],
+  reason: EndReason,
+): Finish {
   return {
     requestId,
     accountId,
@@ -237,7 +251,9 @@ function finishOf({ requestId, accountId }: { requestId: string; accountId: numb
 }
 
 /** Nothing from a provider reaches SQL unclamped. */
-function clamp(usage: Usage): Pick<Finish, "promptTokens" | "cachedTokens" | "completionTokens" | "chargeNanoUsd" | "estimated"> {
+function clamp(
+  usage: Usage,
+): Pick<Finish, "promptTokens" | "cachedTokens" | "completionTokens" | "chargeNanoUsd" | "estimated"> {
   const count = (n: number) => (Number.isFinite(n) ? Math.min(Math.max(Math.trunc(n), 0), COUNT_MAX) : 0);
   const { chargeNanoUsd } = usage;
   return {

@@ -68,19 +68,42 @@ export type ReserveResult = {
 export type FinishOutcome = "settled" | "released" | "refused" | "alive" | "already" | "gone" | "unknown" | "busy";
 export type FinishResult = { outcome: FinishOutcome; chargedNanoUsd: bigint; shortfallNanoUsd: bigint; units: number };
 
-export type BatchInput = { asks: readonly Ask[]; finishes: readonly Finish[]; wait: boolean; retry: boolean; leaseSeconds: number };
+export type BatchInput = {
+  asks: readonly Ask[];
+  finishes: readonly Finish[];
+  wait: boolean;
+  retry: boolean;
+  leaseSeconds: number;
+};
 export type BatchOutput = { reserved: ReserveResult[]; finished: FinishResult[] };
 
 const COLUMNS = [
   ...["bool", "bool", "interval"],
   ...["uuid[]", "bigint[]", "text[]", "text[]", "int[]", "int[]", "int[]", "bigint[]", "bool[]", "bool[]"],
-  ...["uuid[]", "bigint[]", "bigint[]", "bigint[]", "text[]", "bool[]", "text[]", "bigint[]", "bigint[]", "int[]", "int[]", "bigint[]"],
+  ...[
+    "uuid[]",
+    "bigint[]",
+    "bigint[]",
+    "bigint[]",
+    "text[]",
+    "bool[]",
+    "text[]",
+    "bigint[]",
+    "bigint[]",
+    "int[]",
+    "int[]",
+    "bigint[]",
+  ],
 ];
 // Arrays travel as literals: cast in SQL, they need no type look-up and cost the client one string a column.
 const BATCH_SQL = `select * from ledger_batch(${COLUMNS.map((type, i) => `$${i + 1}::text::${type}`).join(", ")})`;
 
 /** Runs one batch on `sql`. Rows come back in the order they were given. Throws what Postgres throws. */
-export async function runBatch(sql: Sql, prepare: boolean, { asks, finishes, wait, retry, leaseSeconds }: BatchInput): Promise<BatchOutput> {
+export async function runBatch(
+  sql: Sql,
+  prepare: boolean,
+  { asks, finishes, wait, retry, leaseSeconds }: BatchInput,
+): Promise<BatchOutput> {
   const rows = await sql.unsafe(
     BATCH_SQL,
     [
@@ -123,7 +146,8 @@ export async function runBatch(sql: Sql, prepare: boolean, { asks, finishes, wai
 
 /** Longer leases for the named holds. Returns the ids that still had one. */
 export async function renewLeases(sql: Sql, requestIds: readonly string[], leaseSeconds: number): Promise<Set<string>> {
-  const rows = await sql`select renew_leases(${`{${requestIds.join(",")}}`}::text::uuid[], ${`${leaseSeconds} seconds`}::interval) as id`;
+  const rows =
+    await sql`select renew_leases(${`{${requestIds.join(",")}}`}::text::uuid[], ${`${leaseSeconds} seconds`}::interval) as id`;
   return new Set(rows.map((row) => String(row.id)));
 }
 
@@ -157,7 +181,10 @@ function toReserveResult(row: Row): ReserveResult {
     limit: number(row.quota_limit),
     used: number(row.quota_used),
     remaining: number(row.quota_remaining),
-    resetsAt: row.resets_at === null ? null : toIso(row.resets_at instanceof Date ? row.resets_at.toISOString() : String(row.resets_at)),
+    resetsAt:
+      row.resets_at === null
+        ? null
+        : toIso(row.resets_at instanceof Date ? row.resets_at.toISOString() : String(row.resets_at)),
   };
 }
 
@@ -180,6 +207,7 @@ function plain<T>(rows: readonly T[], pick: (row: T) => string | number | bigint
 /** An array literal of texts. */
 function quoted<T>(rows: readonly T[], pick: (row: T) => string): string {
   let literal = "{";
-  for (let i = 0; i < rows.length; i++) literal += `${i > 0 ? "," : ""}"${pick(rows[i] as T).replace(/[\\"]/g, "\\$&")}"`;
+  for (let i = 0; i < rows.length; i++)
+    literal += `${i > 0 ? "," : ""}"${pick(rows[i] as T).replace(/[\\"]/g, "\\$&")}"`;
   return `${literal}}`;
 }

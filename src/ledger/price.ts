@@ -32,7 +32,11 @@ export function imageCharge(microUsd: number): bigint {
 export type Bound = { promptPico: bigint; outputPico: bigint };
 
 /** The upper bound of a chat request whose prompt has at most `promptTokens`; each of `choices` may fill the output cap. */
-export function chatBound(prices: TokenPrices, { promptTokens, choices }: { promptTokens: number; choices: number }, marginPermille: number): Bound {
+export function chatBound(
+  prices: TokenPrices,
+  { promptTokens, choices }: { promptTokens: number; choices: number },
+  marginPermille: number,
+): Bound {
   return {
     promptPico: withMargin(BigInt(promptTokens) * BigInt(prices.inputMicroUsd), marginPermille),
     outputPico: withMargin(BigInt(prices.outputMicroUsd) * BigInt(choices), marginPermille),

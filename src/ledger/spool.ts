@@ -29,13 +29,22 @@ export type Spool = {
 };
 
 /** Opens the spool in `directory`, which belongs to one replica. `startedMs` (Unix time) orders the files of its lives. */
-export async function openSpool({ directory, startedMs, log }: { directory: string; startedMs: number; log: Log }): Promise<Spool> {
+export async function openSpool({
+  directory,
+  startedMs,
+  log,
+}: {
+  directory: string;
+  startedMs: number;
+  log: Log;
+}): Promise<Spool> {
   await mkdir(directory, { recursive: true });
   let files = (await readdir(directory)).filter((name) => FILE_NAME.test(name)).sort();
   let bytes = 0;
   for (const name of files) bytes += (await stat(join(directory, name))).size;
   let sequence = 0;
-  let writing: { name: string; waiting: Promise<void> } | undefined;
+  /** The file that is written to now; undefined: the next write begins one. */
+  let writing: string | undefined;
   let queue: { line: string; done: () => void }[] = [];
   let flushing: Promise<void> | undefined;
   let diskFailed = false;
@@ -45,7 +54,8 @@ export async function openSpool({ directory, startedMs, log }: { directory: stri
     while (queue.length > 0) {
       const batch = queue;
       queue = [];
-      const name = (writing ??= { name: nextName(), waiting: Promise.resolve() }).name;
+      writing ??= nextName();
+      const name = writing;
       if (!files.includes(name)) files = [...files, name];
       const text = batch.map(({ line }) => line).join("");
       try {
@@ -81,7 +91,10 @@ export async function openSpool({ directory, startedMs, log }: { directory: stri
         if (line === "") continue;
         const finish = fromLine(line);
         if (finish === undefined) {
-          log.error({ file: name }, "a torn line in the spool is passed over: its hold is released when its lease ends");
+          log.error(
+            { file: name },
+            "a torn line in the spool is passed over: its hold is released when its lease ends",
+          );
           continue;
         }
         await apply(finish);

@@ -134,7 +134,10 @@ export function redisBus(redisUrl: string, log: Log): Bus {
           await within(PUBLISH_WAIT_MS, publisher.publish(CHANNEL, message));
         }
       } catch (error) {
-        log.warn({ err: error, changes: changes.length }, "changes were not published; other replicas learn from the changes table");
+        log.warn(
+          { err: error, changes: changes.length },
+          "changes were not published; other replicas learn from the changes table",
+        );
       }
     },
     deliver: handlers.deliver,
@@ -206,7 +209,8 @@ function createHandlers(log: Log) {
 function parseMessage(message: string): { from: string; changes: Change[] } | undefined {
   try {
     const parsed: unknown = JSON.parse(message);
-    if (typeof parsed !== "object" || parsed === null || !("from" in parsed) || !("changes" in parsed)) return undefined;
+    if (typeof parsed !== "object" || parsed === null || !("from" in parsed) || !("changes" in parsed))
+      return undefined;
     const { from, changes } = parsed;
     if (typeof from !== "string" || !Array.isArray(changes) || !changes.every(isChange)) return undefined;
     return { from, changes };

@@ -44,6 +44,21 @@ export function openDb(options: ConnectOptions & { dbPoolMax: number }): Db {
   };
 }
 
+/**
+ * Whether an error is the database's trouble and may pass: deadlock, serialization, resources, shutdown, a lock held for
+ * long, a connection lost or refused. drizzle wraps what postgres.js throws.
+ */
+export function isPassing(error: unknown): boolean {
+  return /^(40P01|40001|53...|57P0.|57014|55P03|08...|CONN\w*|CONNECT_TIMEOUT|E[A-Z]{3,})$/.test(sqlState(error));
+}
+
+/** The SQLSTATE of an error, or the code of a connection's; "" for what came from elsewhere. */
+export function sqlState(error: unknown): string {
+  if (!(error instanceof Error)) return "";
+  if ("code" in error && typeof error.code === "string") return error.code;
+  return error.cause === undefined ? "" : sqlState(error.cause);
+}
+
 /** A client of its own with `max` connections. bigint columns come back as strings. */
 export function connect({ databaseUrl, dbPrepare, fetchTypes = true }: ConnectOptions, max: number): Sql {
   return postgres(databaseUrl, {

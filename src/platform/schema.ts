@@ -37,7 +37,9 @@ export const accounts = pgTable(
     resellerId: bigint({ mode: "number" }),
     email: text().notNull(),
     name: text().notNull(),
-    status: text({ enum: ["active", "suspended"] }).notNull().default("active"),
+    status: text({ enum: ["active", "suspended"] })
+      .notNull()
+      .default("active"),
     passwordHash: text(),
     createdAt: instant().notNull().defaultNow(),
   },
@@ -54,13 +56,16 @@ export const accounts = pgTable(
 export const balances = pgTable(
   "balances",
   {
-    accountId: bigint({ mode: "number" }).primaryKey().references(() => accounts.id),
+    accountId: bigint({ mode: "number" })
+      .primaryKey()
+      .references(() => accounts.id),
     balanceNanoUsd: nanoUsd().notNull().default(sql`0`),
     heldNanoUsd: nanoUsd().notNull().default(sql`0`),
     paygEnabled: boolean().notNull().default(false),
     tokensUsed: bigint({ mode: "number" }).notNull().default(0),
   },
-  (t) => [check("balances_cover_holds", sql`${t.heldNanoUsd} >= 0 and ${t.balanceNanoUsd} >= ${t.heldNanoUsd}`),
+  (t) => [
+    check("balances_cover_holds", sql`${t.heldNanoUsd} >= 0 and ${t.balanceNanoUsd} >= ${t.heldNanoUsd}`),
     // Nine million dollars: times 1,000 it still fits a bigint, which the ledger's pico-USD arithmetic needs.
     check("balances_range", sql`${t.balanceNanoUsd} <= 9000000000000000`),
   ],
@@ -123,7 +128,9 @@ export const packages = pgTable(
   "packages",
   {
     id: id(),
-    accountId: bigint({ mode: "number" }).notNull().references(() => accounts.id),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
     offeringId: bigint({ mode: "number" }).references(() => offerings.id),
     name: text().notNull(),
     startsAt: instant().notNull(),
@@ -174,7 +181,10 @@ export const packageDays = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.packageId, t.day] }),
-    check("package_days_units", sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.unitsUsed} + ${t.unitsHeld} <= ${t.unitsMax}`),
+    check(
+      "package_days_units",
+      sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.unitsUsed} + ${t.unitsHeld} <= ${t.unitsMax}`,
+    ),
   ],
 );
 
@@ -201,7 +211,10 @@ export const holds = pgTable(
     index("holds_lease").on(t.leaseEndsAt),
     index("holds_account").on(t.accountId),
     check("holds_amounts", sql`${t.heldNanoUsd} >= 0 and ${t.heldTokens} >= 0`),
-    check("holds_mode", sql`(${t.mode} = 'package') = (${t.packageId} is not null) and (${t.packageId} is null) = (${t.day} is null)`),
+    check(
+      "holds_mode",
+      sql`(${t.mode} = 'package') = (${t.packageId} is not null) and (${t.packageId} is null) = (${t.day} is null)`,
+    ),
   ],
 );
 
@@ -252,7 +265,9 @@ export const keys = pgTable(
   "keys",
   {
     id: id(),
-    accountId: bigint({ mode: "number" }).notNull().references(() => accounts.id),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
     name: text().notNull(),
     digest: bytea().notNull().unique(),
     prefix: text().notNull(),
@@ -260,7 +275,9 @@ export const keys = pgTable(
     mode: text({ enum: ["package", "payg"] }).notNull(),
     modelIds: text().array(),
     hosts: text().array(),
-    status: text({ enum: ["enabled", "disabled", "revoked"] }).notNull().default("enabled"),
+    status: text({ enum: ["enabled", "disabled", "revoked"] })
+      .notNull()
+      .default("enabled"),
     expiresAt: instant(),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },
@@ -276,7 +293,9 @@ export const hosts = pgTable(
   "hosts",
   {
     host: text().primaryKey(),
-    resellerId: bigint({ mode: "number" }).notNull().references(() => accounts.id),
+    resellerId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
     status: text({ enum: ["pending", "verifying", "active", "failed", "suspended"] }).notNull(),
     createdAt: instant().notNull().defaultNow(),
   },
@@ -288,7 +307,9 @@ export const sessions = pgTable(
   "sessions",
   {
     digest: bytea().primaryKey(),
-    accountId: bigint({ mode: "number" }).notNull().references(() => accounts.id),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
     host: text().notNull(),
     csrfToken: text().notNull(),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
@@ -306,8 +327,12 @@ export const models = pgTable(
     name: text().notNull(),
     ownedBy: text().notNull(),
     contextLength: integer(),
-    status: text({ enum: ["active", "preview", "deprecated"] }).notNull().default("active"),
-    modality: text({ enum: ["text", "image", "multimodal"] }).notNull().default("text"),
+    status: text({ enum: ["active", "preview", "deprecated"] })
+      .notNull()
+      .default("active"),
+    modality: text({ enum: ["text", "image", "multimodal"] })
+      .notNull()
+      .default("text"),
     architecture: jsonb().$type<Record<string, unknown>>(),
     enabled: boolean().notNull().default(true),
     inputMicroUsd: bigint({ mode: "number" }),
@@ -338,11 +363,16 @@ export const models = pgTable(
 export const imagePrices = pgTable(
   "image_prices",
   {
-    modelId: text().notNull().references(() => models.id),
+    modelId: text()
+      .notNull()
+      .references(() => models.id),
     size: text().notNull(),
     microUsd: bigint({ mode: "number" }).notNull(),
   },
-  (t) => [primaryKey({ columns: [t.modelId, t.size] }), check("image_prices_range", sql`${t.microUsd} between 0 and 1000000000`)],
+  (t) => [
+    primaryKey({ columns: [t.modelId, t.size] }),
+    check("image_prices_range", sql`${t.microUsd} between 0 and 1000000000`),
+  ],
 );
 
 /** Upstream services. Their keys are encrypted with SECRET_KEY. */
@@ -360,12 +390,18 @@ export const routes = pgTable(
   "routes",
   {
     id: id(),
-    modelId: text().notNull().references(() => models.id),
-    providerId: bigint({ mode: "number" }).notNull().references(() => providers.id),
+    modelId: text()
+      .notNull()
+      .references(() => models.id),
+    providerId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => providers.id),
     upstreamModel: text().notNull(),
     priority: integer().notNull().default(0),
     weight: integer().notNull().default(1),
-    capField: text({ enum: ["max_tokens", "max_completion_tokens"] }).notNull().default("max_tokens"),
+    capField: text({ enum: ["max_tokens", "max_completion_tokens"] })
+      .notNull()
+      .default("max_tokens"),
     streamOptions: boolean().notNull().default(true),
     enabled: boolean().notNull().default(true),
   },
@@ -391,7 +427,9 @@ export const changes = pgTable(
   "changes",
   {
     id: id(),
-    xid: customType<{ data: string }>({ dataType: () => "xid8" })().notNull().default(sql`pg_current_xact_id()`),
+    xid: customType<{ data: string }>({ dataType: () => "xid8" })()
+      .notNull()
+      .default(sql`pg_current_xact_id()`),
     kind: text({ enum: ["account", "catalog", "host", "session"] }).notNull(),
     ref: text().notNull(),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),

@@ -28,7 +28,8 @@ async function customer(nanoUsd: bigint | null, mode: "package" | "payg" = "payg
     person,
     ask: (over?: Partial<Ask>) => open.ledger.reserve(askFor(person, key, { ...PRICED, ...over })),
     async balance() {
-      const [row] = await world.sql`select balance_nano_usd, held_nano_usd from balances where account_id = ${person.accountId}`;
+      const [row] =
+        await world.sql`select balance_nano_usd, held_nano_usd from balances where account_id = ${person.accountId}`;
       return [Number(row?.balance_nano_usd), Number(row?.held_nano_usd)];
     },
   };
@@ -88,7 +89,9 @@ test("an overrun that the balance covers is debited beyond the hold", async () =
 
 test("an overrun the balance does not cover: an unsent answer is refused with nothing charged, a streamed one is charged what is there", async () => {
   const unsent = await customer(1200n);
-  expect(await codeOf(open.ledger.settle(await unsent.ask(), usageOf({ chargeNanoUsd: 1400n }), { strict: true }))).toBe("insufficient_balance");
+  expect(
+    await codeOf(open.ledger.settle(await unsent.ask(), usageOf({ chargeNanoUsd: 1400n }), { strict: true })),
+  ).toBe("insufficient_balance");
   expect(await unsent.balance()).toEqual([1200, 0]);
 
   const streamed = await customer(1200n);
@@ -100,10 +103,12 @@ test("an overrun the balance does not cover: an unsent answer is refused with no
 test("entries are append-only words of every movement, and a correction cannot take what is held", async () => {
   const { person, ask } = await customer(2000n);
   const hold = await ask();
-  const [taken] = await world.sql`select add_balance(${person.accountId}, -1500, 'correction', 'too much', null) as balance`;
+  const [taken] =
+    await world.sql`select add_balance(${person.accountId}, -1500, 'correction', 'too much', null) as balance`;
   expect(taken?.balance).toBeNull();
   await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 10n }));
-  const rows = await world.sql`select amount_nano_usd, kind, request_id from balance_entries where account_id = ${person.accountId} order by id`;
+  const rows =
+    await world.sql`select amount_nano_usd, kind, request_id from balance_entries where account_id = ${person.accountId} order by id`;
   expect(rows.map((row) => [Number(row.amount_nano_usd), row.kind, row.request_id])).toEqual([
     [2000, "top_up", null],
     [-10, "charge", hold.requestId],

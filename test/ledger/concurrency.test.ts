@@ -36,8 +36,14 @@ async function race(spec: OfferingSpec | null, nanoUsd: bigint | null, over: Par
 
 test("200 at once through two ledgers against 100: exactly 100 are granted, daily, total, carryover and balance", async () => {
   expect(await race({ dailyLimit: 100, days: 5 }, null)).toEqual({ granted: 100, daily_quota_exceeded: 100 });
-  expect(await race({ dailyLimit: 500, totalLimit: 100, days: 5 }, null)).toEqual({ granted: 100, package_quota_exceeded: 100 });
-  expect(await race({ dailyLimit: 100, days: 5, carryover: true }, null)).toEqual({ granted: 100, carryover_quota_exceeded: 100 });
+  expect(await race({ dailyLimit: 500, totalLimit: 100, days: 5 }, null)).toEqual({
+    granted: 100,
+    package_quota_exceeded: 100,
+  });
+  expect(await race({ dailyLimit: 100, days: 5, carryover: true }, null)).toEqual({
+    granted: 100,
+    carryover_quota_exceeded: 100,
+  });
   expect(await race(null, 100_000n, { outputPico: 1000n })).toEqual({ granted: 100, insufficient_balance: 100 });
 });
 
@@ -51,7 +57,9 @@ test("one account under heavy use and many light ones: every account gets exactl
   );
   const codes = await Promise.all(
     people.flatMap(({ person, key }, p) =>
-      Array.from({ length: 10 }, (_, i) => codeOf(((p + i) % 2 ? a : b).ledger.reserve(askFor(person, key))).then((code) => `${p} ${code}`)),
+      Array.from({ length: 10 }, (_, i) =>
+        codeOf(((p + i) % 2 ? a : b).ledger.reserve(askFor(person, key))).then((code) => `${p} ${code}`),
+      ),
     ),
   );
   const counts = tally(codes);
@@ -114,7 +122,8 @@ test("no grant commits after a revocation did", async () => {
     const counts = tally(await Promise.all(asks));
     expect(counts.granted).toBeGreaterThan(0);
     expect(counts.invalid_api_key).toBeGreaterThan(0);
-    const [late] = await world.sql`select count(*)::int as n from holds where key_id = ${key.keyId} and created_at > ${revokedAt}::timestamptz`;
+    const [late] =
+      await world.sql`select count(*)::int as n from holds where key_id = ${key.keyId} and created_at > ${revokedAt}::timestamptz`;
     expect(late?.n).toBe(0);
   }
 });
@@ -136,7 +145,11 @@ test("one row with a negative, huge or NUL-bearing value among 511 good ones fai
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 1_000_000_000n);
-  const bad: Partial<Ask>[] = [{ outputPico: 1n, capMax: -5, capMin: -5, promptPico: -1_000_000n }, { promptPico: 9n * 10n ** 30n }, { modelId: "a\0b" }];
+  const bad: Partial<Ask>[] = [
+    { outputPico: 1n, capMax: -5, capMin: -5, promptPico: -1_000_000n },
+    { promptPico: 9n * 10n ** 30n },
+    { modelId: "a\0b" },
+  ];
   for (const over of bad) {
     const asks = Array.from({ length: 512 }, (_, i) => askFor(person, key, { outputPico: 1n, ...(i === 200 && over) }));
     const codes = await Promise.all(asks.map((ask) => codeOf(a.ledger.reserve(ask))));
@@ -151,8 +164,13 @@ test("a settlement with counts that no provider can mean is clamped, and every o
   await world.givePackage(person, { dailyLimit: 1000 });
   const holds = await Promise.all(Array.from({ length: 50 }, () => a.ledger.reserve(askFor(person, key))));
   const odd = [-1, 1e300, Number.NaN, 1.5, Number.POSITIVE_INFINITY];
-  await Promise.all(holds.map((hold: Hold, i) => a.ledger.settle(hold, usageOf({ promptTokens: i < odd.length ? (odd[i] as number) : 7, completionTokens: 1 }))));
-  const rows = await world.sql`select prompt_tokens from receipts where account_id = ${person.accountId} order by request_id`;
+  await Promise.all(
+    holds.map((hold: Hold, i) =>
+      a.ledger.settle(hold, usageOf({ promptTokens: i < odd.length ? (odd[i] as number) : 7, completionTokens: 1 })),
+    ),
+  );
+  const rows =
+    await world.sql`select prompt_tokens from receipts where account_id = ${person.accountId} order by request_id`;
   expect(rows).toHaveLength(50);
   expect(tally(rows.map((row) => String(row.prompt_tokens)))).toEqual({ "0": 3, "1": 1, "2000000000": 1, "7": 45 });
 });
@@ -164,9 +182,23 @@ test("a hold ends once: the second end is an error of the caller, and the ledger
   const hold = await a.ledger.reserve(askFor(person, key, { requestId: newRequestId() }));
   await a.ledger.settle(hold, usageOf());
   expect(a.ledger.settle(hold, usageOf())).rejects.toThrow("ended twice");
-  const row = { requestId: hold.requestId, accountId: person.accountId, reason: "complete", cachedTokens: 0, chargeNanoUsd: 0n, strict: false, estimated: false } as const;
+  const row = {
+    requestId: hold.requestId,
+    accountId: person.accountId,
+    reason: "complete",
+    cachedTokens: 0,
+    chargeNanoUsd: 0n,
+    strict: false,
+    estimated: false,
+  } as const;
   const repeat = (kind: "settle" | "release") =>
-    runBatch(a.db.sql, true, { asks: [], finishes: [{ ...row, kind, promptTokens: 1, completionTokens: 1 }], wait: true, retry: true, leaseSeconds: 60 });
+    runBatch(a.db.sql, true, {
+      asks: [],
+      finishes: [{ ...row, kind, promptTokens: 1, completionTokens: 1 }],
+      wait: true,
+      retry: true,
+      leaseSeconds: 60,
+    });
   expect((await repeat("settle")).finished[0]?.outcome).toBe("already");
   expect((await repeat("release")).finished[0]?.outcome).toBe("already");
   const [count] = await world.sql`select count(*)::int as n from receipts where account_id = ${person.accountId}`;

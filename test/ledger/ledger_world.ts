@@ -14,7 +14,13 @@ let ledgers = 0;
 
 export async function openWorldLedger(
   world: World,
-  options: { leaseSeconds?: number; timeoutMs?: number; spool?: string; databaseUrl?: string; nowMs?: () => number } = {},
+  options: {
+    leaseSeconds?: number;
+    timeoutMs?: number;
+    spool?: string;
+    databaseUrl?: string;
+    nowMs?: () => number;
+  } = {},
 ): Promise<OpenLedger> {
   const db = world.openDb();
   const ledger = await openLedger({

@@ -1,12 +1,21 @@
 import { expect, test } from "bun:test";
-import { capWithin, chatBound, chatCharge, imageBound, imageCharge, marginAfterOverrun } from "../../src/ledger/price.ts";
+import {
+  capWithin,
+  chatBound,
+  chatCharge,
+  imageBound,
+  imageCharge,
+  marginAfterOverrun,
+} from "../../src/ledger/price.ts";
 
 /** Source: rulings › Money. */
 
 const PRICES = { inputMicroUsd: 3_000_000, cachedInputMicroUsd: 300_000, outputMicroUsd: 15_000_000 };
 
 test("a charge is tokens × price, rounded up once, on the total, to a nano-USD", () => {
-  expect(chatCharge(PRICES, { promptTokens: 812, cachedTokens: 0, completionTokens: 640 })).toBe(812n * 3000n + 640n * 15000n);
+  expect(chatCharge(PRICES, { promptTokens: 812, cachedTokens: 0, completionTokens: 640 })).toBe(
+    812n * 3000n + 640n * 15000n,
+  );
   const cheap = { inputMicroUsd: 1, cachedInputMicroUsd: null, outputMicroUsd: 1 };
   // 1 + 1 pico-USD: two roundings would make two nano-USD of it.
   expect(chatCharge(cheap, { promptTokens: 1, cachedTokens: 0, completionTokens: 1 })).toBe(1n);
@@ -14,7 +23,9 @@ test("a charge is tokens × price, rounded up once, on the total, to a nano-USD"
 });
 
 test("cached input has its own price, and is never more than the prompt", () => {
-  expect(chatCharge(PRICES, { promptTokens: 100, cachedTokens: 40, completionTokens: 0 })).toBe(60n * 3000n + 40n * 300n);
+  expect(chatCharge(PRICES, { promptTokens: 100, cachedTokens: 40, completionTokens: 0 })).toBe(
+    60n * 3000n + 40n * 300n,
+  );
   expect(chatCharge(PRICES, { promptTokens: 100, cachedTokens: 900, completionTokens: 0 })).toBe(100n * 300n);
 });
 
@@ -37,7 +48,11 @@ test("an overrun raises the margin to the ratio seen, rounded up", () => {
 });
 
 test("a cap is lowered only where its price leaves the range of the ledger's integers", () => {
-  const { outputPico } = chatBound({ ...PRICES, outputMicroUsd: 1_000_000_000 }, { promptTokens: 0, choices: 128 }, 100_000);
+  const { outputPico } = chatBound(
+    { ...PRICES, outputMicroUsd: 1_000_000_000 },
+    { promptTokens: 0, choices: 128 },
+    100_000,
+  );
   expect(capWithin({ promptPico: 0n, outputPico }, 2_000_000_000) * Number(outputPico)).toBeLessThanOrEqual(4e18);
   expect(capWithin({ promptPico: 0n, outputPico: 15n }, 4096)).toBe(4096);
   expect(capWithin({ promptPico: 0n, outputPico: -1n }, 4096)).toBe(4096);

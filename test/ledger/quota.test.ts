@@ -90,7 +90,9 @@ test("a one-day package that spans two dates is worth one day", async () => {
   const { ask } = await customer({ kind: "daily", dailyLimit: 100, days: 1 });
   for (let i = 0; i < 60; i++) await ask({ requestId: idAt("2026-05-10T20:00:00Z", i) });
   await world.setClock("2026-05-11 08:00:00+00");
-  const codes = await Promise.all(Array.from({ length: 50 }, (_, i) => codeOf(ask({ requestId: idAt("2026-05-11T08:00:00Z", i) }))));
+  const codes = await Promise.all(
+    Array.from({ length: 50 }, (_, i) => codeOf(ask({ requestId: idAt("2026-05-11T08:00:00Z", i) }))),
+  );
   expect(tally(codes)).toEqual({ granted: 40, package_quota_exceeded: 10 });
 });
 
@@ -162,7 +164,8 @@ test("a suspended account, a suspended reseller and a suspended domain end the r
   const key = await world.addKey(person);
   await world.givePackage(person, { dailyLimit: 50 });
   await world.sql`insert into hosts (host, reseller_id, status) values ('ai.shop.example', ${reseller.accountId}, 'active')`;
-  const ask = () => open.ledger.reserve(askFor(person, key, { tenantId: reseller.accountId, host: "ai.shop.example", ownHost: false }));
+  const ask = () =>
+    open.ledger.reserve(askFor(person, key, { tenantId: reseller.accountId, host: "ai.shop.example", ownHost: false }));
   expect(await codeOf(ask())).toBe("granted");
   await world.sql`update hosts set status = 'suspended'`;
   expect(await codeOf(ask())).toBe("host_not_allowed");

@@ -48,11 +48,19 @@ async function receiptOf(requestId: string) {
 }
 
 function startJobs(nowMs = () => performance.now()) {
-  return startLedgerJobs({ ledger: open.ledger, db: open.db, log: createLog("silent"), replicaId: crypto.randomUUID(), leaseSeconds: 2, nowMs });
+  return startLedgerJobs({
+    ledger: open.ledger,
+    db: open.db,
+    log: createLog("silent"),
+    replicaId: crypto.randomUUID(),
+    leaseSeconds: 2,
+    nowMs,
+  });
 }
 
 /** Ends the lease of a hold as time would. */
-const endLease = (requestId: string) => world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${requestId}`;
+const endLease = (requestId: string) =>
+  world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${requestId}`;
 
 test("a hold whose replica died is released by the reaper once its lease ended, and not before", async () => {
   const { ask, counters } = await customer();
@@ -89,7 +97,9 @@ test("a hold that is still at work is renewed by name, so that the reaper leaves
 
 test("the reaper waits until it has seen the database up for a whole lease", async () => {
   const { ask } = await customer();
-  const [dead] = (await runBatch(open.db.sql, true, { asks: [ask()], finishes: [], wait: true, retry: false, leaseSeconds: 60 })).reserved;
+  const [dead] = (
+    await runBatch(open.db.sql, true, { asks: [ask()], finishes: [], wait: true, retry: false, leaseSeconds: 60 })
+  ).reserved;
   expect(dead?.code).toBeNull();
   const [row] = await world.sql`select request_id from holds order by request_id desc limit 1`;
   await endLease(row?.request_id);
@@ -107,7 +117,12 @@ test("a settlement after the reaper writes its record and takes the unit if it i
   await endLease(hold.requestId);
   await open.ledger.reap(hold.requestId, hold.accountId);
   await open.ledger.settle(hold, usageOf({ promptTokens: 7 }));
-  expect(await receiptOf(hold.requestId)).toMatchObject({ outcome: "settled", reason: "late", units: 1, prompt_tokens: 7 });
+  expect(await receiptOf(hold.requestId)).toMatchObject({
+    outcome: "settled",
+    reason: "late",
+    units: 1,
+    prompt_tokens: 7,
+  });
   expect(await counters()).toEqual({ units_used: 1, units_held: 0 });
 });
 
@@ -129,7 +144,10 @@ test("a late charge takes what the balance still has; the rest is a recorded los
   const hold = await open.ledger.reserve(askFor(person, key, { outputPico: 1000n }));
   await endLease(hold.requestId);
   await open.ledger.reap(hold.requestId, hold.accountId);
-  await open.ledger.settle(await open.ledger.reserve(askFor(person, key, { outputPico: 1000n })), usageOf({ chargeNanoUsd: 600n }));
+  await open.ledger.settle(
+    await open.ledger.reserve(askFor(person, key, { outputPico: 1000n })),
+    usageOf({ chargeNanoUsd: 600n }),
+  );
   await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 900n }));
   expect(await receiptOf(hold.requestId)).toMatchObject({ reason: "late", charged: 400, shortfall: 500 });
 });
@@ -147,7 +165,14 @@ test("database away after dispatch: the settlement is spooled, replayed by the n
   // A hold of the real database, in the hands of a ledger whose database is gone.
   const hold = await open.ledger.reserve(ask());
   const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 200, spool: "crashed" });
-  const finish = { requestId: hold.requestId, accountId: hold.accountId, kind: "settle", reason: "complete", promptTokens: 5, cachedTokens: 0 } as const;
+  const finish = {
+    requestId: hold.requestId,
+    accountId: hold.accountId,
+    kind: "settle",
+    reason: "complete",
+    promptTokens: 5,
+    cachedTokens: 0,
+  } as const;
   const line = `${JSON.stringify({ ...finish, completionTokens: 6, chargeNanoUsd: "0", strict: false, estimated: false })}\n`;
   expect(away.ledger.status().spoolEmpty).toBe(true);
   await away.close();
@@ -210,4 +235,3 @@ test("coming months' partitions are made ahead, and making them again makes none
 test("the books balance after all of this", async () => {
   expect(await world.unbalanced()).toEqual([]);
 });
-

@@ -1,0 +1,202 @@
+/**
+ * Runs every `test/**\/*.test.ts` against a real PostgreSQL and Redis, each file in a process of its own, and closes with the
+ * line `N passed, N failed`. Arguments choose files by a part of their path: `bun run test ledger panel/api`.
+ * A skipped or todo test, a file without tests, one that does not load or never ends count as failed: nothing is left out silently.
+ */
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import process from "node:process";
+import { Glob } from "bun";
+import { type Services, startServices } from "./services.ts";
+
+const testWaitMs = 60_000;
+const fileWaitMs = 8 * 60_000;
+/** Two files at once only where there are processors for both: some tests measure time. */
+const filesAtOnceMax = availableParallelism() >= 4 ? 2 : 1;
+const repository = dirname(import.meta.dirname);
+
+interface FileResult {
+  passed: number;
+  failed: number;
+  /** What went wrong besides failing tests, e.g. "3 skipped". */
+  remarks: string[];
+  output: string;
+  seconds: number;
+}
+
+const running = new Set<number>();
+let services: Services | undefined;
+let reports: string | undefined;
+let isInterrupted = false;
+
+async function main(): Promise<number> {
+  const files = findFiles(process.argv.slice(2));
+  if (files.length === 0) {
+    console.log("No test file has that in its path.");
+    return closeWith({ passed: 0, failed: 1 });
+  }
+  reports = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-reports-`));
+  services = await startServices();
+  const { databaseUrl, redisUrl } = services;
+  const env = { ...process.env, DATABASE_URL: databaseUrl, REDIS_URL: redisUrl };
+  const results = await runAll(files, env, reports);
+  await cleanUp();
+  for (const [file, result] of results) if (result.failed > 0) console.log(`FAILED ${file}`);
+  return closeWith({
+    passed: sum(results.values(), (result) => result.passed),
+    failed: sum(results.values(), (result) => result.failed),
+  });
+}
+
+function findFiles(parts: string[]): string[] {
+  const all = [...new Glob("test/**/*.test.{ts,tsx}").scanSync({ cwd: repository })].sort();
+  return parts.length === 0 ? all : all.filter((file) => parts.some((part) => file.includes(part)));
+}
+
+async function runAll(files: string[], env: NodeJS.ProcessEnv, folder: string): Promise<Map<string, FileResult>> {
+  const results = new Map<string, FileResult>();
+  const waiting = [...files];
+  const worker = async () => {
+    for (let file = waiting.shift(); file !== undefined && !isInterrupted; file = waiting.shift()) {
+      const result = await runFile(file, env, join(folder, `${files.indexOf(file)}.xml`));
+      results.set(file, result);
+      print(file, result);
+    }
+  };
+  await Promise.all(Array.from({ length: filesAtOnceMax }, worker));
+  return results;
+}
+
+async function runFile(file: string, env: NodeJS.ProcessEnv, report: string): Promise<FileResult> {
+  const startedAt = performance.now();
+  // With "./" bun takes the argument for this one file, without it for a part of many files' names.
+  const args = ["test", `./${file}`, "--timeout", String(testWaitMs), "--reporter=junit", "--reporter-outfile", report];
+  // A group of its own, so that a file that hangs is ended with all that it started.
+  const child = spawn(process.execPath, args, {
+    cwd: repository,
+    env,
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const { pid } = child;
+  if (pid !== undefined) running.add(pid);
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8");
+    stream.on("data", (text: string) => {
+      output += text;
+    });
+  }
+  let isTooLate = false;
+  const timer = setTimeout(() => {
+    isTooLate = true;
+    killGroup(pid);
+  }, fileWaitMs);
+  // Not "close": a process that the file left behind may hold the pipe open for ever.
+  const code = await new Promise<number>((resolve) => {
+    child.once("exit", (exitCode) => resolve(exitCode ?? 1));
+    child.once("error", () => resolve(1));
+  });
+  clearTimeout(timer);
+  // What is still in the pipes.
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  killGroup(pid);
+  if (pid !== undefined) running.delete(pid);
+  const seconds = (performance.now() - startedAt) / 1000;
+  return { ...judge(code, isTooLate, readReport(report)), output, seconds };
+}
+
+interface Counts {
+  tests: number;
+  failures: number;
+  skipped: number;
+}
+
+function judge(
+  code: number,
+  isTooLate: boolean,
+  counts: Counts | null,
+): Pick<FileResult, "passed" | "failed" | "remarks"> {
+  const { tests, failures, skipped } = counts ?? { tests: 0, failures: 0, skipped: 0 };
+  const passed = tests - failures - skipped;
+  let failed = failures + skipped;
+  const remarks: string[] = [];
+  if (skipped > 0) remarks.push(`${skipped} skipped or todo`);
+  if (isTooLate) remarks.push(`killed after ${fileWaitMs / 60_000} minutes`);
+  // Bun's report is silent about a file that fails to load, that holds no test or that ends its own process.
+  if (!counts || tests === 0) remarks.push(`no test was reported, exit code ${code}`);
+  else if (code !== 0 && failures === 0) remarks.push(`exit code ${code} with no failed test`);
+  if (remarks.length > 0 && failed === 0) failed = 1;
+  return { passed, failed, remarks };
+}
+
+/** The sums stand on the report's outermost element. Null when there is no readable report. */
+function readReport(path: string): Counts | null {
+  try {
+    const outermost = /<testsuites\b[^>]*>/.exec(readFileSync(path, "utf8"))?.[0] ?? "";
+    const count = (name: string) => Number(new RegExp(`\\b${name}="(\\d+)"`).exec(outermost)?.[1]);
+    const counts = { tests: count("tests"), failures: count("failures"), skipped: count("skipped") };
+    return Object.values(counts).every(Number.isInteger) ? counts : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Names of passed tests are the rules that hold; of a failed file everything is shown. */
+function print(file: string, { passed, failed, remarks, output, seconds }: FileResult): void {
+  const shown =
+    failed > 0
+      ? output.trim()
+      : output
+          .split("\n")
+          .filter((line) => line.startsWith("(pass)"))
+          .join("\n");
+  const counts = [`${passed} passed`, `${failed} failed`, ...remarks].join(", ");
+  console.log(`${shown}\n${failed > 0 ? "FAIL" : "ok  "} ${file}: ${counts}, ${seconds.toFixed(1)} s\n`);
+}
+
+function killGroup(pid: number | undefined): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, "SIGKILL");
+  } catch {
+    // Nothing of it is left.
+  }
+}
+
+async function cleanUp(): Promise<void> {
+  for (const pid of running) killGroup(pid);
+  await services?.stop();
+  if (reports) rmSync(reports, { recursive: true, force: true });
+}
+
+async function interrupt(): Promise<void> {
+  if (isInterrupted) return;
+  isInterrupted = true;
+  console.log("Interrupted.");
+  await cleanUp();
+  process.exit(closeWith({ passed: 0, failed: 1 }, 130));
+}
+
+/** Written at once and last: other programs read this line. Answers the exit code. */
+function closeWith({ passed, failed }: { passed: number; failed: number }, failureCode = 1): number {
+  writeSync(1, `${passed} passed, ${failed} failed\n`);
+  return failed > 0 ? failureCode : 0;
+}
+
+function sum<T>(items: Iterable<T>, count: (item: T) => number): number {
+  let total = 0;
+  for (const item of items) total += count(item);
+  return total;
+}
+
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, interrupt);
+
+try {
+  process.exit(await main());
+} catch (error) {
+  console.log(error instanceof Error ? error.message : error);
+  await cleanUp();
+  process.exit(closeWith({ passed: 0, failed: 1 }));
+}

@@ -1,0 +1,199 @@
+/**
+ * Real PostgreSQL and real Redis for tests, found or started. As a command (`bun run scripts/services.ts`) it starts both,
+ * prints their addresses as shell exports and stops them at Ctrl-C.
+ */
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { setTimeout as sleep } from "node:timers/promises";
+import { freePort, startEmbeddedPostgres } from "../src/demo/embedded_postgres.ts";
+import { type OwnedProcess, processExists, startOwnedProcess } from "../src/demo/owned_process.ts";
+import { redisProgram } from "./redis_program.ts";
+
+const redisWaitMs = 15_000;
+const pollMs = 20;
+const portTriesMax = 5;
+const connectWaitMs = 3_000;
+const leftoverAgeMs = 6 * 3_600_000;
+
+/** One server of our own. Tests may signal `pid` as they like; `stop` still works afterwards. */
+export interface Service {
+  url: string;
+  port: number;
+  pid: number;
+  /** Ends the process, and deletes its folder unless the caller named it. May be called again. */
+  stop(): Promise<void>;
+}
+
+export interface Services {
+  databaseUrl: string;
+  redisUrl: string;
+  /** Stops what was started here; servers named by the environment stay as they are. */
+  stop(): Promise<void>;
+}
+
+type Log = (message: string) => void;
+
+/**
+ * PostgreSQL from DATABASE_URL or the embedded package, Redis from REDIS_URL or the machine.
+ * Throws one sentence when one of them can be neither found nor started.
+ */
+export async function startServices(log: Log = (message) => console.error(message)): Promise<Services> {
+  removeLeftovers();
+  const { DATABASE_URL, REDIS_URL } = process.env;
+  const [postgres, redis] = await Promise.allSettled([
+    DATABASE_URL ? given("DATABASE_URL", DATABASE_URL, 5432) : startPostgres({ log }),
+    REDIS_URL ? given("REDIS_URL", REDIS_URL, 6379) : startRedis({ log }),
+  ]);
+  const started = [postgres, redis].flatMap((service) => (service.status === "fulfilled" ? [service.value] : []));
+  const stop = async () => {
+    await Promise.all(started.map((service) => service.stop()));
+  };
+  if (postgres.status === "fulfilled" && redis.status === "fulfilled") {
+    return { databaseUrl: postgres.value.url, redisUrl: redis.value.url, stop };
+  }
+  await stop();
+  throw [postgres, redis].find((service) => service.status === "rejected")?.reason;
+}
+
+export interface PostgresOptions {
+  port?: number;
+  /** Kept at stop. Without it a temporary folder is used, and deleted at stop. */
+  dataDir?: string;
+  settings?: Record<string, string | number>;
+  log?: Log;
+}
+
+/** Starts a PostgreSQL of our own. To crash and restart one, name `dataDir` and `port`. */
+export async function startPostgres(options: PostgresOptions = {}): Promise<Service> {
+  const dataDir = options.dataDir ?? temporaryFolder("postgres");
+  const remove = () => {
+    if (!options.dataDir) rmSync(dataDir, { recursive: true, force: true });
+  };
+  try {
+    const { url, pid, stop } = await startEmbeddedPostgres({ ...options, dataDir });
+    const port = Number(new URL(url).port);
+    return { url, port, pid, stop: () => stop().finally(remove) };
+  } catch (error) {
+    remove();
+    throw error;
+  }
+}
+
+export interface RedisOptions {
+  port?: number;
+  log?: Log;
+  /** More arguments of the server, e.g. `["--maxmemory", "10mb"]`. */
+  args?: string[];
+}
+
+/** Starts a Redis of our own, empty and without persistence. To crash and restart one, name `port`. */
+export async function startRedis(options: RedisOptions = {}): Promise<Service> {
+  const program = await redisProgram(options.log ?? (() => {}));
+  const folder = temporaryFolder("redis");
+  const outputFile = join(folder, "redis.log");
+  const remove = () => rmSync(folder, { recursive: true, force: true });
+  for (let triesLeft = options.port === undefined ? portTriesMax : 1; ; triesLeft--) {
+    const port = options.port ?? (await freePort());
+    const fixed = ["--bind", "127.0.0.1", "--port", String(port), "--save", "", "--appendonly", "no", "--dir", folder];
+    const server = startOwnedProcess({
+      command: program.command,
+      args: [...fixed, ...(options.args ?? [])],
+      env: { PATH: process.env.PATH ?? "", LC_ALL: "C", ...program.env },
+      outputFile,
+      stopSignal: "SIGTERM",
+    });
+    if (await redisAnswers(server, port)) {
+      return { url: `redis://127.0.0.1:${port}`, port, pid: server.pid, stop: () => server.stop().finally(remove) };
+    }
+    await server.stop();
+    if (triesLeft === 1) {
+      const output = readFileSync(outputFile, "utf8").trim().split("\n").slice(-3).join(" ");
+      remove();
+      throw new Error(`Redis did not start on port ${port}: ${output}`);
+    }
+  }
+}
+
+async function redisAnswers(server: OwnedProcess, port: number): Promise<boolean> {
+  const startedAt = performance.now();
+  while (performance.now() - startedAt < redisWaitMs && !server.hasExited()) {
+    // A foreign server on the same port answers too, so the answer has to name our process.
+    const answer = await ask("127.0.0.1", port, "INFO server\r\n");
+    if (answer?.includes(`process_id:${server.pid}\r`)) return true;
+    await sleep(pollMs);
+  }
+  return false;
+}
+
+/** A server that the environment names is used as it is, once it is seen to listen. */
+async function given(name: string, url: string, defaultPort: number): Promise<Service> {
+  if (!URL.canParse(url)) throw new Error(`${name} is not an address.`);
+  const { hostname, port } = new URL(url);
+  const number = Number(port || defaultPort);
+  if ((await ask(hostname || "127.0.0.1", number, null)) === null) {
+    throw new Error(`${name} names ${hostname}:${number}, where nobody answers.`);
+  }
+  return { url, port: number, pid: 0, stop: async () => {} };
+}
+
+/** Connects, and with a `question` waits for the first bytes of the answer. Null when nobody answers within 3 s. */
+function ask(host: string, port: number, question: string | null): Promise<string | null> {
+  return new Promise((done) => {
+    const socket = connect({ host, port });
+    const timer = setTimeout(() => finish(null), connectWaitMs);
+    const finish = (answer: string | null) => {
+      clearTimeout(timer);
+      socket.destroy();
+      done(answer);
+    };
+    socket.once("connect", () => (question === null ? finish("") : socket.write(question)));
+    socket.once("data", (bytes) => finish(bytes.toString("utf8")));
+    socket.once("error", () => finish(null));
+    socket.once("close", () => finish(null));
+  });
+}
+
+function temporaryFolder(purpose: string): string {
+  return mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-${purpose}-`));
+}
+
+/** A test run that was killed could not delete its folders. The age spares those of other containers with other numbers. */
+function removeLeftovers(): void {
+  for (const name of readdirSync(tmpdir())) {
+    const maker = /^tollgate-(\d+)-(?:postgres|redis)-/.exec(name)?.[1];
+    if (!maker || processExists(Number(maker))) continue;
+    const path = join(tmpdir(), name);
+    try {
+      if (Date.now() - statSync(path).mtimeMs > leftoverAgeMs) rmSync(path, { recursive: true, force: true });
+    } catch {
+      // Another user's, or gone by now.
+    }
+  }
+}
+
+async function main(): Promise<void> {
+  const services = await startServices();
+  console.log(`export DATABASE_URL='${services.databaseUrl}'\nexport REDIS_URL='${services.redisUrl}'`);
+  console.error("Running until Ctrl-C.");
+  const alive = setInterval(() => {}, 60_000);
+  let isStopping = false;
+  const stop = async () => {
+    // A Ctrl-C may arrive twice: from the terminal and from the program that started us.
+    if (isStopping) return;
+    isStopping = true;
+    await services.stop();
+    clearInterval(alive);
+    process.exit(0);
+  };
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
+}
+
+if (import.meta.main) {
+  main().catch((error: unknown) => {
+    console.error(error instanceof Error ? error.message : error);
+    process.exit(1);
+  });
+}

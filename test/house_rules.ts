@@ -1,0 +1,188 @@
+/** The rules that keep the house in order, as data: each looks at one file and says what is wrong with it. */
+import { posix } from "node:path";
+import { codeAndStrings } from "./source_text.ts";
+
+/** Left to right: a room imports only from rooms further right. Rooms of one row do not import each other. */
+const rows = [["entry"], ["http"], ["panel"], ["gateway"], ["ledger"], ["catalog", "accounts"], ["platform"]];
+/** What starts everything counts as one room. */
+const entryPaths = ["src/main.ts", "src/replica.ts", "src/cli.ts", "src/cli/", "src/demo.ts", "src/demo/"];
+/** May be imported from everywhere, and import only each other and platform. deps.ts holds nothing but types, from everywhere. */
+const sharedFiles = ["src/config.ts", "src/errors.ts", "src/deps.ts"];
+const depsFile = "src/deps.ts";
+
+const runtimeFile = "src/platform/runtime.ts";
+const sqlFiles = [
+  "src/platform/schema.ts",
+  "src/platform/db.ts",
+  "src/platform/migrate.ts",
+  "src/ledger/invariants.ts",
+  /^src\/[a-z_]+\/(?:[a-z_]+\/)*(?:[a-z0-9_]+_)?store\.ts$/,
+];
+/** Who may read the wall clock; everybody else is told the time, or asks the database. */
+const clockFiles = [
+  "src/main.ts",
+  "src/replica.ts",
+  "src/cli.ts",
+  "src/demo.ts",
+  // Another company's server, as far as the product can tell.
+  "src/demo/simulated_provider.ts",
+  runtimeFile,
+];
+const extensions = /\.(?:tsx?|css|json|svg|png|html|sql)$/;
+/** Folders of src deeper than this need no place on the README's map. */
+const mapDepthMax = 2;
+
+export interface SourceFile {
+  /** From the repository's root, with slashes: "src/gateway/flow.ts". */
+  path: string;
+  text: string;
+}
+
+export interface HouseRule {
+  name: string;
+  /** What is wrong with this file: one short text a finding, none when it is in order. */
+  findings(file: SourceFile): string[];
+}
+
+export const houseRules: HouseRule[] = [
+  {
+    name: "every file of src belongs to a room, and imports run downward only",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path)) return [];
+      if (!isShared(path) && rowOf(path) < 0) return ["belongs to no room"];
+      return relativeImports(path, text)
+        .filter(({ target }) => !mayImport(path, target))
+        .map(({ target }) => `imports ${target}`);
+    },
+  },
+  {
+    name: "deps.ts is types only",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path)) return [];
+      return relativeImports(path, text)
+        .filter(({ target, isType }) => !isType && (path === depsFile || target === depsFile))
+        .map(({ target }) => `imports ${target} without "type"`);
+    },
+  },
+  {
+    name: "Bun and Deno are named in platform/runtime.ts alone",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path) || path === runtimeFile) return [];
+      const { code } = codeAndStrings(text);
+      const imported = imports(text).filter(({ from }) => /^(?:bun$|bun:|jsr:|npm:)/.test(from));
+      return [...matches(code, /\b(?:Bun|Deno)\s*(?:\?\.|\.|\[)/g), ...imported.map(({ from }) => `imports ${from}`)];
+    },
+  },
+  {
+    name: "SQL stands in stores, schema, migrations and invariants",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path) || isListed(sqlFiles, path)) return [];
+      const { code, strings } = codeAndStrings(text);
+      const written = /\bselect\b[\s\S]*?\bfrom\b|\binsert into\b|\bdelete from\b|\bupdate\s+\w+\s+set\b/;
+      const shouted = /\bSELECT\b[\s\S]*?\bFROM\b|\bINSERT INTO\b|\bDELETE FROM\b|\bUPDATE\s+\w+\s+SET\b/;
+      const spoken = strings.filter((string) => written.test(string) || shouted.test(string));
+      return [
+        ...matches(code, /\bsql\s*(?:<[^`]*?>\s*)?`|\.unsafe\s*\(/g),
+        ...spoken.map((string) => string.slice(0, 60)),
+      ];
+    },
+  },
+  {
+    name: "time is passed in: nobody below main.ts reads the wall clock",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path) || isListed(clockFiles, path)) return [];
+      return matches(
+        codeAndStrings(text).code,
+        /\bnew Date\s*(?:\(\s*\)|(?![\w\s(]))|\bDate\.now\b|(?<!new )\bDate\(\s*\)/g,
+      );
+    },
+  },
+  {
+    name: "relative imports carry their extension",
+    findings: ({ text }) =>
+      imports(text)
+        .filter(({ from }) => from.startsWith(".") && !extensions.test(from))
+        .map(({ from }) => `imports ${from}`),
+  },
+  {
+    name: "no test is left out: no only, skip or todo",
+    findings: ({ path, text }) => {
+      if (!isIn("test/", path)) return [];
+      const { code } = codeAndStrings(text);
+      const marked = /\b(?:test|it|describe)(?:\.\w+)*\.(?:only|skip|todo|skipIf|todoIf|if)\b/g;
+      return [...matches(code, marked), ...matches(code, /\b(?:x(?:test|it|describe)|f(?:it|describe))\s*\(/g)];
+    },
+  },
+];
+
+/** The folders of src that the README's map leaves out. A README that is missing is a finding, not an excuse. */
+export function missingOnMap(readme: string | null, paths: string[]): string[] {
+  if (readme === null) return ["README.md itself"];
+  const folders = new Set<string>();
+  for (const path of paths) {
+    const parts = path.split("/");
+    if (parts[0] !== "src") continue;
+    for (let depth = 1; depth <= mapDepthMax && depth < parts.length - 1; depth++) {
+      folders.add(parts.slice(0, depth + 1).join("/"));
+    }
+  }
+  return [...folders].filter((folder) => !new RegExp(`\\b${posix.basename(folder)}/`).test(readme)).sort();
+}
+
+interface Import {
+  from: string;
+  isType: boolean;
+}
+
+/** Import and export statements and import() calls, as written. Text inside strings and comments is none. */
+function imports(text: string): Import[] {
+  const { code } = codeAndStrings(text);
+  const statement = /\b(?:import|export)\b([^"'`;()]*?\bfrom)?\s*\(?\s*(["'])(\s*)\2/g;
+  return [...code.matchAll(statement)].map((found) => {
+    const start = found.index + found[0].length - 1 - (found[3] ?? "").length;
+    return { from: text.slice(start, found.index + found[0].length - 1), isType: /^\s*type\b/.test(found[1] ?? "") };
+  });
+}
+
+function relativeImports(path: string, text: string): { target: string; isType: boolean }[] {
+  return imports(text)
+    .filter(({ from }) => from.startsWith("."))
+    .map(({ from, isType }) => ({ target: posix.join(posix.dirname(path), from), isType }));
+}
+
+function mayImport(path: string, target: string): boolean {
+  if (path === depsFile || isShared(target)) return true;
+  if (!isIn("src/", target)) return target.endsWith(".json") || target.endsWith(".sql");
+  const platform = rows.length - 1;
+  if (isShared(path)) return rowOf(target) === platform;
+  return roomOf(path) === roomOf(target) || rowOf(path) < rowOf(target);
+}
+
+function roomOf(path: string): string {
+  return isListed(entryPaths, path) ? "entry" : (path.split("/")[1] ?? "");
+}
+
+/** -1 for a file that belongs to no room. */
+function rowOf(path: string): number {
+  return rows.findIndex((rooms) => rooms.includes(roomOf(path)));
+}
+
+function isShared(path: string): boolean {
+  return sharedFiles.includes(path);
+}
+
+/** An entry is a path, a folder with its slash, or a pattern. */
+function isListed(entries: (string | RegExp)[], path: string): boolean {
+  return entries.some((entry) => {
+    if (entry instanceof RegExp) return entry.test(path);
+    return entry.endsWith("/") ? isIn(entry, path) : entry === path;
+  });
+}
+
+function isIn(folder: string, path: string): boolean {
+  return path.startsWith(folder);
+}
+
+function matches(text: string, pattern: RegExp): string[] {
+  return [...text.matchAll(pattern)].map((found) => found[0]);
+}

@@ -1,0 +1,197 @@
+import { afterAll, expect, test } from "bun:test";
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import postgres from "postgres";
+import { startPostgres, startRedis } from "../scripts/services.ts";
+import { freePort, startEmbeddedPostgres } from "../src/demo/embedded_postgres.ts";
+import { processExists } from "../src/demo/owned_process.ts";
+import { linkLibraries } from "../src/demo/postgres_binaries.ts";
+
+const startMsMax = 5_000;
+const waitMs = 20_000;
+const folder = mkdtempSync(join(tmpdir(), "tollgate-services-test-"));
+const dataDir = join(folder, "kept");
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+async function query(url: string, text: string): Promise<string> {
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  try {
+    const [row] = await sql.unsafe(text);
+    return row ? String(Object.values(row)[0]) : "";
+  } finally {
+    await sql.end();
+  }
+}
+
+async function until(isSo: () => boolean): Promise<void> {
+  const startedAt = performance.now();
+  while (!isSo()) {
+    if (performance.now() - startedAt > waitMs) throw new Error("It did not happen in time.");
+    await Bun.sleep(20);
+  }
+}
+
+test("embedded Postgres starts in a fresh folder: version 18, UTF8, C locale, fsync on, this machine only", async () => {
+  const server = await startEmbeddedPostgres({ dataDir, settings: { fsync: "off", log_lock_waits: "on" } });
+  const show = (name: string) => query(server.url, `select current_setting('${name}')`);
+  expect(await show("server_version")).toStartWith("18.");
+  expect(await show("server_encoding")).toBe("UTF8");
+  expect(await query(server.url, "select datcollate from pg_database where datname = current_database()")).toBe("C");
+  expect(await show("fsync")).toBe("on");
+  expect(await show("log_lock_waits")).toBe("on");
+  expect(await show("max_connections")).toBe("200");
+  expect(await show("listen_addresses")).toBe("127.0.0.1");
+  await query(server.url, "create table kept as select 42 as answer");
+  await server.stop();
+  expect(processExists(server.pid)).toBe(false);
+  await server.stop();
+});
+
+test("embedded Postgres lets nobody in without its password", async () => {
+  const server = await startEmbeddedPostgres({ dataDir });
+  const url = server.url.replace(/:[0-9a-f]+@/, ":guess@");
+  await expect(query(url, "select 1")).rejects.toThrow("password authentication failed");
+  await server.stop();
+});
+
+test("embedded Postgres: a second start keeps the data and takes less than 5 s", async () => {
+  const startedAt = performance.now();
+  const server = await startEmbeddedPostgres({ dataDir });
+  expect(performance.now() - startedAt).toBeLessThan(startMsMax);
+  expect(await query(server.url, "select answer from kept")).toBe("42");
+  await server.stop();
+});
+
+test("embedded Postgres: after a SIGKILL it starts again on the same port with what was committed", async () => {
+  const port = await freePort();
+  const first = await startEmbeddedPostgres({ dataDir, port });
+  await query(first.url, "create table committed as select 7 as answer");
+  process.kill(first.pid, "SIGKILL");
+  await until(() => !processExists(first.pid));
+  expect(existsSync(join(dataDir, "pgdata", "postmaster.pid"))).toBe(true);
+  const second = await startEmbeddedPostgres({ dataDir, port });
+  expect(second.url).toBe(first.url);
+  expect(await query(second.url, "select answer from committed")).toBe("7");
+  await second.stop();
+});
+
+test("embedded Postgres: a stale lock file whose process number is now another program's does not stop it", async () => {
+  const stranger = Bun.spawn(["sleep", "60"]);
+  const lockFile = join(dataDir, "pgdata", "postmaster.pid");
+  writeFileSync(
+    lockFile,
+    `${stranger.pid}\n${join(dataDir, "pgdata")}\n1\n1\n\n127.0.0.1\n        1         1\nready   \n`,
+  );
+  const server = await startEmbeddedPostgres({ dataDir });
+  expect(await query(server.url, "select answer from kept")).toBe("42");
+  await server.stop();
+  expect(stranger.exitCode).toBe(null);
+  stranger.kill();
+});
+
+test("embedded Postgres: a second server on a folder in use is refused, the first goes on", async () => {
+  const first = await startEmbeddedPostgres({ dataDir });
+  await expect(startEmbeddedPostgres({ dataDir })).rejects.toThrow(
+    `in use by another PostgreSQL (process ${first.pid})`,
+  );
+  expect(await query(first.url, "select answer from kept")).toBe("42");
+  await first.stop();
+});
+
+test("embedded Postgres: a folder whose creation was cut half-way is made anew", async () => {
+  const cut = join(folder, "cut");
+  const ended = Bun.spawnSync(["true"]).pid;
+  for (const name of [`pgdata.new-${ended}-abc`, "pgdata"]) {
+    mkdirSync(join(cut, name), { recursive: true });
+    writeFileSync(join(cut, name, "PG_VERSION"), "18\n");
+  }
+  const server = await startEmbeddedPostgres({ dataDir: cut });
+  expect(await query(server.url, "select 1")).toBe("1");
+  await server.stop();
+  const kept = readdirSync(cut).map((name) => name.replace(/new-.*/, "new"));
+  expect(kept.sort()).toEqual(["pgdata", "pgdata.broken-new", "postgres.log"]);
+});
+
+test("embedded Postgres ends with a parent that is killed, and the next start waits for it", async () => {
+  const parent = Bun.spawn([process.execPath, join(import.meta.dirname, "postgres_parent.ts"), dataDir], {
+    stdout: "pipe",
+  });
+  const { value } = await parent.stdout.getReader().read();
+  const pid = Number(new TextDecoder().decode(value));
+  expect(processExists(pid)).toBe(true);
+  parent.kill("SIGKILL");
+  const server = await startEmbeddedPostgres({ dataDir });
+  expect(await query(server.url, "select answer from kept")).toBe("42");
+  await until(() => !processExists(pid));
+  await server.stop();
+});
+
+test("library links: created once, mended when broken, safe when several create them at once", async () => {
+  const native = join(folder, "native");
+  const lib = join(native, "lib");
+  mkdirSync(lib, { recursive: true });
+  writeFileSync(join(lib, "libpq.so.5.18"), "library");
+  const links = ["libpq.so", "libpq.so.5"].map((name) => join(lib, name));
+  const listed = links.map((path) => ({
+    source: "native/lib/libpq.so.5.18",
+    target: `native/lib/${path.split("/").at(-1)}`,
+  }));
+  writeFileSync(join(native, "pg-symlinks.json"), JSON.stringify(listed));
+
+  linkLibraries(native);
+  const before = links.map((path) => lstatSync(path).ino);
+  linkLibraries(native);
+  expect(links.map((path) => lstatSync(path).ino)).toEqual(before);
+  for (const path of links) expect(readlinkSync(path)).toBe("libpq.so.5.18");
+
+  rmSync(links[0] ?? "");
+  const code = `(await import(${JSON.stringify(join(import.meta.dirname, "../src/demo/postgres_binaries.ts"))})).linkLibraries(${JSON.stringify(native)})`;
+  const workers = Array.from({ length: 6 }, () => Bun.spawn([process.execPath, "-e", code]));
+  expect(await Promise.all(workers.map((worker) => worker.exited))).toEqual([0, 0, 0, 0, 0, 0]);
+  for (const path of links) expect(readFileSync(path, "utf8")).toBe("library");
+  expect(readdirSync(lib).sort()).toEqual(["libpq.so", "libpq.so.5", "libpq.so.5.18"]);
+});
+
+test("startPostgres and startRedis: own servers on a given port, ended by stop, temporary folders gone", async () => {
+  const port = await freePort();
+  const before = temporaryFolders();
+  const redis = await startRedis({ port });
+  expect(redis.url).toBe(`redis://127.0.0.1:${port}`);
+  const database = await startPostgres();
+  expect(await query(database.url, "select 1")).toBe("1");
+  expect(temporaryFolders().length).toBe(before.length + 2);
+  await Promise.all([redis.stop(), database.stop()]);
+  expect([redis.pid, database.pid].map(processExists)).toEqual([false, false]);
+  expect(temporaryFolders()).toEqual(before);
+});
+
+test("a frozen server is stopped all the same", async () => {
+  const redis = await startRedis();
+  process.kill(redis.pid, "SIGSTOP");
+  await redis.stop();
+  expect(processExists(redis.pid)).toBe(false);
+});
+
+test("startRedis on a port in use is refused: the foreign server is not taken for our own", async () => {
+  const first = await startRedis();
+  await expect(startRedis({ port: first.port })).rejects.toThrow(`did not start on port ${first.port}`);
+  await first.stop();
+});
+
+function temporaryFolders(): string[] {
+  const own = `tollgate-${process.pid}-`;
+  return readdirSync(realpathSync(tmpdir())).filter((name) => name.startsWith(own));
+}
