@@ -242,6 +242,8 @@ function build(read: (name: keyof typeof VARIABLES) => string, problems: string[
 
 /** Whether the runtime knows the IANA zone `name`. */
 export function isTimeZone(name: string): boolean {
+  // Intl takes bare offsets too, which Postgres reads with the opposite sign.
+  if (!/^[A-Za-z]/.test(name)) return false;
   try {
     new Intl.DateTimeFormat("en", { timeZone: name });
     return true;

@@ -123,6 +123,7 @@ export function toErrorResponse(refusal: Refusal, requestId: string): Response {
 
 /** Any thrown value as a refusal: what is not one already is an internal error, and its details stay in the log. */
 export function asRefusal(thrown: unknown): Refusal {
+  if (thrown instanceof InputError) return new Refusal("invalid_request", { message: thrown.message, param: thrown.param });
   return thrown instanceof Refusal ? thrown : new Refusal("internal_error");
 }
 

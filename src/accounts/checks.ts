@@ -13,19 +13,24 @@ export function checkName(value: string, { param, charsMax }: { param: string; c
   const name = value.trim();
   const chars = [...name].length;
   if (chars < 1 || chars > charsMax) throw new InputError(`The ${param} must have 1 to ${charsMax} characters.`, param);
-  if (CONTROL.test(name) || SURROGATE.test(name)) throw new InputError(`The ${param} must be plain text on one line.`, param);
+  if (CONTROL.test(name) || SURROGATE.test(name))
+    throw new InputError(`The ${param} must be plain text on one line.`, param);
   return name;
 }
 
 /** An e-mail address, trimmed and in lower case. */
 export function checkEmail(value: string): string {
   const email = value.trim().toLowerCase();
-  if (email.length > EMAIL_CHARS_MAX || !EMAIL.test(email)) throw new InputError("This is not an e-mail address.", "email");
+  if (email.length > EMAIL_CHARS_MAX || !EMAIL.test(email))
+    throw new InputError("This is not an e-mail address.", "email");
   return email;
 }
 
 /** A whole number within its range; `what` names it in words. */
-export function checkInteger(value: number, { param, what, min, max }: { param: string; what: string; min: number; max: number }): number {
+export function checkInteger(
+  value: number,
+  { param, what, min, max }: { param: string; what: string; min: number; max: number },
+): number {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
     throw new InputError(`The ${what} must be a whole number from ${min} to ${max}.`, param);
   }
@@ -33,11 +38,15 @@ export function checkInteger(value: number, { param, what, min, max }: { param: 
 }
 
 /** A list without repeats, of at most `max` entries; null stands for "all" and stays. */
-export function checkList(values: readonly string[] | null, { param, what, max }: { param: string; what: string; max: number }): string[] | null {
+export function checkList(
+  values: readonly string[] | null,
+  { param, what, max }: { param: string; what: string; max: number },
+): string[] | null {
   if (values === null) return null;
   const list = [...new Set(values.map((value) => value.trim()))];
   if (list.length === 0) throw new InputError(`The list of ${what} is empty: leave it out to allow all.`, param);
-  if (list.some((value) => value === "" || CONTROL.test(value))) throw new InputError(`The list of ${what} has an entry that is no name.`, param);
+  if (list.some((value) => value === "" || CONTROL.test(value)))
+    throw new InputError(`The list of ${what} has an entry that is no name.`, param);
   if (list.length > max) throw new InputError(`The list of ${what} may have at most ${max} entries.`, param);
   return list;
 }

@@ -22,7 +22,17 @@ export type HostLookup = {
 };
 
 /** Opens the look-up. `nowMs` is the monotonic clock; hosts are given in lower case, without a port. */
-export function openHostLookup({ db, bus, config, nowMs }: { db: Db; bus: Bus; config: HostConfig & Pick<Config, "cacheTtlMs">; nowMs: () => number }): HostLookup {
+export function openHostLookup({
+  db,
+  bus,
+  config,
+  nowMs,
+}: {
+  db: Db;
+  bus: Bus;
+  config: HostConfig & Pick<Config, "cacheTtlMs">;
+  nowMs: () => number;
+}): HostLookup {
   const own = ownHosts(config);
   const cache = createCache<{ host: string; resellerId: number }>({
     max: HOSTS_MAX,

@@ -22,7 +22,9 @@ export function isHostName(host: string): boolean {
   const labels = host.split(".");
   if (host.length > HOST_CHARS_MAX || labels.length < 2 || !labels.every((label) => LABEL.test(label))) return false;
   // Also refuses numbers that read as an IPv4 address, and labels that are no valid punycode.
-  return URL.canParse(`http://${host}`) && new URL(`http://${host}`).hostname === host && !/^\d+$/.test(labels.at(-1) ?? "");
+  return (
+    URL.canParse(`http://${host}`) && new URL(`http://${host}`).hostname === host && !/^\d+$/.test(labels.at(-1) ?? "")
+  );
 }
 
 /** A domain that a reseller may bring. Throws InputError. Source: contract › What the service does, 3. */
@@ -34,7 +36,8 @@ export function checkDomain(value: string, own: ReadonlySet<string>): string {
   if (!isHostName(domain)) throw wrong("This is not a domain name, as in ai.example.com.");
   if (isApex(domain.split("."))) throw wrong("Use a subdomain, as in ai.example.com, not the domain itself.");
   // Names below ours are the operator's to give: a wildcard record would prove them to anybody.
-  if ([...own].some((host) => domain === host || domain.endsWith(`.${host}`))) throw wrong("This name belongs to the service itself.");
+  if ([...own].some((host) => domain === host || domain.endsWith(`.${host}`)))
+    throw wrong("This name belongs to the service itself.");
   return domain;
 }
 

@@ -1,4 +1,4 @@
-import { and, asc, eq, sql, type SQL } from "drizzle-orm";
+import { and, asc, eq, type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
 import { changing } from "../platform/changes_store.ts";
@@ -26,25 +26,43 @@ export async function addHost(
   const domain = checkDomain(host, ownHosts(deps.config));
   return changing(deps, async (tx) => {
     await checkRoom(tx, resellerId);
-    const added = await tx.insert(hosts).values({ host: domain, resellerId, status }).onConflictDoNothing().returning({ host: hosts.host });
+    const added = await tx
+      .insert(hosts)
+      .values({ host: domain, resellerId, status })
+      .onConflictDoNothing()
+      .returning({ host: hosts.host });
     if (added.length === 0) throw new InputError("This domain was added before.", "host");
     return findOrThrow(tx, domain);
   });
 }
 
 /** Domains by name, of one reseller or of all. */
-export async function listHosts({ db }: { db: Db }, { resellerId }: { resellerId?: number } = {}): Promise<ResellerHost[]> {
+export async function listHosts(
+  { db }: { db: Db },
+  { resellerId }: { resellerId?: number } = {},
+): Promise<ResellerHost[]> {
   return select(db.orm, resellerId === undefined ? undefined : eq(hosts.resellerId, resellerId));
 }
 
 /** One domain; with `resellerId` only if it is that reseller's. */
-export async function findHost({ db }: { db: Db }, { host, resellerId }: { host: string; resellerId?: number }): Promise<ResellerHost | undefined> {
+export async function findHost(
+  { db }: { db: Db },
+  { host, resellerId }: { host: string; resellerId?: number },
+): Promise<ResellerHost | undefined> {
   if (host.includes("\0")) return undefined;
-  return (await select(db.orm, and(eq(hosts.host, host), resellerId === undefined ? undefined : eq(hosts.resellerId, resellerId))))[0];
+  return (
+    await select(
+      db.orm,
+      and(eq(hosts.host, host), resellerId === undefined ? undefined : eq(hosts.resellerId, resellerId)),
+    )
+  )[0];
 }
 
 /** Sets a domain's status. Leaving `active` stops its requests: none is granted after it. Throws InputError if there is no such domain. */
-export async function setHostStatus(deps: Deps, { host, status }: { host: string; status: HostStatus }): Promise<ResellerHost> {
+export async function setHostStatus(
+  deps: Deps,
+  { host, status }: { host: string; status: HostStatus },
+): Promise<ResellerHost> {
   const known = await findHost(deps, { host });
   if (!known) throw noSuchHost();
   return changing(deps, async (tx) => {
@@ -61,7 +79,10 @@ export async function setHostStatus(deps: Deps, { host, status }: { host: string
 }
 
 /** The reseller whose active domain this is, if the reseller is active too. */
-export async function loadActiveHost({ db }: { db: Db }, host: string): Promise<{ host: string; resellerId: number } | undefined> {
+export async function loadActiveHost(
+  { db }: { db: Db },
+  host: string,
+): Promise<{ host: string; resellerId: number } | undefined> {
   const [row] = await db.orm
     .select({ host: hosts.host, resellerId: hosts.resellerId })
     .from(hosts)
@@ -72,11 +93,19 @@ export async function loadActiveHost({ db }: { db: Db }, host: string): Promise<
 
 async function checkRoom(tx: Tx, resellerId: number): Promise<void> {
   const found = isRowId(resellerId)
-    ? await tx.select({ id: accounts.id }).from(accounts).where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller"))).for("no key update")
+    ? await tx
+        .select({ id: accounts.id })
+        .from(accounts)
+        .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")))
+        .for("no key update")
     : [];
   if (found.length === 0) throw new InputError("There is no such reseller.", "resellerId");
-  const [counted] = await tx.select({ count: sql<number>`count(*)::int` }).from(hosts).where(eq(hosts.resellerId, resellerId));
-  if ((counted?.count ?? 0) >= HOSTS_MAX) throw new InputError(`A reseller may have ${HOSTS_MAX} domains.`, "resellerId");
+  const [counted] = await tx
+    .select({ count: sql<number>`count(*)::int` })
+    .from(hosts)
+    .where(eq(hosts.resellerId, resellerId));
+  if ((counted?.count ?? 0) >= HOSTS_MAX)
+    throw new InputError(`A reseller may have ${HOSTS_MAX} domains.`, "resellerId");
 }
 
 async function findOrThrow(tx: Tx, host: string): Promise<ResellerHost> {

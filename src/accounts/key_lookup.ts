@@ -27,7 +27,17 @@ export type KeyLookup = {
 };
 
 /** Opens the look-up. `nowMs` is the monotonic clock. */
-export function openKeyLookup({ db, bus, config, nowMs }: { db: Db; bus: Bus; config: Pick<Config, "cacheTtlMs">; nowMs: () => number }): KeyLookup {
+export function openKeyLookup({
+  db,
+  bus,
+  config,
+  nowMs,
+}: {
+  db: Db;
+  bus: Bus;
+  config: Pick<Config, "cacheTtlMs">;
+  nowMs: () => number;
+}): KeyLookup {
   const cache = createCache<KeySnapshot>({
     max: KEYS_MAX,
     missesMax: MISSES_MAX,

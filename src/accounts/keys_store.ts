@@ -1,4 +1,4 @@
-import { and, desc, eq, lt, ne, sql, type SQL } from "drizzle-orm";
+import { and, desc, eq, lt, ne, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
@@ -80,14 +80,20 @@ export async function listKeys(
   const size = Math.min(Math.max(limit, 1), PAGE_MAX);
   const rows = await select(
     db.orm,
-    and(accountId === undefined ? undefined : eq(keys.accountId, accountId), before === undefined ? undefined : lt(keys.id, before)),
+    and(
+      accountId === undefined ? undefined : eq(keys.accountId, accountId),
+      before === undefined ? undefined : lt(keys.id, before),
+    ),
     size + 1,
   );
   return { rows: rows.slice(0, size), hasMore: rows.length > size };
 }
 
 /** One key; with `accountId` only if it is that account's. */
-export async function findKey({ db }: { db: Db }, { keyId, accountId }: { keyId: number; accountId?: number }): Promise<Key | undefined> {
+export async function findKey(
+  { db }: { db: Db },
+  { keyId, accountId }: { keyId: number; accountId?: number },
+): Promise<Key | undefined> {
   if (!isRowId(keyId)) return undefined;
   return find(db.orm, and(eq(keys.id, keyId), accountId === undefined ? undefined : eq(keys.accountId, accountId)));
 }
@@ -111,13 +117,22 @@ export async function revokeKey(deps: Deps, key: KeyOf): Promise<Key> {
  * Replaces a key by a new one with the same settings. The old one works for `overlapSeconds` more (0: not any more).
  * Throws InputError if it is not enabled.
  */
-export async function rotateKey(deps: Deps, { accountId, keyId, overlapSeconds }: KeyOf & { overlapSeconds: number }): Promise<CreatedKey & { old: Key }> {
-  checkInteger(overlapSeconds, { param: "overlapSeconds", what: "overlap in seconds", min: 0, max: OVERLAP_SECONDS_MAX });
+export async function rotateKey(
+  deps: Deps,
+  { accountId, keyId, overlapSeconds }: KeyOf & { overlapSeconds: number },
+): Promise<CreatedKey & { old: Key }> {
+  checkInteger(overlapSeconds, {
+    param: "overlapSeconds",
+    what: "overlap in seconds",
+    min: 0,
+    max: OVERLAP_SECONDS_MAX,
+  });
   return changing(deps, async (tx) => {
     await lockAccounts(tx, [accountId]);
     await lockKeySet(tx, accountId);
     const before = await findOf(tx, { accountId, keyId });
-    if (before.status !== "enabled") throw new InputError(`This key is ${before.status}: only an enabled key can be rotated.`, "keyId");
+    if (before.status !== "enabled")
+      throw new InputError(`This key is ${before.status}: only an enabled key can be rotated.`, "keyId");
     const created = await insertKey(tx, before);
     // least() passes over null, which here means never.
     await tx
@@ -155,7 +170,10 @@ export async function loadKeySnapshot({ db }: { db: Db }, digest: Buffer): Promi
  * The key a panel call uses: the named one, or the latest created, that is not disabled, revoked or expired and may be
  * used on `host`. Source: rulings › Hosts and keys.
  */
-export async function findUsableKey({ db }: { db: Db }, { accountId, host, keyId }: { accountId: number; host: string; keyId?: number }): Promise<KeySnapshot | undefined> {
+export async function findUsableKey(
+  { db }: { db: Db },
+  { accountId, host, keyId }: { accountId: number; host: string; keyId?: number },
+): Promise<KeySnapshot | undefined> {
   if (keyId !== undefined && !isRowId(keyId)) return undefined;
   const usable = and(
     eq(keys.accountId, accountId),
@@ -206,7 +224,11 @@ async function endRight(deps: Deps, { accountId, keyId }: KeyOf, status: "disabl
   });
 }
 
-async function setStatus(tx: Tx, { accountId, keyId }: KeyOf, status: "enabled" | "disabled" | "revoked"): Promise<Key> {
+async function setStatus(
+  tx: Tx,
+  { accountId, keyId }: KeyOf,
+  status: "enabled" | "disabled" | "revoked",
+): Promise<Key> {
   const before = await findOf(tx, { accountId, keyId });
   const set = await tx
     .update(keys)
@@ -214,49 +236,77 @@ async function setStatus(tx: Tx, { accountId, keyId }: KeyOf, status: "enabled" 
     .where(and(eq(keys.id, keyId), eq(keys.accountId, accountId), ne(keys.status, "revoked")))
     .returning({ id: keys.id });
   // Revoking a second time changes nothing and is no error.
-  if (set.length === 0 && status !== "revoked") throw new InputError("This key is revoked, which cannot be undone: create a new one.", "keyId");
+  if (set.length === 0 && status !== "revoked")
+    throw new InputError("This key is revoked, which cannot be undone: create a new one.", "keyId");
   return set.length === 0 ? before : findOf(tx, { accountId, keyId });
 }
 
 /** Lets one creation at a time pass, so that KEYS_MAX holds; the ledger, which only reads the row, goes on meanwhile. */
 async function lockKeySet(tx: Tx, accountId: number): Promise<void> {
-  const rows = isRowId(accountId) ? await tx.select({ id: accounts.id }).from(accounts).where(eq(accounts.id, accountId)).for("no key update") : [];
+  const rows = isRowId(accountId)
+    ? await tx.select({ id: accounts.id }).from(accounts).where(eq(accounts.id, accountId)).for("no key update")
+    : [];
   if (rows.length === 0) throw new InputError("There is no such account.", "accountId");
   const [counted] = await tx
     .select({ count: sql<number>`count(*)::int` })
     .from(keys)
     .where(and(eq(keys.accountId, accountId), ne(keys.status, "revoked")));
-  if ((counted?.count ?? 0) >= KEYS_MAX) throw new InputError(`An account may have ${KEYS_MAX} keys: revoke one first.`, "accountId");
+  if ((counted?.count ?? 0) >= KEYS_MAX)
+    throw new InputError(`An account may have ${KEYS_MAX} keys: revoke one first.`, "accountId");
 }
 
-async function insertKey(tx: Tx, { accountId, name, mode, modelIds, hosts: hostList, expiresAt }: NewKey): Promise<CreatedKey> {
+async function insertKey(
+  tx: Tx,
+  { accountId, name, mode, modelIds, hosts: hostList, expiresAt }: NewKey,
+): Promise<CreatedKey> {
   const { secret, digest, prefix, suffix } = newApiKey();
   const [added] = await tx
     .insert(keys)
-    .values({ accountId, name, mode, digest, prefix, suffix, modelIds: modelIds && [...modelIds], hosts: hostList && [...hostList], expiresAt })
+    .values({
+      accountId,
+      name,
+      mode,
+      digest,
+      prefix,
+      suffix,
+      modelIds: modelIds && [...modelIds],
+      hosts: hostList && [...hostList],
+      expiresAt,
+    })
     .returning({ keyId: keys.id });
   if (!added) throw new Error("an insert returned nothing");
   return { secret, key: await findOf(tx, { accountId, keyId: added.keyId }) };
 }
 
 /** A key may name the service's own hosts and its reseller's domains. */
-async function checkHosts(tx: Tx, { accountId, own, hostList }: { accountId: number; own: ReadonlySet<string>; hostList: string[] | null }): Promise<void> {
+async function checkHosts(
+  tx: Tx,
+  { accountId, own, hostList }: { accountId: number; own: ReadonlySet<string>; hostList: string[] | null },
+): Promise<void> {
   const foreign = hostList?.filter((host) => !own.has(host)) ?? [];
   if (foreign.length === 0) return;
   const rows = await tx
     .select({ host: hosts.host })
     .from(hosts)
-    .innerJoin(accounts, and(eq(accounts.id, accountId), sql`${hosts.resellerId} in (${accounts.resellerId}, ${accounts.id})`));
+    .innerJoin(
+      accounts,
+      and(eq(accounts.id, accountId), sql`${hosts.resellerId} in (${accounts.resellerId}, ${accounts.id})`),
+    );
   const known = new Set(rows.map(({ host }) => host));
   const unknown = foreign.find((host) => !known.has(host));
-  if (unknown !== undefined) throw new InputError(`The host ${unknown} is neither the service's own nor a domain of the account's reseller.`, "hosts");
+  if (unknown !== undefined)
+    throw new InputError(
+      `The host ${unknown} is neither the service's own nor a domain of the account's reseller.`,
+      "hosts",
+    );
 }
 
 /** The expiry in UTC. */
 async function checkExpiry(tx: Tx, expiresAt: string | null): Promise<string | null> {
   if (expiresAt === null) return null;
   const utc = Number.isFinite(Date.parse(expiresAt)) ? toIso(expiresAt) : "";
-  if (!/^\d{4}-/.test(utc)) throw new InputError("The expiry is not a date and time, as in 2030-01-31T00:00:00Z.", "expiresAt");
+  if (!/^\d{4}-/.test(utc))
+    throw new InputError("The expiry is not a date and time, as in 2030-01-31T00:00:00Z.", "expiresAt");
   const result = await tx.execute<{ fits: boolean }>(sql`
     select ${utc}::text::timestamptz > ledger_now() and ${utc}::text::timestamptz < ledger_now() + make_interval(days => ${DAYS_AHEAD_MAX}) as fits`);
   if (!result[0]?.fits) throw new InputError("The expiry must lie in the future, within ten years.", "expiresAt");
@@ -283,7 +333,9 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ke
       mode: keys.mode,
       modelIds: keys.modelIds,
       hosts: keys.hosts,
-      status: sql<Key["status"]>`case when ${keys.status} <> 'revoked' and ${keys.expiresAt} <= ledger_now() then 'expired' else ${keys.status} end`,
+      status: sql<
+        Key["status"]
+      >`case when ${keys.status} <> 'revoked' and ${keys.expiresAt} <= ledger_now() then 'expired' else ${keys.status} end`,
       expiresAt: keys.expiresAt,
       createdAt: keys.createdAt,
     })

@@ -6,7 +6,10 @@ import { models } from "../platform/schema.ts";
 /** Throws InputError if a scope names a model that the catalog does not have; null, all models, passes. */
 export async function checkModelIds(tx: Tx, modelIds: readonly string[] | null): Promise<void> {
   if (modelIds === null) return;
-  const rows = await tx.select({ id: models.id }).from(models).where(inArray(models.id, [...modelIds]));
+  const rows = await tx
+    .select({ id: models.id })
+    .from(models)
+    .where(inArray(models.id, [...modelIds]));
   const known = new Set(rows.map(({ id }) => id));
   const unknown = modelIds.find((id) => !known.has(id));
   if (unknown !== undefined) throw new InputError(`There is no model ${unknown}.`, "modelIds");

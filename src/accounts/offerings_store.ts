@@ -1,4 +1,4 @@
-import { desc, eq, sql, type SQL } from "drizzle-orm";
+import { desc, eq, type SQL, sql } from "drizzle-orm";
 import { isTimeZone } from "../config.ts";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -62,11 +62,22 @@ export async function addOffering({ db }: { db: Db }, wanted: NewOffering): Prom
 function checkOffering(wanted: NewOffering) {
   const { kind, carryover = false, tokenLimit = null, wholesaleNanoUsd, timeZone } = wanted;
   const days = wanted.days ?? 1;
-  if (kind === "daily" && days !== 1) throw new InputError("A daily offering has one day: use a custom one for more.", "days");
+  if (kind === "daily" && days !== 1)
+    throw new InputError("A daily offering has one day: use a custom one for more.", "days");
   checkInteger(days, { param: "days", what: "number of days", ...CUSTOM_DAYS });
-  const dailyLimit = checkInteger(wanted.dailyLimit, { param: "dailyLimit", what: "daily limit", ...DAILY_REQUESTS[kind] });
-  const totalLimit = checkInteger(wanted.totalLimit ?? dailyLimit * days, { param: "totalLimit", what: "total limit", min: 1, max: TOTAL_MAX });
-  if (tokenLimit !== null) checkInteger(tokenLimit, { param: "tokenLimit", what: "token limit", min: 1, max: TOKENS_MAX });
+  const dailyLimit = checkInteger(wanted.dailyLimit, {
+    param: "dailyLimit",
+    what: "daily limit",
+    ...DAILY_REQUESTS[kind],
+  });
+  const totalLimit = checkInteger(wanted.totalLimit ?? dailyLimit * days, {
+    param: "totalLimit",
+    what: "total limit",
+    min: 1,
+    max: TOTAL_MAX,
+  });
+  if (tokenLimit !== null)
+    checkInteger(tokenLimit, { param: "tokenLimit", what: "token limit", min: 1, max: TOKENS_MAX });
   if (wholesaleNanoUsd < 0n || wholesaleNanoUsd > WHOLESALE_NANO_USD_MAX) {
     throw new InputError("The wholesale price must be from $0 to $9,000,000.", "wholesaleNanoUsd");
   }
@@ -101,15 +112,25 @@ export async function listOfferings({ db }: { db: Db }, { enabled }: { enabled?:
 }
 
 /** One offering, by its id or its name. */
-export async function findOffering({ db }: { db: Db }, by: { offeringId: number } | { name: string }): Promise<Offering | undefined> {
+export async function findOffering(
+  { db }: { db: Db },
+  by: { offeringId: number } | { name: string },
+): Promise<Offering | undefined> {
   if ("name" in by) return by.name.includes("\0") ? undefined : (await select(db.orm, eq(offerings.name, by.name)))[0];
   return isRowId(by.offeringId) ? (await select(db.orm, eq(offerings.id, by.offeringId)))[0] : undefined;
 }
 
 /** Puts an offering on sale or takes it off; packages that were sold stay. False: there is none such. */
-export async function setOfferingEnabled({ db }: { db: Db }, { offeringId, enabled }: { offeringId: number; enabled: boolean }): Promise<boolean> {
+export async function setOfferingEnabled(
+  { db }: { db: Db },
+  { offeringId, enabled }: { offeringId: number; enabled: boolean },
+): Promise<boolean> {
   if (!isRowId(offeringId)) return false;
-  const set = await db.orm.update(offerings).set({ enabled }).where(eq(offerings.id, offeringId)).returning({ id: offerings.id });
+  const set = await db.orm
+    .update(offerings)
+    .set({ enabled })
+    .where(eq(offerings.id, offeringId))
+    .returning({ id: offerings.id });
   return set.length > 0;
 }
 

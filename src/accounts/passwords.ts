@@ -55,7 +55,8 @@ const waiting: (() => void)[] = [];
 /** Runs `work` when fewer than RUNNING_MAX are at it. */
 async function inTurn<T>(work: () => Promise<T>): Promise<T> {
   if (running >= RUNNING_MAX) {
-    if (waiting.length >= WAITING_MAX) throw new Refusal("service_unavailable", { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    if (waiting.length >= WAITING_MAX)
+      throw new Refusal("service_unavailable", { retryAfterSeconds: RETRY_AFTER_SECONDS });
     // Who leaves hands its place over, so `running` stays as it is.
     await new Promise<void>((resolve) => waiting.push(resolve));
   } else {

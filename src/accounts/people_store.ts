@@ -1,4 +1,4 @@
-import { and, desc, eq, lt, or, sql, type SQL } from "drizzle-orm";
+import { and, desc, eq, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
@@ -30,12 +30,28 @@ export type Account = {
   createdAt: string;
 };
 
-export type NewAccount = { role: Role; email: string; name: string; resellerId: number | null; passwordHash: string | null };
+export type NewAccount = {
+  role: Role;
+  email: string;
+  name: string;
+  resellerId: number | null;
+  passwordHash: string | null;
+};
 
 /** Adds an account with an empty balance. Throws InputError. */
-export async function addAccount(deps: { db: Db; bus: Bus }, { role, email, name, resellerId, passwordHash }: NewAccount): Promise<Account> {
-  const row = { role, email: checkEmail(email), name: checkName(name, { param: "name", charsMax: NAME_CHARS_MAX }), resellerId, passwordHash };
-  if (resellerId !== null && role !== "customer") throw new InputError("Only a customer can belong to a reseller.", "resellerId");
+export async function addAccount(
+  deps: { db: Db; bus: Bus },
+  { role, email, name, resellerId, passwordHash }: NewAccount,
+): Promise<Account> {
+  const row = {
+    role,
+    email: checkEmail(email),
+    name: checkName(name, { param: "name", charsMax: NAME_CHARS_MAX }),
+    resellerId,
+    passwordHash,
+  };
+  if (resellerId !== null && role !== "customer")
+    throw new InputError("Only a customer can belong to a reseller.", "resellerId");
   return changing(deps, async (tx) => {
     if (resellerId !== null) await checkReseller(tx, resellerId, row.email);
     const [added] = await tx.insert(accounts).values(row).onConflictDoNothing().returning({ accountId: accounts.id });
@@ -73,9 +89,16 @@ export async function listAccounts(
 }
 
 /** One account; with `resellerId` only if it is that reseller's customer. */
-export async function findAccount({ db }: { db: Db }, accountId: number, resellerId?: number): Promise<Account | undefined> {
+export async function findAccount(
+  { db }: { db: Db },
+  accountId: number,
+  resellerId?: number,
+): Promise<Account | undefined> {
   if (!isRowId(accountId)) return undefined;
-  return find(db.orm, and(eq(accounts.id, accountId), resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId)));
+  return find(
+    db.orm,
+    and(eq(accounts.id, accountId), resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId)),
+  );
 }
 
 /** Every account with this address, one a tenant at most. */
@@ -90,7 +113,10 @@ export type SignIn = { accountId: number; role: Role; passwordHash: string | nul
  * Who signs in with this address: on a reseller's host that reseller or one of its customers, on the service's own host
  * (`resellerId` null) anybody who belongs to no reseller. Source: rulings › Domains.
  */
-export async function findSignIn({ db }: { db: Db }, { email, resellerId }: { email: string; resellerId: number | null }): Promise<SignIn | undefined> {
+export async function findSignIn(
+  { db }: { db: Db },
+  { email, resellerId }: { email: string; resellerId: number | null },
+): Promise<SignIn | undefined> {
   const tenant =
     resellerId === null
       ? sql`coalesce(${accounts.resellerId}, 0) = 0`
@@ -117,11 +143,20 @@ export async function setPassword(
 ): Promise<boolean> {
   if (!isRowId(accountId)) return false;
   return changing(deps, async (tx) => {
-    const set = await tx.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId)).returning({ id: accounts.id });
+    const set = await tx
+      .update(accounts)
+      .set({ passwordHash })
+      .where(eq(accounts.id, accountId))
+      .returning({ id: accounts.id });
     if (set.length === 0) return false;
     await tx
       .delete(sessions)
-      .where(and(eq(sessions.accountId, accountId), keepSession === undefined ? undefined : sql`${sessions.digest} <> ${keepSession}`));
+      .where(
+        and(
+          eq(sessions.accountId, accountId),
+          keepSession === undefined ? undefined : sql`${sessions.digest} <> ${keepSession}`,
+        ),
+      );
     return true;
   });
 }
@@ -144,7 +179,11 @@ export async function suspendAccount(deps: { db: Db; bus: Bus }, accountId: numb
 export async function activateAccount(deps: { db: Db; bus: Bus }, accountId: number): Promise<boolean> {
   if (!isRowId(accountId)) return false;
   return changing(deps, async (tx) => {
-    const set = await tx.update(accounts).set({ status: "active" }).where(eq(accounts.id, accountId)).returning({ id: accounts.id });
+    const set = await tx
+      .update(accounts)
+      .set({ status: "active" })
+      .where(eq(accounts.id, accountId))
+      .returning({ id: accounts.id });
     return set.length > 0;
   });
 }

@@ -76,7 +76,11 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
       const { endsInMs, unseenMs, ...session } = stored;
       return { session, endsMs: askedMs + endsInMs, seenMs: askedMs - unseenMs };
     },
-    tagsOf: ({ session }) => [sessionTag(session.digestHex), accountTag(session.accountId), accountTag(session.tenantId)],
+    tagsOf: ({ session }) => [
+      sessionTag(session.digestHex),
+      accountTag(session.accountId),
+      accountTag(session.tenantId),
+    ],
     now: nowMs,
   });
   bus.subscribe((changes) => {

@@ -1,4 +1,4 @@
-import { and, desc, eq, sql, type SQL } from "drizzle-orm";
+import { and, desc, eq, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Bus } from "../platform/bus.ts";
 import { changing } from "../platform/changes_store.ts";
@@ -37,7 +37,11 @@ export type ListedSession = { digestHex: string; host: string; createdAt: string
 export type NewSession = { digest: Buffer; accountId: number; host: string; csrfToken: string };
 
 /** Stores a session, and forgets the account's dead ones and those beyond SESSIONS_MAX. Returns its absolute end. */
-export async function insertSession(deps: Deps, { digest, accountId, host, csrfToken }: NewSession, { idleSeconds, maxSeconds }: Ages): Promise<string> {
+export async function insertSession(
+  deps: Deps,
+  { digest, accountId, host, csrfToken }: NewSession,
+  { idleSeconds, maxSeconds }: Ages,
+): Promise<string> {
   return changing(deps, async (tx) => {
     await tx.execute(sql`
       delete from sessions where account_id = ${accountId} and (
@@ -45,7 +49,13 @@ export async function insertSession(deps: Deps, { digest, accountId, host, csrfT
         or digest in (select digest from sessions where account_id = ${accountId} order by seen_at desc, digest offset ${SESSIONS_MAX - 1}))`);
     const [row] = await tx
       .insert(sessions)
-      .values({ digest, accountId, host, csrfToken, expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})` })
+      .values({
+        digest,
+        accountId,
+        host,
+        csrfToken,
+        expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})`,
+      })
       .returning({ expiresAt: sessions.expiresAt });
     if (!row) throw new Error("an insert returned nothing");
     return toIso(row.expiresAt);
@@ -53,7 +63,11 @@ export async function insertSession(deps: Deps, { digest, accountId, host, csrfT
 }
 
 /** The session with this digest, if it has not ended and neither its account nor the account's reseller is suspended. */
-export async function loadSession({ db }: { db: Db }, digest: Buffer, idleSeconds: number): Promise<StoredSession | undefined> {
+export async function loadSession(
+  { db }: { db: Db },
+  digest: Buffer,
+  idleSeconds: number,
+): Promise<StoredSession | undefined> {
   const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
@@ -70,10 +84,16 @@ export async function loadSession({ db }: { db: Db }, digest: Buffer, idleSecond
     .from(sessions)
     .innerJoin(accounts, and(eq(accounts.id, sessions.accountId), eq(accounts.status, "active")))
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .where(and(eq(sessions.digest, digest), alive(idleSeconds), sql`coalesce(${reseller.status}, 'active') = 'active'`));
+    .where(
+      and(eq(sessions.digest, digest), alive(idleSeconds), sql`coalesce(${reseller.status}, 'active') = 'active'`),
+    );
   if (!row) return undefined;
   const { resellerId, ...rest } = row;
-  return { ...rest, digestHex: digest.toString("hex"), tenantId: resellerId ?? (row.role === "reseller" ? row.accountId : 0) };
+  return {
+    ...rest,
+    digestHex: digest.toString("hex"),
+    tenantId: resellerId ?? (row.role === "reseller" ? row.accountId : 0),
+  };
 }
 
 /** Notes that the session is in use. False: it has ended. */
@@ -87,7 +107,11 @@ export async function touchSession({ db }: { db: Db }, digest: Buffer, idleSecon
 }
 
 /** An account's living sessions, the last used first. */
-export async function listSessions({ db }: { db: Db }, accountId: number, idleSeconds: number): Promise<ListedSession[]> {
+export async function listSessions(
+  { db }: { db: Db },
+  accountId: number,
+  idleSeconds: number,
+): Promise<ListedSession[]> {
   const rows = await db.orm
     .select({
       digestHex: sql<string>`encode(${sessions.digest}, 'hex')`,
@@ -100,27 +124,48 @@ export async function listSessions({ db }: { db: Db }, accountId: number, idleSe
     .where(and(eq(sessions.accountId, accountId), alive(idleSeconds)))
     .orderBy(desc(sessions.seenAt))
     .limit(SESSIONS_MAX);
-  return rows.map((row) => ({ ...row, createdAt: toIso(row.createdAt), seenAt: toIso(row.seenAt), expiresAt: toIso(row.expiresAt) }));
+  return rows.map((row) => ({
+    ...row,
+    createdAt: toIso(row.createdAt),
+    seenAt: toIso(row.seenAt),
+    expiresAt: toIso(row.expiresAt),
+  }));
 }
 
 /** Ends one session of an account. False: there was none. */
-export async function deleteSession(deps: Deps, { accountId, digest }: { accountId: number; digest: Buffer }): Promise<boolean> {
+export async function deleteSession(
+  deps: Deps,
+  { accountId, digest }: { accountId: number; digest: Buffer },
+): Promise<boolean> {
   return (await remove(deps, and(eq(sessions.accountId, accountId), eq(sessions.digest, digest)))) > 0;
 }
 
 /** Ends every session of an account, but for `keep`. Returns how many. */
-export async function deleteSessionsOf(deps: Deps, { accountId, keep }: { accountId: number; keep?: Buffer }): Promise<number> {
-  return remove(deps, and(eq(sessions.accountId, accountId), keep === undefined ? undefined : sql`${sessions.digest} <> ${keep}`));
+export async function deleteSessionsOf(
+  deps: Deps,
+  { accountId, keep }: { accountId: number; keep?: Buffer },
+): Promise<number> {
+  return remove(
+    deps,
+    and(eq(sessions.accountId, accountId), keep === undefined ? undefined : sql`${sessions.digest} <> ${keep}`),
+  );
 }
 
 /** Forgets sessions that have ended by age, a thousand at most; a job calls it every now and then. Returns how many. */
 export async function pruneSessions(deps: Deps, idleSeconds: number): Promise<number> {
-  const ended = deps.db.orm.select({ digest: sessions.digest }).from(sessions).where(sql`not ${alive(idleSeconds)}`).limit(PRUNE_MAX);
+  const ended = deps.db.orm
+    .select({ digest: sessions.digest })
+    .from(sessions)
+    .where(sql`not ${alive(idleSeconds)}`)
+    .limit(PRUNE_MAX);
   return remove(deps, sql`${sessions.digest} in ${ended}`);
 }
 
 async function remove(deps: Deps, where: SQL | undefined): Promise<number> {
-  return changing(deps, async (tx) => (await tx.delete(sessions).where(where).returning({ accountId: sessions.accountId })).length);
+  return changing(
+    deps,
+    async (tx) => (await tx.delete(sessions).where(where).returning({ accountId: sessions.accountId })).length,
+  );
 }
 
 function alive(idleSeconds: number): SQL {

@@ -67,6 +67,7 @@ export function redisBus(redisUrl: string, log: Log): Bus {
   // Nothing was cached before the first connection, so that its silence is no news.
   let silent = true;
   let gapTold = false;
+  let closed = false;
 
   const hearing = () => performance.now() - heardAtMs <= SILENCE_MAX_MS;
 
@@ -104,7 +105,7 @@ export function redisBus(redisUrl: string, log: Log): Bus {
 
   function fallSilent(why: string): void {
     gapTold = false;
-    if (silent) return;
+    if (silent || closed) return;
     silent = true;
     log.warn(`${why}; caches are flushed, and short-lived until it hears again`);
     handlers.gap();
@@ -146,6 +147,7 @@ export function redisBus(redisUrl: string, log: Log): Bus {
     onGap: handlers.onGap,
     healthy: hearing,
     close() {
+      closed = true;
       clearInterval(beat);
       publisher.disconnect();
       subscriber.disconnect();

@@ -198,7 +198,8 @@ function createLoads<V>() {
     overtakeAll(): void {
       all = ++invalidations;
     },
-    overtaken: (begun: number, tags: readonly string[]) => begun < all || tags.some((tag) => begun < (recentDrops.get(tag) ?? 0)),
+    overtaken: (begun: number, tags: readonly string[]) =>
+      begun < all || tags.some((tag) => begun < (recentDrops.get(tag) ?? 0)),
     overtakenAtAll: (begun: number) => begun < all || begun < empty,
   };
 }

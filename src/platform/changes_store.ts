@@ -62,7 +62,13 @@ type ChangeReaderOptions = {
  * now. Each committed row is told exactly once: what counts is not its id, which a slow transaction takes early and
  * commits late, but whether its transaction was visible to the snapshot of the read before.
  */
-export function startChangeReader({ connect, onChanges, onGap, log, everyMs = READ_EVERY_MS }: ChangeReaderOptions): ChangeReader {
+export function startChangeReader({
+  connect,
+  onChanges,
+  onGap,
+  log,
+  everyMs = READ_EVERY_MS,
+}: ChangeReaderOptions): ChangeReader {
   let client: Sql | undefined;
   let last: { snapshot: string; server: string } | undefined;
   let failing = false;

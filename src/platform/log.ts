@@ -11,8 +11,10 @@ const BUFFER_BYTES_MAX = 16 * 1024 * 1024;
 
 /** Names whose value is never written, whatever it is. Compared in lower case, without `-` and `_`. */
 const FORBIDDEN = new Set(
-  ("authorization proxyauthorization cookie setcookie apikey key secret secretkey password passwordhash token csrf csrftoken session " +
-    "digest prompt messages content body text input output headers credentials").split(" "),
+  (
+    "authorization proxyauthorization cookie setcookie apikey key secret secretkey password passwordhash token csrf csrftoken session " +
+    "digest prompt messages content body text input output headers credentials"
+  ).split(" "),
 );
 
 /**
@@ -94,7 +96,9 @@ function safeValue(value: unknown): unknown {
   if (value === null || typeof value === "number" || typeof value === "boolean" || value === undefined) return value;
   if (value instanceof Error) return safeError(value, CAUSES_MAX);
   if (Array.isArray(value)) {
-    return value.slice(0, LIST_LENGTH_MAX).map((item: unknown) => (typeof item === "object" ? "[left out]" : safeValue(item)));
+    return value
+      .slice(0, LIST_LENGTH_MAX)
+      .map((item: unknown) => (typeof item === "object" ? "[left out]" : safeValue(item)));
   }
   return "[left out]";
 }

@@ -41,9 +41,22 @@ type RateLimiterOptions = {
 };
 
 /** Limits per API key, shared by all replicas through Redis; each by itself while Redis is away. Source: rulings › Errors. */
-export function createRateLimiter({ redisUrl, perMinute, inFlight, log, now = monotonicMs }: RateLimiterOptions): RateLimiter {
+export function createRateLimiter({
+  redisUrl,
+  perMinute,
+  inFlight,
+  log,
+  now = monotonicMs,
+}: RateLimiterOptions): RateLimiter {
   const shared = redisUrl === "" ? undefined : askRedis(redisUrl, { log, use: "rate limiter", now });
-  const minutes = createCounter({ shared, name: "minute", points: perMinute, windowMs: 60_000, remembersRefusals: true, now });
+  const minutes = createCounter({
+    shared,
+    name: "minute",
+    points: perMinute,
+    windowMs: 60_000,
+    remembersRefusals: true,
+    now,
+  });
   const slots = createSlots({ shared, max: inFlight });
   return {
     async take(keyId) {
@@ -85,9 +98,23 @@ type AttemptLimiterOptions = {
  * Limits failures, as wrong passwords: by id, which the caller prefixes with what it is (`account:7`, `address:::1`).
  * Attempts being judged count too, within this replica, so that guesses made at the same moment do not all pass.
  */
-export function createAttemptLimiter({ redisUrl, points, windowSeconds, name, log, now = monotonicMs }: AttemptLimiterOptions): AttemptLimiter {
+export function createAttemptLimiter({
+  redisUrl,
+  points,
+  windowSeconds,
+  name,
+  log,
+  now = monotonicMs,
+}: AttemptLimiterOptions): AttemptLimiter {
   const shared = redisUrl === "" ? undefined : askRedis(redisUrl, { log, use: name, now });
-  const failures = createCounter({ shared, name, points, windowMs: windowSeconds * 1000, remembersRefusals: false, now });
+  const failures = createCounter({
+    shared,
+    name,
+    points,
+    windowMs: windowSeconds * 1000,
+    remembersRefusals: false,
+    now,
+  });
   const open = createOpenAttempts(now);
   return {
     async check(id) {
@@ -186,7 +213,14 @@ type Counter = {
 };
 
 /** Counts ids in fixed windows that start with an id's first count: in Redis, or in memory while it is away. */
-function createCounter({ shared, name, points, windowMs, remembersRefusals, now }: {
+function createCounter({
+  shared,
+  name,
+  points,
+  windowMs,
+  remembersRefusals,
+  now,
+}: {
   shared: SharedRedis | undefined;
   name: string;
   points: number;

@@ -27,7 +27,7 @@ export type Server = {
   port: number;
   /** Takes no new connection; resolves when those under way have ended, or were ended by closeNow. */
   stop(): Promise<void>;
-  /** Cuts every connection. */
+  /** Cuts every connection. On Deno, after stop: makes stop resolve, and leaves the cutting to the process's exit. */
   closeNow(): Promise<void>;
 };
 
@@ -99,6 +99,8 @@ function serveOnBun({ port, hostname, fetch, onError }: ServeOptions): Server {
     // Above its limit Bun answers a bare 413; ours has an envelope. Bodies are read only as fast as they are asked for.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     development: false,
+    // Said aloud: with `development: false` alone, a second server shares the port in silence, whatever the docs say.
+    reusePort: false,
     fetch: (request, self) => fetch(request, { address: self.requestIP(request)?.address ?? "" }),
     error: onError,
   });
@@ -122,18 +124,20 @@ function serveOnDeno(runtime: DenoRuntime, { port, hostname, fetch, onError }: S
     },
     (request, info) => fetch(request, { address: info.remoteAddr.hostname ?? "" }),
   );
-  let cut: () => void = () => {};
-  const isCut = new Promise<void>((resolve) => (cut = resolve));
+  const cut = Promise.withResolvers<void>();
+  let stopping = false;
   return {
     port: server.addr.port,
-    stop: () => Promise.race([server.shutdown(), isCut]),
+    stop() {
+      stopping = true;
+      return Promise.race([server.shutdown(), cut.promise]);
+    },
     async closeNow() {
-      try {
-        abort.abort();
-      } catch {
-        // Deno does not abort a server that is shutting down; what is left ends with the process.
-      }
-      cut();
+      // Deno cannot abort a server that is shutting down (BadResource, which ends the process): what is left of it ends
+      // when the process exits, and nobody waits for it any longer.
+      if (!stopping) abort.abort();
+      stopping = true;
+      cut.resolve();
     },
   };
 }

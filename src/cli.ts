@@ -1,0 +1,62 @@
+import process from "node:process";
+import { Command, CommanderError } from "commander";
+import { addAccountCommands, addHostCommands, addKeyCommands } from "./cli/account_commands.ts";
+import {
+  addBalanceCommands,
+  addOfferingCommands,
+  addPackageCommands,
+  addPaygCommands,
+  addUsageCommand,
+} from "./cli/billing_commands.ts";
+import { addModelCommands, addProviderCommands } from "./cli/catalog_commands.ts";
+import { does } from "./cli/context.ts";
+import { addDoctorCommand } from "./cli/doctor.ts";
+import { sentenceOf } from "./cli/errors.ts";
+import { migrate, migrationState } from "./platform/migrate.ts";
+
+/** Operator commands: `bun run cli …`. What they change takes effect on running replicas at once. */
+
+const EXIT_FAILED = 1;
+const EXIT_MISUSED = 2;
+
+const program = new Command("cli")
+  .description(
+    "Runs Tollgate: accounts, keys, packages, balances, models and providers. DATABASE_URL names the database.",
+  )
+  .exitOverride()
+  .showHelpAfterError("(--help says more)")
+  .configureHelp({ sortSubcommands: false, showGlobalOptions: false });
+
+does(program.command("migrate").description("bring the database up to date"), {}, async ({ config }) => {
+  const before = await migrationState(config.databaseUrl);
+  await migrate(config.databaseUrl);
+  const { applied } = await migrationState(config.databaseUrl);
+  const text =
+    applied === before.applied
+      ? "The database was up to date."
+      : `${applied - before.applied} migrations were applied.`;
+  return { text, json: { applied, before: before.applied } };
+});
+addProviderCommands(program);
+addModelCommands(program);
+addAccountCommands(program);
+addHostCommands(program);
+addOfferingCommands(program);
+addPackageCommands(program);
+addKeyCommands(program);
+addPaygCommands(program);
+addBalanceCommands(program);
+addUsageCommand(program);
+addDoctorCommand(program);
+
+try {
+  await program.parseAsync(process.argv);
+} catch (error) {
+  if (error instanceof CommanderError) {
+    // It has said what is wrong, or shown its help, already.
+    process.exitCode = error.exitCode === 0 ? 0 : EXIT_MISUSED;
+  } else {
+    process.stderr.write(`${sentenceOf(error)}\n`);
+    process.exitCode = EXIT_FAILED;
+  }
+}

@@ -1,0 +1,324 @@
+import { type Command, Option } from "commander";
+import {
+  addModel,
+  addProvider,
+  addRoute,
+  listImagePrices,
+  listModels,
+  listProviders,
+  listRoutes,
+  removeRoute,
+  setImagePrice,
+  setPrices,
+  updateModel,
+  updateProvider,
+} from "../catalog/catalog_store.ts";
+import { InputError } from "../errors.ts";
+import { type Context, does } from "./context.ts";
+import { formatPrice, parsePrice } from "./money.ts";
+import { idOf, integer, parsedBy, readSecret } from "./options.ts";
+import { type Output, table, yesNo } from "./output.ts";
+import { testProviders } from "./provider_test.ts";
+
+/** The commands `provider` and `model`. */
+
+const KEY_VARIABLE = "PROVIDER_KEY";
+const STATUSES = ["active", "preview", "deprecated"] as const;
+const MODALITIES = ["text", "image", "multimodal"] as const;
+const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
+
+export function addProviderCommands(program: Command): void {
+  const provider = program.command("provider").description("the services that models are bought from");
+  type Key = { key?: string; keyStdin?: true };
+  const keyOptions = (command: Command) =>
+    command
+      .option("--key <key>", `its API key; better: --key-stdin, or the variable ${KEY_VARIABLE}`)
+      .option("--key-stdin", "read its API key from standard input");
+  const readKey = ({ key, keyStdin }: Key) => readSecret({ given: key, stdin: keyStdin, variable: KEY_VARIABLE });
+
+  does<Key & { name: string; url: string }>(
+    keyOptions(
+      provider
+        .command("add")
+        .description("add a provider; its key is stored encrypted")
+        .requiredOption("--name <name>", "what to call it")
+        .requiredOption("--url <url>", "its OpenAI-compatible base URL, as https://api.example.com/v1"),
+    ),
+    { changes: true, secretKey: true },
+    async (context, { name, url, ...key }) => {
+      const apiKey = await readKey(key);
+      if (apiKey === undefined)
+        throw new InputError(`Give its API key: --key-stdin, --key, or the variable ${KEY_VARIABLE}.`);
+      await addProvider(context, { name, baseUrl: url, apiKey });
+      return showProviders(context, name);
+    },
+  );
+
+  does<Key & { url?: string; enable?: true; disable?: true }>(
+    keyOptions(
+      provider
+        .command("set <name>")
+        .description("change a provider's address or key, or switch it on or off")
+        .option("--url <url>", "its base URL")
+        .addOption(new Option("--enable", "use it again").conflicts("disable"))
+        .option("--disable", "use it no more"),
+    ),
+    { changes: true, secretKey: true },
+    async (context, { url, enable, disable, ...key }, [name = ""]) => {
+      const apiKey = await readKey(key);
+      await updateProvider(context, await providerIdOf(context, name), {
+        baseUrl: url,
+        apiKey,
+        enabled: switched({ enable, disable }),
+      });
+      return showProviders(context, name);
+    },
+  );
+
+  does(provider.command("list").description("providers by name, without their keys"), {}, async (context) =>
+    showProviders(context),
+  );
+
+  does(
+    provider
+      .command("test [name]")
+      .description("ask one provider, or all enabled ones, for their models: the time it took, or what failed"),
+    { secretKey: true },
+    async (context, _options, [name]) => {
+      const tests = await testProviders(context, name);
+      const text = table(
+        ["PROVIDER", "RESULT", "TIME", "MODELS"],
+        tests.map(({ name: tested, ok, problem, tookMs, models }) => [
+          tested,
+          ok ? "answers" : (problem ?? "failed"),
+          ok ? `${tookMs} ms` : "",
+          ok ? String(models) : "",
+        ]),
+        "There are no enabled providers.",
+      );
+      return { text, json: { providers: tests }, exitCode: tests.every(({ ok }) => ok) ? 0 : 1 };
+    },
+  );
+}
+
+async function showProviders(context: Context, name?: string): Promise<Output> {
+  const rows = (await listProviders(context)).filter((row) => name === undefined || row.name === name.trim());
+  const text = table(
+    ["ID", "PROVIDER", "URL", "ENABLED"],
+    rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled)]),
+    "There are no providers.",
+  );
+  return { text, json: { providers: rows } };
+}
+
+async function providerIdOf(context: Context, name: string): Promise<number> {
+  const found = (await listProviders(context)).find((row) => row.name === name);
+  if (!found) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
+  return found.id;
+}
+
+function switched({ enable, disable }: { enable?: true; disable?: true }): boolean | undefined {
+  return enable ? true : disable ? false : undefined;
+}
+
+type ModelOptions = {
+  name?: string;
+  ownedBy?: string;
+  modality?: (typeof MODALITIES)[number];
+  status?: (typeof STATUSES)[number];
+  context?: number;
+  defaultCap?: number;
+  imageTokens?: number;
+};
+
+type PriceOptions = { input?: number; cachedInput?: number; output?: number; image?: ImagePrice[] };
+type ImagePrice = { size: string; microUsd: number | null };
+
+export function addModelCommands(program: Command): void {
+  const model = program.command("model").description("what is sold, at which price, and where it is served");
+
+  does<ModelOptions & PriceOptions>(
+    priceOptions(
+      modelOptions(model.command("add <id>").description("add a model; without prices it is sold by package only")),
+    ),
+    { changes: true },
+    async (context, options, [id = ""]) => {
+      const imagePrices = (options.image ?? []).flatMap(({ size, microUsd }) =>
+        microUsd === null ? [] : [[size, microUsd] as const],
+      );
+      await addModel(context, {
+        id,
+        ...modelFields(options),
+        prices: pricesOf(options) ?? null,
+        imagePrices: Object.fromEntries(imagePrices),
+      });
+      return showModels(context, id);
+    },
+  );
+
+  does<ModelOptions & { enable?: true; disable?: true; margin?: number }>(
+    modelOptions(model.command("set <id>").description("change a model, or switch it on or off"))
+      .option(
+        "--margin <permille>",
+        "what its bound is multiplied by, in thousandths; overruns of a provider raise it",
+        integer,
+      )
+      .addOption(new Option("--enable", "sell it again").conflicts("disable"))
+      .option("--disable", "sell it no more"),
+    { changes: true },
+    async (context, { enable, disable, margin, ...options }, [id = ""]) => {
+      await updateModel(context, id, {
+        ...modelFields(options),
+        marginPermille: margin,
+        enabled: switched({ enable, disable }),
+      });
+      return showModels(context, id);
+    },
+  );
+
+  does(model.command("list").description("models by id, with prices and routes"), {}, async (context) =>
+    showModels(context),
+  );
+
+  does<PriceOptions & { packageOnly?: true }>(
+    priceOptions(model.command("price <id>").description("set what a model costs by balance")).addOption(
+      new Option("--package-only", "take its token prices away").conflicts(["input", "cachedInput", "output"]),
+    ),
+    { changes: true },
+    async (context, { packageOnly, ...options }, [id = ""]) => {
+      const prices = packageOnly ? null : pricesOf(options);
+      if (prices === undefined && !options.image)
+        throw new InputError("Give --input and --output, --image, or --package-only.");
+      if (prices !== undefined) await setPrices(context, id, prices);
+      for (const { size, microUsd } of options.image ?? [])
+        await setImagePrice(context, { modelId: id, size, microUsd });
+      return showModels(context, id);
+    },
+  );
+
+  does<{
+    provider?: string;
+    upstream?: string;
+    priority?: number;
+    weight?: number;
+    capField?: (typeof CAP_FIELDS)[number];
+    streamOptions: boolean;
+    remove?: string;
+  }>(
+    model
+      .command("route <id>")
+      .description("serve a model at a provider, or no more")
+      .option("--provider <name>", "where it is served")
+      .option("--upstream <model>", "what the provider calls it (default: the same)")
+      .option("--priority <number>", "the lowest is tried first (default: 0)", integer)
+      .option("--weight <number>", "its share among routes of one priority (default: 1)", integer)
+      .addOption(new Option("--cap-field <field>", "in which the provider takes the output cap").choices(CAP_FIELDS))
+      .option("--no-stream-options", "the provider does not understand stream_options")
+      .addOption(new Option("--remove <route-id>", "take this route away").conflicts("provider")),
+    { changes: true },
+    async (context, { provider, upstream, priority, weight, capField, streamOptions, remove }, [id = ""]) => {
+      if (remove !== undefined) await removeRouteOf(context, id, idOf(remove, "route's id"));
+      else if (provider === undefined) throw new InputError("Give --provider, or --remove with a route's id.");
+      else {
+        const providerId = await providerIdOf(context, provider);
+        await addRoute(context, {
+          modelId: id,
+          providerId,
+          upstreamModel: upstream,
+          priority,
+          weight,
+          capField,
+          streamOptions,
+        });
+      }
+      return showModels(context, id);
+    },
+  );
+}
+
+async function removeRouteOf(context: Context, modelId: string, routeId: number): Promise<void> {
+  const known = (await listRoutes(context, modelId)).some(({ id }) => id === routeId);
+  if (!known) throw new InputError(`The model ${modelId} has no route ${routeId}.`);
+  await removeRoute(context, routeId);
+}
+
+function modelOptions(command: Command): Command {
+  return command
+    .option("--name <name>", "what people read (default: the id)")
+    .option("--owned-by <owner>", "whose model it is")
+    .addOption(new Option("--modality <modality>", "what it serves (default: text)").choices(MODALITIES))
+    .addOption(new Option("--status <status>", "shown to clients (default: active)").choices(STATUSES))
+    .option("--context <tokens>", "its context length", integer)
+    .option("--default-cap <tokens>", "output cap of a request by balance that names none", integer)
+    .option("--image-tokens <tokens>", "what one image in a prompt counts as", integer);
+}
+
+function modelFields({ name, ownedBy, modality, status, context, defaultCap, imageTokens }: ModelOptions) {
+  return {
+    name,
+    ownedBy,
+    modality,
+    status,
+    contextLength: context,
+    defaultCapTokens: defaultCap,
+    imageInputTokens: imageTokens,
+  };
+}
+
+function priceOptions(command: Command): Command {
+  const price = parsedBy(parsePrice);
+  return command
+    .option("--input <usd>", "price of a million input tokens", price)
+    .option("--cached-input <usd>", "price of a million cached input tokens (default: as input)", price)
+    .option("--output <usd>", "price of a million output tokens", price)
+    .option(
+      "--image <size=usd>",
+      "price of one image of a size, as 1024x1024=0.04, or 1024x1024=none; again for more",
+      imagePrice,
+    );
+}
+
+function imagePrice(text: string, before: ImagePrice[] = []): ImagePrice[] {
+  const [size = "", usd = ""] = text.split("=");
+  return [...before, { size, microUsd: usd === "none" ? null : parsedBy(parsePrice)(usd) }];
+}
+
+function pricesOf({ input, cachedInput, output }: PriceOptions) {
+  if (input === undefined && cachedInput === undefined && output === undefined) return undefined;
+  if (input === undefined || output === undefined) throw new InputError("Give both --input and --output.");
+  return { inputMicroUsd: input, cachedInputMicroUsd: cachedInput ?? null, outputMicroUsd: output };
+}
+
+async function showModels(context: Context, modelId?: string): Promise<Output> {
+  const [all, images, routes] = [
+    await listModels(context),
+    await listImagePrices(context, modelId),
+    await listRoutes(context, modelId),
+  ];
+  const models = all
+    .filter(({ id }) => modelId === undefined || id === modelId)
+    .map((model) => ({
+      ...model,
+      imagePrices: images
+        .filter((image) => image.modelId === model.id)
+        .map(({ size, microUsd }) => ({ size, microUsd })),
+      routes: routes.filter((route) => route.modelId === model.id),
+    }));
+  const price = (microUsd: number | null) => (microUsd === null ? "" : formatPrice(microUsd));
+  const text = table(
+    ["MODEL", "MODALITY", "STATUS", "ENABLED", "INPUT/M", "CACHED/M", "OUTPUT/M", "IMAGES", "ROUTES"],
+    models.map((model) => [
+      model.id,
+      model.modality,
+      model.status,
+      yesNo(model.enabled),
+      price(model.inputMicroUsd),
+      price(model.cachedInputMicroUsd),
+      price(model.outputMicroUsd),
+      model.imagePrices.map(({ size, microUsd }) => `${size} ${formatPrice(microUsd)}`).join(", "),
+      model.routes.map((route) => `${route.id}: ${route.providerName}/${route.upstreamModel}`).join(", ") || "none",
+    ]),
+    "There are no models.",
+  );
+  return { text, json: { models } };
+}

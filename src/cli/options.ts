@@ -1,0 +1,89 @@
+import process from "node:process";
+import { InvalidArgumentError } from "commander";
+import { type Account, findAccount, findAccountsByEmail } from "../accounts/people_store.ts";
+import { InputError } from "../errors.ts";
+import type { Context } from "./context.ts";
+
+/** How options are read: parsers for commander, secrets, and accounts by id or address. */
+
+const SECRET_BYTES_MAX = 64 * 1024;
+
+/** A parser for commander that lets InputError's sentence through. */
+export function parsedBy<T>(parse: (text: string) => T): (text: string) => T {
+  return (text) => {
+    try {
+      return parse(text);
+    } catch (error) {
+      throw error instanceof InputError ? new InvalidArgumentError(error.message) : error;
+    }
+  };
+}
+
+/** A whole number; its range is checked where it is used. */
+export function integer(text: string): number {
+  if (!/^-?\d{1,15}$/.test(text)) throw new InvalidArgumentError("It must be a whole number.");
+  return Number(text);
+}
+
+/** Gathers an option that is given several times, or once with commas. */
+export function list(text: string, before: string[] = []): string[] {
+  return [...before, ...text.split(",")];
+}
+
+/** An id as an argument. Throws InputError. */
+export function idOf(text: string | undefined, what: string): number {
+  if (text === undefined || !/^\d{1,15}$/.test(text))
+    throw new InputError(`The ${what} is a number, as its list shows.`);
+  return Number(text);
+}
+
+/** A secret from the option, else from standard input if asked for, else from the environment variable. */
+export async function readSecret({
+  given,
+  stdin,
+  variable,
+}: {
+  given?: string;
+  stdin?: boolean;
+  variable: string;
+}): Promise<string | undefined> {
+  if (given !== undefined && stdin)
+    throw new InputError("Give the secret as an option or on standard input, not both.");
+  if (given !== undefined) return given;
+  return stdin ? await readStdin() : process.env[variable] || undefined;
+}
+
+async function readStdin(): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of process.stdin) {
+    const part = Buffer.from(chunk);
+    bytes += part.length;
+    if (bytes > SECRET_BYTES_MAX) throw new InputError("Standard input is too long for a secret.");
+    chunks.push(part);
+  }
+  const text = Buffer.concat(chunks)
+    .toString("utf8")
+    .replace(/\r?\n$/, "");
+  if (text === "") throw new InputError("Standard input is empty.");
+  return text;
+}
+
+/** The account with this id or e-mail address. Throws InputError if there is none, or more than one. */
+export async function accountOf(context: Context, reference: string | undefined): Promise<Account> {
+  const text = reference?.trim() ?? "";
+  if (/^\d+$/.test(text)) {
+    const account = await findAccount(context, Number(text));
+    if (!account) throw new InputError(`There is no account ${text}.`);
+    return account;
+  }
+  const found = await findAccountsByEmail(context, text);
+  const [account] = found;
+  if (!account) throw new InputError(`There is no account ${JSON.stringify(text)}: give its id or its e-mail address.`);
+  if (found.length > 1) {
+    throw new InputError(
+      `Several accounts have this address, one a tenant: give the id (${found.map(({ accountId }) => accountId).join(", ")}).`,
+    );
+  }
+  return account;
+}

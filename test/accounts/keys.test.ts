@@ -1,0 +1,237 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { addHost } from "../../src/accounts/hosts_store.ts";
+import { openKeyLookup } from "../../src/accounts/key_lookup.ts";
+import {
+  createKey,
+  disableKey,
+  enableKey,
+  findKey,
+  findUsableKey,
+  listKeys,
+  type NewKey,
+  revokeKey,
+  rotateKey,
+} from "../../src/accounts/keys_store.ts";
+import { digestOfKey } from "../../src/platform/crypto.ts";
+import type { Person } from "../world.ts";
+import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
+
+let world: AccountsWorld;
+beforeAll(async () => {
+  world = await createAccountsWorld();
+  await world.sql`insert into models (id, name, owned_by) values ('chat-1', 'Chat', 'x'), ('chat-2', 'Chat', 'x')`;
+});
+afterAll(() => world.close());
+
+const create = ({ accountId }: Person, wanted: Partial<NewKey> = {}) =>
+  createKey(world.deps, {
+    accountId,
+    name: "ci",
+    mode: "package",
+    modelIds: null,
+    hosts: null,
+    expiresAt: null,
+    ...wanted,
+  });
+const openLookup = () => openKeyLookup({ ...world.deps, nowMs: () => performance.now() });
+const inSeconds = async (seconds: number): Promise<string> => {
+  const [row] = await world.sql`select clock_timestamp() + make_interval(secs => ${seconds}) as at`;
+  return row?.at.toISOString();
+};
+
+test("the secret is handed out once: the database has its digest, a list its ends", async () => {
+  const person = await world.addCustomer();
+  const { secret, key } = await create(person);
+  expect(digestOfKey(secret)).toBeDefined();
+  expect(key).toMatchObject({
+    name: "ci",
+    mode: "package",
+    status: "enabled",
+    modelIds: null,
+    hosts: null,
+    expiresAt: null,
+  });
+  expect(key.masked).toBe(`${secret.slice(0, 9)}…${secret.slice(-4)}`);
+  const { rows } = await listKeys(world.deps, { accountId: person.accountId });
+  expect(JSON.stringify(rows)).not.toContain(secret);
+  const stored = await world.sql`select to_jsonb(keys)::text as row from keys`;
+  expect(stored.every(({ row }) => !row.includes(secret.slice(12, -6)))).toBe(true);
+});
+
+test("a name has 1 to 100 characters, counted as people count", async () => {
+  const person = await world.addCustomer();
+  await create(person, { name: "🔑".repeat(100) });
+  for (const name of ["", "   ", "x".repeat(101), "a\0b", "two\nlines"])
+    await expect(create(person, { name })).rejects.toThrow("name");
+});
+
+test("a key is made for an account that exists, with models and hosts that exist", async () => {
+  const reseller = await world.addReseller();
+  const stranger = await world.addReseller();
+  const person = await world.addCustomer(reseller.accountId);
+  await addHost(world.deps, { host: "ai.keys.example", resellerId: reseller.accountId });
+  await addHost(world.deps, { host: "ai.stranger.example", resellerId: stranger.accountId });
+  await expect(create({ accountId: 999_999 })).rejects.toThrow("no such account");
+  await expect(create(person, { modelIds: ["chat-1", "chat-9"] })).rejects.toThrow("no model chat-9");
+  await expect(create(person, { modelIds: [] })).rejects.toThrow("leave it out");
+  await expect(create(person, { hosts: ["ai.stranger.example"] })).rejects.toThrow("neither the service's own");
+  const { key } = await create(person, {
+    modelIds: ["chat-1", "chat-1"],
+    hosts: ["api.tollgate.example", "ai.keys.example", "localhost"],
+  });
+  expect(key).toMatchObject({ modelIds: ["chat-1"], hosts: ["api.tollgate.example", "ai.keys.example", "localhost"] });
+  expect((await create(reseller, { hosts: ["ai.keys.example"] })).key.hosts).toEqual(["ai.keys.example"]);
+});
+
+test("an expiry lies in the future, by the database's clock", async () => {
+  const person = await world.addCustomer();
+  for (const expiresAt of ["soon", await inSeconds(-1), "9999-01-01T00:00:00Z", "+275760-09-13T00:00:00Z"]) {
+    await expect(create(person, { expiresAt })).rejects.toThrow("expiry");
+  }
+  const expiresAt = await inSeconds(3600);
+  expect((await create(person, { expiresAt })).key.expiresAt).toBe(expiresAt);
+});
+
+test("a disabled key can be enabled again, a revoked one cannot", async () => {
+  const person = await world.addCustomer();
+  const { keyId } = (await create(person)).key;
+  const of = { ...person, keyId };
+  expect((await disableKey(world.deps, of)).status).toBe("disabled");
+  expect((await enableKey(world.deps, of)).status).toBe("enabled");
+  expect((await revokeKey(world.deps, of)).status).toBe("revoked");
+  expect((await revokeKey(world.deps, of)).status).toBe("revoked");
+  await expect(enableKey(world.deps, of)).rejects.toThrow("cannot be undone");
+  await expect(disableKey(world.deps, of)).rejects.toThrow("cannot be undone");
+});
+
+test("another account's key reads the same as an absent one", async () => {
+  const [mine, other] = [await world.addCustomer(), await world.addCustomer()];
+  const { keyId } = (await create(other)).key;
+  const of = { ...mine, keyId };
+  expect(await findKey(world.deps, of)).toBeUndefined();
+  for (const change of [disableKey, enableKey, revokeKey])
+    await expect(change(world.deps, of)).rejects.toThrow("no such key");
+  await expect(rotateKey(world.deps, { ...of, overlapSeconds: 0 })).rejects.toThrow("no such key");
+  expect((await findKey(world.deps, { keyId }))?.status).toBe("enabled");
+});
+
+test("rotation: the same settings on a new key, the old one until the overlap ends", async () => {
+  const person = await world.addCustomer();
+  const first = await create(person, { name: "server", mode: "payg", modelIds: ["chat-2"], hosts: ["localhost"] });
+  const rotated = await rotateKey(world.deps, { ...person, keyId: first.key.keyId, overlapSeconds: 3600 });
+  expect(rotated.secret).not.toBe(first.secret);
+  expect(rotated.key).toMatchObject({
+    name: "server",
+    mode: "payg",
+    modelIds: ["chat-2"],
+    hosts: ["localhost"],
+    expiresAt: null,
+    status: "enabled",
+  });
+  expect(rotated.old.status).toBe("enabled");
+  const left = Date.parse(rotated.old.expiresAt ?? "") - Date.parse(await inSeconds(0));
+  expect(left).toBeGreaterThan(3_590_000);
+  expect(left).toBeLessThanOrEqual(3_600_000);
+});
+
+test("rotation without overlap ends the old key at once, and never prolongs one", async () => {
+  const person = await world.addCustomer();
+  const first = await create(person);
+  const second = await rotateKey(world.deps, { ...person, keyId: first.key.keyId, overlapSeconds: 0 });
+  expect(second.old.status).toBe("expired");
+  await expect(rotateKey(world.deps, { ...person, keyId: first.key.keyId, overlapSeconds: 0 })).rejects.toThrow(
+    "is expired",
+  );
+  const expiresAt = await inSeconds(60);
+  const short = await create(person, { expiresAt });
+  expect(
+    (await rotateKey(world.deps, { ...person, keyId: short.key.keyId, overlapSeconds: 86_400 })).old.expiresAt,
+  ).toBe(expiresAt);
+  await expect(rotateKey(world.deps, { ...person, keyId: second.key.keyId, overlapSeconds: -1 })).rejects.toThrow(
+    "overlap",
+  );
+});
+
+test("whatever ends a key's right waits for the batch that holds the account's lock", async () => {
+  const person = await world.addCustomer();
+  const lock = `select lock_accounts(array[${person.accountId}]::bigint[])`;
+  const keyId = async () => (await create(person)).key.keyId;
+  const [a, b, c] = [await keyId(), await keyId(), await keyId()];
+  await world.whileLocked(lock, () => disableKey(world.deps, { ...person, keyId: a }));
+  await world.whileLocked(lock, () => revokeKey(world.deps, { ...person, keyId: b }));
+  await world.whileLocked(lock, () => rotateKey(world.deps, { ...person, keyId: c, overlapSeconds: 0 }));
+});
+
+test("an account has at most 200 keys that are not revoked, however many are asked for at once", async () => {
+  const person = await world.addCustomer();
+  for (let i = 0; i < 198; i++) await world.addKey(person);
+  const results = await Promise.allSettled(Array.from({ length: 8 }, () => create(person)));
+  expect(results.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+  const [{ keyId } = { keyId: 0 }] = (await listKeys(world.deps, { accountId: person.accountId, limit: 1 })).rows;
+  await revokeKey(world.deps, { ...person, keyId });
+  await create(person);
+});
+
+test("look-up: garbage asks no database, an unknown key is remembered as unknown until an account changes", async () => {
+  const person = await world.addCustomer();
+  const lookup = openLookup();
+  expect(await lookup.find("sk-garbage")).toBeUndefined();
+  const { secret, key } = await create(person);
+  const digestHex = digestOfKey(secret)?.toString("hex") ?? "";
+  expect(lookup.peek(digestHex)).toBeUndefined();
+  expect(await lookup.get(digestHex)).toMatchObject({
+    keyId: key.keyId,
+    accountId: person.accountId,
+    tenantId: 0,
+    role: "customer",
+    modelIds: null,
+    hosts: null,
+    expiresAtMs: null,
+  });
+  expect(lookup.peek(digestHex)).toMatchObject({ keyId: key.keyId });
+  const unknown = "ab".repeat(32);
+  expect(await lookup.get(unknown)).toBeUndefined();
+  expect(lookup.peek(unknown)).toBeNull();
+  await create(person);
+  expect(lookup.peek(unknown)).toBeUndefined();
+});
+
+test("look-up: a change of the key shows at once, scopes are sets, a reseller is its own tenant", async () => {
+  const reseller = await world.addReseller();
+  const lookup = openLookup();
+  const { secret, key } = await create(reseller, {
+    modelIds: ["chat-1"],
+    hosts: ["localhost"],
+    expiresAt: await inSeconds(3600),
+  });
+  const found = await lookup.find(secret);
+  expect(found).toMatchObject({
+    tenantId: reseller.accountId,
+    role: "reseller",
+    status: "enabled",
+    accountStatus: "active",
+    tenantStatus: "active",
+  });
+  expect(found?.modelIds).toEqual(new Set(["chat-1"]));
+  expect(found?.hosts).toEqual(new Set(["localhost"]));
+  expect(found?.expiresAtMs).toBe(Date.parse(key.expiresAt ?? ""));
+  await disableKey(world.deps, { ...reseller, keyId: key.keyId });
+  expect((await lookup.find(secret))?.status).toBe("disabled");
+});
+
+test("the key of a panel call is the latest that may act on that host", async () => {
+  const person = await world.addCustomer();
+  const use = async (host: string, keyId?: number) =>
+    (await findUsableKey(world.deps, { ...person, host, ...(keyId !== undefined && { keyId }) }))?.keyId;
+  expect(await use("localhost")).toBeUndefined();
+  const anywhere = (await create(person)).key.keyId;
+  const local = (await create(person, { hosts: ["localhost"] })).key.keyId;
+  const off = (await create(person)).key.keyId;
+  await disableKey(world.deps, { ...person, keyId: off });
+  const brief = (await create(person, { expiresAt: await inSeconds(0.2) })).key.keyId;
+  await new Promise((resolve) => setTimeout(resolve, 250));
+  expect(await use("localhost")).toBe(local);
+  expect(await use("api.tollgate.example")).toBe(anywhere);
+  expect(await use("localhost", anywhere)).toBe(anywhere);
+  for (const keyId of [off, brief, 999_999, 2 ** 60]) expect(await use("localhost", keyId)).toBeUndefined();
+});

@@ -1,0 +1,449 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { spawn } from "node:child_process";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { openKeyLookup } from "../src/accounts/key_lookup.ts";
+import { verifyPassword } from "../src/accounts/passwords.ts";
+import { findSignIn } from "../src/accounts/people_store.ts";
+import { redisBus } from "../src/platform/bus.ts";
+import { createLog } from "../src/platform/log.ts";
+import { migrationState } from "../src/platform/migrate.ts";
+import { type FakeProvider, startFakeProvider } from "./fake_provider.ts";
+import { ownRedis, until } from "./platform/own_redis.ts";
+import { createWorld, type World } from "./world.ts";
+
+const SECRET_KEY = "5e".repeat(32);
+const CLI = join(import.meta.dirname, "../src/cli.ts");
+/** Real processes: each start costs a few tenths of a second. */
+const SLOW_MS = 60_000;
+
+let world: World;
+let provider: FakeProvider;
+beforeAll(async () => {
+  world = await createWorld();
+  provider = await startFakeProvider();
+}, SLOW_MS);
+afterAll(async () => {
+  await provider.stop();
+  await world.close();
+});
+
+type Run = { code: number | null; out: string; err: string };
+type RunOptions = { stdin?: string; env?: Record<string, string> };
+
+/** Runs one command as an operator would; options of the environment are all there is. */
+async function cli(args: string, { stdin = "", env = {} }: RunOptions = {}): Promise<Run> {
+  const words = args.match(/"[^"]*"|\S+/g)?.map((word) => word.replaceAll('"', "")) ?? [];
+  const child = spawn(process.execPath, [CLI, ...words], {
+    env: {
+      PATH: process.env.PATH ?? "",
+      DATABASE_URL: world.url,
+      SPOOL_DIR: world.spoolDir,
+      PROVIDER_ALLOW_PRIVATE: new URL(provider.url).host,
+      ...env,
+    },
+  });
+  const run: Run = { code: null, out: "", err: "" };
+  child.stdout.on("data", (chunk) => (run.out += chunk));
+  child.stderr.on("data", (chunk) => (run.err += chunk));
+  child.stdin.end(stdin);
+  run.code = await new Promise((resolve) => child.on("close", resolve));
+  return run;
+}
+
+/** Runs a command that must succeed, and reads its JSON. */
+async function json(args: string, options?: RunOptions) {
+  const { code, out, err } = await cli(`${args} --json`, options);
+  expect({ args, code, err }).toEqual({ args, code: 0, err: "" });
+  return JSON.parse(out);
+}
+
+/** Runs a command that must fail, and returns its one sentence. */
+async function refused(args: string, options?: RunOptions): Promise<string> {
+  const { code, out, err } = await cli(args, options);
+  expect({ args, code, out }).toEqual({ args, code: 1, out: "" });
+  expect(err.trimEnd().split("\n")).toHaveLength(1);
+  return err;
+}
+
+test(
+  "migrate: an empty database gets every migration, a second run changes nothing",
+  async () => {
+    const name = `tollgate_test_empty_${process.pid}`;
+    await world.sql.unsafe(`create database ${name}`);
+    const url = new URL(world.url);
+    url.pathname = `/${name}`;
+    const env = { DATABASE_URL: url.href };
+    try {
+      const { known } = await migrationState(url.href);
+      expect(await json("migrate", { env })).toEqual({ before: 0, applied: known });
+      expect(await json("migrate", { env })).toEqual({ before: known, applied: known });
+      expect((await cli("migrate", { env })).out).toBe("The database was up to date.\n");
+    } finally {
+      await world.sql.unsafe(`drop database ${name} with (force)`);
+    }
+  },
+  SLOW_MS,
+);
+
+test(
+  "misuse: an unknown option or command exits 2, help exits 0 and names every command",
+  async () => {
+    expect(await cli("account list --nope")).toMatchObject({ code: 2, out: "" });
+    expect((await cli("acount")).err).toContain("Did you mean account?");
+    const { code, out } = await cli("--help");
+    expect(code).toBe(0);
+    for (const name of "migrate provider model account package offering key payg balance host usage doctor".split(" "))
+      expect(out).toContain(`\n  ${name}`);
+    expect((await cli("key rotate --help")).out).toContain("--overlap");
+  },
+  SLOW_MS,
+);
+
+test(
+  "an unreachable or empty database is one sentence that says what to do",
+  async () => {
+    expect(await refused("account list", { env: { DATABASE_URL: "postgres://postgres@127.0.0.1:1/x" } })).toContain(
+      "correct DATABASE_URL",
+    );
+    const absent = new URL(world.url);
+    absent.pathname = "/tollgate_absent";
+    expect(await refused("account list", { env: { DATABASE_URL: absent.href } })).toContain("does not exist");
+    absent.pathname = "/postgres";
+    expect(await refused("account list", { env: { DATABASE_URL: absent.href } })).toContain("run migrate first");
+    expect((await cli("account list", { env: { DATABASE_URL: "" } })).err).toContain("DATABASE_URL is not set");
+  },
+  SLOW_MS,
+);
+
+test(
+  "a reseller's customer gets a package, paid by the reseller unless the operator gives it",
+  async () => {
+    const reseller = await json("account add --role reseller --email boss@acme.example --name Acme");
+    const customer = await json("account add --email Ann@Example.com --name Ann --reseller boss@acme.example");
+    expect(customer).toMatchObject({
+      role: "customer",
+      email: "ann@example.com",
+      resellerId: reseller.accountId,
+      balanceUsd: "0.00",
+    });
+    const offering = await json(
+      'offering add --name "Pro 500" --kind custom --daily 500 --days 7 --carryover --wholesale 4.20',
+    );
+    expect(offering).toMatchObject({
+      totalLimit: 3500,
+      carryover: true,
+      timeZone: "UTC",
+      wholesaleNanoUsd: "4200000000",
+      wholesaleUsd: "4.20",
+    });
+
+    expect(await refused('package assign ann@example.com --offering "Pro 500"')).toContain(
+      "does not cover the wholesale price",
+    );
+    expect(await json(`package list ${customer.accountId}`)).toEqual({ packages: [] });
+
+    expect(await json("balance add boss@acme.example 10.000000001 --reason deposit")).toMatchObject({
+      balanceUsd: "10.000000001",
+      balanceNanoUsd: "10000000001",
+    });
+    const bought = await json('package assign ann@example.com --offering "Pro 500"');
+    expect(bought).toMatchObject({ state: "active", paidByAccountId: reseller.accountId, dailyLimit: 500 });
+    const given = await json(
+      `package assign ann@example.com --offering ${offering.offeringId} --after --paid-by operator`,
+    );
+    expect(given).toMatchObject({ state: "queued", paidByAccountId: null, startsAt: bought.endsAt });
+    const own = await json(`package assign ${reseller.accountId} --offering ${offering.offeringId}`);
+    expect(own.paidByAccountId).toBe(reseller.accountId);
+    const { accounts } = await json("account list --role reseller");
+    expect(accounts[0].balanceUsd).toBe("1.600000001");
+
+    expect(await json(`package end ${bought.packageId}`)).toMatchObject({
+      state: "ended",
+      endedEarly: "ended",
+      unitsDropped: 3500,
+    });
+    expect((await json("package list ann@example.com")).packages.map((row: { state: string }) => row.state)).toEqual([
+      "active",
+      "ended",
+    ]);
+    expect((await cli("package list ann@example.com")).out).toContain("ended, 3500 dropped");
+    await json(`offering disable ${offering.offeringId}`);
+    expect(await refused(`package assign ann@example.com --offering ${offering.offeringId}`)).toContain("for sale");
+  },
+  SLOW_MS,
+);
+
+test(
+  "a customer without a reseller gets its package from the operator",
+  async () => {
+    await json("account add --email direct@example.com --name Direct");
+    await json("offering add --name Day --kind daily --daily 100 --wholesale 1 --time-zone Europe/Berlin");
+    expect(await json("package assign direct@example.com --offering Day")).toMatchObject({
+      paidByAccountId: null,
+      timeZone: "Europe/Berlin",
+    });
+    expect(await refused("package assign direct@example.com --offering Day --paid-by reseller")).toContain(
+      "belongs to no reseller",
+    );
+    expect(await refused("offering add --name Two --kind daily --daily 99 --wholesale 1")).toContain("100 to 2000");
+  },
+  SLOW_MS,
+);
+
+test(
+  "money is parsed exactly, within its range, and a correction must say why",
+  async () => {
+    await json("account add --email money@example.com --name Money");
+    expect(await json("balance add money@example.com 0.123456789")).toMatchObject({ balanceUsd: "0.123456789" });
+    expect(await json("balance add money@example.com -0.000000789 --reason typo")).toMatchObject({
+      addedUsd: "-0.000000789",
+      balanceUsd: "0.123456",
+    });
+    expect((await cli("balance add money@example.com 1")).out).toContain("$1.123456");
+    for (const amount of ["1.0000000001", "9000001", "1e3", "1,50", "NaN", "0"]) {
+      expect(await refused(`balance add money@example.com ${amount}`)).not.toContain("Unexpected");
+    }
+    expect(await refused("balance add money@example.com -1")).toContain("--reason");
+    expect(await refused("balance add money@example.com -100 --reason much")).toContain("smaller than that");
+    expect(await refused("balance add money@example.com 9000000")).toContain("at most $9,000,000");
+    expect(await json("payg enable money@example.com")).toMatchObject({ paygEnabled: true });
+    expect((await cli("account list")).out).toMatch(/money@example\.com\s+Money\s+active\s+\$1\.123456\s+yes/);
+  },
+  SLOW_MS,
+);
+
+test(
+  "an account is named by id or address; an address of two tenants asks for the id",
+  async () => {
+    await json("account add --role reseller --email twin@r.example --name R");
+    const one = await json("account add --email twin@example.com --name One");
+    const two = await json("account add --email twin@example.com --name Two --reseller twin@r.example");
+    expect(await refused("account suspend twin@example.com")).toContain(`${two.accountId}, ${one.accountId}`);
+    expect(await json(`account suspend ${one.accountId}`)).toMatchObject({ status: "suspended" });
+    expect(await json(`account activate ${one.accountId}`)).toMatchObject({ status: "active" });
+    expect(await refused("account suspend nobody@example.com")).toContain("There is no account");
+    expect(await refused("account add --email twin@example.com --name Three")).toContain("already in use");
+  },
+  SLOW_MS,
+);
+
+test(
+  "a password comes from standard input, the environment or an option, and is never said again",
+  async () => {
+    const password = "correct horse battery";
+    const added = await cli("account add --email pass@example.com --name Pass --password-stdin", {
+      stdin: `${password}\n`,
+    });
+    expect(added).toMatchObject({ code: 0, err: "" });
+    expect(added.out).not.toContain(password);
+    const db = world.openDb();
+    const matches = async (tried: string) =>
+      verifyPassword((await findSignIn({ db }, { email: "pass@example.com", resellerId: null }))?.passwordHash, tried);
+    expect(await matches(password)).toBe(true);
+    await json("account password pass@example.com", { env: { ACCOUNT_PASSWORD: "another password" } });
+    expect(await matches("another password")).toBe(true);
+    await db.close();
+    expect(await refused("account password pass@example.com")).toContain("--password-stdin");
+    expect(await refused("account password pass@example.com --password-stdin", { stdin: "short" })).toContain(
+      "10 to 200",
+    );
+    expect(await refused("account password pass@example.com --password-stdin")).toContain("empty");
+  },
+  SLOW_MS,
+);
+
+test(
+  "a key is shown in full once; disable, enable, rotate and revoke tell its status",
+  async () => {
+    await json("account add --email keys@example.com --name Keys");
+    const added = await cli("key add --account keys@example.com --name ci --mode payg");
+    const secret = added.out.split("\n")[0] ?? "";
+    expect(secret).toMatch(/^sk-/);
+    const { keys } = await json("key list --account keys@example.com");
+    expect(keys).toHaveLength(1);
+    expect((await cli("key list")).out).not.toContain(secret);
+    const { keyId } = keys[0];
+    expect(await json(`key disable ${keyId}`)).toMatchObject({ status: "disabled", mode: "payg" });
+    expect(await json(`key enable ${keyId}`)).toMatchObject({ status: "enabled" });
+    const rotated = await json(`key rotate ${keyId} --overlap 0`);
+    expect(rotated).toMatchObject({ name: "ci", mode: "payg", status: "enabled", old: { keyId, status: "expired" } });
+    expect(rotated.secret).toMatch(/^sk-/);
+    expect(await json(`key revoke ${rotated.keyId}`)).toMatchObject({ status: "revoked" });
+    expect(await refused(`key enable ${rotated.keyId}`)).toContain("cannot be undone");
+    expect(await refused("key revoke 999999")).toContain("There is no key");
+    expect(await refused("key add --account keys@example.com --name x --expires yesterday")).toContain("expiry");
+  },
+  SLOW_MS,
+);
+
+test(
+  "a reseller's domain is active by hand, suspended and activated again",
+  async () => {
+    await json("account add --role reseller --email hosts@r.example --name Hosts");
+    expect(await json("host add ai.hosts.example --reseller hosts@r.example")).toMatchObject({
+      host: "ai.hosts.example",
+      status: "active",
+    });
+    expect(await json("host suspend ai.hosts.example")).toMatchObject({ status: "suspended" });
+    expect(await json("host activate ai.hosts.example")).toMatchObject({ status: "active" });
+    expect((await cli("host list --reseller hosts@r.example")).out).toContain("ai.hosts.example");
+    expect(await refused("host add hosts.example --reseller hosts@r.example")).toContain("subdomain");
+    expect(await refused("host add x.localhost --reseller hosts@r.example")).toContain("subdomain");
+  },
+  SLOW_MS,
+);
+
+test(
+  "provider: its key is encrypted and never shown; test says the time it took, or the exact failure",
+  async () => {
+    const env = { SECRET_KEY };
+    expect(
+      (await cli(`provider add --name sim --url ${provider.url}/v1`, { env: { PROVIDER_KEY: "x" } })).err,
+    ).toContain("SECRET_KEY is not set");
+    expect(await refused(`provider add --name sim --url ${provider.url}/v1`, { env })).toContain("--key-stdin");
+    const added = await cli(`provider add --name sim --url ${provider.url}/v1 --key-stdin`, {
+      env,
+      stdin: `${provider.apiKey}\n`,
+    });
+    expect(added).toMatchObject({ code: 0, err: "" });
+    const [stored] =
+      await world.sql`select encode(key_ciphertext, 'escape') as bytes from providers where name = 'sim'`;
+    expect(added.out + (await cli("provider list --json")).out + stored?.bytes).not.toContain(provider.apiKey);
+    const { providers } = await json("provider test sim", { env });
+    expect(providers[0]).toMatchObject({ name: "sim", ok: true, problem: null });
+
+    const other = await cli("provider test", { env: { SECRET_KEY: "6f".repeat(32) } });
+    expect(other.code).toBe(1);
+    expect(other.out).toContain("another SECRET_KEY");
+    await json("provider set sim --key wrong-key", { env });
+    const wrong = await cli("provider test sim --json", { env });
+    expect(wrong.code).toBe(1);
+    expect(JSON.parse(wrong.out).providers[0]).toMatchObject({ ok: false, problem: expect.stringMatching(/key|401/i) });
+    expect(wrong.out).not.toContain("wrong-key");
+    await json(`provider set sim --key ${provider.apiKey}`, { env });
+    expect(await refused("provider test nobody", { env })).toContain("There is no provider");
+    expect(await refused("provider add --name bad --url http://127.0.0.1:9/v1 --key x", { env })).not.toContain(
+      "Unexpected",
+    );
+  },
+  SLOW_MS,
+);
+
+test(
+  "model: prices in USD are exact integers; a route names its provider",
+  async () => {
+    const added = await json(
+      "model add chat-1 --input 0.15 --cached-input 0.075 --output 0.6 --image 1024x1024=0.04 --modality multimodal",
+    );
+    expect(added.models[0]).toMatchObject({
+      id: "chat-1",
+      inputMicroUsd: 150_000,
+      cachedInputMicroUsd: 75_000,
+      outputMicroUsd: 600_000,
+    });
+    expect(added.models[0].imagePrices).toEqual([{ size: "1024x1024", microUsd: 40_000 }]);
+    const routed = await json("model route chat-1 --provider sim --upstream sim-chat --priority 2");
+    expect(routed.models[0].routes).toMatchObject([
+      { providerName: "sim", upstreamModel: "sim-chat", priority: 2, weight: 1, streamOptions: true },
+    ]);
+    expect((await cli("model list")).out).toMatch(
+      /chat-1\s+multimodal\s+active\s+yes\s+\$0\.15\s+\$0\.075\s+\$0\.60\s+1024x1024 \$0\.04/,
+    );
+    const priced = await json("model price chat-1 --package-only --image 1024x1024=none");
+    expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
+    expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
+    expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");
+    const removed = await json(`model route chat-1 --remove ${routed.models[0].routes[0].id}`);
+    expect(removed.models[0].routes).toEqual([]);
+    expect(await json("model set chat-1 --disable")).toMatchObject({ models: [{ enabled: false }] });
+    expect(await refused("model route chat-2 --provider sim")).toContain("no model chat-2");
+  },
+  SLOW_MS,
+);
+
+test(
+  "usage: records by account and time, in exact USD",
+  async () => {
+    const { accountId } = await world.addCustomer();
+    await world.sql`insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd, charged_nano_usd,
+      shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated, created_at, finished_at)
+    select id, ${accountId}, 7, 'chat-1', 'api.example', 'payg', 'settled', 'complete', 0, 500, 123, 0, 10, 0, 20, 30, true, now(), now()
+    from (select request_id_floor(now()) as id) as r`;
+    const { usage } = await json(`usage --account ${accountId}`);
+    expect(usage).toMatchObject([
+      { modelId: "chat-1", chargedNanoUsd: "123", chargedUsd: "0.000000123", promptTokens: 10, completionTokens: 20 },
+    ]);
+    expect((await cli(`usage --account ${accountId}`)).out).toContain("$0.000000123");
+    expect((await json(`usage --account ${accountId} --until 2020-01-01`)).usage).toEqual([]);
+    expect(await refused("usage --since yesterday")).toContain("ISO 8601");
+    await world.sql`delete from receipts where account_id = ${accountId}`;
+  },
+  SLOW_MS,
+);
+
+test(
+  "a change shows on a running replica at once, through Redis",
+  async () => {
+    const redis = await ownRedis();
+    const bus = redisBus(redis.url, createLog("silent"));
+    const db = world.openDb();
+    try {
+      await until(() => bus.healthy());
+      const env = { REDIS_URL: redis.url };
+      await json("account add --email live@example.com --name Live", { env });
+      const { secret, keyId } = await json("key add --account live@example.com --name live", { env });
+      // Nothing but the bus can drop this entry: it lives for an hour.
+      const lookup = openKeyLookup({ db, bus, config: { cacheTtlMs: 3_600_000 }, nowMs: () => performance.now() });
+      expect((await lookup.find(secret))?.status).toBe("enabled");
+      await json(`key revoke ${keyId}`, { env });
+      await until(async () => (await lookup.find(secret))?.status === "revoked", 1000);
+      await redis.stop();
+      const without = await cli("account suspend live@example.com", { env });
+      expect(without.code).toBe(0);
+      expect(without.err).toContain("other replicas learn from the changes table");
+    } finally {
+      bus.close();
+      await db.close();
+      await redis.stop();
+    }
+  },
+  SLOW_MS,
+);
+
+test(
+  "doctor: all is well, each fault is named with what to do, and something wrong exits 1",
+  async () => {
+    const env = { SECRET_KEY };
+    const finding = (out: string, what: string) =>
+      JSON.parse(out).findings.find((found: { what: string }) => found.what === what);
+    await json("model add doctor-1");
+    await json("model route doctor-1 --provider sim");
+    const well = await cli("doctor --json", { env });
+    expect(JSON.parse(well.out).findings.filter(({ state }: { state: string }) => state === "wrong")).toEqual([]);
+    expect(well.code).toBe(0);
+    for (const what of ["Postgres", "Redis", "migrations", "provider sim", "models", "books", "receipts", "spool"])
+      expect(finding(well.out, what)?.state).toBe("ok");
+
+    await world.sql`update balances set balance_nano_usd = balance_nano_usd + 1 where account_id = (select min(account_id) from balances)`;
+    await world.setClock("2099-12-15T00:00:00Z");
+    await world.sql`select make_receipt_months(1)`;
+    await mkdir(world.spoolDir, { recursive: true });
+    await writeFile(join(world.spoolDir, "000000000000001-000000.spool"), "{}\n");
+    const ill = await cli("doctor", { env: { ...env, REDIS_URL: "redis://127.0.0.1:1" } });
+    expect(ill.code).toBe(1);
+    expect(ill.out).toMatch(/wrong\s+books: do not balance: inv_balance_entries \(1\)/);
+    expect(ill.out).toMatch(/warning\s+receipts: only 1 months ahead/);
+    expect(ill.out).toMatch(/warning\s+spool: 1 files/);
+    expect(ill.out).toMatch(/wrong\s+Redis: .*\n\s+→ Start it, or correct REDIS_URL/);
+    await world.setClock(null);
+
+    const gone = await cli("doctor --json", { env: { ...env, DATABASE_URL: "postgres://postgres@127.0.0.1:1/x" } });
+    expect(gone.code).toBe(1);
+    expect(finding(gone.out, "Postgres")).toMatchObject({
+      state: "wrong",
+      advice: "Start it, or correct DATABASE_URL.",
+    });
+  },
+  SLOW_MS,
+);
