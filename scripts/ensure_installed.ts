@@ -63,17 +63,21 @@ function stopWithHolders(stop: () => void): void {
   }, holderCheckMs);
 }
 
-/** `bun run`, and above it npx if that is what was called. A shell is no holder: it may end and leave us running. */
+/** `bun run`, and what is above it as far as npx, if that is what was called. Without /proc, as on macOS, just `bun run`. */
 function holders(): string {
-  const bunRun = process.ppid;
+  const above = [process.ppid];
   try {
-    const above = /\) \S (\d+)/.exec(readFileSync(`/proc/${bunRun}/stat`, "utf8"))?.[1];
-    const isNpx = /\bnp[mx]\b/.test(readFileSync(`/proc/${above}/cmdline`, "utf8"));
-    return isNpx ? `${bunRun} ${above}` : `${bunRun}`;
+    // npx, the shell that it uses, bun run.
+    while (above.length <= 3) {
+      const pid = above.at(-1);
+      if (/\bnp[mx]\b/.test(readFileSync(`/proc/${pid}/cmdline`, "utf8"))) return above.join(" ");
+      above.push(Number(/\) \S (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, "utf8"))?.[1]));
+    }
   } catch {
-    // No /proc, as on macOS: then the nearest holder has to do.
-    return `${bunRun}`;
+    // The end of the line.
   }
+  // No npx: any other caller, such as a shell, may end and leave us running.
+  return String(process.ppid);
 }
 
 function fail(message: string): never {

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { fileURLToPath } from "node:url";
 import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
 
 /** A replica as it runs in production: a process of its own, spoken to over a socket. */
 export type ReplicaProcess = {
@@ -22,7 +22,10 @@ const READY_MS_MAX = 30_000;
 const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
 
 /** Starts src/main.ts and waits until it listens. Rejects with its output if it does not. */
-export async function startReplicaProcess(env: Record<string, string>, command: string[] = [process.execPath, MAIN]): Promise<ReplicaProcess> {
+export async function startReplicaProcess(
+  env: Record<string, string>,
+  command: string[] = [process.execPath, MAIN],
+): Promise<ReplicaProcess> {
   const [program = "", ...args] = command;
   const child = spawn(program, args, {
     env: {
@@ -41,7 +44,9 @@ export async function startReplicaProcess(env: Record<string, string>, command: 
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";
-  const exited = new Promise<number>((resolve) => child.once("exit", (code, signal) => resolve(code ?? (signal ? 128 : 0))));
+  const exited = new Promise<number>((resolve) =>
+    child.once("exit", (code, signal) => resolve(code ?? (signal ? 128 : 0))),
+  );
   child.stderr.on("data", (bytes) => {
     output += bytes;
   });

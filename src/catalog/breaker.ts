@@ -64,7 +64,11 @@ export function createBreakers({ now }: { now: () => number }): Breakers {
       state.probe = null;
       then();
     };
-    return { succeeded: () => void states.delete(routeId), failed: endProbe(() => open(state)), abandoned: endProbe(() => {}) };
+    return {
+      succeeded: () => void states.delete(routeId),
+      failed: endProbe(() => open(state)),
+      abandoned: endProbe(() => {}),
+    };
   }
 
   return {
@@ -72,7 +76,11 @@ export function createBreakers({ now }: { now: () => number }): Breakers {
       const state = states.get(routeId);
       if (state && waitMs(state, now()) > 0) return undefined;
       if (state && state.openings > 0) return once(enterAsProbe(routeId, state));
-      return once({ succeeded: () => void states.delete(routeId), failed: () => countFailure(routeId), abandoned: () => {} });
+      return once({
+        succeeded: () => void states.delete(routeId),
+        failed: () => countFailure(routeId),
+        abandoned: () => {},
+      });
     },
 
     dueInMs(routeId) {

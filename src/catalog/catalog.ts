@@ -3,10 +3,11 @@ import type { Bus } from "../platform/bus.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import { within } from "../platform/runtime.ts";
 import { type CatalogRows, loadCatalog, type ProviderRow } from "./catalog_store.ts";
 
 /** A load that takes longer is given up: Postgres may be silent, and postgres.js would wait for ever. */
-const LOAD_MS_MAX = 10_000;
+const LOAD_MS_MAX = 5_000;
 /** After a failed load: first wait, doubled up to the longest. */
 const RETRY_FIRST_MS = 1_000;
 const RETRY_MAX_MS = 30_000;
@@ -21,7 +22,11 @@ export type Model = {
   readonly architecture: Readonly<Record<string, unknown>> | null;
   readonly createdUnix: number;
   /** Micro-USD per million tokens; null: sold by package only. */
-  readonly prices: { readonly inputMicroUsd: number; readonly cachedInputMicroUsd: number; readonly outputMicroUsd: number } | null;
+  readonly prices: {
+    readonly inputMicroUsd: number;
+    readonly cachedInputMicroUsd: number;
+    readonly outputMicroUsd: number;
+  } | null;
   /** Size → micro-USD an image. */
   readonly imagePrices: ReadonlyMap<string, number>;
   readonly defaultCapTokens: number;
@@ -105,10 +110,12 @@ export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promis
   /** A load under way may have read before the change: one more follows it, however many ask. */
   function reload(): Promise<void> {
     if (!running) return start();
-    next ??= running.catch(() => {}).then(() => {
-      next = undefined;
-      return start();
-    });
+    next ??= running
+      .catch(() => {})
+      .then(() => {
+        next = undefined;
+        return start();
+      });
     return next;
   }
 
@@ -144,22 +151,28 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
   for (const { modelId, ...route } of rows.routes) {
     const provider = providers.get(route.providerId);
     if (!provider) continue;
-    const { row: { name, baseUrl }, apiKey } = provider;
+    const {
+      row: { name, baseUrl },
+      apiKey,
+    } = provider;
     listIn(routes, modelId).push({ ...route, providerName: name, baseUrl, apiKey });
   }
   const imagePrices = new Map<string, Map<string, number>>();
   for (const { modelId, size, microUsd } of rows.imagePrices) {
     imagePrices.set(modelId, (imagePrices.get(modelId) ?? new Map<string, number>()).set(size, microUsd));
   }
-  const models = rows.models.map(({ inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }): Model => ({
-    ...model,
-    prices: inputMicroUsd === null || outputMicroUsd === null
-      ? null
-      // Without a price of its own, cached input costs what input costs.
-      : { inputMicroUsd, cachedInputMicroUsd: cachedInputMicroUsd ?? inputMicroUsd, outputMicroUsd },
-    imagePrices: imagePrices.get(model.id) ?? new Map(),
-    routes: Object.freeze(routes.get(model.id) ?? []),
-  }));
+  const models = rows.models.map(
+    ({ inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }): Model => ({
+      ...model,
+      prices:
+        inputMicroUsd === null || outputMicroUsd === null
+          ? null
+          : // Without a price of its own, cached input costs what input costs.
+            { inputMicroUsd, cachedInputMicroUsd: cachedInputMicroUsd ?? inputMicroUsd, outputMicroUsd },
+      imagePrices: imagePrices.get(model.id) ?? new Map(),
+      routes: Object.freeze(routes.get(model.id) ?? []),
+    }),
+  );
   return { byId: new Map(models.map((model) => [model.id, Object.freeze(model)])), models: Object.freeze(models) };
 }
 
@@ -177,12 +190,4 @@ function listIn<K, V>(map: Map<K, V[]>, key: K): V[] {
   const list = map.get(key) ?? [];
   map.set(key, list);
   return list;
-}
-
-/** `promise`, or an Error after `ms`. */
-function within<T>(ms: number, promise: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }

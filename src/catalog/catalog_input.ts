@@ -37,7 +37,11 @@ export type ModelPatch = {
   marginPermille?: number | undefined;
 };
 /** `name` defaults to the id, `ownedBy` to "tollgate". */
-export type ModelInput = ModelPatch & { id: string; prices?: PricesInput | null; imagePrices?: Readonly<Record<string, number>> };
+export type ModelInput = ModelPatch & {
+  id: string;
+  prices?: PricesInput | null;
+  imagePrices?: Readonly<Record<string, number>>;
+};
 
 export type ProviderInput = { name: string; baseUrl: string; apiKey: string; enabled?: boolean };
 export type ProviderPatch = { [Field in keyof ProviderInput]?: ProviderInput[Field] | undefined };
@@ -55,7 +59,10 @@ export type RouteInput = RoutePatch & { modelId: string; providerId: number };
 
 export function checkModelId(id: string): string {
   if (!MODEL_ID.test(id)) {
-    throw new InputError("A model's id begins with a letter or digit and has up to 128 letters, digits and . _ : @ + / -.", "id");
+    throw new InputError(
+      "A model's id begins with a letter or digit and has up to 128 letters, digits and . _ : @ + / -.",
+      "id",
+    );
   }
   return id;
 }
@@ -66,31 +73,47 @@ export function checkModel(patch: ModelPatch): ModelPatch {
   return {
     name: given(patch.name, (name) => checkText(name, "name", NAME_CHARS_MAX)),
     ownedBy: given(patch.ownedBy, (owner) => checkText(owner, "ownedBy", NAME_CHARS_MAX)),
-    contextLength: given(patch.contextLength, (length) => length === null ? null : checkInteger(length, "contextLength", { min: 1, max: CONTEXT_TOKENS_MAX })),
+    contextLength: given(patch.contextLength, (length) =>
+      length === null ? null : checkInteger(length, "contextLength", { min: 1, max: CONTEXT_TOKENS_MAX }),
+    ),
     status: given(patch.status, (status) => checkOneOf(status, "status", STATUSES)),
     modality: given(patch.modality, (modality) => checkOneOf(modality, "modality", MODALITIES)),
-    architecture: given(patch.architecture, (architecture) => architecture === null ? null : checkArchitecture(architecture)),
+    architecture: given(patch.architecture, (architecture) =>
+      architecture === null ? null : checkArchitecture(architecture),
+    ),
     enabled: patch.enabled,
     defaultCapTokens: given(patch.defaultCapTokens, (cap) => checkInteger(cap, "defaultCapTokens", tokens)),
-    imageInputTokens: given(patch.imageInputTokens, (count) => checkInteger(count, "imageInputTokens", { ...tokens, min: 0 })),
-    marginPermille: given(patch.marginPermille, (margin) => checkInteger(margin, "marginPermille", { min: 1000, max: MARGIN_PERMILLE_MAX })),
+    imageInputTokens: given(patch.imageInputTokens, (count) =>
+      checkInteger(count, "imageInputTokens", { ...tokens, min: 0 }),
+    ),
+    marginPermille: given(patch.marginPermille, (margin) =>
+      checkInteger(margin, "marginPermille", { min: 1000, max: MARGIN_PERMILLE_MAX }),
+    ),
   };
 }
 
 /** The three price columns; all null for a model that is sold by package only. */
-export function checkPrices(prices: PricesInput | null): { inputMicroUsd: number | null; cachedInputMicroUsd: number | null; outputMicroUsd: number | null } {
+export function checkPrices(prices: PricesInput | null): {
+  inputMicroUsd: number | null;
+  cachedInputMicroUsd: number | null;
+  outputMicroUsd: number | null;
+} {
   if (prices === null) return { inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null };
   const range = { min: 0, max: PRICE_MICRO_USD_MAX };
   const inputMicroUsd = checkInteger(prices.inputMicroUsd, "inputMicroUsd", range);
   const outputMicroUsd = checkInteger(prices.outputMicroUsd, "outputMicroUsd", range);
   const cached = prices.cachedInputMicroUsd ?? null;
   // Holds are computed with the full input price, so a dearer cached one could overrun them.
-  const cachedInputMicroUsd = cached === null ? null : checkInteger(cached, "cachedInputMicroUsd", { min: 0, max: inputMicroUsd });
+  const cachedInputMicroUsd =
+    cached === null ? null : checkInteger(cached, "cachedInputMicroUsd", { min: 0, max: inputMicroUsd });
   return { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
 }
 
 export function checkImagePrice(size: string, microUsd: number): { size: string; microUsd: number } {
-  return { size: checkOneOf(size, "size", IMAGE_SIZES), microUsd: checkInteger(microUsd, "microUsd", { min: 0, max: PRICE_MICRO_USD_MAX }) };
+  return {
+    size: checkOneOf(size, "size", IMAGE_SIZES),
+    microUsd: checkInteger(microUsd, "microUsd", { min: 0, max: PRICE_MICRO_USD_MAX }),
+  };
 }
 
 export function checkProvider(patch: ProviderPatch): ProviderPatch {
@@ -105,7 +128,9 @@ export function checkProvider(patch: ProviderPatch): ProviderPatch {
 export function checkRoute(patch: RoutePatch): RoutePatch {
   return {
     upstreamModel: given(patch.upstreamModel, (name) => checkText(name, "upstreamModel", NAME_CHARS_MAX)),
-    priority: given(patch.priority, (priority) => checkInteger(priority, "priority", { min: -PRIORITY_MAX, max: PRIORITY_MAX })),
+    priority: given(patch.priority, (priority) =>
+      checkInteger(priority, "priority", { min: -PRIORITY_MAX, max: PRIORITY_MAX }),
+    ),
     weight: given(patch.weight, (weight) => checkInteger(weight, "weight", { min: 1, max: WEIGHT_MAX })),
     capField: given(patch.capField, (field) => checkOneOf(field, "capField", CAP_FIELDS)),
     streamOptions: patch.streamOptions,
@@ -128,15 +153,21 @@ function checkKey(value: string): string {
 
 function checkArchitecture(value: Record<string, unknown>): Record<string, unknown> {
   const json = JSON.stringify(value);
-  if (json.length > ARCHITECTURE_CHARS_MAX) throw new InputError(`The architecture may have at most ${ARCHITECTURE_CHARS_MAX} characters of JSON.`, "architecture");
+  if (json.length > ARCHITECTURE_CHARS_MAX)
+    throw new InputError(
+      `The architecture may have at most ${ARCHITECTURE_CHARS_MAX} characters of JSON.`,
+      "architecture",
+    );
   // Postgres's jsonb takes no NUL.
-  if (json.includes("\\u0000")) throw new InputError("The architecture must not contain NUL characters.", "architecture");
+  if (json.includes("\\u0000"))
+    throw new InputError("The architecture must not contain NUL characters.", "architecture");
   return value;
 }
 
 function checkText(value: string, param: string, charsMax: number): string {
   const text = value.trim();
-  if (text === "" || text.length > charsMax) throw new InputError(`The ${param} must have 1 to ${charsMax} characters.`, param);
+  if (text === "" || text.length > charsMax)
+    throw new InputError(`The ${param} must have 1 to ${charsMax} characters.`, param);
   if (/[\p{Cc}\p{Cs}]/u.test(text)) throw new InputError(`The ${param} must be plain text on one line.`, param);
   return text;
 }

@@ -4,7 +4,7 @@ import { InputError } from "../errors.ts";
 import type { Bus } from "../platform/bus.ts";
 import { changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
-import type { Db, Orm, Tx } from "../platform/db.ts";
+import { type Db, type Orm, sqlState, type Tx } from "../platform/db.ts";
 import { imagePrices, models, providers, routes } from "../platform/schema.ts";
 import {
   checkImagePrice,
@@ -73,10 +73,19 @@ export async function loadCatalog(orm: Orm) {
     models: await tx.select(modelColumns).from(models).where(eq(models.enabled, true)).orderBy(asc(models.id)),
     imagePrices: await tx.select().from(imagePrices).orderBy(asc(imagePrices.modelId), asc(imagePrices.size)),
     providers: await tx
-      .select({ id: providers.id, name: providers.name, baseUrl: providers.baseUrl, keyCiphertext: providers.keyCiphertext })
+      .select({
+        id: providers.id,
+        name: providers.name,
+        baseUrl: providers.baseUrl,
+        keyCiphertext: providers.keyCiphertext,
+      })
       .from(providers)
       .where(eq(providers.enabled, true)),
-    routes: await tx.select(routeColumns).from(routes).where(eq(routes.enabled, true)).orderBy(asc(routes.priority), asc(routes.id)),
+    routes: await tx
+      .select(routeColumns)
+      .from(routes)
+      .where(eq(routes.enabled, true))
+      .orderBy(asc(routes.priority), asc(routes.id)),
   });
   // One snapshot for all four, so that no route is read without its provider.
   return await orm.transaction(read, { isolationLevel: "repeatable read", accessMode: "read only" });
@@ -84,7 +93,10 @@ export async function loadCatalog(orm: Orm) {
 
 /** Every model, disabled ones included, by id. */
 export async function listModels({ db }: ReadDeps) {
-  return await db.orm.select({ ...modelColumns, enabled: models.enabled }).from(models).orderBy(asc(models.id));
+  return await db.orm
+    .select({ ...modelColumns, enabled: models.enabled })
+    .from(models)
+    .orderBy(asc(models.id));
 }
 
 /** Prices of images: of one model, or of all. */
@@ -115,10 +127,16 @@ export async function listRoutes({ db }: ReadDeps, modelId?: string) {
 }
 
 /** Adds a model, with its prices if they are given. */
-export async function addModel(deps: WriteDeps, { id, prices = null, imagePrices: bySize = {}, ...rest }: ModelInput): Promise<void> {
+export async function addModel(
+  deps: WriteDeps,
+  { id, prices = null, imagePrices: bySize = {}, ...rest }: ModelInput,
+): Promise<void> {
   const { name = id, ownedBy = "tollgate", ...checked } = checkModel(rest);
   const values = { ...checked, ...checkPrices(prices), id: checkModelId(id), name, ownedBy };
-  const images = Object.entries(bySize).map(([size, microUsd]) => ({ ...checkImagePrice(size, microUsd), modelId: id }));
+  const images = Object.entries(bySize).map(([size, microUsd]) => ({
+    ...checkImagePrice(size, microUsd),
+    modelId: id,
+  }));
   await changing(deps, async (tx) => {
     const added = await tx.insert(models).values(values).onConflictDoNothing().returning({ id: models.id });
     if (added.length === 0) throw new InputError(`The model ${id} exists already.`, "id");
@@ -145,7 +163,10 @@ export async function setPrices(deps: WriteDeps, modelId: string, prices: Prices
 }
 
 /** Sets what one image of `size` costs; null removes the price. */
-export async function setImagePrice(deps: WriteDeps, { modelId, size, microUsd }: { modelId: string; size: string; microUsd: number | null }): Promise<void> {
+export async function setImagePrice(
+  deps: WriteDeps,
+  { modelId, size, microUsd }: { modelId: string; size: string; microUsd: number | null },
+): Promise<void> {
   const price = { ...checkImagePrice(size, microUsd ?? 0), modelId };
   await saying({ [FOREIGN_KEY_VIOLATION]: noModel(modelId) }, () =>
     changing(deps, async (tx) => {
@@ -197,7 +218,10 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
 /** Changes the given fields of a provider; a new key replaces the old one. */
 export async function updateProvider(deps: ProviderDeps, id: number, patch: ProviderPatch): Promise<void> {
   const { apiKey, ...rest } = checkProvider(patch);
-  const values = changed({ ...rest, ...(apiKey !== undefined && { keyCiphertext: encrypt(deps.config.secretKey, apiKey) }) });
+  const values = changed({
+    ...rest,
+    ...(apiKey !== undefined && { keyCiphertext: encrypt(deps.config.secretKey, apiKey) }),
+  });
   if (rest.baseUrl !== undefined) await checkBaseUrl(rest.baseUrl, deps.config.providerAllowPrivate);
   await saying({ [UNIQUE_VIOLATION]: new InputError(`The provider ${rest.name} exists already.`, "name") }, () =>
     changing(deps, async (tx) => {
@@ -261,8 +285,7 @@ async function saying<T>(sentences: Readonly<Record<string, InputError>>, fn: ()
   try {
     return await fn();
   } catch (thrown) {
-    const code: unknown = thrown instanceof Error && thrown.cause instanceof Error && "code" in thrown.cause ? thrown.cause.code : undefined;
-    throw (typeof code === "string" && sentences[code]) || thrown;
+    throw sentences[sqlState(thrown)] ?? thrown;
   }
 }
 

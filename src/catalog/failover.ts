@@ -61,10 +61,15 @@ export async function withFailover<T>(
       }
       pass.failed();
       if (thrown.retryAfterSeconds !== null) hints.set(route.id, thrown.retryAfterSeconds);
-      log.warn({ ...namesOf(route), kind: thrown.kind, status: thrown.status, detail: thrown.message }, "provider failed");
+      log.warn(
+        { ...namesOf(route), kind: thrown.kind, status: thrown.status, detail: thrown.message },
+        "provider failed",
+      );
     }
   }
-  const retryAfterSeconds = soonestSeconds(routes, (route) => Math.max(breakers.dueInMs(route.id) / 1000, hints.get(route.id) ?? 0));
+  const retryAfterSeconds = soonestSeconds(routes, (route) =>
+    Math.max(breakers.dueInMs(route.id) / 1000, hints.get(route.id) ?? 0),
+  );
   log.error({ routes: routes.length, attempts, retryAfterSeconds }, "no route could serve");
   throw new Refusal("provider_unavailable", { retryAfterSeconds });
 }

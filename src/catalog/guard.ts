@@ -94,7 +94,10 @@ export async function fetchGuarded(
   };
   return new Promise((resolve, reject) => {
     const call = request(url, init, (response) => collect(response, bytesMax).then(succeed, fail));
-    const timer = setTimeout(() => fail(new GuardError("timeout", `No whole answer within ${timeoutMs} ms.`)), timeoutMs);
+    const timer = setTimeout(
+      () => fail(new GuardError("timeout", `No whole answer within ${timeoutMs} ms.`)),
+      timeoutMs,
+    );
     const abort = () => fail(signal?.reason);
     const finish = () => {
       clearTimeout(timer);
@@ -115,12 +118,16 @@ export async function fetchGuarded(
   });
 }
 
-async function collect(response: IncomingMessage, bytesMax: number): Promise<{ bytes: Uint8Array; contentType: string }> {
+async function collect(
+  response: IncomingMessage,
+  bytesMax: number,
+): Promise<{ bytes: Uint8Array; contentType: string }> {
   const { statusCode, headers } = response;
   response.on("error", () => {}); // The loop below reports it; destroying the call must not raise it once more.
   if (statusCode !== 200) throw new GuardError("failed", `Answered with status ${statusCode}.`);
   const encoding = headers["content-encoding"];
-  if (encoding !== undefined && encoding !== "identity") throw new GuardError("failed", "Answered compressed, which was not asked for.");
+  if (encoding !== undefined && encoding !== "identity")
+    throw new GuardError("failed", "Answered compressed, which was not asked for.");
   const oversized = new GuardError("oversized", `Larger than ${bytesMax} bytes.`);
   if (Number(headers["content-length"] ?? 0) > bytesMax) throw oversized;
   const chunks: Uint8Array[] = [];
@@ -145,16 +152,20 @@ function parseCallable(address: string | URL, purpose: string): Omit<Callable, "
   if (url.username !== "" || url.password !== "") throw refuse("must not contain a user name or password");
   const host = bareHost(url);
   // The parser reads 0x7f.1 and 2130706433 as 127.0.0.1. Nobody writes an address so by accident.
-  if (isIPv4(host) && !writtenHost(written).includes(host)) throw refuse("must write its IP address as four decimal numbers");
+  if (isIPv4(host) && !writtenHost(written).includes(host))
+    throw refuse("must write its IP address as four decimal numbers");
   return { url, host, port: portOf(url) };
 }
 
 async function resolveChecked(host: string, port: number, options: GuardOptions): Promise<Address[]> {
   const { purpose, allowPrivate, resolve = resolveBySystem } = options;
   const family = isIP(host);
-  const found = family === 0 ? await resolve(host).catch((error: unknown) => {
-    throw new GuardError("unresolved", `${purpose}: ${host} cannot be looked up (${messageOf(error)}).`);
-  }) : [{ address: host, family: family === 6 ? 6 : 4 } as const];
+  const found =
+    family === 0
+      ? await resolve(host).catch((error: unknown) => {
+          throw new GuardError("unresolved", `${purpose}: ${host} cannot be looked up (${messageOf(error)}).`);
+        })
+      : [{ address: host, family: family === 6 ? 6 : 4 } as const];
   const addresses = found.slice(0, ADDRESSES_MAX);
   if (addresses.length === 0) throw new GuardError("unresolved", `${purpose}: ${host} has no address.`);
   if (isAllowed(host, port, allowPrivate)) return addresses;

@@ -13,7 +13,6 @@ const ERROR_BODY_MS_MAX = 5_000;
 const MODELS_BODY_BYTES_MAX = 8 * 1024 * 1024;
 const MODELS_MS_MAX = 10_000;
 const MODELS_MAX = 20_000;
-const CUT = "The answer broke off.";
 
 /** What is needed to call a provider; a Route has it. */
 export type Upstream = Pick<Route, "providerName" | "baseUrl" | "apiKey">;
@@ -35,7 +34,12 @@ export type ProviderClient = {
    * Sends one request and returns its good answer, body unread: the caller reads it within its own idle and total
    * limits, or cancels it. Throws ProviderFailure, ProviderRejection, or the reason of `signal`.
    */
-  post(upstream: Upstream, path: string, body: string | Uint8Array<ArrayBuffer>, options: PostOptions): Promise<Response>;
+  post(
+    upstream: Upstream,
+    path: string,
+    body: string | Uint8Array<ArrayBuffer>,
+    options: PostOptions,
+  ): Promise<Response>;
   /** The ids of the models that the provider names. Throws as `post` does. */
   listModels(upstream: Upstream, signal?: AbortSignal): Promise<string[]>;
   /** Whether the provider is there and takes the key. Never throws but for the reason of `signal`. */
@@ -52,7 +56,12 @@ type ClientDeps = {
 };
 
 /** Calls providers: fixed headers, guarded addresses, no redirects, a limit on every wait. */
-export function createProviderClient({ config, log, now = () => performance.now(), resolve }: ClientDeps): ProviderClient {
+export function createProviderClient({
+  config,
+  log,
+  now = () => performance.now(),
+  resolve,
+}: ClientDeps): ProviderClient {
   const reach = createReach({
     connectMs: config.providerConnectMs,
     allowPrivate: config.providerAllowPrivate,
@@ -60,10 +69,20 @@ export function createProviderClient({ config, log, now = () => performance.now(
     ...(resolve && { resolve }),
   });
 
-  type Call = { method: "GET" | "POST"; path: string; body?: string | Uint8Array<ArrayBuffer>; requestId?: string | undefined; accept: PostOptions["accept"] };
+  type Call = {
+    method: "GET" | "POST";
+    path: string;
+    body?: string | Uint8Array<ArrayBuffer>;
+    requestId?: string | undefined;
+    accept: PostOptions["accept"];
+  };
 
   /** Up to the headers, whatever they say. */
-  async function send(upstream: Upstream, call: Call, limits: { signal: AbortSignal; firstByteMs: number }): Promise<Response> {
+  async function send(
+    upstream: Upstream,
+    call: Call,
+    limits: { signal: AbortSignal; firstByteMs: number },
+  ): Promise<Response> {
     const url = addressOf(upstream.baseUrl, call.path);
     await reach.ensure(url, limits.signal);
     const deadline = new AbortController();
@@ -89,7 +108,10 @@ export function createProviderClient({ config, log, now = () => performance.now(
 
   async function listModels(upstream: Upstream, signal: AbortSignal): Promise<string[]> {
     const call: Call = { method: "GET", path: "/models", accept: "application/json" };
-    const response = await send(upstream, call, { signal, firstByteMs: Math.min(config.providerFirstByteMs, MODELS_MS_MAX) });
+    const response = await send(upstream, call, {
+      signal,
+      firstByteMs: Math.min(config.providerFirstByteMs, MODELS_MS_MAX),
+    });
     await assertGood(response, { accept: call.accept, signal, secrets: [upstream.apiKey.reveal()] });
     return readModelIds(await readLimited(response, MODELS_BODY_BYTES_MAX, signal, MODELS_MS_MAX));
   }
@@ -123,10 +145,14 @@ export function createProviderClient({ config, log, now = () => performance.now(
  * A body whole, at most `bytesMax` bytes within `totalMs` from now. Throws ProviderFailure (oversized, timeout, cut) or
  * the reason of `signal`; the rest of the body is let go.
  */
-export async function readLimited(response: Response, bytesMax: number, signal: AbortSignal, totalMs: number): Promise<Uint8Array<ArrayBuffer>> {
-  const oversized = () => new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`);
+export async function readLimited(
+  response: Response,
+  bytesMax: number,
+  signal: AbortSignal,
+  totalMs: number,
+): Promise<Uint8Array<ArrayBuffer>> {
   const { bytes, isWhole } = await readUpTo(response, bytesMax, signal, totalMs);
-  if (!isWhole) throw oversized();
+  if (!isWhole) throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`);
   return bytes;
 }
 
@@ -140,7 +166,10 @@ async function readUpTo(
   const reader = response.body?.getReader();
   if (!reader) return { bytes: new Uint8Array(), isWhole: true };
   const deadline = new AbortController();
-  const timer = setTimeout(() => deadline.abort(new ProviderFailure("timeout", `No whole answer within ${totalMs} ms.`)), totalMs);
+  const timer = setTimeout(
+    () => deadline.abort(new ProviderFailure("timeout", `No whole answer within ${totalMs} ms.`)),
+    totalMs,
+  );
   const limit = AbortSignal.any([signal, deadline.signal]);
   const chunks: Uint8Array[] = [];
   let size = 0;
@@ -157,14 +186,14 @@ async function readUpTo(
     }
   } catch (thrown) {
     limit.throwIfAborted();
-    throw new ProviderFailure("cut", `${CUT} ${cleanWords(messageOf(thrown))}`);
+    throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(messageOf(thrown))}`);
   } finally {
     clearTimeout(timer);
     // Not waited for: a provider that hangs would hang us too.
     if (!isWhole) reader.cancel().catch(() => {});
   }
   const all = Buffer.concat(chunks);
-  return { bytes: Uint8Array.from(all.subarray(0, bytesMax)), isWhole };
+  return { bytes: new Uint8Array(all.subarray(0, bytesMax)), isWhole };
 }
 
 type AnswerFacts = { accept: PostOptions["accept"]; signal: AbortSignal; secrets: readonly string[] };
@@ -178,7 +207,11 @@ async function assertGood(response: Response, { accept, signal, secrets }: Answe
   throw problem;
 }
 
-async function toError(response: Response, signal: AbortSignal, secrets: readonly string[]): Promise<ProviderFailure | ProviderRejection> {
+async function toError(
+  response: Response,
+  signal: AbortSignal,
+  secrets: readonly string[],
+): Promise<ProviderFailure | ProviderRejection> {
   const { status } = response;
   const isRedirect = response.type === "opaqueredirect" || (status >= 300 && status < 400);
   if (isRedirect || isEncoded(response)) {
@@ -200,11 +233,17 @@ async function toError(response: Response, signal: AbortSignal, secrets: readonl
 function problemOf(response: Response, accept: PostOptions["accept"]): ProviderFailure | undefined {
   const { status } = response;
   // Compressed bytes could be a thousand times their size, and nobody asked for them.
-  if (isEncoded(response)) return new ProviderFailure("encoded", "It answered compressed, which was not asked for.", { status });
+  if (isEncoded(response))
+    return new ProviderFailure("encoded", "It answered compressed, which was not asked for.", { status });
   const mediaType = (response.headers.get("content-type") ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
-  const isFitting = accept === "application/json" ? /^application\/(?:[\w.+-]+\+)?json$/.test(mediaType) : mediaType === accept;
+  const isFitting =
+    accept === "application/json" ? /^application\/(?:[\w.+-]+\+)?json$/.test(mediaType) : mediaType === accept;
   if (isFitting) return undefined;
-  return new ProviderFailure("not_json", `It answered with ${cleanWords(mediaType) || "no content type"} in place of ${accept}.`, { status });
+  return new ProviderFailure(
+    "not_json",
+    `It answered with ${cleanWords(mediaType) || "no content type"} in place of ${accept}.`,
+    { status },
+  );
 }
 
 function isEncoded(response: Response): boolean {
@@ -217,7 +256,10 @@ function letGo(response: Response): void {
 }
 
 /** The whole list of what a provider gets to see. Never a header of the client's. */
-function headersOf({ apiKey }: Upstream, { body, accept, requestId }: { body?: unknown; accept: string; requestId?: string | undefined }): Record<string, string> {
+function headersOf(
+  { apiKey }: Upstream,
+  { body, accept, requestId }: { body?: unknown; accept: string; requestId?: string | undefined },
+): Record<string, string> {
   return {
     authorization: `Bearer ${apiKey.reveal()}`,
     ...(body !== undefined && { "content-type": "application/json" }),

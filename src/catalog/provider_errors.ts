@@ -8,14 +8,26 @@ const RETRY_AFTER_SECONDS_MAX = 60;
 /** Statuses that speak about the request itself. Every other one is the provider's or our own trouble. */
 const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 413, 422]);
 /** Sent with a 400, but about our account or our route: the client cannot mend them and must not read of them. */
-const OUR_TROUBLE = /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|billing_\w+|insufficient_(?:quota|balance|credits)|model_not_(?:found|exist)|account_\w+)$/i;
-const OUR_TROUBLE_MESSAGE = /^(?:(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b|model not exist|billing )/i;
+const OUR_TROUBLE =
+  /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|billing_\w+|insufficient_(?:quota|balance|credits)|model_not_(?:found|exist)|account_\w+)$/i;
+const OUR_TROUBLE_MESSAGE =
+  /^(?:(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b|model not exist|billing )/i;
 /** Sent with a 403, but about the request: else a client with forbidden prompts could open the breaker for everybody. */
 const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
 
 export type FailureKind =
-  | "connect" | "timeout" | "cut" | "address" | "redirect" | "encoded" | "oversized" | "not_json"
-  | "rate_limited" | "credentials" | "unknown_model" | "status";
+  | "connect"
+  | "timeout"
+  | "cut"
+  | "address"
+  | "redirect"
+  | "encoded"
+  | "oversized"
+  | "not_json"
+  | "rate_limited"
+  | "credentials"
+  | "unknown_model"
+  | "status";
 
 /** The provider could not serve: another route may. The message is its own words, cleaned, and for the log alone. */
 export class ProviderFailure extends Error {
@@ -24,7 +36,11 @@ export class ProviderFailure extends Error {
   readonly status: number | null;
   readonly retryAfterSeconds: number | null;
 
-  constructor(kind: FailureKind, message: string, { status = null, retryAfterSeconds = null }: { status?: number | null; retryAfterSeconds?: number | null } = {}) {
+  constructor(
+    kind: FailureKind,
+    message: string,
+    { status = null, retryAfterSeconds = null }: { status?: number | null; retryAfterSeconds?: number | null } = {},
+  ) {
     super(message);
     this.kind = kind;
     this.status = status;
@@ -55,14 +71,25 @@ type ErrorAnswer = {
 };
 
 /** What an error answer of a provider means. Also for an `error` object that came with status 200: give that as `text` and status 400. */
-export function toProviderError({ status, text, retryAfter, secrets }: ErrorAnswer): ProviderFailure | ProviderRejection {
+export function toProviderError({
+  status,
+  text,
+  retryAfter,
+  secrets,
+}: ErrorAnswer): ProviderFailure | ProviderRejection {
   const told = readTold(text);
   const message = cleanWords(told?.message ?? "", secrets);
   if (isRejection(status, told)) {
-    return new ProviderRejection(message || "The model service refused the request.", { status, param: told?.param ?? null });
+    return new ProviderRejection(message || "The model service refused the request.", {
+      status,
+      param: told?.param ?? null,
+    });
   }
   const words = message || cleanWords(text, secrets) || "no message";
-  return new ProviderFailure(failureKind(status, told), words, { status, retryAfterSeconds: readRetryAfter(retryAfter) });
+  return new ProviderFailure(failureKind(status, told), words, {
+    status,
+    retryAfterSeconds: readRetryAfter(retryAfter),
+  });
 }
 
 /** Text of a stranger without addresses, keys, e-mails, control characters; at most 500 characters. */
@@ -78,7 +105,10 @@ export function cleanWords(text: string, secrets: readonly string[] = []): strin
     .replace(/\b[a-z][a-z0-9+.-]{1,20}:\/\/\S+/gi, "[address]")
     .replace(/[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}/g, "[address]")
     .replace(/\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f]{0,4}(?::[0-9a-f.]{0,15}){2,8}\](?::\d+)?/gi, "[address]")
-    .replace(/\b(?:[a-z0-9-]{1,63}\.){1,8}(?:com|net|org|io|ai|dev|app|cloud|cn|eu|internal|local|svc)\b(?:[:/]\S*)?/gi, "[address]")
+    .replace(
+      /\b(?:[a-z0-9-]{1,63}\.){1,8}(?:com|net|org|io|ai|dev|app|cloud|cn|eu|internal|local|svc)\b(?:[:/]\S*)?/gi,
+      "[address]",
+    )
     .replace(/\b(bearer|basic) [\w.~+/=*-]{6,}/gi, "$1 [secret]")
     // Keys, and the ids of organizations, projects and requests: all of our account with the provider.
     .replace(/\b(?:sk|pk|rk|gsk|xai|hf|org|proj|req|key|acct)[-_][\w*.-]{8,}|\bAIza[\w-]{10,}/gi, "[secret]")
@@ -89,7 +119,7 @@ export function cleanWords(text: string, secrets: readonly string[] = []): strin
 function isRejection(status: number, told: Told | undefined): boolean {
   // Before a body that large is read, a plain web server answers, and not in JSON.
   if (status === 413) return true;
-  if (status === 403) return told !== undefined && told.codes.some((code) => CONTENT_POLICY.test(code));
+  if (status === 403) return told?.codes.some((code) => CONTENT_POLICY.test(code)) ?? false;
   if (!REJECTION_STATUSES.has(status) || told === undefined) return false;
   return !told.codes.some((code) => OUR_TROUBLE.test(code)) && !OUR_TROUBLE_MESSAGE.test(told.message);
 }
@@ -122,7 +152,9 @@ function readTold(text: string): Told | undefined {
   const metadata = isRecord(error.metadata) ? error.metadata : {};
   return {
     message: firstText(error.message, body.error, body.message, error.detail, firstDetail(error.detail)) ?? "",
-    codes: [error.code, error.type, error.status, ...(Array.isArray(metadata.reasons) ? ["moderation"] : [])].filter((code) => typeof code === "string"),
+    codes: [error.code, error.type, error.status, ...(Array.isArray(metadata.reasons) ? ["moderation"] : [])].filter(
+      (code) => typeof code === "string",
+    ),
     param: typeof error.param === "string" && /^[\w.[\]-]{1,100}$/.test(error.param) ? error.param : null,
   };
 }
@@ -148,5 +180,8 @@ function readRetryAfter(value: string | null | undefined): number | null {
 
 function shorten(text: string): string {
   if (text.length <= MESSAGE_CHARS_MAX) return text;
-  return `${text.slice(0, MESSAGE_CHARS_MAX - 1).toWellFormed().replace(/\uFFFD$/, "")}…`;
+  return `${text
+    .slice(0, MESSAGE_CHARS_MAX - 1)
+    .toWellFormed()
+    .replace(/\uFFFD$/, "")}…`;
 }

@@ -35,7 +35,10 @@ export function createReach({ connectMs, allowPrivate, now, resolve }: ReachOpti
 
   async function probe(url: URL): Promise<void> {
     const deadline = new AbortController();
-    const timer = setTimeout(() => deadline.abort(new ProviderFailure("timeout", `No connection within ${connectMs} ms.`)), connectMs);
+    const timer = setTimeout(
+      () => deadline.abort(new ProviderFailure("timeout", `No connection within ${connectMs} ms.`)),
+      connectMs,
+    );
     try {
       const guard = { allowPrivate, purpose: "The provider's base URL", ...(resolve && { resolve }) };
       const target = await orAborted(assertCallable(url, guard), deadline.signal);
@@ -79,7 +82,9 @@ export async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Pr
 
 /** The first that connects wins: an address family without a way out must not use up the time of the other. */
 async function connectToAny(addresses: readonly Address[], port: number, signal: AbortSignal): Promise<void> {
-  const chosen = [4, 6].flatMap((family) => addresses.filter((one) => one.family === family).slice(0, ADDRESSES_PER_FAMILY));
+  const chosen = [4, 6].flatMap((family) =>
+    addresses.filter((one) => one.family === family).slice(0, ADDRESSES_PER_FAMILY),
+  );
   const ended = new AbortController();
   try {
     await Promise.any(chosen.map(({ address }) => connectOnce(address, port, AbortSignal.any([signal, ended.signal]))));
@@ -109,6 +114,7 @@ function connectOnce(host: string, port: number, signal: AbortSignal): Promise<v
 
 function toFailure(thrown: unknown): ProviderFailure {
   if (thrown instanceof ProviderFailure) return thrown;
-  if (thrown instanceof GuardError) return new ProviderFailure(thrown.kind === "refused" ? "address" : "connect", thrown.message);
+  if (thrown instanceof GuardError)
+    return new ProviderFailure(thrown.kind === "refused" ? "address" : "connect", thrown.message);
   return new ProviderFailure("connect", thrown instanceof Error ? thrown.message : String(thrown));
 }

@@ -47,13 +47,14 @@ export type ChatAnswer = { text: string; usage: ReportedUsage | undefined; compl
 /** Calls a route and reads its whole answer. Throws ProviderFailure when it is no chat completion. */
 export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix: number): Promise<ChatAnswer> {
   const { provider, requestId, signal, totalMs } = call;
+  const startMs = performance.now();
   const response = await provider.post(route, PATH, chatPayload(call, route), {
     signal,
     requestId,
     firstByteMs: totalMs,
     accept: "application/json",
   });
-  const text = new TextDecoder().decode(await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs));
+  const text = new TextDecoder().decode(await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs - (performance.now() - startMs)));
   const value = parseObject(text);
   const spans = value && topLevelSpans(text);
   if (value === undefined || spans === undefined || !Array.isArray(value.choices)) {

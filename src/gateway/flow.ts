@@ -7,6 +7,7 @@ import { Refusal, toEnvelope } from "../errors.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, chatCharge, imageBound, imageCharge, marginAfterOverrun, UNPRICED } from "../ledger/price.ts";
+import { within } from "../platform/runtime.ts";
 import { admitKey, admitModel, type Host, hostName } from "./admit.ts";
 import { type Body, readBody } from "./body.ts";
 import { type ChatAnswer, type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
@@ -29,6 +30,7 @@ export type Caller = { requestId: string; key: KeySnapshot; host: Host; signal: 
 /** Gives back the places a request took in the limits. A second call does nothing. */
 export type Leave = () => void;
 
+const LOOK_UP_MS_MAX = 1_800;
 /** Text up to here is worth a tokenizer when the balance fails the bound by bytes. Source: rulings › Money. */
 const TOKENIZED_BYTES_MAX = 32 * 1024;
 /** A cap that the client did not ask for is never lowered below this. Source: rulings › Money. */
@@ -43,7 +45,7 @@ export const checkImage = checker(ImageBody);
 export async function identify(deps: Deps, request: Request, requestId: string): Promise<Caller> {
   const host = await hostOf(deps, request);
   const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
-  const key = secret === undefined ? undefined : await deps.keys.find(secret);
+  const key = secret === undefined ? undefined : await inTime(deps.keys.find(secret));
   return { requestId, key: admitKey(key, host, deps.clock.unixMs()), host, signal: request.signal };
 }
 
@@ -51,9 +53,14 @@ export async function identify(deps: Deps, request: Request, requestId: string):
 export async function hostOf(deps: Deps, request: Request): Promise<Host> {
   const name = hostName(request.headers.get("host"), new URL(request.url).hostname);
   if (deps.ownHosts.has(name)) return { name, resellerId: null };
-  const found = await deps.hosts.get(name);
+  const found = await inTime(deps.hosts.get(name));
   if (found === undefined) throw new Refusal("host_not_allowed", { message: "This host is not served here." });
   return { name, resellerId: found.resellerId };
+}
+
+/** What a look-up brings, or service_unavailable: a silent database must not keep a client waiting. */
+export function inTime<T>(lookUp: Promise<T>): Promise<T> {
+  return within(LOOK_UP_MS_MAX, lookUp, () => new Refusal("service_unavailable"));
 }
 
 /** Rate, while the body is read. The first refusal by the order of the contract wins. Throws too_many_requests, service_unavailable. */
@@ -87,8 +94,8 @@ export async function withBody(
 /** Model → entitlement → reserve → relay → settle, for chat. Source: contract › POST /chat/completions. */
 export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
   const body = checkChat(raw.value);
-  const model = admitModel(deps.catalog.model(body.model), caller.key, "text");
   checkChatRules(body);
+  const model = admitModel(deps.catalog.model(body.model), caller.key, "text");
   const prompt = promptOf(body);
   const hold = await reserveChat(deps, caller, model, body, prompt);
   const job: ChatJob = { deps, caller, model, body, raw, prompt, hold, leave };
@@ -217,13 +224,11 @@ function streamEnds(job: ChatJob): StreamEnds {
   const { deps, caller, hold, leave } = job;
   const settle = async (answer: Counted, reason: EndReason) => {
     const usage = await usageOf(job, answer);
-    await deps.ledger.settle(hold, usage, { reason });
+    await deps.ledger.settle(hold, usage, { reason }).finally(leave);
     learn(job, usage);
-    leave();
   };
   const release = async (refusal: Refusal, reason: EndReason) => {
-    await deps.ledger.release(hold, reason);
-    leave();
+    await deps.ledger.release(hold, reason).finally(leave);
     return JSON.stringify(toEnvelope(refusal, caller.requestId));
   };
   return {

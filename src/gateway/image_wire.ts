@@ -39,13 +39,14 @@ export function checkPrompt({ prompt }: ImageBody): void {
 /** Calls a route and returns the answer's JSON for the client. Throws ProviderFailure when it brings no image. */
 export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<string> {
   const { provider, requestId, signal, totalMs } = call;
+  const startMs = performance.now();
   const response = await provider.post(route, PATH, imagePayload(call, route), {
     signal,
     requestId,
     firstByteMs: totalMs,
     accept: "application/json",
   });
-  const bytes = await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs);
+  const bytes = await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs - (performance.now() - startMs));
   const answer = parseAnswer(new TextDecoder().decode(bytes));
   const data = await Promise.all(answer.data.map((item) => inFormat(item, call)));
   return JSON.stringify({

@@ -125,7 +125,9 @@ export function createTokenCounter(log: Log, startWorker: () => Worker = newWork
       if (bytes === 0) return { tokens: 0, exact: true };
       const countable = ready && bytes <= TEXT_BYTES_MAX && queue.length < QUEUE_MAX;
       const tokens = countable ? await ask(text) : undefined;
-      return tokens === undefined ? { tokens: Math.ceil(bytes / BYTES_PER_TOKEN), exact: false } : { tokens, exact: true };
+      return tokens === undefined
+        ? { tokens: Math.ceil(bytes / BYTES_PER_TOKEN), exact: false }
+        : { tokens, exact: true };
     },
     close() {
       closed = true;

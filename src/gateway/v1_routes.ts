@@ -2,7 +2,7 @@ import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { factsOf } from "../platform/request_facts.ts";
-import { chat, identify, image, withBody } from "./flow.ts";
+import { chat, identify, image, inTime, withBody } from "./flow.ts";
 import { getBalance } from "./v1_balance.ts";
 import { getModel, listModels } from "./v1_models.ts";
 import { listUsage } from "./v1_usage.ts";
@@ -23,7 +23,7 @@ type Caller = Awaited<ReturnType<typeof identify>>;
 async function unmetered(deps: Deps, request: Request, answer: (caller: Caller) => Promise<Response>): Promise<Response> {
   const caller = await identify(deps, request, factsOf(request).requestId);
   await deps.limiter.take(`key:${caller.key.keyId}`);
-  return await answer(caller);
+  return await inTime(answer(caller));
 }
 
 async function metered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {

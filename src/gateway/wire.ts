@@ -55,7 +55,8 @@ export const UsageQuery = Type.Object({
   after: Type.Optional(Type.String({ pattern: "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$" })),
   start: Type.Optional(Type.String({ minLength: 10, maxLength: 35 })),
   end: Type.Optional(Type.String({ minLength: 10, maxLength: 35 })),
-  model: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
+  // A query can bring NUL, which Postgres takes in no text.
+  model: Type.Optional(Type.String({ minLength: 1, maxLength: 200, pattern: "^[^\\u0000]*$" })),
 });
 export type UsageQuery = Static<typeof UsageQuery>;
 
@@ -72,20 +73,18 @@ export function checker<T extends TSchema>(schema: T): (value: unknown) => Stati
 
 type FieldError = { path: string; message: string; type: ValueErrorType; schema: TSchema; errors: Iterable<{ First(): FieldError | undefined }> };
 
-/** A nullable field fails as a union; what is wrong inside its first variant says more. */
+/** A union fails as a whole; what is wrong inside the variant that was meant says more: the one that fails furthest in, or what may be null. */
 function deepest(error: FieldError | undefined): FieldError | undefined {
   if (error?.type !== ValueErrorType.Union) return error;
-  for (const variant of error.errors) {
-    const inner = variant.First();
-    if (inner === undefined) continue;
-    return inner.path.length > error.path.length || error.schema.anyOf.length === 2 ? deepest(inner) : error;
-  }
-  return error;
+  const inner = [...error.errors].map((variant) => deepest(variant.First())).filter((one) => one !== undefined);
+  const further = inner.find((one) => one.path.length > error.path.length);
+  return further ?? (error.schema.anyOf.length === 2 ? inner[0] : error);
 }
 
 function messageOf(error: FieldError | undefined, param: string): string {
   if (error === undefined) return "The request is invalid.";
   if (error.type === ValueErrorType.ObjectRequiredProperty) return `The field ${param} is required.`;
+  if (error.type === ValueErrorType.StringPattern) return `The field ${param} is malformed.`;
   const literals = literalsOf(error.schema);
   if (literals.length > 0) return `The field ${param} must be one of ${literals.join(", ")}.`;
   const words = error.message.replace(/^Expected /, "").replace("greater or equal to", "at least").replace("less or equal to", "at most");

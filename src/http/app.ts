@@ -29,8 +29,11 @@ export function createApp(deps: Deps): App {
   return {
     routes: app.routes,
     async fetch(received, peer) {
+      const requestId = newRequestId();
+      // A Host header that is missing or no host at all leaves the runtime without an address to speak of.
+      if (!URL.canParse(received.url)) return toErrorResponse(new Refusal("host_not_allowed"), requestId);
       const request = asRoutable(received);
-      noteFacts(request, { requestId: newRequestId(), peerAddress: peer.address });
+      noteFacts(request, { requestId, peerAddress: peer.address });
       const response = await app.handle(request);
       return received.method === "HEAD" ? new Response(null, response) : response;
     },

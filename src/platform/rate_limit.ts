@@ -9,6 +9,8 @@ import type { Log } from "./log.ts";
 
 /** Redis answers within this, or the replica decides by what it knows itself. */
 const REDIS_BUDGET_MS = 30;
+/** An attempt can wait longer: judging a password takes as long. */
+const REDIS_ATTEMPT_BUDGET_MS = 250;
 /** After an answer that did not come, Redis is not asked for this long: not every request shall wait the budget out. */
 const REDIS_REST_MS = 1000;
 /** Ids counted in memory at once, per limiter; beyond, those not seen for longest are forgotten. */
@@ -38,6 +40,8 @@ type RateLimiterOptions = {
   log: Log;
   /** Monotonic, ms. */
   now?: () => number;
+  /** What Redis may take to answer. */
+  budgetMs?: number;
 };
 
 /** Limits per API key, shared by all replicas through Redis; each by itself while Redis is away. Source: rulings › Errors. */
@@ -47,8 +51,9 @@ export function createRateLimiter({
   inFlight,
   log,
   now = monotonicMs,
+  budgetMs = REDIS_BUDGET_MS,
 }: RateLimiterOptions): RateLimiter {
-  const shared = redisUrl === "" ? undefined : askRedis(redisUrl, { log, use: "rate limiter", now });
+  const shared = redisUrl === "" ? undefined : askRedis(redisUrl, { log, use: "rate limiter", budgetMs, now });
   const minutes = createCounter({
     shared,
     name: "minute",
@@ -106,7 +111,8 @@ export function createAttemptLimiter({
   log,
   now = monotonicMs,
 }: AttemptLimiterOptions): AttemptLimiter {
-  const shared = redisUrl === "" ? undefined : askRedis(redisUrl, { log, use: name, now });
+  const budgetMs = REDIS_ATTEMPT_BUDGET_MS;
+  const shared = redisUrl === "" ? undefined : askRedis(redisUrl, { log, use: name, budgetMs, now });
   const failures = createCounter({
     shared,
     name,
@@ -154,8 +160,11 @@ type SharedRedis = {
   close(): void;
 };
 
-/** Redis within a budget: whoever asks goes on after 30 ms, with or without it. */
-function askRedis(redisUrl: string, { log, use, now }: { log: Log; use: string; now: () => number }): SharedRedis {
+/** Redis within a budget: whoever asks goes on after `budgetMs`, with or without it. */
+function askRedis(
+  redisUrl: string,
+  { log, use, budgetMs, now }: { log: Log; use: string; budgetMs: number; now: () => number },
+): SharedRedis {
   const redis = connectRedis(redisUrl, { log, use });
   let restUntilMs = Number.NEGATIVE_INFINITY;
   let isAway = false;
@@ -180,7 +189,7 @@ function askRedis(redisUrl: string, { log, use, now }: { log: Log; use: string; 
             if (!answered) away("late");
             resolve(undefined);
           });
-        }, REDIS_BUDGET_MS);
+        }, budgetMs);
         question().then(
           (answer) => {
             answered = true;
@@ -212,7 +221,10 @@ type Counter = {
   remove(id: string): Promise<void>;
 };
 
-/** Counts ids in fixed windows that start with an id's first count: in Redis, or in memory while it is away. */
+/**
+ * Counts ids in fixed windows that start with an id's first count: in Redis, and in memory for while it is away, so that
+ * its absence is no fresh start.
+ */
 function createCounter({
   shared,
   name,
@@ -245,8 +257,9 @@ function createCounter({
   };
   return {
     async add(id) {
+      const own = memory.add(id);
       const answer = await shared.ask(() => limiter.consume(id));
-      return answer === undefined ? memory.add(id) : countOf(answer);
+      return answer === undefined ? own : countOf(answer);
     },
     async get(id) {
       const answer = await shared.ask(() => limiter.get(id));

@@ -88,7 +88,7 @@ test("a hold that is still at work is renewed by name, so that the reaper leaves
   const { ask } = await customer();
   const hold = await open.ledger.reserve(ask());
   const jobs = startJobs();
-  await Bun.sleep(5000);
+  await Bun.sleep(3500);
   expect(await receiptOf(hold.requestId)).toBeUndefined();
   expect(open.ledger.alive(hold)).toBe(true);
   await open.ledger.settle(hold, usageOf());

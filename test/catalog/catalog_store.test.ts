@@ -1,0 +1,287 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { ModelInput, RouteInput } from "../../src/catalog/catalog_input.ts";
+import {
+  addModel,
+  addProvider,
+  addRoute,
+  listImagePrices,
+  listModels,
+  listProviders,
+  listRoutes,
+  loadCatalog,
+  raiseMargin,
+  removeRoute,
+  setImagePrice,
+  setPrices,
+  updateModel,
+  updateProvider,
+  updateRoute,
+} from "../../src/catalog/catalog_store.ts";
+import { InputError } from "../../src/errors.ts";
+import type { Change } from "../../src/platform/bus.ts";
+import { decrypt } from "../../src/platform/crypto.ts";
+import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
+import { rejectionOf } from "./sockets.ts";
+
+const BASE_URL = "http://127.0.0.1:9000/v1";
+const KEY = "sk-canary-0123456789";
+
+let world: CatalogWorld;
+let deps: CatalogWorld["deps"];
+const changes: Change[] = [];
+beforeAll(async () => {
+  world = await createCatalogWorld();
+  deps = world.deps;
+  deps.bus.subscribe((told) => void changes.push(...told));
+});
+afterAll(() => world.close());
+
+let names = 0;
+const newModel = async (fields: Partial<ModelInput> = {}): Promise<string> => {
+  const id = `model-${++names}`;
+  await addModel(deps, { id, ...fields });
+  return id;
+};
+const newProvider = () => addProvider(deps, { name: `provider-${++names}`, baseUrl: BASE_URL, apiKey: KEY });
+const modelRow = async (id: string) => (await listModels(deps)).find((model) => model.id === id);
+
+async function paramOf(promise: Promise<unknown>): Promise<string | null> {
+  const thrown = await rejectionOf(promise);
+  expect(thrown).toBeInstanceOf(InputError);
+  expect((thrown as InputError).message).toMatch(/^[A-Z].*\.$/);
+  return (thrown as InputError).param;
+}
+
+test("a model has sensible defaults, and no price until it is given one", async () => {
+  const id = await newModel();
+  expect(await modelRow(id)).toMatchObject({
+    name: id,
+    ownedBy: "tollgate",
+    contextLength: null,
+    status: "active",
+    modality: "text",
+    enabled: true,
+    inputMicroUsd: null,
+    outputMicroUsd: null,
+    defaultCapTokens: 4096,
+    marginPermille: 1000,
+  });
+});
+
+test("prices are set together, and taken away together", async () => {
+  const id = await newModel({ prices: { inputMicroUsd: 500_000, outputMicroUsd: 1_500_000 } });
+  expect(await modelRow(id)).toMatchObject({
+    inputMicroUsd: 500_000,
+    cachedInputMicroUsd: null,
+    outputMicroUsd: 1_500_000,
+  });
+  await setPrices(deps, id, { inputMicroUsd: 400_000, cachedInputMicroUsd: 40_000, outputMicroUsd: 1_000_000_000 });
+  expect(await modelRow(id)).toMatchObject({
+    inputMicroUsd: 400_000,
+    cachedInputMicroUsd: 40_000,
+    outputMicroUsd: 1_000_000_000,
+  });
+  await setPrices(deps, id, null);
+  expect(await modelRow(id)).toMatchObject({ inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null });
+});
+
+test("an image's price is one per size, replaced and removed", async () => {
+  const modelId = await newModel({ imagePrices: { "512x512": 10_000 } });
+  await setImagePrice(deps, { modelId, size: "512x512", microUsd: 20_000 });
+  await setImagePrice(deps, { modelId, size: "1024x1024", microUsd: 40_000 });
+  expect(await listImagePrices(deps, modelId)).toEqual([
+    { modelId, size: "1024x1024", microUsd: 40_000 },
+    { modelId, size: "512x512", microUsd: 20_000 },
+  ]);
+  await setImagePrice(deps, { modelId, size: "512x512", microUsd: null });
+  expect((await listImagePrices(deps, modelId)).length).toBe(1);
+});
+
+test("only the given fields of a model change", async () => {
+  const id = await newModel({ name: "Old", contextLength: 8000 });
+  await updateModel(deps, id, { name: "New", enabled: false });
+  expect(await modelRow(id)).toMatchObject({ name: "New", contextLength: 8000, enabled: false });
+  await updateModel(deps, id, { contextLength: null });
+  expect(await modelRow(id)).toMatchObject({ contextLength: null });
+});
+
+test("fields that are not in the input's shape do not reach the row", async () => {
+  const patch = { name: "N", id: "stolen", createdAt: "2001-01-01T00:00:00Z", inputMicroUsd: 1 };
+  const id = await newModel();
+  await updateModel(deps, id, patch);
+  expect(await modelRow(id)).toMatchObject({ id, inputMicroUsd: null });
+  expect((await modelRow(id))?.createdUnix).toBeGreaterThan(1_600_000_000);
+});
+
+test("the margin rises to the greater of old and new, at most 100,000, and never falls", async () => {
+  const id = await newModel();
+  const margin = async () => (await modelRow(id))?.marginPermille;
+  expect(await raiseMargin(deps, id, 1500.2)).toBe(true);
+  expect(await margin()).toBe(1501);
+  expect(await raiseMargin(deps, id, 1200)).toBe(false);
+  for (const wrong of [Number.NaN, -1, 0]) expect(await raiseMargin(deps, id, wrong)).toBe(false);
+  expect(await margin()).toBe(1501);
+  expect(await raiseMargin(deps, id, Number.POSITIVE_INFINITY)).toBe(true);
+  expect(await margin()).toBe(100_000);
+  expect(await raiseMargin(deps, "no-such-model", 2000)).toBe(false);
+});
+
+test("two hundred overruns at once leave the greatest margin", async () => {
+  const id = await newModel();
+  await Promise.all(Array.from({ length: 200 }, (_, i) => raiseMargin(deps, id, 1000 + ((i * 37) % 200))));
+  expect((await modelRow(id))?.marginPermille).toBe(1199);
+});
+
+test("a provider's key is encrypted at rest, listed nowhere, and replaced when a new one is given", async () => {
+  const id = await newProvider();
+  const stored = async () =>
+    (await loadCatalog(deps.db.orm)).providers.find((provider) => provider.id === id)?.keyCiphertext ?? Buffer.alloc(0);
+  expect((await stored()).includes(KEY)).toBe(false);
+  expect(decrypt(deps.config.secretKey, await stored())).toBe(KEY);
+  expect(JSON.stringify(await listProviders(deps))).not.toContain("iphertext");
+  await updateProvider(deps, id, { apiKey: "sk-second-key" });
+  expect(decrypt(deps.config.secretKey, await stored())).toBe("sk-second-key");
+});
+
+test("a provider on a private address is refused unless host and port are allowed, when added and when changed", async () => {
+  const id = await newProvider();
+  for (const baseUrl of [
+    "http://127.0.0.1:9001/v1",
+    "http://localhost:9000/v1",
+    "http://169.254.169.254/",
+    "http://[::1]:9000",
+    "ftp://127.0.0.1:9000",
+    "http://a:b@127.0.0.1:9000",
+    `${BASE_URL}#x`,
+    "nonsense",
+  ]) {
+    expect(await paramOf(addProvider(deps, { name: `p${++names}`, baseUrl, apiKey: KEY }))).toBe("baseUrl");
+    expect(await paramOf(updateProvider(deps, id, { baseUrl }))).toBe("baseUrl");
+  }
+  expect((await listProviders(deps)).find((provider) => provider.id === id)?.baseUrl).toBe(BASE_URL);
+});
+
+test("a route serves a model by a provider under the upstream's name, by default its own", async () => {
+  const [modelId, providerId] = [await newModel(), await newProvider()];
+  const id = await addRoute(deps, { modelId, providerId });
+  expect(await listRoutes(deps, modelId)).toMatchObject([
+    {
+      id,
+      modelId,
+      providerId,
+      upstreamModel: modelId,
+      priority: 0,
+      weight: 1,
+      capField: "max_tokens",
+      streamOptions: true,
+      enabled: true,
+    },
+  ]);
+  await updateRoute(deps, id, {
+    priority: 2,
+    weight: 9,
+    capField: "max_completion_tokens",
+    streamOptions: false,
+    enabled: false,
+  });
+  expect(await listRoutes(deps, modelId)).toMatchObject([
+    { priority: 2, weight: 9, capField: "max_completion_tokens", streamOptions: false, enabled: false },
+  ]);
+  await removeRoute(deps, id);
+  expect(await listRoutes(deps, modelId)).toEqual([]);
+});
+
+test("what exists already, or does not exist, is told in a sentence", async () => {
+  const [modelId, providerId] = [await newModel(), await newProvider()];
+  const routeId = await addRoute(deps, { modelId, providerId });
+  const otherId = await addRoute(deps, { modelId, providerId, upstreamModel: "other" });
+  const second = await newProvider();
+  const [{ name = "" } = {}] = await listProviders(deps);
+  expect(await paramOf(addModel(deps, { id: modelId }))).toBe("id");
+  expect(await paramOf(addRoute(deps, { modelId, providerId }))).toBe("upstreamModel");
+  expect(await paramOf(updateRoute(deps, otherId, { upstreamModel: modelId }))).toBe("upstreamModel");
+  expect(await paramOf(addProvider(deps, { name, baseUrl: BASE_URL, apiKey: KEY }))).toBe("name");
+  expect(await paramOf(updateProvider(deps, second, { name }))).toBe("name");
+  expect(await paramOf(addRoute(deps, { modelId: "absent", providerId }))).toBe("modelId");
+  expect(await paramOf(addRoute(deps, { modelId, providerId: 999_999 }))).toBe("modelId");
+  expect(await paramOf(updateModel(deps, "absent", { name: "x" }))).toBe("modelId");
+  expect(await paramOf(setPrices(deps, "absent", null))).toBe("modelId");
+  expect(await paramOf(setImagePrice(deps, { modelId: "absent", size: "512x512", microUsd: 1 }))).toBe("modelId");
+  expect(await paramOf(updateProvider(deps, 999_999, { enabled: false }))).toBe("providerId");
+  await removeRoute(deps, routeId);
+  expect(await paramOf(removeRoute(deps, routeId))).toBe("routeId");
+  expect(await paramOf(updateModel(deps, modelId, {}))).toBeNull();
+});
+
+test("a wrong value is refused by the name of its field, before the database is asked", async () => {
+  const providerId = await newProvider();
+  const modelId = await newModel();
+  const models: [string, object][] = [
+    ["id", { id: "" }],
+    ["id", { id: "a b" }],
+    ["id", { id: "/x" }],
+    ["id", { id: "x".repeat(129) }],
+    ["name", { name: " " }],
+    ["name", { name: "a\nb" }],
+    ["contextLength", { contextLength: 0 }],
+    ["contextLength", { contextLength: 1.5 }],
+    ["status", { status: "gone" }],
+    ["modality", { modality: "smell" }],
+    ["defaultCapTokens", { defaultCapTokens: 0 }],
+    ["imageInputTokens", { imageInputTokens: -1 }],
+    ["marginPermille", { marginPermille: 999 }],
+    ["architecture", { architecture: { a: "\u0000" } }],
+    ["architecture", { architecture: { a: "x".repeat(5000) } }],
+    ["inputMicroUsd", { prices: { inputMicroUsd: -1, outputMicroUsd: 1 } }],
+    ["outputMicroUsd", { prices: { inputMicroUsd: 1, outputMicroUsd: Number.NaN } }],
+    ["cachedInputMicroUsd", { prices: { inputMicroUsd: 1, cachedInputMicroUsd: 2, outputMicroUsd: 1 } }],
+    ["size", { imagePrices: { "1x1": 1 } }],
+    ["microUsd", { imagePrices: { "512x512": 1e10 } }],
+  ];
+  for (const [param, fields] of models) {
+    const added = addModel(deps, { id: `model-${++names}`, ...fields } as ModelInput);
+    expect([param, fields, await paramOf(added)]).toEqual([param, fields, param]);
+  }
+  const routes: [string, object][] = [
+    ["weight", { weight: 0 }],
+    ["weight", { weight: 1001 }],
+    ["priority", { priority: 1e6 }],
+    ["capField", { capField: "cap" }],
+    ["upstreamModel", { upstreamModel: "" }],
+  ];
+  for (const [param, fields] of routes)
+    expect(await paramOf(addRoute(deps, { modelId, providerId, ...fields } as RouteInput))).toBe(param);
+  for (const apiKey of ["", " ", "a b", "ключ", "a\nb"])
+    expect(await paramOf(addProvider(deps, { name: `p${++names}`, baseUrl: BASE_URL, apiKey }))).toBe("apiKey");
+});
+
+test("every write is announced once it has committed, and a refused one is not", async () => {
+  changes.length = 0;
+  const modelId = await newModel();
+  expect(changes).toEqual([{ kind: "catalog", ref: modelId }]);
+  await rejectionOf(addModel(deps, { id: modelId }));
+  expect(changes.length).toBe(1);
+});
+
+test("the load has enabled models, providers and routes only", async () => {
+  const [on, off, providerId, away] = [
+    await newModel(),
+    await newModel({ enabled: false }),
+    await newProvider(),
+    await newProvider(),
+  ];
+  const routeId = await addRoute(deps, { modelId: on, providerId });
+  const disabled = await addRoute(deps, { modelId: on, providerId, upstreamModel: "x", enabled: false });
+  await updateProvider(deps, away, { enabled: false });
+  const rows = await loadCatalog(deps.db.orm);
+  const ids = {
+    models: rows.models.map(({ id }) => id),
+    providers: rows.providers.map(({ id }) => id),
+    routes: rows.routes.map(({ id }) => id),
+  };
+  expect(ids.models).toContain(on);
+  expect(ids.models).not.toContain(off);
+  expect(ids.providers).not.toContain(away);
+  expect(ids.routes).toContain(routeId);
+  expect(ids.routes).not.toContain(disabled);
+});

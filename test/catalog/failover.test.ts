@@ -1,0 +1,151 @@
+import { expect, test } from "bun:test";
+import { createBreakers } from "../../src/catalog/breaker.ts";
+import type { Route } from "../../src/catalog/catalog.ts";
+import { orderRoutes, withFailover } from "../../src/catalog/failover.ts";
+import { ProviderFailure, ProviderRejection } from "../../src/catalog/provider_errors.ts";
+import { Refusal } from "../../src/errors.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import { rejectionOf, route } from "./sockets.ts";
+
+const A = route("https://a.example/v1", { id: 1, providerName: "a" });
+const B = route("https://b.example/v1", { id: 2, providerName: "b", priority: 1 });
+const down = (kind: "connect" | "rate_limited" = "connect", retryAfterSeconds: number | null = null) =>
+  new ProviderFailure(kind, "they said no", { status: null, retryAfterSeconds });
+
+function setUp(routes: readonly Route[] = [A, B]) {
+  const clock = { ms: 0 };
+  const { log, lines } = quietLog();
+  const breakers = createBreakers({ now: () => clock.ms });
+  const control = new AbortController();
+  const tried: number[] = [];
+  const run = <T>(attempt: (route: Route) => Promise<T> | T) =>
+    withFailover({ routes, breakers, random: () => 0.5, signal: control.signal, log }, async (one) => {
+      tried.push(one.id);
+      return await attempt(one);
+    });
+  return { clock, lines, breakers, control, tried, run };
+}
+
+test("a retryable failure goes to the next route, and what that answers is the answer", async () => {
+  const { run, tried } = setUp();
+  const answer = await run((one) => {
+    if (one.id === 1) throw down();
+    return "from b";
+  });
+  expect(answer).toBe("from b");
+  expect(tried).toEqual([1, 2]);
+});
+
+test("all failed: provider_unavailable, and the provider's words are in the log alone", async () => {
+  const { run, lines } = setUp();
+  const refusal = (await rejectionOf(run(() => Promise.reject(down())))) as Refusal;
+  expect(refusal).toBeInstanceOf(Refusal);
+  expect(refusal.code).toBe("provider_unavailable");
+  expect(refusal.facts.retryAfterSeconds).toBe(1);
+  expect(refusal.message).not.toContain("they said no");
+  expect(lines.filter(({ detail }) => detail === "they said no").map(({ provider }) => provider)).toEqual(["a", "b"]);
+  expect(JSON.stringify(lines)).not.toContain("sk-acme");
+});
+
+test("a rejection ends it: no further route, no breaker failure, invalid_request with message and param", async () => {
+  const { run, tried, breakers } = setUp();
+  for (let i = 0; i < 10; i++) {
+    const refusal = (await rejectionOf(
+      run(() => Promise.reject(new ProviderRejection("too long", { status: 400, param: "messages" }))),
+    )) as Refusal;
+    expect([refusal.code, refusal.message, refusal.facts.param]).toEqual(["invalid_request", "too long", "messages"]);
+  }
+  expect(new Set(tried)).toEqual(new Set([1]));
+  expect(breakers.dueInMs(1)).toBe(0);
+});
+
+test("an open breaker's route is skipped; all open: provider_unavailable without a call, retry when the soonest is due", async () => {
+  const { run, tried, clock } = setUp();
+  for (let i = 0; i < 5; i++) expect(await run((one) => (one.id === 1 ? Promise.reject(down()) : "b"))).toBe("b");
+  tried.length = 0;
+  expect(await run((one) => one.providerName)).toBe("b");
+  expect(tried).toEqual([2]);
+  clock.ms = 400;
+  for (let i = 0; i < 5; i++) await rejectionOf(run(() => Promise.reject(down())));
+  tried.length = 0;
+  const refusal = (await rejectionOf(run(() => "never"))) as Refusal;
+  expect(tried).toEqual([]);
+  expect(refusal.code).toBe("provider_unavailable");
+  expect(refusal.facts.retryAfterSeconds).toBe(1);
+  clock.ms = 1000;
+  expect(await run((one) => one.providerName)).toBe("a");
+});
+
+test("Retry-After is the least that any route asks for", async () => {
+  const { run } = setUp();
+  const refusal = (await rejectionOf(
+    run((one) => Promise.reject(down("rate_limited", one.id === 1 ? 40 : 7))),
+  )) as Refusal;
+  expect(refusal.facts.retryAfterSeconds).toBe(7);
+});
+
+test("an abort ends it at once with its reason: no further route, no breaker failure", async () => {
+  const { run, tried, control, breakers } = setUp();
+  const reason = new Error("client left");
+  const waiting = run(
+    () => new Promise((_, reject) => control.signal.addEventListener("abort", () => reject(down()), { once: true })),
+  );
+  control.abort(reason);
+  expect(await rejectionOf(waiting)).toBe(reason);
+  expect(tried).toEqual([1]);
+  for (let i = 0; i < 10; i++) expect(await rejectionOf(run(() => "never"))).toBe(reason);
+  expect(tried).toEqual([1]);
+  expect(breakers.dueInMs(1)).toBe(0);
+});
+
+test("an aborted probe leaves the breaker half open for the next", async () => {
+  const { run, control, breakers, clock } = setUp([A]);
+  for (let i = 0; i < 5; i++) await rejectionOf(run(() => Promise.reject(down())));
+  clock.ms = 1000;
+  const waiting = run(
+    () => new Promise((_, reject) => control.signal.addEventListener("abort", () => reject(down()), { once: true })),
+  );
+  control.abort(new Error("client left"));
+  await rejectionOf(waiting);
+  expect(breakers.enter(1)).toBeDefined();
+});
+
+test("an error of our own passes through and is no breaker failure", async () => {
+  const { run, tried, breakers } = setUp();
+  for (let i = 0; i < 10; i++)
+    expect(await rejectionOf(run(() => Promise.reject(new TypeError("ours"))))).toBeInstanceOf(TypeError);
+  expect(new Set(tried)).toEqual(new Set([1]));
+  expect(breakers.dueInMs(1)).toBe(0);
+});
+
+test("at most five routes are tried for one request", async () => {
+  const { run, tried } = setUp(Array.from({ length: 9 }, (_, id) => ({ ...A, id })));
+  await rejectionOf(run(() => Promise.reject(down())));
+  expect(tried.length).toBe(5);
+});
+
+test("a model without a route: provider_unavailable", async () => {
+  const { run } = setUp([]);
+  expect(((await rejectionOf(run(() => "never"))) as Refusal).code).toBe("provider_unavailable");
+});
+
+test("priority comes before weight; within one priority a route is first as often as its share", () => {
+  let seed = 1;
+  const random = () => {
+    seed = (seed * 48271) % 2147483647;
+    return seed / 2147483647;
+  };
+  const routes = [
+    { ...A, id: 1, weight: 3 },
+    { ...A, id: 2, weight: 1 },
+    { ...A, id: 3, weight: 1000, priority: 1 },
+  ];
+  let first = 0;
+  for (let i = 0; i < 10_000; i++) {
+    const order = orderRoutes(routes, random).map(({ id }) => id);
+    if (order[0] === 1) first += 1;
+    expect(order[2]).toBe(3);
+  }
+  expect(first / 10_000).toBeGreaterThan(0.73);
+  expect(first / 10_000).toBeLessThan(0.77);
+});

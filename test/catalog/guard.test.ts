@@ -1,0 +1,306 @@
+import { afterEach, expect, test } from "bun:test";
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
+import { type Address, assertCallable, fetchGuarded, GuardError } from "../../src/catalog/guard.ts";
+import { answerOf, rejectionOf, startRawServer } from "./sockets.ts";
+
+const PURPOSE = "The address";
+const v4 = (address: string): Address => ({ address, family: 4 });
+const leadsTo =
+  (...addresses: Address[]) =>
+  async () =>
+    addresses;
+
+async function verdict(
+  url: string,
+  addresses: Address[] = [v4("93.184.215.14")],
+  allowPrivate: string[] = [],
+): Promise<string> {
+  return await assertCallable(url, { allowPrivate, purpose: PURPOSE, resolve: leadsTo(...addresses) }).then(
+    () => "callable",
+    (thrown: unknown) => (thrown instanceof GuardError ? thrown.kind : String(thrown)),
+  );
+}
+
+const closers: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closers.splice(0)) close();
+});
+
+async function serve(handler: RequestListener): Promise<{ port: number; calls: () => number }> {
+  let calls = 0;
+  const server = createServer((request, response) => {
+    calls += 1;
+    handler(request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  closers.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { port: (server.address() as AddressInfo).port, calls: () => calls };
+}
+
+test("a public name or address may be called, by http and https", async () => {
+  for (const url of [
+    "https://api.example.com/v1",
+    "http://api.example.com:8080",
+    "https://93.184.215.14/x",
+    "https://[2606:4700::1111]/",
+  ]) {
+    expect(await verdict(url)).toBe("callable");
+  }
+});
+
+test("every special address is refused, by number and by name", async () => {
+  const special = [
+    "127.0.0.1",
+    "127.8.9.1",
+    "0.0.0.0",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "192.0.2.1",
+    "192.88.99.1",
+    "198.18.0.1",
+    "198.51.100.1",
+    "203.0.113.1",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+  ];
+  const special6 = [
+    "::",
+    "::1",
+    "::127.0.0.1",
+    "::ffff:8.8.8.8",
+    "::ffff:7f00:1",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b:1::1",
+    "100::1",
+    "2001::1",
+    "2001:db8::1",
+    "2002:7f00:1::",
+    "3fff::1",
+    "5f00::1",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fec0::1",
+    "ff02::1",
+  ];
+  for (const address of special) {
+    expect([address, await verdict(`http://${address}/`)]).toEqual([address, "refused"]);
+    expect([address, await verdict("http://name.example/", [v4(address)])]).toEqual([address, "refused"]);
+  }
+  for (const address of special6) {
+    expect([address, await verdict(`http://[${address}]/`)]).toEqual([address, "refused"]);
+    expect([address, await verdict("http://name.example/", [{ address, family: 6 }])]).toEqual([address, "refused"]);
+  }
+  expect(await verdict("http://name.example/", [{ address: "fe80::1%eth0", family: 6 }])).toBe("refused");
+});
+
+test("one private address among public ones is enough to refuse", async () => {
+  expect(await verdict("http://name.example/", [v4("93.184.215.14"), v4("10.0.0.1")])).toBe("refused");
+  expect(await verdict("http://name.example/", [v4("93.184.215.14"), { address: "::1", family: 6 }])).toBe("refused");
+});
+
+test("localhost is refused by the system's own look-up, with a dot at its end too", async () => {
+  for (const url of ["http://localhost/", "http://LOCALHOST./"]) {
+    expect(((await rejectionOf(assertCallable(url, { allowPrivate: [], purpose: PURPOSE }))) as GuardError).kind).toBe(
+      "refused",
+    );
+  }
+});
+
+test("decimal, octal, hex and short forms of an address are refused, public ones included", async () => {
+  for (const host of [
+    "2130706433",
+    "0x7f000001",
+    "017700000001",
+    "127.1",
+    "0x7f.1",
+    "0177.0.0.1",
+    "134744072",
+    "8.8.2056",
+  ]) {
+    expect([host, await verdict(`http://${host}/`)]).toEqual([host, "refused"]);
+  }
+  expect(await verdict("http://0x7f.1/?127.0.0.1", undefined, ["127.0.0.1:80"])).toBe("refused");
+});
+
+test("other schemes, credentials, nonsense and giant addresses are refused", async () => {
+  for (const url of [
+    "ftp://a.example/",
+    "file:///etc/passwd",
+    "gopher://a.example",
+    "data:,x",
+    "https://user@a.example/",
+    "https://u:p@a.example/",
+    "a.example",
+    "",
+    "http://",
+    `https://a.example/${"x".repeat(3000)}`,
+  ]) {
+    expect([url, await verdict(url)]).toEqual([url, "refused"]);
+  }
+});
+
+test("a name without an address is unresolved, not callable", async () => {
+  expect(await verdict("https://a.example/", [])).toBe("unresolved");
+  const broken = assertCallable("https://a.example/", {
+    allowPrivate: [],
+    purpose: PURPOSE,
+    resolve: () => Promise.reject(new Error("SERVFAIL")),
+  });
+  expect(((await rejectionOf(broken)) as GuardError).kind).toBe("unresolved");
+});
+
+test("host and port in the allow list may be private; another port or host may not", async () => {
+  const allow = ["127.0.0.1:9000", "Models.internal:443", "[::1]:9000"];
+  expect(await verdict("http://127.0.0.1:9000/v1", [], allow)).toBe("callable");
+  expect(await verdict("http://[::1]:9000/v1", [], allow)).toBe("callable");
+  expect(await verdict("https://models.internal/v1", [v4("10.0.0.1")], allow)).toBe("callable");
+  expect(await verdict("http://127.0.0.1:9001/v1", [], allow)).toBe("refused");
+  expect(await verdict("http://127.0.0.2:9000/v1", [], allow)).toBe("refused");
+  expect(await verdict("http://models.internal/v1", [v4("10.0.0.1")], allow)).toBe("refused");
+  expect(await verdict("http://evil.example:9000/v1", [v4("127.0.0.1")], allow)).toBe("refused");
+});
+
+test("fetchGuarded: the file and its type", async () => {
+  const { port } = await serve((_, response) => response.setHeader("content-type", "image/png").end("pixels"));
+  const file = await fetchGuarded(`http://127.0.0.1:${port}/a.png`, {
+    bytesMax: 100,
+    timeoutMs: 2000,
+    allowPrivate: [`127.0.0.1:${port}`],
+  });
+  expect([Buffer.from(file.bytes).toString(), file.contentType]).toEqual(["pixels", "image/png"]);
+});
+
+test("fetchGuarded: a private address is refused and no connection is made, by number, by name and by localhost", async () => {
+  const { port, calls } = await serve((_, response) => response.end("secret"));
+  const limits = { bytesMax: 100, timeoutMs: 2000, allowPrivate: [] };
+  for (const host of ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"]) {
+    expect(((await rejectionOf(fetchGuarded(`http://${host}:${port}/`, limits))) as GuardError).kind).toBe("refused");
+  }
+  const byName = fetchGuarded(`http://a.example:${port}/`, { ...limits, resolve: leadsTo(v4("127.0.0.1")) });
+  expect(((await rejectionOf(byName)) as GuardError).kind).toBe("refused");
+  expect(calls()).toBe(0);
+});
+
+test("fetchGuarded: rebinding is impossible, since the name is looked up once and that address is connected to", async () => {
+  const { port, calls } = await serve((_, response) => response.end("secret"));
+  let lookups = 0;
+  // The first answer is public and not there; a second look-up would lead to the server on this machine.
+  const resolve = async () => (++lookups === 1 ? [v4("192.0.2.1")] : [v4("127.0.0.1")]);
+  await rejectionOf(
+    fetchGuarded(`http://rebind.example:${port}/`, {
+      bytesMax: 100,
+      timeoutMs: 300,
+      allowPrivate: [`rebind.example:${port}`],
+      resolve,
+    }),
+  );
+  expect([lookups, calls()]).toEqual([1, 0]);
+});
+
+test("fetchGuarded: connects to the address it checked, under the name that was asked for", async () => {
+  const { port } = await serve((request, response) => response.end(request.headers.host));
+  const resolve = leadsTo(v4("127.0.0.1"));
+  const { bytes } = await fetchGuarded(`http://files.example:${port}/`, {
+    bytesMax: 100,
+    timeoutMs: 2000,
+    allowPrivate: [`files.example:${port}`],
+    resolve,
+  });
+  expect(Buffer.from(bytes).toString()).toBe(`files.example:${port}`);
+});
+
+test("fetchGuarded: redirects, errors, compression and cut answers are failures", async () => {
+  const { port, calls } = await serve((request, response) => {
+    if (request.url === "/redirect") response.writeHead(302, { location: "/file" }).end();
+    else if (request.url === "/gzip") response.writeHead(200, { "content-encoding": "gzip" }).end("x");
+    else if (request.url === "/cut")
+      response.writeHead(200, { "content-length": "100" }).write("x", () => response.destroy());
+    else response.writeHead(404).end();
+  });
+  for (const path of ["/redirect", "/gzip", "/cut", "/missing"]) {
+    const failed = fetchGuarded(`http://127.0.0.1:${port}${path}`, {
+      bytesMax: 1000,
+      timeoutMs: 2000,
+      allowPrivate: [`127.0.0.1:${port}`],
+    });
+    expect([path, ((await rejectionOf(failed)) as GuardError).kind]).toEqual([path, "failed"]);
+  }
+  expect(calls()).toBe(4);
+});
+
+test("fetchGuarded: too large is refused, with an announced size and without", async () => {
+  const { port } = await serve((request, response) => {
+    if (request.url === "/announced") response.end(Buffer.alloc(2000));
+    else {
+      const pour = () => void (response.writable && response.write(Buffer.alloc(10_000), pour));
+      pour();
+    }
+  });
+  for (const path of ["/announced", "/endless"]) {
+    const failed = fetchGuarded(`http://127.0.0.1:${port}${path}`, {
+      bytesMax: 1000,
+      timeoutMs: 2000,
+      allowPrivate: [`127.0.0.1:${port}`],
+    });
+    expect(((await rejectionOf(failed)) as GuardError).kind).toBe("oversized");
+  }
+});
+
+test("fetchGuarded: one time limit for look-up, headers and body", async () => {
+  const { port } = await serve((request, response) => {
+    if (request.url === "/drip") {
+      const drip = setInterval(() => response.write("x"), 20);
+      response.on("close", () => clearInterval(drip));
+    }
+  });
+  const limits = { bytesMax: 100_000, timeoutMs: 150, allowPrivate: [`127.0.0.1:${port}`] };
+  const startedAt = performance.now();
+  for (const path of ["/drip", "/silent"]) {
+    expect(((await rejectionOf(fetchGuarded(`http://127.0.0.1:${port}${path}`, limits))) as GuardError).kind).toBe(
+      "timeout",
+    );
+  }
+  const lookup = fetchGuarded("http://slow.example/", { ...limits, resolve: () => new Promise(() => {}) });
+  expect(((await rejectionOf(lookup)) as GuardError).kind).toBe("timeout");
+  expect(performance.now() - startedAt).toBeLessThan(1500);
+});
+
+test("fetchGuarded: an abort ends it with its reason", async () => {
+  const { port } = await serve(() => {});
+  const control = new AbortController();
+  const waiting = fetchGuarded(`http://127.0.0.1:${port}/`, {
+    bytesMax: 100,
+    timeoutMs: 5000,
+    allowPrivate: [`127.0.0.1:${port}`],
+    signal: control.signal,
+  });
+  const reason = new Error("client left");
+  setTimeout(() => control.abort(reason), 50);
+  expect(await rejectionOf(waiting)).toBe(reason);
+});
+
+test("fetchGuarded: sends no more than five headers, and no cookie or referrer", async () => {
+  const server = await startRawServer((socket) => socket.end(answerOf(200, {}, "x")));
+  closers.push(server.close);
+  await fetchGuarded(`${server.baseUrl}/x`, { bytesMax: 100, timeoutMs: 2000, allowPrivate: [server.hostPort] });
+  const names = (server.requests[0] ?? "")
+    .split("\r\n")
+    .slice(1)
+    .filter(Boolean)
+    .map((line) => line.split(":")[0]?.toLowerCase() ?? "")
+    .sort();
+  expect(names).toEqual(["accept", "accept-encoding", "connection", "host", "user-agent"]);
+});

@@ -1,0 +1,362 @@
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
+import { gzipSync } from "node:zlib";
+import { createProviderClient, readLimited } from "../../src/catalog/provider_client.ts";
+import { ProviderFailure, ProviderRejection } from "../../src/catalog/provider_errors.ts";
+import { Secret } from "../../src/platform/crypto.ts";
+import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import { answerOf, rejectionOf, route, startHungPort, startRawServer } from "./sockets.ts";
+
+let fake: FakeProvider;
+beforeAll(async () => {
+  fake = await startFakeProvider();
+});
+beforeEach(() => fake.reset());
+afterAll(() => fake.stop());
+
+const closers: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closers.splice(0)) close();
+});
+
+const CHAT = JSON.stringify({ model: "up-1", messages: [{ role: "user", content: "hello" }] });
+const JSON_TYPE = { "content-type": "application/json" };
+
+type Changes = { connectMs?: number; firstByteMs?: number; allow?: string[]; now?: () => number };
+
+function client({ connectMs = 2000, firstByteMs = 2000, allow = [], now }: Changes = {}) {
+  const { log, lines } = quietLog();
+  const config = {
+    providerConnectMs: connectMs,
+    providerFirstByteMs: firstByteMs,
+    providerAllowPrivate: [`127.0.0.1:${fake.port}`, ...allow],
+  };
+  return { ...createProviderClient({ config, log, ...(now && { now }) }), lines };
+}
+
+async function rawClient(answer: Parameters<typeof startRawServer>[0], changes: Changes = {}) {
+  const server = await startRawServer(answer);
+  closers.push(server.close);
+  return { server, upstream: route(server.baseUrl), ...client({ ...changes, allow: [server.hostPort] }) };
+}
+
+const fakeRoute = () => route(fake.baseUrl, { apiKey: new Secret(fake.apiKey) });
+const options = (fields: { signal?: AbortSignal; firstByteMs?: number; requestId?: string } = {}) => ({
+  signal: new AbortController().signal,
+  accept: "application/json" as const,
+  ...fields,
+});
+const post = (changes: Changes = {}, fields: Parameters<typeof options>[0] = {}) =>
+  client(changes).post(fakeRoute(), "/chat/completions", CHAT, options(fields));
+
+async function kindOf(promise: Promise<unknown>): Promise<string> {
+  const thrown = await rejectionOf(promise);
+  return thrown instanceof ProviderFailure ? thrown.kind : `${thrown}`;
+}
+
+test("a good answer comes back with its body unread", async () => {
+  const response = await post();
+  const answer = JSON.parse(
+    Buffer.from(await readLimited(response, 100_000, new AbortController().signal, 2000)).toString(),
+  );
+  expect(answer.object).toBe("chat.completion");
+  expect(fake.lastCall()?.body).toBe(CHAT);
+});
+
+test("bytes and text go out unchanged", async () => {
+  await client().post(fakeRoute(), "/chat/completions", new TextEncoder().encode(CHAT), options());
+  expect(fake.lastCall()?.body).toBe(CHAT);
+});
+
+test("the provider sees a fixed list of headers, and no other", async () => {
+  const { server, upstream, post: send } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, "{}")));
+  await send(upstream, "/chat/completions", "{}", options({ requestId: "0199-id" }));
+  const headers = Object.fromEntries(
+    (server.requests.at(-1) ?? "")
+      .split("\r\n\r\n")[0]
+      ?.split("\r\n")
+      .slice(1)
+      .map((line) => [line.slice(0, line.indexOf(":")).toLowerCase(), line.slice(line.indexOf(":") + 2)]) ?? [],
+  );
+  const { connection: _, ...rest } = headers;
+  expect(rest).toEqual({
+    host: server.hostPort,
+    authorization: "Bearer sk-acme-0123456789abcdef",
+    "content-type": "application/json",
+    accept: "application/json",
+    "accept-encoding": "identity",
+    "user-agent": "tollgate",
+    "x-request-id": "0199-id",
+    "content-length": "2",
+  });
+});
+
+test("the path is put behind the base URL's own, and its query stays", async () => {
+  const { server, post: send } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, "{}")));
+  await send(route(`http://${server.hostPort}/openai/v1/?api-version=1`), "/chat/completions", "{}", options());
+  expect(server.requests.at(-1)).toStartWith("POST /openai/v1/chat/completions?api-version=1 HTTP/1.1");
+});
+
+test("a refused connection is a failure", async () => {
+  const server = await startRawServer(() => {});
+  server.close();
+  const { post: send } = client({ allow: [server.hostPort] });
+  expect(await kindOf(send(route(server.baseUrl), "/x", "{}", options()))).toBe("connect");
+});
+
+test("a hung connect fails after PROVIDER_CONNECT_MS, however long headers may take", async () => {
+  const hung = await startHungPort();
+  closers.push(hung.close);
+  const startedAt = performance.now();
+  const { post: send } = client({ connectMs: 200, firstByteMs: 60_000, allow: [`127.0.0.1:${hung.port}`] });
+  expect(await kindOf(send(route(`http://127.0.0.1:${hung.port}/v1`), "/x", "{}", options()))).toBe("timeout");
+  expect(performance.now() - startedAt).toBeLessThan(1500);
+}, 30_000);
+
+test("a hung look-up fails after PROVIDER_CONNECT_MS", async () => {
+  const { log } = quietLog();
+  const config = { providerConnectMs: 100, providerFirstByteMs: 60_000, providerAllowPrivate: [] };
+  const { post: send } = createProviderClient({ config, log, resolve: () => new Promise(() => {}) });
+  expect(await kindOf(send(route("https://slow.example/v1"), "/x", "{}", options()))).toBe("timeout");
+});
+
+test("hung headers fail after the first-byte limit, and the provider sees the call end", async () => {
+  fake.next({ hang: "headers" });
+  const startedAt = performance.now();
+  expect(await kindOf(post({}, { firstByteMs: 150 }))).toBe("timeout");
+  expect(performance.now() - startedAt).toBeLessThan(1500);
+  const [call] = await fake.waitForCalls(1);
+  await fake.waitForAborted(call?.id ?? 0);
+});
+
+test("a socket closed or reset before the headers is a failure", async () => {
+  fake.next({ cutBeforeHeaders: true });
+  expect(await kindOf(post())).toBe("connect");
+  const reset = await rawClient((socket) => void socket.resetAndDestroy());
+  expect(await kindOf(reset.post(reset.upstream, "/x", "{}", options()))).toBe("connect");
+});
+
+test("an answer that is no HTTP is a failure", async () => {
+  const { upstream, post: send } = await rawClient((socket) => socket.end("SSH-2.0-OpenSSH_9\r\n"));
+  expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("connect");
+});
+
+test("HTML in place of JSON is a failure, with status 200 and with an error's", async () => {
+  fake.next({ html: true });
+  expect(await kindOf(post())).toBe("not_json");
+  fake.next({ html: true, status: 400 });
+  expect(await kindOf(post())).toBe("not_json");
+  fake.next({ html: true, status: 502 });
+  expect(await kindOf(post())).toBe("status");
+});
+
+test("JSON where a stream was asked for, and an answer without a type, are failures", async () => {
+  const { post: send } = client();
+  fake.next({ contentType: "application/json" });
+  expect(
+    await kindOf(send(fakeRoute(), "/chat/completions", CHAT, { ...options(), accept: "text/event-stream" })),
+  ).toBe("not_json");
+  const bare = await rawClient((socket) => socket.end(answerOf(200, {}, "{}")));
+  expect(await kindOf(bare.post(bare.upstream, "/x", "{}", options()))).toBe("not_json");
+});
+
+test("a gzip bomb is a failure, and not a byte of it is inflated", async () => {
+  const bomb = gzipSync(Buffer.alloc(50_000_000));
+  const { upstream, post: send } = await rawClient((socket) =>
+    socket.end(answerOf(200, { ...JSON_TYPE, "content-encoding": "gzip" }, bomb)),
+  );
+  const before = process.memoryUsage().rss;
+  expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("encoded");
+  expect(process.memoryUsage().rss - before).toBeLessThan(40_000_000);
+});
+
+test("a redirect is a failure, and nobody follows it", async () => {
+  fake.next({ redirectTo: `${fake.url}/v1/chat/completions` });
+  expect(await kindOf(post())).toBe("redirect");
+  expect(fake.callCount()).toBe(1);
+});
+
+test("401, 403, 404, 429, 500 and 503 are failures with kind and status", async () => {
+  const seen: unknown[] = [];
+  for (const status of [401, 403, 404, 429, 500, 503]) {
+    fake.next({ status, ...(status === 429 && { headers: { "retry-after": "9" } }) });
+    const thrown = (await rejectionOf(post())) as ProviderFailure;
+    seen.push([thrown.kind, thrown.status, thrown.retryAfterSeconds]);
+  }
+  expect(seen).toEqual([
+    ["credentials", 401, null],
+    ["credentials", 403, null],
+    ["unknown_model", 404, null],
+    ["rate_limited", 429, 9],
+    ["status", 500, null],
+    ["status", 503, null],
+  ]);
+});
+
+test("a 400 is a rejection whose message is passed on without our key and without addresses", async () => {
+  fake.next({
+    status: 400,
+    body: JSON.stringify({
+      error: {
+        message: `Too long. Key ${fake.apiKey}. See https://acme.example/docs`,
+        type: "invalid_request_error",
+        param: "messages",
+        code: null,
+      },
+    }),
+    contentType: "application/json",
+  });
+  const rejection = (await rejectionOf(post())) as ProviderRejection;
+  expect(rejection).toBeInstanceOf(ProviderRejection);
+  expect([rejection.message, rejection.param, rejection.status]).toEqual([
+    "Too long. Key [secret]. See [address]",
+    "messages",
+    400,
+  ]);
+});
+
+test("an error's body is read to 64 KB at most and for a limited time", async () => {
+  let sent = 0;
+  const { upstream, post: send } = await rawClient((socket) => {
+    socket.write("HTTP/1.1 500 X\r\ncontent-type: application/json\r\n\r\n");
+    const pour = () => {
+      if (!socket.writable) return;
+      sent += 65_536;
+      socket.write(Buffer.alloc(65_536, 32), () => setImmediate(pour));
+    };
+    pour();
+  });
+  expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("status");
+  const afterwards = sent;
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(sent - afterwards).toBeLessThan(5_000_000);
+});
+
+test("an abort ends the wait at once with its reason: while connecting, for headers, and in the body", async () => {
+  const reason = new Error("client left");
+  const abortSoon = () => {
+    const control = new AbortController();
+    setTimeout(() => control.abort(reason), 50);
+    return control.signal;
+  };
+  const { log } = quietLog();
+  const config = { providerConnectMs: 5000, providerFirstByteMs: 5000, providerAllowPrivate: [] };
+  const connecting = createProviderClient({ config, log, resolve: () => new Promise(() => {}) });
+  expect(
+    await rejectionOf(connecting.post(route("https://slow.example/v1"), "/x", "{}", options({ signal: abortSoon() }))),
+  ).toBe(reason);
+
+  fake.next({ hang: "headers" });
+  expect(await rejectionOf(post({}, { signal: abortSoon() }))).toBe(reason);
+
+  fake.next({ hang: "first_byte" });
+  const signal = abortSoon();
+  expect(await rejectionOf(readLimited(await post({}, { signal }), 1000, signal, 5000))).toBe(reason);
+  for (const call of await fake.waitForCalls(2)) await fake.waitForAborted(call.id);
+});
+
+test("an aborted signal sends nothing", async () => {
+  await rejectionOf(post({}, { signal: AbortSignal.abort(new Error("gone")) }));
+  expect(fake.counters().calls).toBe(0);
+});
+
+test("a private base URL that is not allowed is never connected to, whatever the database says", async () => {
+  const server = await startRawServer(() => {});
+  closers.push(server.close);
+  for (const host of ["127.0.0.1", "localhost"]) {
+    expect(await kindOf(client().post(route(`http://${host}:${server.port}/v1`), "/x", "{}", options()))).toBe(
+      "address",
+    );
+  }
+  expect(server.connections()).toBe(0);
+});
+
+test("a provider reached in the last 10 s is not probed; a cold start of fifty requests probes once", async () => {
+  const clock = { ms: 0 };
+  const {
+    server,
+    upstream,
+    post: send,
+  } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, "{}")), { now: () => clock.ms });
+  const probes = () => server.connections() - server.requests.length;
+  await Promise.all(Array.from({ length: 50 }, () => send(upstream, "/x", "{}", options())));
+  expect([server.requests.length, probes()]).toEqual([50, 1]);
+  clock.ms = 9_999;
+  await send(upstream, "/x", "{}", options());
+  expect(probes()).toBe(1);
+  clock.ms += 10_000;
+  await send(upstream, "/x", "{}", options());
+  expect(probes()).toBe(2);
+});
+
+test("one caller's abort does not end the probe that others wait for", async () => {
+  const server = await startRawServer((socket) => socket.end(answerOf(200, JSON_TYPE, "{}")));
+  closers.push(server.close);
+  const { log } = quietLog();
+  const config = {
+    providerConnectMs: 5000,
+    providerFirstByteMs: 5000,
+    providerAllowPrivate: [`slow.example:${server.port}`],
+  };
+  const resolve = async () => {
+    await new Promise((then) => setTimeout(then, 100));
+    return [{ address: "127.0.0.1", family: 4 as const }];
+  };
+  const { post: send } = createProviderClient({ config, log, resolve });
+  const upstream = route(`http://slow.example:${server.port}/v1`);
+  const control = new AbortController();
+  const first = send(upstream, "/x", "{}", options({ signal: control.signal }));
+  // The name exists only in the probe, so what follows it fails: what counts is that it was not aborted.
+  const second = send(upstream, "/x", "{}", options());
+  const reason = new Error("client left");
+  control.abort(reason);
+  expect(await rejectionOf(first)).toBe(reason);
+  expect(await kindOf(second)).toBe("connect");
+  expect(server.connections()).toBe(1);
+});
+
+test("readLimited: too large is refused, announced or not, and the rest is let go", async () => {
+  const signal = new AbortController().signal;
+  let isCancelled = false;
+  const endless = new ReadableStream<Uint8Array>({
+    pull: (controller) => controller.enqueue(new Uint8Array(1000)),
+    cancel() {
+      isCancelled = true;
+    },
+  });
+  expect(await kindOf(readLimited(new Response(endless), 10_000, signal, 1000))).toBe("oversized");
+  expect(isCancelled).toBe(true);
+  expect((await readLimited(new Response("x".repeat(100)), 100, signal, 1000)).length).toBe(100);
+  expect(await kindOf(readLimited(new Response("x".repeat(101)), 100, signal, 1000))).toBe("oversized");
+  expect((await readLimited(new Response(null), 100, signal, 1000)).length).toBe(0);
+});
+
+test("readLimited: a body that stalls, drips or is cut is a failure", async () => {
+  const signal = new AbortController().signal;
+  fake.next({ hang: "mid_stream", cutAfterChunks: 1 });
+  expect(await kindOf(post().then((response) => readLimited(response, 100_000, signal, 150)))).toBe("timeout");
+  const { upstream, post: send } = await rawClient((socket) => {
+    socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{");
+    const drip = setInterval(() => socket.write(" "), 20);
+    socket.on("close", () => clearInterval(drip));
+  });
+  const dripping = await send(upstream, "/x", "{}", options());
+  expect(await kindOf(readLimited(dripping, 100_000, signal, 150))).toBe("timeout");
+  fake.next({ cutAfterBytes: 10 });
+  expect(await kindOf(post().then((response) => readLimited(response, 100_000, signal, 2000)))).toBe("cut");
+});
+
+test("listModels names the provider's models", async () => {
+  expect(await client().listModels(route(fake.baseUrl, { apiKey: new Secret(fake.apiKey) }))).toContain("sim-small");
+  const { upstream, listModels } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, '{"data":"?"}')));
+  expect(await kindOf(listModels(upstream))).toBe("not_json");
+});
+
+test("ping tells whether the provider is there and takes the key, and never throws", async () => {
+  const good = await client().ping(fakeRoute());
+  expect([good.ok, good.problem, good.models > 0]).toEqual([true, null, true]);
+  const wrongKey = await client().ping(route(fake.baseUrl, { apiKey: new Secret("sk-wrong-0123456789") }));
+  expect(wrongKey.ok).toBe(false);
+  expect(wrongKey.problem).not.toContain("sk-wrong");
+  expect((await client().ping(route("http://127.0.0.1:9/v1"))).ok).toBe(false);
+});

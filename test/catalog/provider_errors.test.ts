@@ -1,0 +1,156 @@
+import { expect, test } from "bun:test";
+import { cleanWords, ProviderFailure, ProviderRejection, toProviderError } from "../../src/catalog/provider_errors.ts";
+
+const SECRET = "sk-acme-0123456789abcdef";
+const of = (status: number, body: unknown, retryAfter: string | null = null) =>
+  toProviderError({
+    status,
+    text: typeof body === "string" ? body : JSON.stringify(body),
+    retryAfter,
+    secrets: [SECRET],
+  });
+const openAi = (fields: Record<string, unknown>) => ({
+  error: { message: "words", type: "invalid_request_error", ...fields },
+});
+
+test("400, 413 and 422 are rejections, with message and param, in every shape providers use", () => {
+  const bodies = [
+    openAi({ message: "too long", param: "messages" }),
+    [{ error: { message: "too long", param: "messages" } }],
+    { message: "too long", param: "messages" },
+  ];
+  for (const status of [400, 413, 422]) {
+    for (const body of bodies) {
+      const rejection = of(status, body);
+      expect(rejection).toBeInstanceOf(ProviderRejection);
+      expect([rejection.message, (rejection as ProviderRejection).param]).toEqual(["too long", "messages"]);
+    }
+  }
+  expect(of(422, { detail: [{ loc: ["body", "n"], msg: "n must be 1" }] }).message).toBe("n must be 1");
+  expect(of(400, { detail: "bad" }).message).toBe("bad");
+  expect(of(400, {}).message).toBe("The model service refused the request.");
+  expect(of(413, "<html>Request Entity Too Large</html>")).toBeInstanceOf(ProviderRejection);
+});
+
+test("the provider's trouble is a failure with its kind", () => {
+  const kindOf = (status: number, body: unknown = openAi({})) => (of(status, body) as ProviderFailure).kind;
+  expect([401, 402, 403, 404, 408, 429, 500, 502, 503, 504, 529, 409, 405].map((status) => kindOf(status))).toEqual([
+    "credentials",
+    "credentials",
+    "credentials",
+    "unknown_model",
+    "timeout",
+    "rate_limited",
+    "status",
+    "status",
+    "status",
+    "timeout",
+    "status",
+    "status",
+    "status",
+  ]);
+  expect(kindOf(400, "<html>400 Bad Request</html>")).toBe("not_json");
+});
+
+test("a 400 about our key, our bill or our route is a failure: the client cannot mend it", () => {
+  for (const fields of [
+    { code: "invalid_api_key" },
+    { code: "billing_hard_limit_reached" },
+    { code: "model_not_found" },
+    { code: "insufficient_quota" },
+    { message: "API key not valid. Please pass a valid API key.", status: "INVALID_ARGUMENT" },
+    { message: "Model Not Exist" },
+  ])
+    expect(of(400, openAi(fields))).toBeInstanceOf(ProviderFailure);
+});
+
+test("a client cannot turn its own mistake into a failure by writing about keys", () => {
+  expect(of(400, openAi({ message: "Invalid value: 'api key'. Supported values are: 'a'." }))).toBeInstanceOf(
+    ProviderRejection,
+  );
+});
+
+test("a 403 about forbidden content is a rejection, so that prompts cannot open the breaker", () => {
+  expect(of(403, openAi({ code: "content_policy_violation" }))).toBeInstanceOf(ProviderRejection);
+  expect(of(403, { error: { code: 403, message: "flagged", metadata: { reasons: ["violence"] } } })).toBeInstanceOf(
+    ProviderRejection,
+  );
+  expect(of(403, openAi({ code: "unsupported_country_region_territory" }))).toBeInstanceOf(ProviderFailure);
+});
+
+test("Retry-After in seconds is kept, at most 60; other forms are not", () => {
+  const secondsOf = (value: string | null) => (of(429, openAi({}), value) as ProviderFailure).retryAfterSeconds;
+  expect([
+    secondsOf("7"),
+    secondsOf("9999"),
+    secondsOf("-1"),
+    secondsOf("Wed, 21 Oct 2015 07:28:00 GMT"),
+    secondsOf(null),
+  ]).toEqual([7, 60, null, null, null]);
+});
+
+test("a strange param is dropped", () => {
+  for (const param of ["a b", "x".repeat(101), 7, "<b>"])
+    expect((of(400, openAi({ param })) as ProviderRejection).param).toBeNull();
+});
+
+test("words are cleaned of keys, addresses, e-mails, data and control characters", () => {
+  const dirty = [
+    `key ${SECRET}`,
+    "key sk-proj-****************wxyz",
+    "Bearer abcdef.123456",
+    "see https://platform.example.com/docs?x=1.",
+    "host api.openai.com/v1",
+    "at 10.1.2.3:8080",
+    "[fd00::1]:80",
+    "write to help@acme.example",
+    "org-AbCdEfGhIjKl",
+    "req_0123456789abcdef0123456789abcdef",
+    "deadbeefdeadbeefdeadbeefdeadbeef01",
+    "data:image/png;base64,iVBORw0KGgo=",
+    "wss://10.0.0.1/x",
+  ].join("\n\u0000");
+  const clean = cleanWords(dirty, [SECRET]);
+  for (const leak of [
+    "0123456789abcdef",
+    "wxyz",
+    "abcdef.123456",
+    "example",
+    "openai",
+    "10.1.2.3",
+    "fd00",
+    "help@",
+    "AbCdEf",
+    "deadbeef",
+    "iVBOR",
+    "\n",
+    "\u0000",
+  ]) {
+    expect(clean).not.toContain(leak);
+  }
+  expect(clean).toContain("see [address]");
+});
+
+test("ordinary words stay as they are", () => {
+  for (const words of [
+    "This model's maximum context length is 128000 tokens. However, you requested 130000 tokens (2000 in the messages).",
+    "Invalid type for 'messages[0].content': expected one of a string or array of objects, but got an integer instead.",
+    "temperature must be between 0 and 2, e.g. 0.7; see messages.0.content",
+    "متن می‌خواهد",
+  ])
+    expect(cleanWords(words)).toBe(words);
+});
+
+test("at most 500 characters, whole ones", () => {
+  const clean = cleanWords(`x${"😀".repeat(600)}`);
+  expect(clean.length).toBeLessThanOrEqual(500);
+  expect(clean.isWellFormed()).toBe(true);
+});
+
+test("hostile text of a megabyte is cleaned within a moment", () => {
+  for (const part of ["a.", "sk-", "1.1.", "a@b.", "data:", "[::", "- ", "a-1", "x://", "\u0000 ", "bearer ", "-"]) {
+    const startedAt = performance.now();
+    cleanWords(part.repeat(1_000_000 / part.length));
+    expect(performance.now() - startedAt).toBeLessThan(250);
+  }
+});

@@ -1,0 +1,117 @@
+import { spawn } from "node:child_process";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import type { Route } from "../../src/catalog/catalog.ts";
+import { Secret } from "../../src/platform/crypto.ts";
+
+/** Raw peers that no HTTP server would imitate, and a route to them. */
+
+/** More than any listen queue on the machines we test on (net.core.somaxconn is 4096). */
+const QUEUE_MAX = 5_000;
+const CONNECT_WAIT_MS = 300;
+
+export function route(baseUrl: string, fields: Partial<Route> = {}): Route {
+  return {
+    id: 1,
+    providerId: 1,
+    providerName: "acme",
+    baseUrl,
+    apiKey: new Secret("sk-acme-0123456789abcdef"),
+    upstreamModel: "up-1",
+    priority: 0,
+    weight: 1,
+    capField: "max_tokens",
+    streamOptions: true,
+    ...fields,
+  };
+}
+
+export type RawServer = {
+  port: number;
+  baseUrl: string;
+  hostPort: string;
+  requests: string[];
+  connections(): number;
+  close(): void;
+};
+
+/** Hands every request's head and first bytes to `answer`, which writes what it likes. */
+export async function startRawServer(answer: (socket: Socket, request: string) => void): Promise<RawServer> {
+  const sockets = new Set<Socket>();
+  const requests: string[] = [];
+  let connections = 0;
+  const server = createServer((socket) => {
+    connections += 1;
+    sockets.add(socket);
+    socket.on("error", () => {});
+    socket.on("close", () => sockets.delete(socket));
+    socket.on("data", (data) => {
+      requests.push(data.toString());
+      answer(socket, data.toString());
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    port,
+    baseUrl: `http://127.0.0.1:${port}/v1`,
+    hostPort: `127.0.0.1:${port}`,
+    requests,
+    connections: () => connections,
+    close() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}
+
+/** One HTTP/1.1 answer as bytes; the connection closes after it. */
+export function answerOf(status: number, headers: Record<string, string>, body: string | Uint8Array = ""): Buffer {
+  const bytes = Buffer.from(body);
+  const lines = Object.entries({ "content-length": String(bytes.length), connection: "close", ...headers });
+  return Buffer.concat([
+    Buffer.from(`HTTP/1.1 ${status} X\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join("")}\r\n`),
+    bytes,
+  ]);
+}
+
+/** A port where connections stay unanswered for ever: its process sleeps, and its queue is full. */
+export async function startHungPort(): Promise<{ port: number; close(): void }> {
+  const program = `
+    const server = require("node:net").createServer();
+    server.listen({ port: 0, host: "127.0.0.1", backlog: 1 }, () => {
+      require("node:fs").writeSync(1, server.address().port + "\\n");
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+    });`;
+  const child = spawn(process.execPath, ["-e", program], { stdio: ["ignore", "pipe", "inherit"] });
+  const port = await new Promise<number>((resolve) =>
+    child.stdout.once("data", (data) => resolve(Number(String(data)))),
+  );
+  const sockets: Socket[] = [];
+  for (let i = 0; i < QUEUE_MAX; i++) {
+    const socket = connect(port, "127.0.0.1");
+    socket.on("error", () => {});
+    sockets.push(socket);
+    const isConnected = await new Promise<boolean>((resolve) => {
+      socket.once("connect", () => resolve(true));
+      setTimeout(() => resolve(false), CONNECT_WAIT_MS);
+    });
+    if (!isConnected) break;
+  }
+  return {
+    port,
+    close() {
+      for (const socket of sockets) socket.destroy();
+      child.kill("SIGKILL");
+    },
+  };
+}
+
+/** What `promise` rejects with. */
+export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
+  return await promise.then(
+    () => {
+      throw new Error("it did not reject");
+    },
+    (reason: unknown) => reason,
+  );
+}

@@ -1,0 +1,154 @@
+import { afterAll, afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import { Redis } from "ioredis";
+import { type Bus, type Change, inProcessBus, redisBus } from "../../src/platform/bus.ts";
+import { startTcpProxy } from "../tcp_proxy.ts";
+import { ownRedis, sleep, until } from "./own_redis.ts";
+import { quietLog } from "./quiet_log.ts";
+
+setDefaultTimeout(30_000);
+const redis = await ownRedis();
+const open: Bus[] = [];
+afterEach(() => {
+  for (const bus of open.splice(0)) bus.close();
+});
+afterAll(() => redis.stop());
+
+/** A replica's bus, with what it heard. */
+function replica(url = redis.url) {
+  const { log, lines } = quietLog();
+  const bus = redisBus(url, log);
+  open.push(bus);
+  const heard: Change[] = [];
+  const state = { bus, heard, gaps: 0, lines };
+  bus.subscribe((changes) => void heard.push(...changes));
+  bus.onGap(() => void state.gaps++);
+  return state;
+}
+const change = (ref: string): Change => ({ kind: "account", ref });
+
+test("a change reaches this replica before publish waits, and the others through Redis, once", async () => {
+  const [a, b] = [replica(), replica()];
+  await until(() => a.bus.healthy() && b.bus.healthy());
+  const published = a.bus.publish([change("1"), change("2")]);
+  expect(a.heard).toEqual([change("1"), change("2")]);
+  await published;
+  await until(() => b.heard.length === 2);
+  await sleep(100);
+  expect(a.heard).toEqual([change("1"), change("2")]);
+  expect(b.heard).toEqual([change("1"), change("2")]);
+});
+
+test("more changes than fit one message all arrive", async () => {
+  const [a, b] = [replica(), replica()];
+  await until(() => a.bus.healthy() && b.bus.healthy());
+  const many = Array.from({ length: 1700 }, (_, i) => change(String(i)));
+  await a.bus.publish(many);
+  await until(() => b.heard.length === many.length);
+  expect(b.heard).toEqual(many);
+});
+
+test("a handler that throws keeps no other from hearing", async () => {
+  const { log } = quietLog();
+  const bus = inProcessBus(log);
+  const heard: Change[] = [];
+  bus.subscribe(() => {
+    throw new Error("broken");
+  });
+  bus.subscribe((changes) => void heard.push(...changes));
+  await bus.publish([change("1")]);
+  expect(heard).toEqual([change("1")]);
+});
+
+test("deliver and gap tell this replica alone", async () => {
+  const [a, b] = [replica(), replica()];
+  await until(() => a.bus.healthy() && b.bus.healthy());
+  const gaps = { a: a.gaps, b: b.gaps };
+  a.bus.deliver([change("1")]);
+  a.bus.gap();
+  await sleep(100);
+  expect([a.heard, b.heard]).toEqual([[change("1")], []]);
+  expect([a.gaps, b.gaps]).toEqual([gaps.a + 1, gaps.b]);
+});
+
+test("a message of another form counts as a gap", async () => {
+  const a = replica();
+  await until(() => a.bus.healthy());
+  const gaps = a.gaps;
+  const foreign = new Redis(redis.url);
+  for (const message of ["", "{}", "[1]", '{"from":"x","changes":[{"kind":"planet","ref":"1"}]}'])
+    await foreign.publish("tollgate:changes", message);
+  await until(() => a.gaps === gaps + 4);
+  expect(a.heard).toEqual([]);
+  foreign.disconnect();
+});
+
+test("Redis killed: unhealthy and flushed at once; back: flushed again, then healthy, and changes flow", async () => {
+  const [a, b] = [replica(), replica()];
+  await until(() => a.bus.healthy() && b.bus.healthy());
+  const gaps = a.gaps;
+  await redis.stop();
+  await until(() => !a.bus.healthy());
+  expect(a.gaps).toBe(gaps + 1);
+  const startedAt = performance.now();
+  await a.bus.publish([change("lost")]);
+  expect(performance.now() - startedAt).toBeLessThan(400);
+  expect(a.heard).toEqual([change("lost")]);
+  await redis.start();
+  await until(() => a.bus.healthy() && b.bus.healthy(), 10_000);
+  expect(a.gaps).toBe(gaps + 2);
+  expect(b.gaps).toBeGreaterThanOrEqual(2);
+  await a.bus.publish([change("found")]);
+  await until(() => b.heard.length > 0);
+  expect(b.heard).toEqual([change("found")]);
+});
+
+test("Redis frozen: publish does not hang; after 3 s flushed and unhealthy, until it hears again", async () => {
+  const a = replica();
+  await until(() => a.bus.healthy());
+  const gaps = a.gaps;
+  redis.freeze();
+  const startedAt = performance.now();
+  try {
+    await a.bus.publish([change("1")]);
+    expect(performance.now() - startedAt).toBeLessThan(400);
+    await until(() => a.gaps > gaps, 8000);
+    expect(performance.now() - startedAt).toBeLessThan(5500);
+    expect(a.bus.healthy()).toBe(false);
+    await sleep(3000);
+    expect(a.gaps).toBe(gaps + 1);
+  } finally {
+    redis.thaw();
+  }
+  await until(() => a.bus.healthy(), 10_000);
+  expect(a.gaps).toBeGreaterThan(gaps + 1);
+});
+
+test("a subscriber whose connection carries nothing any more is noticed by its silence, and subscribes anew", async () => {
+  const proxy = await startTcpProxy(redis.url);
+  const [a, b] = [replica(proxy.url), replica()];
+  await until(() => a.bus.healthy() && b.bus.healthy());
+  const gaps = a.gaps;
+  proxy.dropReplies();
+  await b.bus.publish([change("missed")]);
+  await until(() => a.gaps > gaps, 8000);
+  expect(a.heard).toEqual([]);
+  expect(a.bus.healthy()).toBe(false);
+  proxy.mend();
+  await until(() => a.bus.healthy(), 10_000);
+  await b.bus.publish([change("after")]);
+  await until(() => a.heard.length > 0);
+  expect(a.heard).toEqual([change("after")]);
+  a.bus.close();
+  await proxy.close();
+});
+
+test("an outage is logged once", async () => {
+  const a = replica();
+  await until(() => a.bus.healthy());
+  await redis.stop();
+  await sleep(3000);
+  const away = a.lines.filter((line) => line.message === "Redis is away");
+  expect(away.length).toBe(2); // The publisher's connection and the subscriber's.
+  await redis.start();
+  await until(() => a.bus.healthy(), 10_000);
+});

@@ -1,0 +1,228 @@
+import { afterAll, afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import postgres from "postgres";
+import type { Bus, Change } from "../../src/platform/bus.ts";
+import { inProcessBus } from "../../src/platform/bus.ts";
+import { changing, pruneChanges, startChangeReader } from "../../src/platform/changes_store.ts";
+import { connect, openDb } from "../../src/platform/db.ts";
+import { accounts } from "../../src/platform/schema.ts";
+import { createTestDatabase } from "../database.ts";
+import { startTcpProxy } from "../tcp_proxy.ts";
+import { until } from "./own_redis.ts";
+import { quietLog } from "./quiet_log.ts";
+
+setDefaultTimeout(30_000);
+const database = await createTestDatabase();
+const db = openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: 4 });
+const open: { close(): Promise<void> }[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.close();
+});
+afterAll(async () => {
+  await db.close();
+  await database.drop();
+});
+
+/** A reader that reads when told to, with what it told. */
+function reader(url = database.url, everyMs = 0) {
+  const { log, lines } = quietLog();
+  const told: Change[] = [];
+  const state = { told, gaps: 0, lines };
+  const one = startChangeReader({
+    connect: () => connect({ databaseUrl: url, dbPrepare: true }, 1),
+    onChanges: (changes) => void told.push(...changes),
+    onGap: () => void state.gaps++,
+    log,
+    everyMs,
+  });
+  open.push(one);
+  return Object.assign(state, { read: one.read, healthy: one.healthy });
+}
+let made = 0;
+const account = () => ({ role: "customer" as const, email: `a${++made}@example.com`, name: "A" });
+const note = (sql: postgres.Sql | postgres.TransactionSql, ref: string) =>
+  sql`insert into changes (kind, ref) values ('account', ${ref})`;
+const refs = (changes: Change[]) => changes.map(({ ref }) => ref);
+
+test("what a transaction changed is published after its commit, each thing once", async () => {
+  const bus = inProcessBus(quietLog().log);
+  const seen: { changes: readonly Change[]; committed: number }[] = [];
+  const publish: Bus["publish"] = async (changes) => {
+    const [row] =
+      await db.sql`select count(*)::int as n from accounts where id = any(${changes.map(({ ref }) => Number(ref))})`;
+    seen.push({ changes, committed: row?.n });
+  };
+  const id = await changing({ db, bus: { ...bus, publish } }, async (tx) => {
+    const [row] = await tx.insert(accounts).values(account()).returning({ id: accounts.id });
+    await tx.update(accounts).set({ name: "B" });
+    return row?.id;
+  });
+  expect(seen).toEqual([{ changes: [{ kind: "account", ref: String(id) }], committed: 1 }]);
+});
+
+test("a transaction that fails publishes nothing", async () => {
+  const bus = inProcessBus(quietLog().log);
+  let published = 0;
+  bus.subscribe(() => void published++);
+  const failing = changing({ db, bus }, async (tx) => {
+    await tx.insert(accounts).values(account());
+    throw new Error("no");
+  });
+  expect(failing).rejects.toThrow("no");
+  await failing.catch(() => {});
+  expect(published).toBe(0);
+});
+
+test("a transaction that changed nothing cached publishes nothing", async () => {
+  const bus = inProcessBus(quietLog().log);
+  let published = 0;
+  bus.subscribe(() => void published++);
+  expect(await changing({ db, bus }, async () => 7)).toBe(7);
+  expect(published).toBe(0);
+});
+
+test("the reader starts from now", async () => {
+  await note(db.sql, "before");
+  const { told, read } = reader();
+  await read();
+  await note(db.sql, "after");
+  await read();
+  expect(refs(told)).toEqual(["after"]);
+});
+
+test("a transaction that commits late is told exactly once, and so are those that overtook it", async () => {
+  const slow = postgres(database.url, { max: 1 });
+  const { told, read } = reader();
+  await read();
+  let commit: () => void = () => {};
+  const begun = Promise.withResolvers<void>();
+  const transaction = slow.begin(async (tx) => {
+    await note(tx, "slow");
+    begun.resolve();
+    await new Promise<void>((resolve) => (commit = resolve));
+  });
+  await begun.promise;
+  await note(db.sql, "fast1");
+  await read();
+  await note(db.sql, "fast2");
+  await read();
+  await read();
+  expect(refs(told)).toEqual(["fast1", "fast2"]);
+  commit();
+  await transaction;
+  await read();
+  await read();
+  await note(db.sql, "fast3");
+  await read();
+  expect(refs(told)).toEqual(["fast1", "fast2", "slow", "fast3"]);
+  await slow.end();
+});
+
+test("a transaction that was open when the reader started is told when it commits", async () => {
+  const slow = postgres(database.url, { max: 1 });
+  const begun = Promise.withResolvers<void>();
+  let commit: () => void = () => {};
+  const transaction = slow.begin(async (tx) => {
+    await note(tx, "older");
+    begun.resolve();
+    await new Promise<void>((resolve) => (commit = resolve));
+  });
+  await begun.promise;
+  const { told, read } = reader();
+  await read();
+  commit();
+  await transaction;
+  await read();
+  await read();
+  expect(refs(told)).toEqual(["older"]);
+  await slow.end();
+});
+
+test("a transaction that rolled back is never told", async () => {
+  const { told, read } = reader();
+  await read();
+  await db.sql
+    .begin(async (tx) => {
+      await note(tx, "gone");
+      throw new Error("back");
+    })
+    .catch(() => {});
+  await read();
+  expect(told).toEqual([]);
+});
+
+test("1,000 transactions from eight connections: every one told once", async () => {
+  const writers = postgres(database.url, { max: 8 });
+  const { told, read } = reader();
+  await read();
+  let writing = true;
+  const all = Promise.all(Array.from({ length: 1000 }, (_, i) => note(writers, `many${i}`))).then(
+    () => (writing = false),
+  );
+  while (writing) await read();
+  await all;
+  await read();
+  expect(refs(told).sort()).toEqual(Array.from({ length: 1000 }, (_, i) => `many${i}`).sort());
+  await writers.end();
+});
+
+test("more changes than are worth telling one by one are a gap", async () => {
+  const state = reader();
+  await state.read();
+  const gaps = state.gaps;
+  await db.sql`insert into changes (kind, ref) select 'account', 'bulk' || n from generate_series(1, 6000) n`;
+  await state.read();
+  expect(state.gaps).toBe(gaps + 1);
+  expect(state.told).toEqual([]);
+});
+
+test("Postgres away: nothing thrown, logged once, a gap when it is back", async () => {
+  const proxy = await startTcpProxy(database.url);
+  const state = reader(proxy.url);
+  await state.read();
+  const gaps = state.gaps;
+  proxy.cut();
+  for (let i = 0; i < 3; i++) await state.read();
+  expect(state.healthy()).toBe(false);
+  expect(state.lines.filter(({ level }) => level === "error").length).toBe(1);
+  proxy.mend();
+  await note(db.sql, "while away");
+  await until(async () => {
+    await state.read();
+    return state.healthy();
+  });
+  expect(state.gaps).toBe(gaps + 1);
+  await note(db.sql, "later");
+  await state.read();
+  expect(refs(state.told)).toEqual(["later"]);
+  await state.read();
+  await proxy.close();
+});
+
+test("Postgres silent: the read is given up, its connection thrown away", async () => {
+  const proxy = await startTcpProxy(database.url);
+  const state = reader(proxy.url);
+  await state.read();
+  proxy.dropReplies();
+  const startedAt = performance.now();
+  await state.read();
+  expect(performance.now() - startedAt).toBeLessThan(4000);
+  expect(state.healthy()).toBe(false);
+  proxy.mend();
+  await state.read();
+  expect(state.healthy()).toBe(true);
+  await proxy.close();
+});
+
+test("by itself it reads about every second", async () => {
+  const state = reader(database.url, 100);
+  await until(() => state.gaps === 1);
+  await note(db.sql, "by timer");
+  await until(() => state.told.length === 1);
+});
+
+test("changes older than an hour are pruned", async () => {
+  await db.sql`insert into changes (kind, ref, created_at) values ('account', 'old', now() - interval '61 minutes'), ('account', 'young', now() - interval '59 minutes')`;
+  expect(await pruneChanges(db)).toBe(1);
+  const rows = await db.sql`select ref from changes where ref in ('old', 'young')`;
+  expect(rows.map((row) => row.ref)).toEqual(["young"]);
+});

@@ -1,0 +1,126 @@
+import { expect, test } from "bun:test";
+import { createHash } from "node:crypto";
+import { inspect } from "node:util";
+import {
+  constantTimeEqual,
+  decrypt,
+  digestOfKey,
+  encrypt,
+  newApiKey,
+  newRequestId,
+  randomToken,
+  Secret,
+} from "../../src/platform/crypto.ts";
+
+test("a new key: sk-, more than 192 random bits, its digest is the SHA-256 of all of it", () => {
+  const key = newApiKey();
+  expect(key.secret).toMatch(/^sk-[0-9A-Za-z]{49}$/);
+  expect(key.digest).toEqual(createHash("sha256").update(key.secret).digest());
+  expect(key.secret.startsWith(key.prefix)).toBe(true);
+  expect(key.secret.endsWith(key.suffix)).toBe(true);
+  expect(Math.log2(62) * (43 - 6 - 4)).toBeGreaterThan(192);
+});
+
+test("keys do not repeat, and use the whole alphabet", () => {
+  const secrets = Array.from({ length: 2000 }, () => newApiKey().secret);
+  expect(new Set(secrets).size).toBe(2000);
+  expect(new Set(secrets.join("").slice(0)).size).toBe(63); // 62 and the hyphen
+});
+
+test("every new key is looked up by its digest", () => {
+  for (let i = 0; i < 200; i++) {
+    const key = newApiKey();
+    expect(digestOfKey(key.secret)).toEqual(key.digest);
+  }
+});
+
+test("garbage of any length is refused without a look-up", () => {
+  const { secret } = newApiKey();
+  const garbage = [
+    "",
+    " ",
+    "sk-",
+    secret.slice(0, -1),
+    `${secret}0`,
+    ` ${secret}`,
+    `${secret}\n`,
+    secret.toUpperCase(),
+    `SK${secret.slice(2)}`,
+  ];
+  for (let length = 0; length < 300; length++)
+    garbage.push("a".repeat(length), `sk-${"0".repeat(length)}`, `sk-${"é".repeat(length)}`);
+  garbage.push("x".repeat(10_000_000), `sk-${"\0".repeat(49)}`, `sk-${"😀".repeat(30)}`);
+  for (const text of garbage) expect(digestOfKey(text)).toBeUndefined();
+});
+
+test("a key with one character changed is refused", () => {
+  const { secret } = newApiKey();
+  for (let i = 0; i < secret.length; i++) {
+    const other = secret[i] === "A" ? "B" : "A";
+    expect(digestOfKey(secret.slice(0, i) + other + secret.slice(i + 1))).toBeUndefined();
+  }
+});
+
+const secretKey = Buffer.alloc(32, 7);
+
+test("what is encrypted comes back, and never looks the same twice", () => {
+  const text = "sk-provider-é-😀";
+  const [a, b] = [encrypt(secretKey, text), encrypt(secretKey, text)];
+  expect(decrypt(secretKey, a)).toBe(text);
+  expect(a.equals(b)).toBe(false);
+  expect(decrypt(secretKey, encrypt(secretKey, ""))).toBe("");
+});
+
+test("another SECRET_KEY is named as the reason", () => {
+  expect(() => decrypt(Buffer.alloc(32, 8), encrypt(secretKey, "x"))).toThrow("another SECRET_KEY");
+});
+
+test("damaged ciphertext is refused, whichever byte it is", () => {
+  const bytes = encrypt(secretKey, "text");
+  for (let i = 0; i < bytes.length; i++) {
+    const damaged = Buffer.from(bytes);
+    damaged.writeUInt8(damaged.readUInt8(i) ^ 1, i);
+    expect(() => decrypt(secretKey, damaged)).toThrow();
+  }
+  for (let length = 0; length < bytes.length; length++)
+    expect(() => decrypt(secretKey, bytes.subarray(0, length))).toThrow();
+});
+
+test("request ids are UUIDv7s and only ever grow, also when the clock is set back", () => {
+  const at = Date.now() + 1000;
+  const ids = [
+    ...Array.from({ length: 20_000 }, () => newRequestId(at)),
+    newRequestId(at - 3_600_000),
+    newRequestId(at + 1),
+    newRequestId(),
+  ];
+  for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  expect(ids).toEqual([...ids].sort());
+  expect(new Set(ids).size).toBe(ids.length);
+  expect(Number.parseInt((ids[0] ?? "").replace("-", "").slice(0, 12), 16)).toBe(at);
+});
+
+test("tokens are compared whole, whatever their lengths", () => {
+  const token = randomToken();
+  expect(Buffer.from(token, "base64url").length).toBe(32);
+  expect(constantTimeEqual(token, token)).toBe(true);
+  for (const other of ["", token.slice(1), `${token}a`, randomToken()])
+    expect(constantTimeEqual(token, other)).toBe(false);
+});
+
+test("a secret shows itself to reveal() alone", () => {
+  const secret = new Secret("hunter2");
+  expect(secret.reveal()).toBe("hunter2");
+  const shown = [
+    String(secret),
+    `${secret}`,
+    JSON.stringify({ secret }),
+    inspect(secret),
+    inspect({ deep: { secret } }),
+    Bun.inspect(secret),
+  ];
+  for (const text of shown) {
+    expect(text).not.toContain("hunter2");
+    expect(text).toContain("[secret]");
+  }
+});

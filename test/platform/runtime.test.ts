@@ -1,0 +1,209 @@
+import { afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import { createHash } from "node:crypto";
+import { createServer, type IncomingHttpHeaders } from "node:http";
+import { connect } from "node:net";
+import { gzipSync } from "node:zlib";
+import {
+  raiseFetchLimit,
+  type ServeOptions,
+  type Server,
+  serve,
+  sha256,
+  upstreamFetch,
+  within,
+} from "../../src/platform/runtime.ts";
+import { sleep, until } from "./own_redis.ts";
+
+setDefaultTimeout(30_000);
+const open: Server[] = [];
+afterEach(async () => {
+  for (const server of open.splice(0)) await server.closeNow();
+});
+
+function serving(fetch: ServeOptions["fetch"], port = 0): Server & { url: string } {
+  const server = serve({
+    port,
+    hostname: "127.0.0.1",
+    fetch,
+    onError: () => Response.json({ error: "ours" }, { status: 500 }),
+  });
+  open.push(server);
+  return { ...server, url: `http://127.0.0.1:${server.port}` };
+}
+
+/** Sends `text` as it stands and returns what comes back until the connection closes or `enough` is seen. */
+function raw(port: number, text: string, enough: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let got = "";
+    const socket = connect(port, "127.0.0.1", () => socket.write(text));
+    socket.on("error", reject);
+    socket.on("close", () => resolve(got));
+    socket.on("data", (bytes) => {
+      got += bytes.toString();
+      if (got.includes(enough)) socket.destroy();
+    });
+  });
+}
+
+test("the handler gets the request and its peer's address", async () => {
+  const { url } = serving((request, peer) => Response.json({ path: new URL(request.url).pathname, peer }));
+  expect(await (await fetch(`${url}/a`)).json()).toEqual({ path: "/a", peer: { address: "127.0.0.1" } });
+});
+
+test("a taken port is an Error with code EADDRINUSE", () => {
+  const { port } = serving(() => new Response());
+  let code: unknown;
+  try {
+    serving(() => new Response(), port);
+  } catch (error) {
+    code = error instanceof Error && "code" in error ? error.code : undefined;
+  }
+  expect(code).toBe("EADDRINUSE");
+});
+
+test("a handler that throws is answered by onError: no page of the runtime, no stack", async () => {
+  for (const fail of [
+    () => {
+      throw new Error("boom");
+    },
+    () => Promise.reject(new Error("boom")),
+  ]) {
+    const { url } = serving(fail);
+    const response = await fetch(url);
+    expect(response.status).toBe(500);
+    expect(await response.text()).toBe('{"error":"ours"}');
+  }
+});
+
+test("a body of any announced size reaches the handler: the 413 is ours", async () => {
+  const { port } = serving(() => Response.json({ error: "ours" }, { status: 413 }));
+  const answer = await raw(
+    port,
+    "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000000000\r\n\r\nabc",
+    "ours",
+  );
+  expect(answer).toContain("413");
+  expect(answer).toContain("ours");
+});
+
+test("a body that nobody reads is not kept in memory", async () => {
+  const { url } = serving(async (request) => {
+    await request.body?.getReader().read();
+    await sleep(300);
+    return new Response("early", { status: 413 });
+  });
+  const before = process.memoryUsage.rss();
+  const script = `const r = await fetch(${JSON.stringify(url)}, { method: "POST", body: Buffer.alloc(300 << 20, 97) }); console.log(r.status);`;
+  const child = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe", stderr: "inherit" });
+  expect((await new Response(child.stdout).text()).trim()).toBe("413");
+  expect(process.memoryUsage.rss() - before).toBeLessThan(100 << 20);
+});
+
+/** An answer of ten letters, one every 50 ms. */
+const slowly = () => {
+  let sent = 0;
+  return new Response(
+    new ReadableStream<Uint8Array>({
+      async pull(controller) {
+        await sleep(50);
+        controller.enqueue(new TextEncoder().encode("x"));
+        if (++sent === 10) controller.close();
+      },
+    }),
+  );
+};
+
+test("stop takes no new connection and waits for the streams under way", async () => {
+  const server = serving(slowly);
+  const response = await fetch(server.url);
+  let stopped = false;
+  const stopping = server.stop().then(() => (stopped = true));
+  await sleep(100);
+  expect(stopped).toBe(false);
+  expect(fetch(server.url, { keepalive: false })).rejects.toThrow();
+  expect(await response.text()).toBe("xxxxxxxxxx");
+  await stopping;
+});
+
+test("closeNow ends what stop is waiting for", async () => {
+  const server = serving(
+    () =>
+      new Response(new ReadableStream({ start: (controller) => controller.enqueue(new TextEncoder().encode("x")) })),
+  );
+  const response = await fetch(server.url);
+  const stopping = server.stop();
+  await server.closeNow();
+  await stopping;
+  expect(response.text()).rejects.toThrow();
+});
+
+test("an idle kept-alive connection does not hold up stop", async () => {
+  const server = serving(() => new Response("a"));
+  await (await fetch(server.url)).text();
+  await within(2000, server.stop());
+});
+
+test("sha256 is the usual one, of bytes and of UTF-8", () => {
+  for (const data of ["", "é😀", Uint8Array.of(0, 255)]) {
+    expect(Buffer.from(sha256(data)).equals(createHash("sha256").update(data).digest())).toBe(true);
+  }
+});
+
+test("upstreamFetch follows no redirect, asks for an unencoded body and decodes none", async () => {
+  let asked: IncomingHttpHeaders = {};
+  const upstream = createServer((request, response) => {
+    asked = request.headers;
+    if (request.url === "/away") return response.writeHead(302, { location: "/" }).end();
+    response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync("zipped"));
+  });
+  await new Promise<void>((resolve) => upstream.listen(0, "127.0.0.1", resolve));
+  const address = upstream.address();
+  const url = `http://127.0.0.1:${address && typeof address === "object" ? address.port : 0}`;
+  expect((await upstreamFetch(`${url}/away`, {})).status).toBe(302);
+  const response = await upstreamFetch(url, { method: "POST", body: "x".repeat(100_000) });
+  expect(asked["accept-encoding"]).toBe("identity");
+  expect(response.headers.get("content-encoding")).toBe("gzip");
+  expect(Buffer.from(await response.arrayBuffer()).equals(gzipSync("zipped"))).toBe(true);
+  upstream.closeAllConnections();
+  upstream.close();
+});
+
+test("400 fetches are under way at once after raiseFetchLimit, in the same process, with its arguments", async () => {
+  let now = 0;
+  let most = 0;
+  const gate = Promise.withResolvers<void>();
+  const { url } = serving(async () => {
+    most = Math.max(most, ++now);
+    if (most === 400) gate.resolve();
+    await Promise.race([gate.promise, sleep(5000)]);
+    now--;
+    return new Response("a");
+  });
+  const script = `
+    import { raiseFetchLimit } from ${JSON.stringify(new URL("../../src/platform/runtime.ts", import.meta.url).href)};
+    console.log("pid", process.pid, process.argv.slice(2).join(" "));
+    console.log("limit", raiseFetchLimit(1000));
+    await Promise.all(Array.from({ length: 400 }, () => fetch(${JSON.stringify(url)}).then((r) => r.text())));`;
+  const file = `${process.env.TMPDIR ?? "/tmp"}/raise-${process.pid}.ts`;
+  await Bun.write(file, script);
+  const { BUN_CONFIG_MAX_HTTP_REQUESTS: _, ...env } = process.env;
+  const child = Bun.spawn([process.execPath, file, "one", "two"], { stdout: "pipe", stderr: "inherit", env });
+  const lines = (await new Response(child.stdout).text()).trim().split("\n");
+  await Bun.file(file).delete();
+  expect(most).toBe(400);
+  expect(lines).toEqual([`pid ${child.pid} one two`, `pid ${child.pid} one two`, "limit 1000"]);
+});
+
+test("raiseFetchLimit leaves a process alone that has room enough", () => {
+  expect(raiseFetchLimit(200, {})).toBe(256);
+  expect(raiseFetchLimit(5000, { BUN_CONFIG_MAX_HTTP_REQUESTS: "6000" })).toBe(6000);
+  expect(raiseFetchLimit(1_000_000, { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" })).toBe(65_535);
+});
+
+test("within rejects in time, and leaves no rejection unhandled", async () => {
+  const late = new Promise((_, reject) => setTimeout(() => reject(new Error("late")), 50));
+  expect(await within(10, late).catch((error) => error.message)).toBe("no answer within 10 ms");
+  expect(await within(1000, Promise.resolve(1))).toBe(1);
+  await until(async () => (await within(1, sleep(100)).catch(() => "no")) === "no");
+  await sleep(60);
+});

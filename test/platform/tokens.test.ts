@@ -1,0 +1,137 @@
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { encode } from "gpt-tokenizer/encoding/o200k_base";
+import { createTokenCounter, type TokenCounter } from "../../src/gateway/tokens.ts";
+import { until } from "./own_redis.ts";
+import { quietLog } from "./quiet_log.ts";
+
+setDefaultTimeout(30_000);
+/** Slack for a busy machine. */
+const SLACK_MS = 60;
+const WAIT_MS = 100;
+
+const counter = createTokenCounter(quietLog().log);
+afterAll(() => counter.close());
+const ready = (one: TokenCounter) => until(async () => (await one.count("a")).exact);
+
+const estimate = (text: string) => ({ tokens: Math.ceil(Buffer.byteLength(text) / 4), exact: false });
+async function timed(text: string, one = counter) {
+  const startedAt = performance.now();
+  const count = await one.count(text);
+  return { count, ms: performance.now() - startedAt };
+}
+
+test("before the tokenizer is loaded a text is estimated at once", async () => {
+  const fresh = createTokenCounter(quietLog().log);
+  const { count, ms } = await timed("hello world", fresh);
+  expect(count).toEqual(estimate("hello world"));
+  expect(ms).toBeLessThan(20);
+  fresh.close();
+});
+
+test("ordinary text is counted as o200k_base does, give or take a token where a run was cut", async () => {
+  await ready(counter);
+  const prose =
+    "The gateway counts what it sells, and says so. Über naïve Größen: 1,234.56 € (日本語もある).\n\n\tif (a < b) return;  ".repeat(
+      60,
+    );
+  for (const text of ["", "a", "hello world", "<|endoftext|> is text here", "👩‍👩‍👧‍👦 family", "\ud800 alone", prose]) {
+    const { tokens, exact } = await counter.count(text);
+    const expected = encode(text, { disallowedSpecial: new Set() }).length;
+    expect(exact).toBe(true);
+    expect(tokens).toBeGreaterThanOrEqual(expected - 1);
+    expect(tokens).toBeLessThanOrEqual(expected + Math.ceil(text.length / 128));
+  }
+});
+
+const hostile: Record<string, string> = {
+  "100 KB of one letter": "a".repeat(100 * 1024),
+  "32 KB of one letter": "a".repeat(32 * 1024),
+  "32 KB of spaces": " ".repeat(32 * 1024),
+  "32 KB of newlines": "\n".repeat(32 * 1024),
+  "32 KB of digits": "7".repeat(32 * 1024),
+  "32 KB of random letters": Array.from({ length: 32 * 1024 }, () => String.fromCharCode(97 + Math.random() * 26)).join(
+    "",
+  ),
+  "random unicode": Array.from({ length: 8000 }, () =>
+    String.fromCodePoint(0x80 + Math.floor(Math.random() * 0x10ff00)),
+  )
+    .join("")
+    .slice(0, 8000),
+  "lone surrogates": "\ud83d".repeat(10_000),
+  "combining marks": `e${"\u0301".repeat(16_000)}`,
+  "no spaces, mixed": "Aa1!é漢".repeat(2900),
+};
+for (const [name, text] of Object.entries(hostile)) {
+  test(`hostile text stays within the limit: ${name}`, async () => {
+    await ready(counter);
+    const { count, ms } = await timed(text);
+    expect(ms).toBeLessThan(WAIT_MS + SLACK_MS);
+    if (!count.exact) expect(count).toEqual(estimate(text));
+  });
+}
+
+test("text over 32 KB is estimated at once", async () => {
+  await ready(counter);
+  const { count, ms } = await timed("word ".repeat(10_000));
+  expect(count.exact).toBe(false);
+  expect(ms).toBeLessThan(10);
+});
+
+test("300 hostile texts at once: nobody waits longer than the limit, those beyond the queue not at all", async () => {
+  await ready(counter);
+  const text = hostile["32 KB of random letters"] ?? "";
+  const results = await Promise.all(Array.from({ length: 300 }, () => timed(text)));
+  expect(Math.max(...results.map(({ ms }) => ms))).toBeLessThan(WAIT_MS + SLACK_MS);
+  for (const { count } of results) if (!count.exact) expect(count).toEqual(estimate(text));
+  await ready(counter);
+});
+
+/** A worker that runs `script`. */
+const workerOf = (script: string) => () =>
+  new Worker(URL.createObjectURL(new Blob([script], { type: "application/javascript" })), { type: "module" });
+
+test("a stuck worker is ended, and whoever waits gets an estimate in time", async () => {
+  let started = 0;
+  const { log, lines } = quietLog();
+  const one = createTokenCounter(log, () => {
+    started++;
+    return workerOf("postMessage({ ready: true }); onmessage = () => { for (;;); }")();
+  });
+  await Bun.sleep(200);
+  const results = await Promise.all([timed("a", one), timed("b", one)]);
+  for (const { count, ms } of results) {
+    expect(count).toEqual({ tokens: 1, exact: false });
+    expect(ms).toBeLessThan(WAIT_MS + SLACK_MS);
+  }
+  await until(() => lines.length > 0);
+  expect(lines[0]).toMatchObject({ why: "stuck" });
+  expect((await timed("c", one)).ms).toBeLessThan(10);
+  await until(() => started === 2, 8000);
+  one.close();
+});
+
+test("a worker that cannot start leaves estimates, and is not tried without end", async () => {
+  let started = 0;
+  const { log } = quietLog();
+  const one = createTokenCounter(log, () => {
+    started++;
+    return workerOf("throw new Error('no')")();
+  });
+  await Bun.sleep(300);
+  expect(await one.count("abcd")).toEqual({ tokens: 1, exact: false });
+  expect(started).toBe(1);
+  one.close();
+});
+
+test("after close texts are estimated, and the process may end", async () => {
+  const script = `
+    import { createTokenCounter } from ${JSON.stringify(new URL("../../src/gateway/tokens.ts", import.meta.url).href)};
+    import { createLog } from ${JSON.stringify(new URL("../../src/platform/log.ts", import.meta.url).href)};
+    const counter = createTokenCounter(createLog("info"));
+    while (!(await counter.count("hello")).exact) await new Promise((resolve) => setTimeout(resolve, 10));
+    counter.close();
+    console.log(JSON.stringify(await counter.count("hello")));`;
+  const child = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe", stderr: "inherit" });
+  expect((await new Response(child.stdout).text()).trim()).toBe('{"tokens":2,"exact":false}');
+  expect(await child.exited).toBe(0);
+});
