@@ -52,6 +52,11 @@ export const VARIABLES = {
   BASE_URL: { kind: "url", default: "http://localhost:8080/v1", what: "the API's public address, ends in /v1" },
   ALIAS_URL: { kind: "url", default: "", what: "root-domain alias of the API, ends in /v1" },
   PANEL_URL: { kind: "url", default: "http://localhost:8080", what: "the panel's public address" },
+  TRUSTED_PROXIES: {
+    kind: "list",
+    default: "",
+    what: "addresses of proxies whose X-Forwarded-For is believed; empty: none",
+  },
   ALLOW_LOCAL_HOSTS: {
     kind: "flag",
     default: "",
@@ -191,6 +196,11 @@ function secretBytes(value: string): Buffer | undefined {
 
 function build(read: (name: keyof typeof VARIABLES) => string, problems: string[]) {
   const integer = (name: keyof typeof VARIABLES) => Number(read(name));
+  const list = (name: keyof typeof VARIABLES) =>
+    read(name)
+      .split(",")
+      .map((item) => item.trim())
+      .filter(Boolean);
   const production = read("NODE_ENV") === "production";
   const timeZone = read("BILLING_TIMEZONE");
   if (!isTimeZone(timeZone)) problems.push("BILLING_TIMEZONE must be an IANA time zone, as in Europe/Berlin");
@@ -218,6 +228,7 @@ function build(read: (name: keyof typeof VARIABLES) => string, problems: string[
     aliasUrl: apiUrl("ALIAS_URL"),
     panelUrl: read("PANEL_URL").replace(/\/$/, ""),
     allowLocalHosts: read("ALLOW_LOCAL_HOSTS") === "" ? !production : read("ALLOW_LOCAL_HOSTS") === "true",
+    trustedProxies: list("TRUSTED_PROXIES"),
     billingTimeZone: timeZone,
     bodyBytesMax: integer("BODY_BYTES_MAX"),
     inFlightMax: integer("IN_FLIGHT_MAX"),
@@ -228,10 +239,7 @@ function build(read: (name: keyof typeof VARIABLES) => string, problems: string[
     providerIdleMs: integer("PROVIDER_IDLE_MS"),
     providerTotalMs: integer("PROVIDER_TOTAL_MS"),
     clientIdleMs: integer("CLIENT_IDLE_MS"),
-    providerAllowPrivate: read("PROVIDER_ALLOW_PRIVATE")
-      .split(",")
-      .map((s) => s.trim())
-      .filter(Boolean),
+    providerAllowPrivate: list("PROVIDER_ALLOW_PRIVATE"),
     sessionIdleSeconds: integer("SESSION_IDLE_SECONDS"),
     sessionMaxSeconds: integer("SESSION_MAX_SECONDS"),
     cacheTtlMs: integer("CACHE_TTL_MS"),

@@ -23,6 +23,8 @@ export type Deps = {
   hosts: HostLookup;
   /** The service's own hosts. */
   ownHosts: ReadonlySet<string>;
+  /** Those of them that serve the API. */
+  apiHosts: ReadonlySet<string>;
   /** Those of them that serve the panel. */
   panelHosts: ReadonlySet<string>;
   sessions: Sessions;

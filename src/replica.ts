@@ -55,6 +55,7 @@ export async function startReplica(
     keys: openKeyLookup(cached),
     hosts: openHostLookup(cached),
     ownHosts: ownHosts(config),
+    apiHosts: ownHosts({ ...config, panelUrl: config.baseUrl }),
     panelHosts: ownHosts({ ...config, baseUrl: config.panelUrl, aliasUrl: "" }),
     sessions: openSessions(cached),
     catalog,

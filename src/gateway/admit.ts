@@ -16,7 +16,8 @@ export type Host = { name: string; resellerId: number | null };
  */
 export function hostName(header: string | null, target: string): string {
   const match = header === null ? null : /^([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)(?::\d{1,5})?$/i.exec(header);
-  if (match?.[1] === undefined || match[1].toLowerCase() !== target.toLowerCase()) throw new Refusal("host_not_allowed");
+  if (match?.[1] === undefined || match[1].toLowerCase() !== target.toLowerCase())
+    throw new Refusal("host_not_allowed");
   return match[1].toLowerCase();
 }
 
@@ -49,7 +50,10 @@ export function admitModel(model: Model | undefined, key: KeySnapshot, wants: "t
   if (model === undefined || !keyAllowsModel(key, model.id)) throw new Refusal("model_not_found", { param: "model" });
   const serves = model.modality === "multimodal" || model.modality === wants;
   if (!serves) {
-    throw new Refusal("invalid_request", { message: `The model does not serve ${wants === "text" ? "chat" : "images"}.`, param: "model" });
+    throw new Refusal("invalid_request", {
+      message: `The model does not serve ${wants === "text" ? "chat" : "images"}.`,
+      param: "model",
+    });
   }
   return model;
 }

@@ -24,7 +24,8 @@ export async function readBody(request: Request, bytesMax: number): Promise<Body
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new Refusal("invalid_request", { message: "The body must be a JSON object." });
   }
-  if (deeperThan(value, DEPTH_MAX)) throw new Refusal("invalid_request", { message: `The body is nested deeper than ${DEPTH_MAX} levels.` });
+  if (deeperThan(value, DEPTH_MAX))
+    throw new Refusal("invalid_request", { message: `The body is nested deeper than ${DEPTH_MAX} levels.` });
   return { bytes, text, value, spans: spansOf(text) };
 }
 
@@ -34,12 +35,16 @@ export function bodyOf(text: string, value: unknown): Body {
 }
 
 async function readBytes(request: Request, bytesMax: number): Promise<Uint8Array<ArrayBuffer>> {
-  const tooLarge = () => new Refusal("request_too_large", { message: `The body is larger than ${bytesMax} bytes.`, limit: bytesMax });
+  const tooLarge = () =>
+    new Refusal("request_too_large", { message: `The body is larger than ${bytesMax} bytes.`, limit: bytesMax });
   const declared = request.headers.get("content-length");
   if (declared !== null && Number(declared) > bytesMax) throw tooLarge();
   if (request.body === null) return new Uint8Array(0);
   const deadline = Promise.withResolvers<never>();
-  const timer = setTimeout(() => deadline.reject(new Refusal("invalid_request", { message: "The body did not arrive in time." })), READ_MS_MAX);
+  const timer = setTimeout(
+    () => deadline.reject(new Refusal("invalid_request", { message: "The body did not arrive in time." })),
+    READ_MS_MAX,
+  );
   try {
     // A declared length is kept to by the HTTP parser; only a chunked body has to be counted while it comes.
     if (declared !== null) return new Uint8Array(await Promise.race([request.arrayBuffer(), deadline.promise]));
@@ -94,7 +99,10 @@ function spansOf(text: string): ReadonlyMap<string, Span> {
     if (spans) return spans;
   } catch (error) {
     if (!(error instanceof DuplicateField)) throw error;
-    throw new Refusal("invalid_request", { message: `The field ${error.field.slice(0, 100)} stands twice.`, param: error.field.slice(0, 100) });
+    throw new Refusal("invalid_request", {
+      message: `The field ${error.field.slice(0, 100)} stands twice.`,
+      param: error.field.slice(0, 100),
+    });
   }
   throw new Refusal("invalid_request", { message: "The body is not valid JSON." });
 }
@@ -102,6 +110,7 @@ function spansOf(text: string): ReadonlyMap<string, Span> {
 function deeperThan(value: unknown, levels: number): boolean {
   if (typeof value !== "object" || value === null) return false;
   if (levels === 0) return true;
-  for (const inner of Array.isArray(value) ? value : Object.values(value)) if (deeperThan(inner, levels - 1)) return true;
+  for (const inner of Array.isArray(value) ? value : Object.values(value))
+    if (deeperThan(inner, levels - 1)) return true;
   return false;
 }

@@ -3,7 +3,7 @@ import { type ProviderClient, readLimited } from "../catalog/provider_client.ts"
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "./body.ts";
 import { patch, topLevelSpans } from "./json_spans.ts";
-import { type OpenedStream, type ReportedUsage, usageOf } from "./relay.ts";
+import { type OpenedStream, type ReportedUsage, usageOf, writtenIn } from "./relay.ts";
 import { createSseReader } from "./sse.ts";
 import type { ChatBody } from "./wire.ts";
 
@@ -30,7 +30,10 @@ export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): s
   const edits = new Map<string, string | null>();
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
   if (body.stream) {
-    edits.set("stream_options", route.streamOptions ? JSON.stringify({ ...body.stream_options, include_usage: true }) : null);
+    edits.set(
+      "stream_options",
+      route.streamOptions ? JSON.stringify({ ...body.stream_options, include_usage: true }) : null,
+    );
   }
   if (capTokens !== null) {
     edits.set("max_tokens", null);
@@ -54,7 +57,9 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
     firstByteMs: totalMs,
     accept: "application/json",
   });
-  const text = new TextDecoder().decode(await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs - (performance.now() - startMs)));
+  const text = new TextDecoder().decode(
+    await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs - (performance.now() - startMs)),
+  );
   const value = parseObject(text);
   const spans = value && topLevelSpans(text);
   if (value === undefined || spans === undefined || !Array.isArray(value.choices)) {
@@ -64,7 +69,11 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
   if (typeof value.id !== "string") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
   if (typeof value.created !== "number") edits.set("created", String(createdUnix));
   if (value.object !== "chat.completion") edits.set("object", '"chat.completion"');
-  return { text: patch(text, spans, edits), usage: usageOf(value.usage), completionText: completionText(value.choices) };
+  return {
+    text: patch(text, spans, edits),
+    usage: usageOf(value.usage),
+    completionText: completionText(value.choices),
+  };
 }
 
 /** Calls a route and waits for the first event of its stream. Throws ProviderFailure when there is none, or it is an error. */
@@ -120,7 +129,9 @@ async function firstPayloads(reader: OpenedStream["reader"], sse: OpenedStream["
 function parseObject(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
+    return typeof value === "object" && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : undefined;
   } catch {
     return undefined; // The caller says what it expected.
   }
@@ -129,11 +140,8 @@ function parseObject(text: string): Record<string, unknown> | undefined {
 /** What the model wrote, for counting where the provider did not. */
 function completionText(choices: unknown[]): string {
   return choices
-    .map((choice) => {
-      const message = typeof choice === "object" && choice !== null && "message" in choice ? choice.message : undefined;
-      if (typeof message !== "object" || message === null) return "";
-      const { content, tool_calls } = message as { content?: unknown; tool_calls?: unknown };
-      return `${typeof content === "string" ? content : ""}${tool_calls ? JSON.stringify(tool_calls) : ""}`;
-    })
+    .map((choice) =>
+      typeof choice === "object" && choice !== null && "message" in choice ? writtenIn(choice.message) : "",
+    )
     .join("\n");
 }

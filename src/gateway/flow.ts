@@ -6,7 +6,16 @@ import type { Deps } from "../deps.ts";
 import { Refusal, toEnvelope } from "../errors.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
-import { type Bound, capWithin, chatBound, chatCharge, imageBound, imageCharge, marginAfterOverrun, UNPRICED } from "../ledger/price.ts";
+import {
+  type Bound,
+  capWithin,
+  chatBound,
+  chatCharge,
+  imageBound,
+  imageCharge,
+  marginAfterOverrun,
+  UNPRICED,
+} from "../ledger/price.ts";
 import { within } from "../platform/runtime.ts";
 import { admitKey, admitModel, type Host, hostName } from "./admit.ts";
 import { type Body, readBody } from "./body.ts";
@@ -38,12 +47,14 @@ const CAP_TOKENS_MIN = 256;
 /** A rough count of text that no tokenizer may look at. */
 const BYTES_A_TOKEN = 4;
 
-export const checkChat = checker(ChatBody);
-export const checkImage = checker(ImageBody);
+const checkChat = checker(ChatBody);
+const checkImage = checker(ImageBody);
 
 /** Host → key. Throws host_not_allowed, invalid_api_key. */
 export async function identify(deps: Deps, request: Request, requestId: string): Promise<Caller> {
   const host = await hostOf(deps, request);
+  // The panel's own host is the panel's alone.
+  if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
   const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
   const key = secret === undefined ? undefined : await inTime(deps.keys.find(secret));
   return { requestId, key: admitKey(key, host, deps.clock.unixMs()), host, signal: request.signal };
@@ -54,8 +65,12 @@ export async function hostOf(deps: Deps, request: Request): Promise<Host> {
   const name = hostName(request.headers.get("host"), new URL(request.url).hostname);
   if (deps.ownHosts.has(name)) return { name, resellerId: null };
   const found = await inTime(deps.hosts.get(name));
-  if (found === undefined) throw new Refusal("host_not_allowed", { message: "This host is not served here." });
+  if (found === undefined) throw unservedHost();
   return { name, resellerId: found.resellerId };
+}
+
+function unservedHost(): Refusal {
+  return new Refusal("host_not_allowed", { message: "This host is not served here." });
 }
 
 /** What a look-up brings, or service_unavailable: a silent database must not keep a client waiting. */
@@ -93,8 +108,7 @@ export async function withBody(
 
 /** Model → entitlement → reserve → relay → settle, for chat. Source: contract › POST /chat/completions. */
 export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
-  const body = checkChat(raw.value);
-  checkChatRules(body);
+  const body = readChat(raw);
   const model = admitModel(deps.catalog.model(body.model), caller.key, "text");
   const prompt = promptOf(body);
   const hold = await reserveChat(deps, caller, model, body, prompt);
@@ -104,8 +118,7 @@ export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave):
 
 /** Model → entitlement → reserve → relay → settle, for images. Source: contract › POST /images/generations. */
 export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
-  const body = checkImage(raw.value);
-  checkPrompt(body);
+  const body = readImage(raw);
   const model = admitModel(deps.catalog.model(body.model), caller.key, "image");
   const microUsd = model.imagePrices.get(body.size ?? IMAGE_SIZE_DEFAULT);
   const bound = microUsd === undefined ? UNPRICED : imageBound(microUsd);
@@ -121,7 +134,9 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
   };
   // An image is made to its end even if the client leaves: it has been asked for, and is paid.
   const signal = new AbortController().signal;
-  const text = await dispatch({ deps, caller, model, hold }, signal, (route) => fetchImageAnswer({ ...call, signal }, route));
+  const text = await dispatch({ deps, caller, model, hold }, signal, (route) =>
+    fetchImageAnswer({ ...call, signal }, route),
+  );
   const chargeNanoUsd = hold.mode === "payg" && microUsd !== undefined ? imageCharge(microUsd) : 0n;
   const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false };
   await deps.ledger.settle(hold, usage, { strict: true, reason: endReason(caller) });
@@ -132,13 +147,30 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
 type Job = { deps: Deps; caller: Caller; model: Model; hold: Hold };
 type ChatJob = Job & { body: ChatBody; raw: Body; prompt: Prompt; leave: Leave };
 
+/** The body of a chat request, by every rule that needs no model. Throws invalid_request. */
+export function readChat(raw: Body): ChatBody {
+  const body = checkChat(raw.value);
+  checkChatRules(body);
+  return body;
+}
+
+/** The body of an image request, by every rule that needs no model. Throws invalid_request. */
+export function readImage(raw: Body): ImageBody {
+  const body = checkImage(raw.value);
+  checkPrompt(body);
+  return body;
+}
+
 /** Rules of the contract that need more than a shape. Throws invalid_request. */
 function checkChatRules(body: ChatBody): void {
   body.messages.forEach((message, i) => {
     const empty = message.content === undefined || message.content === null;
     // An assistant turn may consist of tool calls alone. Source: rulings › Streams.
     if (empty && message.role !== "assistant") {
-      throw new Refusal("invalid_request", { message: `The field messages.${i}.content is required.`, param: `messages.${i}.content` });
+      throw new Refusal("invalid_request", {
+        message: `The field messages.${i}.content is required.`,
+        param: `messages.${i}.content`,
+      });
     }
   });
 }
@@ -152,7 +184,10 @@ async function reserveChat(deps: Deps, caller: Caller, model: Model, body: ChatB
   const textBytes = Buffer.byteLength(prompt.text);
   const ask = (textTokens: number): Ask => {
     const tokens = promptTokens(prompt, textTokens, model.imageInputTokens);
-    const bound = model.prices === null ? UNPRICED : chatBound(model.prices, { promptTokens: tokens, choices: body.n ?? 1 }, model.marginPermille);
+    const bound =
+      model.prices === null
+        ? UNPRICED
+        : chatBound(model.prices, { promptTokens: tokens, choices: body.n ?? 1 }, model.marginPermille);
     const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
     const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
     return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: tokens + capMax };
@@ -168,7 +203,11 @@ async function reserveChat(deps: Deps, caller: Caller, model: Model, body: ChatB
   }
 }
 
-function askOf({ requestId, key, host }: Caller, model: Model, bound: Bound): Omit<Ask, "capMax" | "capMin" | "tokenBound"> {
+function askOf(
+  { requestId, key, host }: Caller,
+  model: Model,
+  bound: Bound,
+): Omit<Ask, "capMax" | "capMin" | "tokenBound"> {
   return {
     requestId,
     accountId: key.accountId,
@@ -200,7 +239,8 @@ async function streamChat(job: ChatJob): Promise<Response> {
     opened = await dispatch(job, caller.signal, (route) => openChatStream(callOf(job, caller.signal), route));
   } catch (error) {
     // Before the first byte, with the provider already at work: the prompt is paid. Source: rulings › Who pays.
-    if (error instanceof ClientLeft) await deps.ledger.settle(hold, await usageOf(job, NOTHING_RELAYED), { reason: "client_left" });
+    if (error instanceof ClientLeft)
+      await deps.ledger.settle(hold, await usageOf(job, NOTHING_RELAYED), { reason: "client_left" });
     throw error;
   }
   const facts = {
@@ -232,13 +272,22 @@ function streamEnds(job: ChatJob): StreamEnds {
     return JSON.stringify(toEnvelope(refusal, caller.requestId));
   };
   return {
-    complete: (relayed) => settle({ usage: relayed.usage, completionText: relayed.text, completionBytes: relayed.bytes }, "complete"),
-    clientLeft: (relayed) => settle({ usage: undefined, completionText: relayed.text, completionBytes: relayed.bytes }, "client_left"),
+    complete: (relayed) =>
+      settle({ usage: relayed.usage, completionText: relayed.text, completionBytes: relayed.bytes }, "complete"),
+    clientLeft: (relayed) =>
+      settle({ usage: undefined, completionText: relayed.text, completionBytes: relayed.bytes }, "client_left"),
     async brokeOff(why) {
       deps.log.warn({ requestId: caller.requestId, model: job.model.id, why }, "a provider's stream broke off");
-      return release(new Refusal("provider_unavailable", { message: "The model service broke off. Nothing was charged." }), "provider_broke_off");
+      return release(
+        new Refusal("provider_unavailable", { message: "The model service broke off. Nothing was charged." }),
+        "provider_broke_off",
+      );
     },
-    endedByUs: () => release(new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." }), "ended_by_us"),
+    endedByUs: () =>
+      release(
+        new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." }),
+        "ended_by_us",
+      ),
   };
 }
 
@@ -253,19 +302,29 @@ class ClientLeft extends Refusal {
  * Calls the model's routes in turn until one answers, under the same hold. If none does the hold is released, unless
  * `signal` ended the call: then ClientLeft is thrown. Throws provider_unavailable, invalid_request, service_unavailable.
  */
-async function dispatch<T>({ deps, caller, model, hold }: Job, signal: AbortSignal, attempt: (route: Route) => Promise<T>): Promise<T> {
+async function dispatch<T>(
+  { deps, caller, model, hold }: Job,
+  signal: AbortSignal,
+  attempt: (route: Route) => Promise<T>,
+): Promise<T> {
   let dispatched = false;
   try {
     if (caller.signal.aborted) throw new Refusal("service_unavailable", { message: "The client left." });
-    return await withFailover({ routes: model.routes, breakers: deps.breakers, random: Math.random, signal, log: deps.log }, (route) => {
-      // Past its lease the reaper may have given the hold back: then nothing may reach a provider.
-      if (!deps.ledger.alive(hold)) throw new Refusal("service_unavailable");
-      dispatched = true;
-      return attempt(route);
-    });
+    return await withFailover(
+      { routes: model.routes, breakers: deps.breakers, random: Math.random, signal, log: deps.log },
+      (route) => {
+        // Past its lease the reaper may have given the hold back: then nothing may reach a provider.
+        if (!deps.ledger.alive(hold)) throw new Refusal("service_unavailable");
+        dispatched = true;
+        return attempt(route);
+      },
+    );
   } catch (error) {
     if (dispatched && signal.aborted) throw new ClientLeft();
-    await deps.ledger.release(hold, !dispatched ? "not_dispatched" : isRejection(error) ? "provider_rejected" : "provider_failed");
+    await deps.ledger.release(
+      hold,
+      !dispatched ? "not_dispatched" : isRejection(error) ? "provider_rejected" : "provider_failed",
+    );
     throw error;
   }
 }
@@ -294,23 +353,38 @@ const NOTHING_RELAYED: Counted = { usage: undefined, completionText: "" };
 
 /** What an answer used and costs, by the prices the request was admitted at. */
 async function usageOf({ deps, model, hold, prompt }: ChatJob, answer: Counted | ChatAnswer): Promise<Usage> {
-  const counts = answer.usage ?? (await estimate(deps, prompt, answer));
+  const counts = answer.usage ?? (await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }));
   const chargeNanoUsd = hold.mode === "payg" && model.prices !== null ? chatCharge(model.prices, counts) : 0n;
   return { ...counts, chargeNanoUsd, estimated: answer.usage === undefined };
 }
 
-async function estimate(deps: Deps, prompt: Prompt, answer: Counted): Promise<ReportedUsage> {
-  const [prompted, completed] = await Promise.all([deps.tokens.count(prompt.text), deps.tokens.count(answer.completionText)]);
+type Asked = { prompt: Prompt; imageInputTokens: number };
+
+async function estimate(deps: Deps, answer: Counted, { prompt, imageInputTokens }: Asked): Promise<ReportedUsage> {
+  const [prompted, completed] = await Promise.all([
+    deps.tokens.count(prompt.text),
+    deps.tokens.count(answer.completionText),
+  ]);
   const beyond = Math.max(0, (answer.completionBytes ?? 0) - answer.completionText.length);
-  return { promptTokens: prompted.tokens, cachedTokens: 0, completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN) };
+  return {
+    // Never zero: a prompt without text has at least its frame. Source: rulings › Who pays.
+    promptTokens: Math.max(1, prompted.tokens + prompt.images * imageInputTokens),
+    cachedTokens: 0,
+    completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN),
+  };
 }
 
 /** A provider that overran its hold will do so again: the model's bound is widened. Source: rulings › Money. */
 function learn({ deps, model, hold, caller }: Job, usage: Usage): void {
   if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd) return;
   const margin = marginAfterOverrun(model.marginPermille, hold.heldNanoUsd, usage.chargeNanoUsd);
-  deps.log.warn({ requestId: caller.requestId, model: model.id, margin }, "a provider overran its bound; the model's margin is raised");
-  raiseMargin(deps, model.id, margin).catch((err) => deps.log.error({ err, model: model.id }, "the margin could not be raised"));
+  deps.log.warn(
+    { requestId: caller.requestId, model: model.id, margin },
+    "a provider overran its bound; the model's margin is raised",
+  );
+  raiseMargin(deps, model.id, margin).catch((err) =>
+    deps.log.error({ err, model: model.id }, "the margin could not be raised"),
+  );
 }
 
 function endReason(caller: Caller): EndReason {
@@ -322,5 +396,7 @@ function unixSeconds(deps: Deps): number {
 }
 
 function jsonResponse(text: string, requestId: string): Response {
-  return new Response(text, { headers: { "content-type": "application/json", "cache-control": "no-store", "x-request-id": requestId } });
+  return new Response(text, {
+    headers: { "content-type": "application/json", "cache-control": "no-store", "x-request-id": requestId },
+  });
 }

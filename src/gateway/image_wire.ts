@@ -82,7 +82,12 @@ function parseAnswer(text: string): Answer {
 
 function isAnswer(value: unknown): value is Answer {
   if (typeof value !== "object" || value === null || !("data" in value) || !Array.isArray(value.data)) return false;
-  return value.data.length > 0 && value.data.every((item) => typeof item === "object" && item !== null && (textIn(item, "url") ?? textIn(item, "b64_json")));
+  return (
+    value.data.length > 0 &&
+    value.data.every(
+      (item) => typeof item === "object" && item !== null && (textIn(item, "url") ?? textIn(item, "b64_json")),
+    )
+  );
 }
 
 function textIn(item: Item, name: string): string | undefined {
@@ -95,7 +100,8 @@ async function inFormat(item: Item, { body, allowPrivate }: ImageCall): Promise<
   const { url: _url, b64_json: _b64, ...rest } = item;
   const url = textIn(item, "url");
   const base64 = textIn(item, "b64_json") ?? base64OfDataUrl(url);
-  if (body.response_format === "b64_json") return { ...rest, b64_json: base64 ?? (await fetchBase64(url as string, allowPrivate)) };
+  if (body.response_format === "b64_json")
+    return { ...rest, b64_json: base64 ?? (await fetchBase64(url as string, allowPrivate)) };
   return { ...rest, url: url ?? `data:${imageType(base64 as string)};base64,${base64}` };
 }
 
@@ -108,7 +114,10 @@ async function fetchBase64(url: string, allowPrivate: readonly string[]): Promis
     const { bytes } = await fetchGuarded(url, { bytesMax: IMAGE_BYTES_MAX, timeoutMs: IMAGE_FETCH_MS, allowPrivate });
     return Buffer.from(bytes).toString("base64");
   } catch (error) {
-    throw new ProviderFailure("not_json", `the image could not be fetched: ${error instanceof Error ? error.message : error}`);
+    throw new ProviderFailure(
+      "not_json",
+      `the image could not be fetched: ${error instanceof Error ? error.message : error}`,
+    );
   }
 }
 

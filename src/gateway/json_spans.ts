@@ -57,7 +57,7 @@ export function patch(text: string, spans: ReadonlyMap<string, Span>, edits: Edi
     if (span === undefined) {
       if (value !== null) added += `,${JSON.stringify(name)}:${value}`;
     } else if (value === null) {
-      cuts.push(cutOf(text, span));
+      cuts.push({ ...cutOf(text, spans, edits, span), with: "" });
     } else if (text.slice(span.start, span.end) !== value) {
       cuts.push({ start: span.start, end: span.end, with: value });
     }
@@ -72,19 +72,25 @@ export function patch(text: string, spans: ReadonlyMap<string, Span>, edits: Edi
   let patched = "";
   let at = 0;
   for (const cut of cuts) {
+    // Cuts overlap only where several fields at the end go: the first of them reaches to the end of all.
     patched += text.slice(at, cut.start) + cut.with;
-    at = cut.end;
+    at = Math.max(at, cut.end);
   }
   return patched + text.slice(at);
 }
 
-/** A field with the comma that belongs to it: the one behind, or for the last field the one before. */
-function cutOf(text: string, span: Span): { start: number; end: number; with: string } {
-  const behind = skipSpace(text, span.end);
-  if (text[behind] === ",") return { start: span.keyStart, end: skipSpace(text, behind + 1), with: "" };
-  let before = span.keyStart - 1;
-  while (isSpace(text.charCodeAt(before))) before--;
-  return { start: text[before] === "," ? before : span.keyStart, end: span.end, with: "" };
+/** A field with the comma that belongs to it: the one behind, or for the last field the one behind the last that stays. */
+function cutOf(
+  text: string,
+  spans: ReadonlyMap<string, Span>,
+  edits: Edits,
+  { keyStart, end }: Span,
+): { start: number; end: number } {
+  const behind = skipSpace(text, end);
+  if (text[behind] === ",") return { start: keyStart, end: skipSpace(text, behind + 1) };
+  let start = keyStart;
+  for (const [name, span] of spans) if (edits.get(name) !== null) start = span.end;
+  return { start, end };
 }
 
 function isSpace(code: number): boolean {

@@ -117,8 +117,12 @@ class Relay {
     this.#awaitsClientSinceMs = undefined;
     try {
       for (;;) {
-        const out = this.#write();
+        const { out, broken } = this.#write();
         if (this.#ended) return;
+        if (broken !== undefined) {
+          if (out !== "") this.#enqueue(out);
+          throw broken;
+        }
         if (this.#sawDone || this.#sawEnd) return await this.#complete(out);
         if (out !== "") {
           this.#enqueue(out);
@@ -145,19 +149,24 @@ class Relay {
     this.#sawEnd = true;
   }
 
-  /** Rewrites the waiting payloads into one text. */
-  #write(): string {
+  /** Rewrites the waiting payloads into one text. `broken`: what follows it is not a chunk; what came before is the client's. */
+  #write(): { out: string; broken?: unknown } {
     let out = "";
-    for (const payload of this.#payloads) {
+    const payloads = this.#payloads;
+    this.#payloads = [];
+    for (const payload of payloads) {
       if (payload === "[DONE]") {
         this.#sawDone = true;
         break;
       }
-      const rewritten = this.#rewriter.rewrite(payload);
-      if (rewritten !== undefined) out += `data: ${rewritten}\n\n`;
+      try {
+        const rewritten = this.#rewriter.rewrite(payload);
+        if (rewritten !== undefined) out += `data: ${rewritten}\n\n`;
+      } catch (broken) {
+        return { out, broken };
+      }
     }
-    this.#payloads = [];
-    return out;
+    return { out };
   }
 
   async #complete(out: string): Promise<void> {
@@ -247,7 +256,6 @@ class ChunkRewriter {
   #created: string | undefined;
   #usageJson: string | undefined;
   #usageChunk: string | undefined;
-  chunks = 0;
   finished = false;
   readonly relayed: Relayed = { text: "", bytes: 0, usage: undefined };
 
@@ -258,29 +266,33 @@ class ChunkRewriter {
 
   /** The payload for the client; undefined when it is not for the client now. Throws when the provider sent no chunk. */
   rewrite(payload: string): string | undefined {
+    const chunk: unknown = JSON.parse(payload);
     const spans = topLevelSpans(payload);
-    if (spans === undefined) throw new Error("the provider sent an event that is not a JSON object");
-    const raw = (name: string) => rawOf(payload, spans, name);
-    const error = raw("error");
-    if (error !== undefined && error !== "null") throw new Error("the provider sent an error event");
-    this.chunks++;
+    if (!isRecord(chunk) || spans === undefined)
+      throw new Error("the provider sent an event that is not a JSON object");
+    if (isPresent(chunk.error)) throw new Error("the provider sent an error event");
 
-    const usage = raw("usage");
-    const hasUsage = usage !== undefined && usage !== "null";
+    const hasUsage = isPresent(chunk.usage);
     if (hasUsage) {
-      this.relayed.usage = parseUsage(usage) ?? this.relayed.usage;
-      if (this.relayed.usage !== undefined) this.#usageJson = usage;
+      const usage = usageOf(chunk.usage);
+      this.relayed.usage = usage ?? this.relayed.usage;
+      if (usage !== undefined) this.#usageJson = rawOf(payload, spans, "usage");
     }
-    this.#id ??= raw("id") ?? JSON.stringify(`chatcmpl-${this.#facts.requestId}`);
-    this.#created ??= raw("created") ?? String(this.#facts.createdUnix);
+    // The first chunk decides for all; ours where it leaves them empty, as some providers do.
+    if (this.#id === undefined) {
+      const said = typeof chunk.id === "string" && chunk.id !== "" ? chunk.id : `chatcmpl-${this.#facts.requestId}`;
+      this.#id = JSON.stringify(said);
+      this.#created = String(isCount(chunk.created) && chunk.created > 0 ? chunk.created : this.#facts.createdUnix);
+    }
     // The chunk that only carries the usage waits for the end, and goes out if the client asked for it.
-    const choices = raw("choices");
-    if (hasUsage && (choices === undefined || /^\[\s*\]$/.test(choices))) {
-      this.#usageChunk = this.#patched(payload, spans, new Map());
+    const choices = Array.isArray(chunk.choices) ? chunk.choices : [];
+    const edits = new Map<string, string | null>();
+    if (!Array.isArray(chunk.choices)) edits.set("choices", "[]");
+    if (hasUsage && choices.length === 0) {
+      this.#usageChunk = this.#patched(payload, spans, edits);
       return undefined;
     }
-    this.#count(choices ?? payload);
-    const edits = new Map<string, string | null>();
+    this.#count(choices);
     if (this.#facts.wantsUsage) edits.set("usage", "null");
     else if (hasUsage) edits.set("usage", null);
     return this.#patched(payload, spans, edits);
@@ -297,20 +309,41 @@ class ChunkRewriter {
     edits.set("id", this.#id as string);
     edits.set("created", this.#created as string);
     edits.set("model", this.#model);
-    if (!spans.has("object")) edits.set("object", '"chat.completion.chunk"');
-    if (!spans.has("choices")) edits.set("choices", "[]");
+    edits.set("object", '"chat.completion.chunk"');
     return patch(payload, spans, edits);
   }
 
-  #count(choices: string): void {
-    // A quote inside a JSON string is escaped, so these names can only be fields.
-    if (!this.finished && /"finish_reason"\s*:\s*"/.test(choices)) this.finished = true;
-    for (const match of choices.matchAll(/"(?:content|reasoning_content|reasoning|refusal|arguments)"\s*:\s*"((?:[^"\\]|\\.)*)"/g)) {
-      const text = match[1] as string;
+  #count(choices: unknown[]): void {
+    for (const choice of choices) {
+      if (!isRecord(choice)) continue;
+      if (typeof choice.finish_reason === "string" && choice.finish_reason !== "") this.finished = true;
+      const text = writtenIn(choice.delta);
       this.relayed.bytes += text.length;
-      if (this.relayed.text.length < TEXT_KEPT_MAX) this.relayed.text += text;
+      if (this.relayed.text.length < TEXT_KEPT_MAX) this.relayed.text += text.slice(0, TEXT_KEPT_MAX);
     }
   }
+}
+
+/** What the model wrote in a delta or message: text, reasoning, a refusal, calls of tools. */
+export function writtenIn(message: unknown): string {
+  if (!isRecord(message)) return "";
+  const { content, reasoning_content, reasoning, refusal, tool_calls, function_call } = message;
+  let text = "";
+  for (const part of [content, reasoning_content, reasoning, refusal]) if (typeof part === "string") text += part;
+  const calls = Array.isArray(tool_calls) ? tool_calls.map((call) => (isRecord(call) ? call.function : undefined)) : [];
+  for (const call of [...calls, function_call]) {
+    if (!isRecord(call)) continue;
+    for (const part of [call.name, call.arguments]) if (typeof part === "string") text += part;
+  }
+  return text;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isPresent(value: unknown): boolean {
+  return value !== undefined && value !== null;
 }
 
 function rawOf(text: string, spans: ReadonlyMap<string, Span>, name: string): string | undefined {
@@ -318,19 +351,19 @@ function rawOf(text: string, spans: ReadonlyMap<string, Span>, name: string): st
   return span && text.slice(span.start, span.end);
 }
 
-/** A provider's usage object, if its counts are counts; otherwise ours are taken. */
-export function parseUsage(json: string): ReportedUsage | undefined {
-  return usageOf(JSON.parse(json));
-}
-
 /** The counts of a provider's usage object; undefined when they are not counts. */
 export function usageOf(usage: unknown): ReportedUsage | undefined {
-  if (typeof usage !== "object" || usage === null) return undefined;
-  const { prompt_tokens, completion_tokens, prompt_tokens_details } = usage as Record<string, unknown>;
+  if (!isRecord(usage)) return undefined;
+  const { prompt_tokens, completion_tokens, prompt_tokens_details } = usage;
   if (!isCount(prompt_tokens) || !isCount(completion_tokens)) return undefined;
-  const details = typeof prompt_tokens_details === "object" && prompt_tokens_details !== null ? prompt_tokens_details : {};
+  const details =
+    typeof prompt_tokens_details === "object" && prompt_tokens_details !== null ? prompt_tokens_details : {};
   const cached = "cached_tokens" in details && isCount(details.cached_tokens) ? details.cached_tokens : 0;
-  return { promptTokens: prompt_tokens, cachedTokens: Math.min(cached, prompt_tokens), completionTokens: completion_tokens };
+  return {
+    promptTokens: prompt_tokens,
+    cachedTokens: Math.min(cached, prompt_tokens),
+    completionTokens: completion_tokens,
+  };
 }
 
 function isCount(value: unknown): value is number {

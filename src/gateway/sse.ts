@@ -29,17 +29,22 @@ export function createSseReader(): SseReader {
     const payloads: string[] = [];
     rest = rest === "" ? text : rest + text;
     let at = 0;
+    let lf = indexFrom(rest, "\n", 0);
+    let cr = indexFrom(rest, "\r", 0);
     for (;;) {
-      const end = lineEnd(rest, at);
-      if (end < 0) break;
+      // Searched for again only once passed: else a chunk of many lines without a CR would be searched whole for each.
+      if (lf < at) lf = indexFrom(rest, "\n", at);
+      if (cr < at) cr = indexFrom(rest, "\r", at);
+      const end = Math.min(lf, cr);
+      if (end === NOWHERE) break;
       // A CR at the very end may be half of a CRLF: it waits for the next chunk.
-      const cr = rest.charCodeAt(end) === 13;
-      if (cr && end + 1 === rest.length) break;
+      if (end === cr && end + 1 === rest.length) break;
       line(rest.slice(at, end), payloads);
-      at = end + (cr && rest.charCodeAt(end + 1) === 10 ? 2 : 1);
+      at = end + (end === cr && rest.charCodeAt(end + 1) === 10 ? 2 : 1);
     }
     rest = rest.slice(at);
-    if (rest.length + dataChars > EVENT_CHARS_MAX) throw new OversizedEvent("an event of the provider's stream is too large");
+    if (rest.length + dataChars > EVENT_CHARS_MAX)
+      throw new OversizedEvent("an event of the provider's stream is too large");
     return payloads;
   }
 
@@ -51,7 +56,8 @@ export function createSseReader(): SseReader {
     } else if (text.startsWith("data:")) {
       const value = text.slice(text.charCodeAt(5) === 32 ? 6 : 5);
       data.push(value);
-      dataChars += value.length;
+      // With its line break: lines without a character are a way to fill the memory too.
+      dataChars += value.length + 1;
       if (dataChars > EVENT_CHARS_MAX) throw new OversizedEvent("an event of the provider's stream is too large");
     }
   }
@@ -62,10 +68,10 @@ export function createSseReader(): SseReader {
   };
 }
 
-/** The nearest CR or LF at or after `from`, or −1. */
-function lineEnd(text: string, from: number): number {
-  const lf = text.indexOf("\n", from);
-  const cr = text.indexOf("\r", from);
-  if (cr < 0 || lf < 0) return Math.max(cr, lf);
-  return Math.min(cr, lf);
+const NOWHERE = Number.POSITIVE_INFINITY;
+
+/** The nearest `mark` at or after `from`, or NOWHERE. */
+function indexFrom(text: string, mark: string, from: number): number {
+  const found = text.indexOf(mark, from);
+  return found < 0 ? NOWHERE : found;
 }

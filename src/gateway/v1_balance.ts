@@ -54,5 +54,9 @@ function packageToWire(state: PackageState) {
 
 /** The one place where nano-USD become a double: on their way out. `held_usd` is part of `balance_usd`. */
 function paygToWire({ paygEnabled, balanceNanoUsd, heldNanoUsd }: Entitlement) {
-  return { enabled: paygEnabled, balance_usd: Number(balanceNanoUsd) / NANO_PER_USD, held_usd: Number(heldNanoUsd) / NANO_PER_USD };
+  return {
+    enabled: paygEnabled,
+    balance_usd: Number(balanceNanoUsd) / NANO_PER_USD,
+    held_usd: Number(heldNanoUsd) / NANO_PER_USD,
+  };
 }

@@ -20,7 +20,9 @@ export async function getModel(deps: Deps, caller: Caller, id: string): Promise<
 
 async function servable(deps: Deps, { key }: Caller): Promise<Model[]> {
   const entitlement = await entitlementOf(deps.db.sql, key.accountId);
-  return deps.catalog.models().filter((model) => keyAllowsModel(key, model.id) && paysFor(entitlement, key.mode, model));
+  return deps.catalog
+    .models()
+    .filter((model) => keyAllowsModel(key, model.id) && paysFor(entitlement, key.mode, model));
 }
 
 function paysFor(entitlement: Entitlement, mode: "package" | "payg", model: Model): boolean {

@@ -11,16 +11,24 @@ import { listUsage } from "./v1_usage.ts";
 export function v1Routes(deps: Deps) {
   return new Elysia({ prefix: "/v1", normalize: false })
     .get("/models", ({ request }) => unmetered(deps, request, (caller) => listModels(deps, caller)))
-    .get("/models/*", ({ request }) => unmetered(deps, request, (caller) => getModel(deps, caller, modelIdOf(request.url))))
+    .get("/models/*", ({ request }) =>
+      unmetered(deps, request, (caller) => getModel(deps, caller, modelIdOf(request.url))),
+    )
     .get("/balance", ({ request }) => unmetered(deps, request, (caller) => getBalance(deps, caller)))
-    .get("/usage", ({ request }) => unmetered(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)))
+    .get("/usage", ({ request }) =>
+      unmetered(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)),
+    )
     .post("/chat/completions", ({ request }) => metered(deps, request, chat), { parse: "none" })
     .post("/images/generations", ({ request }) => metered(deps, request, image), { parse: "none" });
 }
 
 type Caller = Awaited<ReturnType<typeof identify>>;
 
-async function unmetered(deps: Deps, request: Request, answer: (caller: Caller) => Promise<Response>): Promise<Response> {
+async function unmetered(
+  deps: Deps,
+  request: Request,
+  answer: (caller: Caller) => Promise<Response>,
+): Promise<Response> {
   const caller = await identify(deps, request, factsOf(request).requestId);
   await deps.limiter.take(`key:${caller.key.keyId}`);
   return await inTime(answer(caller));

@@ -38,7 +38,10 @@ function readQuery(params: URLSearchParams): UsageQuery {
   for (const name of ["start", "end"] as const) {
     const value = query[name];
     if (value !== undefined && !isInstant(value)) {
-      throw new Refusal("invalid_request", { message: `The parameter ${name} must be a date, or a time with its zone (ISO 8601).`, param: name });
+      throw new Refusal("invalid_request", {
+        message: `The parameter ${name} must be a date, or a time with its zone (ISO 8601).`,
+        param: name,
+      });
     }
   }
   return query;
@@ -47,7 +50,11 @@ function readQuery(params: URLSearchParams): UsageQuery {
 function isInstant(value: string): boolean {
   const day = value.slice(0, 10);
   // The runtimes take 30 February for 2 March.
-  return INSTANT.test(value) && !Number.isNaN(Date.parse(value)) && new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
+  return (
+    INSTANT.test(value) &&
+    !Number.isNaN(Date.parse(value)) &&
+    new Date(`${day}T00:00:00Z`).toISOString().startsWith(day)
+  );
 }
 
 /** A whole number, or the text itself for the check to refuse. */

@@ -71,7 +71,13 @@ export function checker<T extends TSchema>(schema: T): (value: unknown) => Stati
   };
 }
 
-type FieldError = { path: string; message: string; type: ValueErrorType; schema: TSchema; errors: Iterable<{ First(): FieldError | undefined }> };
+type FieldError = {
+  path: string;
+  message: string;
+  type: ValueErrorType;
+  schema: TSchema;
+  errors: Iterable<{ First(): FieldError | undefined }>;
+};
 
 /** A union fails as a whole; what is wrong inside the variant that was meant says more: the one that fails furthest in, or what may be null. */
 function deepest(error: FieldError | undefined): FieldError | undefined {
@@ -87,12 +93,17 @@ function messageOf(error: FieldError | undefined, param: string): string {
   if (error.type === ValueErrorType.StringPattern) return `The field ${param} is malformed.`;
   const literals = literalsOf(error.schema);
   if (literals.length > 0) return `The field ${param} must be one of ${literals.join(", ")}.`;
-  const words = error.message.replace(/^Expected /, "").replace("greater or equal to", "at least").replace("less or equal to", "at most");
+  const words = error.message
+    .replace(/^Expected /, "")
+    .replace("greater or equal to", "at least")
+    .replace("less or equal to", "at most");
   return param === "" ? `The body must be a JSON ${words}.` : `The field ${param} must be ${words}.`;
 }
 
 function literalsOf(schema: TSchema): string[] {
   if ("const" in schema) return [String(schema.const)];
   const variants: TSchema[] = Array.isArray(schema.anyOf) ? schema.anyOf : [];
-  return variants.every((variant) => "const" in variant || variant.type === "null") ? variants.filter((v) => "const" in v).map((v) => String(v.const)) : [];
+  return variants.every((variant) => "const" in variant || variant.type === "null")
+    ? variants.filter((v) => "const" in v).map((v) => String(v.const))
+    : [];
 }

@@ -5,14 +5,18 @@ import { hostOf } from "../gateway/flow.ts";
 import { v1Routes } from "../gateway/v1_routes.ts";
 import { panelRoutes } from "../panel/api/panel_routes.ts";
 import { newRequestId } from "../platform/crypto.ts";
-import { healthRoutes } from "./health.ts";
 import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts } from "../platform/request_facts.ts";
+import { clientAddress } from "./client_address.ts";
+import { healthRoutes } from "./health.ts";
 
 /** APIs that clients look for and that are not offered. Source: rulings › Out of contract. */
 const OUT_OF_CONTRACT = /^\/v1\/(responses|messages|embeddings)(\/|$)/;
 
-export type App = { fetch(request: Request, peer: { address: string }): Promise<Response>; routes: { method: string; path: string }[] };
+export type App = {
+  fetch(request: Request, peer: { address: string }): Promise<Response>;
+  routes: { method: string; path: string }[];
+};
 
 /**
  * The whole HTTP surface of a replica. Every answer carries X-Request-Id; every error is the one envelope.
@@ -33,7 +37,12 @@ export function createApp(deps: Deps): App {
       // A Host header that is missing or no host at all leaves the runtime without an address to speak of.
       if (!URL.canParse(received.url)) return toErrorResponse(new Refusal("host_not_allowed"), requestId);
       const request = asRoutable(received);
-      noteFacts(request, { requestId, peerAddress: peer.address });
+      const peerAddress = clientAddress(
+        peer.address,
+        request.headers.get("x-forwarded-for"),
+        deps.config.trustedProxies,
+      );
+      noteFacts(request, { requestId, peerAddress });
       const response = await app.handle(request);
       return received.method === "HEAD" ? new Response(null, response) : response;
     },
@@ -50,10 +59,21 @@ function asRoutable(request: Request): Request {
 }
 
 function readParts(request: Request): RequestInit {
-  return { headers: request.headers, body: request.body, signal: request.signal, ...(request.body && { duplex: "half" }) } as RequestInit;
+  return {
+    headers: request.headers,
+    body: request.body,
+    signal: request.signal,
+    ...(request.body && { duplex: "half" }),
+  } as RequestInit;
 }
 
-async function answerError(deps: Deps, allowed: AllowedMethods, error: unknown, code: string, request: Request): Promise<Response> {
+async function answerError(
+  deps: Deps,
+  allowed: AllowedMethods,
+  error: unknown,
+  code: string,
+  request: Request,
+): Promise<Response> {
   const { requestId } = factsOf(request);
   const refusal = code === "NOT_FOUND" ? await noRoute(deps, allowed, request) : refusalOf(deps, error);
   if (refusal.code === "internal_error") deps.log.error({ err: error, requestId }, "a request failed");
@@ -71,7 +91,7 @@ async function noRoute(deps: Deps, allowed: AllowedMethods, request: Request): P
   try {
     await hostOf(deps, request);
   } catch (error) {
-    return asRefusal(error);
+    return refusalOf(deps, error);
   }
   const path = new URL(request.url).pathname;
   const allow = allowed(path);

@@ -11,7 +11,8 @@ export function createGate(max: number): Gate {
   let onEmpty = () => {};
   return {
     enter() {
-      if (draining || inFlight >= max) throw new Refusal("service_unavailable", { retryAfterSeconds: RETRY_AFTER_SECONDS });
+      if (draining || inFlight >= max)
+        throw new Refusal("service_unavailable", { retryAfterSeconds: RETRY_AFTER_SECONDS });
       inFlight++;
       let left = false;
       return () => {

@@ -6,6 +6,8 @@ import { createWorld, type OfferingSpec, type World } from "../world.ts";
 /** A world with something to sell: a counting provider, a catalog, and one or more replicas, each a process. */
 export type Shop = Awaited<ReturnType<typeof openShop>>;
 
+/** `json` is undefined where the text is none. */
+// biome-ignore lint/suspicious/noExplicitAny: what a test expects in an answer is for the test to say.
 export type Answer = { status: number; headers: Headers; text: string; json: any };
 
 type ShopOptions = { replicas?: number; env?: Record<string, string>; redisUrl?: string };
@@ -27,13 +29,11 @@ export async function openShop({ replicas = 1, env = {}, redisUrl = process.env.
       PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port},127.0.0.1:${second.port}`,
       RATE_PER_MINUTE: "100000",
       RATE_IN_FLIGHT: "10000",
-      LOG_LEVEL: "warn",
+      LOG_LEVEL: "info", // It says when it listens.
       ...env,
       ...more,
-    }).catch((error) => {
-      throw error;
     });
-  const running = await Promise.all(Array.from({ length: replicas }, () => start({ LOG_LEVEL: "info" })));
+  const running = await Promise.all(Array.from({ length: replicas }, () => start()));
   const first = running[0] as ReplicaProcess;
 
   return {
@@ -71,7 +71,9 @@ export async function openShop({ replicas = 1, env = {}, redisUrl = process.env.
           ...(host !== undefined && { host }),
           ...headers,
         },
-        ...(body !== undefined && { body: typeof body === "string" || body instanceof Uint8Array ? (body as string) : JSON.stringify(body) }),
+        ...(body !== undefined && {
+          body: typeof body === "string" || body instanceof Uint8Array ? (body as string) : JSON.stringify(body),
+        }),
       });
       const text = await response.text();
       let json: unknown;
@@ -123,7 +125,11 @@ export const chatBody = (over: Record<string, unknown> = {}) => ({
   ...over,
 });
 
-export const imageBody = (over: Record<string, unknown> = {}) => ({ model: "image-a", prompt: "A toll gate at dawn", ...over });
+export const imageBody = (over: Record<string, unknown> = {}) => ({
+  model: "image-a",
+  prompt: "A toll gate at dawn",
+  ...over,
+});
 
 /** The payloads of an event stream. */
 export function eventsOf(text: string): string[] {

@@ -3,7 +3,7 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { admitKey, type Host } from "../../gateway/admit.ts";
 import { type Body, bodyOf } from "../../gateway/body.ts";
-import { type Caller, chat, image, type Leave, withBody } from "../../gateway/flow.ts";
+import { type Caller, chat, image, inTime, readChat, readImage, withBody } from "../../gateway/flow.ts";
 import { patch } from "../../gateway/json_spans.ts";
 import type { Visitor } from "./session_door.ts";
 
@@ -15,43 +15,63 @@ import type { Visitor } from "./session_door.ts";
 const KEY_ID_CHARS_MAX = 40;
 
 /** POST /api/panel/ai/chat and /image. Refusals have the gateway's codes; some have the panel's status. */
-export async function panelAi(deps: Deps, visitor: Visitor, request: Request, requestId: string, kind: "chat" | "image"): Promise<Response> {
+export async function panelAi(
+  deps: Deps,
+  visitor: Visitor,
+  request: Request,
+  requestId: string,
+  kind: "chat" | "image",
+): Promise<Response> {
+  const { read, serve } = KINDS[kind];
   try {
     // Rate → body → key, then the gateway's model → entitlement. A person's limit is its own, whatever key serves it.
     return await withBody(deps, `panel:${visitor.session.accountId}`, request, async (raw, leave) => {
       const { body, keyId } = withoutKeyId(raw);
+      read(body); // What is wrong with the body comes before what is wrong with the key.
       const host = gatewayHost(deps, visitor.host);
       const key = await chooseKey(deps, visitor, host, keyId);
       const caller: Caller = { requestId, key, host, signal: request.signal };
-      return await serve(kind)(deps, caller, body, leave);
+      return await serve(deps, caller, body, leave);
     });
   } catch (error) {
     throw error instanceof Refusal ? atPanel(error, kind) : error;
   }
 }
 
-function serve(kind: "chat" | "image"): (deps: Deps, caller: Caller, raw: Body, leave: Leave) => Promise<Response> {
-  return kind === "chat" ? chat : image;
-}
+const KINDS = { chat: { read: readChat, serve: chat }, image: { read: readImage, serve: image } } as const;
 
 /** Takes `api_key_id` out of the body: it is for us, and no provider's business. Throws invalid_request. */
 function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
   const { api_key_id: keyId, ...value } = raw.value as Record<string, unknown>;
   if (keyId === undefined) return { body: raw, keyId: undefined };
   if (keyId !== null && (typeof keyId !== "string" || keyId.length > KEY_ID_CHARS_MAX)) {
-    throw new Refusal("invalid_request", { message: `The field api_key_id must be a string of at most ${KEY_ID_CHARS_MAX} characters.`, param: "api_key_id" });
+    throw new Refusal("invalid_request", {
+      message: `The field api_key_id must be a string of at most ${KEY_ID_CHARS_MAX} characters.`,
+      param: "api_key_id",
+    });
   }
   const text = patch(raw.text, raw.spans, new Map([["api_key_id", null]]));
   return { body: bodyOf(text, value), keyId: keyId ?? undefined };
 }
 
 /** The key that was named, or the latest that may act here. Another person's reads the same as an absent one. */
-async function chooseKey(deps: Deps, { session }: Visitor, host: Host, keyId: string | undefined): Promise<KeySnapshot> {
+async function chooseKey(
+  deps: Deps,
+  { session }: Visitor,
+  host: Host,
+  keyId: string | undefined,
+): Promise<KeySnapshot> {
   const named = keyId === undefined ? undefined : /^[1-9]\d{0,15}$/.test(keyId) ? Number(keyId) : null;
   const found =
     named === null
       ? undefined
-      : await findUsableKey(deps, { accountId: session.accountId, host: host.name, ...(named !== undefined && { keyId: named }) });
+      : await inTime(
+          findUsableKey(deps, {
+            accountId: session.accountId,
+            host: host.name,
+            ...(named !== undefined && { keyId: named }),
+          }),
+        );
   try {
     return admitKey(found, host, deps.clock.unixMs());
   } catch {

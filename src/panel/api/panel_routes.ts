@@ -2,6 +2,7 @@ import { Elysia } from "elysia";
 import type { Deps } from "../../deps.ts";
 import { asRefusal, Refusal } from "../../errors.ts";
 import { readBody } from "../../gateway/body.ts";
+import { inTime } from "../../gateway/flow.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { panelAi } from "./ai.ts";
 import { checkOrigin, cookieName, cookieOptions, panelHostOf, visitorOf } from "./session_door.ts";
@@ -33,7 +34,7 @@ export function panelRoutes(deps: Deps) {
       "/sign-out",
       async ({ request, cookie, set }) => {
         const { session } = await visitorOf(deps, request, cookie[name]?.value);
-        await deps.sessions.end(session);
+        await inTime(deps.sessions.end(session));
         cookie[name]?.set({ ...cookieOptions(deps, 0), value: "" });
         set.headers["x-request-id"] = factsOf(request).requestId;
         return { signed_out: true };

@@ -2,7 +2,7 @@ import type { Session } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admit.ts";
-import { hostOf } from "../../gateway/flow.ts";
+import { hostOf, inTime } from "../../gateway/flow.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 
 /** The panel's door: who is signed in, and whether the request came from the panel's own page. Source: rulings › Errors. */
@@ -15,7 +15,7 @@ export type Visitor = { session: Session; host: Host };
 /** Host → session → CSRF. Throws host_not_allowed, session_required, csrf_failed. */
 export async function visitorOf(deps: Deps, request: Request, token: unknown): Promise<Visitor> {
   const host = await panelHostOf(deps, request);
-  const session = typeof token === "string" ? await deps.sessions.find(token, host.name) : undefined;
+  const session = typeof token === "string" ? await inTime(deps.sessions.find(token, host.name)) : undefined;
   if (session === undefined) throw new Refusal("session_required");
   if (request.method !== "GET") {
     checkOrigin(request);

@@ -5,19 +5,28 @@ import type { BegunSession } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admit.ts";
+import { inTime } from "../../gateway/flow.ts";
 import { checker } from "../../gateway/wire.ts";
 
-export const SignInBody = Type.Object({ email: Type.String({ minLength: 3, maxLength: 254 }), password: Type.String({ minLength: 1, maxLength: 1000 }) });
+export const SignInBody = Type.Object({
+  email: Type.String({ minLength: 3, maxLength: 254 }),
+  password: Type.String({ minLength: 1, maxLength: 1000 }),
+});
 export const checkSignIn = checker(SignInBody);
 
 /**
  * Begins a session for the person with this address and password, on this host. Every failure reads the same, and costs
  * the same. Throws too_many_requests, session_required. Source: rulings › Domains; reliability › brute force.
  */
-export async function signIn(deps: Deps, host: Host, peerAddress: string, { email, password }: Static<typeof SignInBody>): Promise<BegunSession> {
+export async function signIn(
+  deps: Deps,
+  host: Host,
+  peerAddress: string,
+  { email, password }: Static<typeof SignInBody>,
+): Promise<BegunSession> {
   const address = `address:${peerAddress}`;
   await deps.signInLimiter.check(address);
-  const person = await findSignIn(deps, { email, resellerId: host.resellerId });
+  const person = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
   // An address that has no account is limited like one that has: the limit must not tell them apart.
   const who = `email:${host.resellerId ?? 0}:${email.trim().toLowerCase()}`;
   try {
@@ -34,5 +43,5 @@ export async function signIn(deps: Deps, host: Host, peerAddress: string, { emai
   }
   deps.signInLimiter.pass(address);
   await deps.signInLimiter.clear(who);
-  return await deps.sessions.begin({ accountId: person.accountId, host: host.name });
+  return await inTime(deps.sessions.begin({ accountId: person.accountId, host: host.name }));
 }

@@ -1,0 +1,131 @@
+import { expect } from "bun:test";
+import { connect } from "node:net";
+import type { Answer, Shop } from "./shop.ts";
+
+/** What must be true of every refusal, whoever refuses: the rulings' table, written down a second time on purpose. */
+export const RULED: Readonly<Record<string, readonly [status: number, type: string]>> = {
+  invalid_api_key: [401, "authentication_error"],
+  host_not_allowed: [403, "permission_error"],
+  package_required: [402, "billing_error"],
+  package_expired: [402, "billing_error"],
+  package_quota_exceeded: [402, "billing_error"],
+  daily_quota_exceeded: [402, "billing_error"],
+  carryover_quota_exceeded: [402, "billing_error"],
+  insufficient_balance: [402, "billing_error"],
+  payg_pricing_unavailable: [402, "billing_error"],
+  model_not_in_package: [403, "permission_error"],
+  model_not_found: [404, "invalid_request_error"],
+  invalid_request: [400, "invalid_request_error"],
+  not_found: [404, "invalid_request_error"],
+  method_not_allowed: [405, "invalid_request_error"],
+  request_too_large: [413, "invalid_request_error"],
+  unsupported_media_type: [415, "invalid_request_error"],
+  too_many_requests: [429, "rate_limit_error"],
+  provider_unavailable: [503, "provider_unavailable"],
+  service_unavailable: [503, "server_error"],
+  internal_error: [500, "server_error"],
+  session_required: [401, "authentication_error"],
+  csrf_failed: [403, "permission_error"],
+  no_active_key: [422, "invalid_request_error"],
+  validation_failed: [422, "invalid_request_error"],
+};
+
+const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+/** What only a stack trace, a database or a path of ours would say. */
+const LEAKS = /\bat \S+ \(|\.ts:\d|node_modules|postgres|<html|<!doctype|select .* from |relation "/i;
+
+export type Expected = { param?: string | null; status?: number };
+
+/** Checks status, envelope and headers of a refusal, by the rulings' table. */
+export function expectRefusal(answer: Answer, code: string, { param = null, status }: Expected = {}): void {
+  const [ruledStatus, type] = RULED[code] as readonly [number, string];
+  const { error, request_id: requestId, ...rest } = answer.json ?? {};
+  expect({ status: answer.status, ...error, message: typeof error?.message }).toMatchObject({
+    status: status ?? ruledStatus,
+    message: "string",
+    type,
+    code,
+    param,
+  });
+  expect(rest).toEqual({});
+  expect(error.message.length).toBeGreaterThan(5);
+  expect(Object.keys(error)).toEqual(expect.arrayContaining(["message", "type", "code", "param"]));
+  expect(requestId).toMatch(UUID_V7);
+  expect(answer.headers.get("x-request-id")).toBe(requestId);
+  expect(answer.headers.get("content-type")).toMatch(/^application\/json\b/);
+  expect(answer.text).not.toMatch(LEAKS);
+  if (ruledStatus === 402) {
+    expect(answer.headers.get("x-should-retry")).toBe(answer.status === 402 ? "false" : null);
+  }
+  if (ruledStatus === 429 || ruledStatus === 503) {
+    expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  }
+  if (ruledStatus === 405) expect(answer.headers.get("allow")).toMatch(/^[A-Z]+(, [A-Z]+)*$/);
+}
+
+/** Everything that a refusal must leave as it was, over all accounts. */
+async function effects(shop: Shop) {
+  const [books] = await shop.world.sql`
+    select (select count(*)::int from receipts) as receipts, (select count(*)::int from holds) as holds,
+      (select count(*)::int from balance_entries) as entries,
+      (select coalesce(sum(units_used + units_held), 0)::int from packages) as units,
+      (select coalesce(sum(tokens_used + tokens_held), 0)::int from packages) as tokens,
+      (select coalesce(sum(balance_nano_usd), 0)::text from balances) as balance,
+      (select coalesce(sum(held_nano_usd), 0)::text from balances) as held`;
+  return { ...books, providerCalls: shop.provider.callCount() + shop.second.callCount() };
+}
+
+/** Runs `work`, which must reach no provider, write nothing and charge nothing. */
+export async function withoutEffect<T>(shop: Shop, work: () => Promise<T>): Promise<T> {
+  const before = await effects(shop);
+  const result = await work();
+  expect(await effects(shop)).toEqual(before);
+  return result;
+}
+
+/** Sends bytes as they are and reads the first answer to its end: for what no HTTP client would send. */
+export function rawCall(port: number, ...parts: (string | Uint8Array)[]): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const got: Buffer[] = [];
+    const socket = connect(port, "127.0.0.1", () => {
+      for (const part of parts) socket.write(part);
+    });
+    const finish = () => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(parseAnswer(Buffer.concat(got)));
+    };
+    const timer = setTimeout(() => {
+      socket.destroy();
+      reject(new Error(`no whole answer in time: ${Buffer.concat(got).toString().slice(0, 300)}`));
+    }, 10_000);
+    socket.on("data", (bytes: Buffer) => {
+      got.push(bytes);
+      if (isWhole(Buffer.concat(got))) finish();
+    });
+    socket.on("error", () => {}); // A server may reset after it has answered: "close" decides.
+    socket.on("close", finish);
+  });
+}
+
+function isWhole(bytes: Buffer): boolean {
+  const end = bytes.indexOf("\r\n\r\n");
+  const length = /content-length: (\d+)/i.exec(bytes.subarray(0, Math.max(0, end)).toString())?.[1];
+  return end >= 0 && length !== undefined && bytes.length >= end + 4 + Number(length);
+}
+
+function parseAnswer(bytes: Buffer): Answer {
+  const end = bytes.indexOf("\r\n\r\n");
+  const [line = "", ...fields] = bytes.subarray(0, Math.max(0, end)).toString().split("\r\n");
+  const headers = new Headers(
+    fields.map((field): [string, string] => [field.split(":", 1)[0] ?? "", field.slice(field.indexOf(":") + 1).trim()]),
+  );
+  const text = bytes.subarray(end + 4).toString();
+  let json: Answer["json"];
+  try {
+    json = JSON.parse(text);
+  } catch {
+    json = undefined; // The test will name it.
+  }
+  return { status: Number(line.split(" ")[1] ?? 0), headers, text, json };
+}

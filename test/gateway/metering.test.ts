@@ -1,0 +1,636 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { ReplicaProcess } from "../replica.ts";
+import { expectRefusal, withoutEffect } from "./checks.ts";
+import { chatBody, eventsOf, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
+
+/** Source: rulings › Which entitlement pays, Counting, Money, Usage; contract › Limits. */
+
+const CHAT = "/v1/chat/completions";
+/** What chatBody() can cost at most: 20 bytes of text, 8 tokens for its message and 8 for the reply, in nano-USD. */
+const PROMPT_NANO = 36n * BigInt(PRICES.inputMicroUsd / 1000);
+const OUTPUT_TOKEN_NANO = BigInt(PRICES.outputMicroUsd / 1000);
+/** Odd on purpose: nothing comes out even, so the rounding shows. Micro-USD per million tokens. */
+const ODD = { input: 2_500_001, cached: 312_503, output: 9_999_999 };
+
+let shop: Shop;
+let narrow: ReplicaProcess;
+let busy: ReplicaProcess;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "" });
+  await addModels();
+  // They read the catalog as it is now; the first replica hears of it within a second.
+  [narrow, busy] = await Promise.all([shop.start({ RATE_PER_MINUTE: "5" }), shop.start({ RATE_IN_FLIGHT: "2" })]);
+  const { secret } = await shop.customer();
+  while ((await shop.call("/v1/models/over-3", { secret })).status !== 200) await Bun.sleep(50);
+}, 60_000);
+afterAll(async () => {
+  await Promise.all([narrow.kill(), busy.kill()]);
+  expect(await shop.world.unbalanced()).toEqual([]);
+  await shop.close();
+});
+
+async function addModels(): Promise<void> {
+  const { sql } = shop.world;
+  const [provider] = await sql`select id from providers where name = 'first'`;
+  const add = async (id: string, upstream: string, route: { capField?: string; streamOptions?: boolean } = {}) => {
+    await sql`
+      insert into models (id, name, owned_by, modality, input_micro_usd, cached_input_micro_usd, output_micro_usd, default_cap_tokens)
+      values (${id}, ${id}, 'tollgate', 'text', ${ODD.input}, ${ODD.cached}, ${ODD.output}, 1000)`;
+    await sql`
+      insert into routes (model_id, provider_id, upstream_model, cap_field, stream_options)
+      values (${id}, ${provider?.id}, ${upstream}, ${route.capField ?? "max_tokens"}, ${route.streamOptions ?? true})`;
+  };
+  await add("chat-odd", "up-odd", { capField: "max_completion_tokens" });
+  await add("chat-same", "chat-same", { streamOptions: false });
+  for (const id of ["over-1", "over-2", "over-3"]) await add(id, id);
+}
+
+const ids = async (secret: string): Promise<string[]> => {
+  const { status, json } = await shop.call("/v1/models", { secret });
+  expect(status).toBe(200);
+  expect(json.object).toBe("list");
+  return json.data.map((model: { id: string }) => model.id).sort();
+};
+const balanceOf = async (secret: string) => {
+  const { status, json } = await shop.call("/v1/balance", { secret });
+  expect({ status, object: json?.object }).toEqual({ status: 200, object: "balance" });
+  return json;
+};
+const nanoOf = async (accountId: number): Promise<bigint> => {
+  const [row] = await shop.world
+    .sql`select balance_nano_usd::text as nano from balances where account_id = ${accountId}`;
+  return BigInt(row?.nano);
+};
+const sentBody = () => shop.provider.lastCall()?.body ?? "";
+
+describe("/models: what a request could really be served with", () => {
+  const OVER = ["over-1", "over-2", "over-3"];
+  const PRICED = ["chat-a", "chat-odd", "chat-same", "chat-two-routes", "image-a", ...OVER, "vendor/chat-b"];
+
+  test("a package without a scope: every enabled model", async () => {
+    const { secret } = await shop.customer();
+    expect(await ids(secret)).toEqual([...PRICED, "chat-unpriced"].sort());
+  });
+
+  test("key scope ∩ package scope", async () => {
+    const { secret } = await shop.customer(
+      { modelIds: ["chat-a", "image-a"] },
+      { modelIds: ["image-a", "vendor/chat-b"] },
+    );
+    expect(await ids(secret)).toEqual(["image-a"]);
+    for (const hidden of ["chat-a", "vendor/chat-b"]) {
+      expectRefusal(await shop.call(`/v1/models/${hidden}`, { secret }), "model_not_found", { param: "model" });
+    }
+  });
+
+  test("a package, and a balance that is on: its scope ∪ what has a price", async () => {
+    const customer = await shop.customer({ modelIds: ["chat-unpriced"] });
+    expect(await ids(customer.secret)).toEqual(["chat-unpriced"]);
+    await shop.world.setBalance(customer, 1_000_000n);
+    expect(await ids(customer.secret)).toEqual([...PRICED, "chat-unpriced"].sort());
+  });
+
+  test("a balance key: what has a price, while the balance is on and above zero", async () => {
+    const payer = await shop.payer(1n);
+    expect(await ids(payer.secret)).toEqual(PRICED.sort());
+    await shop.world.sql`select set_payg(${payer.accountId}, false)`;
+    expect(await ids(payer.secret)).toEqual([]);
+    const empty = await shop.customer(null, { mode: "payg" });
+    await shop.world.sql`select set_payg(${empty.accountId}, true)`;
+    expect(await ids(empty.secret)).toEqual([]);
+  });
+
+  test("no entitlement: an empty list with 200, the connectivity check", async () => {
+    expect(await ids((await shop.customer(null)).secret)).toEqual([]);
+  });
+
+  test("a queued package does not count before it begins, an ended one not any more", async () => {
+    const customer = await shop.customer({ modelIds: ["chat-a"] });
+    await shop.world.assign(customer, await shop.world.addOffering({ modelIds: ["vendor/chat-b"] }), "after");
+    expect(await ids(customer.secret)).toEqual(["chat-a"]);
+    await shop.world
+      .sql`select end_package(${customer.accountId}, (select min(id) from packages where account_id = ${customer.accountId}))`;
+    expect(await ids(customer.secret)).toEqual(["vendor/chat-b"]);
+  });
+});
+
+describe("/balance", () => {
+  test("standard package: today's allowance, the total, the dates", async () => {
+    const { secret, accountId } = await shop.customer({ dailyLimit: 5, days: 2 });
+    expect((await shop.chat(secret)).status).toBe(200);
+    const [row] = await shop.world.sql`select id::int, name from packages where account_id = ${accountId}`;
+    const { package: shown, payg, ...rest } = await balanceOf(secret);
+    expect(rest).toEqual({
+      object: "balance",
+      mode: "package",
+      quota: null,
+      used_tokens: expect.any(Number),
+      remaining_tokens: null,
+    });
+    expect(rest.used_tokens).toBeGreaterThan(0);
+    expect(payg).toMatchObject({ enabled: false, balance_usd: 0 });
+    const instant = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/);
+    expect(shown).toEqual({
+      id: row?.id,
+      name: row?.name,
+      starts_at: instant,
+      ends_at: instant,
+      daily_limit: 5,
+      daily_remaining: 4,
+      total_limit: 10,
+      total_remaining: 9,
+      carryover: false,
+    });
+  });
+
+  test("carryover: what has accumulated; standard: never above the total", async () => {
+    const carry = await shop.customer({ dailyLimit: 5, days: 10, carryover: true });
+    await shop.world
+      .sql`update packages set starts_at = starts_at - interval '2 days', first_day = first_day - 2 where account_id = ${carry.accountId}`;
+    expect((await shop.chat(carry.secret)).status).toBe(200);
+    expect((await balanceOf(carry.secret)).package).toMatchObject({
+      daily_limit: 5,
+      daily_remaining: 14,
+      total_remaining: 49,
+      carryover: true,
+    });
+    const short = await shop.customer({ dailyLimit: 5, totalLimit: 2 });
+    expect((await balanceOf(short.secret)).package).toMatchObject({ daily_remaining: 2, total_remaining: 2 });
+  });
+
+  test("a request under way counts as used, and its money as held", async () => {
+    const customer = await shop.customer({ dailyLimit: 5 });
+    const payer = await shop.payer(1_000_000_000n);
+    const calls = shop.provider.callCount();
+    shop.provider.next({ delayMs: 400 });
+    shop.provider.next({ delayMs: 400 });
+    const slow = [shop.chat(customer.secret), shop.chat(payer.secret, { max_tokens: 100 })];
+    await shop.provider.waitForCalls(calls + 2);
+    expect((await balanceOf(customer.secret)).package).toMatchObject({ daily_remaining: 4, total_remaining: 149 });
+    const held = PROMPT_NANO + 100n * OUTPUT_TOKEN_NANO;
+    expect((await balanceOf(payer.secret)).payg).toMatchObject({ balance_usd: 1, held_usd: Number(held) / 1e9 });
+    for (const { status } of await Promise.all(slow)) expect(status).toBe(200);
+    expect((await balanceOf(payer.secret)).payg.held_usd).toBe(0);
+  });
+
+  test("a token allowance: quota, used_tokens, remaining_tokens, and 402 once it is used up", async () => {
+    const { secret } = await shop.customer({ tokenLimit: 150 });
+    shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
+    expect((await shop.chat(secret)).status).toBe(200);
+    expect(await balanceOf(secret)).toMatchObject({ quota: 150, used_tokens: 100, remaining_tokens: 50 });
+    shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
+    expect((await shop.chat(secret)).status).toBe(200);
+    expect(await balanceOf(secret)).toMatchObject({ quota: 150, used_tokens: 150, remaining_tokens: 0 });
+    await withoutEffect(shop, async () => expectRefusal(await shop.chat(secret), "package_quota_exceeded"));
+  });
+
+  test("a balance key: no package, the balance as a double, tokens over its life", async () => {
+    const { secret } = await shop.payer(1_234_567_891n);
+    shop.provider.next({ usage: { prompt_tokens: 7, completion_tokens: 5 } });
+    expect((await shop.chat(secret)).status).toBe(200);
+    const left = 1_234_567_891n - 7n * 3_000n - 5n * 15_000n;
+    expect(await balanceOf(secret)).toEqual({
+      object: "balance",
+      mode: "payg",
+      quota: null,
+      used_tokens: 12,
+      remaining_tokens: null,
+      package: null,
+      payg: { enabled: true, balance_usd: Number(left) / 1e9, held_usd: 0 },
+    });
+  });
+
+  test("no package: null, with nothing used", async () => {
+    expect(await balanceOf((await shop.customer(null)).secret)).toMatchObject({
+      mode: "package",
+      package: null,
+      quota: null,
+      used_tokens: 0,
+      remaining_tokens: null,
+    });
+  });
+});
+
+describe("/usage", () => {
+  test("newest first, paged by after and has_more, filtered by model, start and end", async () => {
+    const { secret } = await shop.customer();
+    const made: string[] = [];
+    for (const model of ["chat-a", "vendor/chat-b", "chat-a", "chat-a", "vendor/chat-b"]) {
+      made.unshift((await shop.chat(secret, { model })).headers.get("x-request-id") ?? "");
+    }
+    const list = async (query = "") => {
+      const { status, json } = await shop.call(`/v1/usage${query}`, { secret });
+      expect({ status, object: json.object, mode: json.mode }).toEqual({
+        status: 200,
+        object: "list",
+        mode: "package",
+      });
+      return {
+        ids: json.data.map((row: { requestId: string }) => row.requestId),
+        more: json.has_more,
+        data: json.data,
+      };
+    };
+    const all = await list();
+    expect(all).toMatchObject({ ids: made, more: false });
+    const pages: string[] = [];
+    for (let after = "", more = true; more; ) {
+      const page = await list(`?limit=2${after}`);
+      expect(page.ids.length).toBeLessThanOrEqual(2);
+      pages.push(...page.ids);
+      after = `&after=${page.ids.at(-1)}`;
+      more = page.more;
+    }
+    expect(pages).toEqual(made);
+    expect((await list("?limit=5")).more).toBe(false);
+    expect((await list("?model=vendor%2Fchat-b")).ids).toEqual([made[0], made[3]]);
+    expect((await list(`?after=${made[3]}`)).ids).toEqual([made[4]]);
+    const today = new Date().toISOString().slice(0, 10);
+    expect((await list(`?start=${today}`)).ids).toEqual(made);
+    expect((await list("?end=2026-01-01")).ids).toEqual([]);
+    expect((await list(`?start=${all.data[2].createdAt}`)).ids.length).toBeGreaterThanOrEqual(2);
+  });
+
+  test("a record's fields: tokens, mode, host, status, and the cost to the nano", async () => {
+    const { secret } = await shop.payer(1_000_000_000n);
+    shop.provider.next({ usage: { prompt_tokens: 11, completion_tokens: 13 } });
+    const answer = await shop.chat(secret, {}, { host: "tollgate.test" });
+    const { json } = await shop.call("/v1/usage", { secret });
+    expect(json.mode).toBe("payg");
+    expect(json.data).toEqual([
+      {
+        requestId: answer.headers.get("x-request-id"),
+        model: "chat-a",
+        promptTokens: 11,
+        completionTokens: 13,
+        totalTokens: 24,
+        mode: "payg",
+        createdAt: expect.stringMatching(/^\d{4}-.*Z$/),
+        host: "tollgate.test",
+        costUsd: (11 * 3_000 + 13 * 15_000) / 1e9,
+        estimated: false,
+        status: "complete",
+      },
+    ]);
+  });
+
+  test("only the key's hosts, if it has a list; never another account's rows", async () => {
+    const customer = await shop.customer();
+    const other = await shop.customer();
+    const tied = await shop.world.addKey(customer, { hosts: ["tollgate.test"] });
+    const there = (await shop.chat(customer.secret, {}, { host: "tollgate.test" })).headers.get("x-request-id");
+    const here = (await shop.chat(customer.secret, {}, { host: "api.tollgate.test" })).headers.get("x-request-id");
+    const theirs = (await shop.chat(other.secret)).headers.get("x-request-id");
+    const seen = async (secret: string, query = "") => {
+      const { json } = await shop.call(`/v1/usage${query}`, { secret, host: "tollgate.test" });
+      return json.data.map((row: { requestId: string }) => row.requestId);
+    };
+    expect(await seen(tied.secret)).toEqual([there]);
+    expect(await seen(customer.secret)).toEqual([here, there]);
+    expect(await seen(other.secret)).toEqual([theirs]);
+    // A stranger's request id is a place to page from, and opens nothing.
+    expect(await seen(customer.secret, `?after=${theirs}`)).toEqual([here, there]);
+  });
+
+  test("what was refused or failed is no usage; mode is the entitlement that paid", async () => {
+    const customer = await shop.customer({ dailyLimit: 1 });
+    shop.provider.next({ status: 500 });
+    expect((await shop.chat(customer.secret)).status).toBe(503);
+    expect((await shop.chat(customer.secret)).status).toBe(200);
+    expect((await shop.chat(customer.secret)).status).toBe(402);
+    await shop.world.setBalance(customer, 1_000_000_000n);
+    expect((await shop.chat(customer.secret)).status).toBe(200);
+    const { json } = await shop.call("/v1/usage", { secret: customer.secret });
+    expect(json.data.map((row: { mode: string }) => row.mode)).toEqual(["payg", "package"]);
+    expect(json.data[1].costUsd).toBe(0);
+  });
+});
+
+describe("the balance pays exactly", () => {
+  const usage = { prompt_tokens: 1001, completion_tokens: 7, prompt_tokens_details: { cached_tokens: 128 } };
+  const ceilNano = (pico: number) => BigInt(Math.ceil(pico / 1000));
+
+  for (const stream of [false, true]) {
+    test(`chat with cached input, rounded up once on the total${stream ? ", streamed" : ""}`, async () => {
+      const payer = await shop.payer(1_000_000_000n);
+      shop.provider.next({ usage });
+      expect((await shop.chat(payer.secret, { model: "chat-odd", stream })).status).toBe(200);
+      const charge = ceilNano(873 * ODD.input + 128 * ODD.cached + 7 * ODD.output);
+      expect(await nanoOf(payer.accountId)).toBe(1_000_000_000n - charge);
+      const { json } = await shop.call("/v1/usage", { secret: payer.secret });
+      expect(json.data).toMatchObject([
+        { costUsd: Number(charge) / 1e9, promptTokens: 1001, completionTokens: 7, estimated: false },
+      ]);
+    });
+  }
+
+  test("a model without a cached price: cached input costs as input; more cached than prompted counts as all", async () => {
+    for (const cached_tokens of [40, 1_000_000]) {
+      const payer = await shop.payer(1_000_000_000n);
+      shop.provider.next({
+        usage: { prompt_tokens: 100, completion_tokens: 1, prompt_tokens_details: { cached_tokens } },
+      });
+      expect((await shop.chat(payer.secret)).status).toBe(200);
+      expect(await nanoOf(payer.accountId)).toBe(1_000_000_000n - 315_000n);
+    }
+  });
+
+  test("usage that is no count is not believed: it is counted here, and marked estimated", async () => {
+    for (const bad of [
+      { prompt_tokens: -5 },
+      { completion_tokens: 1.5 },
+      { completion_tokens: "7" },
+      { prompt_tokens: null },
+    ]) {
+      const payer = await shop.payer(1_000_000_000n);
+      shop.provider.next({ usage: bad });
+      expect((await shop.chat(payer.secret)).status).toBe(200);
+      const { json } = await shop.call("/v1/usage", { secret: payer.secret });
+      expect(json.data[0]).toMatchObject({ estimated: true });
+      expect(json.data[0].promptTokens).toBeGreaterThan(0);
+      expect(json.data[0].completionTokens).toBeGreaterThan(0);
+      expect(await nanoOf(payer.accountId)).toBeLessThan(1_000_000_000n);
+    }
+  });
+
+  test("an image costs its price; a balance one nano short is 402, one that is just enough ends at zero", async () => {
+    const price = BigInt(PRICES.imageMicroUsd) * 1000n;
+    const exact = await shop.payer(price);
+    expect((await shop.call("/v1/images/generations", { secret: exact.secret, body: imageBody() })).status).toBe(200);
+    expect(await nanoOf(exact.accountId)).toBe(0n);
+    const short = await shop.payer(price - 1n);
+    await withoutEffect(shop, async () => {
+      expectRefusal(
+        await shop.call("/v1/images/generations", { secret: short.secret, body: imageBody() }),
+        "insufficient_balance",
+      );
+    });
+  });
+
+  test("in a package neither chat nor image takes money, each is one unit", async () => {
+    const customer = await shop.customer();
+    await shop.world.setBalance(customer, 5_000n);
+    expect((await shop.chat(customer.secret)).status).toBe(200);
+    expect((await shop.call("/v1/images/generations", { secret: customer.secret, body: imageBody() })).status).toBe(
+      200,
+    );
+    expect(await shop.counters(customer.accountId)).toMatchObject({ units: 2, usage: 2, balance: 5_000, holds: 0 });
+  });
+});
+
+describe("the output cap", () => {
+  test("none sent: the model's default, in the route's field", async () => {
+    const { secret } = await shop.payer(1_000_000_000n);
+    expect((await shop.chat(secret)).status).toBe(200);
+    expect(JSON.parse(sentBody())).toEqual({ ...chatBody(), model: "up-chat-a", max_tokens: 1000 });
+    expect((await shop.chat(secret, { model: "chat-odd", max_tokens: null })).status).toBe(200);
+    expect(JSON.parse(sentBody())).toEqual({ ...chatBody(), model: "up-odd", max_completion_tokens: 1000 });
+  });
+
+  /** One byte is one token: here the tokenizer cannot find less than the bound. */
+  const tiny = chatBody({ messages: [{ role: "user", content: "x" }] });
+  const TINY_NANO = 17n * BigInt(PRICES.inputMicroUsd / 1000);
+  const ask = (secret: string, over: Record<string, unknown> = {}) => shop.chat(secret, { ...tiny, ...over });
+
+  test("none sent: lowered to what the balance affords, never below 256", async () => {
+    for (const tokens of [500n, 256n]) {
+      const { secret } = await shop.payer(TINY_NANO + tokens * OUTPUT_TOKEN_NANO);
+      expect((await ask(secret)).status).toBe(200);
+      expect(JSON.parse(sentBody()).max_tokens).toBe(Number(tokens));
+    }
+    const { secret } = await shop.payer(TINY_NANO + 256n * OUTPUT_TOKEN_NANO - 1n);
+    await withoutEffect(shop, async () => expectRefusal(await ask(secret), "insufficient_balance"));
+  });
+
+  test("the client's own is kept, whichever its name, or 402; it is never lowered", async () => {
+    for (const cap of [
+      { max_tokens: 50 },
+      { max_completion_tokens: 50 },
+      { max_tokens: 900, max_completion_tokens: 50 },
+    ]) {
+      const { secret } = await shop.payer(TINY_NANO + 50n * OUTPUT_TOKEN_NANO);
+      expect((await ask(secret, cap)).status).toBe(200);
+      expect(JSON.parse(sentBody())).toEqual({ ...tiny, model: "up-chat-a", max_tokens: 50 });
+    }
+    const { secret } = await shop.payer(TINY_NANO + 50n * OUTPUT_TOKEN_NANO);
+    await withoutEffect(shop, async () => expectRefusal(await ask(secret, { max_tokens: 51 }), "insufficient_balance"));
+  });
+
+  test("n choices may each fill it", async () => {
+    const { secret } = await shop.payer(TINY_NANO + 100n * OUTPUT_TOKEN_NANO);
+    await withoutEffect(shop, async () =>
+      expectRefusal(await ask(secret, { max_tokens: 51, n: 2 }), "insufficient_balance"),
+    );
+    expect((await ask(secret, { max_tokens: 50, n: 2 })).status).toBe(200);
+  });
+
+  test("the tokenizer decides where the balance fails the bound by bytes; not for text above 32 KB", async () => {
+    const words = { max_tokens: 10, messages: [{ role: "user", content: "hello ".repeat(2_000) }] };
+    const { secret, accountId } = await shop.payer(10_000_000n);
+    const reported = { usage: { prompt_tokens: 2_010, completion_tokens: 10 } };
+    shop.provider.next(reported);
+    // Until the tokenizer's tables are loaded, texts are estimated, which is not enough to be let through.
+    let answer = await shop.chat(secret, words);
+    for (let i = 0; i < 50 && answer.status === 402; i++) {
+      await Bun.sleep(100);
+      answer = await shop.chat(secret, words);
+    }
+    expect(answer.status).toBe(200);
+    expect(JSON.parse(sentBody()).max_tokens).toBe(10);
+    expect(await nanoOf(accountId)).toBe(10_000_000n - 2_010n * 3_000n - 10n * 15_000n);
+
+    const long = await shop.payer(50_000_000n);
+    const longer = { ...words, messages: [{ role: "user", content: "hello ".repeat(6_000) }] };
+    await withoutEffect(shop, async () => expectRefusal(await shop.chat(long.secret, longer), "insufficient_balance"));
+    // Text without blanks would keep a tokenizer busy for seconds: it is bounded, one way or the other.
+    const hostile = { ...words, messages: [{ role: "user", content: "a".repeat(32_000) }] };
+    const begun = performance.now();
+    expect([200, 402]).toContain((await shop.chat(long.secret, hostile)).status);
+    expect(performance.now() - begun).toBeLessThan(2_000);
+  });
+});
+
+describe("what goes through unchanged", () => {
+  const RAW =
+    '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","x":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"big":12345678901234567890,"nested":{"model":"chat-a"},"seed":null }\n';
+
+  test("a package request, byte for byte: only the model's name is patched, and no cap added", async () => {
+    const { secret } = await shop.customer();
+    expect((await shop.call(CHAT, { secret, body: RAW })).status).toBe(200);
+    expect(sentBody()).toBe(RAW.replace('"model":"chat-a" ,', '"model":"up-chat-a" ,'));
+    const same = RAW.replaceAll("chat-a", "chat-same");
+    expect((await shop.call(CHAT, { secret, body: same })).status).toBe(200);
+    expect(sentBody()).toBe(same);
+    expect(shop.provider.lastCall()?.headers["content-type"]).toMatch(/^application\/json/);
+  });
+
+  test("nothing of the client's goes on but its body: not its key, host, cookies or address", async () => {
+    const { secret } = await shop.customer();
+    const headers = {
+      cookie: "a=b",
+      "x-forwarded-for": "1.2.3.4",
+      "openai-organization": "org-x",
+      "x-secret-thing": "1",
+      "user-agent": "spy/1",
+    };
+    expect((await shop.chat(secret, {}, { headers })).status).toBe(200);
+    const sent = shop.provider.lastCall()?.headers ?? {};
+    expect(sent.authorization).toBe(`Bearer ${shop.provider.apiKey}`);
+    expect(JSON.stringify(sent)).not.toMatch(/a=b|1\.2\.3\.4|org-x|x-secret-thing|spy|sk-(?!fake)/);
+  });
+
+  test("a stream asks for usage where the route knows stream_options, and keeps the client's others; else not at all", async () => {
+    const { secret } = await shop.customer();
+    expect((await shop.chat(secret, { stream: true })).status).toBe(200);
+    expect(JSON.parse(sentBody())).toEqual({
+      ...chatBody(),
+      model: "up-chat-a",
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    await shop.chat(secret, { stream: true, stream_options: { include_usage: false, include_obfuscation: false } });
+    expect(JSON.parse(sentBody()).stream_options).toEqual({ include_usage: true, include_obfuscation: false });
+    const { text } = await shop.chat(secret, {
+      model: "chat-same",
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    expect(JSON.parse(sentBody())).toEqual(chatBody({ model: "chat-same", stream: true }));
+    expect(eventsOf(text).at(-1)).toBe("[DONE]");
+    const { json } = await shop.call("/v1/usage?limit=1", { secret });
+    expect(json.data[0]).toMatchObject({ model: "chat-same", estimated: true });
+    expect(json.data[0].completionTokens).toBeGreaterThan(0);
+  });
+
+  test("an image request: our default size is spelled out, the rest is as it came", async () => {
+    const { secret } = await shop.customer();
+    const raw = '{"prompt":"A toll  gate", "quality":"high","model":"image-a"}';
+    expect((await shop.call("/v1/images/generations", { secret, body: raw })).status).toBe(200);
+    expect(sentBody()).toBe('{"prompt":"A toll  gate", "quality":"high","model":"up-image-a","size":"1024x1024"}');
+  });
+
+  test("the answer, whole and in chunks: unknown fields stay, the model is the client's name", async () => {
+    const { secret } = await shop.customer();
+    const message = { role: "assistant", content: "x", reasoning_content: "hm", vendor: { a: [1] } };
+    const whole = {
+      id: "c1",
+      object: "chat.completion",
+      created: 7,
+      model: "up-chat-a",
+      choices: [{ index: 0, message, finish_reason: "stop", vendor: 2 }],
+      usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2, vendor: 3 },
+      vendor: { b: null },
+    };
+    shop.provider.next({ body: JSON.stringify(whole), contentType: "application/json" });
+    expect((await shop.chat(secret)).text).toBe(JSON.stringify({ ...whole, model: "chat-a" }));
+
+    const chunk = {
+      id: "c2",
+      object: "chat.completion.chunk",
+      created: 7,
+      model: "up-chat-a",
+      choices: [{ index: 0, delta: { reasoning_content: "hm", vendor: 1 }, finish_reason: "stop" }],
+      vendor: 2,
+    };
+    shop.provider.next({
+      body: `data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`,
+      contentType: "text/event-stream",
+    });
+    const [event, done] = eventsOf((await shop.chat(secret, { stream: true })).text);
+    expect(JSON.parse(event ?? "")).toEqual({ ...chunk, model: "chat-a" });
+    expect(done).toBe("[DONE]");
+  });
+});
+
+describe("a provider that overruns the hold", () => {
+  const marginOf = async (id: string) => {
+    const [row] = await shop.world.sql`select margin_permille::int as margin from models where id = ${id}`;
+    return row?.margin as number;
+  };
+  const raised = async (id: string) => {
+    for (let i = 0; i < 100 && (await marginOf(id)) === 1000; i++) await Bun.sleep(20);
+    return marginOf(id);
+  };
+  // Prompt of 36 and a cap of 100: what is held, and what twice the cap costs.
+  const held = BigInt(Math.ceil((36 * ODD.input + 100 * ODD.output) / 1000));
+  const charge = BigInt(Math.ceil((36 * ODD.input + 200 * ODD.output) / 1000));
+  const overrun = { usage: { prompt_tokens: 36, completion_tokens: 200 } };
+
+  test("not streamed, not covered: 402 insufficient_balance, nothing charged, no usage record, the margin raised", async () => {
+    const payer = await shop.payer(charge - 1n);
+    shop.provider.next(overrun);
+    expectRefusal(await shop.chat(payer.secret, { model: "over-1", max_tokens: 100 }), "insufficient_balance");
+    expect(await nanoOf(payer.accountId)).toBe(charge - 1n);
+    expect(await shop.counters(payer.accountId)).toMatchObject({ usage: 0, released: 1, holds: 0 });
+    expect(await raised("over-1")).toBe(Math.ceil((1000 * Number(charge)) / Number(held)));
+  });
+
+  test("covered by the rest of the balance: the whole charge is taken", async () => {
+    const payer = await shop.payer(charge);
+    shop.provider.next(overrun);
+    expect((await shop.chat(payer.secret, { model: "over-2", max_tokens: 100 })).status).toBe(200);
+    expect(await nanoOf(payer.accountId)).toBe(0n);
+    expect(await raised("over-2")).toBeGreaterThan(1000);
+  });
+
+  test("streamed, not covered: the hold is charged, the rest is the operator's loss, the balance never negative", async () => {
+    const payer = await shop.payer(held);
+    shop.provider.next(overrun);
+    const { text } = await shop.chat(payer.secret, { model: "over-3", max_tokens: 100, stream: true });
+    expect(eventsOf(text).at(-1)).toBe("[DONE]");
+    const [receipt] = await shop.world
+      .sql`select charged_nano_usd::text as charged, shortfall_nano_usd::text as shortfall from receipts where account_id = ${payer.accountId}`;
+    expect(receipt).toEqual({ charged: String(held), shortfall: String(charge - held) });
+    expect(await nanoOf(payer.accountId)).toBe(0n);
+    expect(await raised("over-3")).toBeGreaterThan(1000);
+  });
+});
+
+describe("rates", () => {
+  test("429 too_many_requests above the rate of one key, whatever it asks for; others go on", async () => {
+    const [one, other] = [await shop.customer(), await shop.customer()];
+    const { origin } = narrow;
+    for (let i = 0; i < 4; i++) expect((await shop.chat(one.secret, {}, { origin })).status).toBe(200);
+    expect((await shop.call("/v1/balance", { secret: one.secret, origin })).status).toBe(200);
+    await withoutEffect(shop, async () => {
+      const answer = await shop.chat(one.secret, { stream: true }, { origin });
+      expectRefusal(answer, "too_many_requests");
+      expect(Number(answer.headers.get("retry-after"))).toBeLessThanOrEqual(60);
+      expectRefusal(await shop.call("/v1/models", { secret: one.secret, origin }), "too_many_requests");
+    });
+    expect((await shop.chat(other.secret, {}, { origin })).status).toBe(200);
+  });
+
+  test("429 above so many at once of one key; a slot comes back when its answer has ended, or its client left", async () => {
+    const { secret, accountId } = await shop.customer();
+    const { origin } = busy;
+    const calls = shop.provider.callCount();
+    shop.provider.next({ delayMs: 400 });
+    shop.provider.next({ chunkDelayMs: 30 });
+    const slow = shop.chat(secret, {}, { origin });
+    await shop.provider.waitForCalls(calls + 1);
+    const leaving = new AbortController();
+    const stream = await fetch(`${origin}${CHAT}`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+      body: JSON.stringify(chatBody({ stream: true })),
+      signal: leaving.signal,
+    });
+    expect(stream.status).toBe(200);
+    await stream.body?.getReader().read();
+    expectRefusal(await shop.chat(secret, {}, { origin }), "too_many_requests");
+    expect(shop.provider.callCount()).toBe(calls + 2);
+    expect(await shop.counters(accountId)).toMatchObject({ holds: 2, usage: 0 });
+    expect((await shop.call("/v1/models", { secret, origin })).status).toBe(200);
+    expect((await slow).status).toBe(200);
+    expect((await shop.chat(secret, {}, { origin })).status).toBe(200);
+    leaving.abort();
+    for (let i = 0; i < 100 && (await shop.counters(accountId)).holds > 0; i++) await Bun.sleep(20);
+    shop.provider.next({ delayMs: 200 });
+    shop.provider.next({ delayMs: 200 });
+    const both = await Promise.all([shop.chat(secret, {}, { origin }), shop.chat(secret, {}, { origin })]);
+    expect(both.map(({ status }) => status)).toEqual([200, 200]);
+    expect(await shop.counters(accountId)).toMatchObject({ holds: 0, usage: 5, units: 5 });
+  });
+});

@@ -1,0 +1,291 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import OpenAI, {
+  APIError,
+  AuthenticationError,
+  BadRequestError,
+  InternalServerError,
+  NotFoundError,
+  PermissionDeniedError,
+  RateLimitError,
+} from "openai";
+import type { ReplicaProcess } from "../replica.ts";
+import { withoutEffect } from "./checks.ts";
+import { openShop, type Shop } from "./shop.ts";
+
+/** What an unchanged SDK makes of the gateway. Source: contract › Versioning 3, rulings › Errors, Streams. */
+
+const MESSAGES = [{ role: "user" as const, content: "Tell me about tolls." }];
+const TOOLS = [
+  {
+    type: "function" as const,
+    function: {
+      name: "get_toll",
+      parameters: { type: "object", properties: { road: { type: "string" } }, required: ["road"] },
+    },
+  },
+];
+
+let shop: Shop;
+/** One request a minute. */
+let narrow: ReplicaProcess;
+let client: OpenAI;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "" });
+  narrow = await shop.start({ RATE_PER_MINUTE: "1" });
+  client = sdk((await shop.customer()).secret);
+}, 60_000);
+afterAll(async () => {
+  await narrow.kill();
+  await shop.close();
+});
+
+/** The SDK with its defaults: two retries, its own headers. */
+function sdk(apiKey: string, options: ConstructorParameters<typeof OpenAI>[0] = {}): OpenAI {
+  return new OpenAI({ apiKey, baseURL: `${shop.origin}/v1`, organization: "org-x", project: "proj-x", ...options });
+}
+
+/** An SDK whose requests are counted, those that it repeats included. */
+function counted(apiKey: string, options: ConstructorParameters<typeof OpenAI>[0] = {}) {
+  const sent = { requests: 0 };
+  const counting = (url: string | URL | Request, init?: RequestInit) => {
+    sent.requests++;
+    return fetch(url, init);
+  };
+  return { sent, client: sdk(apiKey, { fetch: counting, ...options }) };
+}
+
+async function errorOf(work: PromiseLike<unknown>): Promise<APIError> {
+  const error = await Promise.resolve(work).then(
+    () => new Error("it succeeded"),
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof APIError)) throw error;
+  return error;
+}
+
+describe("models", () => {
+  test("list and retrieve, an id with a slash included", async () => {
+    const ids: string[] = [];
+    for await (const model of client.models.list()) {
+      ids.push(model.id);
+      expect(model).toMatchObject({ object: "model", owned_by: "tollgate", created: expect.any(Number) });
+    }
+    expect(ids.sort()).toEqual(["chat-a", "chat-two-routes", "chat-unpriced", "image-a", "vendor/chat-b"]);
+    for (const id of ids) expect((await client.models.retrieve(id)).id).toBe(id);
+  });
+});
+
+describe("chat", () => {
+  test("an answer, with the client's model name, usage, and our request id", async () => {
+    const answer = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES });
+    expect(answer.model).toBe("chat-a");
+    expect(answer.choices[0]?.message.content).toBeTruthy();
+    expect(answer.choices[0]?.finish_reason).toBe("stop");
+    expect(answer.usage?.total_tokens).toBe(
+      (answer.usage?.prompt_tokens ?? 0) + (answer.usage?.completion_tokens ?? 0),
+    );
+    const [record] = await shop.world
+      .sql`select model_id, outcome from receipts where request_id = ${answer._request_id ?? null}`;
+    expect(record).toMatchObject({ model_id: "chat-a", outcome: "settled" });
+  });
+
+  test("a stream without usage: no chunk carries any", async () => {
+    const stream = await client.chat.completions.create({ model: "vendor/chat-b", messages: MESSAGES, stream: true });
+    let text = "";
+    const ids = new Set<string>();
+    for await (const chunk of stream) {
+      expect(chunk.usage ?? null).toBeNull();
+      expect(chunk.choices.length).toBe(1);
+      expect(chunk.model).toBe("vendor/chat-b");
+      ids.add(`${chunk.id} ${chunk.created}`);
+      text += chunk.choices[0]?.delta.content ?? "";
+    }
+    expect(text.length).toBeGreaterThan(20);
+    expect(ids.size).toBe(1);
+  });
+
+  test("a stream with usage: null in every chunk, and the counts in a last one without choices", async () => {
+    const stream = await client.chat.completions.create({
+      model: "chat-a",
+      messages: MESSAGES,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    const chunks = [];
+    for await (const chunk of stream) chunks.push(chunk);
+    const last = chunks.pop();
+    expect(last?.choices).toEqual([]);
+    expect(last?.usage?.completion_tokens).toBeGreaterThan(0);
+    for (const chunk of chunks) expect(chunk.usage).toBeNull();
+  });
+
+  test("the SDK's own accumulator gives the answer that is not streamed", async () => {
+    const whole = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES });
+    const streamed = await client.chat.completions
+      .stream({ model: "chat-a", messages: MESSAGES })
+      .finalChatCompletion();
+    expect(streamed.choices[0]?.message.content).toBe(whole.choices[0]?.message.content ?? "none");
+  });
+
+  test("tools, whole and streamed, and the turn that answers them: content null with tool_calls", async () => {
+    const asked = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES, tools: TOOLS });
+    const message = asked.choices[0]?.message;
+    const call = message?.tool_calls?.[0];
+    if (message === undefined || call?.type !== "function") throw new Error("no tool was called");
+    expect(asked.choices[0]?.finish_reason).toBe("tool_calls");
+    expect(message.content).toBeNull();
+    expect(JSON.parse(call.function.arguments)).toHaveProperty("road");
+
+    const stream = await client.chat.completions.create({
+      model: "chat-a",
+      messages: MESSAGES,
+      tools: TOOLS,
+      stream: true,
+    });
+    let args = "";
+    let name = "";
+    for await (const chunk of stream) {
+      const part = chunk.choices[0]?.delta.tool_calls?.[0];
+      name += part?.function?.name ?? "";
+      args += part?.function?.arguments ?? "";
+    }
+    expect(name).toBe("get_toll");
+    expect(args).toBe(call.function.arguments);
+
+    const answered = await client.chat.completions.create({
+      model: "chat-a",
+      messages: [...MESSAGES, message, { role: "tool", tool_call_id: call.id, content: "2 euro" }],
+      tools: TOOLS,
+    });
+    expect(answered.choices[0]?.message.content).toBeTruthy();
+  });
+
+  test("role developer, content parts, and structured answers", async () => {
+    const answer = await client.chat.completions.create({
+      model: "chat-a",
+      messages: [
+        { role: "developer", content: "Be short." },
+        {
+          role: "user",
+          content: [
+            { type: "text", text: "What is this?" },
+            { type: "image_url", image_url: { url: "data:image/png;base64,AA==" } },
+          ],
+        },
+      ],
+      response_format: { type: "json_object" },
+      max_completion_tokens: 500,
+      reasoning_effort: "low",
+    });
+    expect(JSON.parse(answer.choices[0]?.message.content ?? "")).toBeObject();
+  });
+
+  test("a stream that broke off is an error to the SDK, never a clean end", async () => {
+    shop.provider.next({ errorEventAfterChunks: 3, chunkDelayMs: 20 });
+    const stream = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES, stream: true });
+    let chunks = 0;
+    const error = await errorOf(
+      (async () => {
+        for await (const chunk of stream) chunks += chunk.choices.length;
+      })(),
+    );
+    expect(error.code).toBe("provider_unavailable");
+    expect(chunks).toBeGreaterThan(0);
+  });
+});
+
+describe("images", () => {
+  test("by URL, the default, and as base64", async () => {
+    const byUrl = await client.images.generate({ model: "image-a", prompt: "A toll gate at dawn" });
+    expect(byUrl.data?.[0]?.url).toMatch(/^http/);
+    expect(byUrl.created).toBeGreaterThan(1_600_000_000);
+    const inline = await client.images.generate({
+      model: "image-a",
+      prompt: "A toll gate at dawn",
+      response_format: "b64_json",
+      size: "512x512",
+    });
+    expect(
+      Buffer.from(inline.data?.[0]?.b64_json ?? "", "base64")
+        .subarray(1, 4)
+        .toString(),
+    ).toBe("PNG");
+    expect(inline.data?.[0]?.url).toBeUndefined();
+  });
+});
+
+describe("errors", () => {
+  const ask = (of: OpenAI, over: Record<string, unknown> = {}) =>
+    of.chat.completions.create({ model: "chat-a", messages: MESSAGES, ...over });
+
+  test("401 is AuthenticationError, with our request id", async () => {
+    const { sent, client: stranger } = counted("sk-nobody");
+    const error = await errorOf(ask(stranger));
+    expect(error).toBeInstanceOf(AuthenticationError);
+    expect(error).toMatchObject({ status: 401, code: "invalid_api_key", type: "authentication_error", param: null });
+    expect(error.requestID).toMatch(/^[0-9a-f-]{36}$/);
+    expect(sent.requests).toBe(1);
+  });
+
+  test("403 is PermissionDeniedError", async () => {
+    const { client: scoped } = counted((await shop.customer({ modelIds: ["vendor/chat-b"] })).secret);
+    const error = await errorOf(ask(scoped));
+    expect(error).toBeInstanceOf(PermissionDeniedError);
+    expect(error.code).toBe("model_not_in_package");
+  });
+
+  test("404 is NotFoundError, naming the model as the bad parameter", async () => {
+    for (const work of [ask(client, { model: "nobody" }), client.models.retrieve("no/body")]) {
+      const error = await errorOf(work);
+      expect(error).toBeInstanceOf(NotFoundError);
+      expect(error).toMatchObject({ code: "model_not_found", param: "model" });
+    }
+    expect(await errorOf(client.embeddings.create({ model: "chat-a", input: "x" }))).toBeInstanceOf(NotFoundError);
+    expect(await errorOf(client.responses.create({ model: "chat-a", input: "x" }))).toBeInstanceOf(NotFoundError);
+  });
+
+  test("400 is BadRequestError, with the path of the bad field", async () => {
+    const error = await errorOf(ask(client, { temperature: 3 }));
+    expect(error).toBeInstanceOf(BadRequestError);
+    expect(error).toMatchObject({ code: "invalid_request", param: "temperature" });
+  });
+
+  test("402 is an APIError, also of a stream; the SDK does not repeat it, and no provider hears of it", async () => {
+    const { sent, client: poor } = counted((await shop.customer(null)).secret);
+    await withoutEffect(shop, async () => {
+      for (const stream of [false, true]) {
+        const error = await errorOf(ask(poor, { stream }));
+        expect(error).toMatchObject({ status: 402, code: "package_required", type: "billing_error" });
+        expect(error.message).toContain("402");
+        expect(error.requestID).toMatch(/^[0-9a-f-]{36}$/);
+      }
+      expect((await errorOf(poor.images.generate({ model: "image-a", prompt: "A toll gate" }))).status).toBe(402);
+    });
+    expect(sent.requests).toBe(3);
+  });
+
+  test("429 is RateLimitError", async () => {
+    const { client: busy } = counted((await shop.customer()).secret, { baseURL: `${narrow.origin}/v1`, maxRetries: 0 });
+    await busy.models.list();
+    const error = await errorOf(ask(busy));
+    expect(error).toBeInstanceOf(RateLimitError);
+    expect(error).toMatchObject({ code: "too_many_requests", type: "rate_limit_error" });
+  });
+
+  test("503 is InternalServerError; the SDK repeats it after Retry-After, and one answer is one unit", async () => {
+    const customer = await shop.customer();
+    const once = counted(customer.secret, { maxRetries: 0 });
+    shop.provider.next({ status: 500 });
+    const error = await errorOf(ask(once.client));
+    expect(error).toBeInstanceOf(InternalServerError);
+    expect(error).toMatchObject({ status: 503, code: "provider_unavailable", type: "provider_unavailable" });
+
+    const patient = counted(customer.secret);
+    shop.provider.next({ status: 500 });
+    const answer = await ask(patient.client);
+    expect(answer.choices.length).toBe(1);
+    expect(patient.sent.requests).toBe(2);
+    expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, units: 1, released: 2, holds: 0 });
+  });
+});

@@ -1,0 +1,178 @@
+import { describe, expect, test } from "bun:test";
+import { createSseReader, OversizedEvent } from "../../src/gateway/sse.ts";
+
+/** The SSE reader: whatever the network does to the bytes, the payloads are the same. */
+
+const bytesOf = (text: string) => new TextEncoder().encode(text);
+const EVENT_CHARS_MAX = 8 * 1024 * 1024;
+
+function readIn(parts: readonly Uint8Array[]): string[] {
+  const reader = createSseReader();
+  return [...parts.flatMap((part) => reader.push(part)), ...reader.end()];
+}
+const read = (text: string) => readIn([bytesOf(text)]);
+
+function splitAt(bytes: Uint8Array, cuts: readonly number[]): Uint8Array[] {
+  const ends = [...cuts, bytes.length];
+  return ends.map((end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1], end));
+}
+
+/** Everything at once: comments, other fields, every line ending, characters of two to four bytes, several data lines. */
+const TRANSCRIPT = [
+  ": hello\r\n\r\n",
+  'data: {"a":"é"}\n\n',
+  'event: message\r\nid: 7\r\ndata:{"b":"中文"}\r\n\r\n',
+  'data: {"c":\rdata: "🚦🏁"}\r\r',
+  "retry: 10\ndata:  two spaces\ndata\ndatum: no\n\n",
+  ": keep-alive\n\n\n\n",
+  "data: mixed\rdata: line\r\ndata: endings\n\r\n",
+  "data: [DONE]\n\n",
+].join("");
+const PAYLOADS = ['{"a":"é"}', '{"b":"中文"}', '{"c":\n"🚦🏁"}', " two spaces", "mixed\nline\nendings", "[DONE]"];
+
+describe("the same payloads whatever the split", () => {
+  test("in one piece", () => {
+    expect(read(TRANSCRIPT)).toEqual(PAYLOADS);
+  });
+
+  test("cut in two at every byte, characters and CRLF included", () => {
+    const bytes = bytesOf(TRANSCRIPT);
+    for (let at = 0; at <= bytes.length; at++) expect(readIn(splitAt(bytes, [at]))).toEqual(PAYLOADS);
+  });
+
+  test("cut in three at every pair of bytes", () => {
+    const bytes = bytesOf("data: é中\r\ndata: 🚦\r\r: c\n\ndata: x\n\n");
+    const whole = readIn([bytes]);
+    expect(whole).toEqual(["é中\n🚦", "x"]);
+    for (let a = 0; a <= bytes.length; a++)
+      for (let b = a; b <= bytes.length; b++) expect(readIn(splitAt(bytes, [a, b]))).toEqual(whole);
+  });
+
+  test("byte by byte, with empty chunks between", () => {
+    const parts = [...bytesOf(TRANSCRIPT)].flatMap((byte) => [new Uint8Array(0), Uint8Array.of(byte)]);
+    expect(readIn(parts)).toEqual(PAYLOADS);
+  });
+
+  test("500 random transcripts, each split at random ten times", () => {
+    const random = randomFrom(20_251);
+    for (let round = 0; round < 500; round++) {
+      const { text, payloads } = randomTranscript(random);
+      const bytes = bytesOf(text);
+      for (let i = 0; i < 10; i++) {
+        const cuts = Array.from({ length: Math.floor(random() * 8) }, () => Math.floor(random() * (bytes.length + 1)));
+        const got = readIn(
+          splitAt(
+            bytes,
+            cuts.sort((a, b) => a - b),
+          ),
+        );
+        if (JSON.stringify(got) !== JSON.stringify(payloads))
+          expect({ round, text, got }).toEqual({ round, text, got: payloads });
+      }
+    }
+  });
+});
+
+test("a payload is handed out with the chunk that completes it, not later", () => {
+  const reader = createSseReader();
+  expect(reader.push(bytesOf("data: one\n\ndata: two\n"))).toEqual(["one"]);
+  expect(reader.push(bytesOf("\ndata: thr"))).toEqual(["two"]);
+  expect(reader.push(bytesOf("ee\r\n\r\n"))).toEqual(["three"]);
+  expect(reader.end()).toEqual([]);
+});
+
+test.each([
+  ["no line end", "data: a\n\ndata: last"],
+  ["one LF", "data: a\n\ndata: last\n"],
+  ["one CR", "data: a\r\rdata: last\r"],
+  ["one CRLF", "data: a\r\n\r\ndata: last\r\n"],
+  ["half a CRLF of the blank line", "data: a\r\n\r\ndata: last\r\n\r"],
+])("a missing last blank line: the payload comes with the end (%s)", (_, text) => {
+  expect(read(text)).toEqual(["a", "last"]);
+});
+
+test("a stream without data has no payload, and a byte order mark is no part of the first line", () => {
+  expect(read("")).toEqual([]);
+  expect(read(": only a comment\n\nevent: ping\n\n")).toEqual([]);
+  expect(read("\uFEFFdata: a\n\n")).toEqual(["a"]);
+});
+
+test("a character cut off by the end of the stream does not take its event with it", () => {
+  expect(readIn([bytesOf("data: ok"), Uint8Array.of(0xe4, 0xb8)])).toEqual(["ok\uFFFD"]);
+});
+
+describe("an event may not grow without limit", () => {
+  const chunk = bytesOf("x".repeat(1024 * 1024));
+
+  function fill(before: string, part: Uint8Array, times: number): number {
+    const reader = createSseReader();
+    reader.push(bytesOf(before));
+    for (let i = 1; i <= times; i++) {
+      try {
+        reader.push(part);
+      } catch (error) {
+        expect(error).toBeInstanceOf(OversizedEvent);
+        return i;
+      }
+    }
+    return Number.POSITIVE_INFINITY;
+  }
+
+  test("one line of data", () => expect(fill("data: ", chunk, 20)).toBeLessThan(10));
+  test("a comment", () => expect(fill(": ", chunk, 20)).toBeLessThan(10));
+  test("many lines of data", () => expect(fill("", bytesOf(`data: ${"x".repeat(1_000_000)}\n`), 20)).toBeLessThan(10));
+  test("very many empty lines of data", () =>
+    expect(fill("", bytesOf("data:\n".repeat(1_000_000)), 20)).toBeLessThan(10));
+
+  test("just below the limit it passes whole, and the next one has the whole limit again", () => {
+    const text = "y".repeat(EVENT_CHARS_MAX - 100);
+    const reader = createSseReader();
+    for (let i = 0; i < 3; i++) {
+      const got = [...reader.push(bytesOf("data: ")), ...reader.push(bytesOf(text)), ...reader.push(bytesOf("\n\n"))];
+      expect(got.map(({ length }) => length)).toEqual([text.length]);
+    }
+  });
+
+  test("many small events in one chunk are no large event", () => {
+    expect(read(`data: ${"z".repeat(1000)}\n\n`.repeat(12_000)).length).toBe(12_000);
+  });
+});
+
+/** Numbers from 0 up to 1, the same for the same seed. */
+function randomFrom(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A transcript, and what must be read of it by construction. */
+function randomTranscript(random: () => number): { text: string; payloads: string[] } {
+  const pick = <T>(from: readonly T[]) => from[Math.floor(random() * from.length)] as T;
+  const word = () =>
+    Array.from({ length: Math.floor(random() * 6) }, () =>
+      pick(["a", "é", "中", "🚦", " ", ":", "{", '"', "\u2028"]),
+    ).join("");
+  const payloads: string[] = [];
+  let text = "";
+  for (let i = 0, events = Math.floor(random() * 6); i < events; i++) {
+    const lines: string[] = [];
+    // Line ends differ from line to line, but none begins with LF behind a CR: that would be one end.
+    const add = (line: string) => {
+      text += line + pick(["\n", "\r\n", "\r"]);
+    };
+    for (let j = 0, count = Math.floor(random() * 4); j < count; j++) {
+      if (random() < 0.3) add(pick([`: ${word()}`, `event: ${word()}`, `x${word()}`]));
+      const value = word();
+      lines.push(value);
+      add(random() < 0.5 || value.startsWith(" ") ? `data: ${value}` : `data:${value}`);
+    }
+    if (lines.length > 0) payloads.push(lines.join("\n"));
+    text += text.endsWith("\r") ? "\r\n" : pick(["\n", "\r\n", "\r"]);
+    text += "\n";
+  }
+  return { text, payloads };
+}
