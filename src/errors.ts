@@ -32,7 +32,7 @@ const TABLE = {
 export type ErrorCode = keyof typeof TABLE;
 export const ERROR_TABLE: Readonly<Record<ErrorCode, readonly [status: number, type: string, message: string]>> = TABLE;
 
-/** What a refusal may add to its code. `limit`, `used` and `remaining` are units or nano-USD, by the code. */
+/** What a refusal may add to its code. `limit`, `used` and `remaining` are units; of insufficient_balance nano-USD, sent as USD. */
 export type RefusalFacts = {
   message?: string;
   /** Path of the bad field, as in `messages.0.role`. */
@@ -68,6 +68,7 @@ export class Refusal extends Error {
 
 /** Seconds a client is told to wait where nothing better is known. */
 const RETRY_AFTER_DEFAULT_SECONDS = 1;
+const NANO_PER_USD = 1e9;
 
 export type ErrorEnvelope = {
   error: {
@@ -86,15 +87,16 @@ export type ErrorEnvelope = {
 /** The body of every error. Source: contract › ErrorEnvelope. */
 export function toEnvelope(refusal: Refusal, requestId: string): ErrorEnvelope {
   const { param, limit, used, remaining, resetsAt } = refusal.facts;
+  const onWire = (amount: number) => (refusal.code === "insufficient_balance" ? amount / NANO_PER_USD : amount);
   return {
     error: {
       message: refusal.message,
       type: TABLE[refusal.code][1],
       code: refusal.code,
       param: param ?? null,
-      ...(limit !== undefined && { limit }),
-      ...(used !== undefined && { used }),
-      ...(remaining !== undefined && { remaining }),
+      ...(limit !== undefined && { limit: onWire(limit) }),
+      ...(used !== undefined && { used: onWire(used) }),
+      ...(remaining !== undefined && { remaining: onWire(remaining) }),
       ...(resetsAt !== undefined && { resets_at: resetsAt }),
     },
     request_id: requestId,
@@ -123,7 +125,8 @@ export function toErrorResponse(refusal: Refusal, requestId: string): Response {
 
 /** Any thrown value as a refusal: what is not one already is an internal error, and its details stay in the log. */
 export function asRefusal(thrown: unknown): Refusal {
-  if (thrown instanceof InputError) return new Refusal("invalid_request", { message: thrown.message, param: thrown.param });
+  if (thrown instanceof InputError)
+    return new Refusal("invalid_request", { message: thrown.message, param: thrown.param });
   return thrown instanceof Refusal ? thrown : new Refusal("internal_error");
 }
 

@@ -1,8 +1,7 @@
 import type { Deps } from "../deps.ts";
 import { type Entitlement, entitlementOf, type PackageState } from "../ledger/entitlement_store.ts";
+import { toUsd } from "../ledger/price.ts";
 import type { Caller } from "./flow.ts";
-
-const NANO_PER_USD = 1e9;
 
 /** GET /balance, shaped by the key's mode. Source: contract › Balance, rulings › Counting. */
 export async function getBalance(deps: Deps, { key, requestId }: Caller): Promise<Response> {
@@ -56,7 +55,7 @@ function packageToWire(state: PackageState) {
 function paygToWire({ paygEnabled, balanceNanoUsd, heldNanoUsd }: Entitlement) {
   return {
     enabled: paygEnabled,
-    balance_usd: Number(balanceNanoUsd) / NANO_PER_USD,
-    held_usd: Number(heldNanoUsd) / NANO_PER_USD,
+    balance_usd: toUsd(balanceNanoUsd),
+    held_usd: toUsd(heldNanoUsd),
   };
 }

@@ -1,11 +1,11 @@
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type UsageRow, usage } from "../ledger/books_store.ts";
+import { toUsd } from "../ledger/price.ts";
 import type { Caller } from "./flow.ts";
 import { checker, UsageQuery } from "./wire.ts";
 
 const LIMIT_DEFAULT = 100;
-const NANO_PER_USD = 1e9;
 /** A date, or a moment with its zone. */
 const INSTANT = /^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2}))?$/;
 
@@ -72,7 +72,7 @@ function toWire(row: UsageRow) {
     mode: row.mode,
     createdAt: row.createdAt,
     host: row.host,
-    costUsd: Number(row.chargedNanoUsd) / NANO_PER_USD,
+    costUsd: toUsd(row.chargedNanoUsd),
     estimated: row.estimated,
     status: row.reason,
   };

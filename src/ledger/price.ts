@@ -6,6 +6,7 @@
 const PICO_PER_NANO = 1000n;
 const PICO_PER_MICRO = 1_000_000n;
 const PERMILLE = 1000n;
+const NANO_PER_USD = 1e9;
 /** Four million dollars: with the prompt's part it still fits a bigint. */
 const OUTPUT_PICO_MAX = 4_000_000_000_000_000_000n;
 
@@ -26,6 +27,11 @@ export function chatCharge(prices: TokenPrices, { promptTokens, cachedTokens, co
 /** The charge of one image, in nano-USD. */
 export function imageCharge(microUsd: number): bigint {
   return picoToNano(BigInt(microUsd) * PICO_PER_MICRO);
+}
+
+/** Nano-USD as the API shows money: a double, in USD. */
+export function toUsd(nanoUsd: bigint): number {
+  return Number(nanoUsd) / NANO_PER_USD;
 }
 
 /** What a hold asks for: pico-USD of the whole prompt, and of one output token, the model's margin included. */

@@ -112,7 +112,8 @@ describe("every row of the table", () => {
   row("insufficient_balance", "with what it would take and what is there", async () => {
     const { secret } = await shop.payer(1_000n);
     const { json } = await expectChatRefused(secret, "insufficient_balance", { max_tokens: 1000 });
-    expect(json.error.remaining).toBe(1_000);
+    // 1,000 nano-USD: money is sent in USD.
+    expect(json.error.remaining).toBe(0.000001);
     expect(json.error.limit).toBeGreaterThanOrEqual(15_000_000);
   });
 
