@@ -1,0 +1,255 @@
+import { connect } from "node:net";
+import { join, relative, resolve } from "node:path";
+import process from "node:process";
+import { destination } from "pino";
+import { type Config, ConfigError, readConfig } from "./config.ts";
+import { type DemoFolder, openDemoFolder } from "./demo/demo_folder.ts";
+import { askProvider, type DemoProvider, hostAndPort, startSimulated } from "./demo/demo_provider.ts";
+import { freePort, startEmbeddedPostgres } from "./demo/embedded_postgres.ts";
+import { type Seeded, seed } from "./demo/seed.ts";
+import { welcome } from "./demo/welcome.ts";
+import { inProcessBus } from "./platform/bus.ts";
+import { openDb } from "./platform/db.ts";
+import { createLog, type Log } from "./platform/log.ts";
+import { migrate } from "./platform/migrate.ts";
+import { raiseFetchLimit } from "./platform/runtime.ts";
+import { startReplica } from "./replica.ts";
+
+/**
+ * The whole product with nothing installed: PostgreSQL, a simulated provider, people, keys and one replica; then lines to
+ * paste. Ctrl-C ends all of it. Of the environment it takes PORT, LISTEN_HOST, DEMO_DATA_DIR, PROVIDER_BASE_URL with
+ * PROVIDER_API_KEY for a real provider, and the gateway's limits; DATABASE_URL and REDIS_URL are not looked at, so that
+ * no demo data gets into a database that is somebody's.
+ *
+ * The replica runs in this process: what has to end with the demo are then two children only, each with a guard that stops
+ * it even if this process is killed, and a crash of the gateway is seen here at once.
+ */
+
+const PORT_DEFAULT = "8080";
+const PORTS_TRIED_MAX = 50;
+const PORT_MAX = 65_535;
+const PROBE_MS = 500;
+const TITLE_WIDTH = 62;
+/** Streams may finish for this long after Ctrl-C. */
+const DRAIN_SECONDS = "3";
+/** One Ctrl-C may arrive twice: from the terminal, and from the program that started us. A later one means: now. */
+const SAME_SIGNAL_MS = 1_000;
+const SIGNAL_NEWS_MS = 50;
+const IN_FLIGHT_DEFAULT = 10_000;
+/** Beside the requests under way, for probes and images. */
+const FETCHES_BESIDE = 1_000;
+
+const repository = join(import.meta.dirname, "..");
+const ending = new AbortController();
+/** What was started and how it is stopped; the last comes first. */
+const started: (() => Promise<unknown>)[] = [];
+
+raiseFetchLimit((readableInteger(process.env.IN_FLIGHT_MAX) ?? IN_FLIGHT_DEFAULT) + FETCHES_BESIDE);
+// A terminal that was closed takes no more lines; what is running must still be ended in order.
+process.stdout.on("error", () => {});
+process.stderr.on("error", () => {});
+process.exit(await main());
+
+async function main(): Promise<number> {
+  endOnSignals();
+  let exitCode = 0;
+  try {
+    await run();
+  } catch (error) {
+    // A Ctrl-C reaches initdb as well, and its failure comes before our own news of the signal.
+    await new Promise((done) => setTimeout(done, SIGNAL_NEWS_MS));
+    if (!ending.signal.aborted) {
+      process.stderr.write(`\n${sentenceOf(error)}\n`);
+      exitCode = 1;
+    }
+  }
+  for (const stop of started.reverse()) {
+    await stop().catch((error: unknown) => {
+      process.stderr.write(`${sentenceOf(error)}\n`);
+      exitCode = 1;
+    });
+  }
+  if (exitCode === 0) say("Stopped.");
+  return exitCode;
+}
+
+async function run(): Promise<void> {
+  const startedAt = performance.now();
+  say("Tollgate demo\n");
+  const real = realProvider();
+  const folder = openDemoFolder(resolve(process.env.DEMO_DATA_DIR || join(repository, ".data")));
+  const log = openLog(folder);
+  const port = await choosePort();
+  const base = { folder, port };
+
+  // Before anything is started: a wrong address is told within a moment.
+  const asked =
+    real &&
+    (await step(`provider at ${real.baseUrl}`, () =>
+      askProvider({ ...real, config: configOf(base, real.baseUrl) }, log),
+    ));
+  const database = await step(`PostgreSQL, its data in ${shown(folder.postgresDir)}`, () =>
+    startEmbeddedPostgres({ dataDir: folder.postgresDir, log: (message) => say(`  ${message}`) }),
+  );
+  started.push(() => database.stop());
+  await step("database schema", () => migrate(database.url));
+  const provider =
+    asked ?? (await step("simulated provider, a process of its own", () => startSimulated(folder.providerLogFile)));
+  started.push(() => provider.stop());
+  const config = configOf({ ...base, databaseUrl: database.url }, provider.baseUrl);
+  const seeded = await step("people, models, packages and keys", () => seedWith(config, { provider, folder, log }));
+  const replica = await step(`gateway on port ${port}`, () =>
+    startReplica(config, { nowMs: () => performance.now(), unixMs: () => Date.now() }, log),
+  );
+  started.push(async () => {
+    if (!(await replica.drain())) say("Some requests are settled at the next start.");
+    await log.flush();
+  });
+
+  const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
+  const files = { memoryFile: shown(folder.memoryFile), logFile: shown(folder.logFile) };
+  say(`\nReady in ${seconds} s.\n\n${welcome({ baseUrl: config.baseUrl, provider, seeded, ...files })}\n`);
+  await new Promise<void>((done) => {
+    ending.signal.addEventListener("abort", () => done());
+    if (ending.signal.aborted) done();
+  });
+}
+
+/** The provider that the environment names, or undefined for the simulated one. Throws one sentence for half of it. */
+function realProvider(): { baseUrl: string; apiKey: string } | undefined {
+  const baseUrl = (process.env.PROVIDER_BASE_URL ?? "").trim();
+  const apiKey = (process.env.PROVIDER_API_KEY ?? "").trim();
+  if (baseUrl === "" && apiKey === "") return undefined;
+  if (apiKey === "")
+    throw new Error(
+      "PROVIDER_BASE_URL is set without PROVIDER_API_KEY: set both, or neither for the simulated provider.",
+    );
+  if (baseUrl === "")
+    throw new Error(
+      "PROVIDER_API_KEY is set without PROVIDER_BASE_URL: set both, or neither for the simulated provider.",
+    );
+  if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol)) {
+    throw new Error("PROVIDER_BASE_URL is not an http or https URL, as in https://api.openai.com/v1.");
+  }
+  return { baseUrl: baseUrl.replace(/\/+$/, ""), apiKey };
+}
+
+type Base = { folder: DemoFolder; port: number; databaseUrl?: string };
+
+/** The environment may set limits; where things are is the demo's to say. Throws ConfigError. */
+function configOf({ folder, port, databaseUrl = "postgres://not.started.yet" }: Base, providerBaseUrl: string): Config {
+  const { env } = process;
+  return readConfig({
+    DRAIN_SECONDS,
+    LISTEN_HOST: "127.0.0.1",
+    LOG_LEVEL: "warn",
+    ...env,
+    NODE_ENV: "development",
+    ALLOW_LOCAL_HOSTS: "true",
+    PORT: String(port),
+    BASE_URL: `http://localhost:${port}/v1`,
+    PANEL_URL: `http://localhost:${port}`,
+    ALIAS_URL: "",
+    DATABASE_URL: databaseUrl,
+    DB_PREPARE: "true",
+    REDIS_URL: "",
+    SPOOL_DIR: folder.spoolDir,
+    SECRET_KEY: folder.secretKey,
+    // The operator named it on purpose, wherever it is.
+    PROVIDER_ALLOW_PRIVATE: [env.PROVIDER_ALLOW_PRIVATE, hostAndPort(providerBaseUrl)].filter(Boolean).join(","),
+  });
+}
+
+async function seedWith(
+  config: Config,
+  { provider, folder, log }: { provider: DemoProvider; folder: DemoFolder; log: Log },
+): Promise<Seeded> {
+  const db = openDb(config);
+  try {
+    const seeded = await seed({ db, bus: inProcessBus(log), config }, provider, folder.readMemory());
+    folder.writeMemory(seeded.memory);
+    return seeded;
+  } finally {
+    await db.close();
+  }
+}
+
+/** Into a file: the terminal is for the person. */
+function openLog({ logFile }: DemoFolder): Log {
+  return createLog(process.env.LOG_LEVEL || "warn", destination({ dest: logFile, append: true, sync: true }));
+}
+
+/** The wanted port, or the next that is free. */
+async function choosePort(): Promise<number> {
+  const wanted = process.env.PORT?.trim() || PORT_DEFAULT;
+  const first = readableInteger(wanted);
+  if (first === undefined || first > PORT_MAX) throw new Error(`PORT is not a port number: ${wanted}.`);
+  if (first === 0) return freePort();
+  for (let port = first; port < first + PORTS_TRIED_MAX && port <= PORT_MAX; port++) {
+    if (await isTaken(port)) continue;
+    if (port !== first) say(`  Port ${first} is taken, so the demo uses ${port}. PORT chooses another.`);
+    return port;
+  }
+  throw new Error(`The ports from ${first} on are taken: set PORT to a free one.`);
+}
+
+/** Asked by connecting: `localhost` may mean either address, and another's server on one of them would get our requests. */
+async function isTaken(port: number): Promise<boolean> {
+  const taken = await Promise.all(
+    ["127.0.0.1", "::1"].map(
+      (host) =>
+        new Promise<boolean>((done) => {
+          const socket = connect({ host, port, timeout: PROBE_MS });
+          const finish = (isOpen: boolean) => {
+            socket.destroy();
+            done(isOpen);
+          };
+          socket.once("connect", () => finish(true));
+          socket.once("timeout", () => finish(true));
+          socket.on("error", () => finish(false));
+        }),
+    ),
+  );
+  return taken.includes(true);
+}
+
+/** One step of the start, and the time it took. */
+async function step<T>(title: string, work: () => Promise<T>): Promise<T> {
+  ending.signal.throwIfAborted();
+  const startedAt = performance.now();
+  const result = await work();
+  say(`  ${title.padEnd(TITLE_WIDTH)} ${((performance.now() - startedAt) / 1000).toFixed(1).padStart(5)} s`);
+  return result;
+}
+
+function endOnSignals(): void {
+  let firstAt: number | undefined;
+  const onSignal = () => {
+    firstAt ??= performance.now();
+    // The guards stop what is left.
+    if (performance.now() - firstAt > SAME_SIGNAL_MS) process.exit(1);
+    if (ending.signal.aborted) return;
+    say("\nStopping.");
+    ending.abort();
+  };
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, onSignal);
+}
+
+function readableInteger(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,7}$/.test(text) ? Number(text) : undefined;
+}
+
+function shown(path: string): string {
+  const short = relative(process.cwd(), path);
+  return short.startsWith("..") ? path : short;
+}
+
+function say(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
+
+function sentenceOf(error: unknown): string {
+  if (error instanceof ConfigError) return error.message;
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  return cause instanceof Error ? cause.message : String(cause);
+}

@@ -1,0 +1,222 @@
+import type { HostConfig } from "../accounts/host_names.ts";
+import { addHost, findHost, setHostStatus } from "../accounts/hosts_store.ts";
+import { createKey, type KeyMode, listKeys, loadKeySnapshot, revokeKey } from "../accounts/keys_store.ts";
+import { addOffering, findOffering, type NewOffering } from "../accounts/offerings_store.ts";
+import { hashPassword } from "../accounts/passwords.ts";
+import {
+  type Account,
+  addAccount,
+  findAccount,
+  findAccountsByEmail,
+  type Role,
+  setPassword,
+} from "../accounts/people_store.ts";
+import {
+  addModel,
+  addProvider,
+  addRoute,
+  listModels,
+  listProviders,
+  listRoutes,
+  updateModel,
+  updateProvider,
+} from "../catalog/catalog_store.ts";
+import type { Config } from "../config.ts";
+import { addBalance, assignPackage, listPackages, setPayg } from "../ledger/books_store.ts";
+import type { Bus } from "../platform/bus.ts";
+import { digestOfKey, randomToken } from "../platform/crypto.ts";
+import type { Db } from "../platform/db.ts";
+import type { Memory } from "./demo_folder.ts";
+import type { DemoProvider } from "./demo_provider.ts";
+
+/**
+ * Puts people, models, offerings, packages and keys into the demo's database. Each step looks first and adds what is
+ * missing, so that any number of starts, also ones cut short, end in the same shop.
+ */
+
+export const RESELLER_HOST = "ai.reseller.localhost";
+const NANO_USD = 1_000_000_000n;
+/** Below the first a balance is filled up with the second: a demo must not run dry. */
+const BALANCE_LOW_NANO_USD = 1n * NANO_USD;
+const PAYG_NANO_USD = 25n * NANO_USD;
+const RESELLER_NANO_USD = 100n * NANO_USD;
+/** Both are the demo's own; models and providers that somebody adds by hand are left alone. */
+const PROVIDER_NAMES = ["simulated", "provider"];
+
+export type Seeded = {
+  memory: Memory;
+  packageKey: string;
+  paygKey: string;
+  paygNanoUsd: bigint;
+  resellerCustomerKey: string;
+};
+
+type Deps = { db: Db; bus: Bus; config: Config };
+
+/** Seeds the database. `memory` is what the last start knew: keys and passwords that still hold are kept. */
+export async function seed(deps: Deps, provider: DemoProvider, memory: Memory): Promise<Seeded> {
+  await seedCatalog(deps, provider);
+  const { month } = await seedOfferings(deps, provider);
+
+  const people = peopleOf(deps, memory);
+  await people.ensure("admin", "admin@example.com", "Ada Admin");
+  const alice = await people.ensure("customer", "alice@example.com", "Alice, by package");
+  const bob = await people.ensure("customer", "bob@example.com", "Bob, by balance");
+  const reseller = await people.ensure("reseller", "reseller@example.com", "Rae Reseller");
+  const carol = await people.ensure("customer", "carol@example.com", "Carol, the reseller's customer", reseller);
+
+  await ensureHost(deps, reseller);
+  const paygNanoUsd = await ensureBalance(deps, bob, PAYG_NANO_USD);
+  await setPayg(deps, bob.accountId, true);
+  await ensureBalance(deps, reseller, RESELLER_NANO_USD);
+  await ensurePackage(deps, alice, month, null);
+  // Sold by the reseller, who pays the wholesale price.
+  await ensurePackage(deps, carol, month, reseller);
+
+  const keys: Record<string, string> = {};
+  const key = async (name: string, account: Account, mode: KeyMode) => {
+    keys[name] = await ensureKey(deps, { name, account, mode, known: memory.keys[name] });
+    return keys[name];
+  };
+  const packageKey = await key("package", alice, "package");
+  const paygKey = await key("payg", bob, "payg");
+  const resellerCustomerKey = await key("reseller customer", carol, "package");
+  return { memory: { keys, people: people.list }, packageKey, paygKey, paygNanoUsd, resellerCustomerKey };
+}
+
+async function seedCatalog(deps: Deps, provider: DemoProvider): Promise<void> {
+  const providerId = await ensureProvider(deps, provider);
+  const models = new Map((await listModels(deps)).map((model) => [model.id, model]));
+  const routes = await listRoutes(deps);
+  for (const wanted of provider.models) {
+    const model = models.get(wanted.id);
+    const { upstreamModel, ...input } = wanted;
+    if (!model) await addModel(deps, { ownedBy: provider.name, ...input });
+    else if (!model.enabled) await updateModel(deps, wanted.id, { enabled: true });
+    if (!routes.some((route) => route.modelId === wanted.id && route.providerId === providerId)) {
+      await addRoute(deps, { ...provider.route, modelId: wanted.id, upstreamModel, providerId });
+    }
+  }
+  // The other provider's models cannot be served now, so that nobody should find them in the list.
+  const offered = new Set(provider.models.map(({ id }) => id));
+  for (const { id, enabled } of models.values()) {
+    const own = routes.filter(({ modelId }) => modelId === id);
+    const isDemos = own.length > 0 && own.every(({ providerName }) => PROVIDER_NAMES.includes(providerName));
+    if (enabled && isDemos && !offered.has(id)) await updateModel(deps, id, { enabled: false });
+  }
+}
+
+async function ensureProvider(deps: Deps, { name, baseUrl, apiKey }: DemoProvider): Promise<number> {
+  const known = await listProviders(deps);
+  for (const other of known) {
+    if (other.name !== name && other.enabled && PROVIDER_NAMES.includes(other.name)) {
+      await updateProvider(deps, other.id, { enabled: false });
+    }
+  }
+  const own = known.find((row) => row.name === name);
+  if (!own) return addProvider(deps, { name, baseUrl, apiKey });
+  // Its port and key are other ones at each start.
+  await updateProvider(deps, own.id, { baseUrl, apiKey, enabled: true });
+  return own.id;
+}
+
+async function seedOfferings(deps: Deps, { chatModel }: DemoProvider): Promise<{ month: number }> {
+  const timeZone = deps.config.billingTimeZone;
+  const ensure = async (wanted: Omit<NewOffering, "timeZone">) =>
+    ((await findOffering(deps, { name: wanted.name })) ?? (await addOffering(deps, { ...wanted, timeZone })))
+      .offeringId;
+  await ensure({ name: "Day pass, 500 requests", kind: "daily", dailyLimit: 500, wholesaleNanoUsd: NANO_USD / 2n });
+  await ensure({
+    name: "Week, 50 a day, one model",
+    kind: "custom",
+    days: 7,
+    dailyLimit: 50,
+    modelIds: [chatModel],
+    wholesaleNanoUsd: 1n * NANO_USD,
+  });
+  const month = await ensure({
+    name: "Month, 200 a day, carried over",
+    kind: "custom",
+    days: 30,
+    dailyLimit: 200,
+    carryover: true,
+    wholesaleNanoUsd: 12n * NANO_USD,
+  });
+  return { month };
+}
+
+/** People by address, with passwords: the remembered one, or a new one where there is none to remember. */
+function peopleOf(deps: Deps, memory: Memory) {
+  const list: Memory["people"] = [];
+  return {
+    list,
+    async ensure(role: Role, email: string, name: string, reseller?: Account): Promise<Account> {
+      const resellerId = reseller?.accountId ?? null;
+      const remembered = memory.people.find((person) => person.email === email)?.password;
+      const password = remembered ?? randomToken(12);
+      const { panelUrl } = deps.config;
+      const isTenants = role === "reseller" || resellerId !== null;
+      const signInAt = isTenants ? panelUrl.replace("localhost", RESELLER_HOST) : panelUrl;
+      list.push({ email, role, password, signInAt });
+      const found = (await findAccountsByEmail(deps, email)).find((account) => account.resellerId === resellerId);
+      if (!found)
+        return addAccount(deps, { role, email, name, resellerId, passwordHash: await hashPassword(password) });
+      if (remembered === undefined) {
+        await setPassword(deps, { accountId: found.accountId, passwordHash: await hashPassword(password) });
+      }
+      return found;
+    },
+  };
+}
+
+async function ensureHost(deps: Deps, { accountId }: Account): Promise<void> {
+  const found = await findHost(deps, { host: RESELLER_HOST });
+  if (found?.status === "active") return;
+  if (found) return void (await setHostStatus(deps, { host: RESELLER_HOST, status: "active" }));
+  // A name below our own is the operator's to give, which is what the demo is; resellers are refused it.
+  const config: HostConfig = { baseUrl: "", aliasUrl: "", panelUrl: "", allowLocalHosts: false };
+  await addHost({ ...deps, config }, { host: RESELLER_HOST, resellerId: accountId, status: "active" });
+}
+
+/** Returns the balance. */
+async function ensureBalance(deps: Deps, { accountId }: Account, nanoUsd: bigint): Promise<bigint> {
+  const account = await findAccount(deps, accountId);
+  if (account && account.balanceNanoUsd >= BALANCE_LOW_NANO_USD) return account.balanceNanoUsd;
+  return addBalance(deps, { accountId, nanoUsd, kind: "top_up", reason: "demo", actorId: null });
+}
+
+async function ensurePackage(
+  deps: Deps,
+  { accountId }: Account,
+  offeringId: number,
+  payer: Account | null,
+): Promise<void> {
+  const known = await listPackages(deps, accountId);
+  if (known.some(({ state }) => state === "active")) return;
+  // What the reseller's customer had and used up is the reseller's to renew.
+  if (payer && known.length > 0) return;
+  await assignPackage(deps, { accountId, offeringId, when: "now", payerId: payer?.accountId ?? null, actorId: null });
+}
+
+/** The known secret if it still opens this account, else that of a new key; older ones of the name are revoked. */
+async function ensureKey(
+  deps: Deps,
+  { name, account, mode, known }: { name: string; account: Account; mode: KeyMode; known: string | undefined },
+): Promise<string> {
+  const { accountId } = account;
+  const digest = known === undefined ? undefined : digestOfKey(known);
+  const snapshot = digest && (await loadKeySnapshot(deps, digest));
+  if (
+    known !== undefined &&
+    snapshot?.accountId === accountId &&
+    snapshot.mode === mode &&
+    snapshot.status === "enabled"
+  ) {
+    return known;
+  }
+  for (const key of (await listKeys(deps, { accountId })).rows) {
+    if (key.name === name && key.status !== "revoked") await revokeKey(deps, { accountId, keyId: key.keyId });
+  }
+  const wanted = { accountId, name, mode, modelIds: null, hosts: null, expiresAt: null };
+  return (await createKey(deps, wanted)).secret;
+}

@@ -1,0 +1,349 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { freePort } from "../src/demo/embedded_postgres.ts";
+import { processExists } from "../src/demo/owned_process.ts";
+import { startFakeProvider } from "./fake_provider.ts";
+
+/** The demo as a person meets it: started as a process, its printed lines pasted into a shell, ended by Ctrl-C. */
+
+const repository = dirname(import.meta.dirname);
+const DEMO = join(repository, "src/demo.ts");
+const START_MS_MAX = 60_000;
+const SECOND_START_MS_MAX = 5_000;
+const END_MS_MAX = 15_000;
+const PASTE_MS_MAX = 20_000;
+
+setDefaultTimeout(120_000);
+
+/** The tests of this file follow each other on one folder, as a person's starts do. */
+let folder: string;
+let dataDir: string;
+let path: string;
+const demos: Demo[] = [];
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-demo-`));
+  chmodSync(folder, 0o755); // As root, PostgreSQL runs as another user.
+  dataDir = join(folder, "data");
+  path = pathWithCurl();
+});
+afterAll(async () => {
+  for (const demo of demos) for (const pid of [demo.pid, ...demo.below()]) kill(pid, "SIGKILL");
+  rmSync(folder, { recursive: true, force: true });
+});
+
+type Demo = {
+  pid: number;
+  process: ChildProcess;
+  output(): string;
+  /** Resolves when it says that it is ready; rejects with what it said when it ends before. */
+  ready: Promise<void>;
+  /** Its exit code. */
+  exited: Promise<number | null>;
+  startedAt: number;
+  /** What it has started, directly or not. */
+  below(): number[];
+};
+
+function startDemo(env: Record<string, string> = {}, command = [process.execPath, DEMO]): Demo {
+  const [program = "", ...args] = command;
+  const startedAt = performance.now();
+  const child = spawn(program, args, {
+    cwd: repository,
+    // A group of its own, so that a signal can go to all of it as a terminal's Ctrl-C does.
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { PATH: path, HOME: process.env.HOME ?? "/tmp", DEMO_DATA_DIR: dataDir, ...env },
+  });
+  let output = "";
+  const exited = new Promise<number | null>((done) => child.once("exit", done));
+  const ready = new Promise<void>((done, fail) => {
+    const timer = setTimeout(() => fail(new Error(`not ready in time:\n${output}`)), START_MS_MAX);
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on("data", (bytes) => {
+        output += bytes;
+        if (!output.includes("Ctrl-C stops everything")) return;
+        clearTimeout(timer);
+        done();
+      });
+    }
+    exited.then((code) => {
+      clearTimeout(timer);
+      fail(new Error(`ended with ${code}:\n${output}`));
+    });
+  });
+  ready.catch(() => {}); // Not every test waits for it.
+  const pid = child.pid ?? 0;
+  const demo = { pid, process: child, output: () => output, ready, exited, startedAt, below: () => descendants(pid) };
+  demos.push(demo);
+  return demo;
+}
+
+/** The printed command below a title, pasted into a shell. */
+async function paste(demo: Demo, title: string): Promise<string> {
+  const command = new RegExp(`^${title}.*\\n  (curl .*)$`, "m").exec(demo.output())?.[1];
+  if (command === undefined) throw new Error(`no line under ${title}:\n${demo.output()}`);
+  const child = spawn("/bin/sh", ["-c", command], { env: { PATH: path }, stdio: ["ignore", "pipe", "pipe"] });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on("data", (bytes) => {
+      output += bytes;
+    });
+  }
+  const closed = await Promise.race([
+    new Promise((done) => child.once("close", () => done(true))),
+    sleep(PASTE_MS_MAX),
+  ]);
+  if (closed) return output;
+  child.kill("SIGKILL");
+  throw new Error(`${title} was not answered in time; so far: ${output}\n${readQuietly(join(dataDir, "demo.log"))}`);
+}
+
+const pasteJson = async (demo: Demo, title: string) => JSON.parse(await paste(demo, title));
+
+const keysOf = (demo: Demo) =>
+  demo
+    .output()
+    .match(/\bsk-\w+/g)
+    ?.slice(0, 2);
+
+/** Waits for the end, and for everything below it to be gone. */
+async function endOf(demo: Demo, below: number[]): Promise<number | null> {
+  const code = await Promise.race([demo.exited, sleep(END_MS_MAX).then(() => "still running")]);
+  expect(code).not.toBe("still running");
+  const deadline = performance.now() + END_MS_MAX;
+  while (below.some(isRunning) && performance.now() < deadline) await sleep(50);
+  expect(below.filter(isRunning).map(commandOf)).toEqual([]);
+  return code as number | null;
+}
+
+test("first start, by the command of the README: ready, and each printed line works as it is pasted", async () => {
+  const port = await freePort();
+  const demo = startDemo({ PORT: String(port) }, [process.execPath, "run", "demo"]);
+  await demo.ready;
+  expect(demo.output()).toContain(`http://localhost:${port}/v1`);
+  expect(demo.output()).not.toContain('"level"');
+
+  const chat = await pasteJson(demo, "Chat");
+  expect(chat).toMatchObject({ object: "chat.completion", model: "sim-small" });
+  expect(chat.choices[0].message.content.length).toBeGreaterThan(20);
+  const stream = (await paste(demo, "Stream")).trim().split("\n\n");
+  expect(stream.at(-1)).toBe("data: [DONE]");
+  expect(stream.length).toBeGreaterThan(20);
+  const image = await pasteJson(demo, "Image");
+  expect(image.data[0].url).toMatch(/^http:/);
+  expect(
+    (await fetch(image.data[0].url, { signal: AbortSignal.timeout(PASTE_MS_MAX) })).headers.get("content-type"),
+  ).toBe("image/png");
+  const balance = await pasteJson(demo, "Balance");
+  expect(balance).toMatchObject({ object: "balance", mode: "payg" });
+  expect(balance.payg.balance_usd).toBeLessThan(25);
+  expect(balance.payg.balance_usd).toBeGreaterThan(24.9);
+  const usage = await pasteJson(demo, "Usage");
+  expect(usage.data.map(({ model }: { model: string }) => model)).toEqual(["sim-image", "sim-small"]);
+
+  const below = demo.below();
+  // bun run's child, the demo, PostgreSQL with its own, the provider, and two guards.
+  expect(below.length).toBeGreaterThan(5);
+  expect(below.map(commandOf).join("\n")).toContain("simulated_provider.ts");
+  kill(-demo.pid, "SIGINT");
+  await endOf(demo, below);
+  expect(demo.output()).toContain("Stopped.");
+});
+
+test("what is secret is readable by its owner alone, and no secret is in the log", () => {
+  for (const name of ["demo.json", "secret_key"]) expect(statSync(join(dataDir, name)).mode & 0o777).toBe(0o600);
+  expect(readFileSync(join(dataDir, "demo.log"), "utf8")).not.toMatch(/sk-\w{20}/);
+});
+
+test("second start: ready within 5 s, the same keys, usage kept; SIGTERM to the process alone ends all, exit code 0", async () => {
+  const demo = startDemo({ PORT: String(await freePort()) });
+  await demo.ready;
+  expect(performance.now() - demo.startedAt).toBeLessThan(SECOND_START_MS_MAX);
+  expect(keysOf(demo)).toEqual(keysOf(demos[0] as Demo));
+  expect((await pasteJson(demo, "Usage")).data).toHaveLength(2);
+  expect((await pasteJson(demo, "Balance")).payg.balance_usd).toBeLessThan(25);
+  expect(await pasteJson(demo, "Chat")).toMatchObject({ object: "chat.completion" });
+  const below = demo.below();
+  kill(demo.pid, "SIGTERM");
+  expect(await endOf(demo, below)).toBe(0);
+});
+
+test("a taken port: said, and the next free one is used in every line; then kill -9 of everything", async () => {
+  const taken = createServer();
+  const port = await new Promise<number>((done) => {
+    taken.listen(0, "127.0.0.1", () => done((taken.address() as { port: number }).port));
+  });
+  const demo = startDemo({ PORT: String(port) });
+  await demo.ready;
+  taken.close();
+  expect(demo.output()).toMatch(new RegExp(`Port ${port} is taken, so the demo uses \\d+\\.`));
+  expect(demo.output()).not.toContain(`localhost:${port}/`);
+  expect(await pasteJson(demo, "Chat")).toMatchObject({ object: "chat.completion" });
+  const below = demo.below();
+  for (const pid of [demo.pid, ...below]) kill(pid, "SIGKILL");
+  await endOf(demo, below);
+});
+
+test("a start after kill -9: keys and usage are there; in the middle of a stream Ctrl-C ends in time, exit code 0", async () => {
+  const demo = startDemo({ PORT: String(await freePort()) });
+  await demo.ready;
+  expect(keysOf(demo)).toEqual(keysOf(demos[0] as Demo));
+  expect((await pasteJson(demo, "Usage")).data).toHaveLength(4);
+  const streaming = paste(demo, "Stream");
+  await sleep(500);
+  const below = demo.below();
+  kill(-demo.pid, "SIGINT");
+  expect(await endOf(demo, below)).toBe(0);
+  expect(await streaming).toContain("data: ");
+});
+
+test("Ctrl-C in the middle of the first start: nothing is left running, and the next start is whole", async () => {
+  const env = { DEMO_DATA_DIR: join(folder, "interrupted"), PORT: String(await freePort()) };
+  const cut = startDemo(env);
+  while (!cut.output().includes("Creating a new database")) await sleep(10);
+  await sleep(100);
+  const below = cut.below();
+  kill(-cut.pid, "SIGINT");
+  expect({ code: await endOf(cut, below), output: cut.output() }).toMatchObject({ code: 0 });
+  const whole = startDemo(env);
+  await whole.ready;
+  const all = whole.below();
+  kill(whole.pid, "SIGTERM");
+  expect(await endOf(whole, all)).toBe(0);
+});
+
+test("PROVIDER_BASE_URL: that provider's models are sold, at an address of this machine too", async () => {
+  const models = ["tiny-chat-1b", "big-chat", "paint-image", "text-embedding-9"];
+  const provider = await startFakeProvider({ models });
+  const env = {
+    PROVIDER_BASE_URL: provider.baseUrl,
+    PROVIDER_API_KEY: provider.apiKey,
+    PORT: String(await freePort()),
+  };
+  const demo = startDemo(env);
+  await demo.ready;
+  expect(demo.output()).toContain("Prices are made up");
+  expect(await pasteJson(demo, "Chat")).toMatchObject({ model: "tiny-chat-1b" });
+  expect(await paste(demo, "Stream")).toContain("data: [DONE]");
+  expect((await pasteJson(demo, "Image")).data).toHaveLength(1);
+  expect(provider.callCount()).toBe(3);
+  const [key] = keysOf(demo) ?? [];
+  const port = /localhost:(\d+)\/v1/.exec(demo.output())?.[1];
+  const listed = await fetch(`http://localhost:${port}/v1/models`, { headers: { authorization: `Bearer ${key}` } });
+  const { data } = (await listed.json()) as { data: { id: string }[] };
+  expect(data.map(({ id }) => id).sort()).toEqual(["big-chat", "paint-image", "tiny-chat-1b"]);
+  const below = demo.below();
+  kill(demo.pid, "SIGTERM");
+  expect(await endOf(demo, below)).toBe(0);
+  await provider.stop();
+});
+
+const wrong: { what: string; env: () => Promise<Record<string, string>>; says: RegExp }[] = [
+  {
+    what: "PROVIDER_BASE_URL without its key",
+    env: async () => ({ PROVIDER_BASE_URL: "http://127.0.0.1:9/v1" }),
+    says: /^PROVIDER_BASE_URL is set without PROVIDER_API_KEY/,
+  },
+  {
+    what: "a provider that does not answer",
+    env: async () => ({ PROVIDER_BASE_URL: `http://127.0.0.1:${await freePort()}/v1`, PROVIDER_API_KEY: "key" }),
+    says: /^The provider at http:\/\/127\.0\.0\.1:\d+\/v1 does not list its models/,
+  },
+  {
+    what: "a data folder that cannot be made",
+    env: async () => {
+      writeFileSync(join(folder, "a_file"), "");
+      return { DEMO_DATA_DIR: join(folder, "a_file", "data") };
+    },
+    says: /^The demo cannot use the folder/,
+  },
+  { what: "a PORT that is none", env: async () => ({ PORT: "http" }), says: /^PORT is not a port number/ },
+];
+for (const { what, env, says } of wrong) {
+  test(`${what}: one sentence, exit code 1, nothing started`, async () => {
+    const demo = startDemo(await env());
+    expect(await endOf(demo, demo.below())).toBe(1);
+    const sentences = demo.output().replace("Tollgate demo", "").trim().split("\n");
+    expect(sentences).toHaveLength(1);
+    expect(sentences[0]).toMatch(says);
+  });
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((done) => setTimeout(done, ms));
+}
+
+function kill(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // It has ended already.
+  }
+}
+
+/** Everything below a process. */
+function descendants(pid: number): number[] {
+  const children = new Map<number, number[]>();
+  for (const [child, parent] of processes()) children.set(parent, [...(children.get(parent) ?? []), child]);
+  const found: number[] = [];
+  for (const waiting = [pid]; waiting.length > 0; ) {
+    const next = children.get(waiting.pop() ?? 0) ?? [];
+    found.push(...next);
+    waiting.push(...next);
+  }
+  return found;
+}
+
+/** Process and parent, of all there are. */
+function processes(): [number, number][] {
+  if (existsSync("/proc/self/stat")) {
+    return readdirSync("/proc")
+      .filter((name) => /^\d+$/.test(name))
+      .map((name) => [Number(name), Number(/\) \S (\d+)/.exec(readQuietly(`/proc/${name}/stat`))?.[1] ?? 0)]);
+  }
+  const { stdout } = spawnSync("ps", ["-A", "-o", "pid=,ppid="], { encoding: "utf8" });
+  return stdout
+    .trim()
+    .split("\n")
+    .map((line) => line.trim().split(/\s+/).map(Number) as [number, number]);
+}
+
+/** A zombie has ended; that its new parent has not looked yet is not the demo's doing. */
+function isRunning(pid: number): boolean {
+  return processExists(pid) && !/\) Z /.test(readQuietly(`/proc/${pid}/stat`));
+}
+
+function commandOf(pid: number): string {
+  return `${pid} ${readQuietly(`/proc/${pid}/cmdline`).replaceAll("\0", " ")}`;
+}
+
+function readQuietly(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch {
+    return ""; // It has ended in the meantime, or this system has no /proc.
+  }
+}
+
+/** The PATH, with a stand-in for curl where the machine has none. */
+function pathWithCurl(): string {
+  const own = process.env.PATH ?? "";
+  if (spawnSync("curl", ["--version"]).status === 0) return own;
+  const script = join(import.meta.dirname, "curl_stand_in.ts");
+  writeFileSync(join(folder, "curl"), `#!/bin/sh\nexec "${process.execPath}" "${script}" "$@"\n`, { mode: 0o755 });
+  return `${folder}:${own}`;
+}
