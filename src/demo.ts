@@ -5,7 +5,7 @@ import { destination } from "pino";
 import { type Config, ConfigError, readConfig } from "./config.ts";
 import { type DemoFolder, openDemoFolder } from "./demo/demo_folder.ts";
 import { askProvider, type DemoProvider, hostAndPort, startSimulated } from "./demo/demo_provider.ts";
-import { freePort, startEmbeddedPostgres } from "./demo/embedded_postgres.ts";
+import { freePort, startEmbeddedPostgres } from "./demo/postgres/embedded_postgres.ts";
 import { type Seeded, seed } from "./demo/seed.ts";
 import { welcome } from "./demo/welcome.ts";
 import { inProcessBus } from "./platform/bus.ts";

@@ -55,4 +55,8 @@ export type Gate = {
   draining(): boolean;
   /** No new work from now on; resolves when the last has ended. */
   drain(): Promise<void>;
+  /** Has `end` called when the drain's time is over, at once if it is already. Returns what takes that back. */
+  onDeadline(end: () => void): () => void;
+  /** The drain's time is over: answers that have not begun do not. */
+  endAll(): void;
 };

@@ -27,6 +27,8 @@ import { serve } from "./platform/runtime.ts";
 const SIGN_IN_POINTS = 10;
 const SIGN_IN_WINDOW_SECONDS = 900;
 const PRUNE_EVERY_MS = 600_000;
+/** After the drain's time: to release what was ended. */
+const END_MS_MAX = 3_000;
 
 export type Replica = {
   port: number;
@@ -120,7 +122,10 @@ export async function startReplica(
       const idle = deps.gate.drain();
       const stopped = server.stop();
       await Promise.race([idle, sleep(config.drainSeconds * 1000)]);
+      deps.gate.endAll();
       await deps.relays.endAll();
+      // What was ended is still being released: nothing may be left for a reaper.
+      await Promise.race([idle, sleep(END_MS_MAX)]);
       await jobs.stop();
       await ledger.close();
       const settled = ledger.status().spoolEmpty;

@@ -13,8 +13,8 @@ import {
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { freePort } from "../src/demo/embedded_postgres.ts";
-import { processExists } from "../src/demo/owned_process.ts";
+import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { processExists } from "../src/demo/postgres/owned_process.ts";
 import { startFakeProvider } from "./fake_provider.ts";
 
 /** The demo as a person meets it: started as a process, its printed lines pasted into a shell, ended by Ctrl-C. */

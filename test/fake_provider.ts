@@ -1,9 +1,9 @@
-import type { Call } from "../src/demo/simulated_journal.ts";
+import type { Call } from "../src/demo/provider/journal.ts";
 import {
   type SimulatedProvider,
   type SimulatedProviderOptions,
   startSimulatedProvider,
-} from "../src/demo/simulated_provider.ts";
+} from "../src/demo/provider/simulated_provider.ts";
 
 const WAIT_MS_MAX = 5_000;
 const POLL_MS = 2;

@@ -25,7 +25,7 @@ const clockFiles = [
   "src/cli.ts",
   "src/demo.ts",
   // Another company's server, as far as the product can tell.
-  "src/demo/simulated_provider.ts",
+  "src/demo/provider/simulated_provider.ts",
   runtimeFile,
 ];
 const extensions = /\.(?:tsx?|css|json|svg|png|html|sql)$/;

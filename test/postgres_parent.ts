@@ -1,5 +1,5 @@
 /** A program that starts an embedded PostgreSQL on the folder of its argument, prints its process number and stays. */
-import { startEmbeddedPostgres } from "../src/demo/embedded_postgres.ts";
+import { startEmbeddedPostgres } from "../src/demo/postgres/embedded_postgres.ts";
 
 const server = await startEmbeddedPostgres({ dataDir: process.argv[2] ?? "" });
 console.log(server.pid);

@@ -15,9 +15,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import postgres from "postgres";
 import { startPostgres, startRedis } from "../scripts/services.ts";
-import { freePort, startEmbeddedPostgres } from "../src/demo/embedded_postgres.ts";
-import { processExists } from "../src/demo/owned_process.ts";
-import { linkLibraries } from "../src/demo/postgres_binaries.ts";
+import { linkLibraries } from "../src/demo/postgres/binaries.ts";
+import { freePort, startEmbeddedPostgres } from "../src/demo/postgres/embedded_postgres.ts";
+import { processExists } from "../src/demo/postgres/owned_process.ts";
 
 const startMsMax = 5_000;
 const waitMs = 20_000;
@@ -158,7 +158,7 @@ test("library links: created once, mended when broken, safe when several create 
   for (const path of links) expect(readlinkSync(path)).toBe("libpq.so.5.18");
 
   rmSync(links[0] ?? "");
-  const code = `(await import(${JSON.stringify(join(import.meta.dirname, "../src/demo/postgres_binaries.ts"))})).linkLibraries(${JSON.stringify(native)})`;
+  const code = `(await import(${JSON.stringify(join(import.meta.dirname, "../src/demo/postgres/binaries.ts"))})).linkLibraries(${JSON.stringify(native)})`;
   const workers = Array.from({ length: 6 }, () => Bun.spawn([process.execPath, "-e", code]));
   expect(await Promise.all(workers.map((worker) => worker.exited))).toEqual([0, 0, 0, 0, 0, 0]);
   for (const path of links) expect(readFileSync(path, "utf8")).toBe("library");

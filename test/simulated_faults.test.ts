@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import { gunzipSync } from "node:zlib";
-import type { Behaviour } from "../src/demo/simulated_faults.ts";
+import type { Behaviour } from "../src/demo/provider/faults.ts";
 import { type FakeProvider, startFakeProvider } from "./fake_provider.ts";
 import { type Body, contentOf, eventsOf, HELLO, post, rawBytes, rawPost, send, stream } from "./simulated_client.ts";
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import OpenAI from "openai";
-import { startSimulatedProvider } from "../src/demo/simulated_provider.ts";
+import { startSimulatedProvider } from "../src/demo/provider/simulated_provider.ts";
 import { type FakeProvider, startFakeProvider } from "./fake_provider.ts";
 import {
   type Body,
@@ -507,7 +507,7 @@ describe("control over HTTP", () => {
 
 describe("as a process", () => {
   const start = async () => {
-    const file = join(import.meta.dir, "../src/demo/simulated_provider.ts");
+    const file = join(import.meta.dir, "../src/demo/provider/simulated_provider.ts");
     const child = spawn(process.execPath, [file, "--port", "0", "--pace-ms", "1", "--api-key", "k"], {
       stdio: ["pipe", "pipe", "inherit"],
     });

@@ -5,8 +5,8 @@ import { createProviderClient } from "../catalog/provider_client.ts";
 import type { Config } from "../config.ts";
 import { randomToken, Secret } from "../platform/crypto.ts";
 import type { Log } from "../platform/log.ts";
-import { freePort } from "./embedded_postgres.ts";
-import { startOwnedProcess } from "./owned_process.ts";
+import { freePort } from "./postgres/embedded_postgres.ts";
+import { startOwnedProcess } from "./postgres/owned_process.ts";
 
 /** The provider that the demo sells: the simulated one, in a process of its own, or a real one that the operator names. */
 
@@ -89,7 +89,7 @@ const SIMULATED_MODELS: DemoModel[] = [
 /** Starts the simulated provider as a process and waits until it answers. Throws one sentence when it does not. */
 export async function startSimulated(outputFile: string): Promise<DemoProvider> {
   const apiKey = `sim-${randomToken(18)}`;
-  const script = fileURLToPath(new URL("simulated_provider.ts", import.meta.url));
+  const script = fileURLToPath(new URL("provider/simulated_provider.ts", import.meta.url));
   for (let tryNumber = 1; tryNumber <= PORT_TRIES_MAX; tryNumber++) {
     const port = await freePort();
     const options = { port, "pace-ms": PACE_MS, "image-delay-ms": IMAGE_DELAY_MS, "api-key": apiKey };

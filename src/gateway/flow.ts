@@ -133,8 +133,7 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
     createdUnix: unixSeconds(deps),
   };
   // An image is made to its end even if the client leaves: it has been asked for, and is paid.
-  const signal = new AbortController().signal;
-  const text = await dispatch({ deps, caller, model, hold }, signal, (route) =>
+  const text = await dispatch({ deps, caller, model, hold }, { endsWithClient: false }, (route, signal) =>
     fetchImageAnswer({ ...call, signal }, route),
   );
   const chargeNanoUsd = hold.mode === "payg" && microUsd !== undefined ? imageCharge(microUsd) : 0n;
@@ -224,8 +223,9 @@ function askOf(
 async function jsonChat(job: ChatJob): Promise<Response> {
   const { deps, caller, hold, leave } = job;
   // The call runs to its end even if the client leaves, and is settled. Source: rulings › Who pays.
-  const signal = new AbortController().signal;
-  const answer = await dispatch(job, signal, (route) => fetchChatAnswer(callOf(job, signal), route, unixSeconds(deps)));
+  const answer = await dispatch(job, { endsWithClient: false }, (route, signal) =>
+    fetchChatAnswer(callOf(job, signal), route, unixSeconds(deps)),
+  );
   const usage = await usageOf(job, answer);
   await deps.ledger.settle(hold, usage, { strict: true, reason: endReason(caller) }).finally(() => learn(job, usage));
   leave();
@@ -236,7 +236,9 @@ async function streamChat(job: ChatJob): Promise<Response> {
   const { deps, caller, hold, body } = job;
   let opened: OpenedStream;
   try {
-    opened = await dispatch(job, caller.signal, (route) => openChatStream(callOf(job, caller.signal), route));
+    opened = await dispatch(job, { endsWithClient: true }, (route, signal) =>
+      openChatStream(callOf(job, signal), route),
+    );
   } catch (error) {
     // Before the first byte, with the provider already at work: the prompt is paid. Source: rulings › Who pays.
     if (error instanceof ClientLeft)
@@ -283,11 +285,7 @@ function streamEnds(job: ChatJob): StreamEnds {
         "provider_broke_off",
       );
     },
-    endedByUs: () =>
-      release(
-        new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." }),
-        "ended_by_us",
-      ),
+    endedByUs: () => release(restarting(), "ended_by_us"),
   };
 }
 
@@ -300,13 +298,23 @@ class ClientLeft extends Refusal {
 
 /**
  * Calls the model's routes in turn until one answers, under the same hold. If none does the hold is released, unless
- * `signal` ended the call: then ClientLeft is thrown. Throws provider_unavailable, invalid_request, service_unavailable.
+ * `endsWithClient` and the client left: then ClientLeft is thrown. Throws provider_unavailable, invalid_request,
+ * service_unavailable (also when the drain's deadline comes first).
  */
 async function dispatch<T>(
   { deps, caller, model, hold }: Job,
-  signal: AbortSignal,
-  attempt: (route: Route) => Promise<T>,
+  { endsWithClient }: { endsWithClient: boolean },
+  attempt: (route: Route, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
+  const call = new AbortController();
+  const { signal } = call;
+  let endedByUs = false;
+  const endWithClient = () => call.abort();
+  if (endsWithClient) caller.signal.addEventListener("abort", endWithClient, { once: true });
+  const takeBack = deps.gate.onDeadline(() => {
+    if (!signal.aborted) endedByUs = true;
+    call.abort();
+  });
   let dispatched = false;
   try {
     if (caller.signal.aborted) throw new Refusal("service_unavailable", { message: "The client left." });
@@ -316,17 +324,28 @@ async function dispatch<T>(
         // Past its lease the reaper may have given the hold back: then nothing may reach a provider.
         if (!deps.ledger.alive(hold)) throw new Refusal("service_unavailable");
         dispatched = true;
-        return attempt(route);
+        return attempt(route, signal);
       },
     );
   } catch (error) {
+    if (endedByUs) {
+      await deps.ledger.release(hold, dispatched ? "ended_by_us" : "not_dispatched");
+      throw restarting();
+    }
     if (dispatched && signal.aborted) throw new ClientLeft();
     await deps.ledger.release(
       hold,
       !dispatched ? "not_dispatched" : isRejection(error) ? "provider_rejected" : "provider_failed",
     );
     throw error;
+  } finally {
+    caller.signal.removeEventListener("abort", endWithClient);
+    takeBack();
   }
+}
+
+function restarting(): Refusal {
+  return new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." });
 }
 
 function isRejection(error: unknown): boolean {

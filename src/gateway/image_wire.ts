@@ -96,12 +96,12 @@ function textIn(item: Item, name: string): string | undefined {
 }
 
 /** One image as the client asked for it: a URL (a data URL where the provider gave bytes) or base64 (fetched where it gave a URL). */
-async function inFormat(item: Item, { body, allowPrivate }: ImageCall): Promise<Item> {
+async function inFormat(item: Item, call: ImageCall): Promise<Item> {
   const { url: _url, b64_json: _b64, ...rest } = item;
   const url = textIn(item, "url");
   const base64 = textIn(item, "b64_json") ?? base64OfDataUrl(url);
-  if (body.response_format === "b64_json")
-    return { ...rest, b64_json: base64 ?? (await fetchBase64(url as string, allowPrivate)) };
+  if (call.body.response_format === "b64_json")
+    return { ...rest, b64_json: base64 ?? (await fetchBase64(url as string, call)) };
   return { ...rest, url: url ?? `data:${imageType(base64 as string)};base64,${base64}` };
 }
 
@@ -109,9 +109,10 @@ function base64OfDataUrl(url: string | undefined): string | undefined {
   return url === undefined ? undefined : /^data:image\/[\w.+-]+;base64,(.+)$/s.exec(url)?.[1];
 }
 
-async function fetchBase64(url: string, allowPrivate: readonly string[]): Promise<string> {
+async function fetchBase64(url: string, { allowPrivate, signal }: ImageCall): Promise<string> {
+  const limits = { bytesMax: IMAGE_BYTES_MAX, timeoutMs: IMAGE_FETCH_MS };
   try {
-    const { bytes } = await fetchGuarded(url, { bytesMax: IMAGE_BYTES_MAX, timeoutMs: IMAGE_FETCH_MS, allowPrivate });
+    const { bytes } = await fetchGuarded(url, { ...limits, allowPrivate, signal });
     return Buffer.from(bytes).toString("base64");
   } catch (error) {
     throw new ProviderFailure(

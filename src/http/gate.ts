@@ -8,7 +8,9 @@ const RETRY_AFTER_SECONDS = 1;
 export function createGate(max: number): Gate {
   let inFlight = 0;
   let draining = false;
+  let over = false;
   let onEmpty = () => {};
+  const ends = new Set<() => void>();
   return {
     enter() {
       if (draining || inFlight >= max)
@@ -30,6 +32,15 @@ export function createGate(max: number): Gate {
         if (inFlight === 0) resolve();
         else onEmpty = resolve;
       });
+    },
+    onDeadline(end) {
+      if (over) end();
+      else ends.add(end);
+      return () => void ends.delete(end);
+    },
+    endAll() {
+      over = true;
+      for (const end of ends) end();
     },
   };
 }

@@ -1,5 +1,5 @@
 import { type Static, Type } from "@sinclair/typebox";
-import type { Call } from "./simulated_journal.ts";
+import type { Call } from "./journal.ts";
 
 const RULES_MAX = 1_000;
 const count = Type.Integer({ minimum: 0 });

@@ -1,10 +1,10 @@
 import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { createGzip } from "node:zlib";
-import { giantPieces, type Piece } from "./simulated_answers.ts";
-import type { Behaviour } from "./simulated_faults.ts";
-import type { Call } from "./simulated_journal.ts";
-import { ProviderError } from "./simulated_request.ts";
+import { giantPieces, type Piece } from "./answers.ts";
+import type { Behaviour } from "./faults.ts";
+import type { Call } from "./journal.ts";
+import { ProviderError } from "./request.ts";
 
 const GZIP_BOMB_BYTES = 256 * 1024 * 1024;
 const HTML_PAGE =

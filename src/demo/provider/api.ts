@@ -7,12 +7,12 @@ import {
   modelsJson,
   type Piece,
   unknownModel,
-} from "./simulated_answers.ts";
-import type { Behaviour } from "./simulated_faults.ts";
-import { type ImageStore, imagesJson, readImageRequest } from "./simulated_images.ts";
-import type { Call } from "./simulated_journal.ts";
-import { ProviderError, readChatRequest } from "./simulated_request.ts";
-import type { Reply } from "./simulated_wire.ts";
+} from "./answers.ts";
+import type { Behaviour } from "./faults.ts";
+import { type ImageStore, imagesJson, readImageRequest } from "./images.ts";
+import type { Call } from "./journal.ts";
+import { ProviderError, readChatRequest } from "./request.ts";
+import type { Reply } from "./wire.ts";
 
 /** Model ids with `image` in them make pictures, those with `reason` think aloud. */
 export const MODELS = ["sim-small", "sim-large", "sim-reason", "sim-vision", "sim-image"] as const;

@@ -18,8 +18,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
+import { copyBinaries, postgresBinaries } from "./binaries.ts";
 import { processExists } from "./owned_process.ts";
-import { copyBinaries, postgresBinaries } from "./postgres_binaries.ts";
 import { giveTo, type Identity, possibleIdentities, whyCannotRun } from "./unprivileged.ts";
 
 const majorVersion = "18";

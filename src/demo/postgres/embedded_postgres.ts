@@ -3,9 +3,9 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { type PostgresFolder, preparePostgresFolder, serverEnv } from "./folder.ts";
+import { outlivePredecessor, readLockFile } from "./lock.ts";
 import { type OwnedProcess, startOwnedProcess } from "./owned_process.ts";
-import { type PostgresFolder, preparePostgresFolder, serverEnv } from "./postgres_folder.ts";
-import { outlivePredecessor, readLockFile } from "./postgres_lock.ts";
 
 const startWaitMs = 60_000;
 const pollMs = 20;

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
+import type { Behaviour } from "./faults.ts";
 import { drawPng } from "./png.ts";
-import type { Behaviour } from "./simulated_faults.ts";
-import { CHOICES_MAX, ProviderError, readCount, readModel } from "./simulated_request.ts";
-import { isRecord, numberOr, seedOf } from "./simulated_text.ts";
+import { CHOICES_MAX, ProviderError, readCount, readModel } from "./request.ts";
+import { isRecord, numberOr, seedOf } from "./text.ts";
 
 const STORED_MAX = 256;
 const DRAWN_MAX = 64;

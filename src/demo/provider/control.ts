@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Value } from "@sinclair/typebox/value";
-import { Behaviour, type Behaviours } from "./simulated_faults.ts";
-import type { Journal } from "./simulated_journal.ts";
-import { isRecord } from "./simulated_text.ts";
+import { Behaviour, type Behaviours } from "./faults.ts";
+import type { Journal } from "./journal.ts";
+import { isRecord } from "./text.ts";
 
 const JOURNAL_PAGE_MAX = 10_000;
 const JOURNAL_PAGE_DEFAULT = 1_000;

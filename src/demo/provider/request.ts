@@ -1,4 +1,4 @@
-import { isRecord, type JsonRecord } from "./simulated_text.ts";
+import { isRecord, type JsonRecord } from "./text.ts";
 
 /** At most this many choices, or images, of one request. */
 export const CHOICES_MAX = 4;

@@ -2,13 +2,13 @@ import { fstatSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
-import { type Api, answer, jsonReply, MODELS } from "./simulated_api.ts";
-import { answerControl, type Controlled, reset } from "./simulated_control.ts";
-import { type Behaviour, Behaviours, type CallPredicate, spoils } from "./simulated_faults.ts";
-import { ImageStore } from "./simulated_images.ts";
-import { type Call, type Counters, Journal } from "./simulated_journal.ts";
-import { ProviderError } from "./simulated_request.ts";
-import { deliver, deliverAtOnce, Line, spoilReply } from "./simulated_wire.ts";
+import { type Api, answer, jsonReply, MODELS } from "./api.ts";
+import { answerControl, type Controlled, reset } from "./control.ts";
+import { type Behaviour, Behaviours, type CallPredicate, spoils } from "./faults.ts";
+import { ImageStore } from "./images.ts";
+import { type Call, type Counters, Journal } from "./journal.ts";
+import { ProviderError } from "./request.ts";
+import { deliver, deliverAtOnce, Line, spoilReply } from "./wire.ts";
 
 const BODY_BYTES_MAX = 64 * 1024 * 1024;
 /** Longer than any client's, so that a kept connection is closed by the client and no call meets a closing socket. */

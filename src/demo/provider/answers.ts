@@ -1,6 +1,6 @@
-import type { Behaviour } from "./simulated_faults.ts";
-import { type ChatRequest, ProviderError } from "./simulated_request.ts";
-import { isRecord, type JsonRecord, sampleOf, seedOf, storyTokens, subjectOf, tokensOf } from "./simulated_text.ts";
+import type { Behaviour } from "./faults.ts";
+import { type ChatRequest, ProviderError } from "./request.ts";
+import { isRecord, type JsonRecord, sampleOf, seedOf, storyTokens, subjectOf, tokensOf } from "./text.ts";
 
 const STORY_TOKENS_MAX = 4_096;
 const STORY_TOKENS_MIN = 48;

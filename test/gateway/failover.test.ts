@@ -1,0 +1,340 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { until } from "../platform/own_redis.ts";
+import { expectRefusal } from "./checks.ts";
+import { type Answer, eventsOf, openShop, type Shop } from "./shop.ts";
+
+/** A model with two routes: what one provider cannot serve before the first byte, the other does. Source: house plan › Providers. */
+
+setDefaultTimeout(60_000);
+const FIRST_BYTE_MS = 500;
+let shop: Shop;
+let good: { secret: string };
+let isFirstGone = false;
+
+beforeAll(async () => {
+  shop = await openShop({ env: { PROVIDER_FIRST_BYTE_MS: String(FIRST_BYTE_MS), PROVIDER_TOTAL_MS: "900" } });
+  good = await shop.customer({ dailyLimit: 100_000 });
+});
+afterEach(async () => {
+  if (isFirstGone) return;
+  shop.provider.reset();
+  shop.second.reset();
+  // One good answer closes the breaker of each route, so that no test meets what another one left.
+  for (const model of ["chat-a", "chat-two-routes"]) {
+    await until(async () => {
+      const calls = shop.provider.callCount();
+      return (await shop.chat(good.secret, { model })).status === 200 && shop.provider.callCount() > calls;
+    }, 10_000);
+  }
+  shop.provider.reset();
+  shop.second.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+const twoRoutes = (secret: string, over: Record<string, unknown> = {}) =>
+  shop.chat(secret, { model: "chat-two-routes", ...over });
+
+function expectServed(answer: Answer, isStream: boolean): void {
+  expect(answer.status).toBe(200);
+  if (isStream) expect(eventsOf(answer.text).at(-1)).toBe("[DONE]");
+  else expect(answer.json.object).toBe("chat.completion");
+}
+
+const FAILURES: [string, Behaviour][] = [
+  ["500", { status: 500 }],
+  ["503 with a Retry-After", { status: 503, headers: { "retry-after": "9" } }],
+  ["429", { status: 429 }],
+  ["401: bad credentials", { status: 401 }],
+  ["404: a model that it does not know", { status: 404 }],
+  ["no answer at all", { hang: "headers" }],
+  ["headers alone", { hang: "first_byte" }],
+  ["an HTML page", { html: true }],
+  ["a redirect", { redirectTo: "http://127.0.0.1:1/v1/chat/completions" }],
+  ["compressed", { gzipBomb: 1_000_000 }],
+  ["a closed connection", { cutBeforeHeaders: true }],
+  ["a body cut behind its headers", { cutAfterBytes: 0 }],
+  ["200 with an error inside", { body: '{"error":{"message":"no","type":"server_error"}}' }],
+];
+
+describe.each([
+  ["JSON", false],
+  ["stream", true],
+] as const)("%s: the second route serves, under the same hold", (_, isStream) => {
+  test.each(FAILURES)("after the first failed: %s", async (_, behaviour) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next(behaviour);
+    const answer = await twoRoutes(secret, { stream: isStream });
+    expectServed(answer, isStream);
+    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 1]);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0, units: 1 });
+    const asked = [shop.provider.lastCall(), shop.second.lastCall()];
+    for (const call of asked) expect(call?.headers["x-request-id"]).toBe(answer.headers.get("x-request-id") ?? "");
+    expect(asked.map((call) => JSON.parse(call?.body ?? "").model)).toEqual(["up-chat-two-routes", "backup"]);
+    expect(answer.text).not.toContain("backup");
+  });
+});
+
+test("by balance: charged once, by the answer of the second", async () => {
+  const { secret, accountId } = await shop.payer(1_000_000_000n);
+  shop.provider.next({ status: 500 });
+  shop.second.next({ usage: { prompt_tokens: 10, completion_tokens: 20 } });
+  expect((await twoRoutes(secret)).status).toBe(200);
+  expect(await shop.counters(accountId)).toMatchObject({
+    usage: 1,
+    holds: 0,
+    balance: 1_000_000_000 - 10 * 3_000 - 20 * 15_000,
+  });
+});
+
+test("JSON cut in its middle: nothing has reached the client, so the second serves", async () => {
+  const { secret, accountId } = await shop.customer();
+  shop.provider.next({ cutAfterBytes: 100 });
+  expectServed(await twoRoutes(secret), false);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0 });
+});
+
+test.each([
+  ["cut", { cutAfterChunks: 3, tokens: 10, chunkDelayMs: 40 }],
+  ["error event", { errorEventAfterChunks: 3, tokens: 10 }],
+] as const)("after the first byte nothing is retried: %s", async (_, behaviour) => {
+  const { secret, accountId } = await shop.customer();
+  shop.provider.next(behaviour);
+  const { text } = await twoRoutes(secret, { stream: true });
+  expect(text).not.toContain("[DONE]");
+  expect(text).toContain('"provider_unavailable"');
+  expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
+  await until(async () => (await shop.counters(accountId)).released === 1);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+});
+
+describe("both fail", () => {
+  test.each([
+    ["JSON", false],
+    ["stream", true],
+  ] as const)("503 provider_unavailable with Retry-After, nothing charged: %s", async (_, stream) => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    shop.provider.next({ status: 500 });
+    shop.second.next({ status: 429, headers: { "retry-after": "7" } });
+    expectRefusal(await twoRoutes(secret, { stream }), "provider_unavailable");
+    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 1]);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: 1_000_000_000 });
+  });
+
+  test("Retry-After is that of the provider that is back soonest", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ status: 429, headers: { "retry-after": "23" } });
+    shop.second.next({ status: 429, headers: { "retry-after": "7" } });
+    expect((await twoRoutes(secret)).headers.get("retry-after")).toBe("7");
+  });
+});
+
+describe("the provider refuses the request itself", () => {
+  const refusal = (over: Record<string, unknown> = {}) => ({
+    status: 400,
+    body: JSON.stringify({
+      error: {
+        message: "temperature is too hot",
+        type: "invalid_request_error",
+        param: "temperature",
+        code: null,
+        ...over,
+      },
+    }),
+  });
+
+  test.each([
+    ["JSON", false],
+    ["stream", true],
+  ] as const)("400 invalid_request with its message and param, released, no failover: %s", async (_, stream) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next(refusal());
+    const answer = await twoRoutes(secret, { stream });
+    expectRefusal(answer, "invalid_request", { param: "temperature" });
+    expect(answer.json.error.message).toContain("temperature is too hot");
+    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, units: 0 });
+    const [receipt] = await shop.world.sql`select reason from receipts where account_id = ${accountId}`;
+    expect(receipt?.reason).toBe("provider_rejected");
+  });
+
+  test("however often, it does not open the breaker", async () => {
+    const { secret } = await shop.customer();
+    for (let i = 0; i < 8; i++) shop.provider.next(refusal());
+    for (let i = 0; i < 8; i++) expect((await shop.chat(secret)).status).toBe(400);
+    expect(shop.provider.callCount()).toBe(8);
+    expect((await shop.chat(secret)).status).toBe(200);
+  });
+
+  test("its words are cleaned of addresses and keys", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next(
+      refusal({
+        message: `Key ${shop.provider.apiKey} of org-canary12345 at ${shop.provider.baseUrl}/x says: too long`,
+      }),
+    );
+    const { text, status } = await twoRoutes(secret);
+    expect(status).toBe(400);
+    expect(text).toContain("too long");
+    for (const canary of [shop.provider.apiKey, "org-canary", String(shop.provider.port), "127.0.0.1"])
+      expect(text).not.toContain(canary);
+  });
+});
+
+describe("the breaker", () => {
+  test("opens after repeated failures, so that the provider is left alone; closes again when it is well", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.always({ status: 500 });
+    for (let i = 0; i < 5; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
+    expect(shop.provider.callCount()).toBe(5);
+    for (let i = 0; i < 20; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
+    // It opens for a second: at most a probe got through meanwhile.
+    expect(shop.provider.callCount()).toBeLessThanOrEqual(6);
+    shop.provider.always(undefined);
+    await until(async () => (await shop.chat(secret)).status === 200, 10_000);
+    const calls = shop.provider.callCount();
+    for (let i = 0; i < 5; i++) expect((await shop.chat(secret)).status).toBe(200);
+    expect(shop.provider.callCount()).toBe(calls + 5);
+  });
+
+  test("of one route leaves the other to serve, without a detour", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.always({ status: 500 });
+    for (let i = 0; i < 15; i++) expect((await twoRoutes(secret)).status).toBe(200);
+    expect(shop.provider.callCount()).toBeLessThanOrEqual(6);
+    expect(shop.second.callCount()).toBe(15);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 15, released: 0, holds: 0 });
+  });
+
+  test("does not open because clients leave", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.always({ hang: "headers" });
+    for (let i = 0; i < 8; i++) {
+      const leave = new AbortController();
+      const call = twoRoutesAborted(secret, leave.signal);
+      await shop.provider.waitForCalls(i + 1);
+      leave.abort();
+      await call;
+    }
+    await until(async () => (await shop.counters(accountId)).usage === 8);
+    expect(shop.second.callCount()).toBe(0);
+    shop.provider.always(undefined);
+    expect((await twoRoutes(secret)).status).toBe(200);
+    expect(shop.provider.callCount()).toBe(9);
+  });
+});
+
+async function twoRoutesAborted(secret: string, signal: AbortSignal): Promise<void> {
+  await fetch(`${shop.origin}/v1/chat/completions`, {
+    method: "POST",
+    signal,
+    headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+    body: JSON.stringify({ model: "chat-two-routes", stream: true, messages: [{ role: "user", content: "hello" }] }),
+  }).catch(() => {}); // It was aborted: that is the point.
+}
+
+describe("nothing of the provider leaks to the client", () => {
+  const headers = {
+    "openai-organization": "org-canary-1",
+    "openai-processing-ms": "12",
+    "x-request-id": "req_canary",
+    "set-cookie": "canary=1",
+    "x-canary": "canary",
+    server: "canary-server",
+    via: "canary-proxy",
+    "access-control-allow-origin": "*",
+  };
+
+  function expectNoLeak({ text, headers: got }: Answer): void {
+    const all = `${text}\n${[...got].map(([name, value]) => `${name}: ${value}`).join("\n")}`;
+    const canaries = [
+      "canary",
+      "org-simulated",
+      shop.provider.apiKey,
+      shop.second.apiKey,
+      shop.provider.url,
+      shop.second.url,
+      "127.0.0.1",
+      "up-chat",
+      "backup",
+    ];
+    for (const canary of canaries) expect(all).not.toContain(canary);
+    for (const name of [
+      "openai-organization",
+      "openai-processing-ms",
+      "set-cookie",
+      "server",
+      "via",
+      "access-control-allow-origin",
+    ])
+      expect(got.get(name)).toBeNull();
+  }
+
+  test.each([
+    ["JSON", false],
+    ["stream", true],
+  ] as const)("good answers: %s", async (_, stream) => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ headers, content: "fine" });
+    const answer = await twoRoutes(secret, { stream });
+    expect(answer.text).toContain("fine");
+    expectNoLeak(answer);
+  });
+
+  test.each([500, 401, 429, 404])("%d answers", async (status) => {
+    const { secret } = await shop.customer();
+    const body = JSON.stringify({
+      error: {
+        message: `canary ${shop.provider.apiKey} at ${shop.provider.baseUrl}`,
+        type: "canary_error",
+        code: "canary",
+      },
+    });
+    shop.provider.next({ headers, status, body });
+    shop.second.next({ headers, status, body });
+    const answer = await twoRoutes(secret);
+    expectRefusal(answer, "provider_unavailable");
+    expectNoLeak(answer);
+  });
+
+  test("error events in the middle of a stream", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ headers, errorEventAfterChunks: 2, tokens: 5 });
+    expectNoLeak(await twoRoutes(secret, { stream: true }));
+  });
+
+  test("nothing of the client's headers reaches the provider, but the content", async () => {
+    const { secret } = await shop.customer();
+    await shop.chat(
+      secret,
+      {},
+      {
+        secret,
+        headers: { "x-client-canary": "1", cookie: "c=canary", "openai-organization": "org-client" },
+        body: { model: "chat-two-routes", messages: [{ role: "user", content: "hello" }] },
+      },
+    );
+    const call = shop.provider.lastCall();
+    const sent = JSON.stringify(call?.headers);
+    for (const canary of ["canary", "org-client", secret]) expect(sent).not.toContain(canary);
+    expect(call?.headers.authorization).toBe(`Bearer ${shop.provider.apiKey}`);
+  });
+});
+
+// Last: the first provider does not come back.
+test("connection refused: the second route serves, the first call and all that follow", async () => {
+  await shop.provider.stop();
+  isFirstGone = true;
+  const { secret, accountId } = await shop.customer();
+  for (const stream of [false, true, false, true]) expectServed(await twoRoutes(secret, { stream }), stream);
+  expect(shop.second.callCount()).toBe(4);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 4, released: 0, holds: 0 });
+  expectRefusal(await shop.chat(secret), "provider_unavailable");
+});

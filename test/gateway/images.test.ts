@@ -1,0 +1,234 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { until } from "../platform/own_redis.ts";
+import { expectRefusal, withoutEffect } from "./checks.ts";
+import { imageBody, openShop, PRICES, type Shop } from "./shop.ts";
+
+/** Images: `response_format` is met whatever the provider returns. Source: contract › POST /images/generations, rulings › Images. */
+
+setDefaultTimeout(60_000);
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop();
+});
+afterEach(async () => {
+  shop.provider.reset();
+  // A good answer closes the route's breaker.
+  const { secret } = await shop.customer();
+  await until(async () => (await image(secret)).status === 200, 10_000);
+  shop.provider.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+const image = (secret: string, over: Record<string, unknown> = {}) =>
+  shop.call("/v1/images/generations", { secret, body: imageBody(over) });
+const PNG = /^iVBORw0KGgo/;
+
+describe("response_format is met", () => {
+  for (const imageReturn of ["url", "b64", "both"] as const) {
+    test(`b64_json, the provider returns ${imageReturn}`, async () => {
+      const { secret, accountId } = await shop.customer();
+      shop.provider.next({ imageReturn });
+      const { status, json } = await image(secret, { response_format: "b64_json" });
+      expect(status).toBe(200);
+      expect(json.data.length).toBe(1);
+      expect(json.data[0].b64_json).toMatch(PNG);
+      expect(json.data[0]).not.toHaveProperty("url");
+      expect(json.data[0].revised_prompt).toBeString();
+      expect(json.created).toBeInteger();
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0, units: 1 });
+    });
+
+    for (const asked of [{ response_format: "url" }, {}, { response_format: null }]) {
+      test(`${JSON.stringify(asked)}: a URL, the provider returns ${imageReturn}`, async () => {
+        const { secret } = await shop.customer();
+        shop.provider.next({ imageReturn });
+        const { status, json } = await image(secret, asked);
+        expect(status).toBe(200);
+        const [item] = json.data;
+        expect(item).not.toHaveProperty("b64_json");
+        const bytes = Buffer.from(await (await fetch(item.url)).arrayBuffer());
+        expect(bytes.toString("base64")).toMatch(PNG);
+        if (imageReturn === "b64") expect(item.url).toStartWith("data:image/png;base64,");
+        else expect(item.url).toStartWith(shop.provider.url);
+      });
+    }
+  }
+
+  test("a data URL of the provider is base64 already: nothing is fetched", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ imageReturn: "url", imageUrl: "data:image/webp;base64,UklGRgAA" });
+    const { json } = await image(secret, { response_format: "b64_json" });
+    expect(json.data[0].b64_json).toBe("UklGRgAA");
+    expect(shop.provider.counters().calls).toBe(1);
+  });
+});
+
+describe("the provider brings no image: 503, released, nothing charged", () => {
+  test.each([
+    ["data with neither", { imageReturn: "none" as const }],
+    ["no data", { imageReturn: "empty" as const }],
+    ["an error", { status: 500 }],
+    ["no JSON", { html: true }],
+    ["JSON of another kind", { body: '{"created":1}' }],
+    ["data that is no list of objects", { body: '{"created":1,"data":["x"]}' }],
+    ["a cut", { cutAfterBytes: 50 }],
+  ])("%s", async (_, behaviour) => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    shop.provider.next(behaviour);
+    expectRefusal(await image(secret), "provider_unavailable");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: 1_000_000_000 });
+  });
+
+  test("a refused prompt is a 400 with the provider's words, released", async () => {
+    const { secret, accountId } = await shop.customer();
+    const error = {
+      message: "Your prompt was rejected by our safety system.",
+      type: "invalid_request_error",
+      code: "content_policy_violation",
+      param: "prompt",
+    };
+    shop.provider.next({ status: 400, body: JSON.stringify({ error }) });
+    const answer = await image(secret);
+    expectRefusal(answer, "invalid_request", { param: "prompt" });
+    expect(answer.json.error.message).toContain("safety system");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, units: 0 });
+  });
+});
+
+describe("the guard on fetching", () => {
+  /** A server of this machine that nobody has allowed; it counts who comes. */
+  async function startPrivateServer() {
+    let visits = 0;
+    const server = createServer((_, response) => {
+      visits++;
+      response.end("private");
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    return { port, visits: () => visits, close: () => new Promise((resolve) => server.close(resolve)) };
+  }
+
+  test("private addresses that are not on the list are refused, however they are written", async () => {
+    const inside = await startPrivateServer();
+    for (const url of [
+      `http://127.0.0.1:${inside.port}/x.png`,
+      `http://localhost:${inside.port}/x.png`,
+      `http://[::ffff:127.0.0.1]:${inside.port}/x.png`,
+      `http://2130706433:${inside.port}/x.png`,
+    ]) {
+      shop.provider.reset();
+      const { secret, accountId } = await shop.customer();
+      shop.provider.next({ imageReturn: "url", imageUrl: url });
+      const answer = await image(secret, { response_format: "b64_json" });
+      expectRefusal(answer, "provider_unavailable");
+      expect(answer.text).not.toContain(String(inside.port));
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, units: 0 });
+    }
+    expect(inside.visits()).toBe(0);
+    await inside.close();
+  });
+
+  test.each([
+    "http://169.254.169.254/latest/meta-data/",
+    "http://10.0.0.1/x.png",
+    "file:///etc/passwd",
+    "ftp://example.com/x",
+    "http://user:word@example.com/x",
+  ])("%s is refused", async (imageUrl) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ imageReturn: "url", imageUrl });
+    const startedAt = performance.now();
+    expectRefusal(await image(secret, { response_format: "b64_json" }), "provider_unavailable");
+    expect(performance.now() - startedAt).toBeLessThan(2000);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1 });
+  });
+
+  test("a redirect is not followed", async () => {
+    const inside = await startPrivateServer();
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ imageReturn: "url" });
+    shop.provider.when((call) => call.path.startsWith("/images/"), {
+      redirectTo: `http://127.0.0.1:${inside.port}/x.png`,
+    });
+    expectRefusal(await image(secret, { response_format: "b64_json" }), "provider_unavailable");
+    expect(inside.visits()).toBe(0);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1 });
+    await inside.close();
+  });
+
+  test("an image that is not there, or breaks off, is no image", async () => {
+    for (const behaviour of [{ status: 404 }, { cutAfterBytes: 10 }]) {
+      const { secret, accountId } = await shop.customer();
+      shop.provider.reset();
+      shop.provider.next({ imageReturn: "url" });
+      shop.provider.when((call) => call.path.startsWith("/images/"), behaviour);
+      expectRefusal(await image(secret, { response_format: "b64_json" }), "provider_unavailable");
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1 });
+    }
+  });
+});
+
+describe("size and money", () => {
+  const sentBody = () => JSON.parse(shop.provider.lastCall()?.body ?? "{}");
+
+  test.each([{}, { size: null }])("no size given: 1024x1024 is asked for upstream, and charged (%j)", async (over) => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    expect((await image(secret, over)).status).toBe(200);
+    expect(sentBody()).toEqual({ ...imageBody(), model: "up-image-a", size: "1024x1024" });
+    expect(await shop.counters(accountId)).toMatchObject({
+      usage: 1,
+      holds: 0,
+      balance: 1_000_000_000 - PRICES.imageMicroUsd * 1000,
+    });
+  });
+
+  test("each size has its price; the size asked for is the one that is sent, held and charged", async () => {
+    await shop.world.sql`insert into image_prices (model_id, size, micro_usd) values ('image-a', '512x512', 7000)`;
+    const { secret, accountId } = await shop.payer(7_000_000n);
+    await until(async () => (await image(secret, { size: "512x512" })).status === 200);
+    expect(sentBody().size).toBe("512x512");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0, balance: 0 });
+    const [receipt] = await shop.world.sql`select * from receipts where account_id = ${accountId}`;
+    expect(receipt).toMatchObject({ charged_nano_usd: "7000000", held_nano_usd: "7000000", estimated: false });
+    await withoutEffect(shop, async () =>
+      expectRefusal(await image(secret, { size: "512x512" }), "insufficient_balance"),
+    );
+  });
+
+  test("a size without a price: 402 by balance, the provider not called; a unit by package", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    await withoutEffect(shop, async () =>
+      expectRefusal(await image(payer.secret, { size: "1536x1024" }), "payg_pricing_unavailable"),
+    );
+    const customer = await shop.customer();
+    expect((await image(customer.secret, { size: "1536x1024" })).status).toBe(200);
+    expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, units: 1 });
+  });
+
+  test("the client leaves: the image is made to its end, and settled", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ delayMs: 300 });
+    const leave = new AbortController();
+    const call = fetch(`${shop.origin}/v1/images/generations`, {
+      method: "POST",
+      signal: leave.signal,
+      headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+      body: JSON.stringify(imageBody()),
+    }).catch(() => {}); // Aborted below.
+    const [made] = await shop.provider.waitForCalls(1);
+    leave.abort();
+    await call;
+    expect((await shop.provider.waitForEnd(made?.id ?? 0)).outcome).toBe("complete");
+    await until(async () => (await shop.counters(accountId)).usage === 1);
+  });
+});

@@ -1,0 +1,506 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFile } from "node:fs/promises";
+import { connect } from "node:net";
+import { until } from "../platform/own_redis.ts";
+import { expectRefusal } from "./checks.ts";
+import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
+
+/** Streams, through a replica that is a process, over sockets. Source: rulings › Streams, Who pays when something breaks. */
+
+setDefaultTimeout(60_000);
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ env: { PROVIDER_IDLE_MS: "800", CLIENT_IDLE_MS: "1500", PROVIDER_FIRST_BYTE_MS: "3000" } });
+  // Until its tables are loaded the tokenizer estimates: one count that is exact says that it is there.
+  const { secret } = await shop.customer();
+  await until(async () => {
+    shop.provider.next({ omitUsage: true });
+    await shop.chat(secret, { messages: [{ role: "user", content: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" }] });
+    const { json } = await shop.call("/v1/usage?limit=1", { secret });
+    return json.data[0].promptTokens !== 8;
+  }, 20_000);
+});
+afterEach(() => {
+  shop.provider.reset();
+  shop.second.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+const SSE = "text/event-stream";
+/** A provider's stream as text, so that anything can stand in it. */
+const streamOf = (...payloads: string[]) => ({
+  contentType: SSE,
+  body: payloads.map((payload) => `data: ${payload}\n\n`).join(""),
+});
+const chunkOf = (delta: unknown, over: Record<string, unknown> = {}) =>
+  JSON.stringify({
+    id: "chatcmpl-1",
+    object: "chat.completion.chunk",
+    created: 1_700_000_000,
+    model: "up-chat-a",
+    choices: [{ index: 0, delta, finish_reason: null }],
+    ...over,
+  });
+const FINISH = chunkOf({}, { choices: [{ index: 0, delta: {}, finish_reason: "stop" }] });
+
+const chunksIn = (text: string) =>
+  eventsOf(text)
+    .filter((payload) => payload !== "[DONE]")
+    .map((payload) => JSON.parse(payload));
+const contentIn = (text: string) =>
+  chunksIn(text)
+    .map((chunk) => chunk.choices?.[0]?.delta?.content ?? "")
+    .join("");
+const stream = (secret: string, over: Record<string, unknown> = {}) => shop.chat(secret, { stream: true, ...over });
+
+async function receiptOf(accountId: number) {
+  const rows = await shop.world.sql`select * from receipts where account_id = ${accountId}`;
+  expect(rows.length).toBe(1);
+  return rows[0] as Record<string, unknown>;
+}
+
+/** Nothing was charged, nothing is held, and no usage record was written. */
+async function expectReleased(accountId: number, reason: string): Promise<void> {
+  await until(async () => (await shop.counters(accountId)).holds === 0);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, units: 0 });
+  expect((await receiptOf(accountId)).reason).toBe(reason);
+}
+
+/** One unit, one record by our own count, with tokens in it. */
+async function expectLeft(accountId: number): Promise<Record<string, unknown>> {
+  await until(async () => (await shop.counters(accountId)).usage === 1);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0, units: 1 });
+  const receipt = await receiptOf(accountId);
+  expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
+  expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
+  return receipt;
+}
+
+/** A stream read from a bare socket, which can stop reading and leave when it likes. */
+function openSocket(secret: string, body: Record<string, unknown>) {
+  const text = JSON.stringify({ ...chatBody(), stream: true, ...body });
+  let got = "";
+  let closed = false;
+  const socket = connect(shop.replicas[0]?.port ?? 0, "127.0.0.1", () => {
+    const head = [
+      "POST /v1/chat/completions HTTP/1.1",
+      "Host: localhost",
+      `Authorization: Bearer ${secret}`,
+      "Content-Type: application/json",
+    ];
+    socket.write(`${head.join("\r\n")}\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`);
+  });
+  socket.on("data", (bytes) => {
+    got += bytes;
+  });
+  socket.on("error", () => {}); // "close" follows.
+  socket.on("close", () => {
+    closed = true;
+  });
+  return {
+    socket,
+    got: () => got,
+    events: () => got.split("data: ").length - 1,
+    closed: () => closed,
+    leave: () => socket.destroy(),
+  };
+}
+
+describe("framing", () => {
+  test("the headers of a stream", async () => {
+    const { secret } = await shop.customer();
+    const { status, headers } = await stream(secret);
+    expect(status).toBe(200);
+    expect(headers.get("content-type")).toBe("text/event-stream; charset=utf-8");
+    expect(headers.get("cache-control")).toBe("no-cache, no-transform");
+    expect(headers.get("x-accel-buffering")).toBe("no");
+    expect(headers.get("content-encoding")).toBeNull();
+    expect(headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+  });
+
+  test("only data events, each a chunk, and [DONE] as the last", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ commentLines: true, crlf: true, splitEvery: 7, content: "Grüße, 世界 🚦" });
+    const { text } = await stream(secret);
+    expect(text).toMatch(/^(?:data: [^\n\r]+\n\n)+$/);
+    expect(eventsOf(text).at(-1)).toBe("[DONE]");
+    expect(contentIn(text)).toBe("Grüße, 世界 🚦");
+    for (const chunk of chunksIn(text)) expect(chunk.object).toBe("chat.completion.chunk");
+  });
+
+  test("one id, one created and the client's model name, though the provider's vary", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next(
+      streamOf(
+        chunkOf({ role: "assistant" }, { id: "first", model: "a" }),
+        chunkOf({ content: "x" }, { id: "second", created: 1_800_000_000, model: "b" }),
+        chunkOf({ content: "y" }, { id: null, created: null, object: "chunk", model: null }),
+        FINISH,
+        "[DONE]",
+      ),
+    );
+    const chunks = chunksIn((await stream(secret)).text);
+    expect(chunks.length).toBe(4);
+    for (const chunk of chunks)
+      expect(chunk).toMatchObject({
+        id: "first",
+        created: 1_700_000_000,
+        model: "chat-a",
+        object: "chat.completion.chunk",
+      });
+  });
+
+  test.each([
+    ["missing", { id: undefined, created: undefined, object: undefined }],
+    ["empty", { id: "", created: 0, object: "" }],
+    ["of another type", { id: null, created: "now", object: 7 }],
+  ])("id, created and object are ours where the provider's first are %s", async (_, over) => {
+    const { secret } = await shop.customer();
+    shop.provider.next(
+      streamOf(chunkOf({ content: "x" }, over), chunkOf({ content: "y" }, { id: "late" }), FINISH, "[DONE]"),
+    );
+    const { text, headers } = await stream(secret);
+    const chunks = chunksIn(text);
+    for (const chunk of chunks) {
+      expect(chunk.id).toBe(`chatcmpl-${headers.get("x-request-id")}`);
+      expect(chunk.created).toBeGreaterThan(1_700_000_000);
+      expect(chunk.object).toBe("chat.completion.chunk");
+    }
+  });
+
+  test("fields that we do not know pass through: reasoning, tool deltas, anything", async () => {
+    const { secret } = await shop.customer();
+    const deltas = [
+      { reasoning_content: "hm", x_vendor: { deep: [1, { model: "inner", usage: 1 }] } },
+      { tool_calls: [{ index: 0, id: "call_1", type: "function", function: { name: "f", arguments: '{"a":' } }] },
+      { tool_calls: [{ index: 0, function: { arguments: '"\\u00e9"}' } }] },
+    ];
+    shop.provider.next(
+      streamOf(
+        ...deltas.map((delta) => chunkOf(delta, { service_tier: "x", big: 12345678901234567890n.toString() })),
+        FINISH,
+        "[DONE]",
+      ),
+    );
+    const chunks = chunksIn((await stream(secret)).text);
+    expect(chunks.slice(0, 3).map((chunk) => chunk.choices[0].delta)).toEqual(deltas);
+    expect(chunks[0]).toMatchObject({ service_tier: "x", big: "12345678901234567890" });
+  });
+
+  test("a giant event passes, and one beyond the limit breaks the stream off", async () => {
+    const good = await shop.customer();
+    shop.provider.next({ giantLineBytes: 6_000_000, tokens: 3, omitUsage: true });
+    const { text } = await stream(good.secret);
+    expect(text.length).toBeGreaterThan(6_000_000);
+    expect(eventsOf(text).at(-1)).toBe("[DONE]");
+    // Counted, however long it is.
+    expect(Number((await receiptOf(good.accountId)).completion_tokens)).toBeGreaterThan(1_000_000);
+    const bad = await shop.customer();
+    shop.provider.next({ giantLineBytes: 20_000_000, tokens: 3 });
+    expect((await stream(bad.secret)).text).not.toContain("[DONE]");
+    await expectReleased(bad.accountId, "provider_broke_off");
+  });
+});
+
+describe("usage", () => {
+  test.each(["own", "finish", "every"] as const)(
+    "the usage chunk comes only if asked for, last, the others with usage null (provider: %s)",
+    async (usageIn) => {
+      const { secret } = await shop.customer();
+      shop.provider.always({ usageIn, tokens: 5 });
+      const silent = chunksIn((await stream(secret)).text);
+      for (const chunk of silent) {
+        expect(chunk.usage ?? null).toBeNull();
+        expect(chunk.choices.length).toBe(1);
+      }
+      const asked = chunksIn((await stream(secret, { stream_options: { include_usage: true } })).text);
+      const last = asked.pop();
+      expect(last).toMatchObject({
+        choices: [],
+        usage: { completion_tokens: 5 },
+        model: "chat-a",
+        object: "chat.completion.chunk",
+        id: asked[0].id,
+      });
+      for (const chunk of asked) {
+        expect(chunk).toHaveProperty("usage", null);
+        expect(chunk.choices.length).toBe(1);
+      }
+      for (const { body } of shop.provider.calls()) expect(JSON.parse(body).stream_options.include_usage).toBe(true);
+    },
+  );
+
+  test("settled before the last byte: whoever has read [DONE] finds the usage record", async () => {
+    for (let i = 0; i < 10; i++) {
+      const { secret, accountId } = await shop.customer();
+      const response = await fetch(`${shop.origin}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+        body: JSON.stringify({ ...chatBody(), stream: true }),
+      });
+      const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+      let text = "";
+      while (!text.includes("[DONE]")) {
+        const { done, value } = await reader.read();
+        if (done) throw new Error("no [DONE]");
+        text += new TextDecoder().decode(value);
+      }
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0, units: 1 });
+      await reader.cancel();
+    }
+  });
+
+  test("text that the provider escapes is counted as what it says", async () => {
+    const { secret, accountId } = await shop.customer();
+    const escaped = "世界".repeat(200).replace(/./g, (c) => `\\u${c.charCodeAt(0).toString(16)}`);
+    shop.provider.next(streamOf(chunkOf({ content: "@" }).replace("@", escaped), FINISH, "[DONE]"));
+    expect(contentIn((await stream(secret)).text)).toBe("世界".repeat(200));
+    const plain = await shop.customer();
+    shop.provider.next(streamOf(chunkOf({ content: "世界".repeat(200) }), FINISH, "[DONE]"));
+    await stream(plain.secret);
+    expect((await receiptOf(accountId)).completion_tokens).toBe((await receiptOf(plain.accountId)).completion_tokens);
+  });
+});
+
+describe("the provider breaks off: an error event, no [DONE], released, no usage record", () => {
+  async function expectBrokenOff(
+    behaviour: Parameters<Shop["provider"]["next"]>[0],
+    reason = "provider_broke_off",
+  ): Promise<string> {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next(behaviour);
+    const { status, text, headers } = await stream(secret);
+    expect({ status, text: status === 200 ? "" : text }).toEqual({ status: 200, text: "" });
+    const events = eventsOf(text);
+    expect(text).not.toContain("[DONE]");
+    expect(JSON.parse(events.at(-1) ?? "")).toEqual({
+      error: { message: expect.any(String), type: "provider_unavailable", code: "provider_unavailable", param: null },
+      request_id: headers.get("x-request-id"),
+    });
+    for (const payload of events.slice(0, -1)) expect(JSON.parse(payload)).toHaveProperty("choices");
+    expect(text).not.toContain("org-simulated");
+    await expectReleased(accountId, reason);
+    return text;
+  }
+
+  test("in the middle, after what came before it", async () => {
+    const text = await expectBrokenOff({ cutAfterChunks: 5, tokens: 20, chunkDelayMs: 40 });
+    expect(chunksIn(text).length).toBeGreaterThan(4);
+  });
+
+  test("at every chunk of an answer", async () => {
+    const chunks = 8;
+    for (let at = 1; at <= chunks; at++)
+      await expectBrokenOff({ cutAfterChunks: at, tokens: chunks, chunkDelayMs: 40 });
+  });
+
+  test("inside an event", () => expectBrokenOff({ cutAfterBytes: 700, tokens: 20, chunkDelayMs: 40 }));
+  test("ends with neither finish_reason nor [DONE]", () =>
+    expectBrokenOff({ endWithoutFinish: true, endWithoutDone: true, tokens: 4 }));
+  test("an error event in the middle", () => expectBrokenOff({ errorEventAfterChunks: 3, tokens: 10 }));
+  test("falls silent for PROVIDER_IDLE_MS", async () => {
+    const startedAt = performance.now();
+    await expectBrokenOff({ hang: "mid_stream", cutAfterChunks: 3, tokens: 10 });
+    expect(performance.now() - startedAt).toBeGreaterThan(750);
+    expect(performance.now() - startedAt).toBeLessThan(3500);
+    const call = shop.provider.lastCall();
+    await shop.provider.waitForAborted(call?.id ?? 0);
+  });
+
+  test.each([
+    ["text", "oops"],
+    ["cut short", '{"id":"x","choices":[{"index":0,"delta":{"content":"a'],
+    ["wrong inside", '{"id":"x","choices":[{"index":0,"delta":{"content":}}]}'],
+    ["brackets that do not match", '{"id":"x","choices":[{]}'],
+    ["not an object", "[1]"],
+    ["a bare NaN", '{"id":"x","choices":[],"usage":{"prompt_tokens":NaN,"completion_tokens":1}}'],
+    ["a field that stands twice", '{"id":"x","choices":[],"choices":[{"index":0,"delta":{"content":"a"}}]}'],
+  ])("an event that is malformed JSON: %s", (_, payload) =>
+    expectBrokenOff(streamOf(chunkOf({ content: "a" }), payload, chunkOf({ content: "b" }), FINISH, "[DONE]")),
+  );
+
+  test("an end without [DONE] but with a finish_reason is a good end", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ endWithoutDone: true, tokens: 4 });
+    expect(eventsOf((await stream(secret)).text).at(-1)).toBe("[DONE]");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0 });
+    expect(await receiptOf(accountId)).toMatchObject({ reason: "complete", estimated: false });
+  });
+
+  test("[DONE] without a finish_reason is a good end", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ endWithoutFinish: true, tokens: 4 });
+    expect(eventsOf((await stream(secret)).text).at(-1)).toBe("[DONE]");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0 });
+  });
+
+  test("an empty finish_reason finishes nothing", () =>
+    expectBrokenOff(streamOf(chunkOf({}, { choices: [{ index: 0, delta: { content: "a" }, finish_reason: "" }] }))));
+
+  test.each([
+    ["500", { status: 500 }],
+    ["cut before the headers", { cutBeforeHeaders: true }],
+    ["cut behind the headers", { cutAfterBytes: 0 }],
+    [
+      "an error as the first event",
+      { errorEventAfterChunks: 0, body: 'data: {"error":{"message":"no"}}\n\n', contentType: SSE },
+    ],
+    ["[DONE] alone", streamOf("[DONE]")],
+    ["an empty stream", { body: ": nothing\n\n", contentType: SSE }],
+    ["no event in time", { hang: "first_byte" as const }],
+    ["JSON in place of a stream", { body: "{}" }],
+  ])("before the first event: 503 as JSON with the real status, released (%s)", async (_, behaviour) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next(behaviour);
+    expectRefusal(await stream(secret), "provider_unavailable");
+    await expectReleased(accountId, "provider_failed");
+    // Its route is well again, for the next one.
+    expect((await stream(secret)).status).toBe(200);
+  });
+});
+
+describe("the client leaves", () => {
+  test("after dispatch and before the first event: settled with the prompt, the provider's call aborted", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ hang: "headers" });
+    const client = openSocket(secret, {});
+    const [call] = await shop.provider.waitForCalls(1);
+    const leftAt = Date.now();
+    client.leave();
+    const aborted = await shop.provider.waitForAborted(call?.id ?? 0);
+    expect((aborted.abortedAtMs ?? 0) - leftAt).toBeLessThan(200);
+    const receipt = await expectLeft(accountId);
+    expect(receipt.completion_tokens).toBe(0);
+  });
+
+  test("with a prompt that has no text: still not zero tokens", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ hang: "headers" });
+    const client = openSocket(secret, {
+      model: "vendor/chat-b",
+      messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "https://example.com/a.png" } }] }],
+    });
+    await shop.provider.waitForCalls(1);
+    client.leave();
+    await expectLeft(accountId);
+  });
+
+  test("in the middle, after any number of events: the provider is aborted within 200 ms, what was relayed is counted", async () => {
+    const latencies: number[] = [];
+    for (const events of [1, 2, 5, 12]) {
+      shop.provider.reset();
+      const { secret, accountId } = await shop.customer();
+      shop.provider.next({ chunkDelayMs: 15, tokens: 500 });
+      const client = openSocket(secret, {});
+      await until(() => client.events() >= events);
+      const leftAt = Date.now();
+      client.leave();
+      const call = await shop.provider.waitForAborted(shop.provider.lastCall()?.id ?? 0);
+      latencies.push((call.abortedAtMs ?? 0) - leftAt);
+      const receipt = await expectLeft(accountId);
+      expect(Number(receipt.completion_tokens)).toBeGreaterThanOrEqual(Math.max(0, events - 2));
+      expect(Number(receipt.completion_tokens)).toBeLessThanOrEqual(call.chunksSent * 2 + 5);
+    }
+    console.log(`abort reached the provider after ${latencies.join(", ")} ms`);
+    expect(Math.max(...latencies)).toBeLessThan(200);
+  });
+
+  test("while the provider is silent: aborted all the same", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ hang: "mid_stream", cutAfterChunks: 3, tokens: 20 });
+    const client = openSocket(secret, {});
+    await until(() => client.events() >= 4);
+    client.leave();
+    const leftAt = Date.now();
+    const call = await shop.provider.waitForAborted(shop.provider.lastCall()?.id ?? 0);
+    expect((call.abortedAtMs ?? 0) - leftAt).toBeLessThan(200);
+    await expectLeft(accountId);
+  });
+
+  test("by balance: charged what was relayed, less than what was held", async () => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    shop.provider.next({ chunkDelayMs: 15, tokens: 500 });
+    const client = openSocket(secret, {});
+    await until(() => client.events() >= 8);
+    client.leave();
+    await until(async () => (await shop.counters(accountId)).usage === 1);
+    const receipt = await receiptOf(accountId);
+    expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
+    const charged = BigInt(String(receipt.charged_nano_usd));
+    expect(charged).toBe(BigInt(Number(receipt.prompt_tokens) * 3_000 + Number(receipt.completion_tokens) * 15_000));
+    expect(charged).toBeGreaterThan(5n * 15_000n);
+    expect(charged).toBeLessThan(BigInt(String(receipt.held_nano_usd)));
+  });
+
+  test("not streaming: the call runs to its end and is settled by the provider's word", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ delayMs: 400, tokens: 9 });
+    const client = openSocket(secret, { stream: false });
+    const [call] = await shop.provider.waitForCalls(1);
+    client.leave();
+    expect((await shop.provider.waitForEnd(call?.id ?? 0)).outcome).toBe("complete");
+    await until(async () => (await shop.counters(accountId)).usage === 1);
+    expect(await receiptOf(accountId)).toMatchObject({ estimated: false, completion_tokens: 9, reason: "client_left" });
+  });
+});
+
+describe("slow readers", () => {
+  test("a client that stops reading is cut after CLIENT_IDLE_MS and settled; the memory stays bounded", async () => {
+    const { secret, accountId } = await shop.customer();
+    const before = await rssMb();
+    // 200 MB in events of 1 MB.
+    const event = `data: ${chunkOf({ content: "x".repeat(1_000_000) })}\n\n`;
+    shop.provider.next({ contentType: SSE, body: `${event.repeat(200)}data: ${FINISH}\n\ndata: [DONE]\n\n` });
+    const client = openSocket(secret, {});
+    await until(() => client.events() >= 1);
+    client.socket.pause();
+    const startedAt = performance.now();
+    let peak = before;
+    await until(async () => {
+      peak = Math.max(peak, await rssMb());
+      return (await shop.counters(accountId)).usage === 1;
+    }, 10_000);
+    const tookMs = performance.now() - startedAt;
+    console.log(
+      `a client that does not read: cut after ${Math.round(tookMs)} ms, memory ${Math.round(before)} to ${Math.round(peak)} MB`,
+    );
+    expect(tookMs).toBeGreaterThan(1400);
+    expect(peak - before).toBeLessThan(120);
+    await expectLeft(accountId);
+    await shop.provider.waitForEnd(shop.provider.lastCall()?.id ?? 0);
+    client.socket.resume();
+    await until(client.closed);
+    expect(client.got()).not.toContain("[DONE]");
+  });
+
+  test("a client that reads slowly but steadily is not cut", async () => {
+    const { secret, accountId } = await shop.customer();
+    const event = `data: ${chunkOf({ content: "x".repeat(1_000_000) })}\n\n`;
+    shop.provider.next({ contentType: SSE, body: `${event.repeat(30)}data: ${FINISH}\n\ndata: [DONE]\n\n` });
+    const client = openSocket(secret, {});
+    client.socket.pause();
+    const reading = setInterval(() => {
+      client.socket.resume();
+      client.socket.once("data", () => client.socket.pause());
+    }, 40);
+    const startedAt = performance.now();
+    await until(() => client.got().includes("[DONE]"), 40_000);
+    clearInterval(reading);
+    expect(performance.now() - startedAt).toBeGreaterThan(1800);
+    expect(await receiptOf(accountId)).toMatchObject({ reason: "complete" });
+    client.leave();
+  });
+});
+
+async function rssMb(): Promise<number> {
+  const status = await readFile(`/proc/${shop.replicas[0]?.process.pid}/status`, "utf8");
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? 0) / 1024;
+}
