@@ -4,39 +4,80 @@
  */
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import process from "node:process";
+import { setTimeout as sleep } from "node:timers/promises";
 
 const repository = dirname(import.meta.dirname);
 const modules = join(repository, "node_modules");
 /** Holds what was installed; node_modules made by hand or for another machine lacks it or differs. */
 const stamp = join(modules, ".tollgate-installed");
+const lock = join(repository, ".cache", "installing");
+const lockWaitMs = 10 * 60_000;
+const lockCheckMs = 200;
 const holderCheckMs = 1_000;
 
-function main(): void {
+async function main(): Promise<void> {
   const [script, ...args] = process.argv.slice(2);
   if (!script) fail("Usage: bun scripts/ensure_installed.ts <script> [arguments]");
-  ensureInstalled();
+  await ensureInstalled();
   run(script, args);
 }
 
-function ensureInstalled(): void {
+async function ensureInstalled(): Promise<void> {
   const wanted = whatToInstall();
-  if (existsSync(stamp) && readFileSync(stamp, "utf8") === wanted) return;
+  if (isInstalled(wanted)) return;
+  await takeLock();
+  try {
+    // Another command may have installed while this one waited.
+    if (!isInstalled(wanted)) install(wanted);
+  } finally {
+    rmSync(lock, { force: true });
+  }
+}
+
+function isInstalled(wanted: string): boolean {
+  return existsSync(stamp) && readFileSync(stamp, "utf8") === wanted;
+}
+
+function install(wanted: string): void {
   console.error("Installing the locked dependencies.");
   // Its output goes to our stderr: the caller's stdout belongs to the script.
   const { status } = spawnSync(process.execPath, ["install", "--frozen-lockfile"], {
     cwd: repository,
     stdio: ["ignore", 2, 2],
   });
-  if (status !== 0) fail("The dependencies could not be installed: see above.");
+  if (status !== 0) throw new Error("The dependencies could not be installed: see above.");
   writeFileSync(stamp, wanted);
 }
 
+/** Two installations in one folder break each other. The lock is a link "to" its owner's process: made at once, with content. */
+async function takeLock(): Promise<void> {
+  mkdirSync(dirname(lock), { recursive: true });
+  for (const deadline = performance.now() + lockWaitMs; performance.now() < deadline; await sleep(lockCheckMs)) {
+    try {
+      return symlinkSync(String(process.pid), lock);
+    } catch {
+      if (isOwnerDead()) rmSync(lock, { force: true });
+    }
+  }
+  throw new Error(`Another command has been installing for too long; if none is running, remove ${lock}.`);
+}
+
+/** False also when the lock was let go in the meantime: the next try will tell. */
+function isOwnerDead(): boolean {
+  try {
+    process.kill(Number(readlinkSync(lock)), 0);
+    return false;
+  } catch (error) {
+    return error instanceof Error && "code" in error && error.code === "ESRCH";
+  }
+}
+
 function whatToInstall(): string {
-  const lock = readFileSync(join(repository, "bun.lock"));
-  return `${createHash("sha256").update(lock).digest("hex")} ${process.platform}-${process.arch}\n`;
+  const locked = readFileSync(join(repository, "bun.lock"));
+  return `${createHash("sha256").update(locked).digest("hex")} ${process.platform}-${process.arch}\n`;
 }
 
 /** Runs the script in its own process, passes signals on and ends the way it ends. */
@@ -85,4 +126,4 @@ function fail(message: string): never {
   process.exit(1);
 }
 
-main();
+main().catch((error: unknown) => fail(error instanceof Error ? error.message : String(error)));

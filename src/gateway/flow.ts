@@ -1,28 +1,18 @@
-import type { KeySnapshot } from "../accounts/keys_store.ts";
 import type { Model, Route } from "../catalog/catalog.ts";
-import { raiseMargin } from "../catalog/catalog_store.ts";
 import { withFailover } from "../catalog/failover.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal, toEnvelope } from "../errors.ts";
-import type { Hold, Usage } from "../ledger/ledger.ts";
+import type { Hold } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
-import {
-  type Bound,
-  capWithin,
-  chatBound,
-  chatCharge,
-  imageBound,
-  imageCharge,
-  marginAfterOverrun,
-  UNPRICED,
-} from "../ledger/price.ts";
-import { within } from "../platform/runtime.ts";
-import { admitKey, admitModel, type Host, hostName } from "./admit.ts";
-import { type Body, readBody } from "./body.ts";
-import { type ChatAnswer, type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
+import { type Bound, capWithin, chatBound, imageBound, imageCharge, UNPRICED } from "../ledger/price.ts";
+import { admitModel } from "./admit.ts";
+import type { Body } from "./body.ts";
+import { type Counted, learn, NOTHING_RELAYED, usageOf } from "./charge.ts";
+import { type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
+import type { Caller, Leave } from "./door.ts";
 import { checkPrompt, fetchImageAnswer, type ImageCall } from "./image_wire.ts";
 import { type Prompt, promptOf, promptTokens } from "./prompt.ts";
-import type { OpenedStream, ReportedUsage, StreamEnds } from "./relay.ts";
+import type { OpenedStream, StreamEnds } from "./relay.ts";
 import { ChatBody, checker, IMAGE_SIZE_DEFAULT, ImageBody } from "./wire.ts";
 
 /**
@@ -30,81 +20,17 @@ import { ChatBody, checker, IMAGE_SIZE_DEFAULT, ImageBody } from "./wire.ts";
  *
  *   host → key → rate → body → model → entitlement → reserve → relay → settle
  *
- * The first steps decide in memory; `reserve` is the one wait before the provider, and there the database decides.
- * Every hold ends exactly once: settled, or released.
+ * The door (host → key → rate → body) is door.ts. It decides in memory; `reserve` is the one wait before the provider,
+ * and there the database decides. Every hold ends exactly once: settled, or released.
  */
 
-/** Who asks: a key that may act, on a host it may act on. */
-export type Caller = { requestId: string; key: KeySnapshot; host: Host; signal: AbortSignal };
-/** Gives back the places a request took in the limits. A second call does nothing. */
-export type Leave = () => void;
-
-const LOOK_UP_MS_MAX = 1_800;
 /** Text up to here is worth a tokenizer when the balance fails the bound by bytes. Source: rulings › Money. */
 const TOKENIZED_BYTES_MAX = 32 * 1024;
 /** A cap that the client did not ask for is never lowered below this. Source: rulings › Money. */
 const CAP_TOKENS_MIN = 256;
-/** A rough count of text that no tokenizer may look at. */
-const BYTES_A_TOKEN = 4;
 
 const checkChat = checker(ChatBody);
 const checkImage = checker(ImageBody);
-
-/** Host → key. Throws host_not_allowed, invalid_api_key. */
-export async function identify(deps: Deps, request: Request, requestId: string): Promise<Caller> {
-  const host = await hostOf(deps, request);
-  // The panel's own host is the panel's alone.
-  if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
-  const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
-  const key = secret === undefined ? undefined : await inTime(deps.keys.find(secret));
-  return { requestId, key: admitKey(key, host, deps.clock.unixMs()), host, signal: request.signal };
-}
-
-/** The host of a request: the service's own, or a reseller's active domain. Throws host_not_allowed. */
-export async function hostOf(deps: Deps, request: Request): Promise<Host> {
-  const name = hostName(request.headers.get("host"), new URL(request.url).hostname);
-  if (deps.ownHosts.has(name)) return { name, resellerId: null };
-  const found = await inTime(deps.hosts.get(name));
-  if (found === undefined) throw unservedHost();
-  return { name, resellerId: found.resellerId };
-}
-
-function unservedHost(): Refusal {
-  return new Refusal("host_not_allowed", { message: "This host is not served here." });
-}
-
-/** What a look-up brings, or service_unavailable: a silent database must not keep a client waiting. */
-export function inTime<T>(lookUp: Promise<T>): Promise<T> {
-  return within(LOOK_UP_MS_MAX, lookUp, () => new Refusal("service_unavailable"));
-}
-
-/** Rate, while the body is read. The first refusal by the order of the contract wins. Throws too_many_requests, service_unavailable. */
-export async function withBody(
-  deps: Deps,
-  limitId: string,
-  request: Request,
-  work: (raw: Body, leave: Leave) => Promise<Response>,
-): Promise<Response> {
-  const leaveGate = deps.gate.enter();
-  let leaveRate: Leave | undefined;
-  let left = false;
-  const leave = () => {
-    if (left) return;
-    left = true;
-    leaveGate();
-    leaveRate?.();
-  };
-  try {
-    const reading = readBody(request, deps.config.bodyBytesMax);
-    reading.catch(() => {}); // Its refusal is thrown below, once the rate has been asked.
-    await deps.limiter.take(limitId);
-    leaveRate = await deps.limiter.enter(limitId);
-    return await work(await reading, leave);
-  } catch (error) {
-    leave();
-    throw error;
-  }
-}
 
 /** Model → entitlement → reserve → relay → settle, for chat. Source: contract › POST /chat/completions. */
 export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
@@ -364,46 +290,6 @@ function callOf({ deps, caller, body, raw, hold }: ChatJob, signal: AbortSignal)
     firstByteMs: providerFirstByteMs,
     totalMs: providerTotalMs,
   };
-}
-
-/** An answer to count: by the provider's word, or else by its text. */
-type Counted = { usage: ReportedUsage | undefined; completionText: string; completionBytes?: number };
-const NOTHING_RELAYED: Counted = { usage: undefined, completionText: "" };
-
-/** What an answer used and costs, by the prices the request was admitted at. */
-async function usageOf({ deps, model, hold, prompt }: ChatJob, answer: Counted | ChatAnswer): Promise<Usage> {
-  const counts = answer.usage ?? (await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }));
-  const chargeNanoUsd = hold.mode === "payg" && model.prices !== null ? chatCharge(model.prices, counts) : 0n;
-  return { ...counts, chargeNanoUsd, estimated: answer.usage === undefined };
-}
-
-type Asked = { prompt: Prompt; imageInputTokens: number };
-
-async function estimate(deps: Deps, answer: Counted, { prompt, imageInputTokens }: Asked): Promise<ReportedUsage> {
-  const [prompted, completed] = await Promise.all([
-    deps.tokens.count(prompt.text),
-    deps.tokens.count(answer.completionText),
-  ]);
-  const beyond = Math.max(0, (answer.completionBytes ?? 0) - answer.completionText.length);
-  return {
-    // Never zero: a prompt without text has at least its frame. Source: rulings › Who pays.
-    promptTokens: Math.max(1, prompted.tokens + prompt.images * imageInputTokens),
-    cachedTokens: 0,
-    completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN),
-  };
-}
-
-/** A provider that overran its hold will do so again: the model's bound is widened. Source: rulings › Money. */
-function learn({ deps, model, hold, caller }: Job, usage: Usage): void {
-  if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd) return;
-  const margin = marginAfterOverrun(model.marginPermille, hold.heldNanoUsd, usage.chargeNanoUsd);
-  deps.log.warn(
-    { requestId: caller.requestId, model: model.id, margin },
-    "a provider overran its bound; the model's margin is raised",
-  );
-  raiseMargin(deps, model.id, margin).catch((err) =>
-    deps.log.error({ err, model: model.id }, "the margin could not be raised"),
-  );
 }
 
 function endReason(caller: Caller): EndReason {

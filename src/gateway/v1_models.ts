@@ -3,7 +3,7 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Entitlement, entitlementOf } from "../ledger/entitlement_store.ts";
 import { keyAllowsModel } from "./admit.ts";
-import type { Caller } from "./flow.ts";
+import type { Caller } from "./door.ts";
 
 /** GET /models: what a request with this key could really be served with. Source: contract › GET /models, rulings › Which entitlement pays. */
 export async function listModels(deps: Deps, caller: Caller): Promise<Response> {

@@ -2,7 +2,7 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type UsageRow, usage } from "../ledger/books_store.ts";
 import { toUsd } from "../ledger/price.ts";
-import type { Caller } from "./flow.ts";
+import type { Caller } from "./door.ts";
 import { checker, UsageQuery } from "./wire.ts";
 
 const LIMIT_DEFAULT = 100;

@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
-import { hostOf } from "../gateway/flow.ts";
+import { hostOf } from "../gateway/door.ts";
 import { v1Routes } from "../gateway/v1_routes.ts";
 import { panelRoutes } from "../panel/api/panel_routes.ts";
 import { newRequestId } from "../platform/crypto.ts";

@@ -3,7 +3,8 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { admitKey, type Host } from "../../gateway/admit.ts";
 import { type Body, bodyOf } from "../../gateway/body.ts";
-import { type Caller, chat, image, inTime, readChat, readImage, withBody } from "../../gateway/flow.ts";
+import { type Caller, inTime, withBody } from "../../gateway/door.ts";
+import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
 import { patch } from "../../gateway/json_spans.ts";
 import type { Visitor } from "./session_door.ts";
 

@@ -2,7 +2,7 @@ import { Elysia } from "elysia";
 import type { Deps } from "../../deps.ts";
 import { asRefusal, Refusal } from "../../errors.ts";
 import { readBody } from "../../gateway/body.ts";
-import { inTime } from "../../gateway/flow.ts";
+import { inTime } from "../../gateway/door.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { panelAi } from "./ai.ts";
 import { checkOrigin, cookieName, cookieOptions, panelHostOf, visitorOf } from "./session_door.ts";

@@ -2,7 +2,7 @@ import type { Session } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admit.ts";
-import { hostOf, inTime } from "../../gateway/flow.ts";
+import { hostOf, inTime } from "../../gateway/door.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 
 /** The panel's door: who is signed in, and whether the request came from the panel's own page. Source: rulings › Errors. */

@@ -5,7 +5,7 @@ import type { BegunSession } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admit.ts";
-import { inTime } from "../../gateway/flow.ts";
+import { inTime } from "../../gateway/door.ts";
 import { checker } from "../../gateway/wire.ts";
 
 export const SignInBody = Type.Object({

@@ -1,0 +1,59 @@
+import type { Model } from "../catalog/catalog.ts";
+import { raiseMargin } from "../catalog/catalog_store.ts";
+import type { Deps } from "../deps.ts";
+import type { Hold, Usage } from "../ledger/ledger.ts";
+import { chatCharge, marginAfterOverrun } from "../ledger/price.ts";
+import type { Caller } from "./door.ts";
+import type { Prompt } from "./prompt.ts";
+import type { ReportedUsage } from "./relay.ts";
+
+/** What an answer used, and what that costs. Source: rulings › Money, Who pays when something breaks. */
+
+/** A rough count of text that no tokenizer may look at. */
+const BYTES_A_TOKEN = 4;
+
+/** The request that is charged. */
+type Billed = { deps: Deps; caller: Caller; model: Model; hold: Hold };
+
+/** An answer to count: by the provider's word, or else by its text. */
+export type Counted = { usage: ReportedUsage | undefined; completionText: string; completionBytes?: number };
+export const NOTHING_RELAYED: Counted = { usage: undefined, completionText: "" };
+
+/** What an answer used and costs, by the prices the request was admitted at. */
+export async function usageOf(
+  { deps, model, hold, prompt }: Billed & { prompt: Prompt },
+  answer: Counted,
+): Promise<Usage> {
+  const counts = answer.usage ?? (await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }));
+  const chargeNanoUsd = hold.mode === "payg" && model.prices !== null ? chatCharge(model.prices, counts) : 0n;
+  return { ...counts, chargeNanoUsd, estimated: answer.usage === undefined };
+}
+
+type Asked = { prompt: Prompt; imageInputTokens: number };
+
+async function estimate(deps: Deps, answer: Counted, { prompt, imageInputTokens }: Asked): Promise<ReportedUsage> {
+  const [prompted, completed] = await Promise.all([
+    deps.tokens.count(prompt.text),
+    deps.tokens.count(answer.completionText),
+  ]);
+  const beyond = Math.max(0, (answer.completionBytes ?? 0) - answer.completionText.length);
+  return {
+    // Never zero: a prompt without text has at least its frame. Source: rulings › Who pays.
+    promptTokens: Math.max(1, prompted.tokens + prompt.images * imageInputTokens),
+    cachedTokens: 0,
+    completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN),
+  };
+}
+
+/** A provider that overran its hold will do so again: the model's bound is widened. Source: rulings › Money. */
+export function learn({ deps, model, hold, caller }: Billed, usage: Usage): void {
+  if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd) return;
+  const margin = marginAfterOverrun(model.marginPermille, hold.heldNanoUsd, usage.chargeNanoUsd);
+  deps.log.warn(
+    { requestId: caller.requestId, model: model.id, margin },
+    "a provider overran its bound; the model's margin is raised",
+  );
+  raiseMargin(deps, model.id, margin).catch((err) =>
+    deps.log.error({ err, model: model.id }, "the margin could not be raised"),
+  );
+}
