@@ -259,7 +259,6 @@ CREATE INDEX "accounts_reseller" ON "accounts" USING btree ("reseller_id");--> s
 CREATE INDEX "balance_entries_account" ON "balance_entries" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "changes_xid" ON "changes" USING btree ("xid");--> statement-breakpoint
 CREATE INDEX "holds_lease" ON "holds" USING btree ("lease_ends_at");--> statement-breakpoint
-CREATE INDEX "holds_account" ON "holds" USING btree ("account_id");--> statement-breakpoint
 CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
 CREATE INDEX "receipts_usage" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'settled';--> statement-breakpoint

@@ -4,6 +4,17 @@
 -- statement that locks and reads sees a snapshot from before the lock, and oversells), read the clock, read the rows,
 -- decide, write. Lock keys: an account's id; a tenant's is minus the reseller's id, shared by its customers' requests.
 
+-- Holds come and go by the thousand a second, and the counters' rows are rewritten with every batch: vacuum early and often,
+-- leave room on the page for the next version, and never lock the table to give its tail back.
+ALTER TABLE holds SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, vacuum_truncate = false);
+--> statement-breakpoint
+ALTER TABLE packages SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+--> statement-breakpoint
+ALTER TABLE package_days SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+--> statement-breakpoint
+ALTER TABLE balances SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+--> statement-breakpoint
+
 -- The ledger's clock: the database's, read when asked and not at the transaction's start. Tests replace it.
 CREATE FUNCTION ledger_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() $$;
 --> statement-breakpoint
@@ -11,12 +22,6 @@ CREATE FUNCTION ledger_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SEL
 -- The smallest UUIDv7 of a moment: its first 48 bits are Unix milliseconds.
 CREATE FUNCTION request_id_floor(p_at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
   SELECT (lpad(to_hex(floor(extract(epoch FROM p_at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
-$$;
---> statement-breakpoint
-
--- The moment inside a UUIDv7.
-CREATE FUNCTION request_id_time(p_id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
-  SELECT to_timestamp(('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
 $$;
 --> statement-breakpoint
 
@@ -110,6 +115,9 @@ CREATE FUNCTION ledger_reserve(
 #variable_conflict use_column
 DECLARE
   n int := cardinality(p_ids);
+  -- Ids of an hour around now: another could fall into a month that has no partition.
+  v_id_from uuid := request_id_floor(p_now - interval '1 hour');
+  v_id_to uuid := request_id_floor(p_now + interval '1 hour');
   g record;
   i int;
   o int;
@@ -141,7 +149,7 @@ BEGIN
         CASE
           WHEN live.request_id IS NOT NULL THEN 'again'
           WHEN done.request_id IS NOT NULL THEN 'ended'
-          WHEN request_id_time(r.request_id) NOT BETWEEN p_now - interval '1 hour' AND p_now + interval '1 hour' THEN 'clock_skew'
+          WHEN r.request_id < v_id_from OR r.request_id >= v_id_to THEN 'clock_skew'
           WHEN k.id IS NULL OR k.account_id <> r.account_id OR k.status <> 'enabled' OR k.expires_at <= p_now
             OR a.id IS NULL OR a.status <> 'active' OR coalesce(t.status, 'active') <> 'active' THEN 'invalid_api_key'
           WHEN NOT (coalesce(r.host = ANY (k.hosts), true)
@@ -341,10 +349,16 @@ DECLARE
   x_nano bigint[] := array_fill(0::bigint, ARRAY[n]);
   x_tokens bigint[] := array_fill(0::bigint, ARRAY[n]);
   x_refused boolean[] := array_fill(false, ARRAY[n]);
-  r_outcome text[];
+  r_outcome text[] := array_fill(NULL::text, ARRAY[n]);
   r_charged bigint[] := array_fill(0::bigint, ARRAY[n]);
   r_short bigint[] := array_fill(0::bigint, ARRAY[n]);
   r_units int[] := array_fill(0, ARRAY[n]);
+  -- The ended holds, in no order.
+  e_ords int[];
+  e_outcomes text[];
+  e_charged bigint[];
+  e_short bigint[];
+  e_units int[];
 BEGIN
   -- 1. Overruns, rare: providers that used more than the hold. In arrival order, against what is free.
   FOR h IN
@@ -379,17 +393,18 @@ BEGIN
   -- 2. Everything in one statement: the hold ends, its receipt is written, the counters follow.
   WITH gone AS (
     DELETE FROM holds l
-    USING unnest(p_ids, p_kinds) WITH ORDINALITY AS r(request_id, kind, ord)
-    WHERE l.request_id = r.request_id AND l.account_id <> ALL (p_busy) AND (r.kind <> 'reap' OR l.lease_ends_at <= p_now)
-    RETURNING l.*, r.ord::int AS ord, r.kind = 'settle' AND NOT x_refused[r.ord] AS settles
+    USING unnest(p_ids, p_kinds, p_reasons, p_prompt, p_cached, p_completion, p_charge, p_estimated, x_nano, x_tokens, x_refused)
+      WITH ORDINALITY AS r(asked_id, kind, reason, prompt, cached, completion, charge, estimated, extra_nano, extra_tokens, refused, ord)
+    WHERE l.request_id = r.asked_id AND l.account_id <> ALL (p_busy) AND (r.kind <> 'reap' OR l.lease_ends_at <= p_now)
+    RETURNING l.*, r.*, r.kind = 'settle' AND NOT r.refused AS settles
   ), ended AS (
     SELECT gone.*,
-      CASE WHEN NOT settles THEN 0 ELSE 1 END AS units,
-      CASE WHEN NOT settles THEN 0 ELSE least(p_charge[ord], held_nano_usd + x_nano[ord]) END AS charged,
-      CASE WHEN NOT settles THEN 0 ELSE greatest(0, p_charge[ord] - held_nano_usd - x_nano[ord]) END AS shortfall,
+      CASE WHEN settles AND mode = 'package' THEN 1 ELSE 0 END AS units,
+      CASE WHEN settles THEN least(charge, held_nano_usd + extra_nano) ELSE 0 END AS charged,
+      CASE WHEN settles THEN greatest(0, charge - held_nano_usd - extra_nano) ELSE 0 END AS shortfall,
       CASE WHEN NOT settles THEN 0
-           WHEN p.token_limit IS NULL THEN p_prompt[ord]::bigint + p_completion[ord]
-           ELSE least(p_prompt[ord]::bigint + p_completion[ord], held_tokens + x_tokens[ord]) END AS tokens
+           WHEN p.token_limit IS NULL THEN prompt::bigint + completion
+           ELSE least(prompt::bigint + completion, held_tokens + extra_tokens) END AS tokens
     FROM gone LEFT JOIN packages p ON p.id = gone.package_id
   ), written AS (
     INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, outcome, reason, units,
@@ -397,9 +412,8 @@ BEGIN
       estimated, created_at, finished_at)
     SELECT request_id, account_id, key_id, model_id, host, mode, package_id, day,
       CASE WHEN settles THEN 'settled' ELSE 'released' END,
-      CASE WHEN x_refused[ord] THEN 'overrun_refused' ELSE p_reasons[ord] END,
-      CASE WHEN mode = 'package' THEN units ELSE 0 END, held_nano_usd, charged, shortfall,
-      p_prompt[ord], p_cached[ord], p_completion[ord], tokens, p_estimated[ord], created_at, p_now
+      CASE WHEN refused THEN 'overrun_refused' ELSE reason END,
+      units, held_nano_usd, charged, shortfall, prompt, cached, completion, tokens, estimated, created_at, p_now
     FROM ended
   ), package_sums AS (
     UPDATE packages p SET units_held = p.units_held - s.held, units_used = p.units_used + s.used,
@@ -423,12 +437,21 @@ BEGIN
     INSERT INTO balance_entries (account_id, amount_nano_usd, kind, request_id)
     SELECT account_id, -charged, 'charge', request_id FROM ended WHERE charged > 0
   )
-  SELECT array_agg(CASE WHEN p_accounts[r.ord] = ANY (p_busy) THEN 'busy' WHEN e.ord IS NULL THEN NULL
-                        WHEN x_refused[r.ord] THEN 'refused' WHEN e.settles THEN 'settled' ELSE 'released' END ORDER BY r.ord),
-         array_agg(coalesce(e.charged, 0) ORDER BY r.ord), array_agg(coalesce(e.shortfall, 0) ORDER BY r.ord),
-         array_agg(CASE WHEN e.mode = 'package' THEN e.units ELSE 0 END ORDER BY r.ord)
-  INTO r_outcome, r_charged, r_short, r_units
-  FROM generate_series(1, n) AS r(ord) LEFT JOIN ended e ON e.ord = r.ord;
+  SELECT array_agg(ord::int), array_agg(CASE WHEN refused THEN 'refused' WHEN settles THEN 'settled' ELSE 'released' END),
+         array_agg(charged), array_agg(shortfall), array_agg(units)
+  INTO e_ords, e_outcomes, e_charged, e_short, e_units
+  FROM ended;
+  FOR i IN 1 .. coalesce(cardinality(e_ords), 0) LOOP
+    r_outcome[e_ords[i]] := e_outcomes[i];
+    r_charged[e_ords[i]] := e_charged[i];
+    r_short[e_ords[i]] := e_short[i];
+    r_units[e_ords[i]] := e_units[i];
+  END LOOP;
+  IF cardinality(p_busy) > 0 THEN
+    FOR i IN 1 .. n LOOP
+      IF p_accounts[i] = ANY (p_busy) THEN r_outcome[i] := 'busy'; END IF;
+    END LOOP;
+  END IF;
 
   -- 3. What had no live hold, rare: told again, reaped before, or never there.
   IF array_position(r_outcome, NULL) IS NOT NULL THEN
@@ -500,7 +523,10 @@ CREATE FUNCTION ledger_batch(
 ) RETURNS TABLE (
   part text, ord int, outcome text, mode text, nano_usd bigint, shortfall_nano_usd bigint, units_or_cap int,
   quota_limit bigint, quota_used bigint, quota_remaining bigint, resets_at timestamptz
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+-- Everything here is a look-up by key of a few rows. Statistics of a table that is empty now and full of dead rows a moment
+-- later would talk the planner out of it.
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   v_busy bigint[];

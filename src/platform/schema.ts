@@ -209,7 +209,6 @@ export const holds = pgTable(
   },
   (t) => [
     index("holds_lease").on(t.leaseEndsAt),
-    index("holds_account").on(t.accountId),
     check("holds_amounts", sql`${t.heldNanoUsd} >= 0 and ${t.heldTokens} >= 0`),
     check(
       "holds_mode",

@@ -134,7 +134,7 @@ test("usage: settled requests only, newest first, paged, by account, host, model
     await world.sql`insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd, charged_nano_usd,
         shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated, created_at, finished_at)
       values (${id}, ${accountId}, 1, ${model}, ${host}, 'payg', ${outcome}, 'complete', 0, 0, 0, 0, 1, 0, 2, 0, false,
-        request_id_time(${id}), request_id_time(${id}))`;
+        to_timestamp(${nowMs - minutesAgo * 60_000}::float8 / 1000), to_timestamp(${nowMs - minutesAgo * 60_000}::float8 / 1000))`;
     return id;
   };
   const ids: string[] = [];
