@@ -1,5 +1,6 @@
 import { afterAll, expect, test } from "bun:test";
 import {
+  chmodSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -22,6 +23,8 @@ import { processExists } from "../src/demo/postgres/owned_process.ts";
 const startMsMax = 5_000;
 const waitMs = 20_000;
 const folder = mkdtempSync(join(tmpdir(), "tollgate-services-test-"));
+// As root, PostgreSQL may have to run as another user, who must get in.
+chmodSync(folder, 0o755);
 const dataDir = join(folder, "kept");
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

@@ -3,7 +3,7 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type PostgresFolder, preparePostgresFolder, serverEnv } from "./folder.ts";
+import { type PostgresFolder, preparePostgresFolder, serverEnv, takeOverData } from "./folder.ts";
 import { outlivePredecessor, readLockFile } from "./lock.ts";
 import { type OwnedProcess, startOwnedProcess } from "./owned_process.ts";
 
@@ -40,6 +40,7 @@ export interface EmbeddedPostgres {
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const place = preparePostgresFolder(resolve(options.dataDir), options.log ?? (() => {}));
   await outlivePredecessor(place.data);
+  takeOverData(place);
   const { server, port } = await startServer(place, options);
   return {
     url: `postgres://postgres:${place.password}@127.0.0.1:${port}/postgres`,

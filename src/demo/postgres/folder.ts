@@ -14,6 +14,7 @@ import {
   realpathSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -49,6 +50,11 @@ export function preparePostgresFolder(dataDir: string, log: (message: string) =>
   return { ...place, password: readFileSync(passwordFile(place.data), "utf8").trim() };
 }
 
+/** Gives the data to who runs it now, if that was somebody else before. Not while an earlier server is still at work on it. */
+export function takeOverData({ data, identity }: PostgresFolder): void {
+  if (process.getuid?.() === 0 && statSync(data).uid !== identity.ownerUid) giveTo(identity, data);
+}
+
 /** Nothing of the caller's: PGDATA, PGPORT or a locale would change what is started. */
 export function serverEnv(): Record<string, string> {
   return { PATH: process.env.PATH ?? "/usr/bin:/bin", LC_ALL: "C", TZ: "UTC" };
@@ -56,38 +62,37 @@ export function serverEnv(): Record<string, string> {
 
 type Place = Omit<PostgresFolder, "password">;
 
+/** In place if any user may run it there; for root also with the programs, or programs and data, moved to where others may go. */
 function choosePlace(dataDir: string, log: (message: string) => void): Place {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const native = postgresBinaries(dataDir);
   const tried: string[] = [];
-  for (const identity of possibleIdentities(dataDir)) {
-    const obstacle = whyCannotRun(identity, join(native, "bin", "postgres"), dataDir);
-    if (obstacle === null) return placeAt(dataDir, native, identity);
-    tried.push(`${identity.name}: ${obstacle}`);
-  }
+  const placeAt = (folder: string, programs: string): Place | undefined => {
+    const identity = whoCanRun(folder, programs, tried);
+    if (!identity) return;
+    if (process.getuid?.() === 0) chownSync(folder, identity.ownerUid, identity.gid ?? 0);
+    return { native: programs, identity, folder, data: join(realpathSync(folder), "pgdata") };
+  };
+  const inPlace = placeAt(dataDir, native);
+  if (inPlace) return inPlace;
   if (process.getuid?.() === 0) {
-    const folder = folderForOtherUser(dataDir);
     const copy = copyBinaries(native, placeForRoot);
-    const identity = possibleIdentities(folder).at(-1);
-    const obstacle = identity
-      ? whyCannotRun(identity, join(copy, "bin", "postgres"), folder)
-      : "there is no user nobody";
-    if (identity && obstacle === null) {
-      log(`PostgreSQL may not run as root, and no other user may enter ${dataDir}: its data is kept in ${folder}.`);
-      return placeAt(folder, copy, identity);
-    }
-    tried.push(`${placeForRoot}: ${obstacle}`);
+    const dataInPlace = placeAt(dataDir, copy);
+    if (dataInPlace) return dataInPlace;
+    const elsewhere = folderForOtherUser(dataDir);
+    log(`PostgreSQL may not run as root, and no other user may enter ${dataDir}: its data is kept in ${elsewhere}.`);
+    const moved = placeAt(elsewhere, copy);
+    if (moved) return moved;
   }
   throw new Error(`The built-in PostgreSQL cannot run here (${tried.join("; ")}): set DATABASE_URL instead.`);
 }
 
-function placeAt(folder: string, native: string, identity: Identity): Place {
-  const data = join(realpathSync(folder), "pgdata");
-  if (process.getuid?.() === 0) {
-    chownSync(folder, identity.ownerUid, identity.gid ?? 0);
-    if (existsSync(data)) giveTo(identity, data);
-  }
-  return { native, identity, folder, data };
+function whoCanRun(folder: string, native: string, tried: string[]): Identity | undefined {
+  return possibleIdentities(folder).find((identity) => {
+    const obstacle = whyCannotRun(identity, join(native, "bin", "postgres"), folder);
+    if (obstacle !== null) tried.push(`${identity.name}: ${obstacle}`);
+    return obstacle === null;
+  });
 }
 
 /** A folder of our own that any user may reach. Which one is noted in dataDir, so that deleting dataDir starts afresh. */

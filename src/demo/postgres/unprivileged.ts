@@ -63,11 +63,14 @@ export function whyCannotRun(identity: Identity, program: string, folder: string
   return lines.at(-1) || `exit code ${tried.status}`;
 }
 
-/** Gives a file or a folder and all below it to the identity's owner. For root only; links are not followed. */
+/**
+ * Gives a file or a folder and all below it to the identity's owner. For root only; links are not followed.
+ * The folder itself comes last: its owner tells that everything below was given as well.
+ */
 export function giveTo(identity: Identity, path: string): void {
   const entry = lstatSync(path);
-  if (entry.uid !== identity.ownerUid) lchownSync(path, identity.ownerUid, identity.gid ?? entry.gid);
   if (entry.isDirectory()) for (const name of readdirSync(path)) giveTo(identity, join(path, name));
+  if (entry.uid !== identity.ownerUid) lchownSync(path, identity.ownerUid, identity.gid ?? entry.gid);
 }
 
 function otherUser(name: string): Identity[] {
