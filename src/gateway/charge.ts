@@ -3,9 +3,9 @@ import { raiseMargin } from "../catalog/catalog_store.ts";
 import type { Deps } from "../deps.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import { chatCharge, marginAfterOverrun } from "../ledger/price.ts";
+import type { ReportedUsage } from "./chunks.ts";
 import type { Caller } from "./door.ts";
 import type { Prompt } from "./prompt.ts";
-import type { ReportedUsage } from "./relay.ts";
 
 /** What an answer used, and what that costs. Source: rulings › Money, Who pays when something breaks. */
 

@@ -2,8 +2,9 @@ import type { Route } from "../catalog/catalog.ts";
 import { type ProviderClient, readLimited } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "./body.ts";
+import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
 import { patch, topLevelSpans } from "./json_spans.ts";
-import { type OpenedStream, type ReportedUsage, usageOf, writtenIn } from "./relay.ts";
+import type { OpenedStream } from "./relay.ts";
 import { createSseReader } from "./sse.ts";
 import type { ChatBody } from "./wire.ts";
 
