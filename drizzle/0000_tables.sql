@@ -6,10 +6,42 @@ CREATE TABLE "accounts" (
 	"name" text NOT NULL,
 	"status" text DEFAULT 'active' NOT NULL,
 	"password_hash" text,
+	"totp_ciphertext" "bytea",
+	"totp_enabled_at" timestamp with time zone,
+	"totp_last_step" bigint DEFAULT 0 NOT NULL,
+	"notice_units_percent" integer DEFAULT 20 NOT NULL,
+	"notice_balance_nano_usd" bigint DEFAULT 1000000000 NOT NULL,
+	"notice_days" integer DEFAULT 3 NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "accounts_notices" CHECK ("accounts"."notice_units_percent" between 0 and 100 and "accounts"."notice_balance_nano_usd" >= 0 and "accounts"."notice_days" between 0 and 30),
 	CONSTRAINT "accounts_role" CHECK ("accounts"."role" in ('customer', 'reseller', 'admin')),
 	CONSTRAINT "accounts_status" CHECK ("accounts"."status" in ('active', 'suspended')),
 	CONSTRAINT "accounts_only_customers_belong" CHECK ("accounts"."reseller_id" is null or "accounts"."role" = 'customer')
+);
+--> statement-breakpoint
+CREATE TABLE "allotments" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "allotments_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"reseller_id" bigint NOT NULL,
+	"offering_id" bigint NOT NULL,
+	"granted" integer NOT NULL,
+	"used" integer DEFAULT 0 NOT NULL,
+	"reason" text,
+	"actor_id" bigint,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "allotments_pieces" CHECK ("allotments"."granted" between 0 and 100000 and "allotments"."used" between 0 and "allotments"."granted")
+);
+--> statement-breakpoint
+CREATE TABLE "audit_entries" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "audit_entries_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"actor_id" bigint,
+	"request_id" uuid,
+	"action" text NOT NULL,
+	"subject" text NOT NULL,
+	"subject_id" text NOT NULL,
+	"account_id" bigint,
+	"before" jsonb,
+	"after" jsonb,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "balance_entries" (
@@ -21,7 +53,7 @@ CREATE TABLE "balance_entries" (
 	"reason" text,
 	"actor_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'correction'))
+	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'transfer', 'correction'))
 );
 --> statement-breakpoint
 CREATE TABLE "balances" (
@@ -32,6 +64,25 @@ CREATE TABLE "balances" (
 	"tokens_used" bigint DEFAULT 0 NOT NULL,
 	CONSTRAINT "balances_cover_holds" CHECK ("balances"."held_nano_usd" >= 0 and "balances"."balance_nano_usd" >= "balances"."held_nano_usd"),
 	CONSTRAINT "balances_range" CHECK ("balances"."balance_nano_usd" <= 9000000000000000)
+);
+--> statement-breakpoint
+CREATE TABLE "book_checks" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "book_checks_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"checked_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"took_ms" integer NOT NULL,
+	"results" jsonb NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "brands" (
+	"reseller_id" bigint PRIMARY KEY NOT NULL,
+	"name" text NOT NULL,
+	"accent" text,
+	"css" text DEFAULT '' NOT NULL,
+	"support" text,
+	"logo_light" "bytea",
+	"logo_dark" "bytea",
+	"icon" "bytea",
+	"version" text NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "changes" (
@@ -54,6 +105,7 @@ CREATE TABLE "holds" (
 	"held_nano_usd" bigint NOT NULL,
 	"held_tokens" bigint NOT NULL,
 	"cap_tokens" integer,
+	"key_day" date,
 	"lease_ends_at" timestamp with time zone NOT NULL,
 	"created_at" timestamp with time zone NOT NULL,
 	CONSTRAINT "holds_amounts" CHECK ("holds"."held_nano_usd" >= 0 and "holds"."held_tokens" >= 0),
@@ -61,11 +113,18 @@ CREATE TABLE "holds" (
 );
 --> statement-breakpoint
 CREATE TABLE "hosts" (
-	"host" text PRIMARY KEY NOT NULL,
+	"host" text NOT NULL,
 	"reseller_id" bigint NOT NULL,
 	"status" text NOT NULL,
+	"token" text DEFAULT replace(gen_random_uuid()::text, '-', '') NOT NULL,
+	"activated_at" timestamp with time zone,
+	"checked_at" timestamp with time zone,
+	"next_check_at" timestamp with time zone,
+	"failures" integer DEFAULT 0 NOT NULL,
+	"report" jsonb,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
-	CONSTRAINT "hosts_status" CHECK ("hosts"."status" in ('pending', 'verifying', 'active', 'failed', 'suspended'))
+	CONSTRAINT "hosts_host_reseller_id_pk" PRIMARY KEY("host","reseller_id"),
+	CONSTRAINT "hosts_status" CHECK ("hosts"."status" in ('pending', 'verifying', 'active', 'failed', 'suspended', 'removed'))
 );
 --> statement-breakpoint
 CREATE TABLE "image_prices" (
@@ -74,6 +133,23 @@ CREATE TABLE "image_prices" (
 	"micro_usd" bigint NOT NULL,
 	CONSTRAINT "image_prices_model_id_size_pk" PRIMARY KEY("model_id","size"),
 	CONSTRAINT "image_prices_range" CHECK ("image_prices"."micro_usd" between 0 and 1000000000)
+);
+--> statement-breakpoint
+CREATE TABLE "key_days" (
+	"key_id" bigint NOT NULL,
+	"day" date NOT NULL,
+	"units_used" integer DEFAULT 0 NOT NULL,
+	"units_held" integer DEFAULT 0 NOT NULL,
+	"spent_nano_usd" bigint DEFAULT 0 NOT NULL,
+	"held_nano_usd" bigint DEFAULT 0 NOT NULL,
+	CONSTRAINT "key_days_key_id_day_pk" PRIMARY KEY("key_id","day"),
+	CONSTRAINT "key_days_counts" CHECK ("key_days"."units_used" >= 0 and "key_days"."units_held" >= 0 and "key_days"."spent_nano_usd" >= 0 and "key_days"."held_nano_usd" >= 0)
+);
+--> statement-breakpoint
+CREATE TABLE "key_uses" (
+	"key_id" bigint PRIMARY KEY NOT NULL,
+	"last_used_at" timestamp with time zone NOT NULL,
+	"host" text NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "keys" (
@@ -88,10 +164,25 @@ CREATE TABLE "keys" (
 	"hosts" text[],
 	"status" text DEFAULT 'enabled' NOT NULL,
 	"expires_at" timestamp with time zone,
+	"daily_units_max" integer,
+	"daily_spend_max_nano_usd" bigint,
+	"time_zone" text DEFAULT 'UTC' NOT NULL,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "keys_digest_unique" UNIQUE("digest"),
+	CONSTRAINT "keys_ceilings" CHECK ("keys"."daily_units_max" between 1 and 30000000 and "keys"."daily_spend_max_nano_usd" between 1 and 9000000000000000),
 	CONSTRAINT "keys_mode" CHECK ("keys"."mode" in ('package', 'payg')),
 	CONSTRAINT "keys_status" CHECK ("keys"."status" in ('enabled', 'disabled', 'revoked'))
+);
+--> statement-breakpoint
+CREATE TABLE "links" (
+	"digest" "bytea" PRIMARY KEY NOT NULL,
+	"kind" text NOT NULL,
+	"account_id" bigint NOT NULL,
+	"created_by" bigint,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"expires_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "links_accountId_unique" UNIQUE("account_id"),
+	CONSTRAINT "links_kind" CHECK ("links"."kind" in ('invitation', 'reset'))
 );
 --> statement-breakpoint
 CREATE TABLE "models" (
@@ -140,6 +231,23 @@ CREATE TABLE "offerings" (
 	CONSTRAINT "offerings_wholesale" CHECK ("offerings"."wholesale_nano_usd" >= 0)
 );
 --> statement-breakpoint
+CREATE TABLE "orders" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "orders_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"account_id" bigint NOT NULL,
+	"kind" text NOT NULL,
+	"offering_id" bigint,
+	"amount_nano_usd" bigint,
+	"note" text,
+	"status" text DEFAULT 'open' NOT NULL,
+	"answer" text,
+	"decided_by" bigint,
+	"decided_at" timestamp with time zone,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "orders_kind" CHECK (("orders"."kind" = 'package' and "orders"."offering_id" is not null and "orders"."amount_nano_usd" is null)
+      or ("orders"."kind" = 'top_up' and "orders"."offering_id" is null and "orders"."amount_nano_usd" > 0)),
+	CONSTRAINT "orders_status" CHECK ("orders"."status" in ('open', 'fulfilled', 'declined', 'withdrawn'))
+);
+--> statement-breakpoint
 CREATE TABLE "package_days" (
 	"package_id" bigint NOT NULL,
 	"day" date NOT NULL,
@@ -172,6 +280,7 @@ CREATE TABLE "packages" (
 	"ended_early" text,
 	"units_dropped" integer,
 	"paid_by_account_id" bigint,
+	"allotment_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "packages_span" CHECK ("packages"."ends_at" >= "packages"."starts_at"),
 	CONSTRAINT "packages_days" CHECK ("packages"."days" between 1 and 30),
@@ -199,6 +308,7 @@ CREATE TABLE "receipts" (
 	"mode" text NOT NULL,
 	"package_id" bigint,
 	"day" date,
+	"key_day" date,
 	"outcome" text NOT NULL,
 	"reason" text NOT NULL,
 	"units" smallint NOT NULL,
@@ -215,10 +325,30 @@ CREATE TABLE "receipts" (
 	CONSTRAINT "receipts_released_is_free" CHECK ("receipts"."outcome" = 'settled' or ("receipts"."units" = 0 and "receipts"."charged_nano_usd" = 0 and "receipts"."charged_tokens" = 0))
 ) PARTITION BY RANGE ("request_id");
 --> statement-breakpoint
+CREATE TABLE "recovery_codes" (
+	"account_id" bigint NOT NULL,
+	"digest" "bytea" NOT NULL,
+	CONSTRAINT "recovery_codes_account_id_digest_pk" PRIMARY KEY("account_id","digest")
+);
+--> statement-breakpoint
+CREATE TABLE "refusal_counts" (
+	"account_id" bigint NOT NULL,
+	"key_id" bigint NOT NULL,
+	"code" text NOT NULL,
+	"model_id" text NOT NULL,
+	"minute" timestamp with time zone NOT NULL,
+	"count" integer NOT NULL,
+	"last_request_id" uuid NOT NULL,
+	"host" text NOT NULL,
+	CONSTRAINT "refusal_counts_account_id_minute_key_id_code_model_id_pk" PRIMARY KEY("account_id","minute","key_id","code","model_id")
+);
+--> statement-breakpoint
 CREATE TABLE "replicas" (
 	"id" uuid PRIMARY KEY NOT NULL,
 	"started_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"version" text DEFAULT '' NOT NULL,
+	"status" jsonb
 );
 --> statement-breakpoint
 CREATE TABLE "routes" (
@@ -235,33 +365,61 @@ CREATE TABLE "routes" (
 	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens'))
 );
 --> statement-breakpoint
+CREATE TABLE "sent_forms" (
+	"account_id" bigint NOT NULL,
+	"form_key" text NOT NULL,
+	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "sent_forms_account_id_form_key_pk" PRIMARY KEY("account_id","form_key")
+);
+--> statement-breakpoint
 CREATE TABLE "sessions" (
 	"digest" "bytea" PRIMARY KEY NOT NULL,
 	"account_id" bigint NOT NULL,
 	"host" text NOT NULL,
 	"csrf_token" text NOT NULL,
+	"user_agent" text DEFAULT '' NOT NULL,
+	"address" text DEFAULT '' NOT NULL,
+	"viewing_account_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"expires_at" timestamp with time zone NOT NULL
 );
 --> statement-breakpoint
+ALTER TABLE "allotments" ADD CONSTRAINT "allotments_reseller_id_accounts_id_fk" FOREIGN KEY ("reseller_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "allotments" ADD CONSTRAINT "allotments_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "balances" ADD CONSTRAINT "balances_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "brands" ADD CONSTRAINT "brands_reseller_id_accounts_id_fk" FOREIGN KEY ("reseller_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "hosts" ADD CONSTRAINT "hosts_reseller_id_accounts_id_fk" FOREIGN KEY ("reseller_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "image_prices" ADD CONSTRAINT "image_prices_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "keys" ADD CONSTRAINT "keys_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "links" ADD CONSTRAINT "links_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "orders" ADD CONSTRAINT "orders_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "orders" ADD CONSTRAINT "orders_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "packages" ADD CONSTRAINT "packages_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "packages" ADD CONSTRAINT "packages_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "recovery_codes" ADD CONSTRAINT "recovery_codes_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "routes" ADD CONSTRAINT "routes_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "routes" ADD CONSTRAINT "routes_provider_id_providers_id_fk" FOREIGN KEY ("provider_id") REFERENCES "public"."providers"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "sessions" ADD CONSTRAINT "sessions_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 CREATE UNIQUE INDEX "accounts_email_in_tenant" ON "accounts" USING btree (coalesce("reseller_id", 0),lower("email"));--> statement-breakpoint
 CREATE INDEX "accounts_reseller" ON "accounts" USING btree ("reseller_id");--> statement-breakpoint
+CREATE INDEX "allotments_reseller" ON "allotments" USING btree ("reseller_id","offering_id");--> statement-breakpoint
+CREATE INDEX "audit_entries_subject" ON "audit_entries" USING btree ("subject","id");--> statement-breakpoint
+CREATE INDEX "audit_entries_account" ON "audit_entries" USING btree ("account_id","id");--> statement-breakpoint
+CREATE INDEX "audit_entries_actor" ON "audit_entries" USING btree ("actor_id","id");--> statement-breakpoint
 CREATE INDEX "balance_entries_account" ON "balance_entries" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "changes_xid" ON "changes" USING btree ("xid");--> statement-breakpoint
 CREATE INDEX "holds_lease" ON "holds" USING btree ("lease_ends_at");--> statement-breakpoint
+CREATE UNIQUE INDEX "hosts_one_owner" ON "hosts" USING btree ("host") WHERE "hosts"."status" = 'active';--> statement-breakpoint
+CREATE INDEX "hosts_reseller" ON "hosts" USING btree ("reseller_id");--> statement-breakpoint
+CREATE INDEX "hosts_next_check" ON "hosts" USING btree ("next_check_at");--> statement-breakpoint
 CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statement-breakpoint
+CREATE INDEX "orders_account" ON "orders" USING btree ("account_id","id");--> statement-breakpoint
+CREATE INDEX "orders_open" ON "orders" USING btree ("id") WHERE "orders"."status" = 'open';--> statement-breakpoint
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
 CREATE INDEX "receipts_usage" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'settled';--> statement-breakpoint
 CREATE INDEX "receipts_released" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
+CREATE INDEX "refusal_counts_minute" ON "refusal_counts" USING btree ("minute");--> statement-breakpoint
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
+CREATE INDEX "sent_forms_age" ON "sent_forms" USING btree ("created_at");--> statement-breakpoint
 CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");

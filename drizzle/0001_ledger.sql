@@ -12,6 +12,8 @@ ALTER TABLE packages SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, a
 --> statement-breakpoint
 ALTER TABLE package_days SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 --> statement-breakpoint
+ALTER TABLE key_days SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+--> statement-breakpoint
 ALTER TABLE balances SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 --> statement-breakpoint
 
@@ -126,11 +128,18 @@ DECLARE
   v_total_left int;
   v_tokens_left bigint;
   v_free bigint;       -- nano-USD neither spent nor held
+  v_spendable bigint;  -- of it, what the key may spend
   v_resets timestamptz;
   v_code text;
   v_amount bigint;
   v_cap int;
   v_units int;
+  -- The account's keys that have ceilings, in one order: ids, their days, and what is left of each ceiling (null: none).
+  c_keys bigint[];
+  c_days date[];
+  c_units int[];
+  c_nano bigint[];
+  c int;
   r_code text[] := array_fill('busy'::text, ARRAY[n]);
   r_mode text[] := array_fill(NULL::text, ARRAY[n]);
   r_package bigint[] := array_fill(NULL::bigint, ARRAY[n]);
@@ -138,6 +147,7 @@ DECLARE
   r_nano bigint[] := array_fill(0::bigint, ARRAY[n]);
   r_tokens bigint[] := array_fill(0::bigint, ARRAY[n]);
   r_cap int[] := array_fill(NULL::int, ARRAY[n]);
+  r_key_day date[] := array_fill(NULL::date, ARRAY[n]);
   r_limit bigint[] := array_fill(NULL::bigint, ARRAY[n]);
   r_used bigint[] := array_fill(NULL::bigint, ARRAY[n]);
   r_remaining bigint[] := array_fill(NULL::bigint, ARRAY[n]);
@@ -146,6 +156,7 @@ BEGIN
   FOR g IN
     WITH asked AS MATERIALIZED (
       SELECT r.ord, r.account_id, r.model_id, k.mode,
+        CASE WHEN k.daily_units_max IS NOT NULL OR k.daily_spend_max_nano_usd IS NOT NULL THEN k.id END AS ceiling_key,
         CASE
           WHEN live.request_id IS NOT NULL THEN 'again'
           WHEN done.request_id IS NOT NULL THEN 'ended'
@@ -153,7 +164,7 @@ BEGIN
           WHEN k.id IS NULL OR k.account_id <> r.account_id OR k.status <> 'enabled' OR k.expires_at <= p_now
             OR a.id IS NULL OR a.status <> 'active' OR coalesce(t.status, 'active') <> 'active' THEN 'invalid_api_key'
           WHEN NOT (coalesce(r.host = ANY (k.hosts), true)
-            AND (r.own_host OR coalesce(h.status = 'active' AND h.reseller_id = r.tenant_id, false))) THEN 'host_not_allowed'
+            AND (r.own_host OR coalesce(h.status = 'active', false))) THEN 'host_not_allowed'
           WHEN NOT coalesce(r.model_id = ANY (k.model_ids), true) THEN 'model_not_found'
         END AS code
       FROM unnest(p_ids, p_accounts, p_tenants, p_keys, p_hosts, p_own_hosts, p_models) WITH ORDINALITY
@@ -161,7 +172,7 @@ BEGIN
       LEFT JOIN keys k ON k.id = r.key_id
       LEFT JOIN accounts a ON a.id = r.account_id
       LEFT JOIN accounts t ON t.id = r.tenant_id
-      LEFT JOIN hosts h ON NOT r.own_host AND h.host = r.host
+      LEFT JOIN hosts h ON NOT r.own_host AND h.host = r.host AND h.reseller_id = r.tenant_id
       LEFT JOIN holds live ON p_retry AND live.request_id = r.request_id
       LEFT JOIN receipts done ON p_retry AND done.request_id = r.request_id
       WHERE r.account_id <> ALL (p_busy)
@@ -170,6 +181,8 @@ BEGIN
              array_agg(ord::int ORDER BY ord) AS ords,
              array_agg(code ORDER BY ord) AS codes,
              array_agg(mode = 'payg' ORDER BY ord) AS by_balance,
+             array_agg(ceiling_key ORDER BY ord) AS ceiling_keys,
+             bool_or(ceiling_key IS NOT NULL) AS has_ceilings,
              array_agg(model_id ORDER BY ord) AS model_ids
       FROM asked GROUP BY account_id
     )
@@ -199,11 +212,29 @@ BEGIN
       v_tokens_left := g.token_limit - g.tokens;
     END IF;
 
+    IF g.has_ceilings THEN
+      SELECT array_agg(k.id), array_agg(k.today), array_agg(k.daily_units_max - coalesce(d.units_used + d.units_held, 0)),
+             array_agg(k.daily_spend_max_nano_usd - coalesce(d.spent_nano_usd + d.held_nano_usd, 0))
+      INTO c_keys, c_days, c_units, c_nano
+      FROM (SELECT *, (p_now AT TIME ZONE time_zone)::date AS today FROM keys WHERE id = ANY (g.ceiling_keys)) k
+      LEFT JOIN key_days d ON d.key_id = k.id AND d.day = k.today;
+    END IF;
+
     FOR i IN 1 .. cardinality(g.ords) LOOP
       o := g.ords[i];
       v_code := g.codes[i];
       IF v_code IS NOT NULL THEN
         r_code[o] := v_code;
+        CONTINUE;
+      END IF;
+
+      -- The key's own ceiling of requests.
+      c := CASE WHEN g.ceiling_keys[i] IS NOT NULL THEN array_position(c_keys, g.ceiling_keys[i]) END;
+      IF c_units[c] <= 0 THEN
+        r_code[o] := 'key_request_limit_exceeded';
+        SELECT daily_units_max, daily_units_max - c_units[c], (c_days[c] + 1)::timestamp AT TIME ZONE time_zone
+        INTO r_limit[o], r_used[o], r_resets[o] FROM keys WHERE id = c_keys[c];
+        r_remaining[o] := 0;
         CONTINUE;
       END IF;
 
@@ -224,6 +255,10 @@ BEGIN
           r_mode[o] := 'package';
           r_package[o] := g.package_id;
           r_day[o] := g.today;
+          IF c IS NOT NULL THEN
+            r_key_day[o] := c_days[c];
+            c_units[c] := c_units[c] - 1;
+          END IF;
           CONTINUE;
         ELSIF v_day_left - v_units <= 0 THEN
           v_code := CASE WHEN g.carryover THEN 'carryover_quota_exceeded' ELSE 'daily_quota_exceeded' END;
@@ -259,16 +294,28 @@ BEGIN
       ELSE
         v_cap := p_cap_max[o];
         v_amount := (p_prompt_pico[o] + v_cap * p_output_pico[o] + 999) / 1000;
-        IF v_amount > v_free AND v_cap > p_cap_min[o] THEN
-          -- A cap the client did not ask for is lowered to what the balance affords.
-          v_cap := greatest(p_cap_min[o], ((v_free * 1000 - p_prompt_pico[o]) / greatest(p_output_pico[o], 1))::int);
+        -- What may be spent: what is free, and at most what the key's own ceiling leaves.
+        v_spendable := least(v_free, c_nano[c]);
+        IF v_amount > v_spendable AND v_cap > p_cap_min[o] THEN
+          -- A cap the client did not ask for is lowered to what can be spent.
+          v_cap := greatest(p_cap_min[o], ((v_spendable * 1000 - p_prompt_pico[o]) / greatest(p_output_pico[o], 1))::int);
           v_amount := (p_prompt_pico[o] + v_cap * p_output_pico[o] + 999) / 1000;
         END IF;
         IF v_amount > v_free THEN
           r_code[o] := 'insufficient_balance';
           r_limit[o] := v_amount;
           r_remaining[o] := v_free;
+        ELSIF v_amount > v_spendable THEN
+          r_code[o] := 'key_spend_limit_exceeded';
+          SELECT daily_spend_max_nano_usd, daily_spend_max_nano_usd - c_nano[c], (c_days[c] + 1)::timestamp AT TIME ZONE time_zone
+          INTO r_limit[o], r_used[o], r_resets[o] FROM keys WHERE id = c_keys[c];
+          r_remaining[o] := greatest(v_spendable, 0);
         ELSE
+          IF c IS NOT NULL THEN
+            r_key_day[o] := c_days[c];
+            c_units[c] := c_units[c] - 1;
+            c_nano[c] := c_nano[c] - v_amount;
+          END IF;
           v_free := v_free - v_amount;
           r_code[o] := NULL;
           r_mode[o] := 'payg';
@@ -280,11 +327,11 @@ BEGIN
   END LOOP;
 
   INSERT INTO holds (request_id, account_id, key_id, model_id, host, mode, package_id, day, held_nano_usd, held_tokens,
-                     cap_tokens, lease_ends_at, created_at)
+                     cap_tokens, key_day, lease_ends_at, created_at)
   SELECT r.request_id, r.account_id, r.key_id, r.model_id, r.host, r.mode, r.package_id, r.day, r.nano, r.tokens,
-         r.cap, p_now + p_lease, p_now
-  FROM unnest(p_ids, p_accounts, p_keys, p_models, p_hosts, r_mode, r_package, r_day, r_nano, r_tokens, r_cap)
-    AS r(request_id, account_id, key_id, model_id, host, mode, package_id, day, nano, tokens, cap)
+         r.cap, r.key_day, p_now + p_lease, p_now
+  FROM unnest(p_ids, p_accounts, p_keys, p_models, p_hosts, r_mode, r_package, r_day, r_nano, r_tokens, r_cap, r_key_day)
+    AS r(request_id, account_id, key_id, model_id, host, mode, package_id, day, nano, tokens, cap, key_day)
   WHERE r.mode IS NOT NULL;
 
   UPDATE packages p SET units_held = p.units_held + s.units, tokens_held = p.tokens_held + s.tokens
@@ -297,6 +344,12 @@ BEGIN
   FROM unnest(r_package, r_day) AS u(package_id, day) JOIN packages p ON p.id = u.package_id
   GROUP BY u.package_id, u.day, p.id
   ON CONFLICT (package_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held;
+
+  INSERT INTO key_days AS d (key_id, day, units_held, held_nano_usd)
+  SELECT key_id, day, count(*)::int, sum(nano)::bigint FROM unnest(p_keys, r_key_day, r_nano) AS u(key_id, day, nano)
+  WHERE day IS NOT NULL GROUP BY key_id, day
+  ON CONFLICT (key_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held,
+    held_nano_usd = d.held_nano_usd + excluded.held_nano_usd;
 
   UPDATE balances b SET held_nano_usd = b.held_nano_usd + s.nano
   FROM (SELECT account_id, sum(nano)::bigint AS nano FROM unnest(p_accounts, r_nano) AS u(account_id, nano)
@@ -407,10 +460,10 @@ BEGIN
            ELSE least(prompt::bigint + completion, held_tokens + extra_tokens) END AS tokens
     FROM gone LEFT JOIN packages p ON p.id = gone.package_id
   ), written AS (
-    INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, outcome, reason, units,
+    INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
       held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
       estimated, created_at, finished_at)
-    SELECT request_id, account_id, key_id, model_id, host, mode, package_id, day,
+    SELECT request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day,
       CASE WHEN settles THEN 'settled' ELSE 'released' END,
       CASE WHEN refused THEN 'overrun_refused' ELSE reason END,
       units, held_nano_usd, charged, shortfall, prompt, cached, completion, tokens, estimated, created_at, p_now
@@ -427,6 +480,13 @@ BEGIN
     FROM (SELECT package_id, day, count(*)::int AS held, sum(units)::int AS used
           FROM ended WHERE package_id IS NOT NULL GROUP BY package_id, day) s
     WHERE d.package_id = s.package_id AND d.day = s.day
+  ), key_sums AS (
+    UPDATE key_days d SET units_held = d.units_held - s.units_held, units_used = d.units_used + s.units_used,
+      held_nano_usd = d.held_nano_usd - s.held, spent_nano_usd = d.spent_nano_usd + s.charged
+    FROM (SELECT key_id, key_day, count(*)::int AS units_held, count(*) FILTER (WHERE settles)::int AS units_used,
+                 sum(held_nano_usd)::bigint AS held, sum(charged)::bigint AS charged
+          FROM ended WHERE key_day IS NOT NULL GROUP BY key_id, key_day) s
+    WHERE d.key_id = s.key_id AND d.day = s.key_day
   ), balance_sums AS (
     UPDATE balances b SET held_nano_usd = b.held_nano_usd - s.held, balance_nano_usd = b.balance_nano_usd - s.charged,
       tokens_used = b.tokens_used + s.tokens
@@ -495,6 +555,8 @@ BEGIN
             INSERT INTO balance_entries (account_id, amount_nano_usd, kind, request_id) VALUES (h.account_id, -v_extra, 'charge', h.request_id);
           END IF;
         END IF;
+        UPDATE key_days d SET units_used = d.units_used + 1, spent_nano_usd = d.spent_nano_usd + v_extra
+        WHERE d.key_id = h.key_id AND d.day = h.key_day;
         UPDATE receipts d SET outcome = 'settled', reason = 'late', units = v_units, charged_nano_usd = v_extra,
           shortfall_nano_usd = p_charge[h.ord] - v_extra, prompt_tokens = p_prompt[h.ord], cached_tokens = p_cached[h.ord],
           completion_tokens = p_completion[h.ord], charged_tokens = v_tokens, estimated = p_estimated[h.ord], finished_at = p_now
@@ -577,13 +639,16 @@ $$;
 --> statement-breakpoint
 
 -- Assigns an offering. p_when: now (takes over at once; what was left of the active one is recorded) or after (behind all
--- others). p_payer pays the wholesale price from its free balance; null: the operator gives it. Returns code null and the
--- package, or a code: not_found, insufficient_balance.
+-- others). p_payer pays the wholesale price from its free balance, or gives a piece of its allotment; null: the operator gives
+-- it. Returns code null and the package, or a code: not_found, insufficient_balance, allotment_used_up.
 CREATE FUNCTION assign_package(p_account bigint, p_offering bigint, p_when text, p_payer bigint, p_actor bigint,
+  p_from_allotment boolean DEFAULT false,
   OUT code text, OUT package_id bigint, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
 DECLARE
   v_now timestamptz;
   v_start timestamptz;
+  v_allotment bigint;
+  v_price bigint;
   f record;
 BEGIN
   PERFORM lock_accounts(ARRAY[p_account, p_payer]);
@@ -594,9 +659,18 @@ BEGIN
     RETURN;
   END IF;
 
-  IF p_payer IS NOT NULL AND f.wholesale_nano_usd > 0 THEN
-    UPDATE balances SET balance_nano_usd = balance_nano_usd - f.wholesale_nano_usd
-    WHERE account_id = p_payer AND balance_nano_usd - held_nano_usd >= f.wholesale_nano_usd;
+  v_price := CASE WHEN p_payer IS NULL OR p_from_allotment THEN 0 ELSE f.wholesale_nano_usd END;
+  IF p_from_allotment THEN
+    UPDATE allotments SET used = used + 1
+    WHERE id = (SELECT id FROM allotments WHERE reseller_id = p_payer AND offering_id = p_offering AND used < granted ORDER BY id LIMIT 1)
+    RETURNING id INTO v_allotment;
+    IF NOT FOUND THEN
+      code := 'allotment_used_up';
+      RETURN;
+    END IF;
+  ELSIF v_price > 0 THEN
+    UPDATE balances SET balance_nano_usd = balance_nano_usd - v_price
+    WHERE account_id = p_payer AND balance_nano_usd - held_nano_usd >= v_price;
     IF NOT FOUND THEN
       code := 'insufficient_balance';
       SELECT balance_nano_usd - held_nano_usd INTO free_nano_usd FROM balances WHERE account_id = p_payer;
@@ -612,16 +686,16 @@ BEGIN
     SELECT greatest(v_now, max(ends_at)) INTO v_start FROM packages WHERE account_id = p_account;
   END IF;
   INSERT INTO packages (account_id, offering_id, name, starts_at, ends_at, first_day, days, time_zone, daily_limit, total_limit,
-    carryover, token_limit, model_ids, paid_by_account_id)
+    carryover, token_limit, model_ids, paid_by_account_id, allotment_id)
   VALUES (p_account, f.id, f.name, v_start, package_end(v_start, f.days, f.time_zone), (v_start AT TIME ZONE f.time_zone)::date,
-    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.model_ids, p_payer)
+    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.model_ids, p_payer, v_allotment)
   RETURNING id INTO package_id;
   IF p_when = 'now' THEN
     PERFORM requeue_packages(p_account, v_now, (SELECT ends_at FROM packages WHERE id = assign_package.package_id));
   END IF;
-  IF p_payer IS NOT NULL AND f.wholesale_nano_usd > 0 THEN
+  IF v_price > 0 THEN
     INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
-    VALUES (p_payer, -f.wholesale_nano_usd, 'wholesale', format('package %s for account %s', package_id, p_account), p_actor);
+    VALUES (p_payer, -v_price, 'wholesale', format('package %s for account %s', package_id, p_account), p_actor);
   END IF;
 END $$;
 --> statement-breakpoint
@@ -661,6 +735,22 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
+-- Moves money from one balance to another: a reseller's top-up of its customer. False: the free balance does not cover it, or
+-- there is no such account. Past what a balance may hold, the table's check refuses.
+CREATE FUNCTION transfer_balance(p_from bigint, p_to bigint, p_nano_usd bigint, p_reason text, p_actor bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_from, p_to]);
+  IF p_nano_usd <= 0 OR NOT EXISTS (SELECT FROM balances WHERE account_id = p_to) THEN RETURN false; END IF;
+  UPDATE balances SET balance_nano_usd = balance_nano_usd - p_nano_usd
+  WHERE account_id = p_from AND balance_nano_usd - held_nano_usd >= p_nano_usd;
+  IF NOT FOUND THEN RETURN false; END IF;
+  UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd WHERE account_id = p_to;
+  INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
+  VALUES (p_from, -p_nano_usd, 'transfer', p_reason, p_actor), (p_to, p_nano_usd, 'transfer', p_reason, p_actor);
+  RETURN true;
+END $$;
+--> statement-breakpoint
+
 -- Switches pay-as-you-go. False: no such account.
 CREATE FUNCTION set_payg(p_account bigint, p_enabled boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -697,7 +787,64 @@ CREATE TRIGGER routes_changed AFTER INSERT OR DELETE OR UPDATE ON routes FOR EAC
 --> statement-breakpoint
 CREATE TRIGGER providers_changed AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'name');
 --> statement-breakpoint
-CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at ON sessions FOR EACH ROW EXECUTE FUNCTION note_change('session', 'account_id');
+CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_account_id ON sessions FOR EACH ROW EXECUTE FUNCTION note_change('session', 'account_id');
+--> statement-breakpoint
+
+-- The audit log: what a person changed, in the transaction that changed it, so that no writer can forget it. Who it was stands
+-- in the transaction's settings (`changing` puts it there); without, it was the command line or the service itself. Arguments:
+-- the column that names the row, and the one that names the account it concerns, '' if none. What the service alone keeps up
+-- is left out; of secrets and pictures only that they changed.
+CREATE FUNCTION note_audit() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  k_kept_up text[] := '{totp_last_step,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used}';
+  k_hidden text[] := '{password_hash,totp_ciphertext,digest,key_ciphertext,token,logo_light,logo_dark,icon}';
+  v_old jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - k_kept_up END;
+  v_new jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - k_kept_up END;
+  v_row jsonb := coalesce(v_new, v_old);
+  v_before jsonb;
+  v_after jsonb;
+BEGIN
+  SELECT jsonb_object_agg(key, CASE WHEN key = ANY (k_hidden) THEN '"(hidden)"' ELSE v_old -> key END) FILTER (WHERE v_old ->> key IS NOT NULL),
+         jsonb_object_agg(key, CASE WHEN key = ANY (k_hidden) THEN '"(hidden)"' ELSE v_new -> key END) FILTER (WHERE v_new ->> key IS NOT NULL)
+  INTO v_before, v_after
+  FROM jsonb_object_keys(v_row) AS key WHERE v_old -> key IS DISTINCT FROM v_new -> key;
+  IF v_before IS NULL AND v_after IS NULL THEN RETURN NULL; END IF;
+  INSERT INTO audit_entries (actor_id, request_id, action, subject, subject_id, account_id, before, after)
+  VALUES (nullif(current_setting('tollgate.actor_id', true), '')::bigint, nullif(current_setting('tollgate.request_id', true), '')::uuid,
+    CASE TG_OP WHEN 'INSERT' THEN 'added' WHEN 'DELETE' THEN 'removed' ELSE 'changed' END,
+    TG_TABLE_NAME, v_row ->> TG_ARGV[0], (v_row ->> nullif(TG_ARGV[1], ''))::bigint, v_before, v_after);
+  RETURN NULL;
+END $$;
+--> statement-breakpoint
+CREATE TRIGGER accounts_audit AFTER INSERT OR DELETE OR UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'id');
+--> statement-breakpoint
+CREATE TRIGGER links_audit AFTER INSERT OR DELETE OR UPDATE ON links FOR EACH ROW EXECUTE FUNCTION note_audit('account_id', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER keys_audit AFTER INSERT OR DELETE OR UPDATE ON keys FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER packages_audit AFTER INSERT OR DELETE OR UPDATE OF starts_at, ends_at ON packages FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER payg_audit AFTER UPDATE OF payg_enabled ON balances FOR EACH ROW EXECUTE FUNCTION note_audit('account_id', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER entries_audit AFTER INSERT ON balance_entries FOR EACH ROW WHEN (NEW.kind <> 'charge') EXECUTE FUNCTION note_audit('id', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER allotments_audit AFTER INSERT OR DELETE OR UPDATE ON allotments FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'reseller_id');
+--> statement-breakpoint
+CREATE TRIGGER orders_audit AFTER INSERT OR DELETE OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION note_audit('id', 'account_id');
+--> statement-breakpoint
+CREATE TRIGGER hosts_audit AFTER INSERT OR DELETE OR UPDATE ON hosts FOR EACH ROW EXECUTE FUNCTION note_audit('host', 'reseller_id');
+--> statement-breakpoint
+CREATE TRIGGER brands_audit AFTER INSERT OR DELETE OR UPDATE ON brands FOR EACH ROW EXECUTE FUNCTION note_audit('reseller_id', 'reseller_id');
+--> statement-breakpoint
+CREATE TRIGGER offerings_audit AFTER INSERT OR DELETE OR UPDATE ON offerings FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
+--> statement-breakpoint
+CREATE TRIGGER models_audit AFTER INSERT OR DELETE OR UPDATE ON models FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
+--> statement-breakpoint
+CREATE TRIGGER image_prices_audit AFTER INSERT OR DELETE OR UPDATE ON image_prices FOR EACH ROW EXECUTE FUNCTION note_audit('model_id', '');
+--> statement-breakpoint
+CREATE TRIGGER routes_audit AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
+--> statement-breakpoint
+CREATE TRIGGER providers_audit AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
 --> statement-breakpoint
 
 -- The books. Each view is empty, always. Source: the ledger's README.
@@ -743,6 +890,23 @@ CREATE VIEW inv_charges AS
   LEFT JOIN (SELECT request_id, -sum(amount_nano_usd) AS total FROM balance_entries WHERE kind = 'charge' GROUP BY request_id) e USING (request_id)
   WHERE r.charged_nano_usd <> coalesce(e.total, 0) OR (r.outcome = 'released' AND r.charged_nano_usd > 0)
     OR (r.mode = 'package' AND r.charged_nano_usd > 0);
+--> statement-breakpoint
+
+CREATE VIEW inv_key_days AS
+  SELECT key_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used,
+    sum(counted_nano) AS counted_nano, sum(nano) AS nano
+  FROM (
+    SELECT key_id, day, units_held AS counted_held, units_used AS counted_used, held_nano_usd + spent_nano_usd AS counted_nano,
+      0 AS held, 0 AS used, 0 AS nano FROM key_days
+    UNION ALL SELECT key_id, key_day, 0, 0, 0, 1, 0, held_nano_usd FROM holds WHERE key_day IS NOT NULL
+    UNION ALL SELECT key_id, key_day, 0, 0, 0, 0, 1, charged_nano_usd FROM receipts WHERE key_day IS NOT NULL AND outcome = 'settled'
+  ) AS both_sides GROUP BY key_id, day
+  HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used) OR sum(counted_nano) <> sum(nano);
+--> statement-breakpoint
+CREATE VIEW inv_allotments AS
+  SELECT a.id, a.granted, a.used, coalesce(p.taken, 0) AS taken FROM allotments a
+  LEFT JOIN (SELECT allotment_id, count(*) AS taken FROM packages WHERE allotment_id IS NOT NULL GROUP BY allotment_id) p ON p.allotment_id = a.id
+  WHERE a.used <> coalesce(p.taken, 0) OR a.used > a.granted;
 --> statement-breakpoint
 
 SELECT make_receipt_months(3);

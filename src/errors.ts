@@ -14,16 +14,21 @@ const TABLE = {
   payg_pricing_unavailable: [402, "billing_error", "This model has no pay-as-you-go price."],
   model_not_in_package: [403, "permission_error", "This model is not part of the active package."],
   model_not_found: [404, "invalid_request_error", "The model does not exist or is not available to this key."],
+  key_request_limit_exceeded: [402, "billing_error", "The key's own ceiling of requests a day is reached."],
+  key_spend_limit_exceeded: [402, "billing_error", "The key's own ceiling of spending a day is reached."],
   invalid_request: [400, "invalid_request_error", "The request is invalid."],
   not_found: [404, "invalid_request_error", "There is nothing at this address."],
   method_not_allowed: [405, "invalid_request_error", "This address does not answer that method."],
   request_too_large: [413, "invalid_request_error", "The request body is too large."],
   unsupported_media_type: [415, "invalid_request_error", "Send the body as uncompressed application/json."],
+  idempotency_conflict: [409, "invalid_request_error", "This was sent before."],
   too_many_requests: [429, "rate_limit_error", "Too many requests. Slow down and try again."],
   provider_unavailable: [503, "provider_unavailable", "The model service is temporarily unreachable. Try again."],
   service_unavailable: [503, "server_error", "The service cannot take this request right now. Try again."],
   internal_error: [500, "server_error", "Something went wrong on our side. Quote the request id to support."],
   session_required: [401, "authentication_error", "Sign in to use the panel."],
+  second_factor_required: [401, "authentication_error", "Enter the code of your authenticator app."],
+  read_only: [403, "permission_error", "You are looking at somebody else's panel: nothing can be changed."],
   csrf_failed: [403, "permission_error", "The request did not come from the panel."],
   no_active_key: [422, "invalid_request_error", "No enabled API key can be used for this request."],
   validation_failed: [422, "invalid_request_error", "The request is invalid."],
@@ -32,7 +37,10 @@ const TABLE = {
 export type ErrorCode = keyof typeof TABLE;
 export const ERROR_TABLE: Readonly<Record<ErrorCode, readonly [status: number, type: string, message: string]>> = TABLE;
 
-/** What a refusal may add to its code. `limit`, `used` and `remaining` are units; of insufficient_balance nano-USD, sent as USD. */
+/** Refusals whose amounts are money. */
+const MONEY_CODES: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];
+
+/** What a refusal may add to its code. `limit`, `used` and `remaining` are units; where money ran out nano-USD, sent as USD. */
 export type RefusalFacts = {
   message?: string;
   /** Path of the bad field, as in `messages.0.role`. */
@@ -87,7 +95,7 @@ export type ErrorEnvelope = {
 /** The body of every error. Source: contract › ErrorEnvelope. */
 export function toEnvelope(refusal: Refusal, requestId: string): ErrorEnvelope {
   const { param, limit, used, remaining, resetsAt } = refusal.facts;
-  const onWire = (amount: number) => (refusal.code === "insufficient_balance" ? amount / NANO_PER_USD : amount);
+  const onWire = (amount: number) => (MONEY_CODES.includes(refusal.code) ? amount / NANO_PER_USD : amount);
   return {
     error: {
       message: refusal.message,

@@ -1,3 +1,4 @@
+import { pruneForms } from "./accounts/forms_store.ts";
 import { openHostLookup } from "./accounts/host_lookup.ts";
 import { ownHosts } from "./accounts/host_names.ts";
 import { openKeyLookup } from "./accounts/key_lookup.ts";
@@ -98,7 +99,7 @@ export async function startReplica(
     nowMs,
   });
   const prune = setInterval(() => {
-    Promise.all([pruneChanges(db), pruneSessions(deps, config.sessionIdleSeconds)]).catch((err) =>
+    Promise.all([pruneChanges(db), pruneSessions(deps, config.sessionIdleSeconds), pruneForms(deps)]).catch((err) =>
       log.warn({ err }, "pruning waits"),
     );
   }, PRUNE_EVERY_MS);

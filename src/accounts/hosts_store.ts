@@ -13,7 +13,7 @@ import { lockTenant } from "./locks_store.ts";
 const HOSTS_MAX = 50;
 const LIST_MAX = 1000;
 
-export type HostStatus = "pending" | "verifying" | "active" | "failed" | "suspended";
+export type HostStatus = "pending" | "verifying" | "active" | "failed" | "suspended" | "removed";
 export type ResellerHost = { host: string; resellerId: number; status: HostStatus; createdAt: string };
 
 type Deps = { db: Db; bus: Bus };
@@ -120,5 +120,10 @@ function noSuchHost(): InputError {
 
 async function select(tx: Tx, where: SQL | undefined): Promise<ResellerHost[]> {
   const rows = await tx.select().from(hosts).where(where).orderBy(asc(hosts.host)).limit(LIST_MAX);
-  return rows.map((row) => ({ ...row, createdAt: toIso(row.createdAt) }));
+  return rows.map(({ host, resellerId, status, createdAt }) => ({
+    host,
+    resellerId,
+    status,
+    createdAt: toIso(createdAt),
+  }));
 }

@@ -15,6 +15,14 @@ const PRUNE_MAX = 1000;
 type Deps = { db: Db; bus: Bus };
 type Ages = { idleSeconds: number; maxSeconds: number };
 
+export type Viewed = {
+  accountId: number;
+  role: "customer" | "reseller" | "admin";
+  tenantId: number;
+  name: string;
+  email: string;
+};
+
 /** What a look-up tells, and for how long it is true. */
 export type StoredSession = {
   digestHex: string;
@@ -26,6 +34,8 @@ export type StoredSession = {
   name: string;
   host: string;
   csrfToken: string;
+  /** Whose panel an admin looks at, read-only; null: their own. */
+  viewing: Viewed | null;
   /** ms from the look-up until the absolute end, and since the session was last seen. */
   endsInMs: number;
   unseenMs: number;
@@ -69,8 +79,16 @@ export async function loadSession(
   idleSeconds: number,
 ): Promise<StoredSession | undefined> {
   const reseller = alias(accounts, "reseller");
+  const viewed = alias(accounts, "viewed");
   const [row] = await db.orm
     .select({
+      viewed: {
+        accountId: viewed.id,
+        role: viewed.role,
+        resellerId: viewed.resellerId,
+        name: viewed.name,
+        email: viewed.email,
+      },
       accountId: sessions.accountId,
       resellerId: accounts.resellerId,
       role: accounts.role,
@@ -84,16 +102,35 @@ export async function loadSession(
     .from(sessions)
     .innerJoin(accounts, and(eq(accounts.id, sessions.accountId), eq(accounts.status, "active")))
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(viewed, and(eq(viewed.id, sessions.viewingAccountId), eq(accounts.role, "admin")))
     .where(
       and(eq(sessions.digest, digest), alive(idleSeconds), sql`coalesce(${reseller.status}, 'active') = 'active'`),
     );
   if (!row) return undefined;
-  const { resellerId, ...rest } = row;
+  const { resellerId, viewed: seen, ...rest } = row;
   return {
     ...rest,
     digestHex: digest.toString("hex"),
-    tenantId: resellerId ?? (row.role === "reseller" ? row.accountId : 0),
+    tenantId: tenantOf({ ...row, resellerId }),
+    viewing: seen && { ...withoutReseller(seen), tenantId: tenantOf(seen) },
   };
+}
+
+/** The reseller of a customer; a reseller's own id; else 0. */
+function tenantOf({
+  accountId,
+  role,
+  resellerId,
+}: {
+  accountId: number;
+  role: string;
+  resellerId: number | null;
+}): number {
+  return resellerId ?? (role === "reseller" ? accountId : 0);
+}
+
+function withoutReseller<T extends { resellerId: unknown }>({ resellerId, ...rest }: T): Omit<T, "resellerId"> {
+  return rest;
 }
 
 /** Notes that the session is in use. False: it has ended. */

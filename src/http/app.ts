@@ -3,6 +3,7 @@ import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
 import { hostOf } from "../gateway/door.ts";
 import { v1Routes } from "../gateway/v1_routes.ts";
+import { asPanelRefusal } from "../panel/api/frame.ts";
 import { panelRoutes } from "../panel/api/panel_routes.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
@@ -75,23 +76,27 @@ async function answerError(
   request: Request,
 ): Promise<Response> {
   const { requestId } = factsOf(request);
-  const refusal = code === "NOT_FOUND" ? await noRoute(deps, allowed, request) : refusalOf(deps, error);
+  const refusal = code === "NOT_FOUND" ? await noRoute(deps, allowed, request) : refusalOf(deps, error, request);
   if (refusal.code === "internal_error") deps.log.error({ err: error, requestId }, "a request failed");
   return toErrorResponse(refusal, requestId);
 }
 
 /** A database that is away is our trouble that passes, and says so; everything else unforeseen is internal. */
-function refusalOf(deps: Deps, error: unknown): Refusal {
-  if (!isPassing(error)) return asRefusal(error);
+function refusalOf(deps: Deps, error: unknown, request: Request): Refusal {
+  if (!isPassing(error)) return isPanelPath(request) ? asPanelRefusal(error) : asRefusal(error);
   deps.log.warn({ err: error }, "the database does not answer");
   return new Refusal("service_unavailable");
+}
+
+function isPanelPath(request: Request): boolean {
+  return new URL(request.url).pathname.startsWith("/api/panel/");
 }
 
 async function noRoute(deps: Deps, allowed: AllowedMethods, request: Request): Promise<Refusal> {
   try {
     await hostOf(deps, request);
   } catch (error) {
-    return refusalOf(deps, error);
+    return refusalOf(deps, error, request);
   }
   const path = new URL(request.url).pathname;
   const allow = allowed(path);

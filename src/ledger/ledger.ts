@@ -32,6 +32,8 @@ const REFUSALS = new Set([
   "package_quota_exceeded",
   "daily_quota_exceeded",
   "carryover_quota_exceeded",
+  "key_request_limit_exceeded",
+  "key_spend_limit_exceeded",
   "insufficient_balance",
   "payg_pricing_unavailable",
 ] as const);

@@ -14,13 +14,19 @@ const KEEP_SECONDS = 3600;
 /** Rows deleted in one statement. */
 const PRUNE_MAX = 10_000;
 
+/** Who changes something, for the audit log: a person, by a request. */
+export type Actor = { accountId: number; requestId: string };
+/** What a change needs. Without `by` it is the command line's, or the service's own. */
+export type ChangeDeps = { db: Db; bus: Bus; by?: Actor };
+
 /**
  * Runs `fn` in a transaction and, once it has committed, publishes what its triggers noted in `changes`. Every write to
- * something cached goes through here. Throws what `fn` throws, and then nothing is published.
+ * something cached or audited goes through here. Throws what `fn` throws, and then nothing is published.
  */
-export async function changing<T>(deps: { db: Db; bus: Bus }, fn: (tx: TransactionOf<Orm>) => Promise<T>): Promise<T> {
+export async function changing<T>(deps: ChangeDeps, fn: (tx: TransactionOf<Orm>) => Promise<T>): Promise<T> {
   let changes: Change[] = [];
   const result = await deps.db.orm.transaction(async (tx) => {
+    if (deps.by) await nameActor(tx, deps.by);
     const value = await fn(tx);
     changes = await ownChanges(tx);
     return value;
@@ -30,6 +36,13 @@ export async function changing<T>(deps: { db: Db; bus: Bus }, fn: (tx: Transacti
 }
 
 type TransactionOf<T extends Orm> = Parameters<Parameters<T["transaction"]>[0]>[0];
+
+/** Says who it is for the length of the transaction; `note_audit` reads it. */
+async function nameActor(tx: Tx, { accountId, requestId }: Actor): Promise<void> {
+  await tx.execute(
+    sql`select set_config('tollgate.actor_id', ${String(accountId)}, true), set_config('tollgate.request_id', ${requestId}, true)`,
+  );
+}
 
 async function ownChanges(tx: Tx): Promise<Change[]> {
   const rows: unknown[] = await tx.execute(

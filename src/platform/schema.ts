@@ -41,15 +41,57 @@ export const accounts = pgTable(
       .notNull()
       .default("active"),
     passwordHash: text(),
+    /** The second factor's secret, encrypted; it counts once `totpEnabledAt` is set. */
+    totpCiphertext: bytea(),
+    totpEnabledAt: instant(),
+    /** The last 30-second step whose code was taken: a code works once. */
+    totpLastStep: bigint({ mode: "number" }).notNull().default(0),
+    /** When Home warns: at this share of a package left, below this balance, this many days before the end. */
+    noticeUnitsPercent: integer().notNull().default(20),
+    noticeBalanceNanoUsd: nanoUsd().notNull().default(sql`1000000000`),
+    noticeDays: integer().notNull().default(3),
     createdAt: instant().notNull().defaultNow(),
   },
   (t) => [
+    check(
+      "accounts_notices",
+      sql`${t.noticeUnitsPercent} between 0 and 100 and ${t.noticeBalanceNanoUsd} >= 0 and ${t.noticeDays} between 0 and 30`,
+    ),
     uniqueIndex("accounts_email_in_tenant").on(sql`coalesce(${t.resellerId}, 0)`, sql`lower(${t.email})`),
     index("accounts_reseller").on(t.resellerId),
     check("accounts_role", sql`${t.role} in ('customer', 'reseller', 'admin')`),
     check("accounts_status", sql`${t.status} in ('active', 'suspended')`),
     check("accounts_only_customers_belong", sql`${t.resellerId} is null or ${t.role} = 'customer'`),
   ],
+);
+
+/** What replaces a lost second factor: digests of codes, each gone once used. */
+export const recoveryCodes = pgTable(
+  "recovery_codes",
+  {
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
+    digest: bytea().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.accountId, t.digest] })],
+);
+
+/** Links with which a person sets a password: an invitation, or a reset that an admin or reseller hands over. One an account. */
+export const links = pgTable(
+  "links",
+  {
+    digest: bytea().primaryKey(),
+    kind: text({ enum: ["invitation", "reset"] }).notNull(),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .unique()
+      .references(() => accounts.id),
+    createdBy: bigint({ mode: "number" }),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+    expiresAt: instant().notNull(),
+  },
+  (t) => [check("links_kind", sql`${t.kind} in ('invitation', 'reset')`)],
 );
 
 /** One row an account: its pay-as-you-go balance. Free = balance − held. */
@@ -78,7 +120,7 @@ export const balanceEntries = pgTable(
     id: id(),
     accountId: bigint({ mode: "number" }).notNull(),
     amountNanoUsd: nanoUsd().notNull(),
-    kind: text({ enum: ["top_up", "charge", "wholesale", "correction"] }).notNull(),
+    kind: text({ enum: ["top_up", "charge", "wholesale", "transfer", "correction"] }).notNull(),
     requestId: uuid(),
     reason: text(),
     actorId: bigint({ mode: "number" }),
@@ -86,7 +128,7 @@ export const balanceEntries = pgTable(
   },
   (t) => [
     index("balance_entries_account").on(t.accountId, t.id),
-    check("balance_entries_kind", sql`${t.kind} in ('top_up', 'charge', 'wholesale', 'correction')`),
+    check("balance_entries_kind", sql`${t.kind} in ('top_up', 'charge', 'wholesale', 'transfer', 'correction')`),
   ],
 );
 
@@ -117,6 +159,62 @@ export const offerings = pgTable(
     check("offerings_total", sql`${t.totalLimit} between 1 and 30000000`),
     check("offerings_tokens", sql`${t.tokenLimit} > 0`),
     check("offerings_wholesale", sql`${t.wholesaleNanoUsd} >= 0`),
+  ],
+);
+
+/** Pieces of an offering that an admin granted a reseller to hand out without paying. */
+export const allotments = pgTable(
+  "allotments",
+  {
+    id: id(),
+    resellerId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
+    offeringId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => offerings.id),
+    granted: integer().notNull(),
+    used: integer().notNull().default(0),
+    reason: text(),
+    actorId: bigint({ mode: "number" }),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    index("allotments_reseller").on(t.resellerId, t.offeringId),
+    check("allotments_pieces", sql`${t.granted} between 0 and 100000 and ${t.used} between 0 and ${t.granted}`),
+  ],
+);
+
+/** What a customer asked for: a package or a top-up. The reseller, or where there is none an admin, fulfils or declines it. */
+export const orders = pgTable(
+  "orders",
+  {
+    id: id(),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
+    kind: text({ enum: ["package", "top_up"] }).notNull(),
+    offeringId: bigint({ mode: "number" }).references(() => offerings.id),
+    amountNanoUsd: nanoUsd(),
+    note: text(),
+    status: text({ enum: ["open", "fulfilled", "declined", "withdrawn"] })
+      .notNull()
+      .default("open"),
+    /** What the one who decided says to it. */
+    answer: text(),
+    decidedBy: bigint({ mode: "number" }),
+    decidedAt: instant(),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    index("orders_account").on(t.accountId, t.id),
+    index("orders_open").on(t.id).where(sql`${t.status} = 'open'`),
+    check(
+      "orders_kind",
+      sql`(${t.kind} = 'package' and ${t.offeringId} is not null and ${t.amountNanoUsd} is null)
+      or (${t.kind} = 'top_up' and ${t.offeringId} is null and ${t.amountNanoUsd} > 0)`,
+    ),
+    check("orders_status", sql`${t.status} in ('open', 'fulfilled', 'declined', 'withdrawn')`),
   ],
 );
 
@@ -152,6 +250,8 @@ export const packages = pgTable(
     /** Units that were left when it ended early. */
     unitsDropped: integer(),
     paidByAccountId: bigint({ mode: "number" }),
+    /** The allotment it was taken from, instead of a price. */
+    allotmentId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },
   (t) => [
@@ -204,6 +304,8 @@ export const holds = pgTable(
     heldTokens: bigint({ mode: "number" }).notNull(),
     /** The output cap that the hold pays for; null in package mode. */
     capTokens: integer(),
+    /** The day of the key's own ceilings that it counts in; null: the key has none. */
+    keyDay: date({ mode: "string" }),
     leaseEndsAt: instant().notNull(),
     createdAt: instant().notNull(),
   },
@@ -232,6 +334,8 @@ export const receipts = pgTable(
     mode: text({ enum: ["package", "payg"] }).notNull(),
     packageId: bigint({ mode: "number" }),
     day: date({ mode: "string" }),
+    /** As in `holds`. */
+    keyDay: date({ mode: "string" }),
     outcome: text({ enum: ["settled", "released"] }).notNull(),
     /** Why it ended so: one of the reasons in `ledger/ledger.ts`. */
     reason: text().notNull(),
@@ -278,28 +382,121 @@ export const keys = pgTable(
       .notNull()
       .default("enabled"),
     expiresAt: instant(),
+    /** Ceilings of the key itself, a day of its zone: requests, and money of the balance. null: none. */
+    dailyUnitsMax: integer(),
+    dailySpendMaxNanoUsd: nanoUsd(),
+    timeZone: text().notNull().default("UTC"),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },
   (t) => [
+    check(
+      "keys_ceilings",
+      sql`${t.dailyUnitsMax} between 1 and 30000000 and ${t.dailySpendMaxNanoUsd} between 1 and 9000000000000000`,
+    ),
     index("keys_account").on(t.accountId, t.id),
     check("keys_mode", sql`${t.mode} in ('package', 'payg')`),
     check("keys_status", sql`${t.status} in ('enabled', 'disabled', 'revoked')`),
   ],
 );
 
-/** White-label domains of resellers. The service's own hosts stand in the configuration. */
+/**
+ * What a key with ceilings used on a day. Spending has no upper check: a provider's overrun, or a late settlement, may
+ * pass the ceiling that the hold kept to.
+ */
+export const keyDays = pgTable(
+  "key_days",
+  {
+    keyId: bigint({ mode: "number" }).notNull(),
+    day: date({ mode: "string" }).notNull(),
+    unitsUsed: integer().notNull().default(0),
+    unitsHeld: integer().notNull().default(0),
+    spentNanoUsd: nanoUsd().notNull().default(sql`0`),
+    heldNanoUsd: nanoUsd().notNull().default(sql`0`),
+  },
+  (t) => [
+    primaryKey({ columns: [t.keyId, t.day] }),
+    check(
+      "key_days_counts",
+      sql`${t.unitsUsed} >= 0 and ${t.unitsHeld} >= 0 and ${t.spentNanoUsd} >= 0 and ${t.heldNanoUsd} >= 0`,
+    ),
+  ],
+);
+
+/** When and where a key last did something: noted in memory, written every few seconds. Nothing is decided by it. */
+export const keyUses = pgTable("key_uses", {
+  keyId: bigint({ mode: "number" }).primaryKey(),
+  lastUsedAt: instant().notNull(),
+  host: text().notNull(),
+});
+
+/** Refusals, counted by minute and written every few seconds: a refused request must not cost a write. Kept a week. */
+export const refusalCounts = pgTable(
+  "refusal_counts",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    keyId: bigint({ mode: "number" }).notNull(),
+    code: text().notNull(),
+    modelId: text().notNull(),
+    minute: instant().notNull(),
+    count: integer().notNull(),
+    lastRequestId: uuid().notNull(),
+    host: text().notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.accountId, t.minute, t.keyId, t.code, t.modelId] }),
+    index("refusal_counts_minute").on(t.minute),
+  ],
+);
+
+/**
+ * White-label domains of resellers, those they gave up included. The service's own hosts stand in the configuration.
+ * Several may claim a name; one has it. Source: rulings › Domains.
+ */
 export const hosts = pgTable(
   "hosts",
   {
-    host: text().primaryKey(),
+    host: text().notNull(),
     resellerId: bigint({ mode: "number" })
       .notNull()
       .references(() => accounts.id),
-    status: text({ enum: ["pending", "verifying", "active", "failed", "suspended"] }).notNull(),
+    status: text({ enum: ["pending", "verifying", "active", "failed", "suspended", "removed"] }).notNull(),
+    /** What the TXT record must say when the name is contested. */
+    token: text().notNull().default(sql`replace(gen_random_uuid()::text, '-', '')`),
+    /** When it first became active: whoever comes after must prove the name. */
+    activatedAt: instant(),
+    checkedAt: instant(),
+    nextCheckAt: instant(),
+    /** Failed checks in a row. */
+    failures: integer().notNull().default(0),
+    /** What the last check saw: a DnsReport. */
+    report: jsonb().$type<unknown>(),
     createdAt: instant().notNull().defaultNow(),
   },
-  (t) => [check("hosts_status", sql`${t.status} in ('pending', 'verifying', 'active', 'failed', 'suspended')`)],
+  (t) => [
+    primaryKey({ columns: [t.host, t.resellerId] }),
+    uniqueIndex("hosts_one_owner").on(t.host).where(sql`${t.status} = 'active'`),
+    index("hosts_reseller").on(t.resellerId),
+    index("hosts_next_check").on(t.nextCheckAt),
+    check("hosts_status", sql`${t.status} in ('pending', 'verifying', 'active', 'failed', 'suspended', 'removed')`),
+  ],
 );
+
+/** How a reseller's hosts look. The pictures were decoded and encoded anew when they came. */
+export const brands = pgTable("brands", {
+  resellerId: bigint({ mode: "number" })
+    .primaryKey()
+    .references(() => accounts.id),
+  name: text().notNull(),
+  /** As chosen, #rrggbb; `css` is what became of it. */
+  accent: text(),
+  css: text().notNull().default(""),
+  support: text(),
+  logoLight: bytea(),
+  logoDark: bytea(),
+  icon: bytea(),
+  /** Changes with every change, for the addresses of css and pictures. */
+  version: text().notNull(),
+});
 
 /** Sessions of the panel: a digest of a 32-byte token, bound to the host they began on. */
 export const sessions = pgTable(
@@ -311,6 +508,11 @@ export const sessions = pgTable(
       .references(() => accounts.id),
     host: text().notNull(),
     csrfToken: text().notNull(),
+    /** What the browser says it is, and where it signed in from: for the list of devices. */
+    userAgent: text().notNull().default(""),
+    address: text().notNull().default(""),
+    /** The account an admin looks at the panel as, read-only. */
+    viewingAccountId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
     seenAt: instant().notNull().default(sql`clock_timestamp()`),
     expiresAt: instant().notNull(),
@@ -416,7 +618,57 @@ export const replicas = pgTable("replicas", {
   id: uuid().primaryKey(),
   startedAt: instant().notNull().default(sql`clock_timestamp()`),
   seenAt: instant().notNull().default(sql`clock_timestamp()`),
+  version: text().notNull().default(""),
+  /** What the replica says of itself: a ReplicaStatus. */
+  status: jsonb().$type<unknown>(),
 });
+
+/** The last checks of the books: how many rows broke each invariant. */
+export const bookChecks = pgTable("book_checks", {
+  id: id(),
+  checkedAt: instant().notNull().default(sql`clock_timestamp()`),
+  tookMs: integer().notNull(),
+  results: jsonb().$type<{ name: string; rows: number }[]>().notNull(),
+});
+
+/**
+ * Every change that a person made: who, what, before, after. Written by triggers in the changing transaction (see
+ * `drizzle/0001_ledger.sql`, note_audit); secrets are left out.
+ */
+export const auditEntries = pgTable(
+  "audit_entries",
+  {
+    id: id(),
+    /** null: the operator's command line, or the service itself. */
+    actorId: bigint({ mode: "number" }),
+    requestId: uuid(),
+    action: text({ enum: ["added", "changed", "removed", "viewed"] }).notNull(),
+    /** The table, and the row's id in it. */
+    subject: text().notNull(),
+    subjectId: text().notNull(),
+    /** The account it concerns, where there is one. */
+    accountId: bigint({ mode: "number" }),
+    before: jsonb().$type<Record<string, unknown>>(),
+    after: jsonb().$type<Record<string, unknown>>(),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    index("audit_entries_subject").on(t.subject, t.id),
+    index("audit_entries_account").on(t.accountId, t.id),
+    index("audit_entries_actor").on(t.actorId, t.id),
+  ],
+);
+
+/** Keys of forms that were sent: a second click with the same one does nothing. Kept a day. */
+export const sentForms = pgTable(
+  "sent_forms",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    formKey: text().notNull(),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [primaryKey({ columns: [t.accountId, t.formKey] }), index("sent_forms_age").on(t.createdAt)],
+);
 
 /**
  * What changed, for the caches: written by triggers in the changing transaction, read by every replica each second.

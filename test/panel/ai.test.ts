@@ -71,7 +71,7 @@ async function signIn(person: Person, call: Call = {}): Promise<Session> {
   const answer = await trySignIn(await emailOf(person), PASSWORD, call);
   expect({ status: answer.status, error: answer.json?.error }).toEqual({ status: 200, error: undefined });
   const cookie = answer.headers.get("set-cookie")?.split(";", 1)[0] ?? "";
-  return { host: call.host ?? PANEL, cookie, csrf: answer.json.csrf_token };
+  return { host: call.host ?? PANEL, cookie, csrf: answer.json.csrfToken };
 }
 
 /** A call of a signed-in page. */
@@ -107,7 +107,7 @@ describe("sign-in", () => {
     );
     expect(attributes.join(";").toLowerCase()).not.toMatch(/domain=|secure/);
     expect(answer.text).not.toContain(pair.split("=")[1] ?? "none");
-    expect(answer.json).toEqual({ csrf_token: expect.stringMatching(/^[\w-]{43}$/), expires_at: expect.any(String) });
+    expect(answer.json).toEqual({ csrfToken: expect.stringMatching(/^[\w-]{43}$/), expiresAt: expect.any(String) });
   });
 
   test("over TLS the cookie is Secure and bound to its host by __Host-", async () => {
@@ -134,15 +134,13 @@ describe("sign-in", () => {
     const session = {
       host: PANEL,
       cookie: answer.headers.get("set-cookie")?.split(";", 1)[0] ?? "",
-      csrf: answer.json.csrf_token,
+      csrf: answer.json.csrfToken,
     };
-    expect((await me(session)).json).toEqual({
-      account_id: String(person.accountId),
-      role: "customer",
-      email,
-      name: expect.any(String),
+    expect((await me(session)).json).toMatchObject({
+      person: { accountId: person.accountId, role: "customer", email, name: expect.any(String) },
+      viewing: null,
       host: PANEL,
-      csrf_token: session.csrf,
+      csrfToken: session.csrf,
     });
   });
 

@@ -1,3 +1,4 @@
+import { Elysia } from "elysia";
 import { findUsableKey, type KeySnapshot } from "../../accounts/keys_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
@@ -6,7 +7,8 @@ import { type Body, bodyOf } from "../../gateway/body.ts";
 import { type Caller, inTime, withBody } from "../../gateway/door.ts";
 import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
 import { patch } from "../../gateway/json_spans.ts";
-import type { Visitor } from "./session_door.ts";
+import { factsOf } from "../../platform/request_facts.ts";
+import { cookieName, type Visitor, visitorOf } from "./session_door.ts";
 
 /**
  * The panel's two AI endpoints: the key is chosen on the server, and from there on it is the gateway's own flow.
@@ -15,8 +17,21 @@ import type { Visitor } from "./session_door.ts";
 
 const KEY_ID_CHARS_MAX = 40;
 
+/** Bodies are read by the flow, never by the framework: they go on as they came. */
+export function aiRoutes(deps: Deps) {
+  const name = cookieName(deps);
+  const serve = async (request: Request, token: unknown, kind: "chat" | "image") => {
+    const visitor = await visitorOf(deps, request, token);
+    if (visitor.session.viewing) throw new Refusal("read_only");
+    return await panelAi(deps, visitor, request, factsOf(request).requestId, kind);
+  };
+  return new Elysia({ normalize: false })
+    .post("/ai/chat", ({ request, cookie }) => serve(request, cookie[name]?.value, "chat"), { parse: "none" })
+    .post("/ai/image", ({ request, cookie }) => serve(request, cookie[name]?.value, "image"), { parse: "none" });
+}
+
 /** POST /api/panel/ai/chat and /image. Refusals have the gateway's codes; some have the panel's status. */
-export async function panelAi(
+async function panelAi(
   deps: Deps,
   visitor: Visitor,
   request: Request,
@@ -87,8 +102,8 @@ function gatewayHost(deps: Deps, host: Host): Host {
 
 /** The panel's statuses. Source: rulings › Errors, last paragraph. */
 function atPanel(refusal: Refusal, kind: "chat" | "image"): Refusal {
-  const invalid = refusal.code === "invalid_request" || (kind === "image" && refusal.code === "model_not_found");
-  if (invalid) return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+  if (kind === "image" && refusal.code === "model_not_found")
+    return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
   const noPackage = refusal.code === "package_required" || refusal.code === "package_expired";
   if (noPackage && kind === "chat") return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
   return refusal;

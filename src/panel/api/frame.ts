@@ -1,0 +1,129 @@
+import { Elysia, ParseError, ValidationError } from "elysia";
+import { claimForm, unclaimForm } from "../../accounts/forms_store.ts";
+import type { Role } from "../../accounts/people_store.ts";
+import type { Session } from "../../accounts/sessions.ts";
+import type { Viewed } from "../../accounts/sessions_store.ts";
+import type { Deps } from "../../deps.ts";
+import { asRefusal, Refusal } from "../../errors.ts";
+import type { Host } from "../../gateway/admit.ts";
+import { readBody } from "../../gateway/body.ts";
+import type { Actor } from "../../platform/changes_store.ts";
+import { factsOf } from "../../platform/request_facts.ts";
+import { cookieName, visitorOf } from "./session_door.ts";
+
+/**
+ * What all routes of the panel have in common: host → session → CSRF → body, who it is, and how the answer goes out.
+ * `signedIn(deps)` is an empty set of routes with `person` in each handler's context; a file of routes begins with it.
+ */
+
+const FORM_KEY = /^[\x21-\x7e]{1,100}$/;
+/** A form; the largest brings two pictures in base64. */
+const BODY_BYTES_MAX = 1024 * 1024;
+
+/** Who is signed in, and whose panel it is. */
+export type Person = {
+  /** The account whose things are shown and changed: one's own, or the one an admin looks at. */
+  accountId: number;
+  role: Role;
+  /** The reseller of a customer; a reseller's own id; else 0. */
+  tenantId: number;
+  name: string;
+  email: string;
+  session: Session;
+  host: Host;
+  /** Set while an admin looks at somebody's panel; then nothing can be changed. */
+  viewing: Viewed | null;
+  /** Who acts, for the audit log: always the one who signed in. Hand it down as `{ ...deps, by: person.by }`. */
+  by: Actor;
+};
+
+/** Routes for people who are signed in; with `role`, for them alone: to others they are not there. */
+export function signedIn(deps: Deps, ...roles: Role[]) {
+  const name = cookieName(deps);
+  return new Elysia({ normalize: false })
+    .onParse(async ({ request, cookie }) => {
+      // Before the body: whoever is not signed in is told so, whatever was sent.
+      await personOf(deps, request, cookie[name]?.value, roles);
+      return request.body === null ? {} : (await readBody(request, BODY_BYTES_MAX)).value;
+    })
+    .derive(async ({ request, cookie, set }) => {
+      set.headers["x-request-id"] = factsOf(request).requestId;
+      set.headers["cache-control"] = "no-store";
+      return { person: await personOf(deps, request, cookie[name]?.value, roles) };
+    });
+}
+
+const people = new WeakMap<Request, Person>();
+
+/** Throws host_not_allowed, session_required, csrf_failed, not_found (another role's routes), read_only. */
+async function personOf(deps: Deps, request: Request, token: unknown, roles: readonly Role[]): Promise<Person> {
+  const known = people.get(request);
+  if (known) return known;
+  const { session, host } = await visitorOf(deps, request, token);
+  const { viewing } = session;
+  const { accountId, role, tenantId, name, email } = viewing ?? session;
+  if (roles.length > 0 && !roles.includes(role)) throw new Refusal("not_found");
+  if (viewing && request.method !== "GET") throw new Refusal("read_only");
+  const by = { accountId: session.accountId, requestId: factsOf(request).requestId };
+  const person = { accountId, role, tenantId, name, email, session, host, viewing, by };
+  people.set(request, person);
+  return person;
+}
+
+/**
+ * Does the work of a form once, by the key that its page sent as `Idempotency-Key`. A second click throws
+ * idempotency_conflict; a form whose work failed may be sent again. Without a key the work is done as it is.
+ */
+export async function once<T>(deps: Deps, person: Person, request: Request, work: () => Promise<T>): Promise<T> {
+  const formKey = request.headers.get("idempotency-key");
+  if (formKey === null) return await work();
+  if (!FORM_KEY.test(formKey)) {
+    throw new Refusal("invalid_request", {
+      message: "The header Idempotency-Key must be 1 to 100 visible characters.",
+    });
+  }
+  const { accountId } = person.by;
+  if (!(await claimForm(deps, accountId, formKey))) throw new Refusal("idempotency_conflict");
+  try {
+    return await work();
+  } catch (error) {
+    await unclaimForm(deps, accountId, formKey);
+    throw error;
+  }
+}
+
+/** A failure under /api/panel: what is `invalid_request` on the gateway is `validation_failed` here. Source: rulings › Errors. */
+export function asPanelRefusal(error: unknown): Refusal {
+  // What the reading of a body threw comes wrapped.
+  const thrown = error instanceof ParseError ? error.cause : error;
+  const refusal = thrown instanceof ValidationError ? shapeRefusal(thrown) : asRefusal(thrown);
+  if (refusal.code !== "invalid_request") return refusal;
+  return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+}
+
+function shapeRefusal(error: ValidationError): Refusal {
+  // An id in a path that can be no id is unknown, like any other that is not there.
+  if (error.type === "params") return new Refusal("not_found");
+  const [first] = error.all;
+  const path = first && "path" in first ? first.path : "";
+  const param = path.slice(1).replaceAll("/", ".");
+  const what = first && "message" in first ? first.message : "";
+  return new Refusal("invalid_request", {
+    message: param === "" ? "The request is not of the right form." : `The field ${param} is not right: ${what}.`,
+    param: param === "" ? null : param,
+  });
+}
+
+/** A value as JSON carries it: bigint (nano-USD) as a string of digits. */
+export type Wire<T> = T extends bigint
+  ? string
+  : T extends readonly (infer Item)[]
+    ? Wire<Item>[]
+    : T extends object
+      ? { [Key in keyof T]: Wire<T[Key]> }
+      : T;
+
+/** Money goes out as text: a double would round what is exact. */
+export function toWire<T>(value: T): Wire<T> {
+  return JSON.parse(JSON.stringify(value, (_, inner) => (typeof inner === "bigint" ? String(inner) : inner)));
+}
