@@ -1,0 +1,219 @@
+import { InputError } from "../errors.ts";
+
+/**
+ * A brand's colour as the panel can use it. Colours are reckoned in OKLCH (Ottosson's matrices), contrasts after WCAG 2.2.
+ * Pure, and without a dependency: the page of the brand may call it for a preview. Source: panel › White label, Accent.
+ */
+
+const HEX = /^#[0-9a-f]{6}$/i;
+const CHROMA_MAX = 0.2;
+/** Of text on every ground of its theme: a little above WCAG's 4.5. */
+const TEXT_CONTRAST_MIN = 4.6;
+/** Of a fill against every ground it may lie on, and of what is written on it. */
+const FILL_CONTRAST_MIN = 3;
+const ON_FILL_CONTRAST_MIN = 4.5;
+/** Lightness moves by these steps, until the contrast is there. */
+const STEP = 0.0025;
+const STEPS = 1 / STEP;
+const HALVINGS = 20;
+
+/** Lightness 0 to 1, chroma, hue in degrees. */
+type Oklch = readonly [lightness: number, chroma: number, hue: number];
+type Rgb = readonly [red: number, green: number, blue: number];
+
+/** The grounds of app.css, and the soft ground that the accent itself makes: its lightness, and the most chroma. */
+export const GROUNDS: Readonly<
+  Record<"light" | "dark", { grounds: readonly Oklch[]; soft: { lightness: number; chromaMax: number } }>
+> = {
+  light: {
+    grounds: [
+      [0.985, 0.003, 230],
+      [1, 0, 0],
+      [0.962, 0.005, 230],
+      [1, 0, 0],
+    ],
+    soft: { lightness: 0.955, chromaMax: 0.022 },
+  },
+  dark: {
+    grounds: [
+      [0.165, 0.012, 240],
+      [0.205, 0.014, 240],
+      [0.14, 0.011, 240],
+      [0.245, 0.016, 240],
+    ],
+    soft: { lightness: 0.29, chromaMax: 0.04 },
+  },
+};
+const WHITE = "#ffffff";
+/** What is written on a fill that white would not be read on. */
+const INK = hexOf([0.19, 0.03, 225]);
+
+/** What became of the chosen colour: `softer` has less chroma and its own lightness. */
+export type Change = "none" | "darker" | "lighter" | "softer";
+/** One theme's colours, each #rrggbb. */
+export type Shades = {
+  accent: string;
+  onAccent: string;
+  accentText: string;
+  accentSoft: string;
+  fillChange: Change;
+  textChange: Change;
+};
+/** `css` sets app.css's variables again; which theme holds is `color-scheme`, as there. `adjusted`: by day, fills or text are not the colour as chosen. */
+export type Accent = { css: string; adjusted: boolean; light: Shades; dark: Shades };
+
+/** The accent made from #rrggbb: its hue, in lightnesses that can be read. Throws InputError. */
+export function accentCss(hex: string): Accent {
+  if (!HEX.test(hex)) throw new InputError("Write the colour as #rrggbb, as in #0a7d5c.", "accent");
+  const chosen = hex.toLowerCase();
+  const light = shadesOf(chosen, "light");
+  const dark = shadesOf(chosen, "dark");
+  const rule = (name: string, key: "accent" | "onAccent" | "accentText" | "accentSoft") =>
+    `--${name}:light-dark(${light[key]},${dark[key]});`;
+  const rules = [
+    rule("accent", "accent"),
+    rule("on-accent", "onAccent"),
+    rule("accent-text", "accentText"),
+    rule("accent-soft", "accentSoft"),
+  ];
+  return {
+    css: `:root{${rules.join("")}}\n`,
+    // At night nearly every colour that can be read by day is lighter: that is what the dark theme is, and no news.
+    adjusted: light.fillChange !== "none" || light.textChange !== "none",
+    light,
+    dark,
+  };
+}
+
+function shadesOf(chosen: string, theme: "light" | "dark"): Shades {
+  const { grounds, soft } = GROUNDS[theme];
+  const [lightness, chroma, hue] = toOklch(chosen);
+  const kept: Oklch = [lightness, Math.min(chroma, CHROMA_MAX), hue];
+  const accentSoft = hexOf([soft.lightness, Math.min(chroma, soft.chromaMax), hue]);
+  const lit = grounds.map((ground) => luminanceOf(inGamut(ground)));
+  const fill = nearest(
+    kept,
+    (colour) => isOn(colour, lit, FILL_CONTRAST_MIN) && Math.max(...onFill(colour)) >= ON_FILL_CONTRAST_MIN,
+  );
+  const underText = [...lit, luminance(accentSoft)];
+  const text = nearest(kept, (colour) => isOn(colour, underText, TEXT_CONTRAST_MIN));
+  const [onWhite, onInk] = onFill(fill);
+  return {
+    accent: fill,
+    onAccent: onWhite >= onInk ? WHITE : INK,
+    accentText: text,
+    accentSoft,
+    fillChange: changeOf(chosen, fill),
+    textChange: changeOf(chosen, text),
+  };
+}
+
+/** The colour of this hue that passes and whose lightness is nearest. Black or white would pass at the latest. */
+function nearest([lightness, chroma, hue]: Oklch, passes: (hex: string) => boolean): string {
+  for (let step = 0; step <= STEPS; step++) {
+    for (const moved of [lightness - step * STEP, lightness + step * STEP]) {
+      const hex = hexOf([Math.min(Math.max(moved, 0), 1), chroma, hue]);
+      if (passes(hex)) return hex;
+    }
+  }
+  throw new Error("no lightness has the contrast");
+}
+
+function isOn(hex: string, grounds: readonly number[], contrastMin: number): boolean {
+  const own = luminance(hex);
+  return grounds.every((ground) => contrast(own, ground) >= contrastMin);
+}
+
+/** The contrast of white and of ink on a fill. */
+function onFill(hex: string): [white: number, ink: number] {
+  const own = luminance(hex);
+  return [contrast(own, 1), contrast(own, luminance(INK))];
+}
+
+function changeOf(chosen: string, shown: string): Change {
+  if (shown === chosen) return "none";
+  const difference = toOklch(shown)[0] - toOklch(chosen)[0];
+  // Eight bits a channel: the lightness of a colour that only lost chroma is not quite the same.
+  if (Math.abs(difference) < STEP) return "softer";
+  return difference < 0 ? "darker" : "lighter";
+}
+
+function contrast(one: number, other: number): number {
+  return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+}
+
+function luminance(hex: string): number {
+  return luminanceOf(linearOf(hex));
+}
+
+function luminanceOf([red, green, blue]: Rgb): number {
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+function linearOf(hex: string): Rgb {
+  const channel = (at: number) => {
+    const value = Number.parseInt(hex.slice(at, at + 2), 16) / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  };
+  return [channel(1), channel(3), channel(5)];
+}
+
+/** The colour as #rrggbb, with as much of its chroma as a screen can show. */
+function hexOf(colour: Oklch): string {
+  const digits = inGamut(colour).map((value) => {
+    const encoded = value <= 0.0031308 ? value * 12.92 : 1.055 * value ** (1 / 2.4) - 0.055;
+    return Math.round(encoded * 255)
+      .toString(16)
+      .padStart(2, "0");
+  });
+  return `#${digits.join("")}`;
+}
+
+/** Linear sRGB. Lightness and hue stay; chroma gives way. */
+function inGamut([lightness, chroma, hue]: Oklch): Rgb {
+  let [low, high] = [0, chroma];
+  if (isShown(toLinear([lightness, chroma, hue]))) low = chroma;
+  else {
+    for (let i = 0; i < HALVINGS; i++) {
+      const middle = (low + high) / 2;
+      if (isShown(toLinear([lightness, middle, hue]))) low = middle;
+      else high = middle;
+    }
+  }
+  const [red, green, blue] = toLinear([lightness, low, hue]);
+  const clamp = (value: number) => Math.min(Math.max(value, 0), 1);
+  return [clamp(red), clamp(green), clamp(blue)];
+}
+
+function isShown(rgb: Rgb): boolean {
+  return rgb.every((value) => value > -1e-4 && value < 1 + 1e-4);
+}
+
+function toOklch(hex: string): Oklch {
+  const [red, green, blue] = linearOf(hex);
+  const l = Math.cbrt(0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue);
+  const m = Math.cbrt(0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue);
+  const s = Math.cbrt(0.0883024619 * red + 0.2817188376 * green + 0.6299787005 * blue);
+  const a = 1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s;
+  const b = 0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s;
+  const chroma = Math.hypot(a, b);
+  return [
+    0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s,
+    // A grey has no hue, only what rounding left of one.
+    chroma < 1e-4 ? 0 : chroma,
+    (Math.atan2(b, a) * 180) / Math.PI,
+  ];
+}
+
+function toLinear([lightness, chroma, hue]: Oklch): Rgb {
+  const a = chroma * Math.cos((hue * Math.PI) / 180);
+  const b = chroma * Math.sin((hue * Math.PI) / 180);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  return [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ];
+}

@@ -1,0 +1,171 @@
+import { and, eq, sql } from "drizzle-orm";
+import { InputError } from "../errors.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { sha256 } from "../platform/runtime.ts";
+import { accounts, brands } from "../platform/schema.ts";
+import { accentCss } from "./accent.ts";
+import { checkEmail, checkName, isRowId } from "./checks.ts";
+import { toIcon, toLogo } from "./pictures.ts";
+
+/** Resellers' brands, one row each, its own business alone. Source: panel › White label. */
+
+const NAME_CHARS_MAX = 60;
+const SUPPORT_CHARS_MAX = 300;
+const VERSION_CHARS = 16;
+/** Of a brand nobody has touched: there is nothing of it at any address. */
+const NO_VERSION = "none";
+
+/** A reseller's brand as it is kept; without a row its account's name, and nothing else. */
+export type StoredBrand = {
+  resellerId: number;
+  name: string;
+  /** As chosen, #rrggbb. */
+  accent: string | null;
+  css: string;
+  support: string | null;
+  logoLight: Uint8Array | null;
+  logoDark: Uint8Array | null;
+  icon: Uint8Array | null;
+  version: string;
+};
+export type BrandSpec = { name: string; accent: string | null; support: string | null };
+export type PicturePlace = "logoLight" | "logoDark" | "icon";
+
+/** The brand of a reseller; undefined if there is no such reseller. */
+export async function loadBrand({ db }: { db: Db }, resellerId: number): Promise<StoredBrand | undefined> {
+  return isRowId(resellerId) ? await find(db.orm, resellerId) : undefined;
+}
+
+/** Sets name, colour and support contact; pictures stay. Throws InputError. */
+export async function saveBrand(
+  deps: ChangeDeps,
+  { resellerId, name, accent, support }: BrandSpec & { resellerId: number },
+): Promise<StoredBrand> {
+  const set = {
+    name: checkName(name, { param: "name", charsMax: NAME_CHARS_MAX }),
+    accent: accent === null ? null : accent.toLowerCase(),
+    css: accent === null ? "" : accentCss(accent).css,
+    support: support === null ? null : checkSupport(support),
+  };
+  return save(deps, resellerId, async () => set);
+}
+
+/**
+ * Sets a logo or the icon, or with null takes it away. An icon that was made from the logo follows the logo; one's own
+ * stays, and taken away it is made from the logo again. Throws InputError, service_unavailable.
+ */
+export async function savePicture(
+  deps: ChangeDeps,
+  { resellerId, place, image }: { resellerId: number; place: PicturePlace; image: Uint8Array | null },
+): Promise<StoredBrand> {
+  const picture = image === null ? null : await (place === "icon" ? toIcon(image) : toLogo(image));
+  return save(deps, resellerId, async (before) => {
+    const after = { ...before, [place]: picture };
+    const follows = place === "icon" ? picture === null : await hasMadeIcon(before);
+    return { ...after, icon: follows ? await makeIcon(after) : after.icon };
+  });
+}
+
+type Pictures = Pick<StoredBrand, PicturePlace>;
+type Row = Omit<StoredBrand, "resellerId" | "version">;
+
+/** Whether the icon is the logo's: made from it again, it is the same to the byte. */
+async function hasMadeIcon(pictures: Pictures): Promise<boolean> {
+  if (pictures.icon === null) return true;
+  const made = await makeIcon(pictures);
+  return made !== null && Buffer.from(made).equals(pictures.icon);
+}
+
+async function makeIcon({ logoLight, logoDark }: Pictures): Promise<Uint8Array | null> {
+  const logo = logoLight ?? logoDark;
+  return logo === null ? null : await toIcon(logo);
+}
+
+/** Writes what `next` makes of the brand. The reseller's row is locked: two savings at once come one after the other. */
+async function save(
+  deps: ChangeDeps,
+  resellerId: number,
+  next: (before: Row) => Promise<Partial<Row>>,
+): Promise<StoredBrand> {
+  return changing(deps, async (tx) => {
+    await lockReseller(tx, resellerId);
+    const [kept] = await tx.select().from(brands).where(eq(brands.resellerId, resellerId));
+    const before: Row = kept ?? EMPTY;
+    const { name, accent, css, support, logoLight, logoDark, icon } = { ...before, ...(await next(before)) };
+    const row = { name, accent, css, support, ...bytesOf({ logoLight, logoDark, icon }) };
+    const set = { ...row, version: versionOf(row) };
+    await tx
+      .insert(brands)
+      .values({ resellerId, ...set })
+      .onConflictDoUpdate({ target: brands.resellerId, set });
+    const saved = await find(tx, resellerId);
+    if (!saved) throw new Error(`the brand of ${resellerId} vanished`);
+    return saved;
+  });
+}
+
+/** An empty name stands for the account's: nobody has chosen one yet. */
+const EMPTY: Row = { name: "", accent: null, css: "", support: null, logoLight: null, logoDark: null, icon: null };
+
+async function lockReseller(tx: Tx, resellerId: number): Promise<void> {
+  const found = isRowId(resellerId)
+    ? await tx
+        .select({ id: accounts.id })
+        .from(accounts)
+        .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")))
+        .for("no key update")
+    : [];
+  if (found.length === 0) throw new InputError("There is no such reseller.", "resellerId");
+}
+
+/** An e-mail address or a page at https, for people who need help. */
+function checkSupport(value: string): string {
+  const wrong = new InputError("The support contact must be an e-mail address or an https:// address.", "support");
+  const support = value.trim();
+  if (support.length > SUPPORT_CHARS_MAX) throw wrong;
+  if (/^https:\/\//i.test(support)) {
+    const url = URL.canParse(support) ? new URL(support) : undefined;
+    // A name before the host makes an address look like another one's.
+    if (url === undefined || url.username !== "" || url.password !== "") throw wrong;
+    return url.href;
+  }
+  try {
+    return checkEmail(support);
+  } catch {
+    throw wrong; // The check speaks of another field.
+  }
+}
+
+function bytesOf({ logoLight, logoDark, icon }: Pictures) {
+  const buffer = (bytes: Uint8Array | null) => (bytes === null ? null : Buffer.from(bytes));
+  return { logoLight: buffer(logoLight), logoDark: buffer(logoDark), icon: buffer(icon) };
+}
+
+/** Of everything there is: no address ever shows anything else. */
+function versionOf(row: Row): string {
+  const parts = [row.name, row.accent, row.css, row.support, row.logoLight, row.logoDark, row.icon];
+  const digests = parts.map((part) => (part === null ? "-" : Buffer.from(sha256(part)).toString("hex")));
+  return Buffer.from(sha256(digests.join(" ")))
+    .toString("base64url")
+    .slice(0, VERSION_CHARS);
+}
+
+async function find(tx: Tx, resellerId: number): Promise<StoredBrand | undefined> {
+  const [row] = await tx
+    .select({
+      resellerId: accounts.id,
+      name: sql<string>`coalesce(nullif(${brands.name}, ''), ${accounts.name})`,
+      accent: brands.accent,
+      css: sql<string>`coalesce(${brands.css}, '')`,
+      support: brands.support,
+      logoLight: brands.logoLight,
+      logoDark: brands.logoDark,
+      icon: brands.icon,
+      version: sql<string>`coalesce(${brands.version}, ${NO_VERSION})`,
+    })
+    .from(accounts)
+    .leftJoin(brands, eq(brands.resellerId, accounts.id))
+    .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
+  return row;
+}

@@ -1,0 +1,108 @@
+import type { Sharp } from "sharp";
+import { InputError, Refusal } from "../errors.ts";
+
+/**
+ * Pictures that people bring. None is kept as it came: each is decoded and written anew, without metadata and without
+ * whatever else its file held. Only PNG and WebP, and only still ones. Source: panel › White label.
+ */
+
+const BYTES_MAX = 256 * 1024;
+const SIDE_PIXELS_MAX = 2048;
+const LOGO_WIDTH_MAX = 480;
+const LOGO_HEIGHT_MAX = 120;
+const ICON_SIDE = 64;
+/** Pictures being decoded at once in one replica. The largest takes 16 MB. */
+const DECODES_MAX = 8;
+const DECODE_SECONDS_MAX = 5;
+
+export const LOGO_TYPE = "image/webp";
+
+const PNG_MAGIC = Buffer.from("89504e470d0a1a0a", "hex");
+const PNG_CHUNK_FRAME_BYTES = 12;
+const TRANSPARENT = { r: 0, g: 0, b: 0, alpha: 0 };
+
+/** A logo, lossless WebP within 480 × 120 pixels. Throws InputError with `image`, service_unavailable. */
+export function toLogo(bytes: Uint8Array): Promise<Buffer> {
+  return rewrite(bytes, (picture) =>
+    picture
+      .resize({ width: LOGO_WIDTH_MAX, height: LOGO_HEIGHT_MAX, fit: "inside", withoutEnlargement: true })
+      .webp({ lossless: true }),
+  );
+}
+
+/** An icon, PNG of 64 × 64 pixels, what is missing transparent. Throws InputError with `image`, service_unavailable. */
+export function toIcon(bytes: Uint8Array): Promise<Buffer> {
+  return rewrite(bytes, (picture) =>
+    picture.resize({ width: ICON_SIDE, height: ICON_SIDE, fit: "contain", background: TRANSPARENT }).png(),
+  );
+}
+
+let decoding = 0;
+
+async function rewrite(bytes: Uint8Array, to: (picture: Sharp) => Sharp): Promise<Buffer> {
+  if (bytes.length > BYTES_MAX) throw wrong(`The picture may have at most ${BYTES_MAX / 1024} KB.`);
+  checkKind(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+  if (decoding >= DECODES_MAX) throw new Refusal("service_unavailable");
+  decoding++;
+  try {
+    return await to(await open(bytes)).toBuffer();
+  } catch (error) {
+    // The decoder's own words are about files and libraries, and no help.
+    throw error instanceof InputError ? error : wrong("The picture is damaged: it cannot be decoded.");
+  } finally {
+    decoding--;
+  }
+}
+
+/** The picture, its header read and found in bounds. The decoder is loaded with the first one: a replica starts without it. */
+async function open(bytes: Uint8Array): Promise<Sharp> {
+  const { default: sharp } = await import("sharp");
+  const picture = sharp(bytes, { limitInputPixels: SIDE_PIXELS_MAX ** 2, failOn: "warning" });
+  const {
+    width,
+    height,
+    format,
+    pages = 1,
+  } = await picture.metadata().catch((error: Error) => {
+    throw /pixel limit/.test(error.message) ? tooManyPixels() : error;
+  });
+  if (format !== "png" && format !== "webp") throw wrongKind();
+  if (width > SIDE_PIXELS_MAX || height > SIDE_PIXELS_MAX) throw tooManyPixels();
+  if (pages > 1) throw animated();
+  // Turned as its metadata asks, before they are gone.
+  return picture.autoOrient().timeout({ seconds: DECODE_SECONDS_MAX });
+}
+
+/** By the first bytes, whatever the file was called: nothing else reaches a decoder. */
+function checkKind(bytes: Buffer): void {
+  const isWebp = bytes.toString("latin1", 0, 4) === "RIFF" && bytes.toString("latin1", 8, 12) === "WEBP";
+  if (bytes.subarray(0, PNG_MAGIC.length).equals(PNG_MAGIC)) checkPngChunks(bytes);
+  else if (!isWebp) throw wrongKind();
+}
+
+/** Decoders show the first picture of an animated PNG, and of a cut one what there is; neither is what its owner wanted. */
+function checkPngChunks(bytes: Buffer): void {
+  for (let at = PNG_MAGIC.length; at + PNG_CHUNK_FRAME_BYTES <= bytes.length; ) {
+    const type = bytes.toString("latin1", at + 4, at + 8);
+    if (type === "acTL") throw animated();
+    at += PNG_CHUNK_FRAME_BYTES + bytes.readUInt32BE(at);
+    if (type === "IEND") return;
+  }
+  throw wrong("The picture is damaged: its end is missing.");
+}
+
+function wrongKind(): InputError {
+  return wrong("The picture must be a PNG or WebP file.");
+}
+
+function animated(): InputError {
+  return wrong("The picture must not be animated.");
+}
+
+function tooManyPixels(): InputError {
+  return wrong(`The picture may have at most ${SIDE_PIXELS_MAX} × ${SIDE_PIXELS_MAX} pixels.`);
+}
+
+function wrong(message: string): InputError {
+  return new InputError(message, "image");
+}

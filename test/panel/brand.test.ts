@@ -1,0 +1,271 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import sharp from "sharp";
+import { expectRefusal } from "../gateway/checks.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import type { Person } from "../world.ts";
+import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
+
+/** Source: panel › White label; rulings › Domains, Errors (what one may not see is not there). */
+
+const ACME = "ai.acme.test";
+const OTHER = "ai.other.test";
+/** Over what the panel's frame reads at all. */
+const TOO_MUCH = "A".repeat(1024 * 1024);
+
+let shop: Shop;
+let acme: Person;
+let other: Person;
+let session: PanelSession;
+
+beforeAll(async () => {
+  shop = await openShop({ replicas: 2, env: { BRAND_NAME: "Operator Inc", BRAND_SUPPORT: "help@operator.test" } });
+  [acme, other] = [await shop.world.addReseller(), await shop.world.addReseller()];
+  await shop.world
+    .sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active'), (${OTHER}, ${other.accountId}, 'active')`;
+  session = await signInTo(shop, acme, { host: ACME });
+}, 60_000);
+afterAll(() => shop.close());
+
+const SPEC = { name: "Acme AI", accent: "#ffd400", support: "help@acme.test" };
+
+async function base64Of(width: number, height: number, background = "#ff0000"): Promise<string> {
+  const picture = sharp({ create: { width, height, channels: 4, background } });
+  return (await picture.png().toBuffer()).toString("base64");
+}
+
+const seenAt = (host: string, origin = shop.origin) => shop.call("/api/panel/brand/public", { host, origin });
+
+async function auditOf({ accountId }: Person) {
+  return [
+    ...(await shop.world.sql`
+      select actor_id::int as actor, request_id as request, after from audit_entries
+      where subject = 'brands' and account_id = ${accountId} order by id`),
+  ];
+}
+
+describe("a reseller's own brand", () => {
+  test("begins as the account's name; what is saved comes back, with what became of the colour", async () => {
+    const reseller = await shop.world.addReseller();
+    const panel = await signInTo(shop, reseller);
+    const first = await panel.get("/brand");
+    expect({ status: first.status, ...first.json }).toEqual({
+      status: 200,
+      name: expect.stringMatching(/^reseller\d+$/),
+      accent: null,
+      support: null,
+      version: "none",
+      adjusted: false,
+      preview: null,
+      logoLight: null,
+      logoDark: null,
+      icon: null,
+    });
+    const saved = await panel.put("/brand", SPEC);
+    expect(saved.status).toBe(200);
+    expect(saved.json).toMatchObject({
+      ...SPEC,
+      adjusted: true,
+      preview: {
+        light: { accentText: expect.stringMatching(/^#[0-9a-f]{6}$/), textChange: "darker" },
+        dark: { accent: "#ffd400", textChange: "none" },
+      },
+    });
+    expect((await panel.get("/brand")).json).toEqual(saved.json);
+    const [entry, ...more] = await auditOf(reseller);
+    expect(more).toEqual([]);
+    expect(entry).toEqual({
+      actor: reseller.accountId,
+      request: saved.headers.get("x-request-id"),
+      after: expect.objectContaining(SPEC),
+    });
+  });
+
+  test("logos and icon come back as pictures, wherever the reseller signed in; null takes them away", async () => {
+    for (const host of [ACME, PANEL]) {
+      const panel = await signInTo(shop, acme, { host });
+      const light = await panel.put("/brand/logo", { theme: "light", image: await base64Of(960, 240) });
+      expect(light.json).toMatchObject({ logoDark: null, icon: expect.stringMatching(/^data:image\/png;base64,/) });
+      const dark = await panel.put("/brand/logo", { theme: "dark", image: await base64Of(100, 50, "#00ff00") });
+      const [, data = ""] = /^data:image\/webp;base64,(.+)$/.exec(dark.json.logoLight) ?? [];
+      expect(await sharp(Buffer.from(data, "base64")).metadata()).toMatchObject({
+        format: "webp",
+        width: 480,
+        height: 120,
+      });
+      const own = await panel.put("/brand/icon", { image: await base64Of(10, 10, "#0000ff") });
+      expect(own.json.icon).not.toBe(dark.json.icon);
+      expect((await panel.put("/brand/icon", { image: null })).json.icon).toBe(dark.json.icon);
+      expect((await panel.put("/brand/logo", { theme: "dark", image: null })).json.logoDark).toBeNull();
+      const none = await panel.put("/brand/logo", { theme: "light", image: null });
+      expect(none.json).toMatchObject({ logoLight: null, logoDark: null, icon: null });
+    }
+  });
+
+  test("a double click saves once and the same", async () => {
+    const [one, two] = await Promise.all([session.put("/brand", SPEC), session.put("/brand", SPEC)]);
+    expect([one.status, two.status]).toEqual([200, 200]);
+    expect(one.json).toEqual(two.json);
+    expect(await shop.world.sql`select 1 from brands where reseller_id = ${acme.accountId}`).toHaveLength(1);
+  });
+
+  const bad: [path: string, body: unknown, param: string | null][] = [
+    ["/brand", { ...SPEC, name: "" }, "name"],
+    ["/brand", { ...SPEC, name: "x".repeat(61) }, "name"],
+    ["/brand", { ...SPEC, name: "x".repeat(201) }, "name"],
+    ["/brand", { ...SPEC, name: "a\0b" }, "name"],
+    ["/brand", { ...SPEC, name: 5 }, "name"],
+    ["/brand", { ...SPEC, accent: "yellow" }, "accent"],
+    ["/brand", { ...SPEC, accent: "#ffd4" }, "accent"],
+    ["/brand", { ...SPEC, accent: "#ffd400;" }, "accent"],
+    ["/brand", { ...SPEC, support: "javascript:alert(1)" }, "support"],
+    ["/brand", { ...SPEC, support: "http://acme.test" }, "support"],
+    ["/brand", { ...SPEC, resellerId: 1 }, "resellerId"],
+    ["/brand", { name: "Acme" }, "accent"],
+    ["/brand", {}, "name"],
+    ["/brand/logo", { theme: "light" }, "image"],
+    ["/brand/logo", { theme: "blue", image: null }, "theme"],
+    ["/brand/logo", { theme: "light", image: "no base64!" }, "image"],
+    ["/brand/logo", { theme: "light", image: "AAA" }, "image"],
+    ["/brand/logo", { theme: "light", image: "" }, "image"],
+    ["/brand/logo", { theme: "light", image: "A".repeat(360_000) }, "image"],
+    ["/brand/logo", { theme: "light", image: "A".repeat(800_000) }, "image"],
+    ["/brand/icon", { image: Buffer.from("<svg/>").toString("base64") }, "image"],
+    ["/brand/icon", { image: {} }, "image"],
+  ];
+  test("422 validation_failed names the field, and nothing changes", async () => {
+    await session.put("/brand", SPEC);
+    const before = (await session.get("/brand")).json;
+    for (const [path, body, param] of bad) expectRefusal(await session.put(path, body), "validation_failed", { param });
+    expectRefusal(await session.put("/brand/logo", { theme: "light", image: TOO_MUCH }), "request_too_large");
+    expect((await session.get("/brand")).json).toEqual(before);
+  });
+
+  test("403 csrf_failed without the page's token or from a foreign origin", async () => {
+    const before = (await session.get("/brand")).json;
+    for (const headers of [{ "x-csrf-token": "" }, { origin: `http://${OTHER}` }]) {
+      for (const [path, body] of [
+        ["/brand", { ...SPEC, name: "Evil" }],
+        ["/brand/logo", { theme: "light", image: null }],
+        ["/brand/icon", { image: null }],
+      ] as const) {
+        const answer = await shop.call(`/api/panel${path}`, {
+          host: ACME,
+          method: "PUT",
+          body,
+          headers: { cookie: session.cookie, origin: `http://${ACME}`, "x-csrf-token": session.csrf, ...headers },
+        });
+        expectRefusal(answer, "csrf_failed");
+      }
+    }
+    expect((await session.get("/brand")).json).toEqual(before);
+  });
+});
+
+describe("who else", () => {
+  test("404 for customers, a reseller's and the service's own, and for admins; 401 without a session", async () => {
+    const people: [Person, string][] = [
+      [await shop.world.addCustomer(acme.accountId), ACME],
+      [await shop.world.addCustomer(), PANEL],
+      [await shop.world.addAdmin(), PANEL],
+    ];
+    const before = (await session.get("/brand")).json;
+    for (const [person, host] of people) {
+      const panel = await signInTo(shop, person, { host });
+      expectRefusal(await panel.get("/brand"), "not_found");
+      expectRefusal(await panel.put("/brand", { ...SPEC, name: "Evil" }), "not_found");
+      expectRefusal(await panel.put("/brand/logo", { theme: "light", image: await base64Of(9, 9) }), "not_found");
+      expectRefusal(await panel.put("/brand/icon", { image: null }), "not_found");
+    }
+    expectRefusal(await shop.call("/api/panel/brand", { host: ACME }), "session_required");
+    expect((await session.get("/brand")).json).toEqual(before);
+  });
+
+  test("one reseller's changes leave another's brand and pages as they were", async () => {
+    const theirs = await signInTo(shop, other, { host: OTHER });
+    await theirs.put("/brand", { name: "Other AI", accent: "#0a5c7d", support: null });
+    const [before, seen] = [(await theirs.get("/brand")).json, (await seenAt(OTHER)).json];
+    await session.put("/brand", { ...SPEC, name: "Acme again" });
+    await session.put("/brand/logo", { theme: "dark", image: await base64Of(30, 30) });
+    expect((await theirs.get("/brand")).json).toEqual(before);
+    expect((await seenAt(OTHER)).json).toEqual(seen);
+    await session.put("/brand/logo", { theme: "dark", image: null });
+  });
+
+  test("an admin who looks at the reseller's panel sees the brand and changes nothing", async () => {
+    const admin = await shop.world.addAdmin();
+    const panel = await signInTo(shop, admin);
+    await shop.world
+      .sql`update sessions set viewing_account_id = ${acme.accountId} where account_id = ${admin.accountId}`;
+    for (const deadline = performance.now() + 10_000; (await panel.get("/me")).json.viewing === null; ) {
+      if (performance.now() > deadline) throw new Error("the session does not view");
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    expect((await panel.get("/brand")).json).toEqual((await session.get("/brand")).json);
+    expectRefusal(await panel.put("/brand", SPEC), "read_only");
+    expectRefusal(await panel.put("/brand/logo", { theme: "light", image: null }), "read_only");
+  });
+});
+
+describe("what anybody sees on a host", () => {
+  test("the service's own host has the operator's brand, a reseller's host has nothing of it", async () => {
+    expect((await seenAt(PANEL)).json).toEqual({
+      name: "Operator Inc",
+      logoLight: null,
+      logoDark: null,
+      support: "help@operator.test",
+    });
+    const reseller = await shop.world.addReseller();
+    await shop.world
+      .sql`insert into hosts (host, reseller_id, status) values ('ai.bare.test', ${reseller.accountId}, 'active')`;
+    const bare = await seenAt("ai.bare.test");
+    expect(bare.json).toEqual({
+      name: expect.stringMatching(/^reseller\d+$/),
+      logoLight: null,
+      logoDark: null,
+      support: null,
+    });
+    for (const answer of [bare, await seenAt(ACME)]) {
+      expect(answer.headers.get("cache-control")).toBe("no-store");
+      expect(`${answer.text} ${JSON.stringify([...answer.headers])}`.toLowerCase()).not.toMatch(/operator|tollgate/);
+    }
+    for (const host of ["api.tollgate.test", "foreign.test"]) expectRefusal(await seenAt(host), "host_not_allowed");
+  });
+
+  test("script text in a name is text", async () => {
+    const name = `</title><script>alert("x")</script>`;
+    expect((await session.put("/brand", { ...SPEC, name })).json.name).toBe(name);
+    const answer = await seenAt(ACME);
+    expect(answer.headers.get("content-type")).toContain("application/json");
+    expect(answer.json.name).toBe(name);
+    await session.put("/brand", SPEC);
+  });
+
+  test("a change is seen on another replica at once; the addresses change, and bring the picture", async () => {
+    const elsewhere = shop.replicas[1]?.origin ?? "";
+    await session.put("/brand", SPEC);
+    const before = await seenAt(ACME, elsewhere);
+    expect(before.json).toMatchObject({ name: "Acme AI", logoLight: null });
+    await session.put("/brand", { ...SPEC, name: "Acme anew", support: "https://acme.test/help" });
+    await session.put("/brand/logo", { theme: "light", image: await base64Of(96, 24) });
+    // Far below the cache's 30 seconds; Redis brings it within milliseconds.
+    const deadline = performance.now() + 2_000;
+    let after = await seenAt(ACME, elsewhere);
+    while (after.json.logoLight === null && performance.now() < deadline) after = await seenAt(ACME, elsewhere);
+    expect(after.json).toEqual({
+      name: "Acme anew",
+      support: "https://acme.test/help",
+      logoLight: expect.stringMatching(/^\/brand\/logo-light\?v=[\w-]{16}$/),
+      logoDark: null,
+    });
+    const picture = await fetch(`${elsewhere}${after.json.logoLight}`, { headers: { host: ACME } });
+    expect({ status: picture.status, type: picture.headers.get("content-type") }).toEqual({
+      status: 200,
+      type: "image/webp",
+    });
+    expect(await sharp(await picture.arrayBuffer()).metadata()).toMatchObject({
+      format: "webp",
+      width: 96,
+      height: 24,
+    });
+  });
+});
