@@ -1,9 +1,11 @@
+import { randomInt } from "node:crypto";
+import { createSocket } from "node:dgram";
 import { connect, isIP, isIPv4, isIPv6 } from "node:net";
 import ipaddr from "ipaddr.js";
 
 /**
- * Questions to one DNS resolver, over TCP (RFC 7766): long answers need no second way, and nobody off the path can forge one.
- * Not `node:dns`: on Deno it gives SERVFAIL and REFUSED out as "no such record", on Bun it tears long TXT records apart.
+ * Questions to one DNS resolver. Not by `node:dns`: on Deno it passes SERVFAIL and REFUSED off as "no such record", on Bun
+ * it tears TXT records of several pieces apart.
  */
 
 /** A name without the dot at its end. Source: RFC 1035 › 2.3.4. */
@@ -13,6 +15,9 @@ const LABEL_BYTES_MAX = 63;
 const NAME_STEPS_MAX = 128;
 const QUESTIONS_MAX = 16;
 const TIMEOUT_MS_MAX = 10_000;
+/** Without a connection after this, or after half the time, UDP is tried. A lost SYN is sent again after 1 s. */
+const CONNECT_MS_MAX = 2000;
+const RESEND_EVERY_MS = 600;
 const DNS_PORT = 53;
 const PORT_MAX = 65_535;
 const HEADER_BYTES = 12;
@@ -23,76 +28,132 @@ export type DnsQuestion = { name: string; type: DnsRecordType };
 /** Lowercase names and addresses; in every value what is not printable ASCII stands as "?". */
 export type DnsRecord = { name: string; type: DnsRecordType; value: string };
 /**
- * Why a question has no answer: the resolver said nothing in time, takes no connection or hangs up, answers no such
- * questions, could not find out itself (SERVFAIL), or sent what is no DNS message.
+ * Why a question has no answer: the resolver said nothing in time, cannot be reached, answers no such questions, could
+ * not find out itself (SERVFAIL), or sent what is no whole DNS message.
  */
 export type DnsFailure = "silent" | "unreachable" | "refused" | "failed" | "garbled";
 /** With a failure nothing is known; without one the records are all there are, in the order they came. */
 export type DnsAnswer = { failure: DnsFailure | null; records: DnsRecord[] };
 
+type Address = { host: string; port: number };
+type Asked = { request: Buffer; answer?: DnsAnswer };
+
 /**
- * Asks all questions at once over one connection; the answers stand in the order of the questions. What goes wrong on the
- * network is a failure in the answer. Throws Error for a resolver or a name that is none.
+ * Asks all questions at once; the answers stand in the order of the questions. What goes wrong on the network is a
+ * failure in the answer. Throws Error for a resolver or a name that is none.
+ * Over TCP (RFC 7766): answers of any length fit, none is lost, and nobody off the path can forge one. A resolver that
+ * takes no TCP is asked over UDP.
  */
-export function queryDns(resolver: string, questions: readonly DnsQuestion[], timeoutMs: number): Promise<DnsAnswer[]> {
+export async function queryDns(
+  resolver: string,
+  questions: readonly DnsQuestion[],
+  timeoutMs: number,
+): Promise<DnsAnswer[]> {
   if (questions.length > QUESTIONS_MAX) throw new Error(`At most ${QUESTIONS_MAX} DNS questions can be asked at once.`);
   const address = parseResolver(resolver);
-  const request = Buffer.concat(questions.map(encodeQuestion));
+  const asked: Asked[] = questions.map((question) => ({ request: encode(question) }));
+  const endsAt = performance.now() + Math.min(timeoutMs, TIMEOUT_MS_MAX);
+  const failure = await askOverTcp(address, asked, endsAt);
+  if (failure === "unreachable") await askOverUdp(address, asked, endsAt);
+  return asked.map(({ answer }) => answer ?? { failure, records: [] });
+}
+
+/** Resolves when all is answered, or with the failure of what is not. */
+function askOverTcp(address: Address, asked: Asked[], endsAt: number): Promise<DnsFailure> {
   return new Promise((resolve) => {
-    const answers = new Map<number, DnsAnswer>();
+    const left = endsAt - performance.now();
     let received = Buffer.alloc(0);
     const socket = connect(address);
     const end = (failure: DnsFailure) => {
       clearTimeout(timer);
       socket.destroy();
-      resolve(questions.map((_, id) => answers.get(id) ?? { failure, records: [] }));
+      resolve(failure);
     };
-    const timer = setTimeout(end, Math.min(timeoutMs, TIMEOUT_MS_MAX), "silent");
+    let timer = setTimeout(end, Math.min(left / 2, CONNECT_MS_MAX), "unreachable");
+    socket.on("connect", () => {
+      clearTimeout(timer);
+      timer = setTimeout(end, endsAt - performance.now(), "silent");
+      socket.write(Buffer.concat(asked.flatMap(({ request }) => [lengthOf(request), request])));
+    });
     socket.on("error", () => end("unreachable"));
     socket.on("close", () => end("unreachable"));
     socket.on("data", (bytes: Buffer) => {
       received = Buffer.concat([received, bytes]);
-      for (let size = messageSize(received); size !== undefined; size = messageSize(received)) {
-        const message = received.subarray(2, 2 + size);
+      while (received.length >= 2 && received.length >= 2 + received.readUInt16BE(0)) {
+        const size = received.readUInt16BE(0);
+        // One answer a question: a resolver that never stops talking fills no memory.
+        if (!takeAnswer(asked, received.subarray(2, 2 + size))) return end("garbled");
         received = received.subarray(2 + size);
-        const id = size < HEADER_BYTES ? -1 : message.readUInt16BE(0);
-        // One answer a question: so a resolver that never stops talking fills no memory.
-        if (!questions[id] || answers.has(id)) return end("garbled");
-        answers.set(id, readAnswer(message));
       }
-      if (answers.size === questions.length) end("silent");
+      if (asked.every(({ answer }) => answer)) end("silent");
     });
-    socket.write(request);
   });
 }
 
+/** Asks what is still open; resolves when all is answered or time is up. Passes over what may be forged. */
+function askOverUdp({ host, port }: Address, asked: Asked[], endsAt: number): Promise<void> {
+  return new Promise((resolve) => {
+    const socket = createSocket(isIPv4(host) ? "udp4" : "udp6");
+    const send = () => {
+      for (const { request, answer } of asked) if (!answer) socket.send(request, port, host);
+    };
+    const end = () => {
+      clearTimeout(timer);
+      clearInterval(resending);
+      socket.close(() => resolve());
+    };
+    const timer = setTimeout(end, endsAt - performance.now());
+    const resending = setInterval(send, RESEND_EVERY_MS);
+    // A packet that cannot be sent is a lost one; the next may get through.
+    socket.on("error", () => {});
+    socket.on("message", (message, from) => {
+      if (from.address !== host || from.port !== port) return;
+      if (takeAnswer(asked, message) && asked.every(({ answer }) => answer)) end();
+    });
+    send();
+  });
+}
+
+/** Whether the message answers a question that is open. An answer repeats its question's number and text. */
+function takeAnswer(asked: Asked[], message: Buffer): boolean {
+  const open = asked.find(
+    ({ request, answer }) =>
+      !answer &&
+      message.subarray(0, 2).equals(request.subarray(0, 2)) &&
+      message.subarray(HEADER_BYTES, request.length).equals(request.subarray(HEADER_BYTES)),
+  );
+  if (open) open.answer = readAnswer(message);
+  return open !== undefined;
+}
+
 /** "1.1.1.1", "127.0.0.1:5353", "2620:fe::fe" or "[2620:fe::fe]:5353". Throws Error. */
-export function parseResolver(text: string): { host: string; port: number } {
-  if (isIP(text) !== 0) return { host: text, port: DNS_PORT };
+export function parseResolver(text: string): Address {
+  if (isIP(text) !== 0) return { host: canonical(text), port: DNS_PORT };
   const [, ipv6 = "", ipv4 = "", digits] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text) ?? [];
   const port = Number(digits);
   if ((!isIPv4(ipv4) && !isIPv6(ipv6)) || port < 1 || port > PORT_MAX)
     throw new Error(`"${text}" is not a DNS resolver: give an IP address, as in 1.1.1.1 or 127.0.0.1:5353.`);
-  return { host: ipv4 || ipv6, port };
+  return { host: canonical(ipv4 || ipv6), port };
 }
 
-/** The message with its length before it. The id need not be hard to guess: nobody else can write into the connection. */
-function encodeQuestion({ name, type }: DnsQuestion, id: number): Buffer {
-  const labels = name.split(".");
+/** As the system spells the sender of a packet. */
+function canonical(host: string): string {
+  return ipaddr.parse(host).toString();
+}
+
+function encode({ name, type }: DnsQuestion): Buffer {
+  const labels = name.toLowerCase().split(".");
   const isName = labels.every((label) => label.length > 0 && label.length <= LABEL_BYTES_MAX);
   if (!isName || name.length > NAME_CHARS_MAX || /[^\x21-\x7e]/.test(name))
     throw new Error(`"${name}" is no DNS name.`);
   // One question, and the wish that the resolver goes and finds out.
-  const header = [0, id, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
+  const header = [randomInt(256), randomInt(256), 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
   const encoded = labels.flatMap((label) => [label.length, ...Buffer.from(label)]);
-  const message = [...header, ...encoded, 0, 0, TYPE_CODES[type], 0, 1];
-  return Buffer.from([message.length >> 8, message.length & 0xff, ...message]);
+  return Buffer.from([...header, ...encoded, 0, 0, TYPE_CODES[type], 0, 1]);
 }
 
-/** The size of the first message, undefined while it has not come whole. */
-function messageSize(received: Buffer): number | undefined {
-  const size = received.length < 2 ? Number.POSITIVE_INFINITY : received.readUInt16BE(0);
-  return received.length >= 2 + size ? size : undefined;
+function lengthOf({ length }: Buffer): Buffer {
+  return Buffer.of(length >> 8, length & 0xff);
 }
 
 function readAnswer(message: Buffer): DnsAnswer {
