@@ -1,6 +1,7 @@
 /**
  * Installs the locked dependencies when they are missing or older than bun.lock, then runs a script with the same bun:
  * `bun scripts/ensure_installed.ts src/demo.ts [arguments]`. So every command works on a fresh clone. It needs no dependency.
+ * With `--panel` before the script the panel is built too, if it was not built from these very sources.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -19,9 +20,12 @@ const lockCheckMs = 200;
 const holderCheckMs = 1_000;
 
 async function main(): Promise<void> {
-  const [script, ...args] = process.argv.slice(2);
-  if (!script) fail("Usage: bun scripts/ensure_installed.ts <script> [arguments]");
+  const given = process.argv.slice(2);
+  const withPanel = given[0] === "--panel";
+  const [script, ...args] = withPanel ? given.slice(1) : given;
+  if (!script) fail("Usage: bun scripts/ensure_installed.ts [--panel] <script> [arguments]");
   await ensureInstalled();
+  if (withPanel) await ensurePanel();
   run(script, args);
 }
 
@@ -50,6 +54,12 @@ function install(wanted: string): void {
   });
   if (status !== 0) throw new Error("The dependencies could not be installed: see above.");
   writeFileSync(stamp, wanted);
+}
+
+/** Imported only now: the build needs what was just installed. */
+async function ensurePanel(): Promise<void> {
+  const { buildPanel, isPanelBuilt } = await import("./build_panel.ts");
+  if (!(await isPanelBuilt())) await buildPanel();
 }
 
 /** Two installations in one folder break each other. The lock is a link "to" its owner's process: made at once, with content. */

@@ -5,6 +5,7 @@ import { RESELLER_HOST, type Seeded } from "./seed.ts";
 /** What the demo prints once it is ready: where it is, two keys, and lines to paste. Pure. */
 
 const LABEL_WIDTH = 14;
+const ROLE_WIDTH = 9;
 
 type Facts = { baseUrl: string; provider: DemoProvider; seeded: Seeded; memoryFile: string; logFile: string };
 
@@ -38,7 +39,8 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
     row("", `pays from a balance, now of ${formatUsd(paygNanoUsd)}`),
     row("Models", modelsOf(provider)),
     row("Reseller", reseller),
-    row("People", `admin, reseller and customers: their passwords and keys are in ${memoryFile}`),
+    ...panelRows(seeded).map(([label, text]) => row(label, text)),
+    row("People", `more of them, their passwords and keys are in ${memoryFile}`),
     row("Log", logFile),
     ...provider.remarks.map((remark) => row("Note", remark)),
     "",
@@ -63,6 +65,16 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
     section("Usage", line("/usage", packageKey)),
     "Ctrl-C stops everything; the data stays for the next start.",
   ].join("\n");
+}
+
+/** The panel's addresses, with one sign-in for each role. */
+function panelRows({ memory }: Seeded): [label: string, text: string][] {
+  const one = (role: string) => memory.people.find((person) => person.role === role);
+  const people = ["admin", "customer", "reseller"].flatMap((role) => one(role) ?? []);
+  return people.map(({ role, email, password, signInAt }, i) => [
+    i === 0 ? "Panel" : "",
+    `${signInAt}  ${role.padEnd(ROLE_WIDTH)} ${email}  ${password}`,
+  ]);
 }
 
 /** A provider may have hundreds. */

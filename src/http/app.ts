@@ -5,6 +5,7 @@ import { hostOf } from "../gateway/door.ts";
 import { v1Routes } from "../gateway/v1_routes.ts";
 import { asPanelRefusal } from "../panel/api/frame.ts";
 import { panelRoutes } from "../panel/api/panel_routes.ts";
+import { pageOf, siteRoutes } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts } from "../platform/request_facts.ts";
@@ -28,7 +29,8 @@ export function createApp(deps: Deps): App {
     .onError(({ error, code, request }) => answerError(deps, allowed, error, String(code), request))
     .use(healthRoutes(deps))
     .use(v1Routes(deps))
-    .use(panelRoutes(deps));
+    .use(panelRoutes(deps))
+    .use(siteRoutes(deps));
   const allowed = allowedMethods(app.routes);
 
   return {
@@ -76,9 +78,10 @@ async function answerError(
   request: Request,
 ): Promise<Response> {
   const { requestId } = factsOf(request);
-  const refusal = code === "NOT_FOUND" ? await noRoute(deps, allowed, request) : refusalOf(deps, error, request);
-  if (refusal.code === "internal_error") deps.log.error({ err: error, requestId }, "a request failed");
-  return toErrorResponse(refusal, requestId);
+  const answer = code === "NOT_FOUND" ? await elsewhere(deps, allowed, request) : refusalOf(deps, error, request);
+  if (answer instanceof Response) return answer;
+  if (answer.code === "internal_error") deps.log.error({ err: error, requestId }, "a request failed");
+  return toErrorResponse(answer, requestId);
 }
 
 /** A database that is away is our trouble that passes, and says so; everything else unforeseen is internal. */
@@ -92,9 +95,12 @@ function isPanelPath(request: Request): boolean {
   return new URL(request.url).pathname.startsWith("/api/panel/");
 }
 
-async function noRoute(deps: Deps, allowed: AllowedMethods, request: Request): Promise<Refusal> {
+/** What is no route is a page of the panel, which the app in the browser knows, or a refusal that says what is wrong. */
+async function elsewhere(deps: Deps, allowed: AllowedMethods, request: Request): Promise<Response | Refusal> {
   try {
     await hostOf(deps, request);
+    const page = await pageOf(deps, request);
+    if (page) return page;
   } catch (error) {
     return refusalOf(deps, error, request);
   }

@@ -1,0 +1,255 @@
+import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
+import { chmod, copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { gzipSync } from "node:zlib";
+import tailwind from "bun-plugin-tailwind";
+
+/**
+ * Builds the panel's web app: `bun scripts/build_panel.ts`.
+ *
+ * Into `dist/panel/`: `index.html` (a template the server fills for each response) and `assets/*` (names with the
+ * content's hash: they may be kept for ever). The folder is replaced in one step, so a running server never sees half a
+ * build. Throws if what a first visit loads is over its limit.
+ */
+
+/** Scripts a first visit loads: the entry and what it imports statically, compressed. */
+export const FIRST_LOAD_GZIP_MAX_BYTES = 140 * 1024;
+
+const repository = join(import.meta.dirname, "..");
+const web = join(repository, "src", "panel", "web");
+const OUT_DIR = join(repository, "dist", "panel");
+const STAMP = "build.json";
+const HASH_CHARS = 10;
+const PRODUCTION = { "process.env.NODE_ENV": '"production"' };
+
+/** Latin for the panel's own words, the extension for people's names; the code's face needs the first alone. */
+const FONTS = {
+  "geist-latin.woff2": "@fontsource-variable/geist/files/geist-latin-wght-normal.woff2",
+  "geist-latin-ext.woff2": "@fontsource-variable/geist/files/geist-latin-ext-wght-normal.woff2",
+  "geist-mono-latin.woff2": "@fontsource-variable/geist-mono/files/geist-mono-latin-wght-normal.woff2",
+};
+/** Fetched along with the styles, not after them. */
+const PRELOADED_FONT = "geist-latin.woff2";
+
+export type PanelScript = { name: string; gzipBytes: number; isFirstLoad: boolean };
+export type PanelBuild = { outDir: string; scripts: PanelScript[]; firstLoadGzipBytes: number; cssGzipBytes: number };
+
+/** Builds everything into `outDir`, and takes the place of what was there. Throws if a source or a limit is broken. */
+export async function buildPanel(outDir = OUT_DIR): Promise<PanelBuild> {
+  const sourcesHash = await hashSources();
+  await mkdir(dirname(outDir), { recursive: true });
+  const fresh = await mkdtemp(join(dirname(outDir), `.${basename(outDir)}-`));
+  try {
+    // A temporary folder is its owner's alone; the server may be somebody else.
+    await chmod(fresh, 0o755);
+    await mkdir(join(fresh, "assets"));
+    const [app, theme, fonts] = await Promise.all([bundleApp(fresh), bundleThemeFirst(fresh), copyFonts(fresh)]);
+    const css = await writeCss(fresh, app.css, fonts);
+    await writeFile(join(fresh, "index.html"), await page({ css: css.name, entry: app.entry, theme, fonts }));
+    await writeFile(join(fresh, STAMP), stampOf(sourcesHash));
+    const build = { outDir, ...(await measure(fresh, app, theme)), cssGzipBytes: css.gzipBytes };
+    checkFirstLoad(build);
+    await replace(fresh, outDir);
+    return build;
+  } finally {
+    await rm(fresh, { recursive: true, force: true });
+  }
+}
+
+/** Whether `outDir` holds a build of the sources as they are now. */
+export async function isPanelBuilt(outDir = OUT_DIR): Promise<boolean> {
+  const stamp = join(outDir, STAMP);
+  if (!existsSync(stamp) || !existsSync(join(outDir, "index.html"))) return false;
+  return (await readFile(stamp, "utf8")) === stampOf(await hashSources());
+}
+
+function stampOf(sourcesHash: string): string {
+  return `${JSON.stringify({ sourcesHash })}\n`;
+}
+
+/** Everything the build depends on: the app with its words, the packages' versions, and this file. */
+async function hashSources(): Promise<string> {
+  const entries = await readdir(web, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  const hash = createHash("sha256");
+  for (const path of [...files, join(repository, "bun.lock"), import.meta.filename].sort()) {
+    hash
+      .update(`${path.slice(repository.length)}\0`)
+      .update(await readFile(path))
+      .update("\0");
+  }
+  return hash.digest("hex");
+}
+
+/** What the bundler made: file names in assets/, and which script imports which before it runs. */
+type App = { entry: string; css: string; scripts: string[]; importsOf: Map<string, string[]> };
+
+async function bundleApp(fresh: string): Promise<App> {
+  const built = await Bun.build({
+    entrypoints: [join(web, "main.tsx")],
+    root: web,
+    outdir: join(fresh, "assets"),
+    publicPath: "/assets/",
+    naming: { entry: "[name]-[hash].[ext]", chunk: "[name]-[hash].[ext]", asset: "[name]-[hash].[ext]" },
+    target: "browser",
+    format: "esm",
+    splitting: true,
+    minify: true,
+    sourcemap: "none",
+    metafile: true,
+    define: PRODUCTION,
+    // Bun would put the fonts into the style sheet, where the CSP forbids them and nobody can cache them.
+    external: ["/assets/*"],
+    plugins: [tailwind],
+  });
+  const names = built.outputs.map((output) => basename(output.path));
+  const entry = built.outputs.find((output) => output.kind === "entry-point");
+  const css = names.find((name) => name.endsWith(".css"));
+  if (entry === undefined || css === undefined || built.metafile === undefined) {
+    throw new Error("The bundler made no script or no style sheet.");
+  }
+  const importsOf = new Map<string, string[]>();
+  for (const [path, output] of Object.entries(built.metafile.outputs)) {
+    const before = output.imports.filter(({ kind }) => kind === "import-statement");
+    importsOf.set(
+      basename(path),
+      before.map((each) => basename(each.path)),
+    );
+  }
+  return { entry: basename(entry.path), css, scripts: names.filter((name) => name.endsWith(".js")), importsOf };
+}
+
+/** The few lines that choose the theme before the first paint: no module, so that the browser waits for them. */
+async function bundleThemeFirst(fresh: string): Promise<string> {
+  const built = await Bun.build({
+    entrypoints: [join(web, "theme_first.ts")],
+    root: web,
+    outdir: join(fresh, "assets"),
+    naming: { entry: "theme-[hash].[ext]" },
+    target: "browser",
+    format: "iife",
+    minify: true,
+    sourcemap: "none",
+    define: PRODUCTION,
+  });
+  const [script] = built.outputs;
+  if (script === undefined) throw new Error("The bundler made no theme script.");
+  return basename(script.path);
+}
+
+/** Font file as the style sheet calls it → its name with the content's hash. */
+async function copyFonts(fresh: string): Promise<Map<string, string>> {
+  const fonts = new Map<string, string>();
+  for (const [plain, source] of Object.entries(FONTS)) {
+    const path = join(repository, "node_modules", source);
+    const name = hashedName(plain, await readFile(path));
+    await copyFile(path, join(fresh, "assets", name));
+    fonts.set(plain, name);
+  }
+  return fonts;
+}
+
+/** Puts the fonts' names into the style sheet, and names it anew. Throws if it asks for a font that is not there. */
+async function writeCss(
+  fresh: string,
+  bundled: string,
+  fonts: Map<string, string>,
+): Promise<{ name: string; gzipBytes: number }> {
+  const path = join(fresh, "assets", bundled);
+  const text = (await readFile(path, "utf8"))
+    .replace(/^\/\*![\s\S]*?\*\//, "")
+    .replace(/url\(\s*["']?\/assets\/([^"')]+)["']?\s*\)/g, (_, plain: string) => {
+      const name = fonts.get(plain);
+      if (name === undefined)
+        throw new Error(`The style sheet asks for /assets/${plain}, which the build does not copy.`);
+      return `url(/assets/${name})`;
+    });
+  const name = hashedName("app.css", Buffer.from(text));
+  await rm(path);
+  await writeFile(join(fresh, "assets", name), text);
+  return { name, gzipBytes: gzipSync(text).length };
+}
+
+function hashedName(plain: string, content: Uint8Array): string {
+  const hash = createHash("sha256").update(content).digest("hex").slice(0, HASH_CHARS);
+  const dot = plain.lastIndexOf(".");
+  return `${plain.slice(0, dot)}-${hash}${plain.slice(dot)}`;
+}
+
+/** The template: what the build knows is put in, `%TITLE%` and its like are left for the server. */
+async function page(names: { css: string; entry: string; theme: string; fonts: Map<string, string> }): Promise<string> {
+  const template = await readFile(join(web, "index.html"), "utf8");
+  const font = names.fonts.get(PRELOADED_FONT);
+  const assets = [
+    `<script src="/assets/${names.theme}"></script>`,
+    `<link rel="preload" href="/assets/${font}" as="font" type="font/woff2" crossorigin>`,
+    `<link rel="stylesheet" href="/assets/${names.css}">`,
+    `<script type="module" src="/assets/${names.entry}"></script>`,
+  ];
+  for (const placeholder of ["%TITLE%", "%LANG%", "%NONCE%", "%ICON%", "%ASSETS%", "%BRAND%"]) {
+    if (!template.includes(placeholder)) throw new Error(`index.html has no ${placeholder}.`);
+  }
+  return template.replace(/<!--[\s\S]*?-->\n?/g, "").replace("%ASSETS%", assets.join("\n    "));
+}
+
+async function measure(
+  fresh: string,
+  app: App,
+  theme: string,
+): Promise<{ scripts: PanelScript[]; firstLoadGzipBytes: number }> {
+  const first = new Set([theme]);
+  const waiting = [app.entry];
+  for (let name = waiting.pop(); name !== undefined; name = waiting.pop()) {
+    if (first.has(name)) continue;
+    first.add(name);
+    waiting.push(...(app.importsOf.get(name) ?? []));
+  }
+  const scripts: PanelScript[] = [];
+  for (const name of [theme, ...app.scripts]) {
+    const gzipBytes = gzipSync(await readFile(join(fresh, "assets", name))).length;
+    scripts.push({ name, gzipBytes, isFirstLoad: first.has(name) });
+  }
+  scripts.sort((a, b) => Number(b.isFirstLoad) - Number(a.isFirstLoad) || b.gzipBytes - a.gzipBytes);
+  const firstLoad = scripts.filter(({ isFirstLoad }) => isFirstLoad);
+  return { scripts, firstLoadGzipBytes: firstLoad.reduce((total, { gzipBytes }) => total + gzipBytes, 0) };
+}
+
+function checkFirstLoad(build: PanelBuild): void {
+  if (build.firstLoadGzipBytes <= FIRST_LOAD_GZIP_MAX_BYTES) return;
+  throw new Error(
+    `A first visit loads ${kilobytes(build.firstLoadGzipBytes)} KB of scripts, more than ${kilobytes(FIRST_LOAD_GZIP_MAX_BYTES)} KB.\n${table(build)}`,
+  );
+}
+
+/** A rename is one step; the folder it replaces is moved aside first, since a full folder cannot be renamed onto. */
+async function replace(fresh: string, outDir: string): Promise<void> {
+  const old = `${fresh}-old`;
+  if (existsSync(outDir)) await rename(outDir, old);
+  await rename(fresh, outDir);
+  await rm(old, { recursive: true, force: true });
+}
+
+function table({ scripts, firstLoadGzipBytes, cssGzipBytes }: PanelBuild): string {
+  const lines = scripts.map(({ name, gzipBytes, isFirstLoad }) => [
+    name,
+    kilobytes(gzipBytes),
+    isFirstLoad ? "first load" : "lazy",
+  ]);
+  const all = [
+    ["script", "KB gzip", ""],
+    ...lines,
+    ["first load", kilobytes(firstLoadGzipBytes), `of ${kilobytes(FIRST_LOAD_GZIP_MAX_BYTES)}`],
+    ["styles", kilobytes(cssGzipBytes), ""],
+  ];
+  const width = Math.max(...all.map(([name = ""]) => name.length));
+  return all
+    .map(([name = "", size = "", note = ""]) => `${name.padEnd(width)}  ${size.padStart(8)}  ${note}`.trimEnd())
+    .join("\n");
+}
+
+function kilobytes(bytes: number): string {
+  return (bytes / 1024).toFixed(1);
+}
+
+if (import.meta.main) console.log(table(await buildPanel()));

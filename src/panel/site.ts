@@ -1,0 +1,157 @@
+import { existsSync } from "node:fs";
+import { readdir, readFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Elysia } from "elysia";
+import type { Brand } from "../accounts/brand_lookup.ts";
+import type { Deps } from "../deps.ts";
+import { Refusal } from "../errors.ts";
+import { hostOf, inTime } from "../gateway/door.ts";
+import { randomToken } from "../platform/crypto.ts";
+import { factsOf } from "../platform/request_facts.ts";
+import { sha256 } from "../platform/runtime.ts";
+import { panelHostOf } from "./api/session_door.ts";
+
+/**
+ * The panel's pages: what `scripts/build_panel.ts` built, held in memory and served alike on both runtimes. How a page
+ * looks is decided by its host, before the first byte.
+ */
+
+/** What a path in the configuration starts from: the command may have been called elsewhere. */
+const REPOSITORY = fileURLToPath(new URL("../..", import.meta.url));
+const NONCE_BYTES = 16;
+/** Built files have their content's hash in their names; brands have a version in their addresses. */
+const FOR_EVER = "public, max-age=31536000, immutable";
+const TYPES: Readonly<Record<string, string>> = {
+  js: "text/javascript; charset=utf-8",
+  css: "text/css; charset=utf-8",
+  woff2: "font/woff2",
+  svg: "image/svg+xml",
+  png: "image/png",
+};
+
+export type Site = {
+  /** The template of every page. */
+  index: string;
+  assets: ReadonlyMap<string, { bytes: Uint8Array<ArrayBuffer>; type: string; etag: string }>;
+};
+
+/** Reads what was built. undefined: nothing was, and this replica serves the API alone. */
+export async function loadSite(panelDir: string): Promise<Site | undefined> {
+  const folder = resolve(REPOSITORY, panelDir);
+  if (!existsSync(join(folder, "index.html"))) return undefined;
+  const names = await readdir(join(folder, "assets"));
+  const assets = await Promise.all(
+    names.map(async (name) => {
+      const bytes = new Uint8Array(await readFile(join(folder, "assets", name)));
+      const type = TYPES[name.split(".").at(-1) ?? ""] ?? "application/octet-stream";
+      return [name, { bytes, type, etag: etagOf(bytes) }] as const;
+    }),
+  );
+  return { index: await readFile(join(folder, "index.html"), "utf8"), assets: new Map(assets) };
+}
+
+/** Scripts, styles, fonts, and what a brand brings. */
+export function siteRoutes(deps: Deps) {
+  return new Elysia({ normalize: false })
+    .get("/assets/:name", async ({ request, params }) => {
+      await panelHostOf(deps, request);
+      const asset = deps.site?.assets.get(params.name);
+      if (asset === undefined) throw new Refusal("not_found");
+      return file(request, asset);
+    })
+    .get("/brand.css", async ({ request }) => {
+      const { css } = await brandOf(deps, request);
+      return file(request, { bytes: new TextEncoder().encode(css), type: TYPES.css ?? "" });
+    })
+    .get("/brand/:picture", async ({ request, params }) => {
+      const { logoLight, logoDark, logoType, icon } = await brandOf(deps, request);
+      const pictures: Record<string, { bytes: Uint8Array | null; type: string }> = {
+        "logo-light": { bytes: logoLight, type: logoType },
+        "logo-dark": { bytes: logoDark, type: logoType },
+        icon: { bytes: icon, type: "image/png" },
+      };
+      const { bytes = null, type = "" } = pictures[params.picture] ?? {};
+      if (bytes === null) throw new Refusal("not_found");
+      return file(request, { bytes: new Uint8Array(bytes), type });
+    });
+}
+
+/** The page at any other address, for a browser on a host of the panel; undefined for everybody else. */
+export async function pageOf(deps: Deps, request: Request): Promise<Response | undefined> {
+  const asksForPage = request.method === "GET" && (request.headers.get("accept") ?? "").includes("text/html");
+  const { pathname } = new URL(request.url);
+  if (!asksForPage || deps.site === undefined || /^\/(?:v1|api)(?:\/|$)/.test(pathname)) return undefined;
+  const host = await hostOf(deps, request);
+  if (host.resellerId === null && !deps.panelHosts.has(host.name)) return undefined;
+  const brand = await inTime(deps.brands.get(host.resellerId));
+  const nonce = randomToken(NONCE_BYTES);
+  return new Response(fill(deps.site.index, brand, nonce), {
+    headers: {
+      "content-type": "text/html; charset=utf-8",
+      "cache-control": "no-store",
+      "content-security-policy": policy(nonce),
+      "referrer-policy": "no-referrer",
+      "x-content-type-options": "nosniff",
+      "x-request-id": factsOf(request).requestId,
+      "cross-origin-opener-policy": "same-origin",
+      "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    },
+  });
+}
+
+function fill(template: string, { name, version, css, icon }: Brand, nonce: string): string {
+  const values: Record<string, string> = {
+    TITLE: escapeHtml(name),
+    LANG: "en",
+    NONCE: nonce,
+    ICON: icon === null ? "data:," : `/brand/icon?v=${version}`,
+    BRAND: css === "" ? "" : `<link rel="stylesheet" href="/brand.css?v=${version}">`,
+  };
+  return template.replace(/%([A-Z]+)%/g, (placeholder, key: string) => values[key] ?? placeholder);
+}
+
+/** Scripts and styles are files of ours; the nonce is for the one style element that open dialogs need. */
+function policy(nonce: string): string {
+  return [
+    "default-src 'none'",
+    "script-src 'self'",
+    `style-src 'self' 'nonce-${nonce}'`,
+    "font-src 'self'",
+    "connect-src 'self'",
+    "img-src 'self' data: blob:",
+    "manifest-src 'self'",
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+  ].join("; ");
+}
+
+async function brandOf(deps: Deps, request: Request): Promise<Brand> {
+  const { resellerId } = await panelHostOf(deps, request);
+  return await inTime(deps.brands.get(resellerId));
+}
+
+function file(
+  request: Request,
+  { bytes, type, etag = etagOf(bytes) }: { bytes: Uint8Array<ArrayBuffer>; type: string; etag?: string },
+): Response {
+  const headers = {
+    "content-type": type,
+    "cache-control": FOR_EVER,
+    etag,
+    "x-content-type-options": "nosniff",
+    "x-request-id": factsOf(request).requestId,
+  };
+  if (request.headers.get("if-none-match") === etag) return new Response(null, { status: 304, headers });
+  return new Response(bytes, { headers });
+}
+
+function etagOf(bytes: Uint8Array): string {
+  return `"${Buffer.from(sha256(bytes)).toString("base64url").slice(0, 22)}"`;
+}
+
+function escapeHtml(text: string): string {
+  return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+}

@@ -1,0 +1,204 @@
+import { treaty } from "@elysiajs/eden";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import type { PanelApi } from "../api/panel_routes.ts";
+import { syncClock } from "./ui/clock.ts";
+
+/**
+ * How the panel talks to its server: `call` for one request, `useMe` for who is signed in.
+ *
+ *   const keys = useQuery({ queryKey: ["keys"], queryFn: ({ signal }) => call<Keys>("/api/panel/keys", { signal }) });
+ *   await call("/api/panel/keys", { method: "POST", body: { name }, idempotencyKey });
+ *
+ * A refusal is thrown as an ApiError; one that never reached the server as an ApiError with status 0 and code "offline".
+ */
+
+const CSRF_HEADER = "x-csrf-token";
+const IDEMPOTENCY_HEADER = "idempotency-key";
+export const ME_KEY = ["me"] as const;
+
+export type Role = "customer" | "reseller" | "admin";
+
+export type Me = {
+  person: { accountId: string; role: Role; name: string; email: string };
+  /** Whose panel is looked at, read-only, when it is not one's own. */
+  viewing: null | { accountId: string; name: string; role: Role };
+  host: string;
+  brand: { name: string; logoLight: string | null; logoDark: string | null; support: string | null };
+  csrfToken: string;
+  serverTime: string;
+  apiBaseUrl: string;
+};
+
+/** What the server said no with. Source: contract › ErrorEnvelope. */
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+  readonly status: number;
+  readonly code: string;
+  readonly param: string | null;
+  readonly requestId: string | null;
+  readonly limit: number | undefined;
+  readonly used: number | undefined;
+  readonly remaining: number | undefined;
+  readonly resetsAt: string | null | undefined;
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(message: string, facts: { status: number; code: string } & Partial<Omit<ApiError, keyof Error>>) {
+    super(message);
+    this.status = facts.status;
+    this.code = facts.code;
+    this.param = facts.param ?? null;
+    this.requestId = facts.requestId ?? null;
+    this.limit = facts.limit;
+    this.used = facts.used;
+    this.remaining = facts.remaining;
+    this.resetsAt = facts.resetsAt;
+    this.retryAfterSeconds = facts.retryAfterSeconds;
+  }
+}
+
+/**
+ * Typed calls, by the types of the server's routes: `ask(api.keys.get())`, `ask(api.keys({ keyId: 7 }).patch({ name }))`,
+ * `ask(api.keys.post(form, sentOnce(formKey)))`.
+ */
+export const api = treaty<PanelApi>(location.origin, {
+  parseDate: false,
+  fetch: { credentials: "same-origin" },
+  headers: () => ({ accept: "application/json", ...(csrfToken !== null && { [CSRF_HEADER]: csrfToken }) }),
+}).api.panel;
+
+type Answered<T> = { data: T; error: unknown; response: Response; status: number };
+
+/** The answer of a typed call. Throws ApiError. */
+export async function ask<T>(calling: Promise<Answered<T>>): Promise<NonNullable<T>> {
+  const { data, error, response } = await calling.catch((thrown: unknown) => {
+    if (thrown instanceof DOMException && thrown.name === "AbortError") throw thrown;
+    throw offline();
+  });
+  if (response === undefined) throw offline();
+  if (!response.ok || data === null || data === undefined) throw apiErrorOf(response, fieldOf(error, "value"));
+  return data;
+}
+
+/** For a form that creates something: however often it is sent, it is done once. */
+export function sentOnce(formKey: string): { headers: Record<string, string> } {
+  return { headers: { [IDEMPOTENCY_HEADER]: formKey } };
+}
+
+/** In memory only: what a script of another page could read would be no protection. */
+let csrfToken: string | null = null;
+
+export type CallOptions = {
+  method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  body?: unknown;
+  signal?: AbortSignal;
+  /** One for each opened form (`useIdempotencyKey`), so that a repeated click is one act. */
+  idempotencyKey?: string;
+};
+
+/** One request; its JSON answer. Throws ApiError. */
+export async function call<Answer>(path: string, options: CallOptions = {}): Promise<Answer> {
+  const response = await send(path, options);
+  if (!response.ok) throw await toApiError(response);
+  const text = await response.text();
+  return JSON.parse(text === "" ? "null" : text);
+}
+
+/** The same without reading the answer, for streams. Throws ApiError only if the server cannot be reached. */
+export async function send(
+  path: string,
+  { method = "GET", body, signal, idempotencyKey }: CallOptions,
+): Promise<Response> {
+  const headers = new Headers({ accept: "application/json" });
+  if (body !== undefined) headers.set("content-type", "application/json");
+  if (idempotencyKey !== undefined) headers.set(IDEMPOTENCY_HEADER, idempotencyKey);
+  if (method !== "GET" && csrfToken !== null) headers.set(CSRF_HEADER, csrfToken);
+  try {
+    return await fetch(path, {
+      method,
+      headers,
+      credentials: "same-origin",
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      ...(signal && { signal }),
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw offline();
+  }
+}
+
+function offline(): ApiError {
+  return new ApiError("The server cannot be reached.", { status: 0, code: "offline" });
+}
+
+/** The envelope of an answer that is no success; a body that is none (a proxy's page) becomes internal_error. */
+export async function toApiError(response: Response): Promise<ApiError> {
+  return apiErrorOf(response, await response.json().catch(() => null));
+}
+
+function apiErrorOf(response: Response, envelope: unknown): ApiError {
+  const error = fieldOf(envelope, "error");
+  const number = (name: string) => {
+    const value = fieldOf(error, name);
+    return typeof value === "number" ? value : undefined;
+  };
+  const text = (from: unknown, name: string) => {
+    const value = fieldOf(from, name);
+    return typeof value === "string" ? value : null;
+  };
+  const retryAfter = Number.parseInt(response.headers.get("retry-after") ?? "", 10);
+  return new ApiError(text(error, "message") ?? "Something went wrong on our side.", {
+    status: response.status,
+    code: text(error, "code") ?? "internal_error",
+    param: text(error, "param"),
+    requestId: text(envelope, "request_id") ?? response.headers.get("x-request-id"),
+    limit: number("limit"),
+    used: number("used"),
+    remaining: number("remaining"),
+    resetsAt: fieldOf(error, "resets_at") === null ? null : (text(error, "resets_at") ?? undefined),
+    retryAfterSeconds: Number.isNaN(retryAfter) ? undefined : retryAfter,
+  });
+}
+
+/** Asks who is signed in, and learns the CSRF secret and the server's clock from the answer. */
+export async function fetchMe(signal?: AbortSignal): Promise<Me> {
+  const me = await call<Me>("/api/panel/me", { ...(signal && { signal }) });
+  csrfToken = me.csrfToken;
+  syncClock(me.serverTime);
+  return me;
+}
+
+/** The state of that question, for the frame around the pages. */
+export function useMeQuery() {
+  return useQuery({ queryKey: ME_KEY, queryFn: ({ signal }) => fetchMe(signal) });
+}
+
+/** Who is signed in. Only below the frame, which shows no page before this is known. */
+export function useMe(): Me {
+  const { data } = useMeQuery();
+  if (data === undefined) throw new Error("useMe stands outside the signed-in frame.");
+  return data;
+}
+
+/** Ends the session, and forgets everything that was loaded in it. */
+export function useSignOut(): () => Promise<void> {
+  const client = useQueryClient();
+  return async () => {
+    await call("/api/panel/sign-out", { method: "POST" });
+    csrfToken = null;
+    client.clear();
+  };
+}
+
+/** A key that stays the same while the form stands. */
+export function useIdempotencyKey(): string {
+  const [key] = useState(() => {
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  });
+  return key;
+}
+
+function fieldOf(value: unknown, name: string): unknown {
+  return typeof value === "object" && value !== null && name in value ? Reflect.get(value, name) : undefined;
+}

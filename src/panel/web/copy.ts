@@ -1,0 +1,241 @@
+import { formatCount, formatDay, formatDuration, formatList, formatOf, formatReset, formatUsd } from "./format.ts";
+
+/**
+ * The panel's words. A refusal is worded by its code, never by its status: some statuses are different in the panel.
+ *
+ *   refusalText({ code: "daily_quota_exceeded", limit: 500, resetsAt, zone: "Europe/Berlin", now: nowMs() })
+ *   → "Today's 500 requests are used. 500 more in 5 h 12 min, at 00:00 Berlin (08:00 your time)."
+ *
+ * Every function is pure; the page gives the facts it has, and a sentence whose fact is missing is left out.
+ */
+
+/** What a refusal's sentence may need. The first block is the error's own, the second is what the page knows. */
+export type RefusalFacts = {
+  code: string;
+  message?: string;
+  /** Units; of insufficient_balance USD. */
+  limit?: number;
+  used?: number;
+  remaining?: number;
+  resetsAt?: string | null;
+  retryAfterSeconds?: number;
+
+  /** Unix milliseconds, by the server's clock. */
+  now: number;
+  /** The package's zone, an IANA name. Without it UTC. */
+  zone?: string;
+  packageName?: string;
+  packageEndedAt?: string;
+  model?: string;
+  /** Models that could be used instead. */
+  alternatives?: readonly string[];
+  /** Who sells here: the brand's name. */
+  brand?: string;
+};
+
+const ALTERNATIVES_MAX = 3;
+const RETRY_DEFAULT_SECONDS = 5;
+
+/** Why a request was turned down and what to do next, in plain words. */
+export function refusalText(facts: RefusalFacts): string {
+  const say = REFUSALS[facts.code];
+  return say ? say(facts) : (facts.message ?? "This request was refused.");
+}
+
+/** True for the codes that turn a request down without charging: worded in amber, not as a failure. */
+export function isRefusal(code: string): boolean {
+  return code in REFUSALS;
+}
+
+/** The end of every refusal; the request id and its copy button stand behind it. */
+export const NOTHING_CHARGED = "Nothing was charged.";
+
+const KEYS_KEPT = (facts: RefusalFacts) =>
+  `Your keys are kept and work again with a new package${facts.brand ? ` from ${facts.brand}` : ""}.`;
+
+const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
+  daily_quota_exceeded: (facts) =>
+    sentences(
+      facts.limit === undefined
+        ? "Today's requests are used."
+        : `Today's ${formatOf(facts.limit, "request")} are used.`,
+      moreAt(facts),
+    ),
+  carryover_quota_exceeded: (facts) => sentences("All you had saved up is used.", moreAt(facts)),
+  package_quota_exceeded: (facts) =>
+    sentences(
+      `All ${facts.limit === undefined ? "requests" : formatOf(facts.limit, "request")} of ${facts.packageName ?? "the package"} are used.`,
+      KEYS_KEPT(facts),
+    ),
+  package_expired: (facts) =>
+    sentences(
+      facts.packageEndedAt === undefined
+        ? `${facts.packageName ?? "The package"} has ended.`
+        : `${facts.packageName ?? "The package"} ended on ${formatDay(facts.packageEndedAt, facts.zone ?? "UTC", facts.now)}.`,
+      KEYS_KEPT(facts),
+    ),
+  package_required: (facts) => sentences("No package is active.", KEYS_KEPT(facts)),
+  insufficient_balance: (facts) =>
+    facts.limit === undefined || facts.remaining === undefined
+      ? (facts.message ?? "The balance does not cover this.")
+      : `This could cost up to ${formatUsd(facts.limit)}; ${formatUsd(facts.remaining)} is free. Lower max tokens or ask for a top-up.`,
+  key_request_limit_exceeded: (facts) =>
+    sentences(
+      facts.limit === undefined
+        ? "This key's own requests for today are used."
+        : `This key's own ${formatOf(facts.limit, "request")} for today are used.`,
+      moreAt(facts),
+    ),
+  key_spend_limit_exceeded: (facts) =>
+    sentences(
+      facts.limit === undefined
+        ? "This key may spend no more today."
+        : `This key may spend ${formatUsd(facts.limit)} a day, and has.`,
+      againAt(facts),
+    ),
+  payg_pricing_unavailable: (facts) =>
+    sentences(`${facts.model ?? "This model"} has no balance price yet.`, instead(facts)),
+  model_not_in_package: (facts) =>
+    sentences(`${facts.model ?? "This model"} is not in ${facts.packageName ?? "your package"}.`, instead(facts)),
+  model_not_found: (facts) =>
+    sentences(`${facts.model ?? "This model"} does not exist, or this key may not use it.`, instead(facts)),
+  no_active_key: () => "No key can pay for this. Create one or switch one on.",
+  too_many_requests: (facts) => `Too fast. Try again in ${waitOf(facts)}.`,
+  provider_unavailable: (facts) => `${facts.model ?? "The model"} is not answering. Try again in ${waitOf(facts)}.`,
+  service_unavailable: (facts) => `We cannot take this request right now. Try again in ${waitOf(facts)}.`,
+};
+
+/** What people read when something failed that is no refusal. */
+export const FAILURES = {
+  offline: "We cannot reach the server. Check your connection; nothing you entered is lost.",
+  internal: "Something went wrong on our side. Nothing you entered is lost.",
+  notFound: "There is nothing here. It may have been removed, or the address is wrong.",
+  forbidden: "Your account may not see this.",
+  crashed: "This page stopped working. Reload it; if it happens again, send us what it says below.",
+  newVersion: "There is a newer version of this page, or the connection broke. Reload to go on.",
+  csrf: "This page has been open for too long. Reload it and try again.",
+} as const;
+
+/** The chat's ends. */
+export const CHAT = {
+  stopped: (tokens: number) => `Stopped. Charged for what arrived, about ${formatOf(tokens, "token")}.`,
+  brokeOff: "The answer broke off. Nothing was charged.",
+} as const;
+
+/** A key that is shown once. */
+export const SECRET = {
+  once: "The only time you see this key. Store it on your server, never in a browser or app.",
+  closeEarly: "Close without copying? Nobody can show it again.",
+  stored: "I have stored it",
+} as const;
+
+export const EMPTY = {
+  keys: "No keys yet. A key lets your server call the API.",
+  usage: "No requests in this view. Send one from the playground, or widen the filters.",
+  customers: "No customers yet. Invite the first one; they set their own password.",
+  domains: "No domains yet. Add the address your customers should see.",
+  models: "No models yet. Add one and give it a route to a provider.",
+  providers: "No providers yet. Add the service that answers requests.",
+  catalogOfferings:
+    "No offerings yet. An offering is what a customer can be given: so many requests a day, for so many days.",
+  routes: "No route yet. A route says which provider answers for this model, and by which name.",
+  audit: "Nothing in this view. Whatever a person changes is listed here, with what it was before.",
+  packages: "No package is active. Your keys are kept and work again with a new one.",
+  theirPackages: "No package is active. Their keys are kept and work again with a new one.",
+  movements: "Nothing has moved yet. Top-ups, requests paid by balance and corrections are listed here.",
+  orders: "Nothing asked for yet. Ask for a package or a top-up, and the answer is shown here.",
+  incoming: "No order waits for you. What is asked for is listed here until you answer it.",
+  offerings: "Nothing is on sale yet.",
+  theirKeys: "No keys yet. They make their own when they have signed in.",
+} as const;
+
+/** Why a control is off while an admin looks at somebody's panel. */
+export const READ_ONLY = "You are only looking. Leave this view to change something.";
+
+/** What an offering or a package grants: "500 a day for 7 days, carryover", "2,000 in one day, only model-a". */
+export function termsText(terms: {
+  days: number;
+  dailyLimit: number;
+  totalLimit: number;
+  carryover: boolean;
+  tokenLimit: number | null;
+  modelIds: readonly string[] | null;
+}): string {
+  const { days, dailyLimit, totalLimit, carryover, tokenLimit, modelIds } = terms;
+  return [
+    days === 1
+      ? `${formatCount(dailyLimit)} in one day`
+      : `${formatCount(dailyLimit)} a day for ${formatOf(days, "day")}`,
+    carryover && days > 1 && "carryover",
+    totalLimit !== dailyLimit * days && `${formatCount(totalLimit)} in all`,
+    tokenLimit !== null && `${formatOf(tokenLimit, "token")}`,
+    modelIds !== null && (modelIds.length === 1 ? `only ${modelIds[0]}` : formatOf(modelIds.length, "model")),
+  ]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** What stands in a question before something that cannot be undone. */
+export const CONFIRM = {
+  revokeKey: (name: string, requests24h: number) =>
+    requests24h === 0
+      ? { title: `Revoke key ${name}?`, body: "Nothing used it in the last 24 h. Requests with it get 401 at once." }
+      : {
+          title: `Revoke key ${name}?`,
+          body: `${formatOf(requests24h, "request")} used it in the last 24 h. They will get 401 at once.`,
+        },
+  endPackage: (name: string, left: number) => ({
+    title: `End ${name}?`,
+    body: `${formatOf(left, "request")} ${left === 1 ? "is" : "are"} dropped, and what it cost is not given back. What is queued behind it moves up.`,
+  }),
+  suspend: (name: string, role: "customer" | "reseller" | "admin") => ({
+    title: `Suspend ${name}?`,
+    body:
+      role === "reseller"
+        ? "They and all their customers are signed out, and all their keys get 401 at once. Packages run on meanwhile. You can undo it."
+        : "They are signed out, and their keys get 401 at once. Packages run on meanwhile. You can undo it.",
+  }),
+  disableTheirKey: (name: string) => ({
+    title: `Switch off key ${name}?`,
+    body: "Requests with it get 401 at once. Only its owner can switch it on again.",
+  }),
+} as const;
+
+/** What one DNS answer means and what to do about it. `want` and `found` are addresses. */
+export const DNS = {
+  wrongA: (found: string, want: string) => `Found ${found}. Change it to ${want}.`,
+  twoA: (keep: string, remove: readonly string[]) =>
+    `${remove.length === 1 ? "Two" : formatCount(remove.length + 1)} A records: keep ${keep}, delete ${formatList(remove)}.`,
+  cname: "A CNAME stands here. Delete it, then add the A record.",
+  aaaa: (name: string) => `Do this: delete the AAAA record of "${name}".`,
+  noAnswer: (resolver: string) => `${resolver} did not answer. Your records may be fine; we ask again.`,
+  notYet: (sees: string, not: string) => `${sees} sees it, ${not} not yet.`,
+  live: (host: string) => `Live: https://${host}.`,
+  off: (day: string) => `Off since ${day}: the A record changed.`,
+} as const;
+
+/** "500 more in 5 h 12 min, at 00:00 Berlin (08:00 your time)." Nothing is promised when no reset comes. */
+function moreAt({ limit, resetsAt, zone = "UTC", now }: RefusalFacts): string | null {
+  if (resetsAt === undefined) return null;
+  if (resetsAt === null) return "No more days are left in this package.";
+  const more = limit === undefined ? "More" : `${formatCount(limit)} more`;
+  return `${more} in ${formatDuration(Date.parse(resetsAt) - now)}, at ${formatReset(resetsAt, zone)}.`;
+}
+
+/** "More in 5 h 12 min, …", for what is not counted in units. */
+function againAt({ limit: _, ...facts }: RefusalFacts): string | null {
+  return moreAt(facts);
+}
+
+function instead({ alternatives = [] }: RefusalFacts): string | null {
+  if (alternatives.length === 0) return null;
+  return `You can use ${formatList(alternatives.slice(0, ALTERNATIVES_MAX), "or")}.`;
+}
+
+function waitOf(facts: RefusalFacts): string {
+  return formatDuration((facts.retryAfterSeconds ?? RETRY_DEFAULT_SECONDS) * 1_000);
+}
+
+function sentences(...parts: (string | null)[]): string {
+  return parts.filter((part) => part !== null).join(" ");
+}

@@ -1,0 +1,239 @@
+import "./app.css";
+import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { setNonce } from "get-nonce";
+import { RotateCw } from "lucide-react";
+import { Component, type ErrorInfo, type ReactNode, StrictMode, Suspense, useEffect, useRef, useState } from "react";
+import { createRoot } from "react-dom/client";
+import { Redirect, Route, Switch, useLocation } from "wouter";
+import { ApiError, call, useMeQuery, useSignOut } from "./api.ts";
+import { FAILURES } from "./copy.ts";
+import { maySee, preloadPage, ROUTES, SIGNED_OUT } from "./routes.tsx";
+import { Shell } from "./shell.tsx";
+import { chooseTheme, storedTheme, type Theme } from "./theme.ts";
+import { Button } from "./ui/controls.tsx";
+import { Page } from "./ui/page.tsx";
+import { Empty, ErrorState, Loading, Skeleton } from "./ui/states.tsx";
+import { Toaster, toast } from "./ui/toast.tsx";
+
+/** Starts the panel: who is signed in, then the frame, then the page that the address names. */
+
+const STALE_MS = 15_000;
+const RETRIES_MAX = 2;
+/** Signed out once is enough: the address to come back to is kept in the URL. */
+const SIGN_IN = "/sign-in";
+/** Only admins look at other people's panels. */
+const AFTER_VIEW = "/admin/people";
+
+const client = new QueryClient({
+  defaultOptions: {
+    queries: { staleTime: STALE_MS, refetchOnWindowFocus: true, retry: mayRetry },
+    mutations: { retry: false },
+  },
+  queryCache: new QueryCache({ onError: (error) => isSignedOut(error) && goToSignIn() }),
+  mutationCache: new MutationCache({ onError: (error) => isSignedOut(error) && goToSignIn() }),
+});
+
+/** What the server refused will be refused again; what did not arrive may arrive now. */
+function mayRetry(failures: number, error: Error): boolean {
+  const isPassing = !(error instanceof ApiError) || error.status === 0 || error.status >= 500;
+  return isPassing && failures < RETRIES_MAX;
+}
+
+function isSignedOut(error: unknown): boolean {
+  return error instanceof ApiError && error.code === "session_required";
+}
+
+function goToSignIn(): void {
+  const { pathname, search } = window.location;
+  if (SIGNED_OUT.some(({ path }) => pathname.startsWith(path.split("/:")[0] ?? path))) return;
+  const next = pathname === "/" ? "" : `?next=${encodeURIComponent(pathname + search)}`;
+  // A full load: whatever the last person saw must not be left in memory.
+  window.location.replace(`${SIGN_IN}${next}`);
+}
+
+function App() {
+  return (
+    <Crash>
+      <QueryClientProvider client={client}>
+        <Switch>
+          {SIGNED_OUT.map(({ path, page: SignedOutPage }) => (
+            <Route key={path} path={path}>
+              <Suspense fallback={null}>
+                <SignedOutPage />
+              </Suspense>
+            </Route>
+          ))}
+          <Route>
+            <SignedIn />
+          </Route>
+        </Switch>
+        <Toaster />
+      </QueryClientProvider>
+    </Crash>
+  );
+}
+
+function SignedIn() {
+  const { data: me, error, refetch } = useMeQuery();
+  const [theme, setTheme] = useState(storedTheme);
+  const signOut = useSignOut();
+  if (me === undefined) {
+    if (error && !isSignedOut(error)) return <ErrorState error={error} onRetry={() => void refetch()} />;
+    return <PageSkeleton />;
+  }
+  const leave = async () => {
+    try {
+      await signOut();
+      window.location.replace(SIGN_IN);
+    } catch (thrown) {
+      toast.failed(thrown, "You are still signed in.");
+    }
+  };
+  const leaveView = async () => {
+    try {
+      await call("/api/panel/view/leave", { method: "POST" });
+      // A full load: nothing of the other person's may be left in memory.
+      window.location.replace(AFTER_VIEW);
+    } catch (thrown) {
+      toast.failed(thrown);
+    }
+  };
+  const change = (chosen: Theme) => {
+    chooseTheme(chosen);
+    setTheme(chosen);
+  };
+  const role = me.viewing?.role ?? me.person.role;
+  return (
+    <Shell me={me} theme={theme} onTheme={change} onSignOut={() => void leave()} onLeaveView={() => void leaveView()}>
+      <FocusOnChange />
+      <Suspense fallback={<PageSkeleton />}>
+        <Switch>
+          {ROUTES.filter(({ audience }) => maySee(role, audience)).map(({ path, page: RoutedPage }) => (
+            <Route key={path} path={path}>
+              <PageCrash path={path}>
+                <RoutedPage />
+              </PageCrash>
+            </Route>
+          ))}
+          <Route path="/admin">
+            <Redirect to="/admin/people" replace />
+          </Route>
+          <Route>
+            <NotFound />
+          </Route>
+        </Switch>
+      </Suspense>
+    </Shell>
+  );
+}
+
+/** After a change of page the focus stands at its beginning, as it would after a load. */
+function FocusOnChange() {
+  const [location] = useLocation();
+  const before = useRef(location);
+  useEffect(() => {
+    if (before.current === location) return;
+    before.current = location;
+    window.scrollTo(0, 0);
+    document.getElementById("content")?.focus({ preventScroll: true });
+  }, [location]);
+  return null;
+}
+
+function PageSkeleton() {
+  return (
+    <Loading className="mx-auto grid w-full max-w-[76rem] gap-6 px-4 pt-6 sm:px-6 lg:px-8 lg:pt-8">
+      <Skeleton className="h-7 w-40" />
+      <Skeleton className="h-48 rounded-lg" />
+    </Loading>
+  );
+}
+
+function NotFound() {
+  const [, navigate] = useLocation();
+  return (
+    <Page title="Not found">
+      <Empty
+        action={
+          <Button variant="primary" onClick={() => navigate("/")}>
+            Go home
+          </Button>
+        }
+      >
+        {FAILURES.notFound}
+      </Empty>
+    </Page>
+  );
+}
+
+type CrashProps = { children: ReactNode };
+
+/** What a page threw while it was drawn. Plain words, the cause for support, and a way on. */
+class Crash extends Component<CrashProps, { error: Error | null }> {
+  override state: { error: Error | null } = { error: null };
+
+  static getDerivedStateFromError(error: unknown) {
+    return { error: error instanceof Error ? error : new Error(String(error)) };
+  }
+
+  override componentDidCatch(error: Error, info: ErrorInfo) {
+    console.error(error, info.componentStack);
+  }
+
+  override render() {
+    const { error } = this.state;
+    if (error === null) return this.props.children;
+    if (isOldVersion(error)) return <NewVersion />;
+    return (
+      <div role="alert" className="mx-auto grid max-w-[32rem] justify-items-center gap-4 px-4 py-12 text-center">
+        <h1 className="text-20 font-semibold">This page stopped working</h1>
+        <p className="text-14 text-ink-2">{FAILURES.crashed}</p>
+        <code className="max-w-full rounded-sm bg-sunken px-2 py-1 font-mono text-12 break-words text-ink-2">
+          {error.message}
+        </code>
+        <Button variant="primary" onClick={() => window.location.reload()}>
+          Reload
+        </Button>
+      </div>
+    );
+  }
+}
+
+/** A page's script that is not there any more: the panel was replaced by a newer one while this tab stood open. */
+function isOldVersion(error: Error): boolean {
+  return /dynamically imported module|importing a module script failed/i.test(error.message);
+}
+
+function NewVersion() {
+  return (
+    <Empty
+      icon={RotateCw}
+      action={
+        <Button variant="primary" onClick={() => window.location.reload()}>
+          Reload
+        </Button>
+      }
+    >
+      {FAILURES.newVersion}
+    </Empty>
+  );
+}
+
+/** The same for one page: the frame stays, and another page is a fresh start. */
+function PageCrash({ path, children }: CrashProps & { path: string }) {
+  return <Crash key={path}>{children}</Crash>;
+}
+
+// Overlays insert one <style>; the strict CSP lets it pass by this response's nonce.
+setNonce(document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? "");
+
+// The page's script on the way together with the question who is signed in.
+preloadPage(window.location.pathname);
+
+const root = document.getElementById("root");
+if (root === null) throw new Error("The page has no root element.");
+createRoot(root).render(
+  <StrictMode>
+    <App />
+  </StrictMode>,
+);

@@ -1,0 +1,161 @@
+import {
+  BookOpenCheck,
+  Boxes,
+  ChartColumn,
+  Cpu,
+  Globe,
+  House,
+  Inbox,
+  KeyRound,
+  type LucideIcon,
+  MessageSquare,
+  Palette,
+  Receipt,
+  ScrollText,
+  Server,
+  Settings,
+  Users,
+} from "lucide-react";
+import { type ComponentType, lazy, useState } from "react";
+import type { Role } from "./api.ts";
+
+/**
+ * Every page of the panel: where it is, who may see it, and how it stands in the navigation. A page with a parameter
+ * (`/customers/:id`) has no label: its list stands for it. Pages are loaded when they are first opened, or a moment
+ * before: `preload` is called at the start for the address that was asked for, and for a link that is pointed at.
+ */
+
+export type Audience = "everyone" | "reseller" | "admin";
+
+type LoadedPage = { page: ComponentType; preload: () => void };
+
+export type PageRoute = LoadedPage & {
+  path: string;
+  audience: Audience;
+  label?: string;
+  icon?: LucideIcon;
+  /** One of the four tabs on a phone; the others stand under "More". */
+  isTab?: true;
+};
+
+/** Who sees an admin's or a reseller's page. An admin who looks at a reseller's panel sees it as that reseller. */
+export function maySee(role: Role, audience: Audience): boolean {
+  return audience === "everyone" || audience === role;
+}
+
+export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
+  { path: "/sign-in", ...page(() => import("./pages/sign_in.tsx").then((m) => m.SignInPage)) },
+  { path: "/invite/:token", ...page(() => import("./pages/sign_in.tsx").then((m) => m.InvitePage)) },
+  { path: "/reset/:token", ...page(() => import("./pages/sign_in.tsx").then((m) => m.ResetPage)) },
+];
+
+/** A page whose script comes later. One that has come already is drawn at once, without a skeleton in between. */
+function page(load: () => Promise<ComponentType>): LoadedPage {
+  let loaded: ComponentType | undefined;
+  const loading = async () => {
+    loaded = await load();
+    return { default: loaded };
+  };
+  const Later = lazy(loading);
+  return {
+    page: function RoutedPage() {
+      // Chosen once: a page that is on the screen must not begin anew when its script is asked for again.
+      const [Drawn] = useState<ComponentType>(() => loaded ?? Later);
+      return <Drawn />;
+    },
+    // What fails here fails again, and is told, when the page is opened.
+    preload: () => void loading().catch(() => undefined),
+  };
+}
+
+const CustomersPage = page(() => import("./pages/customers.tsx").then((m) => m.CustomersPage));
+const CustomerPage = page(() => import("./pages/customers.tsx").then((m) => m.CustomerPage));
+const DomainsPage = page(() => import("./pages/domains.tsx").then((m) => m.DomainsPage));
+const DomainPage = page(() => import("./pages/domains.tsx").then((m) => m.DomainPage));
+const AdminDomainsPage = page(() => import("./pages/domains.tsx").then((m) => m.AdminDomainsPage));
+const PeoplePage = page(() => import("./pages/admin_people.tsx").then((m) => m.PeoplePage));
+const PersonPage = page(() => import("./pages/admin_people.tsx").then((m) => m.PersonPage));
+const OrdersPage = page(() => import("./pages/admin_people.tsx").then((m) => m.OrdersPage));
+const OfferingsPage = page(() => import("./pages/admin_catalog.tsx").then((m) => m.OfferingsPage));
+const ModelsPage = page(() => import("./pages/admin_catalog.tsx").then((m) => m.ModelsPage));
+const ProvidersPage = page(() => import("./pages/admin_catalog.tsx").then((m) => m.ProvidersPage));
+const BooksPage = page(() => import("./pages/admin_books.tsx").then((m) => m.BooksPage));
+const AuditPage = page(() => import("./pages/admin_books.tsx").then((m) => m.AuditPage));
+
+export const ROUTES: readonly PageRoute[] = [
+  {
+    path: "/",
+    ...page(() => import("./pages/home.tsx").then((m) => m.HomePage)),
+    audience: "everyone",
+    label: "Home",
+    icon: House,
+    isTab: true,
+  },
+  {
+    path: "/keys",
+    ...page(() => import("./pages/keys.tsx").then((m) => m.KeysPage)),
+    audience: "everyone",
+    label: "Keys",
+    icon: KeyRound,
+    isTab: true,
+  },
+  {
+    path: "/playground",
+    ...page(() => import("./pages/playground.tsx").then((m) => m.PlaygroundPage)),
+    audience: "everyone",
+    label: "Playground",
+    icon: MessageSquare,
+    isTab: true,
+  },
+  {
+    path: "/usage",
+    ...page(() => import("./pages/usage.tsx").then((m) => m.UsagePage)),
+    audience: "everyone",
+    label: "Usage",
+    icon: ChartColumn,
+    isTab: true,
+  },
+  {
+    path: "/billing",
+    ...page(() => import("./pages/billing.tsx").then((m) => m.BillingPage)),
+    audience: "everyone",
+    label: "Billing",
+    icon: Receipt,
+  },
+  {
+    path: "/settings",
+    ...page(() => import("./pages/settings.tsx").then((m) => m.SettingsPage)),
+    audience: "everyone",
+    label: "Settings",
+    icon: Settings,
+  },
+  { path: "/customers", ...CustomersPage, audience: "reseller", label: "Customers", icon: Users },
+  { path: "/customers/:id", ...CustomerPage, audience: "reseller" },
+  { path: "/domains", ...DomainsPage, audience: "reseller", label: "Domains", icon: Globe },
+  { path: "/domains/:host", ...DomainPage, audience: "reseller" },
+  {
+    path: "/brand",
+    ...page(() => import("./pages/brand.tsx").then((m) => m.BrandPage)),
+    audience: "reseller",
+    label: "Brand",
+    icon: Palette,
+  },
+  { path: "/admin/people", ...PeoplePage, audience: "admin", label: "People", icon: Users },
+  { path: "/admin/people/:id", ...PersonPage, audience: "admin" },
+  { path: "/admin/orders", ...OrdersPage, audience: "admin", label: "Orders", icon: Inbox },
+  { path: "/admin/offerings", ...OfferingsPage, audience: "admin", label: "Offerings", icon: Boxes },
+  { path: "/admin/models", ...ModelsPage, audience: "admin", label: "Models", icon: Cpu },
+  { path: "/admin/providers", ...ProvidersPage, audience: "admin", label: "Providers", icon: Server },
+  { path: "/admin/domains", ...AdminDomainsPage, audience: "admin", label: "Domains", icon: Globe },
+  { path: "/admin/books", ...BooksPage, audience: "admin", label: "Books", icon: BookOpenCheck },
+  { path: "/admin/audit", ...AuditPage, audience: "admin", label: "Audit", icon: ScrollText },
+];
+
+/** Fetches the script of the page at this address, if there is one. Whether the person may see it, the server says. */
+export function preloadPage(pathname: string): void {
+  const all = [...SIGNED_OUT, ...ROUTES];
+  const found =
+    all.find(({ path }) => path === pathname) ??
+    all.find(({ path }) => path.includes("/:") && pathname.startsWith(path.slice(0, path.indexOf(":"))));
+  found?.preload();
+}

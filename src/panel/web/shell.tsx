@@ -1,0 +1,407 @@
+import { CircleUser, Ellipsis, Eye, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
+import { type ReactNode, useCallback, useState } from "react";
+import { Link, useLocation } from "wouter";
+import type { Me } from "./api.ts";
+import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
+import type { Theme } from "./theme.ts";
+import { Button, IconButton, Segmented } from "./ui/controls.tsx";
+import { cx } from "./ui/cx.ts";
+import { Drawer } from "./ui/dialog.tsx";
+import { Menu, type MenuItem } from "./ui/menu.tsx";
+import { Palette, type PaletteKey, usePaletteKey } from "./ui/palette.tsx";
+
+/**
+ * The frame around every signed-in page: a rail of 224 px from 1024, of icons from 768; below, a bar of four tabs and More.
+ *
+ *   <Shell me={me} theme={theme} onTheme={setTheme} onSignOut={signOut} onLeaveView={leave} paletteKeys={keys}>…page…</Shell>
+ */
+
+const THEMES = [
+  { value: "system", label: "As the system", icon: Monitor },
+  { value: "light", label: "Light", icon: Sun },
+  { value: "dark", label: "Dark", icon: Moon },
+] as const satisfies readonly { value: Theme; label: string; icon: typeof Sun }[];
+
+type ShellProps = {
+  me: Me;
+  theme: Theme;
+  onTheme: (theme: Theme) => void;
+  onSignOut: () => void;
+  /** Ends looking at somebody else's panel. */
+  onLeaveView?: () => void;
+  paletteKeys?: readonly PaletteKey[] | undefined;
+  children: ReactNode;
+};
+
+type Group = { heading: string | null; routes: readonly PageRoute[] };
+
+export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, paletteKeys, children }: ShellProps) {
+  const [isPaletteOpen, setPaletteOpen] = useState(false);
+  usePaletteKey(useCallback(() => setPaletteOpen(true), []));
+  const groups = groupsFor(me);
+  const pages = groups
+    .flatMap(({ routes }) => routes)
+    .flatMap(({ label, icon, path }) => (label && icon ? [{ label, icon, href: path }] : []));
+  const account = <AccountMenu me={me} theme={theme} onTheme={onTheme} onSignOut={onSignOut} />;
+  return (
+    <div className="flex min-h-dvh flex-col" data-viewing={me.viewing ? "" : undefined}>
+      <a
+        href="#content"
+        className="fixed top-2 left-2 z-50 -translate-y-16 rounded-md bg-raised px-4 py-2 font-medium text-accent-text focus:translate-y-0 focus:shadow-overlay"
+      >
+        Skip to content
+      </a>
+      {me.viewing && <ViewingBar name={me.viewing.name} onLeave={onLeaveView} />}
+      <div className="flex flex-1">
+        <Rail groups={groups} brand={me.brand} account={account} onSearch={() => setPaletteOpen(true)} />
+        <div className="flex min-w-0 flex-1 flex-col">
+          <header className="flex h-14 items-center justify-between gap-3 border-b border-line px-4 md:hidden">
+            <Brand brand={me.brand} />
+            <IconButton icon={Search} label="Go to" onClick={() => setPaletteOpen(true)} />
+          </header>
+          <main
+            id="content"
+            tabIndex={-1}
+            className="flex min-w-0 flex-1 flex-col pb-[calc(var(--tabs)+env(safe-area-inset-bottom))] outline-none"
+          >
+            {children}
+          </main>
+        </div>
+      </div>
+      <Tabs groups={groups} me={me} theme={theme} onTheme={onTheme} onSignOut={onSignOut} />
+      <Palette open={isPaletteOpen} onOpenChange={setPaletteOpen} pages={pages} keys={paletteKeys} />
+    </div>
+  );
+}
+
+/** The pages of the person looked at: their own, or those of the one they view as. */
+function groupsFor(me: Me): Group[] {
+  const role = me.viewing?.role ?? me.person.role;
+  const labelled = ROUTES.filter((route) => route.label && maySee(role, route.audience));
+  const all: Group[] = [
+    { heading: null, routes: labelled.filter(({ audience }) => audience === "everyone") },
+    { heading: "Reselling", routes: labelled.filter(({ audience }) => audience === "reseller") },
+    { heading: "Running it", routes: labelled.filter(({ audience }) => audience === "admin") },
+  ];
+  return all.filter(({ routes }) => routes.length > 0);
+}
+
+function ViewingBar({ name, onLeave }: { name: string; onLeave: (() => void) | undefined }) {
+  return (
+    <aside
+      aria-label="Viewing as somebody else"
+      className="sticky top-0 z-20 flex min-h-12 items-center gap-x-3 gap-y-1 border-b border-warn/30 bg-warn-soft px-4 py-1 text-13 text-ink"
+    >
+      <Eye size={16} aria-hidden className="flex-none text-warn" />
+      <p className="min-w-0 flex-1">
+        Viewing as <strong className="font-semibold">{name}</strong>, read-only, recorded.
+      </p>
+      {onLeave && (
+        <Button size="sm" onClick={onLeave}>
+          Leave
+        </Button>
+      )}
+    </aside>
+  );
+}
+
+function Rail({
+  groups,
+  brand,
+  account,
+  onSearch,
+}: {
+  groups: readonly Group[];
+  brand: Me["brand"];
+  account: ReactNode;
+  onSearch: () => void;
+}) {
+  return (
+    <header className="sticky top-(--bar) z-10 hidden h-[calc(100dvh-var(--bar))] w-16 flex-none flex-col border-r border-line md:flex lg:w-56">
+      <div className="flex h-14 flex-none items-center px-3 lg:px-5">
+        <Brand brand={brand} isNarrow />
+      </div>
+      <div className="px-3 pb-2">
+        <button
+          type="button"
+          onClick={onSearch}
+          className="flex min-h-9 w-full items-center justify-center gap-3 rounded-md text-13 text-ink-3 transition-colors hover:bg-hover lg:justify-start lg:border lg:border-line lg:px-3"
+        >
+          <Search size={16} aria-hidden className="flex-none" />
+          <span className="flex-1 text-left max-lg:sr-only">Go to</span>
+          <kbd aria-hidden className="hidden font-sans text-12 lg:block">
+            {IS_MAC ? "⌘K" : "Ctrl K"}
+          </kbd>
+        </button>
+      </div>
+      <nav aria-label="Main" className="flex min-h-0 flex-1 flex-col gap-4 overflow-y-auto px-3 py-2">
+        {groups.map(({ heading, routes }) => (
+          <div key={heading}>
+            {heading && (
+              <>
+                <p className="hidden px-3 pb-1 text-12 text-ink-3 lg:block">{heading}</p>
+                <div aria-hidden className="mx-2 mb-3 border-t border-line lg:hidden" />
+              </>
+            )}
+            <ul className="grid gap-0.5">
+              {routes.map((route) => (
+                <li key={route.path}>
+                  <NavLink
+                    route={route}
+                    className="justify-center lg:justify-start lg:px-3"
+                    labelClassName="sr-only lg:not-sr-only"
+                  />
+                </li>
+              ))}
+            </ul>
+          </div>
+        ))}
+      </nav>
+      <div className="flex-none border-t border-line p-3">{account}</div>
+    </header>
+  );
+}
+
+const IS_MAC = typeof navigator !== "undefined" && /Mac|iPhone|iPad/.test(navigator.userAgent);
+
+function useIsCurrent(path: string): boolean {
+  const [location] = useLocation();
+  return path === "/" ? location === "/" : location === path || location.startsWith(`${path}/`);
+}
+
+function NavLink({
+  route,
+  className,
+  labelClassName,
+  onClick,
+}: {
+  route: PageRoute;
+  className?: string;
+  labelClassName?: string;
+  onClick?: () => void;
+}) {
+  const isCurrent = useIsCurrent(route.path);
+  const Icon = route.icon;
+  return (
+    <Link
+      href={route.path}
+      title={route.label}
+      aria-current={isCurrent ? "page" : undefined}
+      onPointerEnter={route.preload}
+      onFocus={route.preload}
+      {...(onClick && { onClick })}
+      className={cx(
+        "flex min-h-9 items-center gap-3 rounded-md text-14 transition-colors pointer-coarse:min-h-11",
+        isCurrent ? "bg-accent-soft font-medium text-accent-text" : "text-ink-2 hover:bg-hover hover:text-ink",
+        className,
+      )}
+    >
+      {Icon && <Icon size={16} aria-hidden className="flex-none" />}
+      <span className={labelClassName}>{route.label}</span>
+    </Link>
+  );
+}
+
+/** The logo of the theme that holds, or the name. On a narrow rail its first letter. */
+function Brand({ brand, isNarrow = false }: { brand: Me["brand"]; isNarrow?: boolean }) {
+  const light = brand.logoLight ?? brand.logoDark;
+  const dark = brand.logoDark ?? brand.logoLight;
+  return (
+    <Link href="/" className="flex min-w-0 items-center gap-3 rounded-sm text-14 font-semibold">
+      {light && dark ? (
+        <>
+          <img
+            src={light}
+            alt={brand.name}
+            className={cx(
+              "only-light h-7 w-auto max-w-40 object-contain object-left",
+              isNarrow && "md:max-w-10 lg:max-w-44",
+            )}
+          />
+          <img
+            src={dark}
+            alt={brand.name}
+            className={cx(
+              "only-dark h-7 w-auto max-w-40 object-contain object-left",
+              isNarrow && "md:max-w-10 lg:max-w-44",
+            )}
+          />
+        </>
+      ) : (
+        <>
+          <span
+            aria-hidden
+            className={cx(
+              "grid size-8 flex-none place-content-center rounded-md bg-accent text-on-accent",
+              isNarrow && "lg:size-7",
+            )}
+          >
+            {Array.from(brand.name)[0]?.toUpperCase()}
+          </span>
+          <span className={cx("truncate", isNarrow && "sr-only lg:not-sr-only")}>{brand.name}</span>
+        </>
+      )}
+    </Link>
+  );
+}
+
+type AccountProps = Pick<ShellProps, "me" | "theme" | "onTheme" | "onSignOut">;
+
+function AccountMenu({ me, theme, onTheme, onSignOut }: AccountProps) {
+  const items: MenuItem[] = [
+    { label: "Settings", icon: CircleUser, href: "/settings" },
+    "line",
+    {
+      heading: "Theme",
+      value: theme,
+      onValue: (value) => onTheme(THEMES.find((each) => each.value === value)?.value ?? "system"),
+      options: THEMES,
+    },
+    "line",
+    { label: "Sign out", icon: LogOut, onSelect: onSignOut },
+  ];
+  return (
+    <Menu
+      side="top"
+      align="start"
+      header={<WhoIsIn me={me} />}
+      items={items}
+      trigger={
+        <button
+          type="button"
+          title={me.person.email}
+          className="flex min-h-10 w-full items-center justify-center gap-3 rounded-md text-left transition-colors hover:bg-hover lg:justify-start lg:px-2"
+        >
+          <span
+            aria-hidden
+            className="grid size-7 flex-none place-content-center rounded-full bg-sunken text-12 font-semibold text-ink-2 ring-1 ring-line"
+          >
+            {initials(me.person.name)}
+          </span>
+          <span className="sr-only">Account: </span>
+          <span className="min-w-0 flex-1 max-lg:sr-only">
+            <span className="block truncate text-13 font-medium">{me.person.name}</span>
+            <span className="block truncate text-12 text-ink-3">{me.person.email}</span>
+          </span>
+        </button>
+      }
+    />
+  );
+}
+
+function WhoIsIn({ me }: { me: Me }) {
+  return (
+    <>
+      <p className="truncate text-13 font-medium">{me.person.name}</p>
+      <p className="truncate text-12 text-ink-3">
+        {me.person.email}, {me.person.role}
+      </p>
+    </>
+  );
+}
+
+function initials(name: string): string {
+  const words = name.trim().split(/\s+/);
+  return [words[0], words.length > 1 ? words[words.length - 1] : ""]
+    .map((word) => Array.from(word ?? "")[0] ?? "")
+    .join("")
+    .toUpperCase();
+}
+
+function Tabs({ groups, ...account }: AccountProps & { groups: readonly Group[] }) {
+  const [isMoreOpen, setMoreOpen] = useState(false);
+  const routes = groups.flatMap((group) => group.routes);
+  const isMore = !useTabIsCurrent(routes);
+  return (
+    <nav
+      aria-label="Main"
+      className="fixed inset-x-0 bottom-0 z-30 border-t border-line bg-surface pb-[env(safe-area-inset-bottom)] md:hidden"
+    >
+      <ul className="grid h-14 grid-cols-5">
+        {routes
+          .filter(({ isTab }) => isTab)
+          .map((route) => (
+            <li key={route.path} className="grid">
+              <Tab route={route} />
+            </li>
+          ))}
+        <li className="grid">
+          <button
+            type="button"
+            aria-haspopup="dialog"
+            aria-expanded={isMoreOpen}
+            onClick={() => setMoreOpen(true)}
+            className={cx(TAB, isMore ? "text-accent-text" : "text-ink-2")}
+          >
+            <Ellipsis size={20} aria-hidden />
+            More
+          </button>
+        </li>
+      </ul>
+      <Drawer open={isMoreOpen} onOpenChange={setMoreOpen} title="More">
+        <MoreList groups={groups} {...account} onClose={() => setMoreOpen(false)} />
+      </Drawer>
+    </nav>
+  );
+}
+
+const TAB = "flex flex-col items-center justify-center gap-0.5 text-12 font-medium -outline-offset-2";
+
+function useTabIsCurrent(routes: readonly PageRoute[]): boolean {
+  const [location] = useLocation();
+  return routes.some(({ path, isTab }) => isTab && (path === "/" ? location === "/" : location.startsWith(path)));
+}
+
+function Tab({ route }: { route: PageRoute }) {
+  const isCurrent = useIsCurrent(route.path);
+  const Icon = route.icon;
+  return (
+    <Link
+      href={route.path}
+      aria-current={isCurrent ? "page" : undefined}
+      className={cx(TAB, isCurrent ? "text-accent-text" : "text-ink-2")}
+    >
+      {Icon && <Icon size={20} aria-hidden />}
+      <span className="max-w-full truncate">{route.label}</span>
+    </Link>
+  );
+}
+
+function MoreList({
+  groups,
+  me,
+  theme,
+  onTheme,
+  onSignOut,
+  onClose,
+}: AccountProps & { groups: readonly Group[]; onClose: () => void }) {
+  return (
+    <div className="grid gap-4">
+      {groups.map(({ heading, routes }) => (
+        <div key={heading}>
+          {heading && <p className="px-3 pb-1 text-12 text-ink-3">{heading}</p>}
+          <ul>
+            {routes
+              .filter(({ isTab }) => !isTab)
+              .map((route) => (
+                <li key={route.path}>
+                  <NavLink route={route} className="min-h-11 px-3" onClick={onClose} />
+                </li>
+              ))}
+          </ul>
+        </div>
+      ))}
+      <div className="grid gap-3 border-t border-line pt-4">
+        <div className="px-3">
+          <WhoIsIn me={me} />
+        </div>
+        <div className="px-3">
+          <Segmented label="Theme" value={theme} onValue={onTheme} options={THEMES} />
+        </div>
+        <Button variant="quiet" icon={LogOut} onClick={onSignOut} className="justify-start px-3">
+          Sign out
+        </Button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,419 @@
+import { BarChart3, Table2 } from "lucide-react";
+import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
+import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZone } from "../format.ts";
+import { Button } from "./controls.tsx";
+
+/**
+ * Amounts by day, one bar a day, stacked by model, key or host: the five largest and "Other".
+ *
+ *   <DayChart
+ *     title="Requests by model" unit="requests" zone="Europe/Berlin"
+ *     days={["2026-11-21", …]}
+ *     series={[{ name: "model-a", values: [120, …] }]}       // one value a day
+ *     format={formatCount}
+ *   />
+ *
+ * Days are the given zone's calendar days, and the chart says so. Arrow keys, Home and End walk from day to day; "Show as
+ * table" has every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
+ */
+
+export type Series = { name: string; values: readonly number[] };
+
+const SERIES_MAX = 5;
+const OTHER = "Other";
+const HEIGHT = 220;
+const PAD = { top: 8, right: 0, bottom: 24, left: 44 };
+const GRID_LINES = 4;
+const BAR_MAX = 32;
+const LABEL_WIDTH = 56;
+const TIP_WIDTH = 192;
+const COLORS = ["var(--chart-1)", "var(--chart-2)", "var(--chart-3)", "var(--chart-4)", "var(--chart-5)"];
+
+export function DayChart({
+  title,
+  unit,
+  zone,
+  days,
+  series,
+  format = formatCount,
+  formatAxis = formatCompact,
+}: {
+  title: string;
+  /** "requests", "tokens". */
+  unit: string;
+  zone: string;
+  days: readonly string[];
+  series: readonly Series[];
+  format?: (amount: number) => string;
+  formatAxis?: (amount: number) => string;
+}) {
+  const [isTable, setTable] = useState(false);
+  const shown = largest(series, days.length);
+  return (
+    <figure className="grid min-w-0 gap-3">
+      <figcaption>
+        <span className="sr-only">{title}</span>
+        <Legend series={shown} />
+      </figcaption>
+      {isTable ? (
+        <NumbersTable title={title} days={days} series={shown} format={format} />
+      ) : (
+        <Bars title={title} unit={unit} days={days} series={shown} format={format} formatAxis={formatAxis} />
+      )}
+      <div className="-mb-2 flex flex-wrap items-center justify-between gap-x-4">
+        <p className="text-12 text-ink-3">
+          {formatOf(days.length, "day")} in {formatZone(zone)} time
+        </p>
+        <Button
+          variant="quiet"
+          size="sm"
+          icon={isTable ? BarChart3 : Table2}
+          onClick={() => setTable(!isTable)}
+          className="-mr-3"
+        >
+          {isTable ? "Show as chart" : "Show as table"}
+        </Button>
+      </div>
+    </figure>
+  );
+}
+
+/** The largest series by their sums, the rest as one. */
+function largest(series: readonly Series[], days: number): Series[] {
+  const sum = ({ values }: Series) => values.reduce((total, value) => total + value, 0);
+  const sorted = [...series].sort((a, b) => sum(b) - sum(a));
+  if (sorted.length <= SERIES_MAX) return sorted;
+  const rest = sorted.slice(SERIES_MAX);
+  const values = Array.from({ length: days }, (_, day) =>
+    rest.reduce((total, each) => total + (each.values[day] ?? 0), 0),
+  );
+  return [...sorted.slice(0, SERIES_MAX), { name: OTHER, values }];
+}
+
+function colorOf(index: number): string {
+  return COLORS[index] ?? "var(--chart-other)";
+}
+
+function Legend({ series }: { series: readonly Series[] }) {
+  return (
+    <ul className="flex min-w-0 flex-wrap gap-x-4 gap-y-1 text-13 text-ink-2">
+      {series.map(({ name }, index) => (
+        <li key={name} className="flex min-w-0 items-center gap-1.5">
+          <Swatch index={index} />
+          <span className="truncate">{name}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Swatch({ index }: { index: number }) {
+  return (
+    <span
+      aria-hidden
+      className="size-2.5 flex-none rounded-[2px] forced-color-adjust-none"
+      style={{ background: colorOf(index) }}
+    />
+  );
+}
+
+type BarsProps = {
+  title: string;
+  unit: string;
+  days: readonly string[];
+  series: readonly Series[];
+  format: (amount: number) => string;
+  formatAxis: (amount: number) => string;
+};
+
+function Bars({ title, unit, days, series, format, formatAxis }: BarsProps) {
+  const hintId = useId();
+  const box = useRef<HTMLDivElement>(null);
+  const width = useWidth(box);
+  const [active, setActive] = useState<number | null>(null);
+  const [tabStop, setTabStop] = useState(Math.max(0, days.length - 1));
+
+  const totals = days.map((_, day) => series.reduce((total, { values }) => total + (values[day] ?? 0), 0));
+  const top = niceTop(Math.max(0, ...totals));
+  const plot = { width: Math.max(0, width - PAD.left - PAD.right), height: HEIGHT - PAD.top - PAD.bottom };
+  const step = days.length === 0 ? 0 : plot.width / days.length;
+  const bar = Math.max(1, Math.min(BAR_MAX, step * 0.72));
+  const y = (amount: number) => PAD.top + plot.height * (1 - amount / top);
+  const x = (day: number) => PAD.left + step * day;
+
+  const point = (event: PointerEvent<SVGSVGElement>) => {
+    const day = Math.floor(
+      (event.clientX - event.currentTarget.getBoundingClientRect().left - PAD.left) / Math.max(1, step),
+    );
+    setActive(day >= 0 && day < days.length ? day : null);
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const last = days.length - 1;
+    const next = { ArrowRight: Math.min(last, tabStop + 1), ArrowLeft: Math.max(0, tabStop - 1), Home: 0, End: last }[
+      event.key
+    ];
+    if (event.key === "Escape") setActive(null);
+    if (next === undefined) return;
+    event.preventDefault();
+    setTabStop(next);
+    box.current?.querySelector<SVGGElement>(`[data-day="${next}"]`)?.focus();
+  };
+
+  return (
+    <div ref={box} className="relative min-w-0">
+      <span id={hintId} className="sr-only">
+        Arrow keys walk from day to day.
+      </span>
+      {/* biome-ignore lint/a11y/useSemanticElements: a drawing has no fieldset. */}
+      <svg
+        width={width}
+        height={HEIGHT}
+        role="group"
+        aria-label={title}
+        aria-describedby={hintId}
+        className="block touch-pan-y overflow-visible"
+        onPointerMove={point}
+        onPointerDown={point}
+        onPointerLeave={() => setActive(null)}
+        onKeyDown={onKeyDown}
+      >
+        <g aria-hidden>
+          {ticksOf(top).map((amount) => (
+            <g key={amount}>
+              <line
+                x1={PAD.left}
+                x2={width}
+                y1={Math.round(y(amount)) + 0.5}
+                y2={Math.round(y(amount)) + 0.5}
+                stroke={amount === 0 ? "var(--edge)" : "var(--line)"}
+              />
+              <text x={PAD.left - 8} y={y(amount) + 4} textAnchor="end" className="fill-ink-3 text-12 tabular-nums">
+                {formatAxis(amount)}
+              </text>
+            </g>
+          ))}
+          {labelDays(days.length, plot.width).map((day) => (
+            <text
+              key={day}
+              x={Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6)}
+              y={HEIGHT - 6}
+              textAnchor="middle"
+              className="fill-ink-3 text-12 tabular-nums"
+            >
+              {formatCalendarDay(days[day] ?? "")}
+            </text>
+          ))}
+        </g>
+        {days.map((day, index) => (
+          // biome-ignore lint/a11y/noInteractiveElementToNoninteractiveRole: a day is looked at, and nothing else.
+          <g
+            key={day}
+            data-day={index}
+            role="img"
+            tabIndex={index === tabStop ? 0 : -1}
+            aria-label={spoken(day, totals[index] ?? 0, series, index, unit, format)}
+            onFocus={() => {
+              setActive(index);
+              setTabStop(index);
+            }}
+            onBlur={() => setActive(null)}
+            className="outline-none"
+          >
+            <rect
+              x={x(index)}
+              y={PAD.top}
+              width={step}
+              height={plot.height}
+              fill={active === index ? "var(--hover)" : "transparent"}
+              className="[g:focus-visible>&]:stroke-focus [g:focus-visible>&]:stroke-2"
+            />
+            <Stack index={index} series={series} x={x(index) + (step - bar) / 2} width={bar} y={y} />
+          </g>
+        ))}
+      </svg>
+      {active !== null && (
+        <Tip
+          x={besideBar(x(active) + step / 2, bar, width)}
+          day={days[active] ?? ""}
+          index={active}
+          series={series}
+          total={totals[active] ?? 0}
+          unit={unit}
+          format={format}
+        />
+      )}
+    </div>
+  );
+}
+
+/** One day's bar, the largest series at the foot; a hair of ground parts the pieces, so that colour is not all there is. */
+function Stack({
+  index,
+  series,
+  x,
+  width,
+  y,
+}: {
+  index: number;
+  series: readonly Series[];
+  x: number;
+  width: number;
+  y: (amount: number) => number;
+}) {
+  let below = 0;
+  return series.map(({ name, values }, at) => {
+    const amount = values[index] ?? 0;
+    const from = y(below);
+    below += amount;
+    const height = from - y(below);
+    if (height <= 0) return null;
+    const gap = at > 0 && height > 2 ? 1 : 0;
+    return (
+      <rect
+        key={name}
+        x={x}
+        y={y(below)}
+        width={width}
+        height={Math.max(0.5, height - gap)}
+        rx={1}
+        fill={colorOf(at)}
+        className="forced-color-adjust-none"
+      />
+    );
+  });
+}
+
+function Tip({
+  x,
+  day,
+  index,
+  series,
+  total,
+  unit,
+  format,
+}: {
+  x: number;
+  day: string;
+  index: number;
+  series: readonly Series[];
+  total: number;
+  unit: string;
+  format: (amount: number) => string;
+}) {
+  return (
+    <div
+      aria-hidden
+      className="pointer-events-none absolute top-0 z-10 w-48 animate-fade rounded-md bg-raised p-3 text-12 shadow-overlay"
+      style={{ left: x }}
+    >
+      <div className="mb-1 flex justify-between gap-3 font-semibold">
+        <span>{formatCalendarDay(day)}</span>
+        <span className="tabular-nums">
+          {format(total)} {unit}
+        </span>
+      </div>
+      {series.map(({ name, values }, at) =>
+        (values[index] ?? 0) === 0 ? null : (
+          <div key={name} className="flex items-center gap-2 text-ink-2">
+            <Swatch index={at} />
+            <span className="min-w-0 flex-1 truncate">{name}</span>
+            <span className="tabular-nums">{format(values[index] ?? 0)}</span>
+          </div>
+        ),
+      )}
+    </div>
+  );
+}
+
+/** Left edge of the tip: right of the bar if there is room, or else left of it, and never over the drawing's ends. */
+function besideBar(middle: number, bar: number, width: number): number {
+  const gap = bar / 2 + 8;
+  const right = middle + gap;
+  return right + TIP_WIDTH <= width ? right : Math.max(0, middle - gap - TIP_WIDTH);
+}
+
+function NumbersTable({ title, days, series, format }: Pick<BarsProps, "title" | "days" | "series" | "format">) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.
+    <section tabIndex={0} aria-label={title} className="max-h-80 overflow-auto rounded-md border border-line">
+      <table className="w-full border-collapse text-13 [&_td]:px-3 [&_td]:py-1.5 [&_th]:px-3 [&_th]:py-1.5">
+        <caption className="sr-only">{title}</caption>
+        <thead className="sticky top-0 bg-sunken text-12 text-ink-3">
+          <tr>
+            <th scope="col" className="text-left font-medium">
+              Day
+            </th>
+            {series.map(({ name }) => (
+              <th key={name} scope="col" className="text-right font-medium">
+                {name}
+              </th>
+            ))}
+            <th scope="col" className="text-right font-medium">
+              All
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {days.map((day, index) => (
+            <tr key={day} className="border-t border-line">
+              <th scope="row" className="text-left font-medium whitespace-nowrap">
+                {formatCalendarDay(day)}
+              </th>
+              {series.map(({ name, values }) => (
+                <td key={name} className="text-right">
+                  {format(values[index] ?? 0)}
+                </td>
+              ))}
+              <td className="text-right font-medium">
+                {format(series.reduce((total, { values }) => total + (values[index] ?? 0), 0))}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function spoken(
+  day: string,
+  total: number,
+  series: readonly Series[],
+  index: number,
+  unit: string,
+  format: (amount: number) => string,
+): string {
+  const parts = series
+    .filter(({ values }) => (values[index] ?? 0) > 0)
+    .map(({ name, values }) => `${name} ${format(values[index] ?? 0)}`);
+  return [`${formatCalendarDay(day)}: ${format(total)} ${unit}`, ...parts].join(", ");
+}
+
+/** The width there is, followed as it changes. */
+function useWidth(box: React.RefObject<HTMLDivElement | null>): number {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    if (!box.current) return;
+    const observer = new ResizeObserver(([entry]) => entry && setWidth(Math.floor(entry.contentRect.width)));
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, [box]);
+  return width;
+}
+
+/** The first 1, 2, 2.5 or 5 times a power of ten that is not below the largest bar, and parts into whole steps. */
+function niceTop(most: number): number {
+  if (most <= GRID_LINES) return GRID_LINES;
+  const power = 10 ** Math.floor(Math.log10(most));
+  return ([1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10].find((factor) => factor * power >= most) ?? 10) * power;
+}
+
+function ticksOf(top: number): number[] {
+  return Array.from({ length: GRID_LINES + 1 }, (_, line) => (top / GRID_LINES) * line);
+}
+
+/** Days whose labels fit beside each other; the last day always has one. */
+function labelDays(count: number, width: number): number[] {
+  const every = Math.max(1, Math.ceil((count * LABEL_WIDTH) / Math.max(1, width)));
+  return Array.from({ length: count }, (_, day) => day).filter((day) => (count - 1 - day) % every === 0);
+}

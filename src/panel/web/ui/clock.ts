@@ -1,0 +1,52 @@
+import { useCallback, useSyncExternalStore } from "react";
+
+/**
+ * The one place of the panel that reads the time. Everything that counts down runs by the server's clock, since a
+ * visitor's may be minutes off:
+ *
+ *   syncClock(me.serverTime);            // once for each answer that brings the server's time
+ *   const now = useNow(1_000);           // renders again each second; unix milliseconds, server's clock
+ *   const late = nowMs() > endsAtMs;     // in a callback
+ */
+
+/** Smaller differences are the network's, not the clock's. */
+const OFFSET_MIN_MS = 1_000;
+
+let offsetMs = 0;
+
+/** The server's clock, in unix milliseconds, as well as it is known. */
+export function nowMs(): number {
+  return Date.now() + offsetMs;
+}
+
+/** Learns the server's clock from an answer that has just arrived. A text that is no time changes nothing. */
+export function syncClock(serverTimeIso: string): void {
+  const differenceMs = Date.parse(serverTimeIso) - Date.now();
+  if (Number.isNaN(differenceMs)) return;
+  offsetMs = Math.abs(differenceMs) < OFFSET_MIN_MS ? 0 : differenceMs;
+}
+
+/** The time, rounded down to `everyMs`, rendered again when that changes. Hidden tabs do not tick. */
+export function useNow(everyMs: number): number {
+  const subscribe = useCallback(
+    (changed: () => void) => {
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const tick = () => {
+        changed();
+        timer = setTimeout(tick, everyMs - (nowMs() % everyMs));
+      };
+      const onVisibility = () => {
+        clearTimeout(timer);
+        if (!document.hidden) tick();
+      };
+      timer = setTimeout(tick, everyMs - (nowMs() % everyMs));
+      document.addEventListener("visibilitychange", onVisibility);
+      return () => {
+        clearTimeout(timer);
+        document.removeEventListener("visibilitychange", onVisibility);
+      };
+    },
+    [everyMs],
+  );
+  return useSyncExternalStore(subscribe, () => Math.floor(nowMs() / everyMs) * everyMs);
+}

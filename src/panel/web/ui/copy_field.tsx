@@ -1,0 +1,232 @@
+import { KeyRound } from "lucide-react";
+import { type KeyboardEvent, useEffect, useId, useState } from "react";
+import { SECRET } from "../copy.ts";
+import { Button, Checkbox } from "./controls.tsx";
+import { CopyButton } from "./copy_text.tsx";
+import { cx } from "./cx.ts";
+import { Dialog } from "./dialog.tsx";
+import { Banner } from "./states.tsx";
+
+/**
+ * Things to take along. (Small ones: CopyText and CopyButton in copy_text.tsx.)
+ *
+ *   <CopyField label="Name server record" value="203.0.113.7" />
+ *   <SnippetTabs snippets={apiSnippets({ baseUrl: me.apiBaseUrl, model, key })} />
+ *   <SecretOnce open={secret !== null} title="Key ci is ready" value={secret ?? ""} snippets={…} onDone={() => { setSecret(null); refetch(); }} />
+ *
+ * SecretOnce cannot be lost by accident: until it is copied or ticked as stored, Esc, a click outside and the X ask
+ * first, and a reload is asked about by the browser. Refetch the list in `onDone`, not before.
+ */
+
+export function CopyField({ label, value, onCopied }: { label: string; value: string; onCopied?: () => void }) {
+  const id = useId();
+  return (
+    <div className="grid gap-1">
+      <label htmlFor={id} className="text-13 font-medium">
+        {label}
+      </label>
+      <div className="flex gap-2">
+        <input
+          id={id}
+          readOnly
+          value={value}
+          spellCheck={false}
+          onFocus={(event) => event.currentTarget.select()}
+          className="control min-w-0 flex-1 bg-sunken font-mono text-13 text-ellipsis"
+        />
+        <CopyButton value={value} what={label.toLowerCase()} size="md" {...(onCopied && { onCopied })} />
+      </div>
+    </div>
+  );
+}
+
+export type Snippet = { id: string; label: string; code: string };
+
+/** One piece of code in several languages. */
+export function SnippetTabs({ snippets, label = "Example request" }: { snippets: readonly Snippet[]; label?: string }) {
+  const id = useId();
+  const [shownId, setShownId] = useState(snippets[0]?.id);
+  const shown = snippets.find((snippet) => snippet.id === shownId) ?? snippets[0];
+  if (shown === undefined) return null;
+  const onKeyDown = (event: KeyboardEvent) => {
+    const at = snippets.indexOf(shown);
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const next = snippets[step === undefined ? -1 : (at + step + snippets.length) % snippets.length];
+    if (next === undefined) return;
+    event.preventDefault();
+    setShownId(next.id);
+    document.getElementById(`${id}-${next.id}`)?.focus();
+  };
+  return (
+    <div className="min-w-0 overflow-hidden rounded-md border border-line bg-sunken">
+      <div className="flex items-center justify-between gap-2 border-b border-line pr-1.5">
+        <div
+          role="tablist"
+          aria-label={label}
+          onKeyDown={onKeyDown}
+          className="flex min-w-0 overflow-x-auto px-1.5 py-1"
+        >
+          {snippets.map((snippet) => (
+            <button
+              key={snippet.id}
+              id={`${id}-${snippet.id}`}
+              type="button"
+              role="tab"
+              aria-selected={snippet === shown}
+              aria-controls={`${id}-panel`}
+              tabIndex={snippet === shown ? 0 : -1}
+              onClick={() => setShownId(snippet.id)}
+              className={cx(
+                "min-h-8 rounded-sm px-2.5 text-13 font-medium whitespace-nowrap transition-colors pointer-coarse:min-h-11",
+                snippet === shown ? "bg-raised text-ink shadow-[0_1px_2px_var(--shadow)]" : "text-ink-2 hover:text-ink",
+              )}
+            >
+              {snippet.label}
+            </button>
+          ))}
+        </div>
+        <CopyButton value={shown.code} what={`the ${shown.label} example`} variant="quiet" />
+      </div>
+      <div role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${shown.id}`}>
+        <Code>{shown.code}</Code>
+      </div>
+    </div>
+  );
+}
+
+/** Lines of code that scroll sideways, not the page. */
+function Code({ children }: { children: string }) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.
+    <pre tabIndex={0} className="overflow-x-auto p-4 font-mono text-12 leading-5 text-ink -outline-offset-2">
+      <code>{children}</code>
+    </pre>
+  );
+}
+
+/** The first request in three languages, with host, key and model filled in. `baseUrl` ends in /v1. */
+export function apiSnippets({ baseUrl, model, key }: { baseUrl: string; model: string; key: string }): Snippet[] {
+  const body = JSON.stringify({ model, messages: [{ role: "user", content: "Hello" }] });
+  return [
+    {
+      id: "curl",
+      label: "curl",
+      code: `curl ${baseUrl}/chat/completions \\
+  -H "Authorization: Bearer ${key}" \\
+  -H "Content-Type: application/json" \\
+  -d '${body}'`,
+    },
+    {
+      id: "python",
+      label: "Python",
+      code: `from openai import OpenAI
+
+client = OpenAI(
+    base_url=${JSON.stringify(baseUrl)},
+    api_key=${JSON.stringify(key)},
+)
+answer = client.chat.completions.create(
+    model=${JSON.stringify(model)},
+    messages=[{"role": "user", "content": "Hello"}],
+)
+print(answer.choices[0].message.content)`,
+    },
+    {
+      id: "javascript",
+      label: "JavaScript",
+      code: `import OpenAI from "openai";
+
+const client = new OpenAI({
+  baseURL: ${JSON.stringify(baseUrl)},
+  apiKey: ${JSON.stringify(key)},
+});
+const answer = await client.chat.completions.create({
+  model: ${JSON.stringify(model)},
+  messages: [{ role: "user", content: "Hello" }],
+});
+console.log(answer.choices[0].message.content);`,
+    },
+  ];
+}
+
+export function SecretOnce({
+  open,
+  title,
+  label = "API key",
+  value,
+  snippets,
+  onDone,
+}: {
+  open: boolean;
+  title: string;
+  label?: string;
+  value: string;
+  snippets?: readonly Snippet[];
+  /** Called once, when it is safe to forget the secret. */
+  onDone: () => void;
+}) {
+  const [isStored, setStored] = useState(false);
+  const [isCopied, setCopied] = useState(false);
+  const [isAsking, setAsking] = useState(false);
+  const isSafe = isStored || isCopied;
+  useReloadGuard(open && !isSafe);
+  const done = () => {
+    setStored(false);
+    setCopied(false);
+    setAsking(false);
+    onDone();
+  };
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={(wanted) => wanted || done()}
+      mayClose={() => {
+        if (!isSafe) setAsking(true);
+        return isSafe;
+      }}
+      title={title}
+      size="lg"
+      footer={
+        isAsking && !isSafe ? (
+          <div role="alert" className="flex flex-1 flex-wrap items-center justify-between gap-3">
+            <p className="text-14 font-medium text-warn">{SECRET.closeEarly}</p>
+            <div className="flex gap-2">
+              <Button onClick={done}>Close anyway</Button>
+              <CopyButton
+                value={value}
+                what={label}
+                size="md"
+                variant="primary"
+                onCopied={() => {
+                  setCopied(true);
+                  setAsking(false);
+                }}
+              />
+            </div>
+          </div>
+        ) : (
+          <Button variant="primary" disabled={!isSafe} onClick={done}>
+            Done
+          </Button>
+        )
+      }
+    >
+      <Banner tone="warn" icon={KeyRound}>
+        <span className="text-ink">{SECRET.once}</span>
+      </Banner>
+      <CopyField label={label} value={value} onCopied={() => setCopied(true)} />
+      {snippets && <SnippetTabs snippets={snippets} />}
+      <Checkbox label={SECRET.stored} checked={isStored} onValue={setStored} />
+    </Dialog>
+  );
+}
+
+/** The browser asks before it leaves. */
+function useReloadGuard(isOn: boolean): void {
+  useEffect(() => {
+    if (!isOn) return;
+    const guard = (event: BeforeUnloadEvent) => event.preventDefault();
+    addEventListener("beforeunload", guard);
+    return () => removeEventListener("beforeunload", guard);
+  }, [isOn]);
+}

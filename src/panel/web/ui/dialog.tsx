@@ -1,0 +1,230 @@
+import * as Radix from "@radix-ui/react-dialog";
+import { X } from "lucide-react";
+import { type FormEvent, type ReactNode, useId, useRef, useState } from "react";
+import { Button, Field, IconButton, TextInput } from "./controls.tsx";
+import { cx } from "./cx.ts";
+import { Problem } from "./states.tsx";
+
+/**
+ * What stands over the page: a dialog in the middle, a drawer on the right, a question.
+ *
+ *   <Dialog open={isOpen} onOpenChange={setOpen} title="Create key" footer={<><Button onClick={close}>Cancel</Button>…</>}>
+ *   <Dialog … onSubmit={save}>                       // the body and the footer are one form; Enter submits it
+ *   <Drawer open={…} onOpenChange={…} title="Receipt">…</Drawer>
+ *   <Confirm open={…} onOpenChange={…} title="Revoke key ci?" confirmLabel="Revoke key" cancelLabel="Keep key"
+ *            onConfirm={() => revoke.mutateAsync(id)}>2,140 requests used it in the last 24 h. …</Confirm>
+ *
+ * The focus goes in, stays in, and comes back. Esc and a click outside close, unless `mayClose` says no.
+ */
+
+export type DialogProps = {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+  title: string;
+  /** One sentence under the title. */
+  description?: ReactNode;
+  children?: ReactNode;
+  /** The buttons, the main one last. */
+  footer?: ReactNode;
+  /** Makes the whole of it a form. Called after the browser's own default is prevented. */
+  onSubmit?: () => void;
+  size?: "sm" | "md" | "lg";
+  /** Asked before Esc, a click outside or the X close it. */
+  mayClose?: () => boolean;
+  /** Gets the focus when it opens; without it the first field, or else the dialog itself. */
+  focusRef?: React.RefObject<HTMLElement | null>;
+};
+
+const FIELDS = "input:not(:disabled), select:not(:disabled), textarea:not(:disabled)";
+const WIDTHS = { sm: "sm:max-w-[26rem]", md: "sm:max-w-[34rem]", lg: "sm:max-w-[46rem]" };
+
+export function Dialog(props: DialogProps) {
+  return (
+    <Overlay
+      {...props}
+      // On a phone it comes up from the bottom edge, where thumbs are.
+      className={cx(
+        "overlay-rise fixed inset-x-0 bottom-0 max-h-[92dvh] rounded-t-lg sm:inset-x-4 sm:top-1/2 sm:bottom-auto sm:mx-auto sm:max-h-[85dvh] sm:-translate-y-1/2 sm:rounded-lg",
+        WIDTHS[props.size ?? "md"],
+      )}
+    />
+  );
+}
+
+export function Drawer(props: DialogProps) {
+  return <Overlay {...props} className="overlay-slide fixed inset-y-0 right-0 w-full sm:max-w-[30rem]" />;
+}
+
+function Overlay({
+  open,
+  onOpenChange,
+  title,
+  description,
+  children,
+  footer,
+  onSubmit,
+  mayClose,
+  focusRef,
+  className,
+}: DialogProps & { className: string }) {
+  const content = useRef<HTMLDivElement>(null);
+  /** What had the focus before, and gets it back. */
+  const opener = useRef<Element | null>(null);
+  const change = (wanted: boolean) => {
+    if (wanted || mayClose === undefined || mayClose()) onOpenChange(wanted);
+  };
+  const body = (
+    <>
+      <div className="grid min-h-0 flex-1 content-start gap-4 overflow-y-auto px-4 py-4 sm:px-6">{children}</div>
+      {footer && (
+        <div className="flex flex-col-reverse gap-2 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:flex-row sm:justify-end sm:px-6">
+          {footer}
+        </div>
+      )}
+    </>
+  );
+  return (
+    <Radix.Root open={open} onOpenChange={change}>
+      <Radix.Portal>
+        <Radix.Overlay className="overlay-back z-40" />
+        <Radix.Content
+          {...(description === undefined && { "aria-describedby": undefined })}
+          ref={content}
+          tabIndex={-1}
+          onOpenAutoFocus={(event) => {
+            event.preventDefault();
+            opener.current = document.activeElement;
+            (focusRef?.current ?? content.current?.querySelector<HTMLElement>(FIELDS) ?? content.current)?.focus();
+          }}
+          onCloseAutoFocus={(event) => {
+            event.preventDefault();
+            if (opener.current instanceof HTMLElement) opener.current.focus();
+          }}
+          onEscapeKeyDown={(event) => {
+            // Esc is heard here before anything inside hears it: an open list of a Combobox takes it for itself.
+            if (content.current?.querySelector("[data-list-open]")) event.preventDefault();
+          }}
+          className={cx("z-50 flex flex-col bg-raised text-ink shadow-overlay outline-none", className)}
+        >
+          <header className="flex items-start gap-4 border-b border-line py-3 pr-3 pl-4 sm:pl-6">
+            <div className="min-w-0 flex-1 py-[calc((var(--control)-1.5rem)/2)]">
+              <Radix.Title className="text-16 leading-6 font-semibold">{title}</Radix.Title>
+              {description !== undefined && (
+                <Radix.Description className="mt-1 text-13 text-ink-2">{description}</Radix.Description>
+              )}
+            </div>
+            <Radix.Close asChild>
+              <IconButton icon={X} label="Close" />
+            </Radix.Close>
+          </header>
+          {onSubmit ? (
+            <form noValidate onSubmit={(event) => submit(event, onSubmit)} className="flex min-h-0 flex-1 flex-col">
+              {body}
+            </form>
+          ) : (
+            body
+          )}
+        </Radix.Content>
+      </Radix.Portal>
+    </Radix.Root>
+  );
+}
+
+function submit(event: FormEvent, then: () => void): void {
+  event.preventDefault();
+  // A form in a portal still bubbles to the form its component stands in.
+  event.stopPropagation();
+  then();
+}
+
+/**
+ * A question before something that cannot be taken back. The focus is on the safe button. With `typeName` that name has
+ * to be typed first: only for a domain or a person.
+ */
+export function Confirm({
+  open,
+  onOpenChange,
+  title,
+  children,
+  confirmLabel,
+  cancelLabel = "Cancel",
+  onConfirm,
+  typeName,
+  isDanger = true,
+}: {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+  title: string;
+  children?: ReactNode;
+  confirmLabel: string;
+  cancelLabel?: string;
+  /** Closes when it succeeds; what it throws is shown, and the question stays. */
+  onConfirm: () => Promise<unknown> | unknown;
+  typeName?: string;
+  isDanger?: boolean;
+}) {
+  const safe = useRef<HTMLButtonElement>(null);
+  const bodyId = useId();
+  const [typed, setTyped] = useState("");
+  const [isPending, setPending] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  const change = (wanted: boolean) => {
+    setTyped("");
+    setError(null);
+    onOpenChange(wanted);
+  };
+  const confirm = async () => {
+    setPending(true);
+    setError(null);
+    try {
+      await onConfirm();
+      change(false);
+    } catch (thrown) {
+      setError(thrown);
+    } finally {
+      setPending(false);
+    }
+  };
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={change}
+      title={title}
+      size="sm"
+      focusRef={safe}
+      mayClose={() => !isPending}
+      footer={
+        <>
+          <Button ref={safe} onClick={() => change(false)} disabled={isPending}>
+            {cancelLabel}
+          </Button>
+          <Button
+            variant={isDanger ? "danger" : "primary"}
+            pending={isPending}
+            disabled={typeName !== undefined && typed.trim() !== typeName}
+            aria-describedby={bodyId}
+            onClick={confirm}
+          >
+            {confirmLabel}
+          </Button>
+        </>
+      }
+    >
+      <div id={bodyId} className="text-14 text-ink-2">
+        {children}
+      </div>
+      {typeName !== undefined && (
+        <Field
+          label={
+            <>
+              Type <span className="font-mono font-semibold">{typeName}</span> to go on
+            </>
+          }
+        >
+          <TextInput value={typed} onValue={setTyped} mono />
+        </Field>
+      )}
+      {error !== null && <Problem error={error} />}
+    </Dialog>
+  );
+}

@@ -1,0 +1,68 @@
+import { X } from "lucide-react";
+import type { ReactNode } from "react";
+import { useLocation, useSearch } from "wouter";
+import { Button } from "./controls.tsx";
+
+/**
+ * Filters over a table, kept in the URL, so that a filtered view can be sent to somebody.
+ *
+ *   const [filters, setFilters] = useUrlState({ days: "7", key: "", outcome: "charged" });   // the defaults; all text
+ *   <FilterBar isFiltered={filters.key !== ""} onClear={() => setFilters({ key: "" })} aside={<Button>CSV</Button>}>
+ *     <NativeSelect label="Key" value={filters.key} onValue={(key) => setFilters({ key })} options={…} />
+ *   </FilterBar>
+ *
+ * A default is not written into the URL. `setFilters(…, { push: true })` makes a step that Back takes back.
+ */
+export function FilterBar({
+  children,
+  isFiltered,
+  onClear,
+  aside,
+}: {
+  children: ReactNode;
+  isFiltered?: boolean;
+  onClear?: () => void;
+  /** Stands at the right: export, a switch of the view. */
+  aside?: ReactNode;
+}) {
+  return (
+    <search className="flex flex-wrap items-center gap-2">
+      {children}
+      {isFiltered && onClear && (
+        <Button variant="quiet" size="sm" icon={X} onClick={onClear}>
+          Clear
+        </Button>
+      )}
+      {aside && <div className="ml-auto flex flex-wrap items-center gap-2">{aside}</div>}
+    </search>
+  );
+}
+
+export function useUrlState<State extends Record<string, string>>(
+  defaults: State,
+): [State, (changes: Partial<State>, options?: { push?: boolean }) => void] {
+  const search = useSearch();
+  const [, navigate] = useLocation();
+  const state = readState(search, defaults);
+  const set = (changes: Partial<State>, { push = false } = {}) => {
+    // From the window, not from this render: two changes in one handler must both arrive.
+    const params = new URLSearchParams(window.location.search);
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === undefined || value === defaults[name]) params.delete(name);
+      else params.set(name, value);
+    }
+    const text = params.toString();
+    navigate(`${window.location.pathname}${text && `?${text}`}`, { replace: !push });
+  };
+  return [state, set];
+}
+
+function readState<State extends Record<string, string>>(search: string, defaults: State): State {
+  const params = new URLSearchParams(search);
+  const state = { ...defaults };
+  for (const name in defaults) {
+    const given = params.get(name);
+    if (given !== null) Object.assign(state, { [name]: given });
+  }
+  return state;
+}

@@ -1,0 +1,192 @@
+import { lexer, type MarkedToken, type Token } from "marked";
+import { Fragment, memo, type ReactNode, useMemo } from "react";
+import { CopyButton } from "./copy_text.tsx";
+
+/**
+ * Markdown as React elements, by the tokens of marked's lexer. Raw HTML stays text, images become links, links are
+ * http(s) or mailto and tell the other side nothing. Loaded by markdown.tsx.
+ */
+
+/** Longer texts are shown as they are: parsing them at each new word would hold up the page. */
+const CHARS_MAX = 200_000;
+/** Lists in lists in quotes, deeper than this, are shown as text. */
+const DEPTH_MAX = 24;
+
+export function MarkdownTokens({ text }: { text: string }) {
+  const blocks = useMemo(() => (text.length > CHARS_MAX ? null : lexer(text)), [text]);
+  if (blocks === null) return <p className="prose whitespace-pre-wrap">{text}</p>;
+  return (
+    <div className="prose">
+      {blocks.map((token, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: an answer grows at its end; blocks keep their places.
+        <Block key={index} raw={token.raw} token={token} />
+      ))}
+    </div>
+  );
+}
+
+/** A finished block is not drawn again while the answer grows: its source says all about it. */
+const Block = memo(
+  ({ token }: { raw: string; token: Token }) => draw(token, 0),
+  (before, after) => before.raw === after.raw && before.token.type === after.token.type,
+);
+
+function drawAll(tokens: readonly Token[] | undefined, depth: number): ReactNode {
+  return tokens?.map((token, index) => (
+    // biome-ignore lint/suspicious/noArrayIndexKey: tokens have no other name.
+    <Fragment key={index}>{draw(token, depth + 1)}</Fragment>
+  ));
+}
+
+/** The lexer is used without extensions: each token is one of its own kinds. */
+function isKnown(token: Token): token is MarkedToken {
+  return KINDS.has(token.type);
+}
+const KINDS = new Set(
+  "blockquote br code codespan def del em escape heading hr html image link list list_item paragraph space strong table text checkbox".split(
+    " ",
+  ),
+);
+
+function draw(token: Token, depth: number): ReactNode {
+  if (depth > DEPTH_MAX || !isKnown(token)) return token.raw;
+  switch (token.type) {
+    case "space":
+    case "def":
+      return null;
+    case "heading": {
+      // The page has an h1 and h2 of its own: an answer's headings come below them.
+      const Heading = token.depth <= 1 ? "h3" : token.depth === 2 ? "h4" : "h5";
+      return <Heading>{drawAll(token.tokens, depth)}</Heading>;
+    }
+    case "paragraph":
+      return <p>{drawAll(token.tokens, depth)}</p>;
+    case "text":
+      return token.tokens ? drawAll(token.tokens, depth) : plain(token.text);
+    case "escape":
+      return plain(token.text);
+    case "strong":
+      return <strong>{drawAll(token.tokens, depth)}</strong>;
+    case "em":
+      return <em>{drawAll(token.tokens, depth)}</em>;
+    case "del":
+      return <del>{drawAll(token.tokens, depth)}</del>;
+    case "codespan":
+      return <code>{token.text}</code>;
+    case "br":
+      return <br />;
+    case "hr":
+      return <hr />;
+    case "code":
+      return <CodeBlock code={token.text} language={token.lang?.split(/\s/)[0] ?? ""} />;
+    case "blockquote":
+      return <blockquote>{drawAll(token.tokens, depth)}</blockquote>;
+    case "list": {
+      const items = token.items.map((item, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: an item is its place in the list.
+        <li key={index}>
+          {item.task && !hasBox(item.tokens) && <TaskBox isDone={item.checked === true} />}
+          {drawAll(item.tokens, depth)}
+        </li>
+      ));
+      return token.ordered ? (
+        <ol start={typeof token.start === "number" ? token.start : 1}>{items}</ol>
+      ) : (
+        <ul>{items}</ul>
+      );
+    }
+    case "checkbox":
+      return <TaskBox isDone={token.checked} />;
+    case "list_item":
+      return drawAll(token.tokens, depth);
+    case "link":
+      return <SafeLink href={token.href}>{drawAll(token.tokens, depth)}</SafeLink>;
+    case "image":
+      // Loading it would tell a stranger that, and where, this answer is read.
+      return <SafeLink href={token.href}>{plain(token.text) || "Image"}</SafeLink>;
+    case "table":
+      return (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.
+        <section tabIndex={0} aria-label="Table" className="overflow-x-auto">
+          <table>
+            <thead>
+              <tr>{token.header.map((cell, index) => cellOf("th", cell, index, depth))}</tr>
+            </thead>
+            <tbody>
+              {token.rows.map((row, index) => (
+                // biome-ignore lint/suspicious/noArrayIndexKey: a row is its place in the table.
+                <tr key={index}>{row.map((cell, at) => cellOf("td", cell, at, depth))}</tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      );
+    case "html":
+      return token.block ? <p className="whitespace-pre-wrap">{token.raw.trimEnd()}</p> : token.raw;
+  }
+}
+
+function hasBox(tokens: readonly Token[]): boolean {
+  return tokens.some(
+    (token) =>
+      token.type === "checkbox" || ("tokens" in token && token.tokens?.some((inner) => inner.type === "checkbox")),
+  );
+}
+
+function TaskBox({ isDone }: { isDone: boolean }) {
+  return (
+    <input
+      type="checkbox"
+      checked={isDone}
+      disabled
+      readOnly
+      aria-label={isDone ? "Done" : "To do"}
+      className="tick mr-2 align-text-bottom"
+    />
+  );
+}
+
+function cellOf(
+  Cell: "th" | "td",
+  cell: { align: "center" | "left" | "right" | null; tokens: Token[] },
+  index: number,
+  depth: number,
+) {
+  return (
+    <Cell key={index} style={cell.align ? { textAlign: cell.align } : undefined}>
+      {drawAll(cell.tokens, depth)}
+    </Cell>
+  );
+}
+
+function CodeBlock({ code, language }: { code: string; language: string }) {
+  return (
+    <div className="overflow-hidden rounded-md border border-line bg-sunken">
+      <div className="flex items-center justify-between border-b border-line py-1 pr-1 pl-4 text-12 text-ink-3">
+        {language || "code"}
+        <CopyButton value={code} what="the code" variant="quiet" />
+      </div>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard. */}
+      <pre tabIndex={0} className="overflow-x-auto p-4 font-mono text-13 leading-5 wrap-normal -outline-offset-2">
+        <code>{code}</code>
+      </pre>
+    </div>
+  );
+}
+
+/** A link that may be followed, or its words alone. */
+function SafeLink({ href, children }: { href: string; children: ReactNode }) {
+  if (!/^(?:https?:\/\/|mailto:)/i.test(href)) return children;
+  return (
+    <a href={href} target="_blank" rel="noreferrer nofollow">
+      {children}
+    </a>
+  );
+}
+
+const ENTITIES: Record<string, string> = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" };
+
+/** Text the way React wants it: marked leaves the writer's character references in. */
+function plain(text: string): string {
+  return text.replace(/&(?:amp|lt|gt|quot|#39);/g, (found) => ENTITIES[found] ?? found);
+}
