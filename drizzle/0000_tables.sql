@@ -5,6 +5,7 @@ CREATE TABLE "accounts" (
 	"email" text NOT NULL,
 	"name" text NOT NULL,
 	"status" text DEFAULT 'active' NOT NULL,
+	"suspended_by_operator" boolean DEFAULT false NOT NULL,
 	"password_hash" text,
 	"totp_ciphertext" "bytea",
 	"totp_enabled_at" timestamp with time zone,
@@ -82,6 +83,7 @@ CREATE TABLE "brands" (
 	"logo_light" "bytea",
 	"logo_dark" "bytea",
 	"icon" "bytea",
+	"icon_own" boolean DEFAULT false NOT NULL,
 	"version" text NOT NULL
 );
 --> statement-breakpoint
@@ -403,6 +405,8 @@ ALTER TABLE "routes" ADD CONSTRAINT "routes_provider_id_providers_id_fk" FOREIGN
 ALTER TABLE "sessions" ADD CONSTRAINT "sessions_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 CREATE UNIQUE INDEX "accounts_email_in_tenant" ON "accounts" USING btree (coalesce("reseller_id", 0),lower("email"));--> statement-breakpoint
 CREATE INDEX "accounts_reseller" ON "accounts" USING btree ("reseller_id");--> statement-breakpoint
+CREATE INDEX "accounts_email_begins" ON "accounts" USING btree (lower("email") text_pattern_ops);--> statement-breakpoint
+CREATE INDEX "accounts_name_begins" ON "accounts" USING btree (lower("name") text_pattern_ops);--> statement-breakpoint
 CREATE INDEX "allotments_reseller" ON "allotments" USING btree ("reseller_id","offering_id");--> statement-breakpoint
 CREATE INDEX "audit_entries_subject" ON "audit_entries" USING btree ("subject","id");--> statement-breakpoint
 CREATE INDEX "audit_entries_account" ON "audit_entries" USING btree ("account_id","id");--> statement-breakpoint

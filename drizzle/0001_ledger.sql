@@ -134,9 +134,13 @@ DECLARE
   v_amount bigint;
   v_cap int;
   v_units int;
-  -- The account's keys that have ceilings, in one order: ids, their days, and what is left of each ceiling (null: none).
+  -- The account's keys that have ceilings, in one order: ids, their days and when those end, each ceiling (null: none), and
+  -- what is left of it.
   c_keys bigint[];
   c_days date[];
+  c_resets timestamptz[];
+  c_units_max int[];
+  c_nano_max bigint[];
   c_units int[];
   c_nano bigint[];
   c int;
@@ -213,9 +217,11 @@ BEGIN
     END IF;
 
     IF g.has_ceilings THEN
-      SELECT array_agg(k.id), array_agg(k.today), array_agg(k.daily_units_max - coalesce(d.units_used + d.units_held, 0)),
+      SELECT array_agg(k.id), array_agg(k.today), array_agg((k.today + 1)::timestamp AT TIME ZONE k.time_zone),
+             array_agg(k.daily_units_max), array_agg(k.daily_spend_max_nano_usd),
+             array_agg(k.daily_units_max - coalesce(d.units_used + d.units_held, 0)),
              array_agg(k.daily_spend_max_nano_usd - coalesce(d.spent_nano_usd + d.held_nano_usd, 0))
-      INTO c_keys, c_days, c_units, c_nano
+      INTO c_keys, c_days, c_resets, c_units_max, c_nano_max, c_units, c_nano
       FROM (SELECT *, (p_now AT TIME ZONE time_zone)::date AS today FROM keys WHERE id = ANY (g.ceiling_keys)) k
       LEFT JOIN key_days d ON d.key_id = k.id AND d.day = k.today;
     END IF;
@@ -232,9 +238,10 @@ BEGIN
       c := CASE WHEN g.ceiling_keys[i] IS NOT NULL THEN array_position(c_keys, g.ceiling_keys[i]) END;
       IF c_units[c] <= 0 THEN
         r_code[o] := 'key_request_limit_exceeded';
-        SELECT daily_units_max, daily_units_max - c_units[c], (c_days[c] + 1)::timestamp AT TIME ZONE time_zone
-        INTO r_limit[o], r_used[o], r_resets[o] FROM keys WHERE id = c_keys[c];
+        r_limit[o] := c_units_max[c];
+        r_used[o] := c_units_max[c] - c_units[c];
         r_remaining[o] := 0;
+        r_resets[o] := c_resets[c];
         CONTINUE;
       END IF;
 
@@ -298,7 +305,8 @@ BEGIN
         v_spendable := least(v_free, c_nano[c]);
         IF v_amount > v_spendable AND v_cap > p_cap_min[o] THEN
           -- A cap the client did not ask for is lowered to what can be spent.
-          v_cap := greatest(p_cap_min[o], ((v_spendable * 1000 - p_prompt_pico[o]) / greatest(p_output_pico[o], 1))::int);
+          -- What the prompt alone overspends may be beyond an int: cast last.
+          v_cap := greatest(p_cap_min[o]::bigint, (v_spendable * 1000 - p_prompt_pico[o]) / greatest(p_output_pico[o], 1))::int;
           v_amount := (p_prompt_pico[o] + v_cap * p_output_pico[o] + 999) / 1000;
         END IF;
         IF v_amount > v_free THEN
@@ -307,9 +315,10 @@ BEGIN
           r_remaining[o] := v_free;
         ELSIF v_amount > v_spendable THEN
           r_code[o] := 'key_spend_limit_exceeded';
-          SELECT daily_spend_max_nano_usd, daily_spend_max_nano_usd - c_nano[c], (c_days[c] + 1)::timestamp AT TIME ZONE time_zone
-          INTO r_limit[o], r_used[o], r_resets[o] FROM keys WHERE id = c_keys[c];
+          r_limit[o] := c_nano_max[c];
+          r_used[o] := c_nano_max[c] - c_nano[c];
           r_remaining[o] := greatest(v_spendable, 0);
+          r_resets[o] := c_resets[c];
         ELSE
           IF c IS NOT NULL THEN
             r_key_day[o] := c_days[c];
@@ -661,6 +670,7 @@ BEGIN
 
   v_price := CASE WHEN p_payer IS NULL OR p_from_allotment THEN 0 ELSE f.wholesale_nano_usd END;
   IF p_from_allotment THEN
+    -- The oldest grant first. Withdrawing pieces takes the payer's lock too.
     UPDATE allotments SET used = used + 1
     WHERE id = (SELECT id FROM allotments WHERE reseller_id = p_payer AND offering_id = p_offering AND used < granted ORDER BY id LIMIT 1)
     RETURNING id INTO v_allotment;
@@ -735,19 +745,26 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Moves money from one balance to another: a reseller's top-up of its customer. False: the free balance does not cover it, or
--- there is no such account. Past what a balance may hold, the table's check refuses.
-CREATE FUNCTION transfer_balance(p_from bigint, p_to bigint, p_nano_usd bigint, p_reason text, p_actor bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Moves money from one balance to another: a reseller's top-up of its customer. Returns code null, or a code: not_found (either
+-- has no balance, or they are one), insufficient_balance with what is free. Past what a balance may hold, the table's check
+-- refuses.
+CREATE FUNCTION transfer_balance(p_from bigint, p_to bigint, p_nano_usd bigint, p_reason text, p_actor bigint,
+  OUT code text, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
 BEGIN
+  IF p_nano_usd <= 0 THEN RAISE EXCEPTION 'a transfer is above zero'; END IF;
   PERFORM lock_accounts(ARRAY[p_from, p_to]);
-  IF p_nano_usd <= 0 OR NOT EXISTS (SELECT FROM balances WHERE account_id = p_to) THEN RETURN false; END IF;
-  UPDATE balances SET balance_nano_usd = balance_nano_usd - p_nano_usd
-  WHERE account_id = p_from AND balance_nano_usd - held_nano_usd >= p_nano_usd;
-  IF NOT FOUND THEN RETURN false; END IF;
-  UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd WHERE account_id = p_to;
-  INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
-  VALUES (p_from, -p_nano_usd, 'transfer', p_reason, p_actor), (p_to, p_nano_usd, 'transfer', p_reason, p_actor);
-  RETURN true;
+  SELECT balance_nano_usd - held_nano_usd INTO free_nano_usd FROM balances WHERE account_id = p_from;
+  IF NOT FOUND OR p_from = p_to OR NOT EXISTS (SELECT FROM balances WHERE account_id = p_to) THEN
+    code := 'not_found';
+  ELSIF free_nano_usd < p_nano_usd THEN
+    code := 'insufficient_balance';
+  ELSE
+    UPDATE balances SET balance_nano_usd = balance_nano_usd - p_nano_usd WHERE account_id = p_from;
+    UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd WHERE account_id = p_to;
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
+    VALUES (p_from, -p_nano_usd, 'transfer', p_reason, p_actor), (p_to, p_nano_usd, 'transfer', p_reason, p_actor);
+    free_nano_usd := free_nano_usd - p_nano_usd;
+  END IF;
 END $$;
 --> statement-breakpoint
 
@@ -778,6 +795,8 @@ CREATE TRIGGER packages_changed AFTER INSERT OR DELETE OR UPDATE OF starts_at, e
 CREATE TRIGGER payg_changed AFTER UPDATE OF payg_enabled ON balances FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
 --> statement-breakpoint
 CREATE TRIGGER hosts_changed AFTER INSERT OR DELETE OR UPDATE ON hosts FOR EACH ROW EXECUTE FUNCTION note_change('host', 'host');
+--> statement-breakpoint
+CREATE TRIGGER brands_changed AFTER INSERT OR DELETE OR UPDATE ON brands FOR EACH ROW EXECUTE FUNCTION note_change('account', 'reseller_id');
 --> statement-breakpoint
 CREATE TRIGGER models_changed AFTER INSERT OR DELETE OR UPDATE ON models FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'id');
 --> statement-breakpoint

@@ -62,20 +62,13 @@ export async function savePicture(
   const picture = image === null ? null : await (place === "icon" ? toIcon(image) : toLogo(image));
   return save(deps, resellerId, async (before) => {
     const after = { ...before, [place]: picture };
-    const follows = place === "icon" ? picture === null : await hasMadeIcon(before);
-    return { ...after, icon: follows ? await makeIcon(after) : after.icon };
+    const iconOwn = place === "icon" ? picture !== null : before.iconOwn;
+    return { ...after, iconOwn, icon: iconOwn ? after.icon : await makeIcon(after) };
   });
 }
 
 type Pictures = Pick<StoredBrand, PicturePlace>;
-type Row = Omit<StoredBrand, "resellerId" | "version">;
-
-/** Whether the icon is the logo's: made from it again, it is the same to the byte. */
-async function hasMadeIcon(pictures: Pictures): Promise<boolean> {
-  if (pictures.icon === null) return true;
-  const made = await makeIcon(pictures);
-  return made !== null && Buffer.from(made).equals(pictures.icon);
-}
+type Row = Omit<StoredBrand, "resellerId" | "version"> & { iconOwn: boolean };
 
 async function makeIcon({ logoLight, logoDark }: Pictures): Promise<Uint8Array | null> {
   const logo = logoLight ?? logoDark;
@@ -92,8 +85,8 @@ async function save(
     await lockReseller(tx, resellerId);
     const [kept] = await tx.select().from(brands).where(eq(brands.resellerId, resellerId));
     const before: Row = kept ?? EMPTY;
-    const { name, accent, css, support, logoLight, logoDark, icon } = { ...before, ...(await next(before)) };
-    const row = { name, accent, css, support, ...bytesOf({ logoLight, logoDark, icon }) };
+    const { name, accent, css, support, iconOwn, ...pictures } = { ...before, ...(await next(before)) };
+    const row = { name, accent, css, support, iconOwn, ...bytesOf(pictures) };
     const set = { ...row, version: versionOf(row) };
     await tx
       .insert(brands)
@@ -106,7 +99,16 @@ async function save(
 }
 
 /** An empty name stands for the account's: nobody has chosen one yet. */
-const EMPTY: Row = { name: "", accent: null, css: "", support: null, logoLight: null, logoDark: null, icon: null };
+const EMPTY: Row = {
+  name: "",
+  accent: null,
+  css: "",
+  support: null,
+  logoLight: null,
+  logoDark: null,
+  icon: null,
+  iconOwn: false,
+};
 
 async function lockReseller(tx: Tx, resellerId: number): Promise<void> {
   const found = isRowId(resellerId)

@@ -11,12 +11,12 @@ const RUNNING_MAX = 2;
 const WAITING_MAX = 64;
 const RETRY_AFTER_SECONDS = 2;
 
-/** Hashes a new password. Throws InputError if it is too short or too long, service_unavailable when too many wait. */
-export async function hashPassword(password: string): Promise<string> {
+/** Hashes a new password. Throws InputError (for field `param`) if it is too short or too long, service_unavailable when too many wait. */
+export async function hashPassword(password: string, param = "password"): Promise<string> {
   const clean = normalize(password);
   const chars = [...clean].length;
   if (chars < CHARS_MIN || chars > CHARS_MAX) {
-    throw new InputError(`The password must have ${CHARS_MIN} to ${CHARS_MAX} characters.`, "password");
+    throw new InputError(`The password must have ${CHARS_MIN} to ${CHARS_MAX} characters.`, param);
   }
   return inTurn(() => hash(clean, PARAMETERS));
 }

@@ -5,12 +5,14 @@ import { randomToken } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import { sha256 } from "../platform/runtime.ts";
 import {
+  deleteListedSession,
   deleteSession,
   deleteSessionsOf,
   insertSession,
   type ListedSession,
   listSessions,
   loadSession,
+  type Proof,
   type StoredSession,
   touchSession,
 } from "./sessions_store.ts";
@@ -22,7 +24,9 @@ import {
 
 /** 32 bytes in base64url. */
 const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
-const DIGEST_HEX_FORM = /^[0-9a-f]{64}$/;
+const SESSION_ID_FORM = /^[0-9a-f]{24}$/;
+const USER_AGENT_CHARS_MAX = 300;
+const ADDRESS_CHARS_MAX = 60;
 const SESSIONS_MAX = 20_000;
 const MISSES_MAX = 10_000;
 const TOUCH_EVERY_MS = 60_000;
@@ -32,16 +36,18 @@ const TTL_UNHEALTHY_MS = 1000;
 export type Session = Omit<StoredSession, "endsInMs" | "unseenMs">;
 /** `token` is for the cookie, `csrfToken` for the page; `expiresAt` is ISO 8601. */
 export type BegunSession = { token: string; csrfToken: string; expiresAt: string };
+/** Where a person signs in from, as the browser and the connection say. */
+export type Device = { userAgent: string; address: string };
 
 export type Sessions = {
-  /** Begins a session: at sign-in, always a new one. */
-  begin(owner: { accountId: number; host: string }): Promise<BegunSession>;
+  /** Begins a session: at sign-in, always a new one. undefined: what was proven is no longer so. */
+  begin(owner: { accountId: number; host: string; device: Device; proof: Proof }): Promise<BegunSession | undefined>;
   /** The living session of this token on this host. */
   find(token: string, host: string): Promise<Session | undefined>;
   /** Signs out. */
   end(session: Session): Promise<void>;
   /** Signs out one of an account's sessions, as named in `list`. False: there is none such. */
-  endListed(accountId: number, digestHex: string): Promise<boolean>;
+  endListed(accountId: number, sessionId: string): Promise<boolean>;
   /** Signs out everywhere, but for `keep`. Returns how many. */
   endAll(accountId: number, keep?: Session): Promise<number>;
   list(accountId: number): Promise<ListedSession[]>;
@@ -80,6 +86,7 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
       sessionTag(session.digestHex),
       accountTag(session.accountId),
       accountTag(session.tenantId),
+      ...(session.viewing ? [accountTag(session.viewing.accountId)] : []),
     ],
     now: nowMs,
   });
@@ -101,12 +108,17 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
   }
 
   return {
-    async begin({ accountId, host }) {
+    async begin({ device, ...owner }) {
       const token = randomToken(32);
       const csrfToken = randomToken(32);
       const ages = { idleSeconds, maxSeconds: config.sessionMaxSeconds };
-      const expiresAt = await insertSession({ db, bus }, { digest: digestOf(token), accountId, host, csrfToken }, ages);
-      return { token, csrfToken, expiresAt };
+      const said = {
+        userAgent: plainText(device.userAgent, USER_AGENT_CHARS_MAX),
+        address: plainText(device.address, ADDRESS_CHARS_MAX),
+      };
+      const session = { ...owner, ...said, digest: digestOf(token), csrfToken };
+      const expiresAt = await insertSession({ db, bus }, session, ages);
+      return expiresAt === undefined ? undefined : { token, csrfToken, expiresAt };
     },
 
     async find(token, host) {
@@ -122,9 +134,9 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
       await deleteSession({ db, bus }, { accountId, digest: Buffer.from(digestHex, "hex") });
     },
 
-    async endListed(accountId, digestHex) {
-      if (!DIGEST_HEX_FORM.test(digestHex)) return false;
-      return deleteSession({ db, bus }, { accountId, digest: Buffer.from(digestHex, "hex") });
+    async endListed(accountId, sessionId) {
+      if (!SESSION_ID_FORM.test(sessionId)) return false;
+      return deleteListedSession({ db, bus }, { accountId, sessionId });
     },
 
     endAll: (accountId, keep) =>
@@ -132,6 +144,11 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
     list: (accountId) => listSessions({ db }, accountId, idleSeconds),
     close: () => cache.flush(),
   };
+}
+
+/** A header may say anything: what is kept fits a line and a table. */
+function plainText(text: string, charsMax: number): string {
+  return [...text.replace(/[\p{Cc}\p{Cs}]/gu, "")].slice(0, charsMax).join("");
 }
 
 function digestOf(token: string): Buffer {

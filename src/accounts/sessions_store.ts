@@ -1,15 +1,18 @@
-import { and, desc, eq, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, ne, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Bus } from "../platform/bus.ts";
-import { changing } from "../platform/changes_store.ts";
-import type { Db } from "../platform/db.ts";
+import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
 import { accounts, sessions } from "../platform/schema.ts";
+import { noteAction } from "./audit_store.ts";
 import { toIso } from "./checks.ts";
 
 /** Sessions in the database: the digest of a token, never the token. All ages are by the database's clock. */
 
 /** Living sessions of one account; the one unused for longest makes room. */
 const SESSIONS_MAX = 50;
+/** 96 bits of the digest. */
+const SESSION_ID_CHARS = 24;
 const PRUNE_MAX = 1000;
 
 type Deps = { db: Db; bus: Bus };
@@ -41,31 +44,61 @@ export type StoredSession = {
   unseenMs: number;
 };
 
-/** A session as its owner sees it in a list. */
-export type ListedSession = { digestHex: string; host: string; createdAt: string; seenAt: string; expiresAt: string };
+/** A session as its owner sees it in a list. The id is the beginning of its digest: enough to name it. */
+export type ListedSession = {
+  sessionId: string;
+  host: string;
+  userAgent: string;
+  address: string;
+  createdAt: string;
+  seenAt: string;
+  expiresAt: string;
+};
 
-export type NewSession = { digest: Buffer; accountId: number; host: string; csrfToken: string };
+export type NewSession = {
+  digest: Buffer;
+  accountId: number;
+  host: string;
+  csrfToken: string;
+  userAgent: string;
+  address: string;
+  proof: Proof;
+};
 
-/** Stores a session, and forgets the account's dead ones and those beyond SESSIONS_MAX. Returns its absolute end. */
+/** What was found true of an account when its person proved to be it. */
+export type Proof = { passwordHash: string | null; totpEnabled: boolean };
+
+/**
+ * Stores a session, and forgets the account's dead ones and those beyond SESSIONS_MAX. Returns its absolute end; undefined
+ * if the proof holds no longer: the password or the second factor was changed meanwhile.
+ */
 export async function insertSession(
   deps: Deps,
-  { digest, accountId, host, csrfToken }: NewSession,
+  { proof, ...session }: NewSession,
   { idleSeconds, maxSeconds }: Ages,
-): Promise<string> {
+): Promise<string | undefined> {
+  const { accountId } = session;
   return changing(deps, async (tx) => {
+    // The lock makes a change that is under way wait, and then end this session with the others.
+    const proven = await tx
+      .select({ accountId: accounts.id })
+      .from(accounts)
+      .where(
+        and(
+          eq(accounts.id, accountId),
+          sql`${accounts.passwordHash} is not distinct from ${proof.passwordHash}`,
+          sql`(${accounts.totpEnabledAt} is not null) = ${proof.totpEnabled}`,
+        ),
+      )
+      .for("share");
+    if (proven.length === 0) return undefined;
     await tx.execute(sql`
       delete from sessions where account_id = ${accountId} and (
         expires_at <= clock_timestamp() or seen_at <= clock_timestamp() - make_interval(secs => ${idleSeconds})
         or digest in (select digest from sessions where account_id = ${accountId} order by seen_at desc, digest offset ${SESSIONS_MAX - 1}))`);
     const [row] = await tx
       .insert(sessions)
-      .values({
-        digest,
-        accountId,
-        host,
-        csrfToken,
-        expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})`,
-      })
+      .values({ ...session, expiresAt: sql`clock_timestamp() + make_interval(secs => ${maxSeconds})` })
       .returning({ expiresAt: sessions.expiresAt });
     if (!row) throw new Error("an insert returned nothing");
     return toIso(row.expiresAt);
@@ -102,7 +135,10 @@ export async function loadSession(
     .from(sessions)
     .innerJoin(accounts, and(eq(accounts.id, sessions.accountId), eq(accounts.status, "active")))
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .leftJoin(viewed, and(eq(viewed.id, sessions.viewingAccountId), eq(accounts.role, "admin")))
+    .leftJoin(
+      viewed,
+      and(eq(viewed.id, sessions.viewingAccountId), eq(accounts.role, "admin"), ne(viewed.role, "admin")),
+    )
     .where(
       and(eq(sessions.digest, digest), alive(idleSeconds), sql`coalesce(${reseller.status}, 'active') = 'active'`),
     );
@@ -151,8 +187,10 @@ export async function listSessions(
 ): Promise<ListedSession[]> {
   const rows = await db.orm
     .select({
-      digestHex: sql<string>`encode(${sessions.digest}, 'hex')`,
+      sessionId: sessionIdSql(),
       host: sessions.host,
+      userAgent: sessions.userAgent,
+      address: sessions.address,
       createdAt: sessions.createdAt,
       seenAt: sessions.seenAt,
       expiresAt: sessions.expiresAt,
@@ -177,15 +215,85 @@ export async function deleteSession(
   return (await remove(deps, and(eq(sessions.accountId, accountId), eq(sessions.digest, digest)))) > 0;
 }
 
+/** Ends one session of an account, by its id in the list. False: there was none. */
+export async function deleteListedSession(
+  deps: Deps,
+  { accountId, sessionId }: { accountId: number; sessionId: string },
+): Promise<boolean> {
+  return (await remove(deps, and(eq(sessions.accountId, accountId), sql`${sessionIdSql()} = ${sessionId}`))) > 0;
+}
+
+/** What a session is called in a list, from its digest. */
+export function sessionIdOf(digestHex: string): string {
+  return digestHex.slice(0, SESSION_ID_CHARS);
+}
+
+function sessionIdSql(): SQL<string> {
+  return sql<string>`left(encode(${sessions.digest}, 'hex'), ${sql.raw(String(SESSION_ID_CHARS))})`;
+}
+
 /** Ends every session of an account, but for `keep`. Returns how many. */
 export async function deleteSessionsOf(
   deps: Deps,
   { accountId, keep }: { accountId: number; keep?: Buffer },
 ): Promise<number> {
-  return remove(
-    deps,
-    and(eq(sessions.accountId, accountId), keep === undefined ? undefined : sql`${sessions.digest} <> ${keep}`),
-  );
+  return changing(deps, (tx) => endSessions(tx, accountId, keep));
+}
+
+/** As `deleteSessionsOf`, in the transaction that changes what the sessions stood on: a password, a second factor, a status. */
+export async function endSessions(tx: Tx, accountId: number, keep?: Buffer): Promise<number> {
+  const ended = await tx
+    .delete(sessions)
+    .where(and(eq(sessions.accountId, accountId), keep === undefined ? undefined : ne(sessions.digest, keep)))
+    .returning({ accountId: sessions.accountId });
+  return ended.length;
+}
+
+/**
+ * Has an admin's session show somebody's panel, read-only, from now on; recorded. False: there is no such account, it is an
+ * admin's, or the session has ended.
+ */
+export async function beginViewing(
+  deps: ChangeDeps & { by: Actor },
+  { digest, accountId }: { digest: Buffer; accountId: number },
+): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const [viewed] = await tx
+      .select({ accountId: accounts.id })
+      .from(accounts)
+      .where(and(eq(accounts.id, accountId), ne(accounts.role, "admin")));
+    if (!viewed) return false;
+    const set = await tx
+      .update(sessions)
+      .set({ viewingAccountId: accountId })
+      .where(and(eq(sessions.digest, digest), eq(sessions.accountId, deps.by.accountId)))
+      .returning({ accountId: sessions.accountId });
+    if (set.length === 0) return false;
+    await noteViewing(tx, deps.by, { accountId, began: true });
+    return true;
+  });
+}
+
+/** Undoes `beginViewing`; recorded. False: this session shows no such panel. */
+export async function endViewing(
+  deps: ChangeDeps & { by: Actor },
+  { digest, accountId }: { digest: Buffer; accountId: number },
+): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const set = await tx
+      .update(sessions)
+      .set({ viewingAccountId: null })
+      .where(and(eq(sessions.digest, digest), eq(sessions.viewingAccountId, accountId)))
+      .returning({ accountId: sessions.accountId });
+    if (set.length === 0) return false;
+    await noteViewing(tx, deps.by, { accountId, began: false });
+    return true;
+  });
+}
+
+function noteViewing(tx: Tx, by: Actor, { accountId, began }: { accountId: number; began: boolean }): Promise<void> {
+  const [before, after] = [{ viewing: !began }, { viewing: began }];
+  return noteAction(tx, by, { action: "viewed", subject: "accounts", accountId, before, after });
 }
 
 /** Forgets sessions that have ended by age, a thousand at most; a job calls it every now and then. Returns how many. */

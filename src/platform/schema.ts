@@ -40,6 +40,8 @@ export const accounts = pgTable(
     status: text({ enum: ["active", "suspended"] })
       .notNull()
       .default("active"),
+    /** By an admin or the command line: then a reseller cannot undo it. */
+    suspendedByOperator: boolean().notNull().default(false),
     passwordHash: text(),
     /** The second factor's secret, encrypted; it counts once `totpEnabledAt` is set. */
     totpCiphertext: bytea(),
@@ -59,6 +61,8 @@ export const accounts = pgTable(
     ),
     uniqueIndex("accounts_email_in_tenant").on(sql`coalesce(${t.resellerId}, 0)`, sql`lower(${t.email})`),
     index("accounts_reseller").on(t.resellerId),
+    index("accounts_email_begins").on(sql`lower(${t.email}) text_pattern_ops`),
+    index("accounts_name_begins").on(sql`lower(${t.name}) text_pattern_ops`),
     check("accounts_role", sql`${t.role} in ('customer', 'reseller', 'admin')`),
     check("accounts_status", sql`${t.status} in ('active', 'suspended')`),
     check("accounts_only_customers_belong", sql`${t.resellerId} is null or ${t.role} = 'customer'`),
@@ -494,6 +498,8 @@ export const brands = pgTable("brands", {
   logoLight: bytea(),
   logoDark: bytea(),
   icon: bytea(),
+  /** The icon came by itself; otherwise it is made from the logo, and follows it. */
+  iconOwn: boolean().notNull().default(false),
   /** Changes with every change, for the addresses of css and pictures. */
   version: text().notNull(),
 });

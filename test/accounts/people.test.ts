@@ -10,10 +10,15 @@ import {
   findSignIn,
   listAccounts,
   type NewAccount,
+  noticesOf,
+  renameAccount,
+  setNotices,
   setPassword,
   suspendAccount,
 } from "../../src/accounts/people_store.ts";
 import { openSessions } from "../../src/accounts/sessions.ts";
+import { newRequestId } from "../../src/platform/crypto.ts";
+import { openDb } from "../../src/platform/db.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 let world: AccountsWorld;
@@ -169,12 +174,17 @@ test("a reseller's suspension waits for batches of its customers, and shows in t
 });
 
 test("a new password ends every session but the one it was set in", async () => {
-  const { accountId } = await add({ email: "secret@example.com", passwordHash: await hashPassword("an old password") });
+  const passwordHash = await hashPassword("an old password");
+  const { accountId } = await add({ email: "secret@example.com", passwordHash });
   const sessions = openSessions({ ...world.deps, nowMs: () => performance.now() });
-  const [here, elsewhere] = [
-    await sessions.begin({ accountId, host: "localhost" }),
-    await sessions.begin({ accountId, host: "localhost" }),
-  ];
+  const begin = async () => {
+    const device = { userAgent: "Firefox", address: "192.0.2.7" };
+    const proof = { passwordHash, totpEnabled: false };
+    const begun = await sessions.begin({ accountId, host: "localhost", device, proof });
+    if (!begun) throw new Error("the proof did not hold");
+    return begun;
+  };
+  const [here, elsewhere] = [await begin(), await begin()];
   const mine = await sessions.find(here.token, "localhost");
   await sessions.find(elsewhere.token, "localhost");
   await setPassword(world.deps, {
@@ -187,4 +197,108 @@ test("a new password ends every session but the one it was set in", async () => 
   const stored = await findSignIn(world.deps, { email: "secret@example.com", resellerId: null });
   expect(await verifyPassword(stored?.passwordHash, "a new password")).toBe(true);
   expect(await verifyPassword(stored?.passwordHash, "an old password")).toBe(false);
+});
+
+test("a password is set only on what was proven: of ten at once on the same old one, one succeeds", async () => {
+  const { accountId } = await add({ email: "once@example.com", passwordHash: "old" });
+  const results = await Promise.all(
+    Array.from({ length: 10 }, (_, i) => setPassword(world.deps, { accountId, was: "old", passwordHash: `new${i}` })),
+  );
+  expect(results.filter(Boolean)).toHaveLength(1);
+});
+
+test("a new password takes a waiting link away", async () => {
+  const { accountId } = await add({ email: "linked@example.com" });
+  await world.sql`insert into links (digest, kind, account_id, expires_at) values ('x', 'reset', ${accountId}, now() + interval '1 day')`;
+  await setPassword(world.deps, { accountId, passwordHash: "new" });
+  expect(await world.sql`select 1 from links where account_id = ${accountId}`).toHaveLength(0);
+});
+
+test("people are found by how their address or name begins, whatever its case; % and _ are letters like others", async () => {
+  const reseller = await add({ email: "search@r.example", role: "reseller", name: "Search Ltd" });
+  const { accountId: resellerId } = reseller;
+  await add({ email: "zoe@example.com", name: "Zoë Ünal", resellerId });
+  await add({ email: "q_1@example.com", name: "100% Cotton", resellerId });
+  await add({ email: "qa1@example.com", name: "1000 Cottons", resellerId });
+  const names = async (q: string, more = {}) =>
+    (await listAccounts(world.deps, { q, resellerId, ...more })).rows.map(({ name }) => name);
+  expect(await names("ZOE@")).toEqual(["Zoë Ünal"]);
+  expect(await names(" zoË ü")).toEqual(["Zoë Ünal"]);
+  expect(await names("100%")).toEqual(["100% Cotton"]);
+  expect(await names("q_")).toEqual(["100% Cotton"]);
+  expect(await names("\\")).toEqual([]);
+  expect(await names("nul\0")).toEqual([]);
+  expect(await names("ünal")).toEqual([]);
+  expect(await names("", { limit: 2 })).toEqual(["1000 Cottons", "100% Cotton"]);
+  expect(await names("search")).toEqual([]);
+  const [found] = (await listAccounts(world.deps, { q: "zoe", resellerId })).rows;
+  expect(found).toMatchObject({ resellerName: "Search Ltd", packageName: null, totpEnabled: false });
+});
+
+test("a row says which package is active now, not one that ended or waits", async () => {
+  const { accountId } = await add({ email: "packed@example.com" });
+  const name = async () => (await findAccount(world.deps, accountId))?.packageName;
+  expect(await name()).toBeNull();
+  const first = await world.givePackage({ accountId });
+  await world.assign({ accountId }, await world.addOffering(), "after");
+  const [row] = await world.sql`select name from packages where id = ${first}`;
+  expect(await name()).toBe(row?.name);
+  await world.sql`update packages set ends_at = clock_timestamp() where id = ${first}`;
+  expect(await name()).toBeNull();
+});
+
+test("the last active admin cannot be suspended; two who suspend each other at once: one stays", async () => {
+  await world.sql`update accounts set status = 'suspended' where role = 'admin'`;
+  const [one, two] = [
+    await add({ email: "one@admins.example", role: "admin" }),
+    await add({ email: "two@admins.example", role: "admin" }),
+  ];
+  const results = await Promise.allSettled([one, two].map(({ accountId }) => suspendAccount(world.deps, accountId)));
+  expect(results.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+  const [left] = await world.sql`select id::int from accounts where role = 'admin' and status = 'active'`;
+  await expect(suspendAccount(world.deps, left?.id)).rejects.toThrow("only active admin");
+});
+
+test("a name is changed and checked; notices keep what is not given, and their bounds", async () => {
+  const { accountId } = await add({ email: "notices@example.com" });
+  expect(await renameAccount(world.deps, accountId, "  <script>alert(1)</script> ")).toBe(true);
+  expect((await findAccount(world.deps, accountId))?.name).toBe("<script>alert(1)</script>");
+  for (const name of ["", "x".repeat(101), "a\u0000b", "a\nb"])
+    await expect(renameAccount(world.deps, accountId, name)).rejects.toThrow("name");
+  expect(await renameAccount(world.deps, 999_999, "Nobody")).toBe(false);
+  expect(await noticesOf(world.deps, accountId)).toEqual({
+    unitsPercent: 20,
+    balanceNanoUsd: 1_000_000_000n,
+    days: 3,
+  });
+  expect(await setNotices(world.deps, accountId, { balanceNanoUsd: 0n })).toBe(true);
+  expect(await setNotices(world.deps, accountId, { unitsPercent: 0, days: 30 })).toBe(true);
+  expect(await setNotices(world.deps, accountId, {})).toBe(true);
+  expect(await setNotices(world.deps, 999_999, { days: 1 })).toBe(false);
+  for (const wrong of [
+    { unitsPercent: 101 },
+    { unitsPercent: -1 },
+    { unitsPercent: 1.5 },
+    { days: 31 },
+    { days: -1 },
+    { balanceNanoUsd: -1n },
+    { balanceNanoUsd: 9_000_000_000_000_001n },
+  ])
+    await expect(setNotices(world.deps, accountId, wrong)).rejects.toThrow("must be");
+  expect(await noticesOf(world.deps, accountId)).toEqual({ unitsPercent: 0, balanceNanoUsd: 0n, days: 30 });
+});
+
+test("who acted is named for one change alone: the next on the same connection, by the command line, names nobody", async () => {
+  const [{ accountId }, admin] = [await add({ email: "acted@example.com" }), await add({ email: "actor@example.com" })];
+  const db = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
+  const by = { accountId: admin.accountId, requestId: newRequestId() };
+  await renameAccount({ ...world.deps, db, by }, accountId, "By Somebody");
+  await renameAccount({ ...world.deps, db }, accountId, "By Nobody");
+  await db.close();
+  const rows = await world.sql`select actor_id::int, request_id, after from audit_entries
+    where account_id = ${accountId} and action = 'changed' order by id`;
+  expect([...rows]).toEqual([
+    { actor_id: admin.accountId, request_id: by.requestId, after: { name: "By Somebody" } },
+    { actor_id: null, request_id: null, after: { name: "By Nobody" } },
+  ]);
 });

@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { activateAccount, suspendAccount } from "../../src/accounts/people_store.ts";
-import { openSessions } from "../../src/accounts/sessions.ts";
-import { pruneSessions } from "../../src/accounts/sessions_store.ts";
+import { activateAccount, renameAccount, setPassword, suspendAccount } from "../../src/accounts/people_store.ts";
+import { type Device, openSessions } from "../../src/accounts/sessions.ts";
+import { beginViewing, endViewing, pruneSessions } from "../../src/accounts/sessions_store.ts";
+import { newRequestId } from "../../src/platform/crypto.ts";
 import { sha256 } from "../../src/platform/runtime.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 const HOST = "panel.tollgate.example";
+const DEVICE = { userAgent: "Firefox", address: "192.0.2.7" };
 const IDLE_SECONDS = 600;
 const MAX_SECONDS = 3600;
 
@@ -24,7 +26,15 @@ function open() {
     sessionMaxSeconds: MAX_SECONDS,
     cacheTtlMs: 3_600_000,
   };
-  return { clock, sessions: openSessions({ ...world.deps, config, nowMs: () => clock.ms }) };
+  const sessions = openSessions({ ...world.deps, config, nowMs: () => clock.ms });
+  /** Signs in somebody of the world, who has no password: that is what was proven. */
+  const begin = async ({ accountId }: { accountId: number }, device: Partial<Device> = {}) => {
+    const proof = { passwordHash: null, totpEnabled: false };
+    const begun = await sessions.begin({ accountId, host: HOST, device: { ...DEVICE, ...device }, proof });
+    if (!begun) throw new Error("the proof did not hold");
+    return begun;
+  };
+  return { clock, sessions, begin };
 }
 
 /** Makes every session of an account older by some seconds, as if they had passed. */
@@ -42,8 +52,8 @@ async function unseenSeconds(accountId: number): Promise<number> {
 test("the token is 32 bytes and stored as its digest; the session says who it is and which CSRF token is due", async () => {
   const reseller = await world.addReseller();
   const person = await world.addCustomer(reseller.accountId);
-  const { sessions } = open();
-  const begun = await sessions.begin({ ...person, host: HOST });
+  const { sessions, begin } = open();
+  const begun = await begin(person);
   expect(Buffer.from(begun.token, "base64url")).toHaveLength(32);
   expect(begun.csrfToken).not.toBe(begun.token);
   const [row] = await world.sql`select digest, host from sessions where account_id = ${person.accountId}`;
@@ -59,8 +69,8 @@ test("the token is 32 bytes and stored as its digest; the session says who it is
 
 test("a session is bound to its host, and a wrong token finds none", async () => {
   const person = await world.addCustomer();
-  const { sessions } = open();
-  const { token } = await sessions.begin({ ...person, host: HOST });
+  const { sessions, begin } = open();
+  const { token } = await begin(person);
   expect(await sessions.find(token, "ai.other.example")).toBeUndefined();
   for (const wrong of ["", "x", token.slice(1), `${token}a`, `${token.slice(0, -1)}!`, "A".repeat(43)]) {
     expect(await sessions.find(wrong, HOST)).toBeUndefined();
@@ -70,8 +80,8 @@ test("a session is bound to its host, and a wrong token finds none", async () =>
 
 test("a session that is used lives to its absolute end, also from memory", async () => {
   const person = await world.addCustomer();
-  const { clock, sessions } = open();
-  const { token } = await sessions.begin({ ...person, host: HOST });
+  const { clock, sessions, begin } = open();
+  const { token } = await begin(person);
   for (let passed = 0; passed + 500 < MAX_SECONDS; passed += 500) {
     expect(await sessions.find(token, HOST)).toBeDefined();
     clock.ms += 500_000;
@@ -85,8 +95,8 @@ test("a session that is used lives to its absolute end, also from memory", async
 
 test("a session that is not used for its idle time ends, also from memory", async () => {
   const person = await world.addCustomer();
-  const { clock, sessions } = open();
-  const { token } = await sessions.begin({ ...person, host: HOST });
+  const { clock, sessions, begin } = open();
+  const { token } = await begin(person);
   expect(await sessions.find(token, HOST)).toBeDefined();
   clock.ms += (IDLE_SECONDS + 1) * 1000;
   await age(person.accountId, IDLE_SECONDS + 1);
@@ -95,8 +105,8 @@ test("a session that is not used for its idle time ends, also from memory", asyn
 
 test("being used is noted at most once a minute", async () => {
   const person = await world.addCustomer();
-  const { clock, sessions } = open();
-  const { token } = await sessions.begin({ ...person, host: HOST });
+  const { clock, sessions, begin } = open();
+  const { token } = await begin(person);
   const pass = async (seconds: number) => {
     clock.ms += seconds * 1000;
     await age(person.accountId, seconds);
@@ -111,9 +121,9 @@ test("being used is noted at most once a minute", async () => {
 
 test("signing out ends one session, everywhere ends all but this one, on every replica", async () => {
   const person = await world.addCustomer();
-  const [{ sessions }, { sessions: otherReplica }] = [open(), open()];
+  const [{ sessions, begin }, { sessions: otherReplica }] = [open(), open()];
   const tokens: string[] = [];
-  for (let i = 0; i < 3; i++) tokens.push((await sessions.begin({ ...person, host: HOST })).token);
+  for (let i = 0; i < 3; i++) tokens.push((await begin(person)).token);
   const [a = "", b = "", c = ""] = tokens;
   const alive = async () => {
     const found = await Promise.all([a, b, c].map((token) => otherReplica.find(token, HOST)));
@@ -132,22 +142,22 @@ test("signing out ends one session, everywhere ends all but this one, on every r
 
 test("a listed session can be ended by its owner only", async () => {
   const [person, other] = [await world.addCustomer(), await world.addCustomer()];
-  const { sessions } = open();
-  const { token } = await sessions.begin({ ...person, host: HOST });
+  const { sessions, begin } = open();
+  const { token } = await begin(person);
   const [listed] = await sessions.list(person.accountId);
-  expect(await sessions.endListed(other.accountId, listed?.digestHex ?? "")).toBe(false);
+  expect(await sessions.endListed(other.accountId, listed?.sessionId ?? "")).toBe(false);
   expect(await sessions.endListed(person.accountId, "zz")).toBe(false);
   expect(await sessions.find(token, HOST)).toBeDefined();
-  expect(await sessions.endListed(person.accountId, listed?.digestHex ?? "")).toBe(true);
+  expect(await sessions.endListed(person.accountId, listed?.sessionId ?? "")).toBe(true);
   expect(await sessions.find(token, HOST)).toBeUndefined();
 });
 
 test("a suspension ends the account's sessions for good, and its customers' for as long as it lasts", async () => {
   const reseller = await world.addReseller();
   const customer = await world.addCustomer(reseller.accountId);
-  const { sessions } = open();
-  const mine = (await sessions.begin({ ...reseller, host: HOST })).token;
-  const theirs = (await sessions.begin({ ...customer, host: HOST })).token;
+  const { sessions, begin } = open();
+  const mine = (await begin(reseller)).token;
+  const theirs = (await begin(customer)).token;
   expect([await sessions.find(mine, HOST), await sessions.find(theirs, HOST)]).not.toContain(undefined);
   await suspendAccount(world.deps, reseller.accountId);
   expect([await sessions.find(mine, HOST), await sessions.find(theirs, HOST)]).toEqual([undefined, undefined]);
@@ -158,10 +168,10 @@ test("a suspension ends the account's sessions for good, and its customers' for 
 
 test("the fifty-first session takes the place of the one unused for longest", async () => {
   const person = await world.addCustomer();
-  const { sessions } = open();
-  const first = (await sessions.begin({ ...person, host: HOST })).token;
-  const second = (await sessions.begin({ ...person, host: HOST })).token;
-  for (let i = 0; i < 49; i++) await sessions.begin({ ...person, host: HOST });
+  const { sessions, begin } = open();
+  const first = (await begin(person)).token;
+  const second = (await begin(person)).token;
+  for (let i = 0; i < 49; i++) await begin(person);
   expect(await sessions.list(person.accountId)).toHaveLength(50);
   expect(await sessions.find(first, HOST)).toBeUndefined();
   expect(await sessions.find(second, HOST)).toBeDefined();
@@ -169,11 +179,117 @@ test("the fifty-first session takes the place of the one unused for longest", as
 
 test("ended sessions are forgotten, living ones stay", async () => {
   const [gone, here] = [await world.addCustomer(), await world.addCustomer()];
-  const { sessions } = open();
-  await sessions.begin({ ...gone, host: HOST });
-  const { token } = await sessions.begin({ ...here, host: HOST });
+  const { sessions, begin } = open();
+  await begin(gone);
+  const { token } = await begin(here);
   await age(gone.accountId, IDLE_SECONDS + 1);
   expect(await pruneSessions(world.deps, IDLE_SECONDS)).toBeGreaterThanOrEqual(1);
   expect(await pruneSessions(world.deps, IDLE_SECONDS)).toBe(0);
   expect(await sessions.find(token, HOST)).toBeDefined();
+});
+
+test("a device is kept as one line of text, cut to its limit", async () => {
+  const person = await world.addCustomer();
+  const { sessions, begin } = open();
+  const userAgent = `<b>Fire\u0000fox\r\n</b>\ud800${"x".repeat(400)}`;
+  const { token } = await begin(person, { userAgent, address: "2001:db8::1" });
+  const [listed] = await sessions.list(person.accountId);
+  expect(listed?.userAgent).toBe(`<b>Firefox</b>${"x".repeat(286)}`);
+  expect(listed?.address).toBe("2001:db8::1");
+  expect(listed?.sessionId).toMatch(/^[0-9a-f]{24}$/);
+  expect((await sessions.find(token, HOST))?.digestHex.startsWith(listed?.sessionId ?? "none")).toBe(true);
+});
+
+test("no session begins on a proof that holds no longer: another password, a second factor switched on", async () => {
+  const person = await world.addCustomer();
+  const { sessions } = open();
+  const owner = { ...person, host: HOST, device: DEVICE };
+  for (const proof of [
+    { passwordHash: "another hash", totpEnabled: false },
+    { passwordHash: null, totpEnabled: true },
+  ]) {
+    expect(await sessions.begin({ ...owner, proof })).toBeUndefined();
+  }
+  expect(await sessions.list(person.accountId)).toEqual([]);
+});
+
+test("a sign-in that meets a change of the password waits for it, and begins no session", async () => {
+  const person = await world.addCustomer();
+  const { sessions } = open();
+  const begun = await world.whileLocked(
+    `update accounts set password_hash = 'new' where id = ${person.accountId}`,
+    () =>
+      sessions.begin({
+        ...person,
+        host: HOST,
+        device: DEVICE,
+        proof: { passwordHash: null, totpEnabled: false },
+      }),
+  );
+  expect(begun).toBeUndefined();
+});
+
+test("twenty sign-ins while the password changes: none outlives it", async () => {
+  const person = await world.addCustomer();
+  await world.sql`update accounts set password_hash = 'old' where id = ${person.accountId}`;
+  const { sessions } = open();
+  const signIn = () =>
+    sessions.begin({ ...person, host: HOST, device: DEVICE, proof: { passwordHash: "old", totpEnabled: false } });
+  const change = () => setPassword(world.deps, { ...person, passwordHash: "new" });
+  const attempts = Array.from({ length: 20 }, (_, i) => (i === 10 ? change() : signIn()));
+  await Promise.all(attempts);
+  expect(await sessions.list(person.accountId)).toEqual([]);
+});
+
+test("looking at a panel shows on every replica at once, is recorded, and follows the person looked at", async () => {
+  const [admin, person] = [await world.addAdmin(), await world.addCustomer()];
+  const [{ sessions, begin }, { sessions: otherReplica }] = [open(), open()];
+  const { token } = await begin(admin);
+  const session = await sessions.find(token, HOST);
+  expect((await otherReplica.find(token, HOST))?.viewing).toBeNull();
+  const by = { ...admin, requestId: newRequestId() };
+  const view = { digest: Buffer.from(session?.digestHex ?? "", "hex"), accountId: person.accountId };
+  expect(await beginViewing({ ...world.deps, by }, view)).toBe(true);
+  expect((await sessions.find(token, HOST))?.viewing).toMatchObject(person);
+  expect((await otherReplica.find(token, HOST))?.viewing).toMatchObject(person);
+  await renameAccount(world.deps, person.accountId, "Another Name");
+  expect((await otherReplica.find(token, HOST))?.viewing?.name).toBe("Another Name");
+  await suspendAccount(world.deps, person.accountId);
+  expect((await otherReplica.find(token, HOST))?.viewing).toMatchObject(person);
+  expect(await endViewing({ ...world.deps, by }, view)).toBe(true);
+  expect(await endViewing({ ...world.deps, by }, view)).toBe(false);
+  expect((await otherReplica.find(token, HOST))?.viewing).toBeNull();
+  const rows = await world.sql`select actor_id::int, request_id, subject, subject_id, account_id::int, before, after
+    from audit_entries where action = 'viewed' order by id`;
+  const same = { actor_id: admin.accountId, request_id: by.requestId, subject: "accounts" };
+  const about = { subject_id: String(person.accountId), account_id: person.accountId };
+  expect([...rows]).toEqual([
+    { ...same, ...about, before: { viewing: false }, after: { viewing: true } },
+    { ...same, ...about, before: { viewing: true }, after: { viewing: false } },
+  ]);
+});
+
+test("nobody but an admin looks at a panel, and at no admin's, whatever stands in the session's row", async () => {
+  const [admin, otherAdmin, person, other] = [
+    await world.addAdmin(),
+    await world.addAdmin(),
+    await world.addCustomer(),
+    await world.addCustomer(),
+  ];
+  const { sessions, begin } = open();
+  const mine = await begin(admin);
+  const theirs = await begin(person);
+  const digest = Buffer.from((await sessions.find(mine.token, HOST))?.digestHex ?? "", "hex");
+  const by = { ...admin, requestId: newRequestId() };
+  const before = await world.sql`select id from audit_entries where action = 'viewed'`;
+  expect(await beginViewing({ ...world.deps, by }, { digest, ...otherAdmin })).toBe(false);
+  expect(await beginViewing({ ...world.deps, by }, { digest, accountId: 999_999 })).toBe(false);
+  const stranger = { ...world.deps, by: { ...otherAdmin, requestId: newRequestId() } };
+  expect(await beginViewing(stranger, { digest, ...person })).toBe(false);
+  expect(await world.sql`select id from audit_entries where action = 'viewed'`).toHaveLength(before.length);
+  await world.sql`update sessions set viewing_account_id = ${otherAdmin.accountId} where account_id = ${admin.accountId}`;
+  await world.sql`update sessions set viewing_account_id = ${other.accountId} where account_id = ${person.accountId}`;
+  const { sessions: fresh } = open();
+  expect((await fresh.find(mine.token, HOST))?.viewing).toBeNull();
+  expect(await fresh.find(theirs.token, HOST)).toMatchObject({ ...person, viewing: null });
 });

@@ -1,4 +1,5 @@
-import { Elysia, ParseError, ValidationError } from "elysia";
+import { FormatRegistry } from "@sinclair/typebox";
+import { Elysia, ParseError, t, ValidationError } from "elysia";
 import { claimForm, unclaimForm } from "../../accounts/forms_store.ts";
 import type { Role } from "../../accounts/people_store.ts";
 import type { Session } from "../../accounts/sessions.ts";
@@ -55,19 +56,22 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
 
 const people = new WeakMap<Request, Person>();
 
-/** Throws host_not_allowed, session_required, csrf_failed, not_found (another role's routes), read_only. */
+/** Throws host_not_allowed, session_required, csrf_failed, read_only, not_found (another role's routes). */
 async function personOf(deps: Deps, request: Request, token: unknown, roles: readonly Role[]): Promise<Person> {
-  const known = people.get(request);
-  if (known) return known;
+  const person = people.get(request) ?? (await newPersonOf(deps, request, token));
+  people.set(request, person);
+  // Also for who is known: routes may stand within others that more roles have.
+  if (roles.length > 0 && !roles.includes(person.role)) throw new Refusal("not_found");
+  return person;
+}
+
+async function newPersonOf(deps: Deps, request: Request, token: unknown): Promise<Person> {
   const { session, host } = await visitorOf(deps, request, token);
   const { viewing } = session;
-  const { accountId, role, tenantId, name, email } = viewing ?? session;
-  if (roles.length > 0 && !roles.includes(role)) throw new Refusal("not_found");
   if (viewing && request.method !== "GET") throw new Refusal("read_only");
+  const { accountId, role, tenantId, name, email } = viewing ?? session;
   const by = { accountId: session.accountId, requestId: factsOf(request).requestId };
-  const person = { accountId, role, tenantId, name, email, session, host, viewing, by };
-  people.set(request, person);
-  return person;
+  return { accountId, role, tenantId, name, email, session, host, viewing, by };
 }
 
 /**
@@ -92,6 +96,20 @@ export async function once<T>(deps: Deps, person: Person, request: Request, work
   }
 }
 
+/**
+ * A whole number in a path or a query. Not `t.Integer`: of one that is out of its range the framework keeps neither the field
+ * nor where it stood, so that a wrong id would not read like an unknown one.
+ */
+export function whole(min: number, max: number) {
+  const format = `whole:${min}:${max}`;
+  FormatRegistry.Set(format, (text) => /^\d{1,16}$/.test(text) && Number(text) >= min && Number(text) <= max);
+  const text = t.String({ format, description: `expected a whole number from ${min} to ${max}` });
+  return t.Transform(text).Decode(Number).Encode(String);
+}
+
+/** The id of a row in a path, or where a page of a list begins. */
+export const Id = whole(1, Number.MAX_SAFE_INTEGER);
+
 /** A failure under /api/panel: what is `invalid_request` on the gateway is `validation_failed` here. Source: rulings › Errors. */
 export function asPanelRefusal(error: unknown): Refusal {
   // What the reading of a body threw comes wrapped.
@@ -107,7 +125,7 @@ function shapeRefusal(error: ValidationError): Refusal {
   const [first] = error.all;
   const path = first && "path" in first ? first.path : "";
   const param = path.slice(1).replaceAll("/", ".");
-  const what = first && "message" in first ? first.message : "";
+  const what = first && "schema" in first ? (first.schema.description ?? first.message) : "";
   return new Refusal("invalid_request", {
     message: param === "" ? "The request is not of the right form." : `The field ${param} is not right: ${what}.`,
     param: param === "" ? null : param,

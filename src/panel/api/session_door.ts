@@ -40,6 +40,13 @@ export function checkOrigin(request: Request): void {
   }
 }
 
+/** Where the panel is on a host: the scheme and port are those of its own address. No slash at the end. */
+export function siteUrl(deps: Deps, hostName: string): string {
+  const url = new URL(deps.config.panelUrl);
+  url.hostname = hostName;
+  return url.origin;
+}
+
 /** The cookie's name. The `__Host-` prefix binds it to this very host; browsers take it over TLS only. */
 export function cookieName(deps: Deps): string {
   return usesTls(deps) ? `__Host-${COOKIE}` : COOKIE;

@@ -1,57 +1,132 @@
-import { Elysia } from "elysia";
+import { Elysia, t } from "elysia";
+import { endViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { readBody } from "../../gateway/body.ts";
 import { inTime } from "../../gateway/door.ts";
 import { factsOf } from "../../platform/request_facts.ts";
+import { brandOnWire } from "./brand_routes.ts";
 import { signedIn } from "./frame.ts";
-import { checkOrigin, cookieName, cookieOptions, panelHostOf, visitorOf } from "./session_door.ts";
-import { checkSignIn, signIn } from "./sign_in.ts";
+import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_door.ts";
+import { type Arrival, checkLinkBody, checkSignIn, openLink, signIn, signInByLink } from "./sign_in.ts";
 
-/** Signing in and out, and who one is. */
+/** Signing in and out, by password or link; who one is; and the way back from somebody else's panel. */
 
-/** A sign-in body is an address and a password. */
+/** A sign-in body is an address, a password and a code. */
 const SIGN_IN_BYTES_MAX = 16 * 1024;
+const TOKEN_CHARS_MAX = 100;
 
 export function sessionRoutes(deps: Deps) {
+  return new Elysia({ normalize: false }).use(doorRoutes(deps)).use(ownRoutes(deps));
+}
+
+/** What is open to who is not signed in, and what ends a session or a look at a panel. */
+function doorRoutes(deps: Deps) {
   const name = cookieName(deps);
+  const stay = (token: string) => ({ ...cookieOptions(deps, deps.config.sessionMaxSeconds), value: token });
+  const token = t.Object({ token: t.String({ maxLength: TOKEN_CHARS_MAX }) });
   return new Elysia({ normalize: false })
+    .onBeforeHandle(({ request, set }) => {
+      set.headers["x-request-id"] = factsOf(request).requestId;
+      set.headers["cache-control"] = "no-store";
+    })
     .post(
       "/sign-in",
-      async ({ request, cookie, set }) => {
-        const { requestId, peerAddress } = factsOf(request);
-        const host = await panelHostOf(deps, request);
+      async ({ request, cookie }) => {
+        const arrival = await arrivalOf(deps, request);
         checkOrigin(request);
         const body = checkSignIn((await readBody(request, SIGN_IN_BYTES_MAX)).value);
-        const begun = await signIn(deps, host, peerAddress, body);
-        cookie[name]?.set({ ...cookieOptions(deps, deps.config.sessionMaxSeconds), value: begun.token });
-        set.headers["x-request-id"] = requestId;
-        set.headers["cache-control"] = "no-store";
+        const begun = await signIn(deps, arrival, body);
+        cookie[name]?.set(stay(begun.token));
         return { csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
       },
       { parse: "none" },
     )
+    .get(
+      "/links/:token",
+      async ({ request, params }) => {
+        const { kind, name, email, expiresAt } = await openLink(deps, await arrivalOf(deps, request), params.token);
+        return { kind, name, email, expiresAt };
+      },
+      { params: token },
+    )
+    .post(
+      "/links/:token",
+      async ({ request, params, cookie }) => {
+        const arrival = await arrivalOf(deps, request);
+        checkOrigin(request);
+        const { password } = checkLinkBody((await readBody(request, SIGN_IN_BYTES_MAX)).value);
+        const begun = await signInByLink(deps, arrival, { token: params.token, password });
+        if (begun === null) return { signIn: true as const };
+        cookie[name]?.set(stay(begun.token));
+        return { signIn: false as const, csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
+      },
+      { params: token, parse: "none" },
+    )
     .post(
       "/sign-out",
-      async ({ request, cookie, set }) => {
+      async ({ request, cookie }) => {
         const { session } = await visitorOf(deps, request, cookie[name]?.value);
         await inTime(deps.sessions.end(session));
         cookie[name]?.set({ ...cookieOptions(deps, 0), value: "" });
-        set.headers["x-request-id"] = factsOf(request).requestId;
         return { signedOut: true };
       },
       { parse: "none" },
     )
-    .use(
-      signedIn(deps).get("/me", ({ person }) => ({
-        person: pick(person.session),
-        viewing: person.viewing && pick(person.viewing),
-        host: person.host.name,
-        csrfToken: person.session.csrfToken,
-        serverTime: new Date(deps.clock.unixMs()).toISOString(),
-      })),
+    .post(
+      "/view/leave",
+      async ({ request, cookie }) => {
+        // Not behind the frame: of all changes, this one is possible while looking at somebody's panel.
+        const { session } = await visitorOf(deps, request, cookie[name]?.value);
+        if (session.viewing) {
+          const by = { accountId: session.accountId, requestId: factsOf(request).requestId };
+          const view = { digest: Buffer.from(session.digestHex, "hex"), accountId: session.viewing.accountId };
+          await endViewing({ ...deps, by }, view);
+        }
+        return { left: true };
+      },
+      { parse: "none" },
     );
 }
 
-function pick({ accountId, role, name, email }: { accountId: number; role: string; name: string; email: string }) {
+async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> {
+  const { requestId, peerAddress } = factsOf(request);
+  const device = { userAgent: request.headers.get("user-agent") ?? "", address: peerAddress };
+  return { host: await panelHostOf(deps, request), device, requestId };
+}
+
+function ownRoutes(deps: Deps) {
+  const name = cookieName(deps);
+  return signedIn(deps)
+    .get("/me", async ({ person }) => ({
+      person: pick(person.session),
+      viewing: person.viewing && pick(person.viewing),
+      host: person.host.name,
+      brand: brandOnWire(await inTime(deps.brands.get(person.host.resellerId))),
+      csrfToken: person.session.csrfToken,
+      serverTime: new Date(deps.clock.unixMs()).toISOString(),
+      apiBaseUrl: person.host.resellerId === null ? deps.config.baseUrl : `${siteUrl(deps, person.host.name)}/v1`,
+    }))
+    .post(
+      "/sign-out-everywhere",
+      async ({ person: { session }, body: { thisToo = false }, cookie }) => {
+        const ended = await deps.sessions.endAll(session.accountId, thisToo ? undefined : session);
+        if (thisToo) cookie[name]?.set({ ...cookieOptions(deps, 0), value: "" });
+        return { ended };
+      },
+      { body: t.Object({ thisToo: t.Optional(t.Boolean()) }) },
+    );
+}
+
+function pick<Role extends string>({
+  accountId,
+  role,
+  name,
+  email,
+}: {
+  accountId: number;
+  role: Role;
+  name: string;
+  email: string;
+}) {
   return { accountId, role, name, email };
 }

@@ -1,47 +1,126 @@
 import { type Static, Type } from "@sinclair/typebox";
-import { verifyPassword } from "../../accounts/passwords.ts";
+import { findLink, type OpenedLink, takeLink } from "../../accounts/links_store.ts";
+import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
 import { findSignIn } from "../../accounts/people_store.ts";
-import type { BegunSession } from "../../accounts/sessions.ts";
+import { takeCode } from "../../accounts/second_factor.ts";
+import type { BegunSession, Device } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admit.ts";
 import { inTime } from "../../gateway/door.ts";
 import { checker } from "../../gateway/wire.ts";
 
+/** The ways in: a password and, where it is on, a second factor; or a link that sets the password. */
+
+/** Longer than any password that is taken, so that the sentence about its length is ours. */
+const PASSWORD_CHARS_MAX = 1000;
+/** A recovery code with its dashes, and room for blanks. */
+const CODE_CHARS_MAX = 40;
+
 export const SignInBody = Type.Object({
   email: Type.String({ minLength: 3, maxLength: 254 }),
-  password: Type.String({ minLength: 1, maxLength: 1000 }),
+  password: Type.String({ minLength: 1, maxLength: PASSWORD_CHARS_MAX }),
+  code: Type.Optional(Type.String({ minLength: 1, maxLength: CODE_CHARS_MAX })),
 });
 export const checkSignIn = checker(SignInBody);
 
+export const LinkBody = Type.Object({ password: Type.String({ minLength: 1, maxLength: PASSWORD_CHARS_MAX }) });
+export const checkLinkBody = checker(LinkBody);
+
+/** Who comes: on which host, from where. */
+export type Arrival = { host: Host; device: Device; requestId: string };
+
 /**
- * Begins a session for the person with this address and password, on this host. Every failure reads the same, and costs
- * the same. Throws too_many_requests, session_required. Source: rulings › Domains; reliability › brute force.
+ * Begins a session for the person with this address and password, on this host. Every wrong password reads the same, and
+ * costs the same. Throws too_many_requests, session_required, second_factor_required (the password was right; no failure).
+ * Source: rulings › Domains; reliability › brute force.
  */
 export async function signIn(
   deps: Deps,
-  host: Host,
-  peerAddress: string,
-  { email, password }: Static<typeof SignInBody>,
+  { host, device }: Arrival,
+  { email, password, code }: Static<typeof SignInBody>,
 ): Promise<BegunSession> {
-  const address = `address:${peerAddress}`;
-  await deps.signInLimiter.check(address);
-  const person = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
   // An address that has no account is limited like one that has: the limit must not tell them apart.
   const who = `email:${host.resellerId ?? 0}:${email.trim().toLowerCase()}`;
+  const limits = { shared: [`address:${device.address}`], own: [who] };
+  const person = await judged(deps, limits, async () => {
+    const found = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
+    const matches = await verifyPassword(found?.passwordHash, password);
+    if (!matches || !found || found.suspended) return wrongPassword();
+    if (!found.totpEnabled) return found;
+    if (code === undefined) throw new Refusal("second_factor_required");
+    const taken = await inTime(takeCode(deps, found.accountId, code));
+    return taken ? found : new Refusal("session_required", { message: "Wrong code. Each code works once." });
+  });
+  const { accountId, passwordHash, totpEnabled } = person;
+  const proof = { passwordHash, totpEnabled };
+  const begun = await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }));
+  if (begun === undefined) throw wrongPassword();
+  return begun;
+}
+
+function wrongPassword(): Refusal {
+  return new Refusal("session_required", { message: "Wrong e-mail or password." });
+}
+
+/** What a link is for. Throws not_found for one that is unknown, used or expired or belongs elsewhere; too_many_requests. */
+export async function openLink(deps: Deps, { host, device }: Arrival, token: string): Promise<OpenedLink> {
+  return judged(
+    deps,
+    { shared: [`link:${device.address}`], own: [] },
+    async () =>
+      (await inTime(findLink(deps, { token, resellerId: host.resellerId }))) ??
+      new Refusal("not_found", { message: "This link does not work: it was used, has expired, or was replaced." }),
+  );
+}
+
+/**
+ * Sets the password by a link, and signs in; null where the second factor is on, which no link replaces. Throws as `openLink`,
+ * and InputError.
+ */
+export async function signInByLink(
+  deps: Deps,
+  arrival: Arrival,
+  { token, password }: { token: string; password: string },
+): Promise<BegunSession | null> {
+  const { accountId } = await openLink(deps, arrival, token);
+  const passwordHash = await hashPassword(password);
+  const by = { accountId, requestId: arrival.requestId };
+  const taken = await inTime(takeLink({ ...deps, by }, { token, accountId, passwordHash }));
+  if (!taken) throw new Refusal("not_found", { message: "This link was used a moment ago." });
+  if (taken.totpEnabled) return null;
+  const { host, device } = arrival;
+  const proof = { passwordHash, totpEnabled: false };
+  return (await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }))) ?? null;
+}
+
+/**
+ * Has an attempt judged, within the limits of wrong ones for each id. `judge` returns the error of a wrong attempt, which counts
+ * and is thrown; what it throws does not count. A right one clears the failures of `own` ids; `shared` ones keep them.
+ * Throws too_many_requests.
+ */
+export async function judged<T>(
+  { signInLimiter: limiter }: Deps,
+  { shared, own }: { shared: readonly string[]; own: readonly string[] },
+  judge: () => Promise<T>,
+): Promise<Exclude<T, Error>> {
+  const begun: string[] = [];
+  let result: T;
   try {
-    await deps.signInLimiter.check(who);
+    for (const id of [...shared, ...own]) {
+      await limiter.check(id);
+      begun.push(id);
+    }
+    result = await judge();
   } catch (error) {
-    deps.signInLimiter.pass(address);
+    for (const id of begun) limiter.pass(id);
     throw error;
   }
-  const matches = await verifyPassword(person?.passwordHash, password);
-  // Admins sign in on the panel's own host only.
-  if (!matches || person === undefined || person.suspended || (person.role === "admin" && host.resellerId !== null)) {
-    await Promise.all([deps.signInLimiter.fail(address), deps.signInLimiter.fail(who)]);
-    throw new Refusal("session_required", { message: "Wrong e-mail or password." });
+  if (result instanceof Error) {
+    await Promise.all(begun.map((id) => limiter.fail(id)));
+    throw result;
   }
-  deps.signInLimiter.pass(address);
-  await deps.signInLimiter.clear(who);
-  return await inTime(deps.sessions.begin({ accountId: person.accountId, host: host.name }));
+  for (const id of shared) limiter.pass(id);
+  await Promise.all(own.map((id) => limiter.clear(id)));
+  return result as Exclude<T, Error>;
 }

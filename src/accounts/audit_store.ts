@@ -1,0 +1,84 @@
+import { and, desc, eq, lt } from "drizzle-orm";
+import { alias } from "drizzle-orm/pg-core";
+import type { Actor } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { accounts, auditEntries } from "../platform/schema.ts";
+import { toIso } from "./checks.ts";
+
+/** The audit log: read here; written by triggers (note_audit), and here where no table says enough. */
+
+const PAGE_MAX = 200;
+
+export type AuditAction = "added" | "changed" | "removed" | "viewed";
+
+export type AuditEntry = {
+  id: number;
+  at: string;
+  /** null: the command line, or the service itself. */
+  actor: { accountId: number; name: string; email: string } | null;
+  requestId: string | null;
+  action: AuditAction;
+  /** The table, and the row's id in it. */
+  subject: string;
+  subjectId: string;
+  /** The account it concerns, where there is one. */
+  account: { accountId: number; name: string } | null;
+  before: Record<string, unknown> | null;
+  after: Record<string, unknown> | null;
+};
+
+export type AuditFilter = {
+  subject?: string;
+  accountId?: number;
+  actorId?: number;
+  /** The last id of the page before. */
+  before?: number;
+  limit?: number;
+};
+
+/** Entries, newest first. */
+export async function listAudit(
+  { db }: { db: Db },
+  { subject, accountId, actorId, before, limit = 50 }: AuditFilter = {},
+): Promise<{ entries: AuditEntry[]; hasMore: boolean }> {
+  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+  const actor = alias(accounts, "actor");
+  const rows = await db.orm
+    .select({
+      id: auditEntries.id,
+      at: auditEntries.createdAt,
+      actor: { accountId: actor.id, name: actor.name, email: actor.email },
+      requestId: auditEntries.requestId,
+      action: auditEntries.action,
+      subject: auditEntries.subject,
+      subjectId: auditEntries.subjectId,
+      account: { accountId: accounts.id, name: accounts.name },
+      before: auditEntries.before,
+      after: auditEntries.after,
+    })
+    .from(auditEntries)
+    .leftJoin(actor, eq(actor.id, auditEntries.actorId))
+    .leftJoin(accounts, eq(accounts.id, auditEntries.accountId))
+    .where(
+      and(
+        subject === undefined ? undefined : eq(auditEntries.subject, subject),
+        accountId === undefined ? undefined : eq(auditEntries.accountId, accountId),
+        actorId === undefined ? undefined : eq(auditEntries.actorId, actorId),
+        before === undefined ? undefined : lt(auditEntries.id, before),
+      ),
+    )
+    .orderBy(desc(auditEntries.id))
+    .limit(size + 1);
+  return { entries: rows.slice(0, size).map((row) => ({ ...row, at: toIso(row.at) })), hasMore: rows.length > size };
+}
+
+/** Records what a person did to an account where no trigger can tell it, in the transaction that does it. */
+export async function noteAction(
+  tx: Tx,
+  by: Actor,
+  entry: Pick<AuditEntry, "action" | "subject" | "before" | "after"> & { accountId: number },
+): Promise<void> {
+  await tx
+    .insert(auditEntries)
+    .values({ ...entry, actorId: by.accountId, requestId: by.requestId, subjectId: String(entry.accountId) });
+}

@@ -1,0 +1,174 @@
+import { and, eq, gt, sql } from "drizzle-orm";
+import { alias } from "drizzle-orm/pg-core";
+import { InputError } from "../errors.ts";
+import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { randomToken } from "../platform/crypto.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { sha256 } from "../platform/runtime.ts";
+import { accounts, hosts, links } from "../platform/schema.ts";
+import { toIso } from "./checks.ts";
+import { type Account, insertAccount, type NewAccount, signsInOn } from "./people_store.ts";
+import { endSessions } from "./sessions_store.ts";
+
+/**
+ * Links with which a person sets a password: an invitation, or a reset that an admin or reseller hands over. One an account;
+ * the database has the digest of its token. It opens only where its account signs in, and never the second factor.
+ */
+
+const INVITATION_HOURS = 7 * 24;
+const RESET_HOURS = 24;
+/** 32 bytes in base64url. */
+const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
+
+export type LinkKind = "invitation" | "reset";
+/** A new link: `token` cannot be shown again. `expiresAt` is ISO 8601. */
+export type NewLink = { kind: LinkKind; token: string; expiresAt: string };
+/** A link as the one who opens it sees it. */
+export type OpenedLink = { accountId: number; kind: LinkKind; name: string; email: string; expiresAt: string };
+
+type By = ChangeDeps & { by: Actor };
+
+/** Adds an account without a password, and its invitation. Throws InputError. */
+export async function inviteAccount(
+  deps: By,
+  wanted: Omit<NewAccount, "passwordHash">,
+): Promise<{ account: Account; link: NewLink }> {
+  return changing(deps, async (tx) => {
+    const account = await insertAccount(tx, { ...wanted, passwordHash: null });
+    return { account, link: await putLink(tx, account.accountId, deps.by) };
+  });
+}
+
+/**
+ * A link for an account, in place of the one before: an invitation while it has no password, else a reset. Throws InputError
+ * for an account that is suspended, or that of an admin with a password: another admin could become that one unseen.
+ */
+export async function createLink(deps: By, accountId: number): Promise<NewLink> {
+  return changing(deps, (tx) => putLink(tx, accountId, deps.by));
+}
+
+async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
+  const [account] = await tx
+    .select({ role: accounts.role, status: accounts.status, hasPassword: sql<boolean>`password_hash is not null` })
+    .from(accounts)
+    .where(eq(accounts.id, accountId))
+    .for("no key update");
+  if (!account) throw new InputError("There is no such account.", "accountId");
+  if (account.status !== "active") throw new InputError("This account is suspended: activate it first.");
+  if (account.role === "admin" && account.hasPassword)
+    throw new InputError("An admin's password is reset on the server, by the command line: account password.");
+  const kind: LinkKind = account.hasPassword ? "reset" : "invitation";
+  const token = randomToken(32);
+  const row = {
+    digest: digestOf(token),
+    kind,
+    createdBy: by.accountId,
+    createdAt: sql`clock_timestamp()`,
+    expiresAt: sql`clock_timestamp() + make_interval(hours => ${kind === "reset" ? RESET_HOURS : INVITATION_HOURS})`,
+  };
+  const [put] = await tx
+    .insert(links)
+    .values({ accountId, ...row })
+    .onConflictDoUpdate({ target: links.accountId, set: row })
+    .returning({ expiresAt: links.expiresAt });
+  if (!put) throw new Error("an insert returned nothing");
+  return { kind, token, expiresAt: toIso(put.expiresAt) };
+}
+
+/** The link that an account has and that still works, for those who manage the account. */
+export async function pendingLinkOf(
+  { db }: { db: Db },
+  accountId: number,
+): Promise<{ kind: LinkKind; expiresAt: string } | null> {
+  const [row] = await db.orm
+    .select({ kind: links.kind, expiresAt: links.expiresAt })
+    .from(links)
+    .where(and(eq(links.accountId, accountId), gt(links.expiresAt, sql`clock_timestamp()`)));
+  return row ? { kind: row.kind, expiresAt: toIso(row.expiresAt) } : null;
+}
+
+/**
+ * What a link opens on a host (`resellerId` of the host, null for the service's own). undefined: unknown, used, expired,
+ * suspended, or of an account that does not sign in there.
+ */
+export async function findLink(
+  { db }: { db: Db },
+  { token, resellerId }: { token: string; resellerId: number | null },
+): Promise<OpenedLink | undefined> {
+  if (!TOKEN_FORM.test(token)) return undefined;
+  const reseller = alias(accounts, "reseller");
+  const [row] = await db.orm
+    .select({
+      accountId: accounts.id,
+      kind: links.kind,
+      name: accounts.name,
+      email: accounts.email,
+      expiresAt: links.expiresAt,
+    })
+    .from(links)
+    .innerJoin(accounts, and(eq(accounts.id, links.accountId), eq(accounts.status, "active")))
+    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .where(
+      and(
+        eq(links.digest, digestOf(token)),
+        gt(links.expiresAt, sql`clock_timestamp()`),
+        sql`coalesce(${reseller.status}, 'active') = 'active'`,
+        signsInOn(resellerId),
+      ),
+    );
+  return row && { ...row, expiresAt: toIso(row.expiresAt) };
+}
+
+/**
+ * Sets the password by a link that `findLink` found; the link is gone and the account's sessions end. Of two who try at once
+ * one succeeds; undefined for the other. `totpEnabled`: the person still has to sign in, with a code.
+ */
+export async function takeLink(
+  deps: ChangeDeps,
+  { token, accountId, passwordHash }: { token: string; accountId: number; passwordHash: string },
+): Promise<{ totpEnabled: boolean } | undefined> {
+  return changing(deps, async (tx) => {
+    // The account's row before the link's, as everywhere.
+    const [account] = await tx
+      .select({ totpEnabled: sql<boolean>`totp_enabled_at is not null` })
+      .from(accounts)
+      .where(and(eq(accounts.id, accountId), eq(accounts.status, "active")))
+      .for("no key update");
+    if (!account) return undefined;
+    const used = await tx
+      .delete(links)
+      .where(
+        and(
+          eq(links.digest, digestOf(token)),
+          eq(links.accountId, accountId),
+          gt(links.expiresAt, sql`clock_timestamp()`),
+        ),
+      )
+      .returning({ accountId: links.accountId });
+    if (used.length === 0) return undefined;
+    await tx.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId));
+    await endSessions(tx, accountId);
+    return account;
+  });
+}
+
+/**
+ * The domain on which a reseller's people sign in: `preferred` if it is one of the reseller's active ones, else the one that is
+ * active for longest. undefined: there is none.
+ */
+export async function signInHostOf(
+  { db }: { db: Db },
+  { resellerId, preferred }: { resellerId: number; preferred: string },
+): Promise<string | undefined> {
+  const [row] = await db.orm
+    .select({ host: hosts.host })
+    .from(hosts)
+    .where(and(eq(hosts.resellerId, resellerId), eq(hosts.status, "active")))
+    .orderBy(sql`${hosts.host} = ${preferred} desc`, hosts.activatedAt, hosts.host)
+    .limit(1);
+  return row?.host;
+}
+
+function digestOf(token: string): Buffer {
+  return Buffer.from(sha256(token));
+}

@@ -1,0 +1,156 @@
+import { and, eq, isNotNull, isNull, lt, sql } from "drizzle-orm";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { accounts, recoveryCodes } from "../platform/schema.ts";
+import { noteAction } from "./audit_store.ts";
+import { endSessions } from "./sessions_store.ts";
+
+/** The second factor in the database. Every condition stands in the statement that writes: of two who try at once, one succeeds. */
+
+export type StoredTotp = {
+  /** The secret; pending until `enabled`. */
+  ciphertext: Buffer | null;
+  enabled: boolean;
+  /** By the database's clock. */
+  nowUnixMs: number;
+};
+
+/** What is stored of an account's app. */
+export async function loadTotp({ db }: { db: Db }, accountId: number): Promise<StoredTotp | undefined> {
+  const [row] = await db.orm
+    .select({
+      ciphertext: accounts.totpCiphertext,
+      enabled: sql<boolean>`${accounts.totpEnabledAt} is not null`,
+      nowUnixMs: sql`floor(extract(epoch from clock_timestamp()) * 1000)::float8`.mapWith(Number),
+    })
+    .from(accounts)
+    .where(eq(accounts.id, accountId));
+  return row;
+}
+
+/** How it stands, for the account's own settings. */
+export async function secondFactorOf(
+  { db }: { db: Db },
+  accountId: number,
+): Promise<{ totpEnabled: boolean; recoveryCodesLeft: number }> {
+  const [row] = await db.orm
+    .select({
+      totpEnabled: sql<boolean>`${accounts.totpEnabledAt} is not null`,
+      recoveryCodesLeft: sql<number>`(select count(*)::int from recovery_codes where account_id = ${accountId})`,
+    })
+    .from(accounts)
+    .where(eq(accounts.id, accountId));
+  return row ?? { totpEnabled: false, recoveryCodesLeft: 0 };
+}
+
+/** Stores a secret that is not yet confirmed. False: one is enabled. */
+export async function putPendingTotp(deps: ChangeDeps, accountId: number, ciphertext: Buffer): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const put = await tx
+      .update(accounts)
+      // A new secret's codes have nothing to do with the last one's.
+      .set({ totpCiphertext: ciphertext, totpLastStep: 0 })
+      .where(and(eq(accounts.id, accountId), isNull(accounts.totpEnabledAt)))
+      .returning({ id: accounts.id });
+    return put.length > 0;
+  });
+}
+
+export type EnabledTotp = {
+  accountId: number;
+  /** The pending secret whose code was seen. */
+  ciphertext: Buffer;
+  step: number;
+  digests: readonly Buffer[];
+  keepSession: Buffer;
+};
+
+/** Switches the pending secret on, stores the recovery codes, ends all sessions but one. False: another secret is pending, or one is on. */
+export async function enableTotp(
+  deps: ChangeDeps,
+  { accountId, ciphertext, step, digests, keepSession }: EnabledTotp,
+): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const enabled = await tx
+      .update(accounts)
+      .set({ totpEnabledAt: sql`clock_timestamp()`, totpLastStep: step })
+      .where(and(eq(accounts.id, accountId), isNull(accounts.totpEnabledAt), eq(accounts.totpCiphertext, ciphertext)))
+      .returning({ id: accounts.id });
+    if (enabled.length === 0) return false;
+    await putRecoveryCodes(tx, accountId, digests);
+    await endSessions(tx, accountId, keepSession);
+    return true;
+  });
+}
+
+/** Uses up the codes to `step`. False: it was used before, or the secret is another one now. */
+export async function takeTotpStep(
+  deps: ChangeDeps,
+  { accountId, ciphertext, step }: { accountId: number; ciphertext: Buffer; step: number },
+): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const taken = await tx
+      .update(accounts)
+      .set({ totpLastStep: step })
+      .where(
+        and(
+          eq(accounts.id, accountId),
+          isNotNull(accounts.totpEnabledAt),
+          eq(accounts.totpCiphertext, ciphertext),
+          lt(accounts.totpLastStep, step),
+        ),
+      )
+      .returning({ id: accounts.id });
+    return taken.length > 0;
+  });
+}
+
+/** Uses up a recovery code. False: there is none such, or it is gone. */
+export async function takeRecoveryCode({ db }: { db: Db }, accountId: number, digest: Buffer): Promise<boolean> {
+  const taken = await db.orm
+    .delete(recoveryCodes)
+    .where(and(eq(recoveryCodes.accountId, accountId), eq(recoveryCodes.digest, digest)))
+    .returning({ accountId: recoveryCodes.accountId });
+  return taken.length > 0;
+}
+
+/** Puts other recovery codes in place of those there are. False: the second factor is off. */
+export async function replaceRecoveryCodes(
+  deps: ChangeDeps,
+  accountId: number,
+  digests: readonly Buffer[],
+): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const locked = await tx
+      .select({ id: accounts.id })
+      .from(accounts)
+      .where(and(eq(accounts.id, accountId), isNotNull(accounts.totpEnabledAt)))
+      .for("no key update");
+    if (locked.length === 0) return false;
+    await putRecoveryCodes(tx, accountId, digests);
+    const entry = { subject: "recovery_codes", before: null, after: { codes: digests.length } };
+    if (deps.by) await noteAction(tx, deps.by, { action: "changed", accountId, ...entry });
+    return true;
+  });
+}
+
+/** Takes the second factor away, pending ones too, and ends the account's sessions but `keepSession`. False: there was none. */
+export async function removeTotp(deps: ChangeDeps, accountId: number, keepSession?: Buffer): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const removed = await tx
+      .update(accounts)
+      .set({ totpCiphertext: null, totpEnabledAt: null, totpLastStep: 0 })
+      .where(and(eq(accounts.id, accountId), isNotNull(accounts.totpCiphertext)))
+      .returning({ id: accounts.id });
+    if (removed.length === 0) return false;
+    await putRecoveryCodes(tx, accountId, []);
+    await endSessions(tx, accountId, keepSession);
+    return true;
+  });
+}
+
+/** The caller holds the account's row. */
+async function putRecoveryCodes(tx: Tx, accountId: number, digests: readonly Buffer[]): Promise<void> {
+  await tx.delete(recoveryCodes).where(eq(recoveryCodes.accountId, accountId));
+  if (digests.length > 0) await tx.insert(recoveryCodes).values(digests.map((digest) => ({ accountId, digest })));
+}

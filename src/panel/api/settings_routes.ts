@@ -1,0 +1,161 @@
+import { Elysia, t } from "elysia";
+import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
+import { noticesOf, passwordHashOf, renameAccount, setNotices, setPassword } from "../../accounts/people_store.ts";
+import { beginSecondFactor, confirmSecondFactor, renewRecoveryCodes, takeCode } from "../../accounts/second_factor.ts";
+import { removeTotp, secondFactorOf } from "../../accounts/second_factor_store.ts";
+import { sessionIdOf } from "../../accounts/sessions_store.ts";
+import type { Deps } from "../../deps.ts";
+import { InputError, Refusal } from "../../errors.ts";
+import { type Person, signedIn, toWire } from "./frame.ts";
+import { judged } from "./sign_in.ts";
+
+/** One's own settings: name, password, second factor, devices, notices. */
+
+const Password = t.String({ minLength: 1, maxLength: 1000 });
+const Code = t.String({ minLength: 1, maxLength: 40 });
+
+export function settingsRoutes(deps: Deps) {
+  return new Elysia({ normalize: false }).use(ownRoutes(deps)).use(secondFactorRoutes(deps));
+}
+
+function ownRoutes(deps: Deps) {
+  return signedIn(deps)
+    .get("/settings", async ({ person }) => {
+      const [secondFactor, notices] = await Promise.all([
+        secondFactorOf(deps, person.accountId),
+        noticesOf(deps, person.accountId),
+      ]);
+      if (!notices) throw new Refusal("not_found");
+      return toWire({ name: person.name, email: person.email, ...secondFactor, notices });
+    })
+    .patch(
+      "/settings/profile",
+      async ({ person, body }) => {
+        await renameAccount({ ...deps, by: person.by }, person.accountId, body.name);
+        return { saved: true };
+      },
+      { body: t.Object({ name: t.String({ maxLength: 400 }) }) },
+    )
+    .patch(
+      "/settings/notices",
+      async ({ person, body: { balanceNanoUsd, ...rest } }) => {
+        const wanted = { ...rest, ...(balanceNanoUsd !== undefined && { balanceNanoUsd: BigInt(balanceNanoUsd) }) };
+        await setNotices({ ...deps, by: person.by }, person.accountId, wanted);
+        return { saved: true };
+      },
+      {
+        body: t.Object({
+          unitsPercent: t.Optional(t.Integer()),
+          balanceNanoUsd: t.Optional(t.String({ pattern: "^\\d{1,16}$" })),
+          days: t.Optional(t.Integer()),
+        }),
+      },
+    )
+    .post(
+      "/settings/password",
+      async ({ person, body }) => {
+        await changePassword(deps, person, body);
+        return { saved: true };
+      },
+      { body: t.Object({ current: Password, next: Password }) },
+    )
+    .get("/settings/devices", async ({ person }) => {
+      const current = sessionIdOf(person.session.digestHex);
+      const listed = await deps.sessions.list(person.accountId);
+      return { devices: listed.map(({ sessionId: id, ...rest }) => ({ id, ...rest, current: id === current })) };
+    })
+    .delete(
+      "/settings/devices/:id",
+      async ({ person, params }) => {
+        if (!(await deps.sessions.endListed(person.accountId, params.id))) throw new Refusal("not_found");
+        return { signedOut: true };
+      },
+      { params: t.Object({ id: t.String({ maxLength: 100 }) }) },
+    );
+}
+
+function secondFactorRoutes(deps: Deps) {
+  return signedIn(deps)
+    .post(
+      "/settings/totp",
+      async ({ person, body }) => {
+        await prove(deps, person, { password: body.password });
+        // Named after the host, which is all that a reseller's people know of the service.
+        const names = { issuer: person.host.name, label: person.email };
+        return beginSecondFactor({ ...deps, by: person.by }, { accountId: person.accountId, ...names });
+      },
+      { body: t.Object({ password: Password }) },
+    )
+    .post(
+      "/settings/totp/confirm",
+      async ({ person, body }) => {
+        const { accountId } = person;
+        const recoveryCodes = await judged(deps, limitsOf(person), async () => {
+          const confirmed = { accountId, code: body.code, keepSession: digestOf(person) };
+          return (await confirmSecondFactor({ ...deps, by: person.by }, confirmed)) ?? wrongCode();
+        });
+        return { recoveryCodes };
+      },
+      { body: t.Object({ code: Code }) },
+    )
+    .post(
+      "/settings/recovery-codes",
+      async ({ person, body }) => {
+        await prove(deps, person, { password: body.password });
+        return { recoveryCodes: await renewRecoveryCodes({ ...deps, by: person.by }, person.accountId) };
+      },
+      { body: t.Object({ password: Password }) },
+    )
+    .post(
+      "/settings/totp/remove",
+      async ({ person, body }) => {
+        await prove(deps, person, body);
+        await removeTotp({ ...deps, by: person.by }, person.accountId, digestOf(person));
+        return { removed: true };
+      },
+      { body: t.Object({ password: Password, code: Code }) },
+    );
+}
+
+/** Throws InputError for `current` or `next`, too_many_requests. Every other session of the account ends. */
+async function changePassword(
+  deps: Deps,
+  person: Person,
+  { current, next }: { current: string; next: string },
+): Promise<void> {
+  const was = await prove(deps, person, { password: current, param: "current" });
+  const passwordHash = await hashPassword(next, "next");
+  const { accountId, by } = person;
+  const set = await setPassword({ ...deps, by }, { accountId, passwordHash, was, keepSession: digestOf(person) });
+  if (!set) throw new InputError("The password was changed a moment ago, elsewhere.", "current");
+}
+
+/**
+ * Whoever sits here must prove to be the account's person: by its password and, where asked for, a code, judged together so that
+ * neither can be guessed on its own. Returns the password's hash. Throws InputError, too_many_requests.
+ */
+async function prove(
+  deps: Deps,
+  person: Person,
+  { password, param = "password", code }: { password: string; param?: string; code?: string },
+): Promise<string> {
+  return judged(deps, limitsOf(person), async () => {
+    const passwordHash = await passwordHashOf(deps, person.accountId);
+    const matches = await verifyPassword(passwordHash, password);
+    if (!matches || passwordHash === null) return new InputError("This is not your password.", param);
+    if (code !== undefined && !(await takeCode(deps, person.accountId, code))) return wrongCode();
+    return passwordHash;
+  });
+}
+
+function limitsOf(person: Person) {
+  return { shared: [], own: [`account:${person.accountId}`] };
+}
+
+function wrongCode(): InputError {
+  return new InputError("Wrong code. Each code works once.", "code");
+}
+
+function digestOf(person: Person): Buffer {
+  return Buffer.from(person.session.digestHex, "hex");
+}

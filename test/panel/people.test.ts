@@ -1,0 +1,597 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { expectRefusal } from "../gateway/checks.ts";
+import { type Answer, chatBody, openShop, type Shop } from "../gateway/shop.ts";
+import { type OwnRedis, ownRedis, until } from "../platform/own_redis.ts";
+import type { Person } from "../world.ts";
+import { givePassword, PANEL, PASSWORD, type PanelSession, signInTo } from "./panel_client.ts";
+
+/** Source: rulings › Domains (tenants), contract › roles; design › panel (people, viewing, audit). */
+
+const ACME = "ai.acme.test";
+const OTHER = "ai.other.test";
+
+let redis: OwnRedis;
+let shop: Shop;
+/** Two resellers, an admin, and who belongs to them. */
+let acme: PanelSession;
+let other: PanelSession;
+let admin: PanelSession;
+let mine: Person;
+let theirs: Person;
+let house: Person;
+
+beforeAll(async () => {
+  redis = await ownRedis();
+  shop = await openShop({ redisUrl: redis.url, replicas: 2 });
+  const [one, two] = [await shop.world.addReseller(), await shop.world.addReseller()];
+  await shop.world
+    .sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${one.accountId}, 'active'), (${OTHER}, ${two.accountId}, 'active')`;
+  acme = await signInTo(shop, one, { host: ACME });
+  other = await signInTo(shop, two);
+  admin = await signInTo(shop, await shop.world.addAdmin());
+  mine = await shop.world.addCustomer(one.accountId);
+  theirs = await shop.world.addCustomer(two.accountId);
+  house = await shop.world.addCustomer();
+}, 60_000);
+afterAll(async () => {
+  await shop.close();
+  await redis.stop();
+});
+
+const ids = (answer: Answer) => answer.json.people.map(({ accountId }: Person) => accountId);
+/** The log's rows about an account, newest first. */
+const audit = async ({ accountId }: Person) => (await admin.get(`/audit?accountId=${accountId}`)).json.entries;
+let names = 0;
+const newEmail = () => `new${++names}@example.com`;
+/** The same session, as another replica meets it. */
+const atReplica = (session: PanelSession, replica: number, path: string, body?: unknown) =>
+  shop.call(`/api/panel${path}`, {
+    host: session.host,
+    origin: shop.replicas[replica]?.origin ?? "",
+    ...(body !== undefined && { body }),
+    headers: { cookie: session.cookie, origin: `http://${session.host}`, "x-csrf-token": session.csrf },
+  });
+
+describe("who sees whom", () => {
+  test("a reseller lists its own customers, an admin everybody, a customer nobody: for that the pages are not there", async () => {
+    expect(ids(await acme.get("/people"))).toEqual([mine.accountId]);
+    expect(ids(await other.get("/people"))).toEqual([theirs.accountId]);
+    const all = ids(await admin.get("/people?limit=200"));
+    for (const { accountId } of [mine, theirs, house, acme, other, admin]) expect(all).toContain(accountId);
+    const customer = await signInTo(shop, house);
+    const calls = [
+      customer.get("/people"),
+      customer.get(`/people/${house.accountId}`),
+      customer.get(`/people/${house.accountId}/keys`),
+      customer.get("/audit"),
+      customer.post("/people", { email: "x@example.com", name: "X" }),
+      customer.post(`/people/${house.accountId}/suspend`),
+      customer.post(`/people/${house.accountId}/link`),
+      customer.post(`/people/${house.accountId}/view`),
+      customer.patch(`/people/${house.accountId}`, { name: "X" }),
+      acme.get("/audit"),
+      acme.post(`/people/${mine.accountId}/view`),
+    ];
+    for (const call of calls) expectRefusal(await call, "not_found");
+  });
+
+  test("a row says what one needs to know of a person, and no secret", async () => {
+    await shop.world.givePackage(mine);
+    await shop.world.setBalance(mine, 5_000_000_001n);
+    const [row] = (await acme.get("/people")).json.people;
+    expect(row).toEqual({
+      accountId: mine.accountId,
+      role: "customer",
+      resellerId: acme.accountId,
+      resellerName: expect.any(String),
+      email: expect.any(String),
+      name: expect.any(String),
+      status: "active",
+      hasPassword: false,
+      totpEnabled: false,
+      packageName: expect.stringContaining("offering"),
+      balanceNanoUsd: "5000000001",
+      heldNanoUsd: "0",
+      paygEnabled: true,
+      createdAt: expect.any(String),
+    });
+    expect((await admin.get(`/people/${mine.accountId}`)).json).toEqual({ ...row, link: null });
+  });
+
+  test("pages and searches stay within the tenant", async () => {
+    const world = shop.world;
+    const { accountId } = await world.addReseller();
+    const reseller = await signInTo(shop, { accountId });
+    const made: number[] = [];
+    for (let i = 0; i < 5; i++) made.unshift((await world.addCustomer(accountId)).accountId);
+    const first = await reseller.get("/people?limit=3");
+    expect([ids(first), first.json.hasMore]).toEqual([made.slice(0, 3), true]);
+    const second = await reseller.get(`/people?limit=3&before=${made[2]}`);
+    expect([ids(second), second.json.hasMore]).toEqual([made.slice(3), false]);
+    expect(ids(await reseller.get("/people?q=CUSTOMER"))).toEqual(made);
+    expect(ids(await reseller.get(`/people?q=${encodeURIComponent("%")}`))).toEqual([]);
+    expect(ids(await reseller.get("/people?role=admin"))).toEqual([]);
+    expect(ids(await admin.get("/people?role=reseller&limit=200"))).toContain(accountId);
+    for (const query of [
+      "limit=0",
+      "limit=201",
+      "limit=x",
+      "before=0",
+      "before=-1",
+      "role=god",
+      `q=${"x".repeat(255)}`,
+      "q=%00",
+      "resellerId=1",
+    ])
+      expectRefusal(await reseller.get(`/people?${query}`), "validation_failed", { param: query.split("=")[0] });
+  });
+
+  test("another reseller's customer, the house's, a reseller and an admin read like ids that do not exist, whatever is tried", async () => {
+    const key = await shop.world.addKey(theirs);
+    const texts = new Set<string>();
+    const strangers = [theirs, house, other, admin, acme].map(({ accountId }) => accountId);
+    const before = await shop.world.sql`select id, status, name, password_hash from accounts order by id`;
+    for (const id of [...strangers, 999_999, 0, -1, "x", "1e3", "9007199254740993"]) {
+      const answers = [
+        await acme.get(`/people/${id}`),
+        await acme.patch(`/people/${id}`, { name: "Taken over" }),
+        await acme.post(`/people/${id}/suspend`),
+        await acme.post(`/people/${id}/activate`),
+        await acme.post(`/people/${id}/link`),
+        await acme.post(`/people/${id}/remove-second-factor`),
+        await acme.get(`/people/${id}/keys`),
+        await acme.post(`/people/${id}/keys/${key.keyId}/disable`),
+      ];
+      for (const answer of answers) {
+        expectRefusal(answer, "not_found");
+        texts.add(JSON.stringify(answer.json.error));
+      }
+    }
+    expect(texts.size).toBe(1);
+    expectRefusal(await acme.post(`/people/${mine.accountId}/keys/${key.keyId}/disable`), "not_found");
+    expect(await shop.world.sql`select id, status, name, password_hash from accounts order by id`).toEqual(before);
+    expect(await shop.world.sql`select 1 from links`).toHaveLength(0);
+    const [row] = await shop.world.sql`select status from keys where id = ${key.keyId}`;
+    expect(row?.status).toBe("enabled");
+  });
+});
+
+describe("adding people", () => {
+  test("a reseller adds a customer: an invitation on its own domain, shown once, with which the person signs in there", async () => {
+    const email = newEmail();
+    const added = await acme.post("/people", { email: ` ${email.toUpperCase()} `, name: "<script>alert(1)</script>" });
+    expect(added.json).toEqual({
+      account: expect.objectContaining({
+        role: "customer",
+        resellerId: acme.accountId,
+        email,
+        name: "<script>alert(1)</script>",
+        hasPassword: false,
+      }),
+      link: {
+        kind: "invitation",
+        url: expect.stringMatching(/^http:\/\/ai\.acme\.test\/invite\/[\w-]{43}$/),
+        expiresAt: expect.any(String),
+      },
+    });
+    const { accountId } = added.json.account;
+    const detail = (await acme.get(`/people/${accountId}`)).json;
+    expect(detail.link).toEqual({ kind: "invitation", expiresAt: added.json.link.expiresAt });
+    const { pathname } = new URL(added.json.link.url);
+    expect(JSON.stringify(detail)).not.toContain(pathname.split("/")[2]);
+    const set = await shop.call(`/api/panel/links/${pathname.split("/")[2]}`, {
+      host: ACME,
+      body: { password: PASSWORD },
+      headers: { origin: `http://${ACME}` },
+    });
+    expect(set.status).toBe(200);
+    expect((await acme.get(`/people/${accountId}`)).json).toMatchObject({ hasPassword: true, link: null });
+    const entries = await audit({ accountId });
+    const who = (accountId: number) => expect.objectContaining({ accountId });
+    expect(entries.map(({ actor, action, subject }: Record<string, unknown>) => [actor, action, subject])).toEqual([
+      [who(accountId), "changed", "accounts"],
+      [who(accountId), "removed", "links"],
+      [who(acme.accountId), "added", "links"],
+      [who(acme.accountId), "added", "accounts"],
+    ]);
+    expect(entries[3].requestId).toBe(added.headers.get("x-request-id"));
+  });
+
+  test("a reseller adds neither resellers nor admins nor customers of others", async () => {
+    const add = (more: Record<string, unknown>) => acme.post("/people", { email: newEmail(), name: "X", ...more });
+    for (const role of ["reseller", "admin"])
+      expectRefusal(await add({ role }), "validation_failed", { param: "role" });
+    expectRefusal(await add({ resellerId: other.accountId }), "validation_failed", { param: "resellerId" });
+    expectRefusal(await add({ resellerId: null }), "validation_failed", { param: "resellerId" });
+    expect((await add({ role: "customer", resellerId: acme.accountId })).status).toBe(200);
+  });
+
+  test("an admin adds any role, and customers of a reseller: their link is on the reseller's domain, all others' on the panel", async () => {
+    const add = async (more: Record<string, unknown>) =>
+      (await admin.post("/people", { email: newEmail(), name: "X", ...more })).json;
+    for (const role of ["customer", "reseller", "admin", undefined]) {
+      const { account, link } = await add({ role });
+      expect(account.role).toBe(role ?? "customer");
+      expect(link.url).toStartWith(`http://${PANEL}/invite/`);
+    }
+    const customer = await add({ resellerId: other.accountId });
+    expect(customer.account.resellerId).toBe(other.accountId);
+    expect(customer.link.url).toStartWith(`http://${OTHER}/invite/`);
+    const wrong: [body: Record<string, unknown>, param: string][] = [
+      [{ resellerId: 999_999 }, "resellerId"],
+      [{ resellerId: house.accountId }, "resellerId"],
+      [{ role: "admin", resellerId: acme.accountId }, "resellerId"],
+      [{ role: "god" }, "role"],
+      [{ email: "nobody" }, "email"],
+      [{ email: "nul\u0000@example.com" }, "email"],
+      [{ email: `${"x".repeat(260)}@example.com` }, "email"],
+      [{ name: "" }, "name"],
+      [{ name: "x".repeat(101) }, "name"],
+      [{ name: "a\u0000b" }, "name"],
+      [{ passwordHash: "x" }, "passwordHash"],
+    ];
+    for (const [more, param] of wrong)
+      expectRefusal(await admin.post("/people", { email: newEmail(), name: "X", ...more }), "validation_failed", {
+        param,
+      });
+  });
+
+  test("without an active domain of its reseller a customer has nowhere to sign in: added, but no link is handed out", async () => {
+    const reseller = await signInTo(shop, await shop.world.addReseller());
+    const { account, link } = (await reseller.post("/people", { email: newEmail(), name: "X" })).json;
+    expect(link).toBeNull();
+    const made = await reseller.post(`/people/${account.accountId}/link`);
+    expectRefusal(made, "validation_failed");
+    expect(made.json.error.message).toContain("domain");
+    expect(await shop.world.sql`select 1 from links where account_id = ${account.accountId}`).toHaveLength(0);
+  });
+
+  test("a double click adds one person; an address in use is said, within the tenant alone", async () => {
+    const [email, key] = [newEmail(), { "idempotency-key": "form-1" }];
+    const answers = await Promise.all(
+      Array.from({ length: 5 }, () => acme.post("/people", { email, name: "Twice" }, key)),
+    );
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409, 409]);
+    expectRefusal(await acme.post("/people", { email, name: "X" }), "validation_failed", { param: "email" });
+    expect((await other.post("/people", { email, name: "X" })).status).toBe(200);
+    expect((await admin.post("/people", { email, name: "X" })).status).toBe(200);
+    expect(ids(await acme.get(`/people?q=${email}`))).toHaveLength(1);
+  });
+});
+
+describe("looking after people", () => {
+  test("a name is changed within the tenant, and the log says by whom", async () => {
+    const changed = await acme.patch(`/people/${mine.accountId}`, { name: "Named Anew" });
+    expect(changed.json).toMatchObject({ accountId: mine.accountId, name: "Named Anew" });
+    const [entry] = await audit(mine);
+    expect(entry).toMatchObject({
+      actor: { accountId: acme.accountId, email: acme.email, name: expect.any(String) },
+      requestId: changed.headers.get("x-request-id"),
+      action: "changed",
+      subject: "accounts",
+      subjectId: String(mine.accountId),
+      account: { accountId: mine.accountId, name: "Named Anew" },
+      before: { name: expect.any(String) },
+      after: { name: "Named Anew" },
+    });
+    expectRefusal(await acme.patch(`/people/${mine.accountId}`, { name: "" }), "validation_failed", { param: "name" });
+    const more = await acme.patch(`/people/${mine.accountId}`, { status: "active" });
+    expectRefusal(more, "validation_failed", { param: "status" });
+  });
+
+  test("a suspension stops keys and sessions on every replica at once, until it is undone", async () => {
+    const customer = await shop.world.addCustomer(acme.accountId);
+    await shop.world.givePackage(customer);
+    const { secret } = await shop.world.addKey(customer);
+    const session = await signInTo(shop, customer, { host: ACME });
+    const chat = (replica: number) =>
+      shop.chat(secret, chatBody(), { host: "api.tollgate.test", origin: shop.replicas[replica]?.origin ?? "" });
+    for (const replica of [0, 1]) {
+      expect((await atReplica(session, replica, "/me")).status).toBe(200);
+      expect((await chat(replica)).status).toBe(200);
+    }
+    expect((await acme.post(`/people/${customer.accountId}/suspend`)).json.status).toBe("suspended");
+    // The ledger refuses at once; the other replica's caches hear of it through Redis.
+    const status = async (replica: number) => (await atReplica(session, replica, "/me")).status;
+    for (const replica of [0, 1]) {
+      expectRefusal(await chat(replica), "invalid_api_key");
+      await until(async () => (await status(replica)) === 401, 500);
+    }
+    expect((await acme.post(`/people/${customer.accountId}/activate`)).json.status).toBe("active");
+    expect((await chat(0)).status).toBe(200);
+    expectRefusal(await session.get("/me"), "session_required");
+  });
+
+  test("a suspended reseller's customers are stopped with it", async () => {
+    const reseller = await shop.world.addReseller();
+    const customer = await shop.world.addCustomer(reseller.accountId);
+    await shop.world.givePackage(customer);
+    const { secret } = await shop.world.addKey(customer);
+    expect((await shop.chat(secret, {}, { host: "api.tollgate.test" })).status).toBe(200);
+    expect((await admin.post(`/people/${reseller.accountId}/suspend`)).json.status).toBe("suspended");
+    expectRefusal(await shop.chat(secret, {}, { host: "api.tollgate.test" }), "invalid_api_key");
+  });
+
+  test("what the operator suspended, the customer's reseller cannot undo; what the reseller did, both can", async () => {
+    const customer = await shop.world.addCustomer(acme.accountId);
+    const [suspend, activate] = ["suspend", "activate"].map((act) => `/people/${customer.accountId}/${act}`) as [
+      string,
+      string,
+    ];
+    await admin.post(suspend);
+    expectRefusal(await acme.post(activate), "validation_failed");
+    // Suspending it once more makes it none the less the operator's.
+    await acme.post(suspend);
+    expectRefusal(await acme.post(activate), "validation_failed");
+    expect((await admin.post(activate)).json.status).toBe("active");
+    await acme.post(suspend);
+    expect((await acme.post(activate)).json.status).toBe("active");
+    await acme.post(suspend);
+    expect((await admin.post(activate)).json.status).toBe("active");
+  });
+
+  test("nobody locks the door behind themselves: not oneself, and of two admins who suspend each other one stays", async () => {
+    expectRefusal(await admin.post(`/people/${admin.accountId}/suspend`), "validation_failed");
+    const pair = [await signInTo(shop, await shop.world.addAdmin()), await signInTo(shop, await shop.world.addAdmin())];
+    const [one, two] = pair as [PanelSession, PanelSession];
+    await shop.world
+      .sql`update accounts set status = 'suspended' where role = 'admin' and id not in ${shop.world.sql(pair.map(({ accountId }) => accountId))}`;
+    const answers = await Promise.all([
+      one.post(`/people/${two.accountId}/suspend`),
+      two.post(`/people/${one.accountId}/suspend`),
+    ]);
+    const rows = await shop.world.sql`select 1 from accounts where role = 'admin' and status = 'active'`;
+    await shop.world.sql`update accounts set status = 'active' where role = 'admin'`;
+    expect(rows).toHaveLength(1);
+    expect(answers.filter(({ status }) => status === 200).length).toBeLessThanOrEqual(1);
+    await Bun.sleep(1500); // The admin of the other tests is told to all replicas by the table of changes.
+    expect((await admin.get("/me")).status).toBe(200);
+  });
+
+  test("a link: an invitation while there is no password, else a reset; never a reset of an admin's", async () => {
+    const customer = await shop.world.addCustomer(acme.accountId);
+    const link = async (by: PanelSession, { accountId }: Person) => (await by.post(`/people/${accountId}/link`)).json;
+    expect((await link(acme, customer)).kind).toBe("invitation");
+    await givePassword(shop, customer);
+    const reset = await link(acme, customer);
+    expect(reset).toEqual({
+      kind: "reset",
+      url: expect.stringMatching(/^http:\/\/ai\.acme\.test\/reset\/[\w-]{43}$/),
+      expiresAt: expect.any(String),
+    });
+    expect((await link(admin, acme)).url).toStartWith(`http://${PANEL}/reset/`);
+    const colleague = await shop.world.addAdmin();
+    expect((await link(admin, colleague)).kind).toBe("invitation");
+    await givePassword(shop, colleague);
+    for (const { accountId } of [colleague, admin])
+      expectRefusal(await admin.post(`/people/${accountId}/link`), "validation_failed");
+    const key = { "idempotency-key": "link-1" };
+    const twice = await Promise.all([1, 2].map(() => acme.post(`/people/${customer.accountId}/link`, {}, key)));
+    expect(twice.map(({ status }) => status).sort()).toEqual([200, 409]);
+  });
+
+  test("a lost phone: the second factor is taken away and every session ends; not one's own that way", async () => {
+    const customer = await shop.world.addCustomer(acme.accountId);
+    const session = await signInTo(shop, customer, { host: ACME });
+    await shop.world
+      .sql`update accounts set totp_ciphertext = 'x', totp_enabled_at = now() where id = ${customer.accountId}`;
+    const removed = await acme.post(`/people/${customer.accountId}/remove-second-factor`);
+    expect(removed.json).toMatchObject({ accountId: customer.accountId, totpEnabled: false });
+    expectRefusal(await session.get("/me"), "session_required");
+    expect((await audit(customer))[0]).toMatchObject({
+      actor: { accountId: acme.accountId },
+      before: { totp_ciphertext: "(hidden)" },
+      after: null,
+    });
+    expectRefusal(await admin.post(`/people/${admin.accountId}/remove-second-factor`), "validation_failed");
+    expectRefusal(await acme.post(`/people/${acme.accountId}/remove-second-factor`), "not_found");
+  });
+
+  test("keys are listed by name and ends, never by secret, and can be switched off", async () => {
+    const customer = await shop.world.addCustomer(acme.accountId);
+    await shop.world.givePackage(customer);
+    const { keyId, secret } = await shop.world.addKey(customer);
+    expect((await shop.chat(secret, {}, { host: "api.tollgate.test" })).status).toBe(200);
+    const listed = await acme.get(`/people/${customer.accountId}/keys`);
+    expect(listed.json).toEqual({
+      keys: [
+        {
+          keyId,
+          name: "key",
+          masked: `${secret.slice(0, 9)}…${secret.slice(-4)}`,
+          mode: "package",
+          status: "enabled",
+          expiresAt: null,
+          createdAt: expect.any(String),
+        },
+      ],
+      hasMore: false,
+    });
+    const disabled = await acme.post(`/people/${customer.accountId}/keys/${keyId}/disable`);
+    expect(disabled.json).toMatchObject({ keyId, status: "disabled" });
+    expectRefusal(await shop.chat(secret, {}, { host: "api.tollgate.test" }), "invalid_api_key");
+    expect((await audit(customer))[0]).toMatchObject({ actor: { accountId: acme.accountId }, subject: "keys" });
+    expectRefusal(await acme.post(`/people/${customer.accountId}/keys/999999/disable`), "not_found");
+    expectRefusal(await acme.get(`/people/${customer.accountId}/keys?limit=0`), "validation_failed", {
+      param: "limit",
+    });
+  });
+});
+
+describe("looking at somebody's panel", () => {
+  test("an admin sees it as its owner does, on every replica at once, and leaves again; both are recorded", async () => {
+    const customer = await shop.world.addCustomer(acme.accountId);
+    const looking = await signInTo(shop, await shop.world.addAdmin());
+    for (const replica of [0, 1]) expect((await atReplica(looking, replica, "/me")).json.viewing).toBeNull();
+    expect((await looking.post(`/people/${customer.accountId}/view`)).json).toEqual({ viewing: customer.accountId });
+    const viewing = async (replica: number) => (await atReplica(looking, replica, "/me")).json.viewing;
+    for (const replica of [1, 0]) {
+      // At once: what the change takes on its way through Redis, not what a cached session lives.
+      await until(async () => (await viewing(replica)) !== null, 500);
+      expect((await atReplica(looking, replica, "/me")).json).toMatchObject({
+        person: { accountId: looking.accountId, role: "admin" },
+        viewing: {
+          accountId: customer.accountId,
+          role: "customer",
+          name: expect.any(String),
+          email: expect.any(String),
+        },
+      });
+      expect((await atReplica(looking, replica, "/settings")).json.email).toStartWith("customer");
+      expectRefusal(await atReplica(looking, replica, "/people"), "not_found");
+      expectRefusal(await atReplica(looking, replica, "/audit"), "not_found");
+    }
+    const [began] = await audit(customer);
+    const left = await atReplica(looking, 1, "/view/leave", {});
+    expect(left.json).toEqual({ left: true });
+    for (const replica of [0, 1]) await until(async () => (await viewing(replica)) === null, 500);
+    expect((await looking.get("/people")).status).toBe(200);
+    const [ended] = await audit(customer);
+    const about = { action: "viewed", subject: "accounts", subjectId: String(customer.accountId) };
+    const by = { actor: { accountId: looking.accountId }, account: { accountId: customer.accountId } };
+    expect(began).toMatchObject({ ...about, ...by, before: { viewing: false }, after: { viewing: true } });
+    expect(ended).toMatchObject({ ...about, ...by, before: { viewing: true }, after: { viewing: false } });
+    expect(ended.requestId).toBe(left.headers.get("x-request-id"));
+    expect((await looking.post("/view/leave")).json).toEqual({ left: true });
+    expect((await audit(customer))[0].id).toBe(ended.id);
+  });
+
+  test("403 read_only for every change, whosesoever; nothing is written", async () => {
+    const { world } = shop;
+    const customer = await world.addCustomer(acme.accountId);
+    const key = await world.addKey(customer);
+    const looking = await signInTo(shop, await world.addAdmin());
+    await looking.post(`/people/${customer.accountId}/view`);
+    const state = async () => {
+      const [row] = await world.sql`select
+        (select json_agg(a order by id) from accounts a) as accounts, (select json_agg(k order by id) from keys k) as keys,
+        (select count(*)::int from audit_entries) as entries, (select count(*)::int from links) as links,
+        (select count(*)::int from sessions) as sessions, (select count(*)::int from sent_forms) as forms`;
+      return row;
+    };
+    const before = await state();
+    const changes: [method: "post" | "patch" | "delete", path: string, body?: unknown][] = [
+      ["post", "/settings/password", { current: PASSWORD, next: "another password" }],
+      ["post", "/settings/totp", { password: PASSWORD }],
+      ["post", "/settings/totp/confirm", { code: "123456" }],
+      ["post", "/settings/totp/remove", { password: PASSWORD, code: "123456" }],
+      ["post", "/settings/recovery-codes", { password: PASSWORD }],
+      ["patch", "/settings/profile", { name: "Other" }],
+      ["patch", "/settings/notices", { days: 1 }],
+      ["delete", "/settings/devices/x"],
+      ["post", "/sign-out-everywhere", {}],
+      ["post", "/people", { email: newEmail(), name: "X" }],
+      ["post", `/people/${house.accountId}/suspend`],
+      ["post", `/people/${house.accountId}/link`],
+      ["post", `/people/${house.accountId}/view`],
+      ["patch", `/people/${house.accountId}`, { name: "X" }],
+      ["post", `/people/${customer.accountId}/keys/${key.keyId}/disable`],
+      ["post", "/ai/chat", chatBody()],
+      ["post", "/ai/image", { model: "image-a", prompt: "A gate" }],
+    ];
+    for (const [method, path, body] of changes) {
+      const answer = await looking[method](path, body);
+      expect({ path, status: answer.status, code: answer.json.error.code }).toEqual({
+        path,
+        status: 403,
+        code: "read_only",
+      });
+    }
+    expect(await state()).toEqual(before);
+    expect((await looking.post("/sign-out")).status).toBe(200);
+  });
+
+  test("a suspended person's panel can be looked at; an admin's and an unknown one's cannot", async () => {
+    const customer = await shop.world.addCustomer();
+    await shop.world.sql`update accounts set status = 'suspended' where id = ${customer.accountId}`;
+    const colleague = await shop.world.addAdmin();
+    const looking = await signInTo(shop, await shop.world.addAdmin());
+    for (const { accountId } of [colleague, looking])
+      expectRefusal(await looking.post(`/people/${accountId}/view`), "validation_failed");
+    expectRefusal(await looking.post("/people/999999/view"), "not_found");
+    expect((await looking.post(`/people/${customer.accountId}/view`)).status).toBe(200);
+    expect((await looking.get("/settings")).status).toBe(200);
+  });
+
+  test("as a reseller the admin sees its customers, and still changes nothing", async () => {
+    const looking = await signInTo(shop, await shop.world.addAdmin());
+    await looking.post(`/people/${acme.accountId}/view`);
+    expect(ids(await looking.get("/people"))).toContain(mine.accountId);
+    expectRefusal(await looking.get(`/people/${theirs.accountId}`), "not_found");
+    const answer = await looking.post(`/people/${mine.accountId}/suspend`);
+    expect(answer.json.error.code).toBe("read_only");
+  });
+
+  test("a session that is no admin's shows its own panel, whatever its row says", async () => {
+    const session = await signInTo(shop, house);
+    await shop.world
+      .sql`update sessions set viewing_account_id = ${theirs.accountId} where account_id = ${house.accountId}`;
+    await Bun.sleep(1500); // Written past the replicas, it reaches them by the table of changes.
+    for (const replica of [0, 1]) {
+      const seen = (await atReplica(session, replica, "/me")).json;
+      expect(seen).toMatchObject({ person: { accountId: house.accountId }, viewing: null });
+      expect((await atReplica(session, replica, "/settings")).json.email).toBe(session.email);
+    }
+    expectRefusal(await session.post(`/people/${theirs.accountId}/view`), "not_found");
+  });
+
+  test("leaving asks for session, origin and CSRF token like every change", async () => {
+    const looking = await signInTo(shop, await shop.world.addAdmin());
+    await looking.post(`/people/${house.accountId}/view`);
+    const leave = (headers: Record<string, string>) =>
+      shop.call("/api/panel/view/leave", { host: PANEL, body: {}, headers });
+    const origin = `http://${PANEL}`;
+    expectRefusal(await leave({ origin, "x-csrf-token": looking.csrf }), "session_required");
+    expectRefusal(await leave({ origin, cookie: looking.cookie }), "csrf_failed");
+    expectRefusal(
+      await leave({ origin: "http://evil.test", cookie: looking.cookie, "x-csrf-token": looking.csrf }),
+      "csrf_failed",
+    );
+    expect((await looking.get("/me")).json.viewing.accountId).toBe(house.accountId);
+  });
+});
+
+describe("the audit log", () => {
+  test("newest first, filtered and paged; a change by no person has no actor", async () => {
+    const customer = await shop.world.addCustomer();
+    await admin.patch(`/people/${customer.accountId}`, { name: "By An Admin" });
+    await shop.world.sql`update accounts set name = 'By the command line' where id = ${customer.accountId}`;
+    const all = await audit(customer);
+    expect(
+      all.map(({ action, actor }: { action: string; actor: Person | null }) => [action, actor?.accountId]),
+    ).toEqual([
+      ["changed", undefined],
+      ["changed", admin.accountId],
+      ["added", undefined],
+    ]);
+    expect(all[0]).toEqual({
+      id: expect.any(Number),
+      at: expect.stringMatching(/^\d{4}-.*Z$/),
+      actor: null,
+      requestId: null,
+      action: "changed",
+      subject: "accounts",
+      subjectId: String(customer.accountId),
+      account: { accountId: customer.accountId, name: "By the command line" },
+      before: { name: "By An Admin" },
+      after: { name: "By the command line" },
+    });
+    const page = (await admin.get(`/audit?accountId=${customer.accountId}&limit=2`)).json;
+    expect([page.entries.length, page.hasMore]).toEqual([2, true]);
+    const rest = (await admin.get(`/audit?accountId=${customer.accountId}&before=${page.entries[1].id}`)).json;
+    expect([rest.entries.map(({ action }: { action: string }) => action), rest.hasMore]).toEqual([["added"], false]);
+    const byAdmin = (await admin.get(`/audit?actorId=${admin.accountId}&subject=accounts&limit=1`)).json.entries[0];
+    expect(byAdmin.actor).toEqual({ accountId: admin.accountId, email: admin.email, name: expect.any(String) });
+    for (const query of ["limit=0", "limit=201", "before=x", "accountId=-1", "subject=Robert'--", "actor=1"])
+      expectRefusal(await admin.get(`/audit?${query}`), "validation_failed", { param: query.split("=")[0] });
+  });
+
+  test("no secret stands in it: not a password's hash, a digest, a token or a second factor", async () => {
+    const [row] = await shop.world.sql`select json_agg(e)::text as text from audit_entries e`;
+    const text = String(row?.text);
+    expect(text).toContain("(hidden)");
+    expect(text).not.toMatch(/argon2/);
+    for (const name of ["password_hash", "totp_ciphertext", "digest"])
+      expect(text).not.toMatch(new RegExp(`"${name}": ?"(?!\\(hidden\\))`));
+  });
+});

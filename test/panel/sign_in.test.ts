@@ -1,0 +1,396 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { hashPassword } from "../../src/accounts/passwords.ts";
+import { codeAt, wrongCode } from "../accounts/authenticator.ts";
+import { expectRefusal } from "../gateway/checks.ts";
+import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
+import type { Person } from "../world.ts";
+import { givePassword, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
+
+/** Source: rulings › Domains (who signs in where); reliability › brute force; contract › Errors. Passwords alone: ai.test.ts. */
+
+const ACME = "ai.acme.test";
+const OTHER = "ai.other.test";
+const NEW_PASSWORD = "an even longer password";
+
+let shop: Shop;
+let acme: Person;
+let addresses = 0;
+
+beforeAll(async () => {
+  // Limits count in each replica by itself; what the two share is the database.
+  shop = await openShop({ redisUrl: "", replicas: 2, env: { TRUSTED_PROXIES: "127.0.0.1,::1" } });
+  acme = await shop.world.addReseller();
+  const other = await shop.world.addReseller();
+  await shop.world
+    .sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active'), (${OTHER}, ${other.accountId}, 'active')`;
+}, 60_000);
+afterAll(() => shop.close());
+
+type Call = { host?: string; address?: string; replica?: number; headers?: Record<string, string> };
+
+/** An address nobody came from before, so that one test's failures do not limit another's. */
+const newAddress = () => `192.0.2.${++addresses}`;
+
+function post(path: string, body: unknown, { host = PANEL, address = newAddress(), replica = 0, headers }: Call = {}) {
+  return shop.call(`/api/panel${path}`, {
+    host,
+    body,
+    origin: shop.replicas[replica]?.origin ?? "",
+    headers: { origin: `http://${host}`, "x-forwarded-for": address, ...headers },
+  });
+}
+
+const trySignIn = (body: { email: string; password?: string; code?: string }, call: Call = {}) =>
+  post("/sign-in", { password: PASSWORD, ...body }, call);
+const cookieOf = (answer: Answer) => answer.headers.get("set-cookie")?.split(";", 1)[0] ?? "";
+const me = (cookie: string, host = PANEL) => shop.call("/api/panel/me", { host, headers: { cookie } });
+
+async function addPerson(resellerId?: number) {
+  const person = await shop.world.addCustomer(resellerId);
+  return { ...person, email: await givePassword(shop, person) };
+}
+
+/** Somebody with the second factor on, set up through the panel. `code` counts its steps from the one confirmed with. */
+async function addSecured(resellerId?: number) {
+  const person = await addPerson(resellerId);
+  const session = await signInTo(shop, person, { host: resellerId === undefined ? PANEL : ACME });
+  const { secret } = (await session.post("/settings/totp", { password: PASSWORD })).json;
+  const unixMs = Date.now();
+  const confirmed = await session.post("/settings/totp/confirm", { code: codeAt(secret, 0, unixMs) });
+  const recoveryCodes: string[] = confirmed.json.recoveryCodes;
+  return { ...person, session, secret, recoveryCodes, code: (steps: number) => codeAt(secret, steps, unixMs) };
+}
+
+describe("the second factor", () => {
+  test("401 second_factor_required once the password was right, without a cookie; with the code, in", async () => {
+    const { email, accountId, code } = await addSecured();
+    const asked = await trySignIn({ email });
+    expect(asked.status).toBe(401);
+    expect(asked.json.error).toMatchObject({
+      code: "second_factor_required",
+      type: "authentication_error",
+      param: null,
+    });
+    expect(asked.headers.get("set-cookie")).toBeNull();
+    const entered = await trySignIn({ email, code: code(1) });
+    expect(entered.status).toBe(200);
+    expect((await me(cookieOf(entered))).json.person.accountId).toBe(accountId);
+  });
+
+  test("a wrong password reads the same with and without a second factor, whatever code comes along", async () => {
+    const [secured, plain] = [await addSecured(), await addPerson()];
+    const password = "a wrong password";
+    const answers = [
+      await trySignIn({ email: plain.email, password }),
+      await trySignIn({ email: secured.email, password }),
+      await trySignIn({ email: secured.email, password, code: secured.code(1) }),
+      await trySignIn({ email: "nobody@example.com", password, code: secured.code(1) }),
+    ];
+    for (const answer of answers) expectRefusal(answer, "session_required");
+    expect(new Set(answers.map(({ json }) => JSON.stringify(json.error))).size).toBe(1);
+    // The code was not used up by a wrong password.
+    expect((await trySignIn({ email: secured.email, code: secured.code(1) })).status).toBe(200);
+  });
+
+  test("a code that is asked for is no failure: twelve times, and then in", async () => {
+    const { email, code } = await addSecured();
+    const address = newAddress();
+    for (let i = 0; i < 12; i++)
+      expect((await trySignIn({ email }, { address })).json.error.code).toBe("second_factor_required");
+    expect((await trySignIn({ email, code: code(1) }, { address })).status).toBe(200);
+  });
+
+  test("ten wrong codes: 429 with Retry-After, the right one included; asking for the code in between clears nothing", async () => {
+    const { email, secret, code } = await addSecured();
+    for (let i = 0; i < 10; i++) {
+      expectRefusal(await trySignIn({ email, code: wrongCode(secret) }), "session_required");
+      if (i < 9) expect((await trySignIn({ email })).json.error.code).toBe("second_factor_required");
+    }
+    const answer = await trySignIn({ email, code: code(1) });
+    expectRefusal(answer, "too_many_requests");
+    expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(800);
+    expectRefusal(await trySignIn({ email }), "too_many_requests");
+  });
+
+  test("wrong codes count against the address too", async () => {
+    const { email, secret } = await addSecured();
+    const address = newAddress();
+    for (let i = 0; i < 5; i++) {
+      await trySignIn({ email, code: wrongCode(secret) }, { address });
+      await trySignIn({ email: `nobody${i}@example.com` }, { address });
+    }
+    expectRefusal(await trySignIn({ email: (await addPerson()).email }, { address }), "too_many_requests");
+  });
+
+  test("a code works once, also when eight send it at the same moment to two replicas", async () => {
+    const { email, code } = await addSecured();
+    const one = code(1);
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, (_, i) => trySignIn({ email, code: one }, { replica: i % 2 })),
+    );
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
+    for (const answer of answers.filter(({ status }) => status !== 200)) {
+      expectRefusal(answer, "session_required");
+      expect(answer.headers.get("set-cookie")).toBeNull();
+    }
+    expectRefusal(await trySignIn({ email, code: one }), "session_required");
+  });
+
+  test("a recovery code is taken in its place, once, also when eight send it at the same moment to two replicas", async () => {
+    const { email, session, recoveryCodes } = await addSecured();
+    const [first = "", second = ""] = recoveryCodes;
+    expect((await trySignIn({ email, code: first })).status).toBe(200);
+    expectRefusal(await trySignIn({ email, code: first }), "session_required");
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, (_, i) => trySignIn({ email, code: second.toLowerCase() }, { replica: i % 2 })),
+    );
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
+    expect((await session.get("/settings")).json.recoveryCodesLeft).toBe(8);
+  });
+
+  test("422 for a code that is none by its form", async () => {
+    const { email } = await addSecured();
+    for (const code of ["", "x".repeat(41), 123456, null, ["1"]])
+      expectRefusal(await post("/sign-in", { email, password: PASSWORD, code }), "validation_failed", {
+        param: "code",
+      });
+    for (const code of ["123 45", "\0", "０１２３４５", "<script>"])
+      expectRefusal(await trySignIn({ email, code }), "session_required");
+  });
+});
+
+describe("the session that begins", () => {
+  test("a cookie that was there before is not taken over: the token is always a new one", async () => {
+    const { email, accountId } = await addPerson();
+    const planted = `tollgate_session=${"A".repeat(43)}`;
+    const answer = await trySignIn({ email }, { headers: { cookie: planted } });
+    expect(cookieOf(answer)).not.toBe(planted);
+    expectRefusal(await me(planted), "session_required");
+    expect((await me(cookieOf(answer))).json.person.accountId).toBe(accountId);
+    const again = await trySignIn({ email }, { headers: { cookie: cookieOf(answer) } });
+    expect(cookieOf(again)).not.toBe(cookieOf(answer));
+  });
+
+  test("it is known by browser and address, as plain text within limits", async () => {
+    const { email } = await addPerson();
+    const headers = { "user-agent": `<script>alert(1)</script>\t${"x".repeat(400)}` };
+    const answer = await trySignIn({ email }, { address: "203.0.113.9", headers });
+    const { devices } = (
+      await shop.call("/api/panel/settings/devices", { host: PANEL, headers: { cookie: cookieOf(answer) } })
+    ).json;
+    expect(devices).toEqual([
+      {
+        id: expect.stringMatching(/^[0-9a-f]{24}$/),
+        host: PANEL,
+        userAgent: `<script>alert(1)</script>${"x".repeat(275)}`,
+        address: "203.0.113.9",
+        createdAt: expect.any(String),
+        seenAt: expect.any(String),
+        expiresAt: expect.any(String),
+        current: true,
+      },
+    ]);
+  });
+
+  test("/me says who it is, whose brand the host wears, and where the API is: that host if it is a reseller's", async () => {
+    const [here, there] = [
+      await signInTo(shop, await addPerson()),
+      await signInTo(shop, await addPerson(acme.accountId), { host: ACME }),
+    ];
+    expect((await here.get("/me")).json).toEqual({
+      person: { accountId: here.accountId, role: "customer", name: expect.any(String), email: here.email },
+      viewing: null,
+      host: PANEL,
+      brand: (await shop.call("/api/panel/brand/public", { host: PANEL })).json,
+      csrfToken: here.csrf,
+      serverTime: expect.stringMatching(/^\d{4}-.*Z$/),
+      apiBaseUrl: "http://api.tollgate.test/v1",
+    });
+    expect((await there.get("/me")).json).toMatchObject({
+      host: ACME,
+      brand: { name: expect.stringMatching(/^reseller\d+$/), logoLight: null, logoDark: null, support: null },
+      apiBaseUrl: `http://${ACME}/v1`,
+    });
+  });
+
+  test("signing out everywhere ends all sessions but this one, and this one too if asked", async () => {
+    const person = await addPerson();
+    const [one, two, three] = [
+      await signInTo(shop, person),
+      await signInTo(shop, person),
+      await signInTo(shop, person),
+    ];
+    const lives = async () =>
+      (await Promise.all([one, two, three].map((s) => s.get("/me")))).map(({ status }) => status);
+    expect((await one.post("/sign-out-everywhere")).json).toEqual({ ended: 2 });
+    expect(await lives()).toEqual([200, 401, 401]);
+    expectRefusal(await one.post("/sign-out-everywhere", { thisToo: "yes" }), "validation_failed", {
+      param: "thisToo",
+    });
+    const last = await one.post("/sign-out-everywhere", { thisToo: true });
+    expect(last.json).toEqual({ ended: 1 });
+    expect(last.headers.get("set-cookie")).toMatch(/Max-Age=0/i);
+    expect(await lives()).toEqual([401, 401, 401]);
+  });
+
+  test("an unknown address takes as long as a wrong password", async () => {
+    const { email, accountId } = await addPerson();
+    const real = await hashPassword(PASSWORD);
+    await shop.world.sql`update accounts set password_hash = ${real} where id = ${accountId}`;
+    const times = async (of: (i: number) => string) => {
+      const taken: number[] = [];
+      for (let i = 0; i < 7; i++) {
+        const begun = performance.now();
+        expectRefusal(await trySignIn({ email: of(i), password: "a wrong password" }), "session_required");
+        taken.push(performance.now() - begun);
+      }
+      return taken.sort((a, b) => a - b)[3] as number;
+    };
+    await times((i) => `warm${i}@example.com`);
+    const [known, unknown] = [await times(() => email), await times((i) => `unknown${i}@example.com`)];
+    // A look-up alone would take a fifth of it.
+    expect(unknown).toBeGreaterThan(known * 0.5);
+    expect(known).toBeGreaterThan(unknown * 0.5);
+  });
+});
+
+describe("links", () => {
+  /** A link as somebody in charge makes it. */
+  async function linkFor(person: Person, by?: { post: (path: string) => Promise<Answer> }) {
+    const maker = by ?? (await signInTo(shop, await shop.world.addAdmin()));
+    const answer = await maker.post(`/people/${person.accountId}/link`);
+    expect(answer.status).toBe(200);
+    return { ...answer.json, token: new URL(answer.json.url).pathname.split("/")[2] as string };
+  }
+  const open = (token: string, { host = PANEL, address = newAddress() }: Call = {}) =>
+    shop.call(`/api/panel/links/${token}`, { host, headers: { "x-forwarded-for": address } });
+
+  test("an invitation: says whom it is for, sets the password, signs in, and is gone", async () => {
+    const person = await shop.world.addCustomer();
+    const { kind, token, expiresAt } = await linkFor(person);
+    expect(kind).toBe("invitation");
+    const opened = await open(token);
+    expect(opened.json).toEqual({ kind, name: expect.any(String), email: expect.any(String), expiresAt });
+    expect(opened.headers.get("cache-control")).toBe("no-store");
+    const set = await post(`/links/${token}`, { password: NEW_PASSWORD });
+    expect(set.json).toEqual({ signIn: false, csrfToken: expect.any(String), expiresAt: expect.any(String) });
+    expect(set.headers.get("set-cookie")).toMatch(/HttpOnly/i);
+    expect((await me(cookieOf(set))).json.person.accountId).toBe(person.accountId);
+    expectRefusal(await open(token), "not_found");
+    expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }), "not_found");
+    expect((await trySignIn({ email: opened.json.email, password: NEW_PASSWORD })).status).toBe(200);
+  });
+
+  test("a reset ends every session, and the old password", async () => {
+    const person = await addPerson();
+    const session = await signInTo(shop, person);
+    const { kind, token } = await linkFor(person);
+    expect(kind).toBe("reset");
+    const set = await post(`/links/${token}`, { password: NEW_PASSWORD });
+    expect(set.status).toBe(200);
+    expectRefusal(await session.get("/me"), "session_required");
+    expectRefusal(await trySignIn({ email: person.email }), "session_required");
+    expect((await me(cookieOf(set))).status).toBe(200);
+  });
+
+  test("where the second factor is on a reset signs nobody in: the code is asked for as ever", async () => {
+    const person = await addSecured();
+    const { token } = await linkFor(person);
+    const set = await post(`/links/${token}`, { password: NEW_PASSWORD });
+    expect(set.json).toEqual({ signIn: true });
+    expect(set.headers.get("set-cookie")).toBeNull();
+    const { email } = person;
+    expect((await trySignIn({ email, password: NEW_PASSWORD })).json.error.code).toBe("second_factor_required");
+    expect((await trySignIn({ email, password: NEW_PASSWORD, code: person.code(1) })).status).toBe(200);
+  });
+
+  test("sent ten times at the same moment to two replicas: one sets the password", async () => {
+    const person = await shop.world.addCustomer();
+    const { token } = await linkFor(person);
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, i) =>
+        post(`/links/${token}`, { password: `${NEW_PASSWORD} ${i}` }, { replica: i % 2 }),
+      ),
+    );
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
+    for (const answer of answers.filter(({ status }) => status !== 200)) expectRefusal(answer, "not_found");
+  });
+
+  test("404 for an unknown, an expired and a replaced one: all read the same", async () => {
+    const [expired, replaced] = [await shop.world.addCustomer(), await shop.world.addCustomer()];
+    const links = [await linkFor(expired), await linkFor(replaced)];
+    await linkFor(replaced);
+    await shop.world
+      .sql`update links set expires_at = now() - interval '1 second' where account_id = ${expired.accountId}`;
+    const tokens = [...links.map(({ token }) => token), "A".repeat(43), "x", "%00", "a".repeat(100)];
+    const texts = new Set<string>();
+    for (const token of tokens) {
+      const answers = [await open(token), await post(`/links/${token}`, { password: NEW_PASSWORD })];
+      for (const answer of answers) {
+        expectRefusal(answer, "not_found");
+        expect(answer.headers.get("set-cookie")).toBeNull();
+        texts.add(JSON.stringify(answer.json.error));
+      }
+    }
+    expect(texts.size).toBe(1);
+  });
+
+  test("a link opens on no host where its account does not sign in", async () => {
+    const reseller = await signInTo(shop, acme);
+    const customer = await shop.world.addCustomer(acme.accountId);
+    const { url, token } = await linkFor(customer, reseller);
+    expect(url).toBe(`http://${ACME}/invite/${token}`);
+    for (const host of [PANEL, OTHER]) {
+      expectRefusal(await open(token, { host }), "not_found");
+      expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }, { host }), "not_found");
+    }
+    expectRefusal(await open(token, { host: "api.tollgate.test" }), "host_not_allowed");
+    expect((await open(token, { host: ACME })).status).toBe(200);
+    const direct = await linkFor(await shop.world.addCustomer());
+    expect(direct.url).toBe(`http://${PANEL}/invite/${direct.token}`);
+    expectRefusal(await open(direct.token, { host: ACME }), "not_found");
+    expect((await post(`/links/${token}`, { password: NEW_PASSWORD }, { host: ACME })).status).toBe(200);
+  });
+
+  test("a suspended account's link does not work", async () => {
+    const person = await shop.world.addCustomer();
+    const { token } = await linkFor(person);
+    await shop.world.sql`update accounts set status = 'suspended' where id = ${person.accountId}`;
+    expectRefusal(await open(token), "not_found");
+    expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }), "not_found");
+  });
+
+  test("a password that is too short is said, and the link still works; bodies have their form and limit", async () => {
+    const { token } = await linkFor(await shop.world.addCustomer());
+    const bad = [
+      {},
+      { password: "short" },
+      { password: "" },
+      { password: 5 },
+      { password: "x".repeat(201) },
+      { password: "x".repeat(1001) },
+    ];
+    for (const body of bad)
+      expectRefusal(await post(`/links/${token}`, body), "validation_failed", { param: "password" });
+    expectRefusal(await post(`/links/${token}`, { password: "x".repeat(20_000) }), "request_too_large");
+    expectRefusal(await post(`/links/${token}`, "{"), "validation_failed");
+    expect((await open(token)).status).toBe(200);
+  });
+
+  test("403 csrf_failed from a foreign page", async () => {
+    const { token } = await linkFor(await shop.world.addCustomer());
+    for (const origin of ["http://evil.test", `http://${ACME}`, "null"])
+      expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }, { headers: { origin } }), "csrf_failed");
+    expect((await open(token)).status).toBe(200);
+  });
+
+  test("ten wrong ones from an address: 429, from that address alone, and sign-in goes on", async () => {
+    const { token } = await linkFor(await shop.world.addCustomer());
+    const address = newAddress();
+    for (let i = 0; i < 10; i++) expectRefusal(await open(`${i}`.repeat(43), { address }), "not_found");
+    expectRefusal(await open(token, { address }), "too_many_requests");
+    expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }, { address }), "too_many_requests");
+    expect((await open(token)).status).toBe(200);
+    expect((await trySignIn({ email: (await addPerson()).email }, { address })).status).toBe(200);
+  });
+});
