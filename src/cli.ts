@@ -2,6 +2,7 @@ import process from "node:process";
 import { Command, CommanderError } from "commander";
 import { addAccountCommands, addHostCommands, addKeyCommands } from "./cli/account_commands.ts";
 import {
+  addAllotmentCommands,
   addBalanceCommands,
   addOfferingCommands,
   addPackageCommands,
@@ -43,6 +44,7 @@ addAccountCommands(program);
 addHostCommands(program);
 addOfferingCommands(program);
 addPackageCommands(program);
+addAllotmentCommands(program);
 addKeyCommands(program);
 addPaygCommands(program);
 addBalanceCommands(program);

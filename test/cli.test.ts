@@ -93,7 +93,9 @@ test(
     expect((await cli("acount")).err).toContain("Did you mean account?");
     const { code, out } = await cli("--help");
     expect(code).toBe(0);
-    for (const name of "migrate provider model account package offering key payg balance host usage doctor".split(" "))
+    for (const name of "migrate provider model account package allotment offering key payg balance host usage doctor".split(
+      " ",
+    ))
       expect(out).toContain(`\n  ${name}`);
     expect((await cli("key rotate --help")).out).toContain("--overlap");
   },
@@ -170,6 +172,49 @@ test(
     expect((await cli("package list ann@example.com")).out).toContain("ended, 3500 dropped");
     await json(`offering disable ${offering.offeringId}`);
     expect(await refused(`package assign ann@example.com --offering ${offering.offeringId}`)).toContain("for sale");
+  },
+  SLOW_MS,
+);
+
+test(
+  "an allotment: granted with a reason, handed out in pieces in place of money, and what is left taken back",
+  async () => {
+    const reseller = await json("account add --role reseller --email pieces@r.example --name Pieces");
+    await json("account add --email cut@example.com --name Cut --reseller pieces@r.example");
+    await json("account add --email own@example.com --name Own");
+    const { offeringId } = await json("offering add --name Piece --kind daily --daily 100 --wholesale 4.20");
+    const granted = await json('allotment grant pieces@r.example --offering Piece --pieces 3 --reason "launch offer"');
+    expect(granted).toMatchObject({ resellerId: reseller.accountId, offeringId, granted: 3, left: 3 });
+    const given = await json("package assign cut@example.com --offering Piece --allotment");
+    expect(given).toMatchObject({ paidByAccountId: reseller.accountId, allotmentId: granted.allotmentId });
+    expect((await cli("package list cut@example.com")).out).toContain(
+      `account ${reseller.accountId}, allotment ${granted.allotmentId}`,
+    );
+    const { accounts } = await json("account list --role reseller");
+    expect(accounts.find((row: { accountId: number }) => row.accountId === reseller.accountId).balanceUsd).toBe("0.00");
+    expect((await cli("allotment list --reseller pieces@r.example")).out).toMatch(
+      /Pieces\s+Piece\s+3\s+1\s+2\s+\S+\s+launch offer/,
+    );
+    expect(await json("allotment list --limit 1")).toMatchObject({ allotments: [{ used: 1 }], hasMore: false });
+    expect(await json(`allotment withdraw ${granted.allotmentId}`)).toMatchObject({
+      withdrawn: 2,
+      granted: 1,
+      left: 0,
+    });
+    expect(await refused(`allotment withdraw ${granted.allotmentId}`)).toContain("taken back before");
+    expect(await refused("allotment withdraw 999999")).toContain("no such allotment");
+    expect(await refused("package assign cut@example.com --offering Piece --allotment")).toContain("allotment");
+    expect(await refused("package assign own@example.com --offering Piece --allotment")).toContain(
+      "belongs to no reseller",
+    );
+    expect(await refused("package assign cut@example.com --offering Piece --allotment --paid-by operator")).toContain(
+      "--paid-by",
+    );
+    expect(await refused("allotment grant own@example.com --offering Piece --pieces 1 --reason x")).toContain(
+      "no such reseller",
+    );
+    expect(await refused("allotment grant pieces@r.example --offering Piece --pieces 0 --reason x")).toContain("1 to");
+    expect((await cli("allotment grant pieces@r.example --offering Piece --pieces 1")).code).toBe(2);
   },
   SLOW_MS,
 );

@@ -1,6 +1,7 @@
 import { desc, eq, type SQL, sql } from "drizzle-orm";
 import { isTimeZone } from "../config.ts";
 import { InputError } from "../errors.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { offerings } from "../platform/schema.ts";
 import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
@@ -46,9 +47,9 @@ export type NewOffering = Pick<Offering, "name" | "kind" | "dailyLimit" | "timeZ
   Partial<Pick<Offering, "days" | "totalLimit" | "carryover" | "tokenLimit" | "modelIds">>;
 
 /** Adds an offering. Throws InputError. */
-export async function addOffering({ db }: { db: Db }, wanted: NewOffering): Promise<Offering> {
+export async function addOffering(deps: ChangeDeps, wanted: NewOffering): Promise<Offering> {
   const row = checkOffering(wanted);
-  return db.orm.transaction(async (tx) => {
+  return changing(deps, async (tx) => {
     await checkModelIds(tx, row.modelIds);
     await checkPostgresKnows(tx, row.timeZone);
     const [added] = await tx.insert(offerings).values(row).onConflictDoNothing().returning({ id: offerings.id });
@@ -122,16 +123,18 @@ export async function findOffering(
 
 /** Puts an offering on sale or takes it off; packages that were sold stay. False: there is none such. */
 export async function setOfferingEnabled(
-  { db }: { db: Db },
+  deps: ChangeDeps,
   { offeringId, enabled }: { offeringId: number; enabled: boolean },
 ): Promise<boolean> {
   if (!isRowId(offeringId)) return false;
-  const set = await db.orm
-    .update(offerings)
-    .set({ enabled })
-    .where(eq(offerings.id, offeringId))
-    .returning({ id: offerings.id });
-  return set.length > 0;
+  return changing(deps, async (tx) => {
+    const set = await tx
+      .update(offerings)
+      .set({ enabled })
+      .where(eq(offerings.id, offeringId))
+      .returning({ id: offerings.id });
+    return set.length > 0;
+  });
 }
 
 async function select(tx: Tx, where: SQL | undefined): Promise<Offering[]> {

@@ -6,25 +6,26 @@ import {
   type Offering,
   setOfferingEnabled,
 } from "../accounts/offerings_store.ts";
-import type { Account } from "../accounts/people_store.ts";
 import { InputError } from "../errors.ts";
+import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";
 import {
   addBalance,
   assignPackage,
   endPackage,
   findPackage,
   listPackages,
-  type Package,
+  type PayWith,
+  payerOf,
   setPayg,
-  type UsageRow,
-  usage,
 } from "../ledger/books_store.ts";
+import type { Package } from "../ledger/holdings_store.ts";
+import { type Page, type UsageRow, usage } from "../ledger/usage_store.ts";
 import { type Context, does } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { accountOf, idOf, integer, list, parsedBy } from "./options.ts";
 import { facts, type Output, scope, table, yesNo } from "./output.ts";
 
-/** The commands `offering`, `package`, `payg`, `balance` and `usage`. */
+/** The commands `offering`, `package`, `allotment`, `payg`, `balance` and `usage`. */
 
 export function addOfferingCommands(program: Command): void {
   const offering = program.command("offering").description("what can be sold as a package");
@@ -156,7 +157,7 @@ function showOffering(offering: Offering): Output {
 export function addPackageCommands(program: Command): void {
   const command = program.command("package").description("packages of an account");
 
-  does<{ offering: string; after?: true; paidBy?: "reseller" | "operator" }>(
+  does<{ offering: string; after?: true; paidBy?: "reseller" | "operator"; allotment?: true }>(
     command
       .command("assign <account>")
       .description("assign an offering; it takes over at once, and what was left of the active package is dropped")
@@ -167,18 +168,21 @@ export function addPackageCommands(program: Command): void {
           "--paid-by <payer>",
           "whose balance pays the wholesale price (default: the reseller, where there is one)",
         ).choices(["reseller", "operator"]),
-      ),
+      )
+      .option("--allotment", "take a piece of the reseller's allotment in place of its balance"),
     { changes: true },
-    async (context, { offering, after, paidBy }, [reference]) => {
+    async (context, { offering, after, paidBy, allotment }, [reference]) => {
+      if (allotment && paidBy === "operator")
+        throw new InputError("An allotment is a reseller's: leave out --paid-by operator.");
       const account = await accountOf(context, reference);
       const { offeringId } = await offeringOf(context, offering);
-      const payerId = payerOf(account, paidBy);
+      const payWith: PayWith | undefined = allotment ? "allotment" : paidBy && PAID_BY[paidBy];
       return showPackage(
         await assignPackage(context, {
           accountId: account.accountId,
           offeringId,
           when: after ? "after" : "now",
-          payerId,
+          ...payerOf(account, payWith),
           actorId: null,
         }),
       );
@@ -203,7 +207,7 @@ export function addPackageCommands(program: Command): void {
           String(row.unitsHeld),
           String(row.totalLimit),
           `${row.dailyLimit}${row.carryover ? ", carryover" : ""}`,
-          row.paidByAccountId === null ? "operator" : String(row.paidByAccountId),
+          whoPaid(row),
         ]),
         "The account has had no package.",
       );
@@ -223,13 +227,7 @@ export function addPackageCommands(program: Command): void {
   );
 }
 
-/** A reseller pays for its customers and for itself; nothing is handed out for free by accident. Source: rulings › Resellers. */
-function payerOf(account: Account, paidBy: "reseller" | "operator" | undefined): number | null {
-  const resellerId = account.role === "reseller" ? account.accountId : account.resellerId;
-  if (paidBy === "reseller" && resellerId === null)
-    throw new InputError("This account belongs to no reseller: only the operator can pay.");
-  return paidBy === "operator" ? null : resellerId;
-}
+const PAID_BY = { reseller: "balance", operator: "operator" } as const;
 
 function showPackage(row: Package): Output {
   const text = facts([
@@ -239,9 +237,85 @@ function showPackage(row: Package): Output {
     ["state", row.endedEarly ? `ended, ${row.unitsDropped} requests dropped` : row.state],
     ["runs", `${row.startsAt} to ${row.endsAt} (${row.timeZone})`],
     ["allowance", `${row.dailyLimit} a day${row.carryover ? ", carryover" : ""}, ${row.totalLimit} in all`],
-    ["paid by", row.paidByAccountId === null ? "operator" : `account ${row.paidByAccountId}`],
+    ["paid by", whoPaid(row)],
   ]);
   return { text, json: row };
+}
+
+function whoPaid({ paidByAccountId, allotmentId }: Package): string {
+  if (paidByAccountId === null) return "operator";
+  return allotmentId === null ? `account ${paidByAccountId}` : `account ${paidByAccountId}, allotment ${allotmentId}`;
+}
+
+export function addAllotmentCommands(program: Command): void {
+  const command = program
+    .command("allotment")
+    .description("pieces of an offering that a reseller hands out without paying");
+
+  does<{ offering: string; pieces: number; reason: string }>(
+    command
+      .command("grant <reseller>")
+      .description("grant a reseller pieces of an offering")
+      .requiredOption("--offering <offering>", "by id or name")
+      .requiredOption("--pieces <number>", "how many packages, 1 to 100000", integer)
+      .requiredOption("--reason <text>", "kept with the grant"),
+    { changes: true },
+    async (context, { offering, pieces, reason }, [reference]) => {
+      const { accountId } = await accountOf(context, reference);
+      const { offeringId } = await offeringOf(context, offering);
+      const granted = await grantAllotment(context, {
+        resellerId: accountId,
+        offeringId,
+        pieces,
+        reason,
+        actorId: null,
+      });
+      return { text: allotmentTable([granted]), json: granted };
+    },
+  );
+
+  does<{ reseller?: string; before?: number; limit: number }>(
+    command
+      .command("list")
+      .description("grants, newest first")
+      .option("--reseller <account>", "only this reseller's, by id or address")
+      .option("--limit <count>", "rows, 100 at most", integer, 100)
+      .option("--before <id>", "older than this grant: the last id of the page before", integer),
+    {},
+    async (context, { reseller, before, limit }) => {
+      const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
+      const { rows, hasMore } = await listAllotments(context, { resellerId, before, limit });
+      const lines = allotmentTable(rows);
+      const text = hasMore ? `${lines}\nThere are more: --before ${rows.at(-1)?.allotmentId}` : lines;
+      return { text, json: { allotments: rows, hasMore } };
+    },
+  );
+
+  does(
+    command.command("withdraw <allotment-id>").description("take back the pieces that were not handed out"),
+    { changes: true },
+    async (context, _options, [id]) => {
+      const { allotment, withdrawn } = await withdrawAllotment(context, idOf(id, "allotment's id"));
+      return { text: `${withdrawn} pieces were taken back.`, json: { ...allotment, withdrawn } };
+    },
+  );
+}
+
+function allotmentTable(rows: readonly Allotment[]): string {
+  return table(
+    ["ID", "RESELLER", "OFFERING", "GRANTED", "USED", "LEFT", "GRANTED AT", "REASON"],
+    rows.map((row) => [
+      String(row.allotmentId),
+      row.resellerName,
+      row.offeringName,
+      String(row.granted),
+      String(row.used),
+      String(row.left),
+      row.createdAt,
+      row.reason ?? "",
+    ]),
+    "Nothing was granted.",
+  );
 }
 
 export function addPaygCommands(program: Command): void {
@@ -316,7 +390,7 @@ export function addUsageCommand(program: Command): void {
   );
 }
 
-function showUsage({ rows, hasMore }: { rows: UsageRow[]; hasMore: boolean }): Output {
+function showUsage({ rows, hasMore }: Page<UsageRow>): Output {
   const lines = table(
     ["TIME", "REQUEST", "ACCOUNT", "KEY", "MODEL", "HOST", "MODE", "IN", "OUT", "COST", "HOW IT ENDED"],
     rows.map((row) => [

@@ -2,14 +2,16 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import {
   addBalance,
   assignPackage,
-  checkInvariants,
   endPackage,
   findPackage,
   listPackages,
+  payerOf,
   receiptMonthsAhead,
   setPayg,
-  usage,
 } from "../../src/ledger/books_store.ts";
+import { listEntries } from "../../src/ledger/entries_store.ts";
+import { holdingsOf, previewAssignment } from "../../src/ledger/holdings_store.ts";
+import { usage } from "../../src/ledger/usage_store.ts";
 import type { Change } from "../../src/platform/bus.ts";
 import type { Person } from "../world.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
@@ -18,7 +20,10 @@ let world: AccountsWorld;
 beforeAll(async () => {
   world = await createAccountsWorld();
 });
-afterAll(() => world.close());
+afterAll(async () => {
+  expect(await world.unbalanced()).toEqual([]);
+  await world.close();
+});
 
 const assign = (
   { accountId }: Person,
@@ -173,15 +178,189 @@ test("usage: settled requests only, newest first, paged, by account, host, model
   });
 });
 
-test("the invariants are seven and hold; a tampered counter shows", async () => {
-  const results = await checkInvariants(world.deps);
-  expect(results.length).toBeGreaterThanOrEqual(7);
-  expect(results.filter(({ rows }) => rows > 0)).toEqual([]);
+test("who pays: the operator for its own people, a reseller for itself and its customers, unless told otherwise", () => {
+  const house = { accountId: 1, role: "customer", resellerId: null } as const;
+  const reseller = { accountId: 2, role: "reseller", resellerId: null } as const;
+  const customer = { accountId: 3, role: "customer", resellerId: 2 } as const;
+  const admin = { accountId: 4, role: "admin", resellerId: null } as const;
+  const operator = { payerId: null, fromAllotment: false };
+  for (const owner of [house, admin]) {
+    expect(payerOf(owner, undefined)).toEqual(operator);
+    expect(payerOf(owner, "operator")).toEqual(operator);
+    for (const payWith of ["balance", "allotment"] as const)
+      expect(() => payerOf(owner, payWith)).toThrow("no reseller");
+  }
+  for (const owner of [reseller, customer]) {
+    expect(payerOf(owner, undefined)).toEqual({ payerId: 2, fromAllotment: false });
+    expect(payerOf(owner, "balance")).toEqual({ payerId: 2, fromAllotment: false });
+    expect(payerOf(owner, "allotment")).toEqual({ payerId: 2, fromAllotment: true });
+    expect(payerOf(owner, "operator")).toEqual(operator);
+  }
+});
+
+test("a preview says what the assignment then does, and changes nothing", async () => {
+  const reseller = await world.addReseller();
+  const customer = await world.addCustomer(reseller.accountId);
+  const terms = { days: 3, dailyLimit: 100, timeZone: "Europe/Berlin", wholesaleNanoUsd: 4_000_000_000n };
+  const offeringId = await world.addOffering(terms);
+  await topUp(reseller, 10_000_000_000n);
+  await world.setClock("2026-10-24T12:00:00Z"); // The clocks go back in the night after: three days are 73 hours.
+  const preview = (when: "now" | "after", over: Partial<Parameters<typeof previewAssignment>[1]> = {}) =>
+    previewAssignment(world.deps, { ...customer, offeringId, when, payerId: reseller.accountId, ...over });
+  const told = {
+    startsAt: "2026-10-24T12:00:00.000Z",
+    endsAt: "2026-10-27T13:00:00.000Z",
+    dropped: null,
+    before: null,
+  };
+  for (const when of ["now", "after"] as const) expect(await preview(when)).toMatchObject(told);
+  const first = await assign(customer, offeringId, { payer: reseller });
+  expect(first).toMatchObject({ startsAt: told.startsAt, endsAt: told.endsAt });
+  const [counted] =
+    await world.sql`select count(*)::int as packages from packages where account_id = ${customer.accountId}`;
+  expect(counted?.packages).toBe(1);
+
+  await world.setClock("2026-10-25T12:00:00Z");
+  await world.sql`update packages set units_used = 20 where id = ${first.packageId}`;
+  const takesOver = await preview("now");
+  expect(takesOver).toMatchObject({
+    startsAt: "2026-10-25T12:00:00.000Z",
+    dropped: { packageId: first.packageId, unitsLeft: 280 },
+    before: { packageId: first.packageId },
+    after: { days: 3, dailyLimit: 100, totalLimit: 300, timeZone: "Europe/Berlin" },
+    costNanoUsd: 4_000_000_000n,
+    payer: { ...reseller, freeNanoUsd: 6_000_000_000n, balanceAfterNanoUsd: 2_000_000_000n },
+    allotmentLeftAfter: null,
+    enough: true,
+  });
+  expect(await preview("after")).toMatchObject({
+    startsAt: first.endsAt,
+    dropped: null,
+    before: { packageId: first.packageId },
+  });
+  const second = await assign(customer, offeringId, { payer: reseller });
+  expect(second).toMatchObject({ startsAt: takesOver.startsAt, endsAt: takesOver.endsAt });
+  expect(await findPackage(world.deps, first.packageId)).toMatchObject({ unitsDropped: 280 });
+
+  expect(await preview("after")).toMatchObject({ payer: { balanceAfterNanoUsd: -2_000_000_000n }, enough: false });
+  await world.sql`insert into allotments (reseller_id, offering_id, granted) values (${reseller.accountId}, ${offeringId}, 2)`;
+  expect(await preview("after", { fromAllotment: true })).toMatchObject({
+    costNanoUsd: 0n,
+    allotmentLeftAfter: 1,
+    enough: true,
+  });
+  expect(await preview("now", { payerId: null })).toMatchObject({ costNanoUsd: 0n, payer: null, enough: true });
+  await world.sql`update offerings set enabled = false where id = ${offeringId}`;
+  await expect(preview("now")).rejects.toThrow("for sale");
+  await expect(preview("now", { accountId: Number.NaN })).rejects.toThrow("no such account");
+  await world.sql`update packages set units_used = 0 where id = ${first.packageId}`;
+  await world.setClock(null);
+});
+
+test("an active package says what it grants now, by its own midnight; one that is queued or over grants nothing", async () => {
   const person = await world.addCustomer();
-  await world.sql`update balances set balance_nano_usd = 5 where account_id = ${person.accountId}`;
-  expect((await checkInvariants(world.deps)).filter(({ rows }) => rows > 0)).toEqual([
-    { name: "inv_balance_entries", rows: 1 },
+  const use = async (packageId: number, day: string, units: number) => {
+    await world.sql`insert into package_days (package_id, day, units_used, units_max) values (${packageId}, ${day}, ${units}, 1000)`;
+    await world.sql`update packages set units_used = units_used + ${units} where id = ${packageId}`;
+  };
+  const allowance = async () =>
+    (await holdingsOf(world.deps, person.accountId)).packages.find(({ state }) => state === "active")?.allowance;
+  await world.setClock("2026-06-01T12:00:00Z");
+  const standard = await world.givePackage(person, { days: 3, dailyLimit: 100, timeZone: "Europe/Berlin" });
+  expect(await allowance()).toEqual({
+    availableNow: 100,
+    usedToday: 0,
+    totalLeft: 300,
+    resetsAt: "2026-06-01T22:00:00.000Z",
+  });
+  await use(standard, "2026-06-01", 30);
+  expect(await allowance()).toMatchObject({ availableNow: 70, usedToday: 30, totalLeft: 270 });
+  await world.setClock("2026-06-01T22:00:00Z");
+  expect(await allowance()).toMatchObject({ availableNow: 100, usedToday: 0, resetsAt: "2026-06-02T22:00:00.000Z" });
+  await world.setClock("2026-06-04T09:00:00Z"); // Its fourth date, and its last hour.
+  expect(await allowance()).toMatchObject({ availableNow: 100, resetsAt: null });
+
+  await world.setClock("2026-07-01T12:00:00Z");
+  const saved = await world.givePackage(person, { days: 3, dailyLimit: 100, carryover: true });
+  await use(saved, "2026-07-01", 30);
+  await world.setClock("2026-07-02T12:00:00Z");
+  expect(await allowance()).toEqual({
+    availableNow: 170,
+    usedToday: 0,
+    totalLeft: 270,
+    resetsAt: "2026-07-03T00:00:00.000Z",
+  });
+  await world.setClock("2026-07-03T12:00:00Z"); // All its days have begun: nothing more is granted.
+  expect(await allowance()).toMatchObject({ availableNow: 270, resetsAt: null });
+  const queued = await world.assign(person, await world.addOffering(), "after");
+  const { packages, balance } = await holdingsOf(world.deps, person.accountId);
+  expect(packages.map(({ packageId, state, allowance: now }) => [packageId, state, now !== null])).toEqual([
+    [queued.packageId, "queued", false],
+    [saved, "active", true],
+    [standard, "ended", false],
   ]);
+  expect(balance).toEqual({ balanceNanoUsd: 0n, heldNanoUsd: 0n, freeNanoUsd: 0n, paygEnabled: false });
+  await world.sql`update packages set units_used = 0 where account_id = ${person.accountId}`;
+  await world.sql`delete from package_days where package_id in (${standard}, ${saved})`;
+  await world.setClock(null);
+});
+
+test("of packages that are over the last 20 are shown", async () => {
+  const person = await world.addCustomer();
+  const offeringId = await world.addOffering();
+  for (let i = 0; i < 23; i++) await assign(person, offeringId);
+  const { packages } = await holdingsOf(world.deps, person.accountId);
+  expect(packages.map(({ state }) => state)).toEqual(["active", ...Array.from({ length: 20 }, () => "ended" as const)]);
+});
+
+test("each entry says the balance after it, on every page and under every filter", async () => {
+  const [person, other] = [await world.addCustomer(), await world.addCustomer()];
+  const admin = await world.addAdmin();
+  const sums: bigint[] = [];
+  let balance = 0n;
+  for (let i = 1; i <= 25; i++) {
+    const nanoUsd = i % 5 === 0 ? -BigInt(i) : BigInt(i) * 10n;
+    const kind = nanoUsd < 0n ? ("correction" as const) : ("top_up" as const);
+    await addBalance(world.deps, {
+      ...person,
+      nanoUsd,
+      kind,
+      reason: `no ${i}`,
+      actorId: i === 25 ? admin.accountId : null,
+    });
+    await topUp(other, 1_000_000n);
+    balance += nanoUsd;
+    sums.unshift(balance);
+  }
+  const all: { amountNanoUsd: bigint; balanceAfterNanoUsd: bigint; entryId: number }[] = [];
+  let before: number | undefined;
+  for (let hasMore = true; hasMore; ) {
+    const page = await listEntries(world.deps, { ...person, limit: 7, ...(before !== undefined && { before }) });
+    all.push(...page.rows);
+    before = page.rows.at(-1)?.entryId;
+    hasMore = page.hasMore;
+  }
+  expect(all.map(({ balanceAfterNanoUsd }) => balanceAfterNanoUsd)).toEqual(sums);
+  const corrections = await listEntries(world.deps, { ...person, kind: "correction", limit: 2 });
+  expect(corrections).toMatchObject({
+    hasMore: true,
+    rows: [
+      {
+        amountNanoUsd: -25n,
+        balanceAfterNanoUsd: sums[0] ?? 0n,
+        reason: "no 25",
+        actor: { ...admin, role: "admin" },
+        requestId: null,
+      },
+      { amountNanoUsd: -20n, balanceAfterNanoUsd: sums[5] ?? 0n, actor: null },
+    ],
+  });
+  const older = corrections.rows.at(-1)?.entryId ?? 0;
+  const rest = await listEntries(world.deps, { ...person, kind: "correction", before: older });
+  expect(rest.rows.map(({ balanceAfterNanoUsd }) => balanceAfterNanoUsd)).toEqual(
+    [10, 15, 20].map((i) => sums[i] ?? 0n),
+  );
+  expect(await listEntries(world.deps, await world.addCustomer())).toEqual({ rows: [], hasMore: false });
 });
 
 test("receipt months ahead are counted up to the first gap", async () => {

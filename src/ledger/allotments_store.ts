@@ -1,0 +1,150 @@
+import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
+import { checkInteger, isRowId, toIso } from "../accounts/checks.ts";
+import { lockAccounts } from "../accounts/locks_store.ts";
+import { InputError, Refusal } from "../errors.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { accounts, allotments, offerings } from "../platform/schema.ts";
+import { checkReason } from "./books_store.ts";
+
+/**
+ * Pieces of an offering that an admin grants a reseller to hand out without paying. `assign_package` takes them, the oldest
+ * grant first, under the reseller's lock; so does whatever takes them back. Source: rulings › Resellers.
+ */
+
+const PIECES_MAX = 100_000;
+const PAGE_MAX = 100;
+/** Offerings of which one reseller has been granted something. */
+const OFFERINGS_MAX = 1000;
+
+export type Allotment = {
+  allotmentId: number;
+  resellerId: number;
+  resellerName: string;
+  offeringId: number;
+  offeringName: string;
+  granted: number;
+  used: number;
+  left: number;
+  reason: string | null;
+  createdAt: string;
+};
+
+export type Grant = {
+  resellerId: number;
+  offeringId: number;
+  pieces: number;
+  reason: string | null;
+  actorId: number | null;
+};
+
+/** Grants a reseller pieces of an offering that is on sale. Throws InputError. */
+export async function grantAllotment(
+  deps: ChangeDeps,
+  { resellerId, offeringId, pieces, reason, actorId }: Grant,
+): Promise<Allotment> {
+  checkInteger(pieces, { param: "pieces", what: "number of pieces", min: 1, max: PIECES_MAX });
+  checkReason(reason);
+  return changing(deps, async (tx) => {
+    const reseller = isRowId(resellerId)
+      ? await tx
+          .select({ id: accounts.id })
+          .from(accounts)
+          .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")))
+      : [];
+    if (reseller.length === 0) throw new InputError("There is no such reseller.", "resellerId");
+    const offering = isRowId(offeringId)
+      ? await tx
+          .select({ id: offerings.id })
+          .from(offerings)
+          .where(and(eq(offerings.id, offeringId), offerings.enabled))
+      : [];
+    if (offering.length === 0) throw new InputError("There is no such offering for sale.", "offeringId");
+    const [added] = await tx
+      .insert(allotments)
+      .values({ resellerId, offeringId, granted: pieces, reason, actorId })
+      .returning({ id: allotments.id });
+    const [granted] = await select(tx, eq(allotments.id, Number(added?.id)), 1);
+    if (!granted) throw new Error("an allotment vanished");
+    return granted;
+  });
+}
+
+/** Takes back the pieces that were not handed out, and says how many. Throws not_found, and InputError if there are none. */
+export async function withdrawAllotment(
+  deps: ChangeDeps,
+  allotmentId: number,
+): Promise<{ allotment: Allotment; withdrawn: number }> {
+  return changing(deps, async (tx) => {
+    const [before] = isRowId(allotmentId) ? await select(tx, eq(allotments.id, allotmentId), 1) : [];
+    if (!before) throw new Refusal("not_found", { message: "There is no such allotment." });
+    // An assignment under way takes its piece first, or finds none.
+    await lockAccounts(tx, [before.resellerId]);
+    const [taken] = await tx.execute<{ withdrawn: number }>(sql`
+      with held as (select id, granted - used as unused from allotments where id = ${allotmentId}::bigint and granted > used)
+      update allotments a set granted = a.used from held where a.id = held.id returning held.unused as withdrawn`);
+    if (!taken) throw new InputError("All its pieces are handed out, or were taken back before.", "allotmentId");
+    const [after] = await select(tx, eq(allotments.id, allotmentId), 1);
+    if (!after) throw new Error("an allotment vanished");
+    return { allotment: after, withdrawn: Number(taken.withdrawn) };
+  });
+}
+
+/** Grants, newest first, of one reseller or of all. `before` is the last id of the page before. */
+export async function listAllotments(
+  { db }: { db: Db },
+  { resellerId, before, limit = PAGE_MAX }: { resellerId?: number; before?: number; limit?: number } = {},
+): Promise<{ rows: Allotment[]; hasMore: boolean }> {
+  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+  const rows = await select(
+    db.orm,
+    and(
+      resellerId === undefined ? undefined : eq(allotments.resellerId, resellerId),
+      before === undefined ? undefined : lt(allotments.id, before),
+    ),
+    size + 1,
+  );
+  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+}
+
+export type AllotmentSum = { offeringId: number; offeringName: string; granted: number; used: number; left: number };
+
+/** What a reseller may still hand out, by offering. */
+export async function allotmentsOf({ db }: { db: Db }, resellerId: number): Promise<AllotmentSum[]> {
+  return db.orm
+    .select({
+      offeringId: offerings.id,
+      offeringName: offerings.name,
+      granted: sql<number>`sum(${allotments.granted})::float8`,
+      used: sql<number>`sum(${allotments.used})::float8`,
+      left: sql<number>`sum(${allotments.granted} - ${allotments.used})::float8`,
+    })
+    .from(allotments)
+    .innerJoin(offerings, eq(offerings.id, allotments.offeringId))
+    .where(eq(allotments.resellerId, resellerId))
+    .groupBy(offerings.id)
+    .orderBy(desc(offerings.id))
+    .limit(OFFERINGS_MAX);
+}
+
+async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Allotment[]> {
+  const rows = await tx
+    .select({
+      allotmentId: allotments.id,
+      resellerId: allotments.resellerId,
+      resellerName: accounts.name,
+      offeringId: allotments.offeringId,
+      offeringName: offerings.name,
+      granted: allotments.granted,
+      used: allotments.used,
+      reason: allotments.reason,
+      createdAt: allotments.createdAt,
+    })
+    .from(allotments)
+    .innerJoin(offerings, eq(offerings.id, allotments.offeringId))
+    .innerJoin(accounts, eq(accounts.id, allotments.resellerId))
+    .where(where)
+    .orderBy(desc(allotments.id))
+    .limit(limit);
+  return rows.map((row) => ({ ...row, left: row.granted - row.used, createdAt: toIso(row.createdAt) }));
+}

@@ -1,0 +1,254 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import {
+  allotmentsOf,
+  type Grant,
+  grantAllotment,
+  listAllotments,
+  withdrawAllotment,
+} from "../../src/ledger/allotments_store.ts";
+import { addBalance, assignPackage, transferBalance } from "../../src/ledger/books_store.ts";
+import { openDb } from "../../src/platform/db.ts";
+import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
+import type { Person } from "../world.ts";
+import { codeOf, tally } from "./ledger_world.ts";
+
+/**
+ * What is handed out is paid for, by balance or by a piece of an allotment, however many ask at once; money that moves
+ * between accounts is neither made nor lost. Source: rulings › Resellers; drizzle/0001_ledger.sql, assign_package,
+ * transfer_balance.
+ */
+
+/** Connections, so that what is meant to be at once is. */
+const AT_ONCE = 25;
+const USD = 1_000_000_000n;
+
+let world: AccountsWorld;
+let deps: AccountsWorld["deps"];
+beforeAll(async () => {
+  world = await createAccountsWorld();
+  deps = { ...world.deps, db: openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: AT_ONCE }) };
+});
+afterAll(async () => {
+  expect(await world.unbalanced()).toEqual([]);
+  await deps.db.close();
+  await world.close();
+});
+
+const grant = (reseller: Person, offeringId: number, pieces: number, over: Partial<Grant> = {}) =>
+  grantAllotment(deps, {
+    resellerId: reseller.accountId,
+    offeringId,
+    pieces,
+    reason: "launch offer",
+    actorId: null,
+    ...over,
+  });
+const assign = (person: Person, offeringId: number, payer: Person, fromAllotment = true) =>
+  assignPackage(deps, {
+    accountId: person.accountId,
+    offeringId,
+    when: "after",
+    payerId: payer.accountId,
+    fromAllotment,
+    actorId: null,
+  });
+const topUp = ({ accountId }: Person, nanoUsd: bigint) =>
+  addBalance(deps, { accountId, nanoUsd, kind: "top_up", reason: "test", actorId: null });
+const balanceOf = async ({ accountId }: Person) => {
+  const [row] = await world.sql`select balance_nano_usd::text as nano from balances where account_id = ${accountId}`;
+  return BigInt(String(row?.nano));
+};
+const packagesOf = async ({ accountId }: Person) => {
+  const [row] = await world.sql`select count(*)::int as packages from packages where account_id = ${accountId}`;
+  return Number(row?.packages);
+};
+/** How each of many ended: "granted", a refusal's code, or the sentence of an InputError. */
+const outcomes = async (work: Promise<unknown>[]) =>
+  tally(
+    await Promise.all(
+      work.map((one) => codeOf(one).catch((error: unknown) => (error instanceof Error ? error.message : "?"))),
+    ),
+  );
+
+async function shopOf({ customers = 1, wholesaleNanoUsd = 4n * USD } = {}) {
+  const reseller = await world.addReseller();
+  const people = await Promise.all(Array.from({ length: customers }, () => world.addCustomer(reseller.accountId)));
+  return { reseller, people, customer: people[0] as Person, offeringId: await world.addOffering({ wholesaleNanoUsd }) };
+}
+
+test("a piece is taken in place of money, from the oldest grant, and the package names it", async () => {
+  const { reseller, customer, offeringId } = await shopOf();
+  const first = await grant(reseller, offeringId, 1);
+  const second = await grant(reseller, offeringId, 2);
+  expect(await assign(customer, offeringId, reseller)).toMatchObject({
+    allotmentId: first.allotmentId,
+    paidByAccountId: reseller.accountId,
+  });
+  expect(await assign(reseller, offeringId, reseller)).toMatchObject({ allotmentId: second.allotmentId });
+  expect(await allotmentsOf(deps, reseller.accountId)).toMatchObject([{ offeringId, granted: 3, used: 2, left: 1 }]);
+  const { rows, hasMore } = await listAllotments(deps, { resellerId: reseller.accountId, limit: 1 });
+  expect({ rows, hasMore }).toMatchObject({ rows: [{ allotmentId: second.allotmentId, left: 1 }], hasMore: true });
+  expect(await listAllotments(deps, { resellerId: reseller.accountId, before: second.allotmentId })).toMatchObject({
+    rows: [{ allotmentId: first.allotmentId, left: 0, reason: "launch offer" }],
+    hasMore: false,
+  });
+  const entries = await world.sql`select 1 from balance_entries where account_id = ${reseller.accountId}`;
+  expect(entries).toHaveLength(0);
+});
+
+test("a piece is of one reseller and one offering; without one nothing is assigned and nothing is paid", async () => {
+  const { reseller, customer, offeringId } = await shopOf();
+  const other = await shopOf();
+  await topUp(reseller, 100n * USD);
+  await grant(other.reseller, offeringId, 5);
+  await grant(reseller, other.offeringId, 5);
+  await expect(assign(customer, offeringId, reseller)).rejects.toMatchObject({
+    message: expect.stringContaining("allotment"),
+    param: "payWith",
+  });
+  // Nobody's allotment is none.
+  const nobodys = { accountId: customer.accountId, offeringId, when: "now", actorId: null } as const;
+  await expect(assignPackage(deps, { ...nobodys, payerId: null, fromAllotment: true })).rejects.toThrow("allotment");
+  expect([await packagesOf(customer), await balanceOf(reseller)]).toEqual([0, 100n * USD]);
+});
+
+test("a grant is of 1 to 100,000 pieces of an offering on sale, to a reseller", async () => {
+  const { reseller, customer, offeringId } = await shopOf();
+  for (const pieces of [0, -1, 1.5, 100_001, Number.NaN])
+    await expect(grant(reseller, offeringId, pieces)).rejects.toThrow("1 to 100000");
+  await expect(grant(customer, offeringId, 1)).rejects.toThrow("no such reseller");
+  await expect(grant({ accountId: 999_999 }, offeringId, 1)).rejects.toThrow("no such reseller");
+  await expect(grant(reseller, 999_999, 1)).rejects.toThrow("no such offering");
+  await world.sql`update offerings set enabled = false where id = ${offeringId}`;
+  await expect(grant(reseller, offeringId, 1)).rejects.toThrow("no such offering");
+  await expect(grant(reseller, offeringId, 1, { reason: "two\nlines" })).rejects.toThrow("reason");
+  expect(await allotmentsOf(deps, reseller.accountId)).toEqual([]);
+});
+
+test("what was not handed out can be taken back, once, under the reseller's lock", async () => {
+  const { reseller, customer, offeringId } = await shopOf();
+  const { allotmentId } = await grant(reseller, offeringId, 5);
+  await assign(customer, offeringId, reseller);
+  const lock = `select lock_accounts(array[${reseller.accountId}]::bigint[])`;
+  expect(await world.whileLocked(lock, () => withdrawAllotment(deps, allotmentId))).toMatchObject({
+    withdrawn: 4,
+    allotment: { granted: 1, used: 1, left: 0 },
+  });
+  await expect(withdrawAllotment(deps, allotmentId)).rejects.toThrow("taken back before");
+  await expect(assign(customer, offeringId, reseller)).rejects.toThrow("allotment");
+  await expect(withdrawAllotment(deps, 999_999)).rejects.toMatchObject({ code: "not_found" });
+  await expect(withdrawAllotment(deps, Number.NaN)).rejects.toMatchObject({ code: "not_found" });
+});
+
+test("50 at once on a balance that pays for 10: exactly 10, and the money for them", async () => {
+  const { reseller, people, offeringId } = await shopOf({ customers: 5 });
+  await topUp(reseller, 43n * USD);
+  const work = Array.from({ length: 50 }, (_, i) => assign(people[i % 5] as Person, offeringId, reseller, false));
+  expect(await outcomes(work)).toEqual({ granted: 10, insufficient_balance: 40 });
+  expect(await balanceOf(reseller)).toBe(3n * USD);
+  expect((await Promise.all(people.map(packagesOf))).reduce((sum, n) => sum + n)).toBe(10);
+  const entries =
+    await world.sql`select amount_nano_usd::text as nano, reason from balance_entries where account_id = ${reseller.accountId} and kind = 'wholesale'`;
+  expect(entries.map(({ nano }) => nano)).toEqual(Array.from({ length: 10 }, () => "-4000000000"));
+  expect(new Set(entries.map(({ reason }) => reason)).size).toBe(10);
+});
+
+test("50 at once on an allotment of 10: exactly 10, and no money", async () => {
+  const { reseller, people, offeringId } = await shopOf({ customers: 5 });
+  await topUp(reseller, 500n * USD);
+  await grant(reseller, offeringId, 4);
+  await grant(reseller, offeringId, 6);
+  const work = Array.from({ length: 50 }, (_, i) => assign(people[i % 5] as Person, offeringId, reseller));
+  const refused = "No piece of this offering is left in the reseller's allotment.";
+  expect(await outcomes(work)).toEqual({ granted: 10, [refused]: 40 });
+  expect(await allotmentsOf(deps, reseller.accountId)).toMatchObject([{ granted: 10, used: 10, left: 0 }]);
+  expect(await balanceOf(reseller)).toBe(500n * USD);
+});
+
+test("taken back in the middle of 50 assignments: every piece is either handed out or taken back", async () => {
+  for (let round = 0; round < 5; round++) {
+    const { reseller, people, offeringId } = await shopOf({ customers: 5 });
+    const { allotmentId } = await grant(reseller, offeringId, 40);
+    const some = (many: number) =>
+      Array.from({ length: many }, (_, i) => assign(people[i % 5] as Person, offeringId, reseller));
+    const before = some(15);
+    const withdrawing = withdrawAllotment(deps, allotmentId);
+    const [{ withdrawn }, { granted = 0 }] = await Promise.all([withdrawing, outcomes([...before, ...some(35)])]);
+    expect(withdrawn).toBeGreaterThan(0);
+    expect(granted + withdrawn).toBe(40);
+    expect(await allotmentsOf(deps, reseller.accountId)).toMatchObject([{ granted, used: granted, left: 0 }]);
+    expect((await Promise.all(people.map(packagesOf))).reduce((sum, n) => sum + n)).toBe(granted);
+  }
+});
+
+const transfer = (from: Person, to: Person, nanoUsd: bigint) =>
+  transferBalance(deps, { fromId: from.accountId, toId: to.accountId, nanoUsd, reason: "test", actorId: null });
+
+test("a transfer is two entries of one amount; what is held, or more than there is, does not move", async () => {
+  const { reseller, customer } = await shopOf();
+  await topUp(reseller, 10n * USD);
+  await transfer(reseller, customer, 4n * USD);
+  expect([await balanceOf(reseller), await balanceOf(customer)]).toEqual([6n * USD, 4n * USD]);
+  const entries = await world.sql`
+    select account_id, amount_nano_usd::text as nano, kind, reason from balance_entries
+    where account_id in (${reseller.accountId}, ${customer.accountId}) and kind = 'transfer' order by id`;
+  expect(entries.map((row) => [Number(row.account_id), row.nano, row.reason])).toEqual([
+    [reseller.accountId, "-4000000000", "test"],
+    [customer.accountId, "4000000000", "test"],
+  ]);
+  await expect(transfer(reseller, customer, 6n * USD + 1n)).rejects.toMatchObject({
+    code: "insufficient_balance",
+    facts: { remaining: Number(6n * USD) },
+  });
+  const key = await world.addKey(reseller, { mode: "payg" });
+  await world.sql`
+    insert into holds (request_id, account_id, key_id, model_id, host, mode, held_nano_usd, held_tokens, lease_ends_at, created_at)
+    values (request_id_floor(now()), ${reseller.accountId}, ${key.keyId}, 'm', 'h', 'payg', 5000000000, 0, now(), now())`;
+  await world.sql`update balances set held_nano_usd = 5000000000 where account_id = ${reseller.accountId}`;
+  await expect(transfer(reseller, customer, 2n * USD)).rejects.toMatchObject({ facts: { remaining: Number(USD) } });
+  await transfer(reseller, customer, USD);
+});
+
+test("a transfer is above zero, between two accounts that exist, and within what a balance may hold", async () => {
+  const { reseller, customer } = await shopOf();
+  await topUp(reseller, 10n * USD);
+  for (const nanoUsd of [0n, -1n]) await expect(transfer(reseller, customer, nanoUsd)).rejects.toThrow("above zero");
+  await expect(transfer(reseller, customer, 10n ** 17n)).rejects.toThrow("at most $9,000,000");
+  await expect(transfer(reseller, reseller, 1n)).rejects.toThrow("no such account");
+  await expect(transfer(reseller, { accountId: 999_999 }, 1n)).rejects.toThrow("no such account");
+  await expect(transfer({ accountId: 999_999 }, reseller, 1n)).rejects.toThrow("no such account");
+  await expect(
+    world.sql`select transfer_balance(${reseller.accountId}, ${customer.accountId}, -5, 'x', null)`,
+  ).rejects.toThrow("above zero");
+  await topUp(customer, 8_999_999n * USD);
+  await expect(transfer(reseller, customer, 2n * USD)).rejects.toThrow("at most $9,000,000");
+  expect(await balanceOf(reseller)).toBe(10n * USD);
+});
+
+test("100 transfers in both directions at once: none waits for ever, and the sum stays", async () => {
+  const [one, two] = [await world.addReseller(), await world.addReseller()];
+  await topUp(one, 20n * USD);
+  await topUp(two, 20n * USD);
+  const work = Array.from({ length: 100 }, (_, i) =>
+    i % 2 === 0 ? transfer(one, two, BigInt(i + 1) * (USD / 10n)) : transfer(two, one, BigInt(i) * (USD / 7n)),
+  );
+  const ended = await outcomes(work);
+  expect(Object.keys(ended).filter((code) => code !== "granted" && code !== "insufficient_balance")).toEqual([]);
+  expect(ended.granted).toBeGreaterThan(0);
+  expect((await balanceOf(one)) + (await balanceOf(two))).toBe(40n * USD);
+});
+
+test("assignments, transfers and withdrawals of one reseller at once do not lock each other out", async () => {
+  const { reseller, people, offeringId } = await shopOf({ customers: 5 });
+  await topUp(reseller, 1000n * USD);
+  const grants = await Promise.all([1, 2, 3].map(() => grant(reseller, offeringId, 5)));
+  const work: Promise<unknown>[] = people.flatMap((person) => [
+    assign(person, offeringId, reseller),
+    assign(person, offeringId, reseller, false),
+    transfer(reseller, person, USD),
+    assign(reseller, offeringId, reseller),
+  ]);
+  work.push(...grants.map(({ allotmentId }) => withdrawAllotment(deps, allotmentId)));
+  const codes = Object.keys(await outcomes(work));
+  expect(codes.filter((code) => !/^granted$|allotment|pieces/.test(code))).toEqual([]);
+});
