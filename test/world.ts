@@ -109,7 +109,7 @@ export async function createWorld() {
         const rows = await sql.unsafe(`select * from ${name}`);
         if (rows.length > 0) broken.push(`${name}: ${JSON.stringify(rows.slice(0, 3))}`);
       }
-      if (views.length < 7) broken.push("views are missing");
+      if (views.length < 9) broken.push("views are missing");
       return broken;
     },
 

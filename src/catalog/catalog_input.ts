@@ -2,10 +2,11 @@ import { InputError } from "../errors.ts";
 
 /** What an operator gives to describe the catalog, and the checks of it: pure, each throws InputError with one sentence. */
 
+export const MODEL_ID_CHARS_MAX = 128;
 const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
-const NAME_CHARS_MAX = 200;
-const URL_CHARS_MAX = 500;
-const KEY_CHARS_MAX = 4_000;
+export const NAME_CHARS_MAX = 200;
+export const URL_CHARS_MAX = 500;
+export const KEY_CHARS_MAX = 4_000;
 const ARCHITECTURE_CHARS_MAX = 4_000;
 const TOKENS_MAX = 1_000_000;
 const CONTEXT_TOKENS_MAX = 100_000_000;
@@ -57,8 +58,13 @@ export type RoutePatch = {
 /** `upstreamModel` defaults to the model's id. */
 export type RouteInput = RoutePatch & { modelId: string; providerId: number };
 
+/** Whether `id` can be a model's: what cannot is unknown, without asking the database. */
+export function isModelId(id: string): boolean {
+  return MODEL_ID.test(id);
+}
+
 export function checkModelId(id: string): string {
-  if (!MODEL_ID.test(id)) {
+  if (!isModelId(id)) {
     throw new InputError(
       "A model's id begins with a letter or digit and has up to 128 letters, digits and . _ : @ + / -.",
       "id",

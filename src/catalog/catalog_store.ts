@@ -1,8 +1,7 @@
-import { and, asc, eq, sql } from "drizzle-orm";
+import { and, asc, eq, gt, inArray, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
-import type { Bus } from "../platform/bus.ts";
-import { changing } from "../platform/changes_store.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
 import { type Db, type Orm, sqlState, type Tx } from "../platform/db.ts";
 import { imagePrices, models, providers, routes } from "../platform/schema.ts";
@@ -13,6 +12,7 @@ import {
   checkPrices,
   checkProvider,
   checkRoute,
+  isModelId,
   MARGIN_PERMILLE_MAX,
   type ModelInput,
   type ModelPatch,
@@ -34,7 +34,7 @@ const UNIQUE_VIOLATION = "23505";
 const FOREIGN_KEY_VIOLATION = "23503";
 
 type ReadDeps = { db: Db };
-type WriteDeps = { db: Db; bus: Bus };
+type WriteDeps = ChangeDeps;
 type ProviderDeps = WriteDeps & { config: Pick<Config, "secretKey" | "providerAllowPrivate"> };
 
 const modelColumns = {
@@ -91,39 +91,90 @@ export async function loadCatalog(orm: Orm) {
   return await orm.transaction(read, { isolationLevel: "repeatable read", accessMode: "read only" });
 }
 
-/** Every model, disabled ones included, by id. */
-export async function listModels({ db }: ReadDeps) {
-  return await db.orm
-    .select({ ...modelColumns, enabled: models.enabled })
-    .from(models)
-    .orderBy(asc(models.id));
+/** Which rows of a list: those behind `after`, at most `limit`. */
+export type Page = { after?: string | undefined; limit: number };
+
+/** Models, disabled ones included, by id: all of them, or a page. */
+export async function listModels({ db }: ReadDeps, page?: Page) {
+  return await selectModels(db.orm, page?.after === undefined ? undefined : gt(models.id, page.after), page?.limit);
 }
 
-/** Prices of images: of one model, or of all. */
-export async function listImagePrices({ db }: ReadDeps, modelId?: string) {
+/** One model, disabled or not. */
+export async function findModel({ db }: ReadDeps, id: string) {
+  return isModelId(id) ? (await selectModels(db.orm, eq(models.id, id)))[0] : undefined;
+}
+
+async function selectModels(tx: Tx, where: SQL | undefined, limit?: number) {
+  const query = tx
+    .select({ ...modelColumns, enabled: models.enabled })
+    .from(models)
+    .where(where)
+    .orderBy(asc(models.id));
+  return await (limit === undefined ? query : query.limit(limit));
+}
+
+/** Prices of images: of one model, of some, or of all. */
+export async function listImagePrices({ db }: ReadDeps, modelId?: string | readonly string[]) {
   return await db.orm
     .select()
     .from(imagePrices)
-    .where(modelId === undefined ? undefined : eq(imagePrices.modelId, modelId))
+    .where(modelId === undefined ? undefined : inArray(imagePrices.modelId, [modelId].flat()))
     .orderBy(asc(imagePrices.modelId), asc(imagePrices.size));
 }
 
-/** Every provider, without its key. */
-export async function listProviders({ db }: ReadDeps) {
-  return await db.orm
-    .select({ id: providers.id, name: providers.name, baseUrl: providers.baseUrl, enabled: providers.enabled })
+const providerColumns = {
+  id: providers.id,
+  name: providers.name,
+  baseUrl: providers.baseUrl,
+  enabled: providers.enabled,
+};
+
+/** Providers by name, without their keys: all of them, or a page (`after` is a name). */
+export async function listProviders({ db }: ReadDeps, page?: Page) {
+  const query = db.orm
+    .select({
+      ...providerColumns,
+      /** How many routes lead to it, disabled ones included. */
+      routes: sql<number>`(select count(*)::int from routes where routes.provider_id = providers.id)`,
+    })
     .from(providers)
+    .where(page?.after === undefined ? undefined : gt(providers.name, page.after))
     .orderBy(asc(providers.name));
+  return await (page === undefined ? query : query.limit(page.limit));
 }
 
-/** Every route with its provider's name: of one model, or of all. */
-export async function listRoutes({ db }: ReadDeps, modelId?: string) {
-  return await db.orm
-    .select({ ...routeColumns, providerName: providers.name, enabled: routes.enabled })
+/** One provider, disabled or not, with its encrypted key. */
+export async function findProvider({ db }: ReadDeps, id: number) {
+  const [row] = await db.orm
+    .select({ ...providerColumns, keyCiphertext: providers.keyCiphertext })
+    .from(providers)
+    .where(eq(providers.id, id));
+  return row;
+}
+
+/** Routes with their provider: of one model, of some, or of all. */
+export async function listRoutes({ db }: ReadDeps, modelId?: string | readonly string[]) {
+  return await selectRoutes(db.orm, modelId === undefined ? undefined : inArray(routes.modelId, [modelId].flat()));
+}
+
+/** The first `limit` routes that lead to a provider, by model. */
+export async function listRoutesTo({ db }: ReadDeps, { providerId, limit }: { providerId: number; limit: number }) {
+  return await selectRoutes(db.orm, eq(routes.providerId, providerId)).limit(limit);
+}
+
+function selectRoutes(tx: Tx, where: SQL | undefined) {
+  return tx
+    .select({
+      ...routeColumns,
+      enabled: routes.enabled,
+      providerName: providers.name,
+      providerEnabled: providers.enabled,
+    })
     .from(routes)
     .innerJoin(providers, eq(providers.id, routes.providerId))
-    .where(modelId === undefined ? undefined : eq(routes.modelId, modelId))
-    .orderBy(asc(routes.modelId), asc(routes.priority), asc(routes.id));
+    .where(where)
+    .orderBy(asc(routes.modelId), asc(routes.priority), asc(routes.id))
+    .$dynamic();
 }
 
 /** Adds a model, with its prices if they are given. */
@@ -146,6 +197,7 @@ export async function addModel(
 
 /** Changes the given fields of a model. */
 export async function updateModel(deps: WriteDeps, id: string, patch: ModelPatch): Promise<void> {
+  checkModelId(id);
   const values = changed(checkModel(patch));
   await changing(deps, async (tx) => {
     const rows = await tx.update(models).set(values).where(eq(models.id, id)).returning({ id: models.id });
@@ -155,6 +207,7 @@ export async function updateModel(deps: WriteDeps, id: string, patch: ModelPatch
 
 /** Sets a model's token prices; null: it is sold by package only. */
 export async function setPrices(deps: WriteDeps, modelId: string, prices: PricesInput | null): Promise<void> {
+  checkModelId(modelId);
   const values = checkPrices(prices);
   await changing(deps, async (tx) => {
     const rows = await tx.update(models).set(values).where(eq(models.id, modelId)).returning({ id: models.id });
@@ -167,7 +220,7 @@ export async function setImagePrice(
   deps: WriteDeps,
   { modelId, size, microUsd }: { modelId: string; size: string; microUsd: number | null },
 ): Promise<void> {
-  const price = { ...checkImagePrice(size, microUsd ?? 0), modelId };
+  const price = { ...checkImagePrice(size, microUsd ?? 0), modelId: checkModelId(modelId) };
   await saying({ [FOREIGN_KEY_VIOLATION]: noModel(modelId) }, () =>
     changing(deps, async (tx) => {
       if (microUsd === null) {
@@ -233,6 +286,7 @@ export async function updateProvider(deps: ProviderDeps, id: number, patch: Prov
 
 /** Adds a route and returns its id. */
 export async function addRoute(deps: WriteDeps, { modelId, providerId, ...rest }: RouteInput): Promise<number> {
+  checkModelId(modelId);
   const { upstreamModel = modelId, ...checked } = checkRoute(rest);
   const values = { ...checked, modelId, providerId, upstreamModel };
   const missing = new InputError(`There is no model ${modelId}, or no provider ${providerId}.`, "modelId");

@@ -114,7 +114,10 @@ function connectOnce(host: string, port: number, signal: AbortSignal): Promise<v
 
 function toFailure(thrown: unknown): ProviderFailure {
   if (thrown instanceof ProviderFailure) return thrown;
-  if (thrown instanceof GuardError)
-    return new ProviderFailure(thrown.kind === "refused" ? "address" : "connect", thrown.message);
+  if (thrown instanceof GuardError) {
+    const failure = new ProviderFailure(thrown.kind === "refused" ? "address" : "connect", thrown.message);
+    failure.cause = thrown; // It tells a name that cannot be looked up from an address that does not answer.
+    return failure;
+  }
   return new ProviderFailure("connect", thrown instanceof Error ? thrown.message : String(thrown));
 }

@@ -1,8 +1,9 @@
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { within } from "../platform/runtime.ts";
+import { runtimeName, within } from "../platform/runtime.ts";
 import type { Ledger } from "./ledger.ts";
-import { expiredHolds, heartbeat, makeReceiptMonths } from "./ledger_store.ts";
+import { expiredHolds, makeReceiptMonths } from "./ledger_store.ts";
+import { forgetReplicas, heartbeat, leave, type ReplicaStatus } from "./replicas_store.ts";
 
 /** The ledger's upkeep in one replica: heartbeat, spool replay, lease renewal, reaper, receipt months. */
 
@@ -12,12 +13,17 @@ const BEAT_MAX_MS = 10_000;
 const REAPED_AT_ONCE = 500;
 const MONTHS_AHEAD = 3;
 const MONTHS_EVERY_MS = 3_600_000;
+/** A replica that ends says so, but does not wait for a database that is away. */
+const LEAVE_MS_MAX = 1000;
 
 type JobOptions = {
   ledger: Ledger;
   db: Db;
   log: Log;
   replicaId: string;
+  version: string;
+  /** How the replica is, beside what the ledger and its jobs know. */
+  health: () => Pick<ReplicaStatus, "inFlight" | "ledgerP99Ms" | "draining" | "busHealthy">;
   leaseSeconds: number;
   nowMs: () => number;
 };
@@ -28,8 +34,17 @@ export type LedgerJobs = {
   stop(): Promise<void>;
 };
 
-/** Replays the spool, then beats each second until stopped. */
-export function startLedgerJobs({ ledger, db, log, replicaId, leaseSeconds, nowMs }: JobOptions): LedgerJobs {
+/** Beats at once, and then each second until stopped. */
+export function startLedgerJobs({
+  ledger,
+  db,
+  log,
+  replicaId,
+  version,
+  health,
+  leaseSeconds,
+  nowMs,
+}: JobOptions): LedgerJobs {
   const leaseMs = leaseSeconds * 1000;
   // A reaper must not mistake its own blindness for other replicas' death: it reaps only after it has seen the database
   // up for a full lease without a gap, so that every living replica has had the chance to renew.
@@ -37,15 +52,26 @@ export function startLedgerJobs({ ledger, db, log, replicaId, leaseSeconds, nowM
   let renewedMs = nowMs();
   let monthsMadeMs = Number.NEGATIVE_INFINITY;
   let lastBeatMs = nowMs();
+  let reapedAt: string | null = null;
   let stopped = false;
   let wake = () => {};
 
+  const databaseUp = () => upSinceMs !== undefined && nowMs() - lastBeatMs < 5 * BEAT_MS;
+  const statusNow = (): ReplicaStatus => ({
+    ...ledger.status(),
+    ...health(),
+    reapedAt,
+    databaseUp: databaseUp(),
+    runtime: runtimeName,
+  });
+
   async function beat(): Promise<void> {
+    // First, so that a replica whose spool waits for the ledger's lanes is seen, and says so.
+    const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: statusNow() });
     if (!ledger.status().spoolEmpty) {
       const replayed = await ledger.replaySpool();
       log.info({ replayed }, "spooled settlements were replayed");
     }
-    await heartbeat(db.sql, replicaId);
     const now = nowMs();
     // A pause of this process is a gap too.
     if (upSinceMs === undefined || now - lastBeatMs > 5 * BEAT_MS) upSinceMs = now;
@@ -56,9 +82,13 @@ export function startLedgerJobs({ ledger, db, log, replicaId, leaseSeconds, nowM
     }
     if (now - monthsMadeMs >= MONTHS_EVERY_MS) {
       await makeReceiptMonths(db.sql, MONTHS_AHEAD);
+      await forgetReplicas(db.sql);
       monthsMadeMs = now;
     }
-    if (now - upSinceMs >= leaseMs) await reap();
+    if (now - upSinceMs >= leaseMs) {
+      await reap();
+      reapedAt = seenAt;
+    }
   }
 
   async function reap(): Promise<void> {
@@ -87,11 +117,14 @@ export function startLedgerJobs({ ledger, db, log, replicaId, leaseSeconds, nowM
   })();
 
   return {
-    databaseUp: () => upSinceMs !== undefined && nowMs() - lastBeatMs < 5 * BEAT_MS,
+    databaseUp,
     async stop() {
       stopped = true;
       wake();
       await loop;
+      await within(LEAVE_MS_MAX, leave(db.sql, replicaId)).catch((err) =>
+        log.warn({ err }, "the replica's row stays: it will look as if it had crashed"),
+      );
     },
   };
 }

@@ -158,11 +158,6 @@ export async function expiredHolds(sql: Sql, rowsMax: number): Promise<{ request
   return rows.map((row) => ({ requestId: String(row.request_id), accountId: Number(row.account_id) }));
 }
 
-/** Says that this replica is up, and forgets those not heard of for a day. */
-export async function heartbeat(sql: Sql, replicaId: string): Promise<void> {
-  await sql`insert into replicas (id) values (${replicaId}) on conflict (id) do update set seen_at = clock_timestamp()`;
-}
-
 /** Makes the coming months' partitions of receipts. */
 export async function makeReceiptMonths(sql: Sql, monthsAhead: number): Promise<number> {
   const [row] = await sql`select make_receipt_months(${monthsAhead}) as made`;

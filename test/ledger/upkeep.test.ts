@@ -1,14 +1,22 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { appendFile, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { startBooksCheck } from "../../src/ledger/books_check.ts";
+import { checkIfDue, checkNow, INVARIANTS, lastChecks } from "../../src/ledger/books_check_store.ts";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
+import { createLatency, timed } from "../../src/ledger/latency.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { heartbeat, recentReplicas } from "../../src/ledger/replicas_store.ts";
+import { connect } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
 import { askFor, codeOf, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
 
-/** Leases, the reaper, late settlements and the spool. Source: rulings › Who pays when something breaks. */
+/**
+ * Leases, the reaper, late settlements, the spool, heartbeats and the books' check. Source: rulings › Who pays when
+ * something breaks, the ledger's README › Invariants.
+ */
 
 /** Nobody listens there: a database that is away. */
 const NOWHERE = "postgres://nobody@127.0.0.1:1/none";
@@ -47,15 +55,28 @@ async function receiptOf(requestId: string) {
   return row && { ...row };
 }
 
-function startJobs(nowMs = () => performance.now()) {
+function startJobs({ ledger = open.ledger, replicaId = crypto.randomUUID() as string } = {}) {
   return startLedgerJobs({
-    ledger: open.ledger,
+    ledger,
     db: open.db,
     log: createLog("silent"),
-    replicaId: crypto.randomUUID(),
+    replicaId,
+    version: "1.2.3",
+    health: () => ({ inFlight: 4, ledgerP99Ms: 1.5, draining: false, busHealthy: true }),
     leaseSeconds: 2,
-    nowMs,
+    nowMs: () => performance.now(),
   });
+}
+
+const replica = async (id: string) => (await recentReplicas(open.db.sql)).find((one) => one.id === id);
+
+/** Waits for what a beat will have done. */
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!(await isSo())) {
+    if (performance.now() > deadline) throw new Error("waited 10 s in vain");
+    await Bun.sleep(50);
+  }
 }
 
 /** Ends the lease of a hold as time would. */
@@ -230,6 +251,182 @@ test("coming months' partitions are made ahead, and making them again makes none
   expect(again?.made).toBe(0);
   const [ahead] = await world.sql`select make_receipt_months(5) as made`;
   expect(ahead?.made).toBe(2);
+});
+
+test("a replica says each second how it is, and when its reaper last looked; one that ends in order takes its row along", async () => {
+  const id = crypto.randomUUID();
+  const jobs = startJobs({ replicaId: id });
+  await until(async () => (await replica(id)) !== undefined);
+  const first = await replica(id);
+  expect(first).toMatchObject({ version: "1.2.3", status: { reapedAt: null, databaseUp: false } });
+  // The reaper begins a whole lease after the first beat, and the beat after that tells.
+  await until(async () => (await replica(id))?.status?.reapedAt != null);
+  const later = await replica(id);
+  expect(later?.status).toEqual({
+    holds: open.ledger.status().holds,
+    queued: 0,
+    spoolEmpty: true,
+    inFlight: 4,
+    ledgerP99Ms: 1.5,
+    reapedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/),
+    draining: false,
+    busHealthy: true,
+    databaseUp: true,
+    runtime: "bun",
+  });
+  expect(later?.startedAt).toBe(String(first?.startedAt));
+  expect(Date.parse(String(later?.seenAt)) - Date.parse(String(later?.status?.reapedAt))).toBeGreaterThan(500);
+  expect(later?.ageMs).toBeLessThan(5000);
+  await jobs.stop();
+  expect(await replica(id)).toBeUndefined();
+});
+
+test("a replica that died keeps its row, with its age, for five minutes; one of another release is shown without its words", async () => {
+  const id = crypto.randomUUID();
+  const status = { ...open.ledger.status(), inFlight: 0, ledgerP99Ms: null, reapedAt: null } as const;
+  const rest = { draining: false, busHealthy: true, databaseUp: true, runtime: "bun" } as const;
+  await heartbeat(open.db.sql, { id, version: "1", status: { ...status, ...rest } });
+  await world.sql`update replicas set seen_at = seen_at - interval '100 seconds' where id = ${id}`;
+  const dead = await replica(id);
+  expect(dead?.ageMs).toBeGreaterThanOrEqual(100_000);
+  expect(dead?.ageMs).toBeLessThan(160_000);
+  await world.sql`update replicas set status = '{"holds": "many"}' where id = ${id}`;
+  expect(await replica(id)).toMatchObject({ version: "1", status: null });
+  await world.sql`update replicas set seen_at = seen_at - interval '300 seconds' where id = ${id}`;
+  expect(await replica(id)).toBeUndefined();
+});
+
+test("a replica whose lanes meet no database, while its pool does, is seen, and says that its spool waits", async () => {
+  const { ask } = await customer();
+  const proxy = await startTcpProxy(world.url);
+  const cut = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 400, spool: "waiting" });
+  const hold = await cut.ledger.reserve(ask());
+  proxy.cut();
+  await cut.ledger.settle(hold, usageOf());
+  const id = crypto.randomUUID();
+  const jobs = startJobs({ ledger: cut.ledger, replicaId: id });
+  await until(async () => (await replica(id))?.status?.spoolEmpty === false);
+  proxy.mend();
+  await until(async () => (await replica(id))?.status?.spoolEmpty === true);
+  await jobs.stop();
+  expect(await receiptOf(hold.requestId)).toMatchObject({ outcome: "settled" });
+  await cut.close();
+  await proxy.close();
+});
+
+test("p99 of reserves is that of the last minute, at most a tenth too high, and counts those that failed", async () => {
+  let now = 0;
+  const latency = createLatency(() => now);
+  expect(latency.p99Ms()).toBeNull();
+  const note = (count: number, tookMs: number) => {
+    for (let i = 0; i < count; i++) latency.note(tookMs);
+  };
+  const expectNear = (ms: number) => {
+    expect(latency.p99Ms()).toBeGreaterThanOrEqual(ms);
+    expect(latency.p99Ms()).toBeLessThanOrEqual(ms * 1.11);
+  };
+  note(98, 2);
+  note(2, 300);
+  expectNear(300);
+  now = 1_000;
+  note(1_000_000, 2);
+  expectNear(2);
+  now = 60_500;
+  expectNear(2);
+  now = 61_000;
+  expect(latency.p99Ms()).toBeNull();
+  note(1, 1e9);
+  expect(latency.p99Ms()).toBeGreaterThan(10_000);
+
+  now = 200_000;
+  const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 300 });
+  const measured = createLatency(() => performance.now());
+  const ledger = timed(away.ledger, measured, () => performance.now());
+  expect(await codeOf(ledger.reserve((await customer()).ask()))).toBe("service_unavailable");
+  expect(measured.p99Ms()).toBeGreaterThan(200);
+  await away.close();
+});
+
+describe("the books' check", () => {
+  const client = () => connect({ databaseUrl: world.url, dbPrepare: true }, 1);
+  const stored = async () => Number((await world.sql`select count(*)::int as n from book_checks`)[0]?.n);
+
+  test("its list is every invariant that the database has", async () => {
+    const views = await world.sql`
+      select table_name as name from information_schema.views where table_name like 'inv\\_%' order by 1`;
+    expect([...INVARIANTS].map(({ name }) => String(name)).sort()).toEqual(views.map(({ name }) => name));
+  });
+
+  test("many replicas that ask at once check once; then none is due until the time is over", async () => {
+    const clients = Array.from({ length: 5 }, client);
+    const before = await stored();
+    const checks = await Promise.all(clients.map((sql) => checkIfDue(sql, 300)));
+    expect(checks.filter((check) => check !== undefined)).toHaveLength(1);
+    expect(await Promise.all(clients.map((sql) => checkIfDue(sql, 300)))).toEqual(clients.map(() => undefined));
+    expect(await stored()).toBe(before + 1);
+    await world.sql`update book_checks set checked_at = checked_at - interval '301 seconds'`;
+    expect(await checkIfDue(clients[0] as (typeof clients)[0], 300)).toMatchObject({
+      results: INVARIANTS.map(({ name }) => ({ name, rows: 0 })),
+    });
+    await Promise.all(clients.map((sql) => sql.end()));
+  });
+
+  test("asked for while another replica checks: its result is the answer; if it comes to nothing, an own check is made", async () => {
+    const [sql, holder] = [client(), client()];
+    const lock = () => holder`select pg_advisory_lock(hashtextextended('tollgate.books_check', 0))`;
+    const unlock = () => holder`select pg_advisory_unlock_all()`;
+    await lock();
+    const shared = checkNow(sql);
+    await Bun.sleep(200);
+    await holder`insert into book_checks (took_ms, results) values (4242, '[]')`;
+    await unlock();
+    expect(await shared).toMatchObject({ tookMs: 4242, results: [] });
+    await lock();
+    const own = checkNow(sql);
+    await Bun.sleep(200);
+    await unlock();
+    expect((await own).results).toHaveLength(INVARIANTS.length);
+    await Promise.all([sql.end(), holder.end()]);
+  });
+
+  test("a replica checks by itself when one is due, and on demand at most one at a time; the last 200 are kept", async () => {
+    await world.sql`insert into book_checks (took_ms, results) select 1, '[]' from generate_series(1, 250)`;
+    await world.sql`update book_checks set checked_at = checked_at - interval '1 hour'`;
+    const config = { databaseUrl: world.url, dbPrepare: true };
+    const check = startBooksCheck({ config, log: createLog("silent"), tickMs: 50 });
+    const [newest] = await lastChecks(world.sql, 1);
+    await until(async () => (await lastChecks(world.sql, 1))[0]?.checkedAt !== newest?.checkedAt);
+    expect(await stored()).toBe(200);
+    const [one, two] = await Promise.all([check.now(), check.now()]);
+    expect(one).toEqual(two);
+    expect((await lastChecks(world.sql, 1))[0]).toEqual(one);
+    await check.close();
+  });
+
+  test("a replica that ends does not wait for its check", async () => {
+    const holder = client();
+    await holder`select pg_advisory_lock(hashtextextended('tollgate.books_check', 0))`;
+    const config = { databaseUrl: world.url, dbPrepare: true };
+    const check = startBooksCheck({ config, log: createLog("silent") });
+    const waiting = check.now().catch((error: unknown) => error);
+    await Bun.sleep(200);
+    const startMs = performance.now();
+    await check.close();
+    expect(performance.now() - startMs).toBeLessThan(1500);
+    expect(await waiting).toBeInstanceOf(Error);
+    await holder.end();
+  });
+
+  test("what is broken is counted, and is well again once it is mended", async () => {
+    const person = await world.addCustomer();
+    const sql = client();
+    await world.sql`update balances set balance_nano_usd = 5 where account_id = ${person.accountId}`;
+    const broken = (await checkNow(sql)).results.filter(({ rows }) => rows !== 0);
+    expect(broken).toEqual([{ name: "inv_balance_entries", rows: 1 }]);
+    await world.sql`update balances set balance_nano_usd = 0 where account_id = ${person.accountId}`;
+    expect((await checkNow(sql)).results.every(({ rows }) => rows === 0)).toBe(true);
+    await sql.end();
+  });
 });
 
 test("the books balance after all of this", async () => {

@@ -1,0 +1,175 @@
+import type { Config } from "../config.ts";
+import { InputError, Refusal } from "../errors.ts";
+import { decrypt, Secret } from "../platform/crypto.ts";
+import type { Db } from "../platform/db.ts";
+import type { Log } from "../platform/log.ts";
+import { findModel, findProvider, listRoutes, type ProviderRow } from "./catalog_store.ts";
+import { GuardError } from "./guard.ts";
+import { createProviderClient, type ProviderClient, readLimited, type Upstream } from "./provider_client.ts";
+import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
+
+/** A real, cheap call of a provider: how long it takes, or what exactly fails, in words for an operator. */
+
+/** Everything together: look-up, connect, list of models, and the chat. */
+const TEST_MS_MAX = 20_000;
+const CHAT_BODY_BYTES_MAX = 256 * 1024;
+
+/** Where it failed: `key` cannot be decrypted here, `dns` the name leads nowhere, `rejected` it refused the call itself. */
+export type TestFailureKind = FailureKind | "key" | "dns" | "tls" | "rejected";
+
+export type ProviderTest = {
+  ok: boolean;
+  /** Of the list of models: look-up and connection included. */
+  tookMs: number;
+  models: number;
+  /** Of the chat; null: none was asked for, or it was not reached. */
+  chatTookMs: number | null;
+  kind: TestFailureKind | null;
+  problem: string | null;
+};
+
+/** A chat of one token, as a route would send it. */
+export type TestChat = { upstreamModel: string; capField: "max_tokens" | "max_completion_tokens" };
+type TestDeps = {
+  config: Pick<Config, "secretKey" | "providerConnectMs" | "providerFirstByteMs" | "providerAllowPrivate">;
+  log: Log;
+};
+
+/** Asks a provider for its models, and then for one token if `chat` is given. Never throws. */
+export async function testProvider(
+  deps: TestDeps,
+  { name, baseUrl, keyCiphertext }: ProviderRow,
+  chat?: TestChat,
+): Promise<ProviderTest> {
+  const test: ProviderTest = { ok: false, tookMs: 0, models: 0, chatTookMs: null, kind: null, problem: null };
+  let apiKey: Secret;
+  try {
+    apiKey = new Secret(decrypt(deps.config.secretKey, keyCiphertext));
+  } catch {
+    const problem = "Its key cannot be decrypted: it was stored under another SECRET_KEY. Store it again.";
+    return { ...test, kind: "key", problem };
+  }
+  // A client of its own remembers nothing: the name is looked up and the connection is made, each time.
+  const client = createProviderClient(deps);
+  const upstream = { providerName: name, baseUrl, apiKey };
+  const deadline = new AbortController();
+  const late = new ProviderFailure("timeout", `No answer within ${TEST_MS_MAX} ms.`);
+  const timer = setTimeout(() => deadline.abort(late), TEST_MS_MAX);
+  const startedMs = performance.now();
+  const msSince = (since: number) => Math.round(performance.now() - since);
+  try {
+    try {
+      test.models = (await client.listModels(upstream, deadline.signal)).length;
+    } finally {
+      test.tookMs = msSince(startedMs);
+    }
+    if (chat) {
+      const askedMs = performance.now();
+      await askForOneToken(client, upstream, { chat, signal: deadline.signal });
+      test.chatTookMs = msSince(askedMs);
+    }
+    return { ...test, ok: true };
+  } catch (thrown) {
+    deps.log.debug({ provider: name, err: thrown }, "a provider failed its test");
+    return { ...test, kind: kindOf(thrown), problem: sentenceOf(thrown) };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function askForOneToken(
+  client: ProviderClient,
+  upstream: Upstream,
+  { chat: { upstreamModel, capField }, signal }: { chat: TestChat; signal: AbortSignal },
+): Promise<void> {
+  const body = { model: upstreamModel, messages: [{ role: "user", content: "Hi" }], [capField]: 1 };
+  const response = await client.post(upstream, "/chat/completions", JSON.stringify(body), {
+    signal,
+    accept: "application/json",
+    firstByteMs: TEST_MS_MAX,
+  });
+  const text = new TextDecoder().decode(await readLimited(response, CHAT_BODY_BYTES_MAX, signal, TEST_MS_MAX));
+  if (!hasChoices(text)) throw new ProviderFailure("not_json", "Its answer to a chat is no chat completion.");
+}
+
+function hasChoices(text: string): boolean {
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return typeof parsed === "object" && parsed !== null && "choices" in parsed && Array.isArray(parsed.choices);
+  } catch {
+    return false; // The caller says what that means.
+  }
+}
+
+export type ProviderTests = {
+  /** Tests a provider of the catalog; with `modelId`, its first route of that model too. Throws not_found, InputError, too_many_requests. */
+  run(providerId: number, modelId?: string): Promise<ProviderTest>;
+};
+
+/** Tests for the panel: in this replica one at a time of each provider; the same one asked for again is shared. */
+export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests {
+  const running = new Map<number, { modelId: string | undefined; test: Promise<ProviderTest> }>();
+
+  async function start(providerId: number, modelId: string | undefined): Promise<ProviderTest> {
+    const provider = await findProvider(deps, providerId);
+    if (!provider) throw new Refusal("not_found", { message: "There is no such provider." });
+    const chat = modelId === undefined ? undefined : await chatOf(deps, provider, modelId);
+    return await testProvider(deps, provider, chat);
+  }
+
+  return {
+    async run(providerId, modelId) {
+      const under = running.get(providerId);
+      if (under) {
+        if (under.modelId === modelId) return await under.test;
+        throw new Refusal("too_many_requests", { message: "Another test of this provider is under way." });
+      }
+      const test = start(providerId, modelId).finally(() => running.delete(providerId));
+      running.set(providerId, { modelId, test });
+      return await test;
+    },
+  };
+}
+
+async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, modelId: string): Promise<TestChat> {
+  const model = await findModel(deps, modelId);
+  if (!model) throw new InputError(`There is no model ${JSON.stringify(modelId)}.`, "model");
+  // A picture is no cheap call.
+  if (model.modality === "image") throw new InputError("An image model is not tested: a picture would cost.", "model");
+  const route = (await listRoutes(deps, modelId)).find(({ providerId }) => providerId === provider.id);
+  if (!route) throw new InputError(`The model ${modelId} has no route to ${provider.name}.`, "model");
+  return route;
+}
+
+function kindOf(thrown: unknown): TestFailureKind {
+  if (thrown instanceof ProviderRejection) return "rejected";
+  if (!(thrown instanceof ProviderFailure)) return "connect";
+  if (thrown.cause instanceof GuardError && thrown.cause.kind === "unresolved") return "dns";
+  // The connection stood when `fetch` began: what it then says of certificates is the handshake's.
+  if (thrown.kind === "connect" && /certificate|\btls\b|\bssl\b|handshake/i.test(thrown.message)) return "tls";
+  return thrown.kind;
+}
+
+/** The failure in a sentence: what we saw, then the provider's own words. */
+function sentenceOf(thrown: unknown): string {
+  const words = thrown instanceof Error ? thrown.message : String(thrown);
+  if (thrown instanceof ProviderRejection) return `It refused the call with status ${thrown.status}: ${words}`;
+  switch (kindOf(thrown)) {
+    case "connect":
+      return `It cannot be reached: ${words}`;
+    case "tls":
+      return `No TLS connection: ${words}`;
+    case "credentials":
+      return `It refuses the key, with status ${statusOf(thrown)}: ${words}`;
+    case "rate_limited":
+    case "unknown_model":
+    case "status":
+      return `It answered with status ${statusOf(thrown)}: ${words}`;
+    default:
+      return words;
+  }
+}
+
+function statusOf(thrown: unknown): number | null {
+  return thrown instanceof ProviderFailure ? thrown.status : null;
+}

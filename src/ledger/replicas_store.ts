@@ -1,0 +1,82 @@
+import { type Static, Type } from "@sinclair/typebox";
+import { Value } from "@sinclair/typebox/value";
+import { toIso } from "../accounts/checks.ts";
+import type { Sql } from "../platform/db.ts";
+
+/** The replicas, as each tells of itself: a row that its heartbeat writes every second. All times are the database's. */
+
+/** A replica that crashed is shown for so long, with its age; one that drained takes its row along. */
+const SHOWN_SECONDS = 300;
+const FORGOTTEN_HOURS = 24;
+const LIST_MAX = 200;
+
+/** What a replica says of itself. Small: it is written every second. */
+export const ReplicaStatus = Type.Object({
+  /** Holds it is at work on, and ledger rows that wait or are under way. */
+  holds: Type.Integer(),
+  queued: Type.Integer(),
+  /** No settlement waits on its disk. */
+  spoolEmpty: Type.Boolean(),
+  /** Metered requests under way. */
+  inFlight: Type.Integer(),
+  /** Of the reserves of the last minute, from asking to answer; null: there was none. */
+  ledgerP99Ms: Type.Union([Type.Number(), Type.Null()]),
+  /** When its reaper last looked for ended leases; null: not yet, it must see the database up for a lease first. */
+  reapedAt: Type.Union([Type.String(), Type.Null()]),
+  draining: Type.Boolean(),
+  /** Messages of other replicas arrive. */
+  busHealthy: Type.Boolean(),
+  /** Whether the beat before this one reached the database. */
+  databaseUp: Type.Boolean(),
+  runtime: Type.Union([Type.Literal("bun"), Type.Literal("deno")]),
+});
+export type ReplicaStatus = Static<typeof ReplicaStatus>;
+
+export type Replica = {
+  id: string;
+  version: string;
+  startedAt: string;
+  seenAt: string;
+  ageMs: number;
+  /** null: it is of another release, whose words we do not know. */
+  status: ReplicaStatus | null;
+};
+
+/** Says that this replica is up, and how it is. Returns the database's time, ISO 8601. */
+export async function heartbeat(
+  sql: Sql,
+  { id, version, status }: { id: string; version: string; status: ReplicaStatus },
+): Promise<string> {
+  const [row] = await sql`
+    insert into replicas (id, version, status) values (${id}, ${version}, ${JSON.stringify(status)}::text::jsonb)
+    on conflict (id) do update set seen_at = clock_timestamp(), version = excluded.version, status = excluded.status
+    returning seen_at::text as seen_at`;
+  return toIso(String(row?.seen_at));
+}
+
+/** Replicas that were heard of lately, the youngest first. */
+export async function recentReplicas(sql: Sql): Promise<Replica[]> {
+  const rows = await sql`
+    select id, version, started_at::text as started_at, seen_at::text as seen_at, status,
+      greatest(0, extract(epoch from clock_timestamp() - seen_at) * 1000)::int as age_ms
+    from replicas where seen_at > clock_timestamp() - make_interval(secs => ${SHOWN_SECONDS})
+    order by started_at desc, id limit ${LIST_MAX}`;
+  return rows.map((row) => ({
+    id: String(row.id),
+    version: String(row.version),
+    startedAt: toIso(String(row.started_at)),
+    seenAt: toIso(String(row.seen_at)),
+    ageMs: Number(row.age_ms),
+    status: Value.Check(ReplicaStatus, row.status) ? row.status : null,
+  }));
+}
+
+/** Takes the row of a replica that ends in order. */
+export async function leave(sql: Sql, id: string): Promise<void> {
+  await sql`delete from replicas where id = ${id}`;
+}
+
+/** Forgets replicas that were not heard of for a day. */
+export async function forgetReplicas(sql: Sql): Promise<void> {
+  await sql`delete from replicas where seen_at < clock_timestamp() - make_interval(hours => ${FORGOTTEN_HOURS})`;
+}

@@ -1,0 +1,222 @@
+import { Type } from "@sinclair/typebox";
+import { type Static, t } from "elysia";
+import { checkInteger, isRowId } from "../../accounts/checks.ts";
+import { MODEL_ID_CHARS_MAX, NAME_CHARS_MAX } from "../../catalog/catalog_input.ts";
+import {
+  addModel,
+  addRoute,
+  findModel,
+  listImagePrices,
+  listModels,
+  listRoutes,
+  removeRoute,
+  setImagePrice,
+  setPrices,
+  updateModel,
+  updateRoute,
+} from "../../catalog/catalog_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { chatCharge, imageCharge } from "../../ledger/price.ts";
+import { once, type Person, signedIn, toWire } from "./frame.ts";
+
+/**
+ * Models, their prices and their routes, for admins. A model is named by the query's `id`: ids hold slashes, which
+ * proxies and clients treat in three different ways in a path, and in one in a query.
+ */
+
+const PAGE_DEFAULT = 100;
+const PAGE_MAX = 500;
+const IMAGE_PRICES_MAX = 10;
+const ID_MAX = Number.MAX_SAFE_INTEGER;
+/** What a price per million comes to, for a request that one can imagine. */
+const EXAMPLE = { promptTokens: 1000, cachedTokens: 0, completionTokens: 500 };
+
+const ModelId = t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX });
+const Name = t.String({ maxLength: NAME_CHARS_MAX });
+const OfModel = { query: t.Object({ id: ModelId }) };
+
+const modelFields = {
+  name: t.Optional(Name),
+  ownedBy: t.Optional(Name),
+  contextLength: t.Optional(t.Union([Type.Integer(), t.Null()])),
+  status: t.Optional(t.Union([t.Literal("active"), t.Literal("preview"), t.Literal("deprecated")])),
+  modality: t.Optional(t.Union([t.Literal("text"), t.Literal("image"), t.Literal("multimodal")])),
+  architecture: t.Optional(t.Union([t.Record(t.String(), t.Unknown()), t.Null()])),
+  enabled: t.Optional(t.Boolean()),
+  defaultCapTokens: t.Optional(Type.Integer()),
+  imageInputTokens: t.Optional(Type.Integer()),
+  marginPermille: t.Optional(Type.Integer()),
+};
+/** Micro-USD per million tokens; null: sold by package only. */
+const Prices = t.Union([
+  t.Object({
+    inputMicroUsd: Type.Integer(),
+    cachedInputMicroUsd: t.Optional(t.Union([Type.Integer(), t.Null()])),
+    outputMicroUsd: Type.Integer(),
+  }),
+  t.Null(),
+]);
+const ImageSize = t.Union([
+  t.Literal("512x512"),
+  t.Literal("1024x1024"),
+  t.Literal("1024x1536"),
+  t.Literal("1536x1024"),
+]);
+const NewModel = t.Object({
+  id: ModelId,
+  ...modelFields,
+  prices: t.Optional(Prices),
+  /** Micro-USD an image. */
+  imagePrices: t.Optional(
+    t.Array(t.Object({ size: ImageSize, microUsd: Type.Integer() }), { maxItems: IMAGE_PRICES_MAX }),
+  ),
+});
+
+const routeFields = {
+  upstreamModel: t.Optional(Name),
+  priority: t.Optional(Type.Integer()),
+  weight: t.Optional(Type.Integer()),
+  capField: t.Optional(t.Union([t.Literal("max_tokens"), t.Literal("max_completion_tokens")])),
+  streamOptions: t.Optional(t.Boolean()),
+  enabled: t.Optional(t.Boolean()),
+};
+const NewRoute = t.Object({
+  modelId: ModelId,
+  providerId: Type.Integer({ minimum: 1, maximum: ID_MAX }),
+  ...routeFields,
+});
+
+export function modelsRoutes(deps: Deps) {
+  return signedIn(deps, "admin")
+    .get("/admin/models", ({ query }) => pageOfModels(deps, query), {
+      query: t.Object({
+        after: t.Optional(ModelId),
+        limit: t.Optional(t.Integer()),
+      }),
+    })
+    .get("/admin/model", ({ query }) => oneModel(deps, query.id), OfModel)
+    .post(
+      "/admin/models",
+      async ({ person, body, request }) => {
+        await once(deps, person, request, () => createModel(deps, person, body));
+        return await oneModel(deps, body.id);
+      },
+      { body: NewModel },
+    )
+    .patch(
+      "/admin/model",
+      async ({ person, query: { id }, body }) => {
+        await updateModel({ ...deps, by: person.by }, id, body);
+        return await oneModel(deps, id);
+      },
+      { ...OfModel, body: t.Object(modelFields) },
+    )
+    .put(
+      "/admin/model/prices",
+      async ({ person, query: { id }, body: { prices } }) => {
+        await setPrices({ ...deps, by: person.by }, id, prices);
+        return await oneModel(deps, id);
+      },
+      { ...OfModel, body: t.Object({ prices: Prices }) },
+    )
+    .put(
+      "/admin/model/image-price",
+      async ({ person, query: { id }, body }) => {
+        await setImagePrice({ ...deps, by: person.by }, { modelId: id, ...body });
+        return await oneModel(deps, id);
+      },
+      { ...OfModel, body: t.Object({ size: ImageSize, microUsd: t.Union([Type.Integer(), t.Null()]) }) },
+    )
+    .use(routesRoutes(deps));
+}
+
+/** Where models are served. */
+function routesRoutes(deps: Deps) {
+  const params = t.Object({ id: t.Integer() });
+  return signedIn(deps, "admin")
+    .post(
+      "/admin/routes",
+      async ({ person, body, request }) => ({
+        id: await once(deps, person, request, () => addRoute({ ...deps, by: person.by }, body)),
+      }),
+      { body: NewRoute },
+    )
+    .patch(
+      "/admin/routes/:id",
+      async ({ person, params: { id }, body }) => {
+        await updateRoute({ ...deps, by: person.by }, idOfRow(id), body);
+        return { id };
+      },
+      { params, body: t.Object(routeFields) },
+    )
+    .delete(
+      "/admin/routes/:id",
+      async ({ person, params: { id } }) => {
+        await removeRoute({ ...deps, by: person.by }, idOfRow(id));
+        return { id };
+      },
+      { params },
+    );
+}
+
+/** Throws not_found for what can be no row's id. */
+export function idOfRow(id: number): number {
+  if (!isRowId(id)) throw new Refusal("not_found");
+  return id;
+}
+
+async function createModel(
+  deps: Deps,
+  { by }: Person,
+  { imagePrices = [], prices = null, ...fields }: Static<typeof NewModel>,
+): Promise<void> {
+  const bySize = Object.fromEntries(imagePrices.map(({ size, microUsd }) => [size, microUsd]));
+  await addModel({ ...deps, by }, { ...fields, prices, imagePrices: bySize });
+}
+
+async function pageOfModels(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
+  checkInteger(limit, { param: "limit", what: "limit", min: 1, max: PAGE_MAX });
+  const rows = await listModels(deps, { after, limit: limit + 1 });
+  const models = await describe(deps, rows.slice(0, limit));
+  return toWire({ models, hasMore: rows.length > limit, example: EXAMPLE });
+}
+
+async function oneModel(deps: Deps, id: string) {
+  const row = await findModel(deps, id);
+  const [model] = row ? await describe(deps, [row]) : [];
+  if (!model) throw new Refusal("not_found", { message: "There is no such model." });
+  return toWire({ ...model, example: EXAMPLE });
+}
+
+type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;
+
+/** Models with what they cost and where they are served. A breaker's state is this replica's; each has its own. */
+async function describe(deps: Deps, rows: ModelRow[]) {
+  const ids = rows.map(({ id }) => id);
+  const images = await listImagePrices(deps, ids);
+  const routes = await listRoutes(deps, ids);
+  return rows.map(({ createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }) => {
+    const prices =
+      inputMicroUsd === null || outputMicroUsd === null ? null : { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
+    return {
+      ...model,
+      createdAt: new Date(createdUnix * 1000).toISOString(),
+      prices,
+      /** What the example costs, by the very arithmetic that charges. */
+      exampleNanoUsd: prices && chatCharge(prices, EXAMPLE),
+      imagePrices: images
+        .filter(({ modelId }) => modelId === model.id)
+        .map(({ size, microUsd }) => ({ size, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
+      routes: routes
+        .filter(({ modelId }) => modelId === model.id)
+        .map(({ modelId: _, ...route }) => ({ ...route, breaker: breakerOf(deps, route.id) })),
+    };
+  });
+}
+
+/** Whether a route is left out for a moment, because it failed: as this replica sees it. */
+export function breakerOf({ breakers }: Pick<Deps, "breakers">, routeId: number): { open: boolean; dueInMs: number } {
+  const dueInMs = Math.ceil(breakers.dueInMs(routeId));
+  return { open: dueInMs > 0, dueInMs };
+}

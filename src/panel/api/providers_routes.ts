@@ -1,0 +1,108 @@
+import { t } from "elysia";
+import { checkInteger } from "../../accounts/checks.ts";
+import { KEY_CHARS_MAX, MODEL_ID_CHARS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX } from "../../catalog/catalog_input.ts";
+import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { once, signedIn } from "./frame.ts";
+import { breakerOf, idOfRow } from "./models_routes.ts";
+
+/** The services that models are bought from, for admins. A key goes in and never comes out, no part of it. */
+
+const PAGE_DEFAULT = 100;
+const PAGE_MAX = 500;
+/** Models that one provider's page names. */
+const ROUTES_MAX = 500;
+
+const params = t.Object({ id: t.Integer() });
+const Name = t.String({ maxLength: NAME_CHARS_MAX });
+const BaseUrl = t.String({ maxLength: URL_CHARS_MAX });
+const ApiKey = t.String({ maxLength: KEY_CHARS_MAX });
+
+export function providersRoutes(deps: Deps) {
+  return signedIn(deps, "admin")
+    .get("/admin/providers", ({ query }) => pageOfProviders(deps, query), {
+      query: t.Object({
+        /** The name that the page before ended with. */
+        after: t.Optional(t.String({ maxLength: NAME_CHARS_MAX, pattern: "^[^\\u0000]*$" })),
+        limit: t.Optional(t.Integer()),
+      }),
+    })
+    .get(
+      "/admin/providers/:id",
+      async ({ params: { id } }) => ({ ...(await oneProvider(deps, idOfRow(id))), ...(await routesTo(deps, id)) }),
+      { params },
+    )
+    .post(
+      "/admin/providers",
+      async ({ person, body, request }) => {
+        const id = await once(deps, person, request, () => addProvider({ ...deps, by: person.by }, body));
+        return await oneProvider(deps, id);
+      },
+      { body: t.Object({ name: Name, baseUrl: BaseUrl, apiKey: ApiKey, enabled: t.Optional(t.Boolean()) }) },
+    )
+    .patch(
+      "/admin/providers/:id",
+      async ({ person, params: { id }, body }) => {
+        await updateProvider({ ...deps, by: person.by }, idOfRow(id), body);
+        return await oneProvider(deps, id);
+      },
+      {
+        params,
+        body: t.Object({
+          name: t.Optional(Name),
+          baseUrl: t.Optional(BaseUrl),
+          apiKey: t.Optional(ApiKey),
+          enabled: t.Optional(t.Boolean()),
+        }),
+      },
+    )
+    .post("/admin/providers/:id/test", ({ params: { id }, body }) => deps.providerTests.run(idOfRow(id), body.model), {
+      params,
+      body: t.Object({ model: t.Optional(t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX })) }),
+    });
+}
+
+async function pageOfProviders(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
+  checkInteger(limit, { param: "limit", what: "limit", min: 1, max: PAGE_MAX });
+  const rows = await listProviders(deps, { after, limit: limit + 1 });
+  const open = openBreakers(deps);
+  const providers = rows.slice(0, limit).map((row) => ({
+    ...row,
+    apiKey: "stored" as const,
+    /** Routes that this replica leaves out for a moment, because they failed. */
+    openBreakers: open.get(row.name) ?? 0,
+  }));
+  return { providers, hasMore: rows.length > limit };
+}
+
+async function oneProvider(deps: Deps, id: number) {
+  const row = await findProvider(deps, id);
+  if (!row) throw new Refusal("not_found");
+  const { keyCiphertext: _, ...provider } = row;
+  return { ...provider, apiKey: "stored" as const };
+}
+
+/** The models that use a provider. */
+async function routesTo(deps: Deps, providerId: number) {
+  const rows = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX + 1 });
+  const routes = rows.slice(0, ROUTES_MAX).map(({ id, modelId, upstreamModel, enabled }) => ({
+    id,
+    modelId,
+    upstreamModel,
+    enabled,
+    breaker: breakerOf(deps, id),
+  }));
+  return { routes, hasMoreRoutes: rows.length > ROUTES_MAX };
+}
+
+/** How many open breakers this replica has, by the provider's name; one without is left out. */
+export function openBreakers({ catalog, breakers }: Deps): Map<string, number> {
+  const open = new Map<string, number>();
+  for (const model of catalog.models()) {
+    for (const { id, providerName } of model.routes) {
+      if (breakers.dueInMs(id) > 0) open.set(providerName, (open.get(providerName) ?? 0) + 1);
+    }
+  }
+  return open;
+}
