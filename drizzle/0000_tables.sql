@@ -422,6 +422,7 @@ CREATE INDEX "orders_account" ON "orders" USING btree ("account_id","id");--> st
 CREATE INDEX "orders_open" ON "orders" USING btree ("id") WHERE "orders"."status" = 'open';--> statement-breakpoint
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
 CREATE INDEX "receipts_usage" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'settled';--> statement-breakpoint
+CREATE INDEX "receipts_losses" ON "receipts" USING btree ("request_id") WHERE "receipts"."shortfall_nano_usd" > 0;--> statement-breakpoint
 CREATE INDEX "receipts_released" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
 CREATE INDEX "refusal_counts_minute" ON "refusal_counts" USING btree ("minute");--> statement-breakpoint
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint

@@ -359,6 +359,7 @@ export const receipts = pgTable(
   },
   (t) => [
     index("receipts_usage").on(t.accountId, t.requestId).where(sql`${t.outcome} = 'settled'`),
+    index("receipts_losses").on(t.requestId).where(sql`${t.shortfallNanoUsd} > 0`),
     index("receipts_released").on(t.accountId, t.requestId).where(sql`${t.outcome} = 'released'`),
     check(
       "receipts_released_is_free",
