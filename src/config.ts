@@ -1,7 +1,14 @@
+import { isIPv4 } from "node:net";
+import { parseResolver } from "./platform/dns_query.ts";
+
 /**
  * Reads the environment once into a typed Config. Every variable, its default and its unit stand in VARIABLES;
  * the README's table is checked against it by a test.
  */
+
+const SERVER_ADDRESSES_MAX = 10;
+const DNS_RESOLVERS_MAX = 8;
+
 type Kind = "string" | "url" | "integer" | "flag" | "list" | "secret";
 type Variable = { kind: Kind; default?: string; min?: number; max?: number; unit?: string; what: string };
 
@@ -52,10 +59,27 @@ export const VARIABLES = {
   BASE_URL: { kind: "url", default: "http://localhost:8080/v1", what: "the API's public address, ends in /v1" },
   ALIAS_URL: { kind: "url", default: "", what: "root-domain alias of the API, ends in /v1" },
   PANEL_URL: { kind: "url", default: "http://localhost:8080", what: "the panel's public address" },
+  BRAND_NAME: { kind: "string", default: "Tollgate", what: "the service's name on its own hosts" },
+  BRAND_SUPPORT: { kind: "string", default: "", what: "whom people ask for help: an e-mail address or an https URL" },
+  SERVER_ADDRESSES: {
+    kind: "list",
+    default: "",
+    what: "public IPv4 addresses that resellers' A records must say; empty: no domain can be added",
+  },
+  DNS_RESOLVERS: {
+    kind: "list",
+    default: "1.1.1.1,9.9.9.9",
+    what: "two or more who are asked for resellers' records, and must agree; as in 127.0.0.1:5353",
+  },
   TRUSTED_PROXIES: {
     kind: "list",
     default: "",
     what: "addresses of proxies whose X-Forwarded-For is believed; empty: none",
+  },
+  PANEL_DIR: {
+    kind: "string",
+    default: "dist/panel",
+    what: "the built panel; where it is missing only the API is served",
   },
   ALLOW_LOCAL_HOSTS: {
     kind: "flag",
@@ -204,6 +228,15 @@ function build(read: (name: keyof typeof VARIABLES) => string, problems: string[
   const production = read("NODE_ENV") === "production";
   const timeZone = read("BILLING_TIMEZONE");
   if (!isTimeZone(timeZone)) problems.push("BILLING_TIMEZONE must be an IANA time zone, as in Europe/Berlin");
+  const brandSupport = read("BRAND_SUPPORT");
+  if (brandSupport !== "" && !/^(?:https:\/\/[^\s]+|[^\s@/]+@[^\s@/]+)$/i.test(brandSupport))
+    problems.push("BRAND_SUPPORT must be an e-mail address or an https URL");
+  const serverAddresses = list("SERVER_ADDRESSES");
+  if (serverAddresses.length > SERVER_ADDRESSES_MAX || !serverAddresses.every((address) => isIPv4(address)))
+    problems.push(`SERVER_ADDRESSES must be at most ${SERVER_ADDRESSES_MAX} IPv4 addresses`);
+  const dnsResolvers = list("DNS_RESOLVERS");
+  if (!areResolvers(dnsResolvers))
+    problems.push(`DNS_RESOLVERS must be the addresses of 2 to ${DNS_RESOLVERS_MAX} different resolvers`);
   const apiUrl = (name: "BASE_URL" | "ALIAS_URL") => {
     const value = read(name);
     if (value !== "" && URL.canParse(value) && new URL(value).pathname.replace(/\/$/, "") !== "/v1")
@@ -227,7 +260,12 @@ function build(read: (name: keyof typeof VARIABLES) => string, problems: string[
     baseUrl: apiUrl("BASE_URL"),
     aliasUrl: apiUrl("ALIAS_URL"),
     panelUrl: read("PANEL_URL").replace(/\/$/, ""),
+    brandName: read("BRAND_NAME"),
+    brandSupport,
+    panelDir: read("PANEL_DIR"),
     allowLocalHosts: read("ALLOW_LOCAL_HOSTS") === "" ? !production : read("ALLOW_LOCAL_HOSTS") === "true",
+    serverAddresses,
+    dnsResolvers,
     trustedProxies: list("TRUSTED_PROXIES"),
     billingTimeZone: timeZone,
     bodyBytesMax: integer("BODY_BYTES_MAX"),
@@ -246,6 +284,15 @@ function build(read: (name: keyof typeof VARIABLES) => string, problems: string[
     drainSeconds: integer("DRAIN_SECONDS"),
     logLevel: read("LOG_LEVEL"),
   };
+}
+
+function areResolvers(texts: string[]): boolean {
+  try {
+    const different = new Set(texts.map((text) => JSON.stringify(parseResolver(text))));
+    return different.size === texts.length && texts.length >= 2 && texts.length <= DNS_RESOLVERS_MAX;
+  } catch {
+    return false; // One of them is no address.
+  }
 }
 
 /** Whether the runtime knows the IANA zone `name`. */

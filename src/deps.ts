@@ -1,13 +1,20 @@
+import type { BrandLookup } from "./accounts/brand_lookup.ts";
+import type { DomainChecks } from "./accounts/domain_checks.ts";
 import type { HostLookup } from "./accounts/host_lookup.ts";
 import type { KeyLookup } from "./accounts/key_lookup.ts";
+import type { KeyUses } from "./accounts/key_uses.ts";
 import type { Sessions } from "./accounts/sessions.ts";
 import type { Breakers } from "./catalog/breaker.ts";
 import type { Catalog } from "./catalog/catalog.ts";
 import type { ProviderClient } from "./catalog/provider_client.ts";
+import type { ProviderTests } from "./catalog/provider_test.ts";
 import type { Config } from "./config.ts";
+import type { Refusals } from "./gateway/refusals.ts";
 import type { Relays } from "./gateway/relay.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
+import type { BooksCheck } from "./ledger/books_check.ts";
 import type { Ledger } from "./ledger/ledger.ts";
+import type { Site } from "./panel/site.ts";
 import type { Bus } from "./platform/bus.ts";
 import type { Db } from "./platform/db.ts";
 import type { Log } from "./platform/log.ts";
@@ -20,7 +27,11 @@ export type Deps = {
   db: Db;
   bus: Bus;
   keys: KeyLookup;
+  keyUses: KeyUses;
+  refusals: Refusals;
   hosts: HostLookup;
+  domainChecks: DomainChecks;
+  brands: BrandLookup;
   /** The service's own hosts. */
   ownHosts: ReadonlySet<string>;
   /** Those of them that serve the API. */
@@ -28,13 +39,17 @@ export type Deps = {
   /** Those of them that serve the panel. */
   panelHosts: ReadonlySet<string>;
   sessions: Sessions;
+  /** The panel's pages; undefined where they were not built. */
+  site: Site | undefined;
   catalog: Catalog;
   breakers: Breakers;
   provider: ProviderClient;
+  providerTests: ProviderTests;
   limiter: RateLimiter;
   signInLimiter: AttemptLimiter;
   tokens: TokenCounter;
   ledger: Ledger;
+  booksCheck: BooksCheck;
   relays: Relays;
   clock: Clock;
   gate: Gate;

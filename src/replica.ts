@@ -1,21 +1,31 @@
+import packageFacts from "../package.json" with { type: "json" };
+import { openBrandLookup } from "./accounts/brand_lookup.ts";
+import { startDomainChecks } from "./accounts/domain_checks.ts";
 import { pruneForms } from "./accounts/forms_store.ts";
 import { openHostLookup } from "./accounts/host_lookup.ts";
 import { ownHosts } from "./accounts/host_names.ts";
 import { openKeyLookup } from "./accounts/key_lookup.ts";
+import { openKeyUses } from "./accounts/key_uses.ts";
+import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { openSessions } from "./accounts/sessions.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
 import { createBreakers } from "./catalog/breaker.ts";
 import { openCatalog } from "./catalog/catalog.ts";
 import { createProviderClient } from "./catalog/provider_client.ts";
+import { createProviderTests } from "./catalog/provider_test.ts";
 import type { Config } from "./config.ts";
 import type { Clock, Deps } from "./deps.ts";
 import { asRefusal, toErrorResponse } from "./errors.ts";
+import { openRefusals } from "./gateway/refusals.ts";
 import { createRelays } from "./gateway/relay.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
 import { createApp } from "./http/app.ts";
 import { createGate } from "./http/gate.ts";
+import { startBooksCheck } from "./ledger/books_check.ts";
 import { startLedgerJobs } from "./ledger/jobs.ts";
+import { createLatency, timed } from "./ledger/latency.ts";
 import { openLedger } from "./ledger/ledger.ts";
+import { loadSite } from "./panel/site.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
 import { newRequestId } from "./platform/crypto.ts";
@@ -49,21 +59,28 @@ export async function startReplica(
   const bus = config.redisUrl === "" ? inProcessBus(log) : redisBus(config.redisUrl, log);
   const cached = { db, bus, config, nowMs };
   const catalog = await openCatalog({ db, bus, config, log });
-  const ledger = await openLedger({ config, db, log, nowMs, startedMs: clock.unixMs() });
+  const latency = createLatency(nowMs);
+  const ledger = timed(await openLedger({ config, db, log, nowMs, startedMs: clock.unixMs() }), latency, nowMs);
   const deps: Deps = {
     config,
     log,
     db,
     bus,
     keys: openKeyLookup(cached),
+    keyUses: openKeyUses({ db, log, nowMs }),
+    refusals: openRefusals({ db, log }),
     hosts: openHostLookup(cached),
+    domainChecks: startDomainChecks({ db, bus, config, log }),
+    brands: openBrandLookup(cached),
     ownHosts: ownHosts(config),
     apiHosts: ownHosts({ ...config, panelUrl: config.baseUrl }),
     panelHosts: ownHosts({ ...config, baseUrl: config.panelUrl, aliasUrl: "" }),
     sessions: openSessions(cached),
+    site: await loadSite(config.panelDir),
     catalog,
     breakers: createBreakers({ now: nowMs }),
     provider: createProviderClient({ config, log, now: nowMs }),
+    providerTests: createProviderTests({ config, db, log }),
     limiter: createRateLimiter({
       redisUrl: config.redisUrl,
       perMinute: config.ratePerMinute,
@@ -79,6 +96,7 @@ export async function startReplica(
     }),
     tokens: createTokenCounter(log),
     ledger,
+    booksCheck: startBooksCheck({ config, log }),
     relays: createRelays({ providerIdleMs: config.providerIdleMs, clientIdleMs: config.clientIdleMs, nowMs }),
     clock,
     gate: createGate(config.inFlightMax),
@@ -95,13 +113,23 @@ export async function startReplica(
     db,
     log,
     replicaId: newRequestId(),
+    version: packageFacts.version,
+    health: () => ({
+      inFlight: deps.gate.inFlight(),
+      ledgerP99Ms: latency.p99Ms(),
+      draining: deps.gate.draining(),
+      busHealthy: bus.healthy(),
+    }),
     leaseSeconds: config.leaseSeconds,
     nowMs,
   });
   const prune = setInterval(() => {
-    Promise.all([pruneChanges(db), pruneSessions(deps, config.sessionIdleSeconds), pruneForms(deps)]).catch((err) =>
-      log.warn({ err }, "pruning waits"),
-    );
+    Promise.all([
+      pruneChanges(db),
+      pruneSessions(deps, config.sessionIdleSeconds),
+      pruneForms(deps),
+      pruneRefusals(deps),
+    ]).catch((err) => log.warn({ err }, "pruning waits"));
   }, PRUNE_EVERY_MS);
 
   const app = createApp(deps);
@@ -128,7 +156,10 @@ export async function startReplica(
       // What was ended is still being released: nothing may be left for a reaper.
       await Promise.race([idle, sleep(END_MS_MAX)]);
       await jobs.stop();
+      await deps.booksCheck.close();
+      await deps.domainChecks.close();
       await ledger.close();
+      await Promise.all([deps.keyUses.stop(), deps.refusals.stop()]);
       const settled = ledger.status().spoolEmpty;
       // The last bytes of ended streams are on their way; who does not take them is cut.
       await Promise.race([stopped, sleep(1000)]);
@@ -140,6 +171,7 @@ export async function startReplica(
       deps.tokens.close();
       deps.keys.close();
       deps.hosts.close();
+      deps.brands.close();
       deps.sessions.close();
       catalog.close();
       await changeReader.close();

@@ -86,6 +86,15 @@ export async function checkDns(options: DnsCheckOptions): Promise<DnsReport> {
   return { verdict: verdictOf(reports), resolvers: reports, todo: [...changesOf(reports), ...waitsOf(reports)] };
 }
 
+/** Whether a value from the database is a report: another release may have written another form. */
+export function isDnsReport(value: unknown): value is DnsReport {
+  if (typeof value !== "object" || value === null) return false;
+  if (!("verdict" in value && "resolvers" in value && "todo" in value)) return false;
+  const { verdict, resolvers, todo } = value;
+  return VERDICTS.includes(verdict) && Array.isArray(resolvers) && Array.isArray(todo);
+}
+const VERDICTS: readonly unknown[] = ["ok", "wrong", "unknown"] satisfies DnsReport["verdict"][];
+
 function assertSensible({ host, addresses, txt, resolvers, timeoutMs = TIMEOUT_MS_DEFAULT }: DnsCheckOptions): void {
   if (!isHostName(host)) throw new Error(`"${host}" is not the name of a host.`);
   if (addresses.length < 1 || addresses.length > VALUES_MAX || !addresses.every((address) => isIPv4(address)))

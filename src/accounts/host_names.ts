@@ -4,6 +4,8 @@ import { InputError } from "../errors.ts";
 /** Names of hosts. Here and in every table a host is a lowercase name without a port. */
 
 const HOST_CHARS_MAX = 253;
+/** Leaves room for the label of the record that proves a name. */
+const DOMAIN_CHARS_MAX = 240;
 const LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 const LOCAL_HOSTS = ["localhost", "127.0.0.1"];
 /** Second-level names under which countries register: `acme.co.uk` is an apex though it has three labels. */
@@ -27,22 +29,33 @@ export function isHostName(host: string): boolean {
   );
 }
 
-/** A domain that a reseller may bring. Throws InputError. Source: contract › What the service does, 3. */
-export function checkDomain(value: string, own: ReadonlySet<string>): string {
+/**
+ * A domain that a reseller may bring; given by the operator (`isGiven`) it may also be a name of the operator's own zone.
+ * Throws InputError. Source: contract › What the service does, 3.
+ */
+export function checkDomain(value: string, own: ReadonlySet<string>, isGiven = false): string {
   const domain = value.trim();
   const wrong = (message: string) => new InputError(message, "host");
   if (/[^\x20-\x7e]/.test(domain)) throw wrong("Write the domain in its ASCII form (xn--…).");
   if (domain !== domain.toLowerCase()) throw wrong("Write the domain in lower case.");
   if (!isHostName(domain)) throw wrong("This is not a domain name, as in ai.example.com.");
-  if (isApex(domain.split("."))) throw wrong("Use a subdomain, as in ai.example.com, not the domain itself.");
-  // Names below ours are the operator's to give: a wildcard record would prove them to anybody.
-  if ([...own].some((host) => domain === host || domain.endsWith(`.${host}`)))
-    throw wrong("This name belongs to the service itself.");
+  if (domain.length > DOMAIN_CHARS_MAX) throw wrong(`A domain may have at most ${DOMAIN_CHARS_MAX} characters.`);
+  if (domain === zoneOf(domain)) throw wrong("Use a subdomain, as in ai.example.com, not the domain itself.");
+  // A wildcard record beside or below our own names would prove them to anybody.
+  const isOurs = [...own].some((host) => domain === host || (!isGiven && domain.endsWith(`.${zoneOf(host)}`)));
+  if (isOurs) throw wrong("This name belongs to the service itself.");
   return domain;
 }
 
-function isApex(labels: string[]): boolean {
-  if (labels.length < 3) return true;
+/** How a record is called inside its zone: "ai" for ai.example.com, "_verify.ai" for _verify.ai.example.com. */
+export function labelOf(name: string): string {
+  return name.slice(0, -zoneOf(name).length - 1);
+}
+
+/** What is registered, as far as a name tells: two labels, or three. What is no name of labels is its own zone. */
+function zoneOf(name: string): string {
+  const labels = name.split(".");
   const [registry = "", country = ""] = labels.slice(-2);
-  return labels.length === 3 && country.length === 2 && REGISTRY_LABELS.has(registry);
+  if (/^\d*$/.test(country)) return name;
+  return labels.slice(country.length === 2 && REGISTRY_LABELS.has(registry) ? -3 : -2).join(".");
 }

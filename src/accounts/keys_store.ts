@@ -1,11 +1,11 @@
-import { and, desc, eq, lt, ne, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, lt, ne, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
+import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
-import type { Bus } from "../platform/bus.ts";
-import { changing } from "../platform/changes_store.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { accounts, hosts, keys } from "../platform/schema.ts";
+import { accounts, hosts, keyDays, keys, keyUses } from "../platform/schema.ts";
 import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
 import { lockAccounts } from "./locks_store.ts";
@@ -19,11 +19,16 @@ import { checkModelIds } from "./model_scope_store.ts";
 const NAME_CHARS_MAX = 100;
 /** Keys of one account that are not revoked. */
 const KEYS_MAX = 200;
+/** Revoked ones that its page still shows. */
+const REVOKED_SHOWN = 50;
 const MODELS_MAX = 200;
 const HOSTS_MAX = 50;
 const PAGE_MAX = 1000;
 const OVERLAP_SECONDS_MAX = 30 * 86_400;
 const DAYS_AHEAD_MAX = 3660;
+/** What `keys_ceilings` allows. */
+const UNITS_MAX = 30_000_000;
+const NANO_USD_MAX = 9_000_000_000_000_000n;
 
 export type KeyMode = "package" | "payg";
 
@@ -39,6 +44,10 @@ export type Key = {
   hosts: string[] | null;
   status: "enabled" | "disabled" | "revoked" | "expired";
   expiresAt: string | null;
+  /** Its own ceilings: requests a day, and money of the balance a day, both by the days of `timeZone`; null: none. */
+  dailyUnitsMax: number | null;
+  dailySpendMaxNanoUsd: bigint | null;
+  timeZone: string;
   createdAt: string;
 };
 
@@ -50,25 +59,42 @@ export type NewKey = {
   hosts: readonly string[] | null;
   /** ISO 8601 with its zone, in the future; null: never. */
   expiresAt: string | null;
-};
+} & Partial<Ceilings>;
+
+/** A key's own ceilings a day: requests, and nano-USD of the balance. null: none. */
+export type Ceilings = { dailyUnitsMax: number | null; dailySpendMaxNanoUsd: bigint | null };
 
 /** A new key and its secret, which cannot be shown again. */
 export type CreatedKey = { secret: string; key: Key };
 
-type Deps = { db: Db; bus: Bus };
 type KeyOf = { accountId: number; keyId: number };
 
 /** Creates a key. Throws InputError. Source: contract › Authentication, 1. */
-export async function createKey(deps: Deps & { config: HostConfig }, wanted: NewKey): Promise<CreatedKey> {
+export async function createKey(
+  deps: ChangeDeps & { config: HostConfig & Pick<Config, "billingTimeZone"> },
+  wanted: NewKey,
+): Promise<CreatedKey> {
   const name = checkName(wanted.name, { param: "name", charsMax: NAME_CHARS_MAX });
   const modelIds = checkList(wanted.modelIds, { param: "modelIds", what: "models", max: MODELS_MAX });
   const hostList = checkList(wanted.hosts, { param: "hosts", what: "hosts", max: HOSTS_MAX });
+  const { dailyUnitsMax = null, dailySpendMaxNanoUsd = null } = wanted;
+  checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd });
   return changing(deps, async (tx) => {
     await lockKeySet(tx, wanted.accountId);
     await checkModelIds(tx, modelIds);
     await checkHosts(tx, { accountId: wanted.accountId, own: ownHosts(deps.config), hostList });
     const expiresAt = await checkExpiry(tx, wanted.expiresAt);
-    return insertKey(tx, { ...wanted, name, modelIds, hosts: hostList, expiresAt });
+    const timeZone = deps.config.billingTimeZone;
+    return insertKey(tx, {
+      ...wanted,
+      name,
+      modelIds,
+      hosts: hostList,
+      expiresAt,
+      dailyUnitsMax,
+      dailySpendMaxNanoUsd,
+      timeZone,
+    });
   });
 }
 
@@ -98,18 +124,82 @@ export async function findKey(
   return find(db.orm, and(eq(keys.id, keyId), accountId === undefined ? undefined : eq(keys.accountId, accountId)));
 }
 
+/** A key as its page shows it. */
+export type ShownKey = Key & {
+  /** When and where a request of it was granted last, as of a few seconds ago. */
+  lastUsedAt: string | null;
+  lastHost: string | null;
+  /** What counts against its ceilings today, live holds included; null: it has none. */
+  today: { units: number; spentNanoUsd: bigint } | null;
+};
+
+/** Every key of an account that is not revoked and the latest of those that are, newest first. */
+export async function listShownKeys({ db }: { db: Db }, accountId: number): Promise<ShownKey[]> {
+  const revoked = db.orm
+    .select({ id: keys.id })
+    .from(keys)
+    .where(and(eq(keys.accountId, accountId), eq(keys.status, "revoked")))
+    .orderBy(desc(keys.id))
+    .limit(REVOKED_SHOWN);
+  const rows = await db.orm
+    .select({
+      ...COLUMNS,
+      lastUsedAt: keyUses.lastUsedAt,
+      lastHost: keyUses.host,
+      units: sql<number>`coalesce(${keyDays.unitsUsed} + ${keyDays.unitsHeld}, 0)::int`,
+      spent: sql<string>`coalesce(${keyDays.spentNanoUsd} + ${keyDays.heldNanoUsd}, 0)`,
+    })
+    .from(keys)
+    .leftJoin(keyUses, eq(keyUses.keyId, keys.id))
+    .leftJoin(
+      keyDays,
+      and(eq(keyDays.keyId, keys.id), sql`${keyDays.day} = (ledger_now() at time zone ${keys.timeZone})::date`),
+    )
+    .where(and(eq(keys.accountId, accountId), or(ne(keys.status, "revoked"), sql`${keys.id} in ${revoked}`)))
+    .orderBy(desc(keys.id))
+    .limit(KEYS_MAX + REVOKED_SHOWN);
+  return rows.map(({ units, spent, lastUsedAt, ...row }) => ({
+    ...toKey(row),
+    lastUsedAt: toIso(lastUsedAt),
+    today:
+      row.dailyUnitsMax === null && row.dailySpendMaxNanoUsd === null ? null : { units, spentNanoUsd: BigInt(spent) },
+  }));
+}
+
+export type KeyChange = { name?: string } & Partial<Ceilings>;
+
+/**
+ * Names a key anew, or sets its ceilings; what is left out stays. A new ceiling counts from now on. Throws InputError; a
+ * revoked key stays as it is.
+ */
+export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, change: KeyChange): Promise<Key> {
+  const { dailyUnitsMax, dailySpendMaxNanoUsd } = change;
+  const name =
+    change.name === undefined ? undefined : checkName(change.name, { param: "name", charsMax: NAME_CHARS_MAX });
+  checkCeilings({ dailyUnitsMax: dailyUnitsMax ?? null, dailySpendMaxNanoUsd: dailySpendMaxNanoUsd ?? null });
+  const limits = dailyUnitsMax !== undefined || dailySpendMaxNanoUsd !== undefined;
+  return changing(deps, async (tx) => {
+    if (limits) await lockAccounts(tx, [accountId]);
+    const before = await findOf(tx, { accountId, keyId });
+    if (before.status === "revoked") throw new InputError("This key is revoked, which cannot be undone.", "keyId");
+    if (name === undefined && !limits) return before;
+    await tx.update(keys).set({ name, dailyUnitsMax, dailySpendMaxNanoUsd }).where(eq(keys.id, keyId));
+    return findOf(tx, { accountId, keyId });
+  });
+}
+
 /** Switches a key off until it is enabled again. Throws InputError. */
-export async function disableKey(deps: Deps, key: KeyOf): Promise<Key> {
+export async function disableKey(deps: ChangeDeps, key: KeyOf): Promise<Key> {
   return endRight(deps, key, "disabled");
 }
 
 /** Switches a disabled key on. Throws InputError; a revoked key stays revoked. */
-export async function enableKey(deps: Deps, { accountId, keyId }: KeyOf): Promise<Key> {
+export async function enableKey(deps: ChangeDeps, { accountId, keyId }: KeyOf): Promise<Key> {
   return changing(deps, (tx) => setStatus(tx, { accountId, keyId }, "enabled"));
 }
 
 /** Ends a key for good. Throws InputError. */
-export async function revokeKey(deps: Deps, key: KeyOf): Promise<Key> {
+export async function revokeKey(deps: ChangeDeps, key: KeyOf): Promise<Key> {
   return endRight(deps, key, "revoked");
 }
 
@@ -118,7 +208,7 @@ export async function revokeKey(deps: Deps, key: KeyOf): Promise<Key> {
  * Throws InputError if it is not enabled.
  */
 export async function rotateKey(
-  deps: Deps,
+  deps: ChangeDeps,
   { accountId, keyId, overlapSeconds }: KeyOf & { overlapSeconds: number },
 ): Promise<CreatedKey & { old: Key }> {
   checkInteger(overlapSeconds, {
@@ -175,14 +265,22 @@ export async function findUsableKey(
   { accountId, host, keyId }: { accountId: number; host: string; keyId?: number },
 ): Promise<KeySnapshot | undefined> {
   if (keyId !== undefined && !isRowId(keyId)) return undefined;
-  const usable = and(
+  const usable = and(isUsable({ accountId, host }), keyId === undefined ? undefined : eq(keys.id, keyId));
+  return (await snapshots(db, usable))[0];
+}
+
+/** All keys that a panel call on `host` could use, the one it takes by itself first. Source: rulings › Hosts and keys. */
+export async function listUsableKeys({ db }: { db: Db }, of: { accountId: number; host: string }): Promise<Key[]> {
+  return select(db.orm, isUsable(of), KEYS_MAX);
+}
+
+function isUsable({ accountId, host }: { accountId: number; host: string }): SQL | undefined {
+  return and(
     eq(keys.accountId, accountId),
     eq(keys.status, "enabled"),
     sql`coalesce(${keys.expiresAt} > ledger_now(), true)`,
     sql`coalesce(${host} = any(${keys.hosts}), true)`,
-    keyId === undefined ? undefined : eq(keys.id, keyId),
   );
-  return (await snapshots(db, usable))[0];
 }
 
 async function snapshots(db: Db, where: SQL | undefined): Promise<KeySnapshot[]> {
@@ -217,7 +315,7 @@ async function snapshots(db: Db, where: SQL | undefined): Promise<KeySnapshot[]>
   }));
 }
 
-async function endRight(deps: Deps, { accountId, keyId }: KeyOf, status: "disabled" | "revoked"): Promise<Key> {
+async function endRight(deps: ChangeDeps, { accountId, keyId }: KeyOf, status: "disabled" | "revoked"): Promise<Key> {
   return changing(deps, async (tx) => {
     await lockAccounts(tx, [accountId]);
     return setStatus(tx, { accountId, keyId }, status);
@@ -257,7 +355,7 @@ async function lockKeySet(tx: Tx, accountId: number): Promise<void> {
 
 async function insertKey(
   tx: Tx,
-  { accountId, name, mode, modelIds, hosts: hostList, expiresAt }: NewKey,
+  { accountId, name, mode, modelIds, hosts: hostList, ...rest }: NewKey & Ceilings & { timeZone: string },
 ): Promise<CreatedKey> {
   const { secret, digest, prefix, suffix } = newApiKey();
   const [added] = await tx
@@ -271,7 +369,10 @@ async function insertKey(
       suffix,
       modelIds: modelIds && [...modelIds],
       hosts: hostList && [...hostList],
-      expiresAt,
+      expiresAt: rest.expiresAt,
+      dailyUnitsMax: rest.dailyUnitsMax,
+      dailySpendMaxNanoUsd: rest.dailySpendMaxNanoUsd,
+      timeZone: rest.timeZone,
     })
     .returning({ keyId: keys.id });
   if (!added) throw new Error("an insert returned nothing");
@@ -301,6 +402,14 @@ async function checkHosts(
     );
 }
 
+/** Throws InputError. */
+function checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd }: Ceilings): void {
+  if (dailyUnitsMax !== null)
+    checkInteger(dailyUnitsMax, { param: "dailyUnitsMax", what: "requests a day", min: 1, max: UNITS_MAX });
+  if (dailySpendMaxNanoUsd !== null && (dailySpendMaxNanoUsd < 1n || dailySpendMaxNanoUsd > NANO_USD_MAX))
+    throw new InputError("The spending a day must be above zero, and at most $9,000,000.", "dailySpendMaxNanoUsd");
+}
+
 /** The expiry in UTC. */
 async function checkExpiry(tx: Tx, expiresAt: string | null): Promise<string | null> {
   if (expiresAt === null) return null;
@@ -324,24 +433,28 @@ async function find(tx: Tx, where: SQL | undefined): Promise<Key | undefined> {
 }
 
 async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Key[]> {
-  const rows = await tx
-    .select({
-      keyId: keys.id,
-      accountId: keys.accountId,
-      name: keys.name,
-      masked: sql<string>`${keys.prefix} || '…' || ${keys.suffix}`,
-      mode: keys.mode,
-      modelIds: keys.modelIds,
-      hosts: keys.hosts,
-      status: sql<
-        Key["status"]
-      >`case when ${keys.status} <> 'revoked' and ${keys.expiresAt} <= ledger_now() then 'expired' else ${keys.status} end`,
-      expiresAt: keys.expiresAt,
-      createdAt: keys.createdAt,
-    })
-    .from(keys)
-    .where(where)
-    .orderBy(desc(keys.id))
-    .limit(limit);
-  return rows.map((row) => ({ ...row, expiresAt: toIso(row.expiresAt), createdAt: toIso(row.createdAt) }));
+  const rows = await tx.select(COLUMNS).from(keys).where(where).orderBy(desc(keys.id)).limit(limit);
+  return rows.map(toKey);
+}
+
+const COLUMNS = {
+  keyId: keys.id,
+  accountId: keys.accountId,
+  name: keys.name,
+  masked: sql<string>`${keys.prefix} || '…' || ${keys.suffix}`,
+  mode: keys.mode,
+  modelIds: keys.modelIds,
+  hosts: keys.hosts,
+  status: sql<
+    Key["status"]
+  >`case when ${keys.status} <> 'revoked' and ${keys.expiresAt} <= ledger_now() then 'expired' else ${keys.status} end`,
+  expiresAt: keys.expiresAt,
+  dailyUnitsMax: keys.dailyUnitsMax,
+  dailySpendMaxNanoUsd: keys.dailySpendMaxNanoUsd,
+  timeZone: keys.timeZone,
+  createdAt: keys.createdAt,
+};
+
+function toKey<Row extends { expiresAt: string | null; createdAt: string }>(row: Row): Row {
+  return { ...row, expiresAt: toIso(row.expiresAt), createdAt: toIso(row.createdAt) };
 }

@@ -58,6 +58,6 @@ export function admitModel(model: Model | undefined, key: KeySnapshot, wants: "t
   return model;
 }
 
-export function keyAllowsModel(key: KeySnapshot, modelId: string): boolean {
+export function keyAllowsModel(key: Pick<KeySnapshot, "modelIds">, modelId: string): boolean {
   return key.modelIds === null || key.modelIds.has(modelId);
 }

@@ -4,6 +4,7 @@ import { Refusal } from "../errors.ts";
 import { within } from "../platform/runtime.ts";
 import { admitKey, type Host, hostName } from "./admit.ts";
 import { type Body, readBody } from "./body.ts";
+import { countingRefusals, type Trail } from "./refusals.ts";
 
 /** The door to the flow: host → key → rate → body. What comes behind it is in flow.ts. */
 
@@ -11,7 +12,7 @@ import { type Body, readBody } from "./body.ts";
 const LOOK_UP_MS_MAX = 1_800;
 
 /** Who asks: a key that may act, on a host it may act on. */
-export type Caller = { requestId: string; key: KeySnapshot; host: Host; signal: AbortSignal };
+export type Caller = { requestId: string; key: KeySnapshot; host: Host; signal: AbortSignal; trail: Trail };
 /** Gives back the places a request took in the limits. A second call does nothing. */
 export type Leave = () => void;
 
@@ -21,8 +22,10 @@ export async function identify(deps: Deps, request: Request, requestId: string):
   // The panel's own host is the panel's alone.
   if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
   const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
-  const key = secret === undefined ? undefined : await inTime(deps.keys.find(secret));
-  return { requestId, key: admitKey(key, host, deps.clock.unixMs()), host, signal: request.signal };
+  const found = secret === undefined ? undefined : await inTime(deps.keys.find(secret));
+  const trail = trailOf(requestId, host, found);
+  const key = await countingRefusals(deps, trail, () => admitKey(found, host, deps.clock.unixMs()));
+  return { requestId, key, host, signal: request.signal, trail };
 }
 
 /** The host of a request: the service's own, or a reseller's active domain. Throws host_not_allowed. */
@@ -36,6 +39,12 @@ export async function hostOf(deps: Deps, request: Request): Promise<Host> {
 
 function unservedHost(): Refusal {
   return new Refusal("host_not_allowed", { message: "This host is not served here." });
+}
+
+/** The beginning of a request's trail: whose it is, as far as is known. */
+export function trailOf(requestId: string, host: Host, known?: { accountId: number; keyId?: number }): Trail {
+  const { accountId = 0, keyId = 0 } = known ?? {};
+  return { requestId, accountId, keyId, modelId: "", host: host.name, held: false };
 }
 
 /** What a look-up brings, or service_unavailable: a silent database must not keep a client waiting. */

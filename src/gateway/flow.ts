@@ -1,7 +1,7 @@
 import type { Model, Route } from "../catalog/catalog.ts";
 import { withFailover } from "../catalog/failover.ts";
 import type { Deps } from "../deps.ts";
-import { Refusal, toEnvelope } from "../errors.ts";
+import { type ErrorCode, Refusal, toEnvelope } from "../errors.ts";
 import type { Hold } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, imageBound, imageCharge, UNPRICED } from "../ledger/price.ts";
@@ -28,6 +28,8 @@ import { ChatBody, checker, IMAGE_SIZE_DEFAULT, ImageBody } from "./wire.ts";
 const TOKENIZED_BYTES_MAX = 32 * 1024;
 /** A cap that the client did not ask for is never lowered below this. Source: rulings › Money. */
 const CAP_TOKENS_MIN = 256;
+/** Refusals that a closer look at the prompt may turn: the bound by bytes asked for too much. */
+const MONEY_SHORT: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];
 
 const checkChat = checker(ChatBody);
 const checkImage = checker(ImageBody);
@@ -35,7 +37,7 @@ const checkImage = checker(ImageBody);
 /** Model → entitlement → reserve → relay → settle, for chat. Source: contract › POST /chat/completions. */
 export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
   const body = readChat(raw);
-  const model = admitModel(deps.catalog.model(body.model), caller.key, "text");
+  const model = modelOf(deps, caller, body.model, "text");
   const prompt = promptOf(body);
   const hold = await reserveChat(deps, caller, model, body, prompt);
   const job: ChatJob = { deps, caller, model, body, raw, prompt, hold, leave };
@@ -45,10 +47,10 @@ export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave):
 /** Model → entitlement → reserve → relay → settle, for images. Source: contract › POST /images/generations. */
 export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave): Promise<Response> {
   const body = readImage(raw);
-  const model = admitModel(deps.catalog.model(body.model), caller.key, "image");
+  const model = modelOf(deps, caller, body.model, "image");
   const microUsd = model.imagePrices.get(body.size ?? IMAGE_SIZE_DEFAULT);
   const bound = microUsd === undefined ? UNPRICED : imageBound(microUsd);
-  const hold = await deps.ledger.reserve({ ...askOf(caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
+  const hold = await reserve(deps, caller, { ...askOf(caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
   const call: Omit<ImageCall, "signal"> = {
     provider: deps.provider,
     requestId: caller.requestId,
@@ -67,6 +69,13 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
   await deps.ledger.settle(hold, usage, { strict: true, reason: endReason(caller) });
   leave();
   return jsonResponse(text, caller.requestId);
+}
+
+/** The model a request names, noted on its trail whether or not the key may name it. Throws model_not_found, invalid_request. */
+function modelOf(deps: Deps, { trail, key }: Caller, modelId: string, wants: "text" | "image"): Model {
+  const model = deps.catalog.model(modelId);
+  trail.modelId = model?.id ?? "";
+  return admitModel(model, key, wants);
 }
 
 type Job = { deps: Deps; caller: Caller; model: Model; hold: Hold };
@@ -101,7 +110,7 @@ function checkChatRules(body: ChatBody): void {
 }
 
 /**
- * Holds a chat request. The bound by bytes first; only if the balance fails it, and the text is short, the tokenizer's.
+ * Holds a chat request. The bound by bytes first; only if the money fails it, and the text is short, the tokenizer's.
  * Throws the entitlement's refusal.
  */
 async function reserveChat(deps: Deps, caller: Caller, model: Model, body: ChatBody, prompt: Prompt): Promise<Hold> {
@@ -118,14 +127,22 @@ async function reserveChat(deps: Deps, caller: Caller, model: Model, body: ChatB
     return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: tokens + capMax };
   };
   try {
-    return await deps.ledger.reserve(ask(textBytes));
+    return await reserve(deps, caller, ask(textBytes));
   } catch (error) {
-    const short = error instanceof Refusal && error.code === "insufficient_balance";
+    const short = error instanceof Refusal && MONEY_SHORT.includes(error.code);
     if (!short || textBytes > TOKENIZED_BYTES_MAX) throw error;
     const counted = await deps.tokens.count(prompt.text);
     if (!counted.exact) throw error;
-    return await deps.ledger.reserve(ask(counted.tokens));
+    return await reserve(deps, caller, ask(counted.tokens));
   }
+}
+
+/** The hold; that its key was used is noted. Throws the entitlement's refusal. */
+async function reserve(deps: Deps, { trail, key, host }: Caller, ask: Ask): Promise<Hold> {
+  const hold = await deps.ledger.reserve(ask);
+  trail.held = true;
+  deps.keyUses.note(key.keyId, host.name);
+  return hold;
 }
 
 function askOf(

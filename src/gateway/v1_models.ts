@@ -1,7 +1,7 @@
 import type { Model } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { type Entitlement, entitlementOf } from "../ledger/entitlement_store.ts";
+import { type Entitlement, entitlementOf, hasLeft } from "../ledger/entitlement_store.ts";
 import { keyAllowsModel } from "./admit.ts";
 import type { Caller } from "./door.ts";
 
@@ -22,14 +22,19 @@ async function servable(deps: Deps, { key }: Caller): Promise<Model[]> {
   const entitlement = await entitlementOf(deps.db.sql, key.accountId);
   return deps.catalog
     .models()
-    .filter((model) => keyAllowsModel(key, model.id) && paysFor(entitlement, key.mode, model));
+    .filter((model) => keyAllowsModel(key, model.id) && payerOf(entitlement, key.mode, model) !== null);
 }
 
-function paysFor(entitlement: Entitlement, mode: "package" | "payg", model: Model): boolean {
-  const scope = entitlement.package;
-  if (mode === "package" && scope !== null && (scope.modelIds === null || scope.modelIds.has(model.id))) return true;
+/** What would pay for a request of this model now; null: nothing. A package that is used up counts where nothing else pays. */
+export function payerOf(
+  { package: state, paygEnabled, balanceNanoUsd }: Entitlement,
+  mode: "package" | "payg",
+  model: Model,
+): "package" | "balance" | null {
   const priced = model.prices !== null || model.imagePrices.size > 0;
-  return priced && entitlement.paygEnabled && entitlement.balanceNanoUsd > 0n;
+  const balance = priced && paygEnabled && balanceNanoUsd > 0n ? "balance" : null;
+  if (mode === "payg" || state === null || !(state.modelIds === null || state.modelIds.has(model.id))) return balance;
+  return hasLeft(state) ? "package" : (balance ?? "package");
 }
 
 function toWire(model: Model) {

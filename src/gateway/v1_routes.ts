@@ -4,6 +4,7 @@ import { Refusal } from "../errors.ts";
 import { factsOf } from "../platform/request_facts.ts";
 import { identify, inTime, withBody } from "./door.ts";
 import { chat, image } from "./flow.ts";
+import { countingRefusals } from "./refusals.ts";
 import { getBalance } from "./v1_balance.ts";
 import { getModel, listModels } from "./v1_models.ts";
 import { listUsage } from "./v1_usage.ts";
@@ -37,7 +38,9 @@ async function unmetered(
 
 async function metered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {
   const caller = await identify(deps, request, factsOf(request).requestId);
-  return await withBody(deps, `key:${caller.key.keyId}`, request, (raw, leave) => serve(deps, caller, raw, leave));
+  return await countingRefusals(deps, caller.trail, () =>
+    withBody(deps, `key:${caller.key.keyId}`, request, (raw, leave) => serve(deps, caller, raw, leave)),
+  );
 }
 
 /** A model id may hold slashes, sent as such or as %2F. */

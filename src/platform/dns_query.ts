@@ -5,7 +5,8 @@ import ipaddr from "ipaddr.js";
 
 /**
  * Questions to one DNS resolver. Not by `node:dns`: on Deno it passes SERVFAIL and REFUSED off as "no such record", on Bun
- * it tears TXT records of several pieces apart.
+ * it tears TXT records of several pieces apart. Nor by `dns-packet` (30 lines fewer): it takes an A record of three bytes
+ * and the byte behind it for an address, a dot inside a label for two labels, and blocks for 130 ms on chained pointers.
  */
 
 /** A name without the dot at its end. Source: RFC 1035 › 2.3.4. */

@@ -1,9 +1,19 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { openHostLookup } from "../../src/accounts/host_lookup.ts";
-import { checkDomain, isHostName, ownHosts } from "../../src/accounts/host_names.ts";
-import { addHost, findHost, listHosts, setHostStatus } from "../../src/accounts/hosts_store.ts";
+import { checkDomain, isHostName, labelOf, ownHosts } from "../../src/accounts/host_names.ts";
+import {
+  addHost,
+  claimCheck,
+  claimDueChecks,
+  findHost,
+  listHosts,
+  removeHost,
+  setHostStatus,
+} from "../../src/accounts/hosts_store.ts";
 import { activateAccount, suspendAccount } from "../../src/accounts/people_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
+
+/** Source: contract › What the service does, 3; rulings › Domains. */
 
 let world: AccountsWorld;
 beforeAll(async () => {
@@ -34,6 +44,8 @@ test("a reseller's domain is a lowercase subdomain in ASCII", () => {
     "a.b.c.d.example",
     "ai.acme.co.uk",
     "xn--mnchen-3ya.example.com",
+    "api.tollgate.example.com",
+    "mytollgate.test.com",
     "1a-b.acme.com",
     `${"x".repeat(63)}.acme.com`,
   ]) {
@@ -66,8 +78,35 @@ test.each([
   ["api.tollgate.example", "belongs to the service"],
   ["x.panel.tollgate.example", "belongs to the service"],
   ["x.y.tollgate.test", "belongs to the service"],
+  // A wildcard record of the operator's zone would prove these to anybody.
+  ["login.tollgate.example", "belongs to the service"],
+  ["ai.acme.localhost", "belongs to the service"],
+  [`${"x".repeat(60)}.${"y".repeat(60)}.${"z".repeat(60)}.${"w".repeat(55)}.com`, "at most 240"],
+  ["ai.acme.com\nai.other.com", "ASCII"],
+  ["ai.acme.com\0", "ASCII"],
+  ["аi.acme.com", "ASCII"],
+  ["ai。acme。com", "ASCII"],
+  ["ai.acme.com/", "not a domain name"],
+  ["ai.acme.com?x", "not a domain name"],
+  ["ai acme.com", "not a domain name"],
+  ["user@ai.acme.com", "not a domain name"],
+  ["ai%2eacme.com", "not a domain name"],
+  ["2130706433", "not a domain name"],
+  ["com", "not a domain name"],
+  ["co.uk", "subdomain"],
 ])("no domain of a reseller: %p (%s)", (domain, why) => {
   expect(() => checkDomain(domain, OWN)).toThrow(why);
+});
+
+test("what the operator gives may lie in its own zone, but is no host of the service itself", () => {
+  for (const domain of ["login.tollgate.example", "x.panel.tollgate.example"])
+    expect(checkDomain(domain, OWN, true)).toBe(domain);
+  expect(() => checkDomain("api.tollgate.example", OWN, true)).toThrow("belongs to the service");
+});
+
+test("a record's name inside its zone", () => {
+  const labels = ["ai.acme.com", "_verify.ai.acme.com", "a.b.acme.co.uk", "_verify.ai.acme.com.au", "x.y.acme.dev"];
+  expect(labels.map(labelOf)).toEqual(["ai", "_verify.ai", "a.b", "_verify.ai", "x.y"]);
 });
 
 test("a Host header of any spelling is no reason to fail", () => {
@@ -75,14 +114,31 @@ test("a Host header of any spelling is no reason to fail", () => {
     expect(isHostName(host)).toBe(false);
 });
 
-test("a domain is added once, by a reseller, and waits for its check", async () => {
+test("a domain is added once by a reseller, and waits for its check; several may claim a name", async () => {
   const [one, two] = [await world.addReseller(), await world.addReseller()];
   const customer = await world.addCustomer();
   const added = await addHost(world.deps, { host: "ai.one.example", resellerId: one.accountId });
-  expect(added).toMatchObject({ host: "ai.one.example", resellerId: one.accountId, status: "pending" });
-  await expect(addHost(world.deps, { host: "ai.one.example", resellerId: two.accountId })).rejects.toThrow(
+  expect(added).toMatchObject({
+    host: "ai.one.example",
+    resellerId: one.accountId,
+    status: "pending",
+    contested: false,
+    nextCheckAt: null,
+    activatedAt: null,
+    report: null,
+  });
+  expect(added.token).toMatch(/^[0-9a-f]{32}$/);
+  await expect(addHost(world.deps, { host: "ai.one.example", resellerId: one.accountId })).rejects.toThrow(
     "added before",
   );
+  const claim = await addHost(world.deps, { host: "ai.one.example", resellerId: two.accountId });
+  expect(claim).toMatchObject({ status: "pending", contested: true });
+  expect(claim.token).not.toBe(added.token);
+  expect(await findHost(world.deps, { host: "ai.one.example" })).toBeUndefined();
+  expect(await findHost(world.deps, { host: "ai.one.example", resellerId: one.accountId })).toMatchObject({
+    contested: true,
+  });
+  expect(await removeHost(world.deps, claim, false)).toBe(true);
   await expect(addHost(world.deps, { host: "ai.two.example", resellerId: customer.accountId })).rejects.toThrow(
     "no such reseller",
   );
@@ -91,6 +147,88 @@ test("a domain is added once, by a reseller, and waits for its check", async () 
   );
   expect(await listHosts(world.deps, { resellerId: one.accountId })).toEqual([added]);
   expect(await findHost(world.deps, { host: "ai.one.example", resellerId: two.accountId })).toBeUndefined();
+  expect(await findHost(world.deps, { host: "ai.one.example" })).toEqual(added);
+});
+
+test("a name is contested by living claims and by whoever had it active, not by who only once claimed it", async () => {
+  const [one, two] = [await world.addReseller(), await world.addReseller()];
+  const host = "ai.contested.example";
+  const [mine, theirs] = [one, two].map(({ accountId }) => ({ host, resellerId: accountId })) as [Ref, Ref];
+  const isContested = async () => (await findHost(world.deps, mine))?.contested;
+  await addHost(world.deps, mine);
+  for (const status of ["pending", "verifying", "failed", "active", "suspended"]) {
+    await world.sql`delete from hosts where host = ${host} and reseller_id = ${two.accountId}`;
+    await world.sql`insert into hosts (host, reseller_id, status) values (${host}, ${two.accountId}, ${status})`;
+    expect([status, await isContested()]).toEqual([status, true]);
+  }
+  await removeHost(world.deps, theirs, true);
+  expect(await isContested()).toBe(false);
+  await addHost(world.deps, { ...theirs, status: "active" });
+  await removeHost(world.deps, theirs, true);
+  expect(await isContested()).toBe(true);
+});
+type Ref = { host: string; resellerId: number };
+
+test("its owner need not prove a name that others claim, also when it was off in between; after another owner it must", async () => {
+  const [one, two] = [await world.addReseller(), await world.addReseller()];
+  const host = "ai.owner.example";
+  const [mine, theirs] = [one, two].map(({ accountId }) => ({ host, resellerId: accountId })) as [Ref, Ref];
+  await addHost(world.deps, { ...mine, status: "active" });
+  await addHost(world.deps, theirs);
+  expect(await findHost(world.deps, mine)).toMatchObject({ status: "active", contested: false });
+  expect(await setHostStatus(world.deps, { ...mine, status: "suspended" })).toMatchObject({ contested: false });
+  await setHostStatus(world.deps, { ...theirs, status: "active" });
+  expect(await findHost(world.deps, mine)).toMatchObject({ status: "suspended", contested: true });
+  await removeHost(world.deps, theirs, true);
+  expect(await findHost(world.deps, mine)).toMatchObject({ contested: true });
+});
+
+test("a removed domain stops, is kept, and begins anew with another token when it is added again", async () => {
+  const { accountId: resellerId } = await world.addReseller();
+  const ref = { host: "ai.again.example", resellerId };
+  const first = await addHost(world.deps, { ...ref, status: "active" });
+  await removeHost(world.deps, ref, false);
+  expect(await findHost(world.deps, ref)).toBeUndefined();
+  expect(await removeHost(world.deps, ref, false)).toBe(false);
+  await expect(setHostStatus(world.deps, { ...ref, status: "active" })).rejects.toThrow("no such domain");
+  const [kept] = await world.sql`select status, activated_at from hosts where host = ${ref.host}`;
+  expect(kept).toMatchObject({ status: "removed", activated_at: expect.anything() });
+  const again = await addHost(world.deps, ref);
+  expect(again).toMatchObject({ status: "pending", contested: false, checkedAt: null, nextCheckAt: null, failures: 0 });
+  expect(again.token).not.toBe(first.token);
+});
+
+test("by hand: no check comes by itself, another's active domain is not taken, and only an admin removes what was switched off", async () => {
+  const [one, two] = [await world.addReseller(), await world.addReseller()];
+  const host = "ai.byhand.example";
+  const mine = { host, resellerId: one.accountId };
+  expect(await addHost(world.deps, { ...mine, status: "active" })).toMatchObject({ byHand: true, nextCheckAt: null });
+  await expect(addHost(world.deps, { host, resellerId: two.accountId, status: "active" })).rejects.toThrow(
+    "Another reseller has this domain active",
+  );
+  expect(await listHosts(world.deps, { resellerId: two.accountId })).toEqual([]);
+  await setHostStatus(world.deps, { host, status: "suspended" });
+  expect(await claimDueChecks(world.deps, 10)).toEqual([]);
+  expect(await claimCheck(world.deps, mine)).toMatchObject({ isDue: false, plannedAt: null });
+  expect(await findHost(world.deps, mine)).toMatchObject({ status: "suspended", byHand: true, nextCheckAt: null });
+  await expect(removeHost(world.deps, mine, false)).rejects.toThrow("only an admin");
+  expect(await removeHost(world.deps, mine, true)).toBe(true);
+});
+
+test("whoever gets a name ends the sessions that others have on it, and every proof made before", async () => {
+  const [one, two] = [await world.addReseller(), await world.addReseller()];
+  const [customer, stranger] = [await world.addCustomer(one.accountId), await world.addCustomer(two.accountId)];
+  const host = "ai.sessions.example";
+  await addHost(world.deps, { host, resellerId: two.accountId, status: "active" });
+  const before = await setHostStatus(world.deps, { host, status: "suspended" });
+  for (const { accountId } of [one, two, customer, stranger])
+    await world.sql`insert into sessions (digest, account_id, host, csrf_token, expires_at)
+      values (${Buffer.from(`${host}${accountId}`)}, ${accountId}, ${host}, 'c', now() + interval '1 day')`;
+  await addHost(world.deps, { host, resellerId: one.accountId, status: "active" });
+  const left = await world.sql`select account_id from sessions where host = ${host}`;
+  expect(left.map((row) => Number(row.account_id)).sort()).toEqual([one.accountId, customer.accountId].sort());
+  const after = await findHost(world.deps, { host, resellerId: two.accountId });
+  expect(after?.token).not.toBe(before.token);
 });
 
 test("only an active domain of an active reseller is known; every change shows at once", async () => {
@@ -119,6 +257,9 @@ test("suspending a domain waits for the tenant's batches", async () => {
   await addHost(world.deps, { host: "ai.locked.example", resellerId: reseller.accountId, status: "active" });
   const lock = `select pg_advisory_xact_lock_shared(-${reseller.accountId})`;
   await world.whileLocked(lock, () => setHostStatus(world.deps, { host: "ai.locked.example", status: "suspended" }));
+  await addHost(world.deps, { host: "ai.removed.example", resellerId: reseller.accountId, status: "active" });
+  const ref = { host: "ai.removed.example", resellerId: reseller.accountId };
+  await world.whileLocked(lock, () => removeHost(world.deps, ref, false));
   await expect(setHostStatus(world.deps, { host: "ai.absent.example", status: "active" })).rejects.toThrow(
     "no such domain",
   );
@@ -132,4 +273,12 @@ test("a reseller has at most 50 domains, however many are added at once", async 
     ),
   );
   expect(added.filter(({ status }) => status === "fulfilled")).toHaveLength(50);
+  const [first] = await listHosts(world.deps, { resellerId: reseller.accountId });
+  expect(first && (await removeHost(world.deps, first, false))).toBe(true);
+  const one = { host: "ai.room.example", resellerId: reseller.accountId };
+  expect((await addHost(world.deps, one)).status).toBe("pending");
+  await world.sql`insert into hosts (host, reseller_id, status)
+    select 'old' || i || '.many.example', ${reseller.accountId}, 'removed' from generate_series(1, 1000) i`;
+  await removeHost(world.deps, one, false);
+  await expect(addHost(world.deps, one)).rejects.toThrow("Too many domains have been added and removed");
 });

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { addHost } from "../../src/accounts/hosts_store.ts";
 import { openKeyLookup } from "../../src/accounts/key_lookup.ts";
+import { openKeyUses } from "../../src/accounts/key_uses.ts";
 import {
   createKey,
   disableKey,
@@ -8,11 +9,15 @@ import {
   findKey,
   findUsableKey,
   listKeys,
+  listShownKeys,
+  listUsableKeys,
   type NewKey,
   revokeKey,
   rotateKey,
+  updateKey,
 } from "../../src/accounts/keys_store.ts";
 import { digestOfKey } from "../../src/platform/crypto.ts";
+import { createLog } from "../../src/platform/log.ts";
 import type { Person } from "../world.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
@@ -152,6 +157,113 @@ test("rotation without overlap ends the old key at once, and never prolongs one"
   );
 });
 
+test("ceilings are given with a key or later, within their range, and rotation keeps them", async () => {
+  const person = await world.addCustomer();
+  const bare = (await create(person)).key;
+  expect(bare).toMatchObject({ dailyUnitsMax: null, dailySpendMaxNanoUsd: null, timeZone: "UTC" });
+  const deps = { ...world.deps, config: { ...world.deps.config, billingTimeZone: "Europe/Berlin" } };
+  const wanted = { name: "ci", mode: "payg" as const, modelIds: null, hosts: null, expiresAt: null };
+  const ceilings = { dailyUnitsMax: 500, dailySpendMaxNanoUsd: 2_500_000_000n };
+  const { key } = await createKey(deps, { ...person, ...wanted, ...ceilings });
+  expect(key).toMatchObject({ ...ceilings, timeZone: "Europe/Berlin" });
+  const rotated = await rotateKey(world.deps, { ...person, keyId: key.keyId, overlapSeconds: 0 });
+  expect(rotated.key).toMatchObject({ ...ceilings, timeZone: "Europe/Berlin" });
+
+  for (const dailyUnitsMax of [0, -1, 1.5, 30_000_001]) {
+    await expect(create(person, { dailyUnitsMax })).rejects.toThrow("requests a day");
+    await expect(updateKey(world.deps, { ...person, keyId: bare.keyId }, { dailyUnitsMax })).rejects.toThrow("a day");
+  }
+  for (const dailySpendMaxNanoUsd of [0n, -1n, 9_000_000_000_000_001n])
+    await expect(create(person, { dailySpendMaxNanoUsd })).rejects.toThrow("spending a day");
+});
+
+test("a key is named anew and limited anew; what is left out stays, null takes a ceiling away", async () => {
+  const person = await world.addCustomer();
+  const { key } = await create(person, { dailyUnitsMax: 5, dailySpendMaxNanoUsd: 7n });
+  const of = { ...person, keyId: key.keyId };
+  expect(await updateKey(world.deps, of, { name: " web " })).toEqual({ ...key, name: "web" });
+  expect(await updateKey(world.deps, of, { dailyUnitsMax: 6 })).toMatchObject({ name: "web", dailyUnitsMax: 6 });
+  expect(await updateKey(world.deps, of, { dailyUnitsMax: null })).toMatchObject({
+    name: "web",
+    dailyUnitsMax: null,
+    dailySpendMaxNanoUsd: 7n,
+  });
+  expect(await updateKey(world.deps, of, {})).toMatchObject({ name: "web", dailySpendMaxNanoUsd: 7n });
+  await expect(updateKey(world.deps, of, { name: "two\nlines" })).rejects.toThrow("name");
+  await expect(updateKey(world.deps, { ...(await world.addCustomer()), keyId: key.keyId }, {})).rejects.toThrow(
+    "no such key",
+  );
+  await revokeKey(world.deps, of);
+  await expect(updateKey(world.deps, of, { name: "x" })).rejects.toThrow("revoked");
+});
+
+test("a new ceiling waits for the batch that holds the account's lock; a new name does not", async () => {
+  const person = await world.addCustomer();
+  const lock = `select lock_accounts(array[${person.accountId}]::bigint[])`;
+  const of = { ...person, keyId: (await create(person)).key.keyId };
+  await world.whileLocked(lock, () => updateKey(world.deps, of, { dailyUnitsMax: 1 }));
+  await world.whileLocked(lock, () => updateKey(world.deps, of, { dailySpendMaxNanoUsd: null }));
+  await world.sql.begin(async (tx) => {
+    await tx.unsafe(lock);
+    expect((await updateKey(world.deps, of, { name: "at once" })).name).toBe("at once");
+  });
+});
+
+test("the page's list: keys that may still act, and the last fifty that were revoked", async () => {
+  const person = await world.addCustomer();
+  const kept = (await create(person)).key.keyId;
+  const revoked: number[] = [];
+  for (let i = 0; i < 55; i++) revoked.push((await world.addKey(person)).keyId);
+  await world.sql`update keys set status = 'revoked' where id = any(${revoked}::bigint[])`;
+  await create(await world.addCustomer());
+  const rows = await listShownKeys(world.deps, person.accountId);
+  expect(rows.map(({ keyId }) => keyId)).toEqual([...revoked.slice(5).reverse(), kept]);
+});
+
+test("the page's list: what counts against the ceilings today is read in the key's zone; null without ceilings", async () => {
+  const person = await world.addCustomer();
+  const [counted, idle, free] = [
+    (await create(person, { dailyUnitsMax: 9 })).key.keyId,
+    (await create(person, { dailySpendMaxNanoUsd: 9n })).key.keyId,
+    (await create(person)).key.keyId,
+  ];
+  // Where these keys are it is always another date than in the other zone.
+  await world.sql`update keys set time_zone = 'Pacific/Kiritimati' where id = ${counted}`;
+  await world.sql`insert into key_days (key_id, day, units_used, units_held, spent_nano_usd, held_nano_usd) values
+    (${counted}, (clock_timestamp() at time zone 'Pacific/Kiritimati')::date, 3, 1, 500, 70),
+    (${counted}, (clock_timestamp() at time zone 'Pacific/Pago_Pago')::date, 100, 100, 100, 100)`;
+  const rows = await listShownKeys(world.deps, person.accountId);
+  expect(rows.map(({ keyId, today }) => [keyId, today])).toEqual([
+    [free, null],
+    [idle, { units: 0, spentNanoUsd: 0n }],
+    [counted, { units: 4, spentNanoUsd: 570n }],
+  ]);
+});
+
+test("last used: many keys in one statement, the latest of two replicas wins, and its moment is the database's", async () => {
+  const person = await world.addCustomer();
+  let nowMs = 1_000_000;
+  const open = () => openKeyUses({ db: world.deps.db, log: createLog("silent"), nowMs: () => nowMs });
+  const [a, b] = [open(), open()];
+  const { keyId } = (await create(person)).key;
+  expect((await listShownKeys(world.deps, person.accountId))[0]).toMatchObject({ lastUsedAt: null, lastHost: null });
+  for (let other = 0; other < 5000; other++) a.note(10_000_000 + other, "many.example");
+  a.note(keyId, "older.example");
+  nowMs += 60_000;
+  b.note(keyId, "newer.example");
+  nowMs += 2_000;
+  await b.flush();
+  await a.stop();
+  const [shown] = await listShownKeys(world.deps, person.accountId);
+  expect(shown?.lastHost).toBe("newer.example");
+  const agoMs = Date.parse(await inSeconds(0)) - Date.parse(shown?.lastUsedAt ?? "");
+  expect(agoMs).toBeGreaterThanOrEqual(2_000);
+  expect(agoMs).toBeLessThan(10_000);
+  const [row] = await world.sql`select count(*)::int as n from key_uses where host = 'many.example'`;
+  expect(row?.n).toBe(5000);
+  await b.stop();
+});
+
 test("whatever ends a key's right waits for the batch that holds the account's lock", async () => {
   const person = await world.addCustomer();
   const lock = `select lock_accounts(array[${person.accountId}]::bigint[])`;
@@ -234,4 +346,8 @@ test("the key of a panel call is the latest that may act on that host", async ()
   expect(await use("api.tollgate.example")).toBe(anywhere);
   expect(await use("localhost", anywhere)).toBe(anywhere);
   for (const keyId of [off, brief, 999_999, 2 ** 60]) expect(await use("localhost", keyId)).toBeUndefined();
+  const usable = async (host: string) =>
+    (await listUsableKeys(world.deps, { ...person, host })).map((key) => key.keyId);
+  expect(await usable("localhost")).toEqual([local, anywhere]);
+  expect(await usable("api.tollgate.example")).toEqual([anywhere]);
 });

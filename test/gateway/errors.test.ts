@@ -117,6 +117,32 @@ describe("every row of the table", () => {
     expect(json.error.limit).toBeGreaterThanOrEqual(0.015);
   });
 
+  row(
+    "key_request_limit_exceeded",
+    "the key's own ceiling, with limit, used, remaining, and the next midnight",
+    async () => {
+      const { secret, keyId } = await shop.customer();
+      await shop.world.sql`update keys set daily_units_max = 1 where id = ${keyId}`;
+      expect((await shop.chat(secret)).status).toBe(200);
+      const answer = await withoutEffect(shop, () => shop.chat(secret));
+      expectRefusal(answer, "key_request_limit_exceeded");
+      expect(answer.json.error).toMatchObject({ limit: 1, used: 1, remaining: 0, resets_at: expect.any(String) });
+    },
+  );
+
+  row("key_spend_limit_exceeded", "the key's own ceiling, in USD", async () => {
+    const { secret, keyId } = await shop.payer(1_000_000_000n);
+    await shop.world.sql`update keys set daily_spend_max_nano_usd = 1000 where id = ${keyId}`;
+    const answer = await withoutEffect(shop, () => shop.chat(secret));
+    expectRefusal(answer, "key_spend_limit_exceeded");
+    expect(answer.json.error).toMatchObject({
+      limit: 0.000001,
+      used: 0,
+      remaining: 0.000001,
+      resets_at: expect.any(String),
+    });
+  });
+
   row("payg_pricing_unavailable", "402, never a 5xx that an SDK would repeat", async () => {
     const { secret } = await shop.payer(1_000_000_000n);
     await expectChatRefused(secret, "payg_pricing_unavailable", { model: "chat-unpriced" });
@@ -288,7 +314,14 @@ describe("every row of the table", () => {
 
   test("no row is left out but those that only a signed-in panel shows", () => {
     const left = Object.keys(RULED).filter((code) => !proven.has(code));
-    expect(left.sort()).toEqual(["csrf_failed", "no_active_key", "validation_failed"]);
+    expect(left.sort()).toEqual([
+      "csrf_failed",
+      "idempotency_conflict",
+      "no_active_key",
+      "read_only",
+      "second_factor_required",
+      "validation_failed",
+    ]);
   });
 });
 

@@ -225,7 +225,13 @@ describe("what is new takes effect at once on both", () => {
 
   test("a key", async () => {
     const person = await shop.customer();
-    const config = { baseUrl: "http://api.tollgate.test/v1", aliasUrl: "", panelUrl: "", allowLocalHosts: true };
+    const config = {
+      baseUrl: "http://api.tollgate.test/v1",
+      aliasUrl: "",
+      panelUrl: "",
+      allowLocalHosts: true,
+      billingTimeZone: "UTC",
+    };
     const wanted = {
       accountId: person.accountId,
       name: "new",

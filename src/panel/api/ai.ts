@@ -4,9 +4,10 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { admitKey, type Host } from "../../gateway/admit.ts";
 import { type Body, bodyOf } from "../../gateway/body.ts";
-import { type Caller, inTime, withBody } from "../../gateway/door.ts";
+import { type Caller, inTime, type Leave, trailOf, withBody } from "../../gateway/door.ts";
 import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
 import { patch } from "../../gateway/json_spans.ts";
+import { countingRefusals } from "../../gateway/refusals.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_door.ts";
 
@@ -39,16 +40,20 @@ async function panelAi(
   kind: "chat" | "image",
 ): Promise<Response> {
   const { read, serve } = KINDS[kind];
+  const { accountId } = visitor.session;
+  const host = gatewayHost(deps, visitor.host);
+  const trail = trailOf(requestId, host, { accountId });
   try {
     // Rate → body → key, then the gateway's model → entitlement. A person's limit is its own, whatever key serves it.
-    return await withBody(deps, `panel:${visitor.session.accountId}`, request, async (raw, leave) => {
+    const work = async (raw: Body, leave: Leave) => {
       const { body, keyId } = withoutKeyId(raw);
       read(body); // What is wrong with the body comes before what is wrong with the key.
-      const host = gatewayHost(deps, visitor.host);
       const key = await chooseKey(deps, visitor, host, keyId);
-      const caller: Caller = { requestId, key, host, signal: request.signal };
+      trail.keyId = key.keyId;
+      const caller: Caller = { requestId, key, host, signal: request.signal, trail };
       return await serve(deps, caller, body, leave);
-    });
+    };
+    return await countingRefusals(deps, trail, () => withBody(deps, `panel:${accountId}`, request, work));
   } catch (error) {
     throw error instanceof Refusal ? atPanel(error, kind) : error;
   }
@@ -96,7 +101,7 @@ async function chooseKey(
 }
 
 /** A panel call counts as made on the API's base host, or on the reseller's domain it came from. Source: rulings › Hosts and keys. */
-function gatewayHost(deps: Deps, host: Host): Host {
+export function gatewayHost(deps: Deps, host: Host): Host {
   return host.resellerId === null ? { name: new URL(deps.config.baseUrl).hostname, resellerId: null } : host;
 }
 

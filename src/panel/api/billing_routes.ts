@@ -8,20 +8,16 @@ import type { PayWith } from "../../ledger/books_store.ts";
 import { type EntriesQuery, type Entry, listEntries } from "../../ledger/entries_store.ts";
 import { holdingsOf, type Package } from "../../ledger/holdings_store.ts";
 import { type Statement, statementOf } from "../../ledger/statement_store.ts";
-import { type Person, signedIn, toWire } from "./frame.ts";
+import { Id, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { statementCsv } from "./statement_csv.ts";
 
 /** What one has and what became of one's money: packages, balance, what is on sale, and a reseller's statement. */
 
-const ID_MAX = Number.MAX_SAFE_INTEGER;
 const ENTRIES_MAX = 100;
 /** Rows of each part of a statement: as a page shows it, and as a file. */
 const STATEMENT_SHOWN = 1000;
 const STATEMENT_FILE_MAX = 100_000;
 
-export const Id = t.Integer({ minimum: 1, maximum: ID_MAX });
-/** In a path: what can be no id is unknown, as every id that is not there, and the stores say so. */
-export const PathId = t.Integer();
 export const EntriesPage = t.Object({
   kind: t.Optional(
     t.Union([
@@ -33,7 +29,7 @@ export const EntriesPage = t.Object({
     ]),
   ),
   before: t.Optional(Id),
-  limit: t.Optional(t.Integer({ minimum: 1, maximum: ENTRIES_MAX })),
+  limit: t.Optional(whole(1, ENTRIES_MAX)),
 });
 const StatementOf = t.Object({
   month: t.String({ maxLength: 7 }),

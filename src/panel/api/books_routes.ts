@@ -1,5 +1,4 @@
 import { t } from "elysia";
-import { checkInteger } from "../../accounts/checks.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { explain, readBooks, sumUp } from "../../ledger/books_check.ts";
@@ -7,7 +6,7 @@ import { brokenRows, invariantOf, lastChecks } from "../../ledger/books_check_st
 import { recentReplicas } from "../../ledger/replicas_store.ts";
 import { within } from "../../platform/runtime.ts";
 import { countEverything, countRequests } from "./admin_store.ts";
-import { signedIn, toWire } from "./frame.ts";
+import { signedIn, toWire, whole } from "./frame.ts";
 import { openBreakers } from "./providers_routes.ts";
 
 /** For admins: whether every unit and cent is accounted for, which replicas live, and the figures of the landing page. */
@@ -27,7 +26,7 @@ export function booksRoutes(deps: Deps) {
     .post("/admin/books/check", () => checkBooks(deps))
     .get("/admin/books/:name/rows", ({ params, query }) => rowsOf(deps, params.name, query.limit), {
       params: t.Object({ name: t.String({ maxLength: NAME_LENGTH_MAX }) }),
-      query: t.Object({ limit: t.Optional(t.Integer()) }),
+      query: t.Object({ limit: t.Optional(whole(1, ROWS_MAX)) }),
     });
 }
 
@@ -35,7 +34,6 @@ export function booksRoutes(deps: Deps) {
 async function rowsOf(deps: Deps, asked: string, limit = ROWS_DEFAULT) {
   const invariant = invariantOf(asked);
   if (!invariant) throw new Refusal("not_found");
-  checkInteger(limit, { param: "limit", what: "limit", min: 1, max: ROWS_MAX });
   const rows = await brokenRows(deps.db.sql, invariant.name, limit + 1);
   return { ...invariant, rows: rows.slice(0, limit), hasMore: rows.length > limit };
 }

@@ -1,4 +1,4 @@
-import { FormatRegistry } from "@sinclair/typebox";
+import { FormatRegistry, Type } from "@sinclair/typebox";
 import { Elysia, ParseError, t, ValidationError } from "elysia";
 import { claimForm, unclaimForm } from "../../accounts/forms_store.ts";
 import type { Role } from "../../accounts/people_store.ts";
@@ -67,6 +67,7 @@ async function personOf(deps: Deps, request: Request, token: unknown, roles: rea
 
 async function newPersonOf(deps: Deps, request: Request, token: unknown): Promise<Person> {
   const { session, host } = await visitorOf(deps, request, token);
+  await deps.limiter.take(`panel:${session.accountId}`);
   const { viewing } = session;
   if (viewing && request.method !== "GET") throw new Refusal("read_only");
   const { accountId, role, tenantId, name, email } = viewing ?? session;
@@ -109,6 +110,9 @@ export function whole(min: number, max: number) {
 
 /** The id of a row in a path, or where a page of a list begins. */
 export const Id = whole(1, Number.MAX_SAFE_INTEGER);
+
+/** The id of a row in a body: a number, and no text that reads like one. */
+export const IdInBody = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
 
 /** A failure under /api/panel: what is `invalid_request` on the gateway is `validation_failed` here. Source: rulings › Errors. */
 export function asPanelRefusal(error: unknown): Refusal {

@@ -1,6 +1,5 @@
 import { Type } from "@sinclair/typebox";
 import { type Static, t } from "elysia";
-import { checkInteger, isRowId } from "../../accounts/checks.ts";
 import { MODEL_ID_CHARS_MAX, NAME_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import {
   addModel,
@@ -18,7 +17,7 @@ import {
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
-import { once, type Person, signedIn, toWire } from "./frame.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
 
 /**
  * Models, their prices and their routes, for admins. A model is named by the query's `id`: ids hold slashes, which
@@ -28,7 +27,6 @@ import { once, type Person, signedIn, toWire } from "./frame.ts";
 const PAGE_DEFAULT = 100;
 const PAGE_MAX = 500;
 const IMAGE_PRICES_MAX = 10;
-const ID_MAX = Number.MAX_SAFE_INTEGER;
 /** What a price per million comes to, for a request that one can imagine. */
 const EXAMPLE = { promptTokens: 1000, cachedTokens: 0, completionTokens: 500 };
 
@@ -83,7 +81,7 @@ const routeFields = {
 };
 const NewRoute = t.Object({
   modelId: ModelId,
-  providerId: Type.Integer({ minimum: 1, maximum: ID_MAX }),
+  providerId: IdInBody,
   ...routeFields,
 });
 
@@ -92,7 +90,7 @@ export function modelsRoutes(deps: Deps) {
     .get("/admin/models", ({ query }) => pageOfModels(deps, query), {
       query: t.Object({
         after: t.Optional(ModelId),
-        limit: t.Optional(t.Integer()),
+        limit: t.Optional(whole(1, PAGE_MAX)),
       }),
     })
     .get("/admin/model", ({ query }) => oneModel(deps, query.id), OfModel)
@@ -133,7 +131,7 @@ export function modelsRoutes(deps: Deps) {
 
 /** Where models are served. */
 function routesRoutes(deps: Deps) {
-  const params = t.Object({ id: t.Integer() });
+  const params = t.Object({ id: Id });
   return signedIn(deps, "admin")
     .post(
       "/admin/routes",
@@ -145,7 +143,7 @@ function routesRoutes(deps: Deps) {
     .patch(
       "/admin/routes/:id",
       async ({ person, params: { id }, body }) => {
-        await updateRoute({ ...deps, by: person.by }, idOfRow(id), body);
+        await updateRoute({ ...deps, by: person.by }, id, body);
         return { id };
       },
       { params, body: t.Object(routeFields) },
@@ -153,17 +151,11 @@ function routesRoutes(deps: Deps) {
     .delete(
       "/admin/routes/:id",
       async ({ person, params: { id } }) => {
-        await removeRoute({ ...deps, by: person.by }, idOfRow(id));
+        await removeRoute({ ...deps, by: person.by }, id);
         return { id };
       },
       { params },
     );
-}
-
-/** Throws not_found for what can be no row's id. */
-export function idOfRow(id: number): number {
-  if (!isRowId(id)) throw new Refusal("not_found");
-  return id;
 }
 
 async function createModel(
@@ -176,7 +168,6 @@ async function createModel(
 }
 
 async function pageOfModels(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
-  checkInteger(limit, { param: "limit", what: "limit", min: 1, max: PAGE_MAX });
   const rows = await listModels(deps, { after, limit: limit + 1 });
   const models = await describe(deps, rows.slice(0, limit));
   return toWire({ models, hasMore: rows.length > limit, example: EXAMPLE });

@@ -4,7 +4,7 @@ import { addOffering, listOfferings, setOfferingEnabled } from "../../accounts/o
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { activePackages } from "./admin_store.ts";
-import { once, signedIn, toWire } from "./frame.ts";
+import { Id, once, signedIn, toWire } from "./frame.ts";
 
 /** What can be sold, for admins. An offering never changes, only its being for sale. */
 
@@ -56,7 +56,7 @@ export function offeringsRoutes(deps: Deps) {
         return { offeringId: params.id, enabled };
       },
       {
-        params: t.Object({ id: t.Integer() }),
+        params: t.Object({ id: Id }),
         body: t.Object({ enabled: t.Boolean() }),
       },
     );

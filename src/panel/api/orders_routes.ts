@@ -11,8 +11,8 @@ import {
   placeOrder,
   withdrawOrder,
 } from "../../ledger/orders_store.ts";
-import { Id, PathId, viewOf } from "./billing_routes.ts";
-import { once, type Person, signedIn, toWire } from "./frame.ts";
+import { viewOf } from "./billing_routes.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
 
 /** Orders: asked for by everybody, decided by the reseller of who asked, or where there is none by an admin. */
 
@@ -30,9 +30,9 @@ const Page = {
     t.Union([t.Literal("open"), t.Literal("fulfilled"), t.Literal("declined"), t.Literal("withdrawn")]),
   ),
   before: t.Optional(Id),
-  limit: t.Optional(t.Integer({ minimum: 1, maximum: PAGE_MAX })),
+  limit: t.Optional(whole(1, PAGE_MAX)),
 };
-const OfOrder = { params: t.Object({ id: PathId }) };
+const OfOrder = { params: t.Object({ id: Id }) };
 
 export function ordersRoutes(deps: Deps) {
   return new Elysia({ normalize: false }).use(askingRoutes(deps)).use(decidingRoutes(deps));
@@ -59,7 +59,7 @@ function askingRoutes(deps: Deps) {
       },
       {
         body: t.Union([
-          t.Object({ kind: t.Literal("package"), offeringId: Id, note: Text }),
+          t.Object({ kind: t.Literal("package"), offeringId: IdInBody, note: Text }),
           t.Object({ kind: t.Literal("top_up"), amountNanoUsd: Amount, note: Text }),
         ]),
       },

@@ -1,3 +1,4 @@
+import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
 import { type Key, listKeys } from "../../accounts/keys_store.ts";
 import { type Account, findAccount } from "../../accounts/people_store.ts";
@@ -16,8 +17,8 @@ import {
   transferBalance,
 } from "../../ledger/books_store.ts";
 import { holdingsOf, previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
-import { billingOf, EntriesPage, entriesOf, Id, PathId, viewOf } from "./billing_routes.ts";
-import { once, type Person, signedIn, toWire } from "./frame.ts";
+import { billingOf, EntriesPage, entriesOf, viewOf } from "./billing_routes.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { Amount, checkPayWith, PayWithName, When } from "./orders_routes.ts";
 import { accountInScope } from "./scope.ts";
 
@@ -28,9 +29,9 @@ const KEYS_MAX = 1000;
 const PAGE_MAX = 100;
 const REASON_LENGTH_MAX = 1000;
 
-const OfPerson = t.Object({ id: PathId });
+const OfPerson = t.Object({ id: Id });
 const Reason = t.String({ maxLength: REASON_LENGTH_MAX });
-const Wanted = t.Object({ offeringId: Id, when: When, payWith: t.Optional(PayWithName) });
+const Wanted = t.Object({ offeringId: IdInBody, when: When, payWith: t.Optional(PayWithName) });
 
 export function peopleBillingRoutes(deps: Deps) {
   return new Elysia({ normalize: false })
@@ -89,7 +90,7 @@ function packageRoutes(deps: Deps) {
         const ended = await endPackage({ ...deps, by: person.by }, { accountId, packageId });
         return toWire({ package: viewOf(person, ended), unitsDropped: ended.unitsDropped ?? 0 });
       },
-      { params: t.Object({ id: PathId, packageId: PathId }) },
+      { params: t.Object({ id: Id, packageId: Id }) },
     );
 }
 
@@ -142,7 +143,7 @@ function allotmentRoutes(deps: Deps) {
       query: t.Object({
         resellerId: t.Optional(Id),
         before: t.Optional(Id),
-        limit: t.Optional(t.Integer({ minimum: 1, maximum: PAGE_MAX })),
+        limit: t.Optional(whole(1, PAGE_MAX)),
       }),
     },
   );
@@ -169,7 +170,7 @@ function adminRoutes(deps: Deps) {
         const allotment = await once(deps, person, request, () => grantAllotment({ ...deps, by: person.by }, grant));
         return toWire({ allotment });
       },
-      { body: t.Object({ resellerId: Id, offeringId: Id, pieces: t.Integer(), reason: Reason }) },
+      { body: t.Object({ resellerId: IdInBody, offeringId: IdInBody, pieces: Type.Integer(), reason: Reason }) },
     )
     .post(
       "/allotments/:id/withdraw",

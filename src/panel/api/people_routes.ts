@@ -13,7 +13,7 @@ import { removeTotp } from "../../accounts/second_factor_store.ts";
 import { beginViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { Id, once, type Person, signedIn, toWire, whole } from "./frame.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { accountInScope } from "./scope.ts";
 import { siteUrl } from "./session_door.ts";
 
@@ -58,7 +58,7 @@ function rowRoutes(deps: Deps) {
           email: t.String({ maxLength: 254 }),
           name: Name,
           role: t.Optional(RoleName),
-          resellerId: t.Optional(t.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })),
+          resellerId: t.Optional(IdInBody),
         }),
       },
     )

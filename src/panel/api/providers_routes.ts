@@ -1,11 +1,10 @@
 import { t } from "elysia";
-import { checkInteger } from "../../accounts/checks.ts";
 import { KEY_CHARS_MAX, MODEL_ID_CHARS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { once, signedIn } from "./frame.ts";
-import { breakerOf, idOfRow } from "./models_routes.ts";
+import { Id, once, signedIn, whole } from "./frame.ts";
+import { breakerOf } from "./models_routes.ts";
 
 /** The services that models are bought from, for admins. A key goes in and never comes out, no part of it. */
 
@@ -14,7 +13,7 @@ const PAGE_MAX = 500;
 /** Models that one provider's page names. */
 const ROUTES_MAX = 500;
 
-const params = t.Object({ id: t.Integer() });
+const params = t.Object({ id: Id });
 const Name = t.String({ maxLength: NAME_CHARS_MAX });
 const BaseUrl = t.String({ maxLength: URL_CHARS_MAX });
 const ApiKey = t.String({ maxLength: KEY_CHARS_MAX });
@@ -25,12 +24,12 @@ export function providersRoutes(deps: Deps) {
       query: t.Object({
         /** The name that the page before ended with. */
         after: t.Optional(t.String({ maxLength: NAME_CHARS_MAX, pattern: "^[^\\u0000]*$" })),
-        limit: t.Optional(t.Integer()),
+        limit: t.Optional(whole(1, PAGE_MAX)),
       }),
     })
     .get(
       "/admin/providers/:id",
-      async ({ params: { id } }) => ({ ...(await oneProvider(deps, idOfRow(id))), ...(await routesTo(deps, id)) }),
+      async ({ params: { id } }) => ({ ...(await oneProvider(deps, id)), ...(await routesTo(deps, id)) }),
       { params },
     )
     .post(
@@ -44,7 +43,7 @@ export function providersRoutes(deps: Deps) {
     .patch(
       "/admin/providers/:id",
       async ({ person, params: { id }, body }) => {
-        await updateProvider({ ...deps, by: person.by }, idOfRow(id), body);
+        await updateProvider({ ...deps, by: person.by }, id, body);
         return await oneProvider(deps, id);
       },
       {
@@ -57,14 +56,13 @@ export function providersRoutes(deps: Deps) {
         }),
       },
     )
-    .post("/admin/providers/:id/test", ({ params: { id }, body }) => deps.providerTests.run(idOfRow(id), body.model), {
+    .post("/admin/providers/:id/test", ({ params: { id }, body }) => deps.providerTests.run(id, body.model), {
       params,
       body: t.Object({ model: t.Optional(t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX })) }),
     });
 }
 
 async function pageOfProviders(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
-  checkInteger(limit, { param: "limit", what: "limit", min: 1, max: PAGE_MAX });
   const rows = await listProviders(deps, { after, limit: limit + 1 });
   const open = openBreakers(deps);
   const providers = rows.slice(0, limit).map((row) => ({

@@ -1,4 +1,5 @@
 import type { Statement } from "../../ledger/statement_store.ts";
+import { type Cell, csvLine } from "./csv.ts";
 
 /**
  * A statement as one table: UTC, nano-USD, ids in place of names, so that a closed month gives the same bytes for ever.
@@ -28,7 +29,6 @@ const COLUMNS = [
   "balance_nano_usd",
 ] as const;
 
-type Cell = string | number | bigint | null;
 type Line = Partial<Record<(typeof COLUMNS)[number], Cell>>;
 
 export function statementCsv({ from, to, closed, balance, usage, packages, entries }: Statement): string {
@@ -68,13 +68,5 @@ export function statementCsv({ from, to, closed, balance, usage, packages, entri
     { line: closed ? "closing_balance" : "balance_so_far", at: to, balance_nano_usd: balance.closingNanoUsd },
   ];
   const rows = [[...COLUMNS], ...lines.map((line) => COLUMNS.map((column) => line[column] ?? null))];
-  return `${rows.map((cells) => cells.map(toText).join(",")).join("\r\n")}\r\n`;
-}
-
-/** Numbers as they are. Text that a spreadsheet would read as a formula gets an apostrophe before it. */
-function toText(cell: Cell): string {
-  if (cell === null) return "";
-  if (typeof cell !== "string") return String(cell);
-  const safe = /^\s*[=+\-@]|^[\t\r]/.test(cell) ? `'${cell}` : cell;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  return rows.map(csvLine).join("");
 }

@@ -1,0 +1,124 @@
+import type { Config } from "../config.ts";
+import { InputError, Refusal } from "../errors.ts";
+import type { Bus } from "../platform/bus.ts";
+import type { Actor } from "../platform/changes_store.ts";
+import type { Db } from "../platform/db.ts";
+import type { Log } from "../platform/log.ts";
+import { within } from "../platform/runtime.ts";
+import { checkDns } from "./dns_check.ts";
+import { proofNameOf } from "./domains.ts";
+import {
+  CHECK_GAP_SECONDS,
+  type CheckClaim,
+  claimCheck,
+  claimDueChecks,
+  findHost,
+  type HostRef,
+  type ResellerHost,
+  settleCheck,
+} from "./hosts_store.ts";
+
+/** Checks of resellers' domains: those that are due, in whatever replica, and those that somebody asks for. */
+
+/** Each replica looks so often for checks that are due. */
+const TICK_MS = 2000;
+/** Under way at once in one replica: resolvers have little patience. */
+const DUE_AT_ONCE = 4;
+const ASKED_AT_ONCE = 8;
+/** All questions of a check together; shorter than the gap between two checks of a domain. */
+const DNS_MS_MAX = 3000;
+/** A replica that ends waits this long for what is under way; what is not written down is checked again elsewhere. */
+const CLOSE_MS_MAX = DNS_MS_MAX + 1000;
+
+export type DomainChecks = {
+  /** Checks a domain now, and returns what became of it. Throws not_found, too_many_requests, InputError. */
+  now(ref: HostRef, by: Actor): Promise<ResellerHost>;
+  close(): Promise<void>;
+};
+
+type DomainChecksOptions = {
+  db: Db;
+  bus: Bus;
+  config: Pick<Config, "serverAddresses" | "dnsResolvers">;
+  log: Log;
+  /** 0: nothing is checked by itself. */
+  tickMs?: number;
+};
+
+/** Begins to look for checks that are due; without addresses of our own there is nothing to check. */
+export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: DomainChecksOptions): DomainChecks {
+  const { serverAddresses: addresses, dnsResolvers: resolvers } = config;
+  let closed = false;
+  let failing = false;
+  let asked = 0;
+  let ticking: Promise<void> | undefined;
+
+  async function check(claim: CheckClaim, by?: Actor): Promise<void> {
+    const { host, resellerId, contested, token } = claim;
+    const txt = contested ? { name: proofNameOf(host), value: token } : null;
+    const report = await checkDns({ host, addresses, txt, resolvers, timeoutMs: DNS_MS_MAX });
+    const settled = await settleCheck({ db, bus, ...(by && { by }) }, claim, report);
+    if (settled && settled.from !== settled.to)
+      log.info({ host, resellerId, from: settled.from, to: settled.to }, "a check changed a domain");
+  }
+
+  /** Until nothing is due. */
+  async function checkDue(): Promise<void> {
+    while (!closed) {
+      const claims = await claimDueChecks({ db }, DUE_AT_ONCE);
+      const failures = (await Promise.allSettled(claims.map((claim) => check(claim)))).flatMap((result) =>
+        result.status === "rejected" ? [result.reason] : [],
+      );
+      if (failures.length > 0) throw failures[0];
+      if (claims.length < DUE_AT_ONCE) break;
+    }
+    failing = false;
+  }
+
+  function tick(): void {
+    ticking ??= checkDue()
+      .catch((err: unknown) => {
+        // Once an outage; what was begun is begun again when its claim has ended.
+        if (!failing && !closed) log.warn({ err }, "domains could not be checked");
+        failing = true;
+      })
+      .finally(() => (ticking = undefined));
+  }
+
+  const timer = tickMs > 0 && addresses.length > 0 ? setInterval(tick, tickMs) : undefined;
+  return {
+    async now(ref, by) {
+      requireAddresses(config);
+      if (!(await findHost({ db }, ref))) throw new Refusal("not_found");
+      if (asked >= ASKED_AT_ONCE) throw tooSoon("Many domains are being checked just now.");
+      asked++;
+      try {
+        const claim = await claimCheck({ db, bus, by }, ref);
+        if (!claim) throw tooSoon("This domain is being checked, or was a moment ago.");
+        await check(claim, by);
+      } finally {
+        asked--;
+      }
+      const host = await findHost({ db }, ref);
+      if (!host) throw new Refusal("not_found");
+      return host;
+    },
+    async close() {
+      closed = true;
+      clearInterval(timer);
+      await within(CLOSE_MS_MAX, ticking ?? Promise.resolve()).catch((err: unknown) =>
+        log.warn({ err }, "a check of domains was left under way"),
+      );
+    },
+  };
+}
+
+function tooSoon(message: string): Refusal {
+  return new Refusal("too_many_requests", { message, retryAfterSeconds: CHECK_GAP_SECONDS });
+}
+
+/** Throws InputError while this service has not been told where it can be reached. */
+export function requireAddresses({ serverAddresses }: Pick<Config, "serverAddresses">): void {
+  if (serverAddresses.length === 0)
+    throw new InputError("No domain can be set up yet: the addresses of the servers (SERVER_ADDRESSES) are not set.");
+}

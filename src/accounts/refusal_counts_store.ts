@@ -1,0 +1,153 @@
+import type { Db } from "../platform/db.ts";
+import { toIso } from "./checks.ts";
+
+/** Refusals by the minute: how often which key was refused what. Nothing is decided by them. */
+
+const KEPT_DAYS = 7;
+/** Rows deleted in one statement. */
+const PRUNE_MAX = 100_000;
+/** Rows of one account that are looked through for its latest. */
+const LOOKED_THROUGH_MAX = 5_000;
+const MINUTE_MS = 60_000;
+/** The last minute of the year 9999: later ones are spelled another way. */
+const MINUTE_MAX_MS = 253_402_300_740_000;
+
+/** Refusals of one minute, account, key, code and model, counted. */
+export type RefusalCount = {
+  accountId: number;
+  /** 0: no key was chosen yet. */
+  keyId: number;
+  code: string;
+  /** "": none that the catalog has. */
+  modelId: string;
+  host: string;
+  /** ISO 8601, of the last request's id. */
+  minute: string;
+  count: number;
+  lastRequestId: string;
+};
+
+/** Adds counts to what is there, in one statement. */
+export async function addRefusals({ db }: { db: Db }, counts: readonly RefusalCount[]): Promise<void> {
+  const column = <T>(pick: (count: RefusalCount) => T) => counts.map(pick);
+  // In one order, so that two replicas do not wait for each other.
+  await db.sql`
+    insert into refusal_counts as c (account_id, minute, key_id, code, model_id, count, last_request_id, host)
+    select * from unnest(${column((c) => c.accountId)}::bigint[], ${column((c) => c.minute)}::text[]::timestamptz[],
+      ${column((c) => c.keyId)}::bigint[], ${column((c) => c.code)}::text[], ${column((c) => c.modelId)}::text[],
+      ${column((c) => c.count)}::int[], ${column((c) => c.lastRequestId)}::text[]::uuid[], ${column((c) => c.host)}::text[])
+    order by 1, 2, 3, 4, 5
+    on conflict (account_id, minute, key_id, code, model_id) do update set
+      count = c.count + excluded.count, last_request_id = greatest(c.last_request_id, excluded.last_request_id),
+      host = case when excluded.last_request_id > c.last_request_id then excluded.host else c.host end`;
+}
+
+/** Forgets refusals older than a week, and returns how many rows. A job calls it every now and then. */
+export async function pruneRefusals({ db }: { db: Db }): Promise<number> {
+  const deleted = await db.sql`
+    delete from refusal_counts where ctid = any (array(
+      select ctid from refusal_counts where minute < clock_timestamp() - make_interval(days => ${KEPT_DAYS})
+      order by minute limit ${PRUNE_MAX}))
+    returning 1`;
+  return deleted.length;
+}
+
+/** What an account was refused lately: a code and a key, with how often and the last of them. */
+export type RecentRefusal = {
+  code: string;
+  count: number;
+  /** The last one. */
+  at: string;
+  lastRequestId: string;
+  modelId: string | null;
+  host: string;
+  /** null: none was chosen yet. */
+  key: {
+    keyId: number;
+    name: string;
+    mode: "package" | "payg";
+    dailyUnitsMax: number | null;
+    dailySpendMaxNanoUsd: bigint | null;
+    /** When its ceilings begin anew. */
+    resetsAt: string;
+  } | null;
+};
+
+/** The latest of a week, summed by code and key, the latest first. */
+export async function recentRefusals({ db }: { db: Db }, accountId: number, limit: number): Promise<RecentRefusal[]> {
+  const rows = await db.sql`
+    with clock as materialized (select ledger_now() as now)
+    select r.*, k.name, k.mode, k.daily_units_max, k.daily_spend_max_nano_usd,
+      (((select now from clock) at time zone k.time_zone)::date + 1)::timestamp at time zone k.time_zone as resets_at
+    from (
+      select code, key_id, sum(count)::int as count, max(last_request_id::text) as last_request_id,
+        (array_agg(model_id order by last_request_id desc))[1] as model_id,
+        (array_agg(host order by last_request_id desc))[1] as host
+      from (
+        select * from refusal_counts
+        where (account_id, minute) <= (${accountId}, 'infinity')
+          and (account_id, minute) > (${accountId}, (select now - make_interval(days => ${KEPT_DAYS}) from clock))
+        order by account_id desc, minute desc limit ${LOOKED_THROUGH_MAX}
+      ) as latest
+      group by code, key_id order by max(last_request_id::text) desc limit ${limit}
+    ) r left join keys k on k.id = r.key_id order by r.last_request_id desc`;
+  return rows.map(toRecent);
+}
+
+function toRecent(row: Record<string, unknown>): RecentRefusal {
+  const lastRequestId = String(row.last_request_id);
+  const spend = row.daily_spend_max_nano_usd;
+  return {
+    code: String(row.code),
+    count: Number(row.count),
+    at: new Date(msOf(lastRequestId)).toISOString(),
+    lastRequestId,
+    modelId: String(row.model_id) || null,
+    host: String(row.host),
+    key:
+      typeof row.name !== "string"
+        ? null
+        : {
+            keyId: Number(row.key_id),
+            name: row.name,
+            mode: row.mode === "payg" ? "payg" : "package",
+            dailyUnitsMax: row.daily_units_max === null ? null : Number(row.daily_units_max),
+            dailySpendMaxNanoUsd: typeof spend === "string" ? BigInt(spend) : null,
+            resetsAt: toIso(String(row.resets_at)),
+          },
+  };
+}
+
+/** The count whose last request this was. */
+export async function findRefusal(
+  { db }: { db: Db },
+  { accountId, requestId }: { accountId: number; requestId: string },
+): Promise<RefusalCount | undefined> {
+  const minute = minuteOf(requestId);
+  const [row] = await db.sql`
+    select key_id, code, model_id, host, count from refusal_counts
+    where account_id = ${accountId} and minute = ${minute}::text::timestamptz and last_request_id = ${requestId}::text::uuid`;
+  return (
+    row && {
+      accountId,
+      keyId: Number(row.key_id),
+      code: String(row.code),
+      modelId: String(row.model_id),
+      host: String(row.host),
+      minute,
+      count: Number(row.count),
+      lastRequestId: requestId,
+    }
+  );
+}
+
+/** The minute in which a request came, by its id, in ISO 8601: under it a refusal is counted. */
+export function minuteOf(requestId: string): string {
+  const ms = msOf(requestId);
+  return new Date(Math.min(ms - (ms % MINUTE_MS), MINUTE_MAX_MS)).toISOString();
+}
+
+/** A request id begins with Unix milliseconds. */
+function msOf(requestId: string): number {
+  return Number.parseInt(requestId.replaceAll("-", "").slice(0, 12), 16);
+}

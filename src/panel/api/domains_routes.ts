@@ -1,0 +1,168 @@
+import { Elysia, t } from "elysia";
+import { requireAddresses } from "../../accounts/domain_checks.ts";
+import { instructionsFor, recordsOf } from "../../accounts/domains.ts";
+import {
+  addHost,
+  findHost,
+  type HostRef,
+  listHosts,
+  pageOfHosts,
+  type ResellerHost,
+  removeHost,
+  setHostStatus,
+} from "../../accounts/hosts_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { once, signedIn } from "./frame.ts";
+
+/** Resellers' domains: for a reseller its own, for an admin everybody's. Source: contract › What the service does, 3. */
+
+/** What a name may have is checked by its store; this is where nobody has to read on. */
+const HOST_LENGTH_MAX = 400;
+const REASON_LENGTH_MAX = 1200;
+const PLAIN = "^[^\\u0000]*$";
+const CURSOR = /^([1-9]\d{0,14})\/([a-z0-9.-]+)$/;
+
+const Id = t.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
+const HostName = t.String({ minLength: 1, maxLength: HOST_LENGTH_MAX, pattern: PLAIN });
+const OfDomain = t.Object({ host: HostName });
+const OfReseller = t.Object({ resellerId: Id, host: HostName });
+const Status = t.Union([
+  t.Literal("pending"),
+  t.Literal("verifying"),
+  t.Literal("active"),
+  t.Literal("failed"),
+  t.Literal("suspended"),
+  t.Literal("removed"),
+]);
+
+export function domainsRoutes(deps: Deps) {
+  return new Elysia({ normalize: false }).use(ownRoutes(deps)).use(adminRoutes(deps));
+}
+
+function ownRoutes(deps: Deps) {
+  const { serverAddresses, dnsResolvers: resolvers } = deps.config;
+  return signedIn(deps, "reseller")
+    .get("/domains", async ({ person: { accountId: resellerId } }) => {
+      const domains = (await listHosts(deps, { resellerId })).map(summaryOf);
+      return { domains, serverAddresses, resolvers };
+    })
+    .post(
+      "/domains",
+      async ({ person, request, body: { host } }) => {
+        requireAddresses(deps.config);
+        const wanted = { host, resellerId: person.accountId };
+        return describe(deps, await once(deps, person, request, () => addHost({ ...deps, by: person.by }, wanted)));
+      },
+      { body: t.Object({ host: HostName }) },
+    )
+    .get(
+      "/domains/:host",
+      async ({ person, params: { host } }) => describe(deps, await known(deps, { host, resellerId: person.accountId })),
+      { params: OfDomain },
+    )
+    .post(
+      "/domains/:host/check",
+      async ({ person, params: { host } }) =>
+        describe(deps, await deps.domainChecks.now({ host, resellerId: person.accountId }, person.by)),
+      { params: OfDomain },
+    )
+    .delete(
+      "/domains/:host",
+      async ({ person, params: { host } }) => {
+        const ref = { host, resellerId: person.accountId };
+        if (!(await removeHost({ ...deps, by: person.by }, ref, false))) throw new Refusal("not_found");
+        return { removed: true };
+      },
+      { params: OfDomain },
+    );
+}
+
+function adminRoutes(deps: Deps) {
+  const ofReseller = { params: OfReseller };
+  return signedIn(deps, "admin")
+    .get(
+      "/admin/domains",
+      async ({ query: { status = null, q = "", before, limit } }) => {
+        const page = { status, q, before: before === undefined ? null : cursorOf(before) };
+        const { rows, hasMore } = await pageOfHosts(deps, { ...page, ...(limit !== undefined && { limit }) });
+        return { domains: rows.map((row) => ({ ...summaryOf(row), ...ownerOf(row) })), hasMore };
+      },
+      {
+        query: t.Object({
+          status: t.Optional(Status),
+          q: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: PLAIN })),
+          /** The last row of the page before, as in "12/ai.example.com". */
+          before: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: CURSOR.source })),
+          limit: t.Optional(t.Integer({ minimum: 1, maximum: 200 })),
+        }),
+      },
+    )
+    .get(
+      "/admin/domains/:resellerId/:host",
+      async ({ params }) => describe(deps, await known(deps, params)),
+      ofReseller,
+    )
+    .post(
+      "/admin/domains/:resellerId/:host/check",
+      async ({ person, params }) => describe(deps, await deps.domainChecks.now(params, person.by)),
+      ofReseller,
+    )
+    .post(
+      "/admin/domains/:resellerId/:host/suspend",
+      async ({ person, params, body: { reason } }) => {
+        const wanted = { ...(await known(deps, params)), status: "suspended" as const };
+        const why = reason === undefined || reason.trim() === "" ? {} : { reason };
+        return describe(deps, await setHostStatus({ ...deps, by: person.by }, { ...wanted, ...why }));
+      },
+      { ...ofReseller, body: t.Object({ reason: t.Optional(t.String({ maxLength: REASON_LENGTH_MAX })) }) },
+    )
+    .post(
+      "/admin/domains/:resellerId/:host/activate",
+      async ({ person, params }) => {
+        const wanted = { ...(await known(deps, params)), status: "active" as const };
+        return describe(deps, await setHostStatus({ ...deps, by: person.by }, wanted));
+      },
+      ofReseller,
+    )
+    .delete(
+      "/admin/domains/:resellerId/:host",
+      async ({ person, params }) => {
+        if (!(await removeHost({ ...deps, by: person.by }, params, true))) throw new Refusal("not_found");
+        return { removed: true };
+      },
+      ofReseller,
+    );
+}
+
+/** Another reseller's domain reads the same as an unknown one. Throws not_found. */
+async function known(deps: Deps, { host, resellerId }: HostRef): Promise<ResellerHost> {
+  const found = await findHost(deps, { host, resellerId });
+  if (!found) throw new Refusal("not_found");
+  return found;
+}
+
+function summaryOf(domain: ResellerHost) {
+  const { host, status, byHand, contested, failures, createdAt, checkedAt, nextCheckAt, activatedAt } = domain;
+  return { host, status, byHand, contested, failures, createdAt, checkedAt, nextCheckAt, activatedAt };
+}
+
+function ownerOf({ resellerId, resellerName }: { resellerId: number; resellerName: string }) {
+  return { resellerId, resellerName };
+}
+
+/** A domain with what is to be set for it, and what the last check saw. */
+function describe({ config }: Deps, domain: ResellerHost) {
+  const records = recordsOf(domain, config);
+  return {
+    ...summaryOf(domain),
+    records,
+    report: domain.report,
+    instructions: instructionsFor(domain.host, records),
+  };
+}
+
+function cursorOf(before: string): HostRef {
+  const [, id = "", host = ""] = CURSOR.exec(before) ?? [];
+  return { resellerId: Number(id), host };
+}

@@ -1,0 +1,93 @@
+import { recentRefusals } from "../../accounts/refusal_counts_store.ts";
+import type { Deps } from "../../deps.ts";
+import {
+  type Entitlement,
+  entitlementOf,
+  hasLeft,
+  type PackageState,
+  type Surroundings,
+  surroundingsOf,
+} from "../../ledger/entitlement_store.ts";
+import { signedIn, toWire } from "./frame.ts";
+
+/** The first page: what is left, until when, and what needs its owner. */
+
+const REFUSALS_SHOWN = 5;
+const DAY_MS = 86_400_000;
+
+export function homeRoutes(deps: Deps) {
+  return signedIn(deps).get("/home", async ({ person }) => toWire(await homeOf(deps, person.accountId)));
+}
+
+/** What its owner may want to act on; the page words it. */
+export type Notice =
+  | { kind: "package_none"; endedName: string | null; endedAt: string | null; nextStartsAt: string | null }
+  | { kind: "package_used_up"; name: string }
+  | { kind: "allowance_used_up"; name: string; carryover: boolean; resetsAt: string | null }
+  | { kind: "package_low"; name: string; left: number; totalLimit: number }
+  | { kind: "tokens_used_up"; name: string; tokenLimit: number }
+  | { kind: "package_ending"; name: string; endsAt: string; nextName: string | null }
+  | { kind: "balance_low"; freeNanoUsd: bigint; belowNanoUsd: bigint };
+
+async function homeOf(deps: Deps, accountId: number) {
+  const { sql } = deps.db;
+  const [entitlement, around, refusals] = await Promise.all([
+    entitlementOf(sql, accountId),
+    surroundingsOf(sql, accountId),
+    recentRefusals(deps, accountId, REFUSALS_SHOWN),
+  ]);
+  const { package: state, balanceNanoUsd, heldNanoUsd, paygEnabled } = entitlement;
+  return {
+    serverTime: around.now,
+    package: state && packageOf(state),
+    next: around.next,
+    balance: { balanceNanoUsd, heldNanoUsd, freeNanoUsd: balanceNanoUsd - heldNanoUsd, paygEnabled },
+    notices: noticesOf(entitlement, around),
+    refusals,
+  };
+}
+
+function packageOf({ id, modelIds: _, dailyRemaining, totalRemaining, ...state }: PackageState) {
+  return {
+    packageId: id,
+    ...state,
+    availableNow: Math.max(0, dailyRemaining),
+    totalUsed: state.totalLimit - totalRemaining,
+  };
+}
+
+/** By the thresholds that the account's owner set. */
+export function noticesOf(entitlement: Entitlement, around: Surroundings): Notice[] {
+  const { package: state, paygEnabled, balanceNanoUsd, heldNanoUsd } = entitlement;
+  const freeNanoUsd = balanceNanoUsd - heldNanoUsd;
+  const belowNanoUsd = around.notice.balanceNanoUsd;
+  const notices = state === null ? withoutPackage(entitlement, around) : aboutPackage(state, around);
+  if (paygEnabled && freeNanoUsd < belowNanoUsd) notices.push({ kind: "balance_low", freeNanoUsd, belowNanoUsd });
+  return notices;
+}
+
+/** Who pays by balance does not miss a package. */
+function withoutPackage({ paygEnabled, balanceNanoUsd }: Entitlement, { ended, next }: Surroundings): Notice[] {
+  if (paygEnabled && balanceNanoUsd > 0n) return [];
+  return [
+    {
+      kind: "package_none",
+      endedName: ended?.name ?? null,
+      endedAt: ended?.endedAt ?? null,
+      nextStartsAt: next?.startsAt ?? null,
+    },
+  ];
+}
+
+function aboutPackage(state: PackageState, { now, next, notice }: Surroundings): Notice[] {
+  const { name, totalRemaining: left, totalLimit, carryover, resetsAt, endsAt } = state;
+  const notices: Notice[] = [];
+  if (left <= 0) notices.push({ kind: "package_used_up", name });
+  else if (state.dailyRemaining <= 0) notices.push({ kind: "allowance_used_up", name, carryover, resetsAt });
+  else if (!hasLeft(state)) notices.push({ kind: "tokens_used_up", name, tokenLimit: state.tokenLimit ?? 0 });
+  else if (left * 100 <= totalLimit * notice.unitsPercent)
+    notices.push({ kind: "package_low", name, left, totalLimit });
+  if (Date.parse(endsAt) - Date.parse(now) <= notice.days * DAY_MS)
+    notices.push({ kind: "package_ending", name, endsAt, nextName: next?.name ?? null });
+  return notices;
+}

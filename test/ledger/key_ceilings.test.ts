@@ -1,0 +1,279 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
+import { Refusal } from "../../src/errors.ts";
+import type { Ask } from "../../src/ledger/ledger_store.ts";
+import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { createWorld, type Person, type TestKey, type World } from "../world.ts";
+import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+
+/**
+ * A key's own ceilings: requests a day, and money of the balance a day, in the key's time zone. Counted in key_days, beside
+ * what the account is entitled to. Source: panel › Keys; drizzle/0001_ledger.sql, ledger_reserve.
+ */
+
+/** 1,000 pico a token: a cap of 1,000 tokens holds 1,000 nano-USD. */
+const PRICED: Partial<Ask> = { promptPico: 0n, outputPico: 1000n };
+
+let world: World;
+let a: OpenLedger;
+let b: OpenLedger;
+
+beforeAll(async () => {
+  world = await createWorld();
+  a = await openWorldLedger(world);
+  b = await openWorldLedger(world);
+});
+afterAll(async () => {
+  await a.close();
+  await b.close();
+  await world.close();
+});
+beforeEach(() => world.setClock(null));
+
+/** Stops the ledger's clock; receipts need their month. */
+async function stopClock(at: string): Promise<void> {
+  await world.setClock(at);
+  await world.sql`select make_receipt_months(0)`;
+}
+
+type Ceilings = { mode?: "package" | "payg"; units?: number; nanoUsd?: number; timeZone?: string };
+
+async function addKey(
+  person: Person,
+  { mode = "package", units, nanoUsd, timeZone = "UTC" }: Ceilings,
+): Promise<TestKey> {
+  const key = await world.addKey(person, { mode });
+  await world.sql`
+    update keys set daily_units_max = ${units ?? null}, daily_spend_max_nano_usd = ${nanoUsd ?? null}, time_zone = ${timeZone}
+    where id = ${key.keyId}`;
+  return key;
+}
+
+/** An account with a wide package and a balance of 100,000 nano-USD, and a key with ceilings. */
+async function customer(ceilings: Ceilings, { dailyLimit = 1000, nanoUsd = 100_000n } = {}) {
+  const person = await world.addCustomer();
+  if (dailyLimit > 0) await world.givePackage(person, { dailyLimit, days: 5 });
+  if (nanoUsd > 0n) await world.setBalance(person, nanoUsd);
+  const key = await addKey(person, ceilings);
+  return {
+    person,
+    key,
+    ask: (over: Partial<Ask> = {}) => a.ledger.reserve(askFor(person, key, { ...PRICED, ...over })),
+    days: () => daysOf(key),
+  };
+}
+
+async function daysOf({ keyId }: TestKey) {
+  const rows = await world.sql`
+    select day::text, units_used as used, units_held as held, spent_nano_usd::int as spent, held_nano_usd::int as money_held
+    from key_days where key_id = ${keyId} order by day`;
+  return rows.map(({ day, ...counts }) => [day, { ...counts }]);
+}
+
+async function countsOf(key: TestKey) {
+  return (await daysOf(key)).map(([, counts]) => counts);
+}
+
+async function refusalOf(promise: Promise<unknown>): Promise<Refusal> {
+  const error = await promise.then(
+    () => undefined,
+    (thrown) => thrown,
+  );
+  if (!(error instanceof Refusal)) throw new Error(`expected a refusal, got ${error}`);
+  return error;
+}
+
+test("402 key_request_limit_exceeded with limit, used, remaining and the key's next midnight; the package is not touched", async () => {
+  await stopClock("2026-05-10 23:30:00+00");
+  // In Tokyo it is 08:30 on the 11th: the day ends at 15:00 UTC.
+  const { person, key, ask } = await customer({ units: 3, timeZone: "Asia/Tokyo" });
+  const at = (n: number) => ({ requestId: idAt("2026-05-10T23:30:00Z", n) });
+  for (let i = 0; i < 3; i++) await ask(at(i));
+  const refusal = await refusalOf(ask(at(9)));
+  expect(refusal.code).toBe("key_request_limit_exceeded");
+  expect(refusal.status).toBe(402);
+  expect(refusal.facts).toMatchObject({ limit: 3, used: 3, remaining: 0, resetsAt: "2026-05-11T15:00:00.000Z" });
+  expect(await daysOf(key)).toEqual([["2026-05-11", { used: 0, held: 3, spent: 0, money_held: 0 }]]);
+  const [row] = await world.sql`select units_held from packages where account_id = ${person.accountId}`;
+  expect(row?.units_held).toBe(3);
+});
+
+test("the ceiling of requests counts what the package pays and what the balance pays", async () => {
+  const { key, ask } = await customer({ units: 3 }, { dailyLimit: 2 });
+  expect([(await ask()).mode, (await ask()).mode, (await ask()).mode]).toEqual(["package", "package", "payg"]);
+  expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
+  expect(await countsOf(key)).toEqual([{ used: 0, held: 3, spent: 0, money_held: 1000 }]);
+
+  const payg = await customer({ mode: "payg", units: 1 });
+  await payg.ask();
+  expect(await codeOf(payg.ask())).toBe("key_request_limit_exceeded");
+});
+
+test("402 key_spend_limit_exceeded counts what is held and what was charged, by an explicit cap", async () => {
+  await stopClock("2026-05-10 12:00:00+00");
+  const at = (n: number) => ({ requestId: idAt("2026-05-10T12:00:00Z", n) });
+  const { key, ask } = await customer({ mode: "payg", nanoUsd: 2500 });
+  const hold = await ask(at(1));
+  await a.ledger.settle(hold, usageOf({ chargeNanoUsd: 700n }));
+  await ask(at(2));
+  // 700 charged and 1,000 held: 800 are left, and the client insists on 1,000.
+  const refusal = await refusalOf(ask(at(3)));
+  expect(refusal.code).toBe("key_spend_limit_exceeded");
+  expect(refusal.status).toBe(402);
+  expect(refusal.facts).toMatchObject({
+    limit: 2500,
+    used: 1700,
+    remaining: 800,
+    resetsAt: "2026-05-11T00:00:00.000Z",
+  });
+  expect((await ask({ ...at(4), capMax: 800, capMin: 800 })).heldNanoUsd).toBe(800n);
+  expect(await countsOf(key)).toEqual([{ used: 1, held: 2, spent: 700, money_held: 1800 }]);
+});
+
+test("a cap that the client did not ask for is lowered to what the ceiling leaves, never below the least", async () => {
+  const { ask } = await customer({ mode: "payg", nanoUsd: 1300 });
+  expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 1000, heldNanoUsd: 1000n });
+  expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 300, heldNanoUsd: 300n });
+  expect(await codeOf(ask({ capMin: 256 }))).toBe("key_spend_limit_exceeded");
+});
+
+test("insufficient_balance where the balance is the shorter of the two, with or without a ceiling", async () => {
+  const { ask } = await customer({ mode: "payg", nanoUsd: 5000 }, { nanoUsd: 600n });
+  expect(await codeOf(ask())).toBe("insufficient_balance");
+  expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 600 });
+});
+
+test("402, not 500: a prompt dearer than all there is, whatever an output token costs", async () => {
+  for (const ceilings of [{ nanoUsd: 1000 }, {}]) {
+    const { ask } = await customer({ mode: "payg", ...ceilings }, { nanoUsd: 2000n });
+    for (const outputPico of [0n, 1n, 1000n]) {
+      const code = await codeOf(ask({ promptPico: 20_000_000_000_000_000n, outputPico, capMin: 256 }));
+      expect(code).toBe("insufficient_balance");
+    }
+  }
+});
+
+test("a release gives back the request and the money; a settlement gives back what was held too much", async () => {
+  const { key, ask } = await customer({ mode: "payg", units: 1, nanoUsd: 1000 });
+  await a.ledger.release(await ask(), "provider_failed");
+  expect(await countsOf(key)).toEqual([{ used: 0, held: 0, spent: 0, money_held: 0 }]);
+  await a.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 400n }));
+  expect(await countsOf(key)).toEqual([{ used: 1, held: 0, spent: 400, money_held: 0 }]);
+  expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
+});
+
+test("an overrun is charged past the ceiling that its hold kept to; then nothing more", async () => {
+  const { key, ask } = await customer({ mode: "payg", nanoUsd: 1000 });
+  await a.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 1600n }));
+  expect(await countsOf(key)).toEqual([{ used: 1, held: 0, spent: 1600, money_held: 0 }]);
+  const refusal = await refusalOf(ask({ capMin: 256 }));
+  expect(refusal.code).toBe("key_spend_limit_exceeded");
+  expect(refusal.facts).toMatchObject({ limit: 1000, used: 1600, remaining: 0 });
+});
+
+test("an answer refused for its overrun costs the ceiling nothing", async () => {
+  const { key, ask } = await customer({ mode: "payg", units: 5, nanoUsd: 5000 }, { nanoUsd: 1200n });
+  const settling = a.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 1400n }), { strict: true });
+  expect(await codeOf(settling)).toBe("insufficient_balance");
+  expect(await countsOf(key)).toEqual([{ used: 0, held: 0, spent: 0, money_held: 0 }]);
+});
+
+test("200 at once through two ledgers against a ceiling of 100: exactly 100 are granted, by requests and by money", async () => {
+  for (const [ceilings, code] of [
+    [{ units: 100 }, "key_request_limit_exceeded"],
+    [{ mode: "payg", units: 100 }, "key_request_limit_exceeded"],
+    [{ mode: "payg", nanoUsd: 100_000 }, "key_spend_limit_exceeded"],
+  ] as const) {
+    const { person, key } = await customer(ceilings, { nanoUsd: 1_000_000n });
+    const codes = await Promise.all(
+      Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(askFor(person, key, PRICED)))),
+    );
+    expect(tally(codes)).toEqual({ granted: 100, [code]: 100 });
+  }
+});
+
+test("two keys of one account in one batch: each has its own ceiling, and a third has none", async () => {
+  const person = await world.addCustomer();
+  await world.givePackage(person, { dailyLimit: 1000 });
+  const [two, three, endless] = [
+    await addKey(person, { units: 2 }),
+    await addKey(person, { units: 3 }),
+    await addKey(person, {}),
+  ];
+  const asks = [two, three, endless].flatMap((key) => Array.from({ length: 5 }, () => askFor(person, key)));
+  // Mixed, so that the keys take turns within the batch.
+  asks.sort((x, y) => x.requestId.slice(-4).localeCompare(y.requestId.slice(-4)));
+  const input = { asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
+  const { reserved } = await runBatch(a.db.sql, true, input);
+  const codes = (key: TestKey) =>
+    tally(reserved.flatMap(({ code }, i) => (asks[i]?.keyId === key.keyId ? [code ?? "granted"] : [])));
+  expect(codes(two)).toEqual({ granted: 2, key_request_limit_exceeded: 3 });
+  expect(codes(three)).toEqual({ granted: 3, key_request_limit_exceeded: 2 });
+  expect(codes(endless)).toEqual({ granted: 5 });
+});
+
+test("accounts with and without ceilings in one batch do not lend each other theirs", async () => {
+  const capped = await customer({ units: 1 });
+  const free = await customer({});
+  const asks = [capped, free, capped, free].map(({ person, key }) => askFor(person, key));
+  const input = { asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
+  const { reserved } = await runBatch(a.db.sql, true, input);
+  expect(reserved.map(({ code }) => code)).toEqual([null, null, "key_request_limit_exceeded", null]);
+});
+
+test("the next day of the key's zone counts from zero; a hold of yesterday ends in yesterday", async () => {
+  await stopClock("2026-05-10 21:59:00+00");
+  const { key, ask } = await customer({ mode: "payg", units: 1, nanoUsd: 1000, timeZone: "Europe/Berlin" });
+  const late = await ask({ requestId: idAt("2026-05-10T21:59:00Z", 1) });
+  expect(await codeOf(ask({ requestId: idAt("2026-05-10T21:59:00Z", 2) }))).toBe("key_request_limit_exceeded");
+  await stopClock("2026-05-10 22:00:30+00");
+  await ask({ requestId: idAt("2026-05-10T22:00:30Z", 3) });
+  await a.ledger.settle(late, usageOf({ chargeNanoUsd: 200n }));
+  expect(await daysOf(key)).toEqual([
+    ["2026-05-10", { used: 1, held: 0, spent: 200, money_held: 0 }],
+    ["2026-05-11", { used: 0, held: 1, spent: 0, money_held: 1000 }],
+  ]);
+});
+
+test("a settlement after the reaper counts in the ceiling's own day", async () => {
+  const { key, ask, person } = await customer({ mode: "payg", units: 1, nanoUsd: 1000 });
+  const hold = await ask();
+  await world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${hold.requestId}`;
+  await a.ledger.reap(hold.requestId, person.accountId);
+  expect(await countsOf(key)).toEqual([{ used: 0, held: 0, spent: 0, money_held: 0 }]);
+  await a.ledger.settle(hold, usageOf({ chargeNanoUsd: 300n }));
+  expect(await countsOf(key)).toEqual([{ used: 1, held: 0, spent: 300, money_held: 0 }]);
+  expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
+});
+
+test("a ceiling that is raised or taken away holds from the next request on", async () => {
+  const { key, ask } = await customer({ units: 1 });
+  await ask();
+  expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
+  await world.sql`update keys set daily_units_max = 2 where id = ${key.keyId}`;
+  await ask();
+  expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
+  await world.sql`update keys set daily_units_max = null where id = ${key.keyId}`;
+  await ask();
+  // What is not limited is not counted.
+  expect(await countsOf(key)).toEqual([{ used: 0, held: 2, spent: 0, money_held: 0 }]);
+});
+
+test("a key without ceilings writes no row of key_days", async () => {
+  const { ask, days } = await customer({});
+  await a.ledger.settle(await ask(), usageOf());
+  await ask();
+  expect(await days()).toEqual([]);
+});
+
+test("the books balance after all of this", async () => {
+  const views = await world.sql`select table_name from information_schema.views where table_name = 'inv_key_days'`;
+  expect(views).toHaveLength(1);
+  expect(await world.unbalanced()).toEqual([]);
+});
+
+/** A UUIDv7 of a moment. */
+function idAt(iso: string, n: number): string {
+  const ms = Date.parse(iso).toString(16).padStart(12, "0");
+  const random = crypto.randomUUID().slice(19);
+  return `${ms.slice(0, 8)}-${ms.slice(8)}-7${n.toString(16).padStart(3, "0")}-${random}`;
+}

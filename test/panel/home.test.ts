@@ -1,0 +1,345 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { expectRefusal } from "../gateway/checks.ts";
+import { chatBody, imageBody, openShop, PRICES, type Shop } from "../gateway/shop.ts";
+import type { OfferingSpec, Person } from "../world.ts";
+import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
+
+/** Source: design › Home, Playground; rulings › Counting, Which entitlement pays; contract › GET /models. */
+
+const ACME = "ai.acme.test";
+
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "" });
+}, 60_000);
+afterAll(() => shop.close());
+
+const homeOf = async (session: PanelSession) => (await session.get("/home")).json;
+const kindsOf = async (session: PanelSession) =>
+  (await homeOf(session)).notices.map(({ kind }: { kind: string }) => kind);
+
+/** Somebody signed in, with a package unless told null. */
+async function open(
+  spec: OfferingSpec | null = {},
+): Promise<{ person: Person; session: PanelSession; packageId: number }> {
+  const person = await shop.world.addCustomer();
+  const packageId = spec === null ? 0 : await shop.world.givePackage(person, spec);
+  return { person, packageId, session: await signInTo(shop, person) };
+}
+
+/** Moves a package's beginning back by whole days, as time would. */
+const begunDaysAgo = (packageId: number, days: number) =>
+  shop.world.sql`
+    update packages set starts_at = starts_at - make_interval(days => ${days}), ends_at = ends_at - make_interval(days => ${days}),
+      first_day = first_day - ${days}::int where id = ${packageId}`;
+
+describe("what is left", () => {
+  test("a standard package: what today has left, when there is more, and how far it has come", async () => {
+    const { person, session, packageId } = await open({ dailyLimit: 500, days: 30, timeZone: "Europe/Berlin" });
+    await begunDaysAgo(packageId, 6);
+    const { secret } = await shop.world.addKey(person);
+    for (let i = 0; i < 2; i++) expect((await shop.chat(secret)).status).toBe(200);
+    const home = await homeOf(session);
+    const [row] = await shop.world.sql`
+      select name, starts_at, ends_at,
+        (((clock_timestamp() at time zone time_zone)::date + 1)::timestamp at time zone time_zone) as midnight
+      from packages where id = ${packageId}`;
+    expect(home.package).toEqual({
+      packageId,
+      name: row?.name,
+      startsAt: row?.starts_at.toISOString(),
+      endsAt: row?.ends_at.toISOString(),
+      timeZone: "Europe/Berlin",
+      days: 30,
+      daysBegun: 7,
+      dailyLimit: 500,
+      usedToday: 2,
+      availableNow: 498,
+      resetsAt: row?.midnight.toISOString(),
+      totalLimit: 15_000,
+      totalUsed: 2,
+      carryover: false,
+      tokenLimit: null,
+      tokensUsed: expect.any(Number),
+    });
+    expect(home.next).toBeNull();
+    expect(home.notices).toEqual([]);
+    expect(home.refusals).toEqual([]);
+    expect(Math.abs(Date.parse(home.serverTime) - Date.now())).toBeLessThan(5_000);
+  });
+
+  test("carryover: 500 x 7 days - used = available; on its last day no midnight brings more", async () => {
+    const { person, session, packageId } = await open({ dailyLimit: 500, days: 7, carryover: true });
+    await begunDaysAgo(packageId, 3);
+    expect((await shop.chat((await shop.world.addKey(person)).secret)).status).toBe(200);
+    expect((await homeOf(session)).package).toMatchObject({
+      carryover: true,
+      daysBegun: 4,
+      availableNow: 1999,
+      usedToday: 1,
+      resetsAt: expect.any(String),
+    });
+    await begunDaysAgo(packageId, 3);
+    expect((await homeOf(session)).package).toMatchObject({ daysBegun: 7, availableNow: 3499, resetsAt: null });
+  });
+
+  test("what is held counts as used, and stands beside what is free", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    const session = await signInTo(shop, payer);
+    shop.provider.next({ delayMs: 1000 });
+    const calling = shop.chat(payer.secret, { max_tokens: 1000 });
+    let { balance } = await homeOf(session);
+    for (let i = 0; i < 100 && balance.heldNanoUsd === "0"; i++) {
+      await Bun.sleep(10);
+      ({ balance } = await homeOf(session));
+    }
+    expect(balance).toMatchObject({ balanceNanoUsd: "1000000000", paygEnabled: true });
+    expect(BigInt(balance.heldNanoUsd)).toBeGreaterThan(0n);
+    expect(BigInt(balance.freeNanoUsd) + BigInt(balance.heldNanoUsd)).toBe(1_000_000_000n);
+    await calling;
+    expect((await homeOf(session)).package).toBeNull();
+  });
+
+  test("what comes next is the first of the queued packages", async () => {
+    const { person, session, packageId } = await open({ days: 2 });
+    const offering = await shop.world.addOffering({ dailyLimit: 70, days: 3, carryover: true });
+    const { packageId: nextId } = await shop.world.assign(person, offering, "after");
+    await shop.world.assign(person, await shop.world.addOffering(), "after");
+    const { next, package: active } = await homeOf(session);
+    expect(active.packageId).toBe(packageId);
+    expect(next).toMatchObject({
+      packageId: nextId,
+      dailyLimit: 70,
+      days: 3,
+      carryover: true,
+      startsAt: active.endsAt,
+    });
+  });
+});
+
+describe("what needs its owner", () => {
+  test("nothing while all is well; then by the account's own thresholds", async () => {
+    const { person, session, packageId } = await open({ dailyLimit: 100, days: 10 });
+    expect(await kindsOf(session)).toEqual([]);
+    const use = (units: number) => shop.world.sql`update packages set units_used = ${units} where id = ${packageId}`;
+    await use(799);
+    expect(await kindsOf(session)).toEqual([]);
+    await use(800);
+    expect((await homeOf(session)).notices).toEqual([
+      { kind: "package_low", name: expect.any(String), left: 200, totalLimit: 1000 },
+    ]);
+    await shop.world
+      .sql`update accounts set notice_units_percent = 10, notice_days = 30 where id = ${person.accountId}`;
+    expect((await homeOf(session)).notices).toEqual([
+      { kind: "package_ending", name: expect.any(String), endsAt: expect.any(String), nextName: null },
+    ]);
+    await shop.world.sql`update accounts set notice_days = 0 where id = ${person.accountId}`;
+    expect(await kindsOf(session)).toEqual([]);
+    await use(1000);
+    expect(await kindsOf(session)).toEqual(["package_used_up"]);
+    await use(0);
+  });
+
+  test("today's allowance used up says when there is more; the tokens used up say so", async () => {
+    const day = await open({ dailyLimit: 1, days: 10 });
+    expect((await shop.chat((await shop.world.addKey(day.person)).secret)).status).toBe(200);
+    const [notice] = (await homeOf(day.session)).notices;
+    expect(notice).toMatchObject({
+      kind: "allowance_used_up",
+      carryover: false,
+      resetsAt: expect.stringMatching(/T00:00:00\.000Z$/),
+    });
+
+    const tokens = await open({ dailyLimit: 100, days: 10, tokenLimit: 1 });
+    expect((await shop.chat((await shop.world.addKey(tokens.person)).secret)).status).toBe(200);
+    expect((await homeOf(tokens.session)).notices).toEqual([
+      { kind: "tokens_used_up", name: expect.any(String), tokenLimit: 1 },
+    ]);
+  });
+
+  test("no package: told with the one that ended, unless a balance pays; a low balance by its threshold", async () => {
+    const { person, session } = await open(null);
+    expect((await homeOf(session)).notices).toEqual([
+      { kind: "package_none", endedName: null, endedAt: null, nextStartsAt: null },
+    ]);
+    const packageId = await shop.world.givePackage(person);
+    await shop.world.sql`select end_package(${person.accountId}, ${packageId})`;
+    const [ended] = (await homeOf(session)).notices;
+    expect(ended).toMatchObject({ kind: "package_none", endedName: expect.any(String), endedAt: expect.any(String) });
+    await shop.world.setBalance(person, 999_999_999n);
+    expect((await homeOf(session)).notices).toEqual([
+      { kind: "balance_low", freeNanoUsd: "999999999", belowNanoUsd: "1000000000" },
+    ]);
+    await shop.world.setBalance(person, 1n);
+    expect(await kindsOf(session)).toEqual([]);
+  });
+
+  test("refusals of the week, by code and key, with what there is to know to act on them", async () => {
+    const { person, session } = await open({ dailyLimit: 1 });
+    const key = await shop.world.addKey(person);
+    await shop.world
+      .sql`update keys set name = 'ci', daily_units_max = 2, time_zone = 'Asia/Tokyo' where id = ${key.keyId}`;
+    expect((await shop.chat(key.secret)).status).toBe(200);
+    const answers = [];
+    for (let i = 0; i < 3; i++) answers.push(await shop.chat(key.secret));
+    expectRefusal(await session.post("/ai/chat", chatBody({ api_key_id: "999999" })), "no_active_key", {
+      param: "api_key_id",
+    });
+    const until = performance.now() + 7_000;
+    let { refusals } = await homeOf(session);
+    while (refusals.length < 2 && performance.now() < until) {
+      await Bun.sleep(100);
+      ({ refusals } = await homeOf(session));
+    }
+    expect(refusals).toEqual([
+      {
+        code: "no_active_key",
+        count: 1,
+        at: expect.any(String),
+        lastRequestId: expect.any(String),
+        modelId: null,
+        host: "api.tollgate.test",
+        key: null,
+      },
+      {
+        code: "daily_quota_exceeded",
+        count: 3,
+        at: expect.any(String),
+        lastRequestId: answers[2]?.headers.get("x-request-id"),
+        modelId: "chat-a",
+        host: "localhost",
+        key: {
+          keyId: key.keyId,
+          name: "ci",
+          mode: "package",
+          dailyUnitsMax: 2,
+          dailySpendMaxNanoUsd: null,
+          resetsAt: expect.stringMatching(/T15:00:00\.000Z$/),
+        },
+      },
+    ]);
+    expect(Math.abs(Date.now() - Date.parse(refusals[1].at))).toBeLessThan(15_000);
+    // Nobody else sees them, and after a week nobody does.
+    expect((await homeOf((await open()).session)).refusals).toEqual([]);
+    await shop.world
+      .sql`update refusal_counts set minute = minute - interval '8 days' where account_id = ${person.accountId}`;
+    expect((await homeOf(session)).refusals).toEqual([]);
+  });
+});
+
+describe("the playground", () => {
+  const offered = async (session: PanelSession) => {
+    const { models, keys } = (await session.get("/playground/models")).json;
+    return {
+      models: models.map(({ id, pays, keyId }: { id: string; pays: string; keyId: number }) => [id, pays, keyId]),
+      keys: keys.map(({ keyId }: { keyId: number }) => keyId),
+    };
+  };
+
+  test("a package's models, with prices and sizes, by the latest key that may", async () => {
+    const { person, session } = await open({ modelIds: ["chat-a", "image-a"] });
+    const narrow = await shop.world.addKey(person);
+    const key = await shop.world.addKey(person, { modelIds: ["chat-a"] });
+    const { json } = await session.get("/playground/models");
+    const [row] = await shop.world.sql`select name from packages where account_id = ${person.accountId}`;
+    expect(json).toEqual({
+      models: [
+        {
+          id: "chat-a",
+          name: "chat-a",
+          modality: "text",
+          prices: {
+            inputMicroUsd: PRICES.inputMicroUsd,
+            cachedInputMicroUsd: PRICES.inputMicroUsd,
+            outputMicroUsd: PRICES.outputMicroUsd,
+          },
+          imageSizes: [],
+          pays: "package",
+          packageName: row?.name,
+          keyId: key.keyId,
+        },
+        {
+          id: "image-a",
+          name: "image-a",
+          modality: "image",
+          prices: null,
+          imageSizes: [
+            { size: "512x512", microUsd: null },
+            { size: "1024x1024", microUsd: PRICES.imageMicroUsd },
+            { size: "1024x1536", microUsd: null },
+            { size: "1536x1024", microUsd: null },
+          ],
+          pays: "package",
+          packageName: row?.name,
+          keyId: narrow.keyId,
+        },
+      ],
+      keys: [
+        { keyId: key.keyId, name: "key", mode: "package", modelIds: ["chat-a"] },
+        { keyId: narrow.keyId, name: "key", mode: "package", modelIds: null },
+      ],
+    });
+    for (const { id, keyId } of json.models) {
+      const image = id === "image-a";
+      const body = { ...(image ? imageBody() : chatBody()), api_key_id: String(keyId) };
+      expect((await session.post(image ? "/ai/image" : "/ai/chat", body)).status).toBe(200);
+    }
+  });
+
+  test("the same models that GET /models lists for each key, whatever pays", async () => {
+    const { person, session } = await open({ modelIds: ["chat-unpriced"], dailyLimit: 1 });
+    const packageKey = await shop.world.addKey(person);
+    const listed = async (secret: string) =>
+      (await shop.call("/v1/models", { secret })).json.data.map(({ id }: { id: string }) => id);
+    expect(await offered(session)).toEqual({
+      models: [["chat-unpriced", "package", packageKey.keyId]],
+      keys: [packageKey.keyId],
+    });
+    await shop.world.setBalance(person, 1_000_000n);
+    const paygKey = await shop.world.addKey(person, { mode: "payg", modelIds: ["chat-a", "chat-unpriced"] });
+    const { models } = await offered(session);
+    expect(models.map(([id]: string[]) => id)).toEqual(await listed(packageKey.secret));
+    expect(models.filter(([, , keyId]: [string, string, number]) => keyId === paygKey.keyId)).toEqual([
+      ["chat-a", "balance", paygKey.keyId],
+    ]);
+    expect(await listed(paygKey.secret)).toEqual(["chat-a"]);
+    expect(models).toContainEqual(["chat-unpriced", "package", packageKey.keyId]);
+    expect(models).toContainEqual(["image-a", "balance", packageKey.keyId]);
+  });
+
+  test("a used-up package gives way to the balance, and stays named where there is none", async () => {
+    const { person, session } = await open({ modelIds: ["chat-a"], dailyLimit: 1 });
+    const key = await shop.world.addKey(person);
+    expect((await shop.chat(key.secret)).status).toBe(200);
+    expect((await offered(session)).models).toEqual([["chat-a", "package", key.keyId]]);
+    await shop.world.setBalance(person, 1_000_000n);
+    expect((await offered(session)).models).toContainEqual(["chat-a", "balance", key.keyId]);
+  });
+
+  test("no key that may act here, no model: disabled, expired, of another host; nothing to pay with", async () => {
+    const { person, session } = await open();
+    expect(await offered(session)).toEqual({ models: [], keys: [] });
+    const disabled = await shop.world.addKey(person);
+    await shop.world.sql`update keys set status = 'disabled' where id = ${disabled.keyId}`;
+    await shop.world.addKey(person, { expiresAt: "2020-01-01T00:00:00Z" });
+    await shop.world.addKey(person, { hosts: [ACME] });
+    expect(await offered(session)).toEqual({ models: [], keys: [] });
+    const poor = await open(null);
+    const key = await shop.world.addKey(poor.person);
+    expect(await offered(poor.session)).toEqual({ models: [], keys: [key.keyId] });
+  });
+});
+
+test("one's own: an admin who looks at a panel sees that account's home; strangers none", async () => {
+  const { person, session, packageId } = await open();
+  const key = await shop.world.addKey(person);
+  const admin = await signInTo(shop, await shop.world.addAdmin());
+  expect((await homeOf(admin)).package).toBeNull();
+  expect((await admin.post(`/people/${person.accountId}/view`)).status).toBe(200);
+  expect((await homeOf(admin)).package.packageId).toBe(packageId);
+  expect((await admin.get("/playground/models")).json.keys[0].keyId).toBe(key.keyId);
+  expect((await homeOf(session)).package.packageId).toBe(packageId);
+  for (const path of ["/home", "/playground/models"])
+    expectRefusal(await shop.call(`/api/panel${path}`, { host: PANEL }), "session_required");
+});

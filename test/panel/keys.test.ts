@@ -1,0 +1,344 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { expectRefusal } from "../gateway/checks.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import type { Person } from "../world.ts";
+import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
+
+/** Source: design › Keys; contract › Authentication; rulings › Hosts and keys. */
+
+const ACME = "ai.acme.test";
+const BASE = "api.tollgate.test";
+const SECRET = /sk-[A-Za-z0-9_-]{20,}/;
+
+let shop: Shop;
+let acme: Person;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "", env: { BILLING_TIMEZONE: "Asia/Tokyo" } });
+  acme = await shop.world.addReseller();
+  await shop.world.sql`insert into hosts (host, reseller_id, status) values
+    (${ACME}, ${acme.accountId}, 'active'), ('old.acme.test', ${acme.accountId}, 'failed')`;
+}, 60_000);
+afterAll(() => shop.close());
+
+async function customer(spec: Parameters<Shop["world"]["givePackage"]>[1] | null = {}, resellerId?: number) {
+  const person = await shop.world.addCustomer(resellerId);
+  if (spec !== null) await shop.world.givePackage(person, spec);
+  return signInTo(shop, person, resellerId === undefined ? {} : { host: ACME });
+}
+
+const newKey = (over: Record<string, unknown> = {}) => ({ name: "ci", mode: "package", ...over });
+const rowsOf = async (session: PanelSession) => (await session.get("/keys")).json.rows;
+
+describe("making a key", () => {
+  test("the secret comes once, works at once, and stands in no list", async () => {
+    const session = await customer();
+    const made = await session.post("/keys", newKey());
+    expect(made.status).toBe(200);
+    expect(made.headers.get("cache-control")).toBe("no-store");
+    const { secret, key } = made.json;
+    expect(secret).toMatch(SECRET);
+    expect((await shop.chat(secret)).status).toBe(200);
+    const list = await session.get("/keys");
+    expect(list.text).not.toMatch(SECRET);
+    expect(list.json.rows).toEqual([
+      {
+        keyId: key.keyId,
+        name: "ci",
+        masked: `${secret.slice(0, 9)}…${secret.slice(-4)}`,
+        mode: "package",
+        modelIds: null,
+        hosts: null,
+        status: "enabled",
+        expiresAt: null,
+        dailyUnitsMax: null,
+        dailySpendMaxNanoUsd: null,
+        timeZone: "Asia/Tokyo",
+        createdAt: expect.any(String),
+        lastUsedAt: list.json.rows[0].lastUsedAt,
+        lastHost: list.json.rows[0].lastHost,
+        today: null,
+        requestsLastDay: 1,
+      },
+    ]);
+    expect(list.json.requestsCut).toBe(false);
+  });
+
+  test("with all there is to set; money is digits", async () => {
+    const session = await customer();
+    const expiresAt = "2027-06-30T12:00:00.000Z";
+    const { json } = await session.post(
+      "/keys",
+      newKey({
+        mode: "payg",
+        modelIds: ["chat-a"],
+        hosts: [BASE],
+        expiresAt: "2027-06-30T14:00:00+02:00",
+        dailyUnitsMax: 500,
+        dailySpendMaxNanoUsd: "9000000000000000",
+      }),
+    );
+    expect(json.key).toMatchObject({ mode: "payg", modelIds: ["chat-a"], hosts: [BASE], expiresAt });
+    expect(json.key).toMatchObject({ dailyUnitsMax: 500, dailySpendMaxNanoUsd: "9000000000000000" });
+    expect((await rowsOf(session))[0].today).toEqual({ units: 0, spentNanoUsd: "0" });
+  });
+
+  test("a double click makes one key; the second is told so", async () => {
+    const session = await customer();
+    const click = () => session.post("/keys", newKey(), { "idempotency-key": "form-1" });
+    const answers = await Promise.all([click(), click(), click()]);
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409]);
+    expectRefusal(await click(), "idempotency_conflict");
+    expect(await rowsOf(session)).toHaveLength(1);
+    // Another form is another key; and one that failed may be sent again.
+    const again = { "idempotency-key": "form-2" };
+    expectRefusal(await session.post("/keys", newKey({ name: "" }), again), "validation_failed", { param: "name" });
+    expect((await session.post("/keys", newKey(), again)).status).toBe(200);
+  });
+
+  test("422 for what is wrong, with the field; nothing is made", async () => {
+    const session = await customer();
+    const cases: [body: unknown, param: string | null][] = [
+      [{}, "name"],
+      [newKey({ name: "" }), "name"],
+      [newKey({ name: "x".repeat(101) }), "name"],
+      [newKey({ name: "x".repeat(5000) }), "name"],
+      [newKey({ name: "two\nlines" }), "name"],
+      [newKey({ name: "a\0b" }), "name"],
+      [newKey({ mode: "free" }), "mode"],
+      [newKey({ modelIds: ["nobody"] }), "modelIds"],
+      [newKey({ modelIds: [] }), "modelIds"],
+      [newKey({ modelIds: ["a\0b"] }), "modelIds"],
+      [newKey({ hosts: [ACME] }), "hosts"],
+      [newKey({ expiresAt: "tomorrow" }), "expiresAt"],
+      [newKey({ expiresAt: "2020-01-01T00:00:00Z" }), "expiresAt"],
+      [newKey({ dailyUnitsMax: 0 }), "dailyUnitsMax"],
+      [newKey({ dailyUnitsMax: 1.5 }), "dailyUnitsMax"],
+      [newKey({ dailyUnitsMax: "five" }), "dailyUnitsMax"],
+      [newKey({ dailySpendMaxNanoUsd: "0" }), "dailySpendMaxNanoUsd"],
+      [newKey({ dailySpendMaxNanoUsd: "-5" }), "dailySpendMaxNanoUsd"],
+      [newKey({ dailySpendMaxNanoUsd: "1e9" }), "dailySpendMaxNanoUsd"],
+      [newKey({ dailySpendMaxNanoUsd: 5 }), "dailySpendMaxNanoUsd"],
+      [newKey({ dailySpendMaxNanoUsd: "9000000000000001" }), "dailySpendMaxNanoUsd"],
+      [newKey({ accountId: acme.accountId }), "accountId"],
+      ["[]", null],
+      ["{", null],
+    ];
+    for (const [body, param] of cases) {
+      const answer = await session.post("/keys", body);
+      expectRefusal(answer, "validation_failed", { param: answer.json.error?.param });
+      if (param !== null) expect(String(answer.json.error.param)).toStartWith(param);
+    }
+    expect(await rowsOf(session)).toEqual([]);
+  });
+
+  test("script text in a name is kept as the text it is", async () => {
+    const session = await customer();
+    const name = `<img src=x onerror="alert(1)"> & '${"é"}'`;
+    expect((await session.post("/keys", newKey({ name }))).json.key.name).toBe(name);
+    expect((await rowsOf(session))[0].name).toBe(name);
+  });
+});
+
+describe("what a new key may name", () => {
+  test("house accounts: enabled models, the API's own hosts, and what could pay now", async () => {
+    const { json } = await (await customer()).get("/keys/options");
+    expect(json.models).toContainEqual({ id: "image-a", name: "image-a", modality: "image" });
+    expect(json.hosts).toEqual([
+      { host: BASE, label: "http://api.tollgate.test/v1" },
+      { host: "tollgate.test", label: "http://tollgate.test/v1" },
+    ]);
+    expect(json.modes).toEqual([
+      { mode: "package", canPay: true, packageName: expect.any(String) },
+      { mode: "payg", canPay: false, packageName: null },
+    ]);
+    expect(json.timeZone).toBe("Asia/Tokyo");
+  });
+
+  test("a reseller's customers see its active domains and no host of the operator; the reseller sees both", async () => {
+    const theirs = await (await customer({}, acme.accountId)).get("/keys/options");
+    expect(theirs.json.hosts).toEqual([{ host: ACME, label: `http://${ACME}/v1` }]);
+    expect(theirs.text).not.toContain("tollgate");
+    const own = await (await signInTo(shop, acme)).get("/keys/options");
+    expect(own.json.hosts.map(({ host }: { host: string }) => host)).toEqual([BASE, "tollgate.test", ACME]);
+  });
+
+  test("a package that is used up, none, and a balance: what could pay says so", async () => {
+    const modes = async (session: PanelSession) =>
+      (await session.get("/keys/options")).json.modes.map(({ canPay }: { canPay: boolean }) => canPay);
+    const person = await shop.world.addCustomer();
+    const session = await signInTo(shop, person);
+    expect(await modes(session)).toEqual([false, false]);
+    await shop.world.setBalance(person, 1n);
+    expect(await modes(session)).toEqual([false, true]);
+    await shop.world.givePackage(person, { dailyLimit: 1 });
+    expect(await modes(session)).toEqual([true, true]);
+    expect((await shop.chat((await shop.world.addKey(person)).secret)).status).toBe(200);
+    expect(await modes(session)).toEqual([false, true]);
+  });
+});
+
+describe("changing and ending a key", () => {
+  test("named anew, limited, switched off and on, revoked; each is in the audit log by who did it", async () => {
+    const session = await customer();
+    const { secret, key } = (await session.post("/keys", newKey())).json;
+    const path = `/keys/${key.keyId}`;
+    expect((await session.patch(path, { name: "web" })).json).toMatchObject({ name: "web", dailyUnitsMax: null });
+    expect((await session.patch(path, { dailyUnitsMax: 1, dailySpendMaxNanoUsd: "5" })).json).toMatchObject({
+      dailyUnitsMax: 1,
+      dailySpendMaxNanoUsd: "5",
+    });
+    expect((await session.patch(path, { dailySpendMaxNanoUsd: null })).json).toMatchObject({
+      name: "web",
+      dailyUnitsMax: 1,
+      dailySpendMaxNanoUsd: null,
+    });
+    expect((await shop.chat(secret)).status).toBe(200);
+    expectRefusal(await shop.chat(secret), "key_request_limit_exceeded");
+    expect((await rowsOf(session))[0].today).toEqual({ units: 1, spentNanoUsd: "0" });
+
+    expect((await session.post(`${path}/disable`)).json.status).toBe("disabled");
+    expectRefusal(await shop.chat(secret), "invalid_api_key");
+    expect((await session.post(`${path}/enable`)).json.status).toBe("enabled");
+    expect((await session.post(`${path}/revoke`)).json.status).toBe("revoked");
+    expect((await session.post(`${path}/revoke`)).json.status).toBe("revoked");
+    expectRefusal(await session.post(`${path}/enable`), "validation_failed", { param: "keyId" });
+    expectRefusal(await session.patch(path, { name: "x" }), "validation_failed", { param: "keyId" });
+    expectRefusal(await shop.chat(secret), "invalid_api_key");
+
+    const log = await shop.world.sql`
+      select action, before, after, actor_id::int, request_id is not null as by_request from audit_entries
+      where subject = 'keys' and subject_id = ${String(key.keyId)} order by id`;
+    expect(log.map(({ action, before, after }) => [action, before, after]).slice(1)).toEqual([
+      ["changed", { name: "ci" }, { name: "web" }],
+      ["changed", null, { daily_units_max: 1, daily_spend_max_nano_usd: 5 }],
+      ["changed", { daily_spend_max_nano_usd: 5 }, null],
+      ["changed", { status: "enabled" }, { status: "disabled" }],
+      ["changed", { status: "disabled" }, { status: "enabled" }],
+      ["changed", { status: "enabled" }, { status: "revoked" }],
+    ]);
+    for (const row of log) expect(row).toMatchObject({ actor_id: session.accountId, by_request: true });
+    expect(JSON.stringify(log)).not.toContain(secret.slice(9, -4));
+  });
+
+  test("rotation: a new secret with the same settings, the old one for as long as was asked", async () => {
+    const session = await customer();
+    const first = (await session.post("/keys", newKey({ modelIds: ["chat-a"], dailyUnitsMax: 50 }))).json;
+    const path = `/keys/${first.key.keyId}/rotate`;
+    const rotated = (await session.post(path, { overlapSeconds: 86_400 })).json;
+    expect(rotated.secret).toMatch(SECRET);
+    expect(rotated.key).toMatchObject({ name: "ci", modelIds: ["chat-a"], dailyUnitsMax: 50, status: "enabled" });
+    expect(rotated.old).toMatchObject({ keyId: first.key.keyId, status: "enabled", expiresAt: expect.any(String) });
+    for (const secret of [first.secret, rotated.secret]) expect((await shop.chat(secret)).status).toBe(200);
+    const next = (await session.post(`/keys/${rotated.key.keyId}/rotate`, { overlapSeconds: 0 })).json;
+    expectRefusal(await shop.chat(rotated.secret), "invalid_api_key");
+    expect((await shop.chat(next.secret)).status).toBe(200);
+    for (const overlapSeconds of [-1, 30 * 86_400 + 1])
+      expectRefusal(await session.post(`/keys/${next.key.keyId}/rotate`, { overlapSeconds }), "validation_failed", {
+        param: "overlapSeconds",
+      });
+    expectRefusal(await session.post(`/keys/${rotated.key.keyId}/rotate`, { overlapSeconds: 0 }), "validation_failed", {
+      param: "keyId",
+    });
+  });
+
+  test("a double click rotates once", async () => {
+    const session = await customer();
+    const { key } = (await session.post("/keys", newKey())).json;
+    const click = () =>
+      session.post(`/keys/${key.keyId}/rotate`, { overlapSeconds: 3600 }, { "idempotency-key": "rotate" });
+    const answers = await Promise.all([click(), click()]);
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409]);
+    expect(await rowsOf(session)).toHaveLength(2);
+  });
+
+  test("404 for another account's key, an absent one and what is no id: all the same, and nothing changes", async () => {
+    const theirs = await customer({}, acme.accountId);
+    const { key, secret } = (await theirs.post("/keys", newKey())).json;
+    const sessions = [await customer(), await signInTo(shop, acme), await signInTo(shop, await shop.world.addAdmin())];
+    for (const session of sessions) {
+      for (const id of [key.keyId, 999_999, 0, -1, "x", "9".repeat(20)]) {
+        const answers = [
+          await session.patch(`/keys/${id}`, { name: "mine" }),
+          await session.post(`/keys/${id}/disable`),
+          await session.post(`/keys/${id}/enable`),
+          await session.post(`/keys/${id}/revoke`),
+          await session.post(`/keys/${id}/rotate`, { overlapSeconds: 0 }),
+        ];
+        for (const answer of answers) expectRefusal(answer, "not_found");
+      }
+      expect((await rowsOf(session)).map(({ keyId }: { keyId: number }) => keyId)).not.toContain(key.keyId);
+    }
+    expect((await shop.chat(secret, {}, { host: ACME })).status).toBe(200);
+  });
+
+  test("while an admin looks at a panel its keys are shown, and nothing can be done to them", async () => {
+    const theirs = await customer();
+    const { key } = (await theirs.post("/keys", newKey())).json;
+    const admin = await signInTo(shop, await shop.world.addAdmin());
+    expect((await admin.post(`/people/${theirs.accountId}/view`)).status).toBe(200);
+    expect((await rowsOf(admin)).map(({ keyId }: { keyId: number }) => keyId)).toEqual([key.keyId]);
+    const changes = [
+      admin.post("/keys", newKey()),
+      admin.patch(`/keys/${key.keyId}`, { name: "x" }),
+      admin.post(`/keys/${key.keyId}/disable`),
+      admin.post(`/keys/${key.keyId}/rotate`, { overlapSeconds: 0 }),
+    ];
+    for (const change of changes) expectRefusal(await change, "read_only");
+    expect(await rowsOf(theirs)).toHaveLength(1);
+  });
+});
+
+test("last used shows within six seconds of a call, with its host", async () => {
+  const session = await customer({}, acme.accountId);
+  const { secret } = (await session.post("/keys", newKey())).json;
+  expect((await rowsOf(session))[0]).toMatchObject({ lastUsedAt: null, lastHost: null });
+  expect((await shop.chat(secret, {}, { host: ACME })).status).toBe(200);
+  const until = performance.now() + 6_000;
+  let row = (await rowsOf(session))[0];
+  while (row.lastUsedAt === null && performance.now() < until) {
+    await Bun.sleep(100);
+    row = (await rowsOf(session))[0];
+  }
+  expect(row.lastHost).toBe(ACME);
+  expect(Math.abs(Date.now() - Date.parse(row.lastUsedAt))).toBeLessThan(7_000);
+});
+
+test("the keys of an account that is busy: settled requests of a day, by key", async () => {
+  const session = await customer();
+  const [one, two] = [
+    (await session.post("/keys", newKey())).json,
+    (await session.post("/keys", newKey({ name: "two" }))).json,
+  ];
+  for (let i = 0; i < 3; i++) expect((await shop.chat(one.secret)).status).toBe(200);
+  shop.provider.next({ status: 400, body: JSON.stringify({ error: { message: "Not that.", param: null } }) });
+  expect((await shop.chat(two.secret)).status).toBe(400);
+  const rows = await rowsOf(session);
+  expect(rows.map((row: { name: string; requestsLastDay: number }) => [row.name, row.requestsLastDay])).toEqual([
+    ["two", 0],
+    ["ci", 3],
+  ]);
+});
+
+test("a ceiling of money: told in USD, and not refused for the bytes of a text whose tokens fit", async () => {
+  const session = await customer(null);
+  await shop.world.setBalance(session, 1_000_000_000n);
+  const { secret } = (await session.post("/keys", newKey({ mode: "payg", dailySpendMaxNanoUsd: "5000000" }))).json;
+  const of = (words: number) => ({ max_tokens: 1, messages: [{ role: "user", content: "toll gate ".repeat(words) }] });
+  // 3,000 bytes would be 9,000,000 nano-USD of prompt; as tokens they are about a fifth of that.
+  expect((await shop.chat(secret, of(300))).status).toBe(200);
+  const refused = await shop.chat(secret, of(3000));
+  expect(refused.status).toBe(402);
+  expect(refused.json.error).toMatchObject({ code: "key_spend_limit_exceeded", limit: 0.005 });
+  expect(refused.json.error.remaining).toBeLessThan(0.005);
+  expect(refused.json.error.resets_at).toMatch(/T15:00:00\.000Z$/);
+});
+
+test("401 without a session, 403 without the page's token", async () => {
+  const session = await customer();
+  const bare = (path: string, body?: unknown, headers: Record<string, string> = {}) =>
+    shop.call(`/api/panel${path}`, { host: PANEL, ...(body !== undefined && { body }), headers });
+  expectRefusal(await bare("/keys"), "session_required");
+  expectRefusal(await bare("/keys/options"), "session_required");
+  expectRefusal(await bare("/keys", newKey(), { cookie: session.cookie, origin: `http://${PANEL}` }), "csrf_failed");
+});

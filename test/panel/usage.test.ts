@@ -1,0 +1,636 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { pruneRefusals } from "../../src/accounts/refusal_counts_store.ts";
+import { expectRefusal } from "../gateway/checks.ts";
+import { type Answer, chatBody, imageBody, openShop, PRICES, type Shop } from "../gateway/shop.ts";
+import type { Person, TestKey } from "../world.ts";
+import { type PanelSession, signInTo } from "./panel_client.ts";
+
+/** Source: design › Usage; contract › GET /usage; rulings › Usage, Who pays when something breaks. */
+
+const ACME = "ai.acme.test";
+const BASE = "api.tollgate.test";
+/** Refusals are written every five seconds. */
+const WRITTEN_MS_MAX = 7_000;
+
+let shop: Shop;
+let acme: Person;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "" });
+  acme = await shop.world.addReseller();
+  await shop.world.sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active')`;
+}, 60_000);
+afterAll(() => shop.close());
+
+type Row = Record<string, unknown> & { requestId: string };
+const rowsOf = (answer: Answer): Row[] => answer.json.rows;
+const idsOf = (answer: Answer) => rowsOf(answer).map(({ requestId }) => requestId);
+const idOf = (answer: Answer) => answer.headers.get("x-request-id") ?? "";
+
+/** Waits until so many refusals of an account are written. */
+async function untilRefused(accountId: number, count: number): Promise<void> {
+  const until = performance.now() + WRITTEN_MS_MAX;
+  let written = 0;
+  while (performance.now() < until) {
+    const [row] = await shop.world
+      .sql`select coalesce(sum(count), 0)::int as n from refusal_counts where account_id = ${accountId}`;
+    written = Number(row?.n);
+    if (written === count) return;
+    await Bun.sleep(100);
+  }
+  throw new Error(`${written} refusals are written, not ${count}`);
+}
+
+/** Waits for the next minute where this one is about to end: what follows is counted in one. */
+async function withinMinute(): Promise<void> {
+  const leftMs = 60_000 - (Date.now() % 60_000);
+  if (leftMs < 4_000) await Bun.sleep(leftMs + 10);
+}
+
+/** A receipt of some minutes ago, as a busy month leaves them. */
+async function addReceipt(
+  { accountId }: Person,
+  key: TestKey,
+  minutesAgo: number,
+  over: Record<string, unknown> = {},
+): Promise<string> {
+  const atMs = Date.now() - minutesAgo * 60_000;
+  const requestId = idAt(atMs);
+  const row = {
+    request_id: requestId,
+    account_id: accountId,
+    key_id: key.keyId,
+    model_id: "chat-a",
+    host: BASE,
+    mode: "package",
+    outcome: "settled",
+    reason: "complete",
+    units: 0,
+    held_nano_usd: 0,
+    charged_nano_usd: 0,
+    shortfall_nano_usd: 0,
+    prompt_tokens: 10,
+    cached_tokens: 0,
+    completion_tokens: 5,
+    charged_tokens: 0,
+    estimated: false,
+    created_at: new Date(atMs),
+    finished_at: new Date(atMs),
+    ...over,
+  };
+  await shop.world.sql`insert into receipts ${shop.world.sql(row)}`;
+  return requestId;
+}
+
+let ids = 0;
+function idAt(ms: number): string {
+  const hex = Math.trunc(ms).toString(16).padStart(12, "0");
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-${String(++ids).padStart(12, "0")}`;
+}
+
+describe("usage records", () => {
+  test("newest first, with the key's name, and paged", async () => {
+    const person = await shop.customer();
+    const session = await signInTo(shop, person);
+    const answers = [];
+    for (let i = 0; i < 3; i++) answers.push(await shop.chat(person.secret));
+    const all = await session.get("/usage");
+    expect(idsOf(all)).toEqual(answers.map(idOf).reverse());
+    expect(all.json.hasMore).toBe(false);
+    expect(rowsOf(all)[0]).toEqual({
+      kind: "charged",
+      requestId: idOf(answers[2] as Answer),
+      accountId: person.accountId,
+      keyId: person.keyId,
+      keyName: "key",
+      modelId: "chat-a",
+      host: "localhost",
+      mode: "package",
+      units: 1,
+      promptTokens: expect.any(Number),
+      cachedTokens: 0,
+      completionTokens: expect.any(Number),
+      heldNanoUsd: "0",
+      chargedNanoUsd: "0",
+      shortfallNanoUsd: "0",
+      estimated: expect.any(Boolean),
+      reason: "complete",
+      createdAt: expect.stringMatching(/^\d{4}-.*Z$/),
+      finishedAt: expect.stringMatching(/^\d{4}-.*Z$/),
+    });
+    const first = await session.get("/usage?limit=2");
+    expect([idsOf(first), first.json.hasMore]).toEqual([idsOf(all).slice(0, 2), true]);
+    const second = await session.get(`/usage?limit=2&after=${idsOf(first)[1]}`);
+    expect([idsOf(second), second.json.hasMore]).toEqual([idsOf(all).slice(2), false]);
+  });
+
+  test("filtered by key, model, host, mode and time", async () => {
+    const person = await shop.customer();
+    const other = await shop.world.addKey(person);
+    const session = await signInTo(shop, person);
+    const a = await addReceipt(person, person, 1);
+    const b = await addReceipt(person, other, 2, { model_id: "vendor/chat-b", host: ACME });
+    const c = await addReceipt(person, person, 90, { mode: "payg" });
+    const find = async (query: string) => idsOf(await session.get(`/usage?${query}`));
+    expect(await find("")).toEqual([a, b, c]);
+    expect(await find(`keyId=${other.keyId}`)).toEqual([b]);
+    expect(await find("model=vendor%2Fchat-b")).toEqual([b]);
+    expect(await find(`host=${ACME}`)).toEqual([b]);
+    expect(await find("mode=payg")).toEqual([c]);
+    const at = (minutesAgo: number) => new Date(Date.now() - minutesAgo * 60_000).toISOString();
+    expect(await find(`start=${at(60)}`)).toEqual([a, b]);
+    expect(await find(`end=${at(60)}`)).toEqual([c]);
+    expect(await find(`start=${at(60)}&end=${at(1.5)}&keyId=${other.keyId}`)).toEqual([b]);
+    expect(await find("keyId=999999")).toEqual([]);
+  });
+
+  test("422 for a query that makes no sense", async () => {
+    const session = await signInTo(shop, await shop.customer());
+    for (const query of [
+      "start=yesterday",
+      "end=2026-02-30",
+      "after=1",
+      "limit=0",
+      "limit=201",
+      "limit=x",
+      "mode=free",
+      "kind=all",
+      "keyId=x",
+      "model=%00",
+      "host=a_b",
+      `model=${"x".repeat(201)}`,
+      "unknown=1",
+    ]) {
+      for (const path of ["/usage", "/usage.csv"]) {
+        if (path === "/usage.csv" && /^(after|limit)/.test(query)) continue;
+        const answer = await session.get(`${path}?${query}`);
+        expectRefusal(answer, "validation_failed", { param: answer.json.error?.param });
+      }
+    }
+    for (const query of ["days=0", "days=93", "measure=all"])
+      expect((await session.get(`/usage/days?${query}`)).status).toBe(422);
+  });
+});
+
+describe("requests that were not charged", () => {
+  test("each appears once: refusals counted by the minute, holds that were given back", async () => {
+    const person = await shop.customer({ dailyLimit: 2, modelIds: ["chat-a", "chat-two-routes"] });
+    const session = await signInTo(shop, person);
+    const narrow = await shop.world.addKey(person, { modelIds: ["chat-a"], hosts: [BASE] });
+    shop.provider.next({ status: 503 });
+    const failed = await shop.chat(person.secret);
+    expectRefusal(failed, "provider_unavailable");
+    shop.provider.next({ status: 400, body: JSON.stringify({ error: { message: "Not that.", param: null } }) });
+    const rejected = await shop.chat(person.secret);
+    expect(rejected.status).toBe(400);
+    for (let i = 0; i < 2; i++) expect((await shop.chat(person.secret)).status).toBe(200);
+    await withinMinute();
+    const codes = [
+      await shop.chat(person.secret),
+      await shop.chat(person.secret),
+      await shop.chat(person.secret, { model: "vendor/chat-b" }),
+      await shop.chat(person.secret, { model: "nobody" }),
+      await shop.chat(person.secret, { messages: [] }),
+      await shop.chat(narrow.secret, {}, { host: "tollgate.test" }),
+    ];
+    expect(codes.map((answer) => answer.json.error.code)).toEqual([
+      "daily_quota_exceeded",
+      "daily_quota_exceeded",
+      "model_not_in_package",
+      "model_not_found",
+      "invalid_request",
+      "host_not_allowed",
+    ]);
+    // What is nobody's is counted for nobody.
+    expectRefusal(await shop.chat("sk-nobody"), "invalid_api_key");
+    await untilRefused(person.accountId, 7);
+
+    const rows = rowsOf(await session.get("/usage?kind=not_charged"));
+    const told = rows.map(({ kind, code, reason, keyName, modelId, count }) =>
+      kind === "refused" ? [code, keyName, modelId, count] : [reason, keyName, modelId],
+    );
+    expect(told).toEqual([
+      ["host_not_allowed", "key", null, 1],
+      ["invalid_request", "key", null, 1],
+      ["model_not_found", "key", null, 1],
+      ["model_not_in_package", "key", "vendor/chat-b", 1],
+      ["daily_quota_exceeded", "key", "chat-a", 2],
+      ["provider_rejected", "key", "chat-a"],
+      ["provider_failed", "key", "chat-a"],
+    ]);
+    const [refused] = rows.filter(({ code }) => code === "daily_quota_exceeded");
+    expect(refused).toEqual({
+      kind: "refused",
+      requestId: idOf(codes[1] as Answer),
+      keyId: person.keyId,
+      keyName: "key",
+      modelId: "chat-a",
+      host: "localhost",
+      code: "daily_quota_exceeded",
+      count: 2,
+      minute: expect.stringMatching(/:00\.000Z$/),
+    });
+    expect(rows.at(-1)).toMatchObject({ kind: "released", requestId: idOf(failed), heldNanoUsd: "0", mode: "package" });
+
+    const find = async (query: string) =>
+      rowsOf(await session.get(`/usage?kind=not_charged&${query}`)).map(({ code, reason }) => code ?? reason);
+    expect(await find(`keyId=${narrow.keyId}`)).toEqual(["host_not_allowed"]);
+    expect(await find("model=vendor%2Fchat-b")).toEqual(["model_not_in_package"]);
+    expect(await find("host=tollgate.test")).toEqual(["host_not_allowed"]);
+    expect(await find("mode=payg")).toEqual([]);
+    expect((await find("mode=package")).length).toBe(7);
+    expect(await find("start=2999-01-01")).toEqual([]);
+    expect(await find("end=2020-01-01")).toEqual([]);
+    expect(idsOf(await session.get("/usage"))).toHaveLength(2);
+  });
+
+  test("300 refusals are one row of a minute, not 300 writes", async () => {
+    const person = await shop.customer(null);
+    const answers = await Promise.all(Array.from({ length: 300 }, () => shop.chat(person.secret)));
+    for (const answer of answers) expect(answer.json.error.code).toBe("package_required");
+    await untilRefused(person.accountId, 300);
+    const rows = await shop.world.sql`select count from refusal_counts where account_id = ${person.accountId}`;
+    expect(rows.length).toBeLessThanOrEqual(2);
+  });
+
+  test("the panel's own calls count too, also before a key is chosen; the rate too", async () => {
+    const person = await shop.world.addCustomer();
+    const narrow = await shop.start({ RATE_PER_MINUTE: "2" });
+    try {
+      const session = await signInTo(shop, person, { origin: narrow.origin });
+      expectRefusal(await session.post("/ai/chat", chatBody()), "no_active_key");
+      await shop.world.addKey(person);
+      expectRefusal(await session.post("/ai/image", imageBody()), "package_required");
+      expectRefusal(await session.post("/ai/chat", chatBody()), "too_many_requests");
+      // Draining writes the rest, without waiting for its turn.
+      expect(await narrow.stop()).toBe(0);
+    } finally {
+      await narrow.kill();
+    }
+    const rows = rowsOf(await (await signInTo(shop, person)).get("/usage?kind=not_charged"));
+    expect(rows.map(({ code, keyName, modelId, host }) => [code, keyName, modelId, host])).toEqual([
+      ["too_many_requests", null, null, BASE],
+      ["package_required", "key", "image-a", BASE],
+      ["no_active_key", null, null, BASE],
+    ]);
+  });
+
+  test("paged over both kinds, without a gap or a repeat, also where a minute has many", async () => {
+    const person = await shop.customer();
+    const session = await signInTo(shop, person);
+    const now = Date.now();
+    const wanted: string[] = [];
+    for (let i = 0; i < 12; i++) {
+      if (i % 3 === 0)
+        wanted.push(await addReceipt(person, person, i / 3, { outcome: "released", reason: "lease_ended" }));
+      // Three keys in a minute, twenty seconds apart.
+      const id = idAt(now - i * 20_000 - 1000);
+      const minute = new Date(Math.floor((now - i * 20_000 - 1000) / 60_000) * 60_000);
+      await shop.world
+        .sql`insert into refusal_counts (account_id, key_id, code, model_id, minute, count, last_request_id, host)
+        values (${person.accountId}, ${1000 + i}, 'too_many_requests', '', ${minute}, 1, ${id}, 'x.test')`;
+      wanted.push(id);
+    }
+    wanted.sort().reverse();
+    const found: string[] = [];
+    for (let after = ""; ; ) {
+      const page = await session.get(`/usage?kind=not_charged&limit=3${after}`);
+      found.push(...idsOf(page));
+      if (!page.json.hasMore) break;
+      after = `&after=${found.at(-1)}`;
+    }
+    expect(found).toEqual(wanted);
+  });
+
+  test("refusals are kept for a week", async () => {
+    const person = await shop.world.addCustomer();
+    const db = shop.world.openDb();
+    for (const days of [8, 6])
+      await shop.world
+        .sql`insert into refusal_counts (account_id, key_id, code, model_id, minute, count, last_request_id, host)
+        values (${person.accountId}, 1, 'x', '', clock_timestamp() - make_interval(days => ${days}), 1, gen_random_uuid(), '')`;
+    expect(await pruneRefusals({ db })).toBe(1);
+    expect(await pruneRefusals({ db })).toBe(0);
+    await db.close();
+  });
+});
+
+describe("whose usage", () => {
+  test("an account one looks after; another's reads as one that is not there", async () => {
+    const mine = await shop.world.addCustomer(acme.accountId);
+    const stranger = await shop.world.addCustomer((await shop.world.addReseller()).accountId);
+    const house = await shop.customer();
+    const key = await shop.world.addKey(mine);
+    const id = await addReceipt(mine, key, 1);
+    const strangerKey = await shop.world.addKey(stranger);
+    const strangerId = await addReceipt(stranger, strangerKey, 1);
+    const sessions = {
+      customer: await signInTo(shop, mine, { host: ACME }),
+      reseller: await signInTo(shop, acme),
+      admin: await signInTo(shop, await shop.world.addAdmin()),
+      house: await signInTo(shop, house),
+    };
+    const see = async (session: PanelSession, { accountId }: Person, requestId: string) => {
+      const of = `accountId=${accountId}`;
+      const answers = [
+        await session.get(`/usage?${of}`),
+        await session.get(`/usage?kind=not_charged&${of}`),
+        await session.get(`/usage/days?${of}`),
+        await session.get(`/usage.csv?${of}`),
+        await session.get(`/receipts/${requestId}?${of}`),
+      ];
+      return answers.map(({ status }) => status);
+    };
+    const [seen, hidden] = [Array(5).fill(200), Array(5).fill(404)];
+    expect(await see(sessions.customer, mine, id)).toEqual(seen);
+    expect(await see(sessions.reseller, mine, id)).toEqual(seen);
+    expect(await see(sessions.admin, mine, id)).toEqual(seen);
+    expect(await see(sessions.admin, stranger, strangerId)).toEqual(seen);
+    expect(await see(sessions.reseller, stranger, strangerId)).toEqual(hidden);
+    expect(await see(sessions.reseller, house, strangerId)).toEqual(hidden);
+    expect(await see(sessions.customer, acme, id)).toEqual(hidden);
+    expect(await see(sessions.house, mine, id)).toEqual(hidden);
+    for (const session of [sessions.reseller, sessions.admin])
+      expect(await see(session, { accountId: 999_999 }, id)).toEqual(hidden);
+    expect(idsOf(await sessions.reseller.get(`/usage?accountId=${mine.accountId}`))).toEqual([id]);
+    // Without an account it is one's own, and the other's request is not in it.
+    for (const session of [sessions.reseller, sessions.admin, sessions.house]) {
+      expectRefusal(await session.get(`/receipts/${id}`), "not_found");
+      expect(idsOf(await session.get("/usage"))).not.toContain(id);
+    }
+    // The account of the query and the request belong together.
+    expectRefusal(await sessions.admin.get(`/receipts/${strangerId}?accountId=${mine.accountId}`), "not_found");
+    expectRefusal(await sessions.reseller.get(`/receipts/${strangerId}?accountId=${mine.accountId}`), "not_found");
+  });
+
+  test("an admin who looks at a panel sees that account's", async () => {
+    const person = await shop.customer();
+    const id = idOf(await shop.chat(person.secret));
+    const admin = await signInTo(shop, await shop.world.addAdmin());
+    expect((await admin.post(`/people/${person.accountId}/view`)).status).toBe(200);
+    expect(idsOf(await admin.get("/usage"))).toEqual([id]);
+    expect((await admin.get(`/receipts/${id}`)).status).toBe(200);
+    // Now it is a customer's panel: others' are not there.
+    const other = await shop.customer();
+    expectRefusal(await admin.get(`/usage?accountId=${other.accountId}`), "not_found");
+  });
+});
+
+describe("days", () => {
+  test("summed by day of the package's zone and by model, the model with the most first", async () => {
+    const person = await shop.world.addCustomer();
+    await shop.world.givePackage(person, { timeZone: "Pacific/Kiritimati" });
+    const key = await shop.world.addKey(person);
+    const session = await signInTo(shop, person);
+    await addReceipt(person, key, 0, { prompt_tokens: 100, charged_nano_usd: 5, mode: "payg" });
+    await addReceipt(person, key, 0, { prompt_tokens: 100, charged_nano_usd: 6, mode: "payg" });
+    await addReceipt(person, key, 24 * 60, { model_id: "vendor/chat-b", completion_tokens: 9000 });
+    await addReceipt(person, key, 24 * 60 * 5);
+    await addReceipt(person, key, 0, { outcome: "released" });
+    const { json } = await session.get("/usage/days?days=3");
+    const [clock] = await shop.world.sql`
+      select array_agg(((clock_timestamp() at time zone 'Pacific/Kiritimati')::date - ago)::text order by ago desc) as days
+      from generate_series(0, 2) as ago`;
+    expect(json).toEqual({
+      timeZone: "Pacific/Kiritimati",
+      days: clock?.days,
+      rows: [
+        {
+          day: clock?.days[1],
+          modelId: "vendor/chat-b",
+          requests: 1,
+          promptTokens: 10,
+          completionTokens: 9000,
+          chargedNanoUsd: "0",
+        },
+        {
+          day: clock?.days[2],
+          modelId: "chat-a",
+          requests: 2,
+          promptTokens: 200,
+          completionTokens: 10,
+          chargedNanoUsd: "11",
+        },
+      ],
+      models: [
+        { modelId: "chat-a", requests: 2, promptTokens: 200, completionTokens: 10, chargedNanoUsd: "11" },
+        { modelId: "vendor/chat-b", requests: 1, promptTokens: 10, completionTokens: 9000, chargedNanoUsd: "0" },
+      ],
+      countedFrom: null,
+    });
+    const models = async (query: string) =>
+      (await session.get(`/usage/days?${query}`)).json.models.map(({ modelId }: { modelId: string }) => modelId);
+    expect(await models("days=3&measure=tokens")).toEqual(["vendor/chat-b", "chat-a"]);
+    expect(await models("days=3&measure=charged")).toEqual(["chat-a", "vendor/chat-b"]);
+    expect(await models("days=3&mode=package")).toEqual(["vendor/chat-b"]);
+    expect(await models("days=1")).toEqual(["chat-a"]);
+  });
+
+  test("without a package the days are the service's; 92 of them, without use none has a row", async () => {
+    const { json } = await (await signInTo(shop, await shop.world.addCustomer())).get("/usage/days?days=92");
+    expect(json).toMatchObject({ timeZone: "UTC", rows: [], models: [], countedFrom: null });
+    expect(json.days).toHaveLength(92);
+    expect(json.days.at(-1)).toBe(new Date().toISOString().slice(0, 10));
+  });
+});
+
+describe("the file", () => {
+  const lines = (text: string) => text.trimEnd().split("\r\n");
+
+  test("a download named after the host, in UTC and raw units, by the filters", async () => {
+    const person = await shop.world.addCustomer(acme.accountId);
+    const key = await shop.world.addKey(person);
+    const session = await signInTo(shop, person, { host: ACME });
+    const id = await addReceipt(person, key, 1, { mode: "payg", charged_nano_usd: 12_345, held_nano_usd: 20_000 });
+    await addReceipt(person, key, 2, { model_id: "vendor/chat-b" });
+    const answer = await session.get("/usage.csv?model=chat-a");
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get("content-type")).toBe("text/csv; charset=utf-8");
+    expect(answer.headers.get("content-disposition")).toMatch(
+      /^attachment; filename="usage-ai\.acme\.test-\d{4}-\d{2}-\d{2}\.csv"$/,
+    );
+    expect(answer.headers.get("cache-control")).toBe("no-store");
+    expect(answer.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+    const [header, first, ...rest] = lines(answer.text);
+    expect(header).toBe(
+      "request_id,at,finished_at,outcome,reason,count,key_id,key,model,host,mode,units,prompt_tokens,cached_tokens,completion_tokens,held_nano_usd,charged_nano_usd,estimated",
+    );
+    const at = "\\d{4}-\\d{2}-\\d{2}T[\\d:.]+Z";
+    expect(first).toMatch(
+      new RegExp(
+        `^${id},${at},${at},charged,complete,1,${key.keyId},key,chat-a,${BASE},payg,0,10,0,5,20000,12345,false$`,
+      ),
+    );
+    expect(rest).toEqual([]);
+  });
+
+  test("names that a spreadsheet would take for formulas are text; commas, quotes and lines stay in their cell", async () => {
+    const person = await shop.world.addCustomer();
+    const session = await signInTo(shop, person);
+    const cells: [name: string, cell: string][] = [
+      ["=1+1", "'=1+1"],
+      ["+1", "'+1"],
+      ["-1", "'-1"],
+      ["@sum", "'@sum"],
+      ['=HYPERLINK("x", "y")', `"'=HYPERLINK(""x"", ""y"")"`],
+      ['a, "b"', '"a, ""b"""'],
+    ];
+    for (const [name] of cells) {
+      const key = await shop.world.addKey(person);
+      await shop.world.sql`update keys set name = ${name} where id = ${key.keyId}`;
+      await addReceipt(person, key, 1);
+      const [, line = ""] = lines((await session.get(`/usage.csv?keyId=${key.keyId}`)).text);
+      expect(line).toContain(`,${key.keyId},${cells.find((cell) => cell[0] === name)?.[1]},chat-a,`);
+    }
+  });
+
+  test("more than a page comes whole; what was not charged has its file too", async () => {
+    const person = await shop.customer();
+    const session = await signInTo(shop, person);
+    await shop.world.sql`
+      insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd,
+        charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated,
+        created_at, finished_at)
+      select (substr(request_id_floor(clock_timestamp() - n * interval '1 second')::text, 1, 24) || lpad(n::text, 12, '0'))::uuid,
+        ${person.accountId}, ${person.keyId}, 'chat-a', 'h', 'package', case when n % 2 = 0 then 'settled' else 'released' end,
+        'complete', 0, 0, 0, 0, 0, 0, 0, 0, false, clock_timestamp(), clock_timestamp()
+      from generate_series(1, 4600) as n`;
+    for (const [kind, name] of [
+      ["charged", "usage"],
+      ["not_charged", "not-charged"],
+    ]) {
+      const answer = await session.get(`/usage.csv?kind=${kind}`);
+      expect(answer.headers.get("content-disposition")).toContain(`filename="${name}-panel.tollgate.test-`);
+      const rows = lines(answer.text).slice(1);
+      expect(rows).toHaveLength(2300);
+      expect(new Set(rows).size).toBe(2300);
+      expect([...rows].sort().reverse()).toEqual(rows);
+    }
+  });
+
+  test("a file ends after 100,000 rows, and its last line says so", async () => {
+    const person = await shop.customer();
+    const session = await signInTo(shop, person);
+    await shop.world.sql`
+      insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd,
+        charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated,
+        created_at, finished_at)
+      select (substr(request_id_floor(clock_timestamp() - n * interval '1 millisecond')::text, 1, 24) || lpad(n::text, 12, '0'))::uuid,
+        ${person.accountId}, ${person.keyId}, 'chat-a', 'h', 'package', 'settled', 'complete', 0, 0, 0, 0, 0, 0, 0, 0, false,
+        clock_timestamp(), clock_timestamp()
+      from generate_series(1, 100001) as n`;
+    const rows = lines((await session.get("/usage.csv")).text).slice(1);
+    expect(rows).toHaveLength(100_001);
+    expect(rows.at(-1)).toContain("Cut after 100000 rows");
+  }, 60_000);
+});
+
+describe("a receipt", () => {
+  test("of the balance: held, charged, given back, and the parts at the prices that still make up the sum", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    const session = await signInTo(shop, payer);
+    const id = idOf(await shop.chat(payer.secret, { max_tokens: 1000 }));
+    const { json } = await session.get(`/receipts/${id.toUpperCase()}`);
+    expect(json).toMatchObject({ requestId: id, status: "settled", reason: "complete", mode: "payg", package: null });
+    expect(json.keyMasked).toMatch(/^sk-.*….{4}$/);
+    const charged = BigInt(json.chargedNanoUsd);
+    expect(BigInt(json.heldNanoUsd) - charged).toBe(BigInt(json.givenBackNanoUsd));
+    expect(charged).toBeGreaterThan(0n);
+    expect(BigInt(json.givenBackNanoUsd)).toBeGreaterThan(0n);
+    expect(json.lines.map(({ part, count, microUsd }: Record<string, unknown>) => [part, count, microUsd])).toEqual([
+      ["prompt", json.promptTokens, PRICES.inputMicroUsd],
+      ["completion", json.completionTokens, PRICES.outputMicroUsd],
+    ]);
+    const pico = json.lines.reduce((sum: bigint, { picoUsd }: { picoUsd: string }) => sum + BigInt(picoUsd), 0n);
+    expect((pico + 999n) / 1000n).toBe(charged);
+    expect(json.currentPrices.tokens).toMatchObject({ inputMicroUsd: PRICES.inputMicroUsd });
+
+    await shop.world.sql`update receipts set charged_nano_usd = charged_nano_usd - 1 where request_id = ${id}`;
+    // No prices of today make up this sum: none are claimed.
+    expect((await session.get(`/receipts/${id}`)).json.lines).toBeNull();
+    await shop.world.sql`update receipts set charged_nano_usd = charged_nano_usd + 1 where request_id = ${id}`;
+  });
+
+  test("of an image: one image at its price", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    const answer = await shop.call("/v1/images/generations", { secret: payer.secret, body: imageBody() });
+    const { json } = await (await signInTo(shop, payer)).get(`/receipts/${idOf(answer)}`);
+    expect(json.lines).toEqual([
+      { part: "image", count: 1, microUsd: PRICES.imageMicroUsd, picoUsd: String(PRICES.imageMicroUsd * 1_000_000) },
+    ]);
+    expect(json.chargedNanoUsd).toBe(String(PRICES.imageMicroUsd * 1000));
+    expect(json.currentPrices.images).toEqual([{ size: "1024x1024", microUsd: PRICES.imageMicroUsd }]);
+  });
+
+  test("of a package: its name, its day and what that day and the whole have used", async () => {
+    const person = await shop.customer({ dailyLimit: 500, days: 7, carryover: true, timeZone: "Asia/Tokyo" });
+    const session = await signInTo(shop, person);
+    await shop.chat(person.secret);
+    const { json } = await session.get(`/receipts/${idOf(await shop.chat(person.secret))}`);
+    expect(json).toMatchObject({ status: "settled", mode: "package", units: 1, chargedNanoUsd: "0", lines: null });
+    expect(json.package).toEqual({
+      packageId: expect.any(Number),
+      name: expect.any(String),
+      carryover: true,
+      timeZone: "Asia/Tokyo",
+      day: expect.stringMatching(/^\d{4}-\d{2}-\d{2}$/),
+      dayUnits: 2,
+      dailyLimit: 500,
+      totalUnits: 2,
+      totalLimit: 3500,
+    });
+  });
+
+  test("of a request that runs, that was given back, and that was refused", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    const session = await signInTo(shop, payer);
+    shop.provider.next({ delayMs: 1500 });
+    const calling = shop.chat(payer.secret, { max_tokens: 100 });
+    let running: Row | undefined;
+    for (let i = 0; i < 100 && !running; i++) {
+      const [hold] = await shop.world.sql`select request_id from holds where account_id = ${payer.accountId}`;
+      if (hold) running = (await session.get(`/receipts/${hold.request_id}`)).json;
+      await Bun.sleep(10);
+    }
+    expect(running).toMatchObject({
+      status: "running",
+      reason: null,
+      finishedAt: null,
+      capTokens: 100,
+      chargedNanoUsd: "0",
+      givenBackNanoUsd: "0",
+      lines: null,
+    });
+    expect(idOf(await calling)).toBe(running?.requestId ?? "");
+
+    shop.provider.next({ status: 503 });
+    const failed = (await session.get(`/receipts/${idOf(await shop.chat(payer.secret))}`)).json;
+    expect(failed).toMatchObject({ status: "released", reason: "provider_failed", chargedNanoUsd: "0", lines: null });
+    expect(failed.givenBackNanoUsd).toBe(failed.heldNanoUsd);
+
+    const refused = await shop.chat(payer.secret, { max_tokens: 1_000_000_000 });
+    await untilRefused(payer.accountId, 2);
+    expect((await session.get(`/receipts/${idOf(refused)}`)).json).toEqual({
+      requestId: idOf(refused),
+      status: "refused",
+      code: "insufficient_balance",
+      count: 1,
+      minute: expect.stringMatching(/:00\.000Z$/),
+      keyId: payer.keyId,
+      keyName: "key",
+      modelId: "chat-a",
+      host: "localhost",
+    });
+  });
+
+  test("404 for what is no request of this account, and for what is no request id", async () => {
+    const session = await signInTo(shop, await shop.customer());
+    for (const id of [crypto.randomUUID(), "ffffffff-ffff-7fff-8fff-ffffffffffff", "1", "x", "%00"])
+      expectRefusal(await session.get(`/receipts/${id}`), "not_found");
+  });
+});
+
+test("the books balance after all of this but for what was put in by hand", async () => {
+  await shop.world.sql`delete from receipts where charged_tokens = 0 and units = 0 and outcome = 'settled'`;
+  expect(await shop.world.unbalanced()).toEqual([]);
+});

@@ -1,0 +1,96 @@
+import { expect, test } from "bun:test";
+import { createCollector } from "../../src/platform/collector.ts";
+import { createLog } from "../../src/platform/log.ts";
+
+/** Facts that are written together every few seconds: bounded, kept while the database is away, never lost by a drain. */
+
+function open({ max = 10, write }: { max?: number; write: (entries: { name: string; n: number }[]) => Promise<void> }) {
+  const lines: string[] = [];
+  const collector = createCollector<string, { name: string; n: number }>({
+    name: "counts",
+    max,
+    merge: (older, newer) => ({ ...newer, n: older.n + newer.n }),
+    write,
+    log: createLog("info", { write: (line: string) => void lines.push(line) }),
+  });
+  return { collector, lines };
+}
+
+test("facts of one key are one; a flush writes them once", async () => {
+  const written: unknown[] = [];
+  const { collector } = open({ write: async (entries) => void written.push(entries) });
+  for (const name of ["a", "b", "a"]) collector.note(name, { name, n: 1 });
+  await collector.flush();
+  await collector.stop();
+  expect(written).toEqual([
+    [
+      { name: "a", n: 2 },
+      { name: "b", n: 1 },
+    ],
+  ]);
+});
+
+test("what does not fit is dropped and counted in the log; what is known goes on being counted", async () => {
+  const written: unknown[] = [];
+  const { collector, lines } = open({ max: 2, write: async (entries) => void written.push(entries) });
+  for (const name of ["a", "b", "c", "d", "a"]) collector.note(name, { name, n: 1 });
+  await collector.stop();
+  expect(written).toEqual([
+    [
+      { name: "a", n: 2 },
+      { name: "b", n: 1 },
+    ],
+  ]);
+  expect(lines.join("\n")).toContain('"dropped":2');
+});
+
+test("while it cannot be written it is kept, within the same limit, and said once", async () => {
+  const written: unknown[] = [];
+  let away = true;
+  const write = async (entries: unknown) => {
+    if (away) throw new Error("away");
+    written.push(entries);
+  };
+  const { collector, lines } = open({ max: 2, write });
+  collector.note("a", { name: "a", n: 1 });
+  const failing = collector.flush();
+  collector.note("a", { name: "a", n: 1 });
+  collector.note("b", { name: "b", n: 1 });
+  collector.note("c", { name: "c", n: 1 });
+  await failing;
+  await collector.flush();
+  expect(lines.filter((line) => line.includes("could not be written"))).toHaveLength(1);
+  away = false;
+  await collector.stop();
+  expect(written).toEqual([
+    [
+      { name: "a", n: 2 },
+      { name: "b", n: 1 },
+    ],
+  ]);
+});
+
+test("stop waits for the flush under way, writes what came meanwhile, and does not wait for ever", async () => {
+  const written: string[] = [];
+  let go = () => {};
+  const { collector } = open({
+    write: async (entries) => {
+      if (written.length === 0) await new Promise<void>((resolve) => (go = resolve));
+      written.push(entries.map(({ name }) => name).join());
+    },
+  });
+  collector.note("a", { name: "a", n: 1 });
+  void collector.flush();
+  collector.note("b", { name: "b", n: 1 });
+  const stopped = collector.stop();
+  go();
+  await stopped;
+  expect(written).toEqual(["a", "b"]);
+
+  const silent = open({ write: () => new Promise(() => {}) });
+  silent.collector.note("a", { name: "a", n: 1 });
+  const startedMs = performance.now();
+  await silent.collector.stop();
+  expect(performance.now() - startedMs).toBeLessThan(4_000);
+  expect(silent.lines.join()).toContain("the rest is lost");
+});
