@@ -1,4 +1,4 @@
-import { and, desc, eq, lt } from "drizzle-orm";
+import { and, desc, eq, lt, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -8,6 +8,15 @@ import { toIso } from "./checks.ts";
 /** The audit log: read here; written by triggers (note_audit), and here where no table says enough. */
 
 const PAGE_MAX = 200;
+
+/** One look-up by primary key for each entry of a page. A route is called by its model. */
+const SUBJECT_NAME = sql<string | null>`case ${auditEntries.subject}
+  when 'keys' then (select name from keys where id = ${auditEntries.subjectId}::bigint)
+  when 'packages' then (select name from packages where id = ${auditEntries.subjectId}::bigint)
+  when 'offerings' then (select name from offerings where id = ${auditEntries.subjectId}::bigint)
+  when 'providers' then (select name from providers where id = ${auditEntries.subjectId}::bigint)
+  when 'routes' then (select model_id from routes where id = ${auditEntries.subjectId}::bigint)
+end`;
 
 export type AuditAction = "added" | "changed" | "removed" | "viewed";
 
@@ -21,6 +30,8 @@ export type AuditEntry = {
   /** The table, and the row's id in it. */
   subject: string;
   subjectId: string;
+  /** What people call it today; null: it has no name, or is gone. */
+  subjectName: string | null;
   /** The account it concerns, where there is one. */
   account: { accountId: number; name: string } | null;
   before: Record<string, unknown> | null;
@@ -52,6 +63,7 @@ export async function listAudit(
       action: auditEntries.action,
       subject: auditEntries.subject,
       subjectId: auditEntries.subjectId,
+      subjectName: SUBJECT_NAME,
       account: { accountId: accounts.id, name: accounts.name },
       before: auditEntries.before,
       after: auditEntries.after,

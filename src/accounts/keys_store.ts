@@ -392,7 +392,8 @@ async function checkHosts(
     .innerJoin(
       accounts,
       and(eq(accounts.id, accountId), sql`${hosts.resellerId} in (${accounts.resellerId}, ${accounts.id})`),
-    );
+    )
+    .where(ne(hosts.status, "removed"));
   const known = new Set(rows.map(({ host }) => host));
   const unknown = foreign.find((host) => !known.has(host));
   if (unknown !== undefined)

@@ -136,7 +136,10 @@ export const balanceEntries = pgTable(
   ],
 );
 
-/** What can be sold: a daily package (1 day, 100–2000 requests) or a custom one (1–30 days). Source: contract › Limits. */
+/**
+ * What can be sold: a daily package (1 day, 100–2000 requests) or a custom one (1–30 days). It never changes, only its being
+ * for sale. Source: contract › Limits.
+ */
 export const offerings = pgTable(
   "offerings",
   {
@@ -467,7 +470,7 @@ export const hosts = pgTable(
     status: text({ enum: ["pending", "verifying", "active", "failed", "suspended", "removed"] }).notNull(),
     /** What the TXT record must say when the name is contested. */
     token: text().notNull().default(sql`replace(gen_random_uuid()::text, '-', '')`),
-    /** When it first became active: whoever comes after must prove the name. */
+    /** When it became active last: whoever comes after must prove the name. */
     activatedAt: instant(),
     checkedAt: instant(),
     nextCheckAt: instant(),
