@@ -143,6 +143,8 @@ function configOf({ folder, port, databaseUrl = "postgres://not.started.yet" }: 
     DRAIN_SECONDS,
     LISTEN_HOST: "127.0.0.1",
     LOG_LEVEL: "warn",
+    // Where a reseller's domain would have to point, so that the page shows how it is done.
+    SERVER_ADDRESSES: "203.0.113.7",
     ...env,
     NODE_ENV: "development",
     ALLOW_LOCAL_HOSTS: "true",

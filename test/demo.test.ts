@@ -155,6 +155,31 @@ test("first start, by the command of the README: ready, and each printed line wo
   const usage = await pasteJson(demo, "Usage");
   expect(usage.data.map(({ model }: { model: string }) => model)).toEqual(["sim-image", "sim-small"]);
 
+  // The panel, with one sign-in for each role, at the printed address.
+  const signIns = [...demo.output().matchAll(/(http:\/\/\S+) +(admin|customer|reseller) +(\S+@\S+) +(\S+)$/gm)];
+  expect(signIns.map(([, , role]) => role)).toEqual(["admin", "customer", "reseller"]);
+  for (const [, address = "", role, email, password] of signIns) {
+    // A browser finds *.localhost by itself; here the name goes into the header.
+    const { host, origin } = new URL(address);
+    const at = (path: string, init: RequestInit = {}) =>
+      fetch(`http://127.0.0.1:${port}${path}`, { ...init, headers: { host, ...init.headers } });
+    const page = await at("/sign-in", { headers: { accept: "text/html" } });
+    expect({ role, status: page.status, html: (await page.text()).includes('<div id="root">') }).toEqual({
+      role,
+      status: 200,
+      html: true,
+    });
+    const signIn = await at("/api/panel/sign-in", {
+      method: "POST",
+      headers: { "content-type": "application/json", origin },
+      body: JSON.stringify({ email, password }),
+    });
+    expect(signIn.status).toBe(200);
+    const cookie = signIn.headers.get("set-cookie")?.split(";", 1)[0] ?? "";
+    const me = (await (await at("/api/panel/me", { headers: { cookie } })).json()) as { person: { role: string } };
+    expect(me.person.role).toBe(role ?? "");
+  }
+
   const below = demo.below();
   // bun run's child, the demo, PostgreSQL with its own, the provider, and two guards.
   expect(below.length).toBeGreaterThan(5);

@@ -71,9 +71,11 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
 function panelRows({ memory }: Seeded): [label: string, text: string][] {
   const one = (role: string) => memory.people.find((person) => person.role === role);
   const people = ["admin", "customer", "reseller"].flatMap((role) => one(role) ?? []);
+  const width = (of: (person: (typeof people)[number]) => string) => Math.max(...people.map((one) => of(one).length));
+  const [addressWidth, emailWidth] = [width(({ signInAt }) => signInAt), width(({ email }) => email)];
   return people.map(({ role, email, password, signInAt }, i) => [
     i === 0 ? "Panel" : "",
-    `${signInAt}  ${role.padEnd(ROLE_WIDTH)} ${email}  ${password}`,
+    `${signInAt.padEnd(addressWidth)}  ${role.padEnd(ROLE_WIDTH)} ${email.padEnd(emailWidth)}  ${password}`,
   ]);
 }
 
