@@ -268,7 +268,7 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
   });
 }
 
-/** Changes the given fields of a provider; a new key replaces the old one. */
+/** Changes the given fields of a provider; a new key replaces the old one. Another service gets no key that was meant for the first. */
 export async function updateProvider(deps: ProviderDeps, id: number, patch: ProviderPatch): Promise<void> {
   const { apiKey, ...rest } = checkProvider(patch);
   const values = changed({
@@ -278,10 +278,24 @@ export async function updateProvider(deps: ProviderDeps, id: number, patch: Prov
   if (rest.baseUrl !== undefined) await checkBaseUrl(rest.baseUrl, deps.config.providerAllowPrivate);
   await saying({ [UNIQUE_VIOLATION]: new InputError(`The provider ${rest.name} exists already.`, "name") }, () =>
     changing(deps, async (tx) => {
+      if (rest.baseUrl !== undefined && apiKey === undefined) await checkSameOrigin(tx, id, rest.baseUrl);
       const rows = await tx.update(providers).set(values).where(eq(providers.id, id)).returning({ id: providers.id });
       if (rows.length === 0) throw new InputError("There is no such provider.", "providerId");
     }),
   );
+}
+
+async function checkSameOrigin(tx: Tx, id: number, baseUrl: string): Promise<void> {
+  const [known] = await tx
+    .select({ baseUrl: providers.baseUrl })
+    .from(providers)
+    .where(eq(providers.id, id))
+    .for("update");
+  if (known && new URL(known.baseUrl).origin !== new URL(baseUrl).origin)
+    throw new InputError(
+      "This is another service: give its key too. The stored one stays with the old address.",
+      "apiKey",
+    );
 }
 
 /** Adds a route and returns its id. */

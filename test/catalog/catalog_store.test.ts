@@ -146,7 +146,7 @@ test("a provider's key is encrypted at rest, listed nowhere, and replaced when a
 test("a provider on a private address is refused unless host and port are allowed, when added and when changed", async () => {
   const id = await newProvider();
   for (const baseUrl of [
-    "http://127.0.0.1:9001/v1",
+    "http://127.0.0.1:9002/v1",
     "http://localhost:9000/v1",
     "http://169.254.169.254/",
     "http://[::1]:9000",
@@ -159,6 +159,15 @@ test("a provider on a private address is refused unless host and port are allowe
     expect(await paramOf(updateProvider(deps, id, { baseUrl }))).toBe("baseUrl");
   }
   expect((await listProviders(deps)).find((provider) => provider.id === id)?.baseUrl).toBe(BASE_URL);
+});
+
+test("another service's address needs that service's key; another path of the same one does not", async () => {
+  const id = await newProvider();
+  const elsewhere = BASE_URL.replace("9000", "9001");
+  expect(await paramOf(updateProvider(deps, id, { baseUrl: elsewhere }))).toBe("apiKey");
+  await updateProvider(deps, id, { baseUrl: `${BASE_URL}/more` });
+  await updateProvider(deps, id, { baseUrl: elsewhere, apiKey: "sk-elsewhere" });
+  expect((await listProviders(deps)).find((provider) => provider.id === id)?.baseUrl).toBe(elsewhere);
 });
 
 test("a route serves a model by a provider under the upstream's name, by default its own", async () => {

@@ -11,7 +11,7 @@ export async function createCatalogWorld() {
   const database = await createTestDatabase();
   const db = openDb({ databaseUrl: database.url, dbPrepare: true, dbPoolMax: 4 });
   const { log, lines } = quietLog();
-  const config = { secretKey: randomBytes(32), providerAllowPrivate: ["127.0.0.1:9000"] };
+  const config = { secretKey: randomBytes(32), providerAllowPrivate: ["127.0.0.1:9000", "127.0.0.1:9001"] };
   return {
     url: database.url,
     sql: db.sql,

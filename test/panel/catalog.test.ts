@@ -284,7 +284,9 @@ describe("models", () => {
     expect(audited.map(({ action, actor, request }) => ({ action, actor, request }))).toEqual(
       ["added", "changed", "changed", "changed"].map((action) => ({ action, actor: admin.accountId, request: true })),
     );
-    expect(await auditOf("image_prices", id)).toHaveLength(3);
+    const imagePrices = await auditOf("image_prices", id);
+    expect(imagePrices).toHaveLength(3);
+    for (const { before, after } of imagePrices) expect((after ?? before).size).toMatch(/^\d+x\d+$/);
   });
 
   test("422 names the field of a bad model or price, and nothing changes", async () => {

@@ -129,6 +129,13 @@ export const SECRET = {
   stored: "I have stored it",
 } as const;
 
+/** Codes for when the authenticator app is lost, shown once. */
+export const RECOVERY = {
+  once: "The only time you see these codes. Each lets you in once, without your app.",
+  closeEarly: "Close without keeping them? Nobody can show them again.",
+  stored: "I have stored them",
+} as const;
+
 export const EMPTY = {
   keys: "No keys yet. A key lets your server call the API.",
   usage: "No requests in this view. Send one from the playground, or widen the filters.",
@@ -187,6 +194,12 @@ export const CONFIRM = {
   endPackage: (name: string, left: number) => ({
     title: `End ${name}?`,
     body: `${formatOf(left, "request")} ${left === 1 ? "is" : "are"} dropped, and what it cost is not given back. What is queued behind it moves up.`,
+    confirmLabel: "End package",
+  }),
+  unqueuePackage: (name: string) => ({
+    title: `Take ${name} out of the queue?`,
+    body: "It is gone then, and what it cost is not given back. What is queued behind it moves up.",
+    confirmLabel: "Take it out",
   }),
   suspend: (name: string, role: "customer" | "reseller" | "admin") => ({
     title: `Suspend ${name}?`,
@@ -201,17 +214,27 @@ export const CONFIRM = {
   }),
 } as const;
 
-/** What one DNS answer means and what to do about it. `want` and `found` are addresses. */
+/** What one DNS answer means and what to do about it. `label` is the name as a DNS editor wants it: "ai". */
 export const DNS = {
   wrongA: (found: string, want: string) => `Found ${found}. Change it to ${want}.`,
-  twoA: (keep: string, remove: readonly string[]) =>
-    `${remove.length === 1 ? "Two" : formatCount(remove.length + 1)} A records: keep ${keep}, delete ${formatList(remove)}.`,
-  cname: "A CNAME stands here. Delete it, then add the A record.",
-  aaaa: (name: string) => `Do this: delete the AAAA record of "${name}".`,
+  addA: (label: string, want: string) => `Add an A record for "${label}": ${want}.`,
+  deleteA: (remove: readonly string[], keep: readonly string[]) => {
+    if (keep.length === 0) return `Delete the A ${remove.length === 1 ? "record" : "records"} ${formatList(remove)}.`;
+    const count = keep.length + remove.length;
+    return `${count === 2 ? "Two" : count} A records: keep ${formatList(keep)}, delete ${formatList(remove)}.`;
+  },
+  cname: (target: string) => `A CNAME stands here, to ${target}. Delete it, then add the A record.`,
+  aaaa: (label: string, values: readonly string[]) =>
+    `Delete the AAAA ${values.length === 1 ? "record" : "records"} of "${label}": ${formatList(values)}.`,
+  addTxt: (label: string, value: string) => `Add a TXT record for "${label}": ${value}`,
+  changeTxt: (label: string, value: string) => `Change the TXT record of "${label}" to ${value}`,
   noAnswer: (resolver: string) => `${resolver} did not answer. Your records may be fine; we ask again.`,
-  notYet: (sees: string, not: string) => `${sees} sees it, ${not} not yet.`,
-  live: (host: string) => `Live: https://${host}.`,
-  off: (day: string) => `Off since ${day}: the A record changed.`,
+  serversFail: "The name servers of your domain do not answer.",
+  notYet: (sees: readonly string[], not: string) =>
+    `${formatList(sees)} ${sees.length === 1 ? "sees" : "see"} it, ${not} not yet.`,
+  contested: (host: string) => `Another account claims ${host}. Prove it is yours with the TXT record.`,
+  live: (host: string) => `Live: https://${host}`,
+  off: (day: string, what: string) => `Off since ${day}: ${what}`,
 } as const;
 
 /** "500 more in 5 h 12 min, at 00:00 Berlin (08:00 your time)." Nothing is promised when no reset comes. */

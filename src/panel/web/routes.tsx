@@ -72,15 +72,16 @@ const CustomersPage = page(() => import("./pages/customers.tsx").then((m) => m.C
 const CustomerPage = page(() => import("./pages/customers.tsx").then((m) => m.CustomerPage));
 const DomainsPage = page(() => import("./pages/domains.tsx").then((m) => m.DomainsPage));
 const DomainPage = page(() => import("./pages/domains.tsx").then((m) => m.DomainPage));
-const AdminDomainsPage = page(() => import("./pages/domains.tsx").then((m) => m.AdminDomainsPage));
+const AdminDomainsPage = page(() => import("./pages/admin_domains.tsx").then((m) => m.AdminDomainsPage));
+const AdminDomainPage = page(() => import("./pages/admin_domains.tsx").then((m) => m.AdminDomainPage));
 const PeoplePage = page(() => import("./pages/admin_people.tsx").then((m) => m.PeoplePage));
 const PersonPage = page(() => import("./pages/admin_people.tsx").then((m) => m.PersonPage));
 const OrdersPage = page(() => import("./pages/admin_people.tsx").then((m) => m.OrdersPage));
-const OfferingsPage = page(() => import("./pages/admin_catalog.tsx").then((m) => m.OfferingsPage));
-const ModelsPage = page(() => import("./pages/admin_catalog.tsx").then((m) => m.ModelsPage));
-const ProvidersPage = page(() => import("./pages/admin_catalog.tsx").then((m) => m.ProvidersPage));
+const OfferingsPage = page(() => import("./pages/admin_offerings.tsx").then((m) => m.OfferingsPage));
+const ModelsPage = page(() => import("./pages/admin_models.tsx").then((m) => m.ModelsPage));
+const ProvidersPage = page(() => import("./pages/admin_providers.tsx").then((m) => m.ProvidersPage));
 const BooksPage = page(() => import("./pages/admin_books.tsx").then((m) => m.BooksPage));
-const AuditPage = page(() => import("./pages/admin_books.tsx").then((m) => m.AuditPage));
+const AuditPage = page(() => import("./pages/admin_audit.tsx").then((m) => m.AuditPage));
 
 export const ROUTES: readonly PageRoute[] = [
   {
@@ -147,6 +148,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/admin/models", ...ModelsPage, audience: "admin", label: "Models", icon: Cpu },
   { path: "/admin/providers", ...ProvidersPage, audience: "admin", label: "Providers", icon: Server },
   { path: "/admin/domains", ...AdminDomainsPage, audience: "admin", label: "Domains", icon: Globe },
+  { path: "/admin/domains/:resellerId/:host", ...AdminDomainPage, audience: "admin" },
   { path: "/admin/books", ...BooksPage, audience: "admin", label: "Books", icon: BookOpenCheck },
   { path: "/admin/audit", ...AuditPage, audience: "admin", label: "Audit", icon: ScrollText },
 ];

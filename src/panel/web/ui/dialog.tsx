@@ -75,7 +75,9 @@ function Overlay({
   };
   const body = (
     <>
-      <div className="grid min-h-0 flex-1 content-start gap-4 overflow-y-auto px-4 py-4 sm:px-6">{children}</div>
+      <div className="grid min-h-0 flex-1 auto-rows-max content-start gap-4 overflow-y-auto px-4 py-4 sm:px-6">
+        {children}
+      </div>
       {footer && (
         <div className="flex flex-col-reverse gap-2 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:flex-row sm:justify-end sm:px-6">
           {footer}
@@ -98,7 +100,9 @@ function Overlay({
           }}
           onCloseAutoFocus={(event) => {
             event.preventDefault();
-            if (opener.current instanceof HTMLElement) opener.current.focus();
+            // What opened it may be gone itself: a button of the dialog before this one.
+            const back = opener.current?.isConnected ? opener.current : document.getElementById("content");
+            if (back instanceof HTMLElement) back.focus();
           }}
           onEscapeKeyDown={(event) => {
             // Esc is heard here before anything inside hears it: an open list of a Combobox takes it for itself.

@@ -1,5 +1,6 @@
 import type { LucideIcon } from "lucide-react";
 import { type ReactNode, useEffect, useId } from "react";
+import { type BrandLook, BrandMark } from "./brand_mark.tsx";
 import { cx } from "./cx.ts";
 
 /**
@@ -55,30 +56,41 @@ export function Page({
           </h1>
           {lead && <p className="mt-1 max-w-[42rem] text-14 text-ink-2">{lead}</p>}
         </div>
-        {action && <div className="flex flex-none flex-wrap gap-2">{action}</div>}
+        {action && <div className="flex max-w-full flex-none flex-wrap gap-2">{action}</div>}
       </header>
       {children}
     </div>
   );
 }
 
-/** A page for who is not signed in: one narrow card under the brand's name. */
-export function DoorPage({ title, lead, children }: { title: string; lead?: ReactNode; children: ReactNode }) {
+/** A page for who is not signed in: one narrow card under the brand's mark. */
+export function DoorPage({
+  title,
+  lead,
+  brand,
+  children,
+  footer,
+}: {
+  title: string;
+  lead?: ReactNode;
+  /** null: not known yet, its place is kept. Without it the name alone. */
+  brand?: BrandLook | null;
+  children?: ReactNode;
+  /** Below the card: where to get help. */
+  footer?: ReactNode;
+}) {
   useTitle(title);
-  const brand = brandName();
   return (
-    <main className="grid min-h-dvh content-start justify-items-center gap-6 px-4 pt-[max(2rem,14vh)] pb-12">
-      <p className="flex items-center gap-3 text-16 font-semibold">
-        <span aria-hidden className="grid size-8 place-content-center rounded-md bg-accent text-on-accent">
-          {Array.from(brand)[0]?.toUpperCase()}
-        </span>
-        {brand}
+    <main className="grid min-h-dvh grid-cols-[minmax(0,24rem)] content-start justify-center gap-6 px-4 pt-[max(2rem,14vh)] pb-12">
+      <p className="flex min-h-8 min-w-0 items-center justify-center gap-3 text-16 font-semibold">
+        {brand !== null && <BrandMark brand={brand ?? { name: brandName(), logoLight: null, logoDark: null }} />}
       </p>
-      <div className="w-full max-w-[24rem] rounded-lg border border-line bg-surface p-6">
+      <div className="rounded-lg border border-line bg-surface p-6">
         <h1 className="text-20 font-semibold">{title}</h1>
-        {lead && <p className="mt-1 text-14 text-ink-2">{lead}</p>}
-        <div className="mt-6 grid gap-4">{children}</div>
+        {lead && <p className="mt-1 text-14 break-words text-ink-2">{lead}</p>}
+        {children && <div className="mt-6 grid gap-4">{children}</div>}
       </div>
+      {footer && <div className="text-center text-13 text-ink-2">{footer}</div>}
     </main>
   );
 }
@@ -127,12 +139,16 @@ export function Section({
             )}
             {description && <p className="mt-1 max-w-[42rem] text-13 text-ink-2">{description}</p>}
           </div>
-          {action && <div className="flex min-h-9 flex-none sm:-my-2 flex-wrap items-center gap-2">{action}</div>}
+          {action && (
+            <div className="flex min-h-9 max-w-full flex-none sm:-my-2 flex-wrap items-center gap-2">{action}</div>
+          )}
         </header>
       )}
       <div
         className={cx(
-          flush ? "overflow-clip rounded-b-lg" : cx("px-4 pb-6 sm:px-6", !(title || action) && "pt-4 sm:pt-6"),
+          flush
+            ? cx("overflow-clip", title || action ? "rounded-b-lg" : "rounded-lg")
+            : cx("px-4 pb-6 sm:px-6", !(title || action) && "pt-4 sm:pt-6"),
         )}
       >
         {children}

@@ -1,0 +1,295 @@
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { ArrowRight, CirclePlus, Eye, type LucideIcon, Pencil, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { api, ask } from "../api.ts";
+import { EMPTY } from "../copy.ts";
+import { formatCount } from "../format.ts";
+import { useNow } from "../ui/clock.ts";
+import { Button, Combobox, NativeSelect, TextLink } from "../ui/controls.tsx";
+import { CopyText } from "../ui/copy_text.tsx";
+import { cx } from "../ui/cx.ts";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { Instant } from "../ui/time.tsx";
+import { type Change, changesOf, nameIn, SUBJECTS } from "./admin_audit_words.ts";
+import { modelHref, providerHref } from "./admin_catalog.tsx";
+
+/** Who changed what, before and after. Filters stand in the URL: `?subject=offerings&person=1&account=7`. */
+
+const PAGE_SIZE = 50;
+const PEOPLE_MAX = 200;
+/** More fields of one entry are folded away. */
+const FIELDS_SHOWN = 12;
+const YEAR_TICK_MS = 60 * 60_000;
+
+/** Known by their account, which is named anyway. */
+const OF_ACCOUNT = new Set(["balances", "balance_entries", "brands", "links", "recovery_codes"]);
+
+type Entry = NonNullable<Awaited<ReturnType<typeof api.audit.get>>["data"]>["entries"][number];
+type Filters = { subject: string; person: string; account: string };
+
+const NO_FILTERS: Filters = { subject: "", person: "", account: "" };
+
+export function AuditPage() {
+  const [filters, setFilters] = useUrlState(NO_FILTERS);
+  const [subject, actorId, accountId] = [
+    filters.subject in SUBJECTS ? filters.subject : "",
+    idIn(filters.person),
+    idIn(filters.account),
+  ];
+  const query = {
+    limit: PAGE_SIZE,
+    ...(subject !== "" && { subject }),
+    ...(actorId !== null && { actorId }),
+    ...(accountId !== null && { accountId }),
+  };
+  const audit = useInfiniteQuery({
+    queryKey: ["audit", subject, actorId, accountId],
+    queryFn: ({ pageParam }) =>
+      ask(api.audit.get({ query: { ...query, ...(pageParam > 0 && { before: pageParam }) } })),
+    initialPageParam: 0,
+    getNextPageParam: ({ entries, hasMore }) => (hasMore ? entries.at(-1)?.id : undefined),
+  });
+  return (
+    <Page title="Audit" lead="Who changed what, before and after. Nobody can change what stands here.">
+      <Filter filters={{ subject, person: filters.person, account: filters.account }} onChange={setFilters} />
+      <Section flush>
+        <Loaded query={audit} skeleton={<SkeletonRows rows={8} />}>
+          {({ pages }) => {
+            const entries = pages.flatMap((page) => page.entries);
+            if (entries.length === 0) return <Empty>{EMPTY.audit}</Empty>;
+            return (
+              <ol aria-label="Changes, newest first">
+                {entries.map((entry) => (
+                  <Line key={entry.id} entry={entry} filters={filters} />
+                ))}
+              </ol>
+            );
+          }}
+        </Loaded>
+        {audit.hasNextPage && (
+          <div className="flex justify-center border-t border-line p-3">
+            <Button variant="quiet" pending={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>
+              Load older
+            </Button>
+          </div>
+        )}
+      </Section>
+    </Page>
+  );
+}
+
+function idIn(typed: string): number | null {
+  return /^[1-9]\d{0,14}$/.test(typed) ? Number(typed) : null;
+}
+
+const SUBJECT_OPTIONS = [
+  { value: "", label: "Everything" },
+  ...Object.entries(SUBJECTS)
+    .map(([value, label]) => ({ value, label: capital(label) }))
+    .sort((a, b) => a.label.localeCompare(b.label)),
+];
+
+function capital(words: string): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function Filter({ filters, onChange }: { filters: Filters; onChange: (changes: Partial<Filters>) => void }) {
+  const people = useQuery({
+    queryKey: ["people", "names"],
+    queryFn: () => ask(api.people.get({ query: { limit: PEOPLE_MAX } })),
+  });
+  const known = (people.data?.people ?? []).map(({ accountId, name, email }) => ({
+    value: String(accountId),
+    label: name,
+    hint: email,
+  }));
+  const optionsWith = (id: string, all: string) => [
+    { value: "", label: all },
+    ...(id !== "" && !known.some(({ value }) => value === id) ? [{ value: id, label: `Account ${id}` }] : []),
+    ...known,
+  ];
+  const emptyText = people.data?.hasMore
+    ? `Not among the last ${formatCount(PEOPLE_MAX)} accounts. Click a name in the list below.`
+    : "Nobody by that name.";
+  return (
+    <FilterBar
+      isFiltered={filters.subject !== "" || filters.person !== "" || filters.account !== ""}
+      onClear={() => onChange(NO_FILTERS)}
+    >
+      <NativeSelect
+        label="What was changed"
+        value={filters.subject}
+        onValue={(subject) => onChange({ subject })}
+        options={SUBJECT_OPTIONS}
+        className="max-sm:w-full"
+      />
+      <Combobox
+        label="Who changed it"
+        value={filters.person}
+        onValue={(person) => onChange({ person })}
+        options={optionsWith(filters.person, "By anyone")}
+        emptyText={emptyText}
+        className="w-full sm:w-60"
+      />
+      <Combobox
+        label="Whose account"
+        value={filters.account}
+        onValue={(account) => onChange({ account })}
+        options={optionsWith(filters.account, "Of any account")}
+        emptyText={emptyText}
+        className="w-full sm:w-60"
+      />
+    </FilterBar>
+  );
+}
+
+const ICONS: Record<Entry["action"], LucideIcon> = { added: CirclePlus, changed: Pencil, removed: Trash2, viewed: Eye };
+
+/** One change: when, who, what, and each field's old and new value. */
+function Line({ entry, filters }: { entry: Entry; filters: Filters }) {
+  const Icon = ICONS[entry.action];
+  return (
+    <li className="grid gap-x-6 gap-y-2 border-b border-line px-4 py-4 last:border-0 sm:px-6 md:grid-cols-[9rem_minmax(0,1fr)_9rem]">
+      <span className="text-13 text-ink-3">
+        <Instant iso={entry.at} seconds />
+      </span>
+      <div className="grid min-w-0 gap-2">
+        <p className="flex items-start gap-2 text-14">
+          <Icon size={16} aria-hidden className="mt-0.5 flex-none text-ink-3" />
+          <span className="min-w-0 wrap-anywhere">
+            <Actor entry={entry} filters={filters} />{" "}
+            {entry.action === "viewed" ? <Viewed entry={entry} /> : <What entry={entry} />}
+            {entry.account && entry.subject !== "accounts" && (
+              <>
+                {" of "}
+                <FilterLink filters={{ ...filters, account: String(entry.account.accountId) }}>
+                  {entry.account.name}
+                </FilterLink>
+              </>
+            )}
+          </span>
+        </p>
+        {entry.action !== "viewed" && <Changes entry={entry} />}
+      </div>
+      {entry.requestId && (
+        <span className="md:justify-self-end">
+          <CopyText value={entry.requestId} what="request id" />
+        </span>
+      )}
+    </li>
+  );
+}
+
+function Actor({ entry: { actor }, filters }: { entry: Entry; filters: Filters }) {
+  if (actor === null) return <strong className="font-semibold">The service or its command line</strong>;
+  return (
+    <FilterLink filters={{ ...filters, person: String(actor.accountId) }} title={actor.email} isStrong>
+      {actor.name}
+    </FilterLink>
+  );
+}
+
+/** A name that narrows this page to itself. */
+function FilterLink({
+  filters,
+  title,
+  isStrong = false,
+  children,
+}: {
+  filters: Filters;
+  title?: string;
+  isStrong?: boolean;
+  children: string;
+}) {
+  const given = Object.entries(filters).filter(([, value]) => value !== "");
+  return (
+    <TextLink
+      href={`/admin/audit?${new URLSearchParams(given)}`}
+      title={title}
+      className={isStrong ? "font-semibold" : ""}
+    >
+      {children}
+    </TextLink>
+  );
+}
+
+/** "changed offering Week", with the thing as a link where it has a page. */
+function What({ entry }: { entry: Entry }) {
+  const { action, subject } = entry;
+  const what = SUBJECTS[subject] ?? subject.replaceAll("_", " ");
+  const name = nameOf(entry);
+  const href = hrefOf(entry, name);
+  return (
+    <>
+      {action} {what} {href ? <TextLink href={href}>{name}</TextLink> : <span className="font-medium">{name}</span>}
+    </>
+  );
+}
+
+/** What it is called today, or was called in this entry, or else its number. */
+function nameOf(entry: Entry): string {
+  const { subject, subjectId, subjectName, account } = entry;
+  if (subject === "accounts") return account?.name ?? subjectId;
+  return OF_ACCOUNT.has(subject) ? "" : (subjectName ?? nameIn(entry) ?? subjectId);
+}
+
+function hrefOf({ action, subject, subjectId, subjectName }: Entry, name: string): string | null {
+  if (action === "removed" || name === "") return null;
+  if (subject === "models" || subject === "image_prices") return modelHref(subjectId);
+  if (subject === "routes") return subjectName === null ? null : modelHref(subjectName);
+  if (subject === "providers") return providerHref(Number(subjectId));
+  return subject === "accounts" ? `/admin/people/${subjectId}` : null;
+}
+
+function Viewed({ entry: { account, subjectId, after } }: { entry: Entry }) {
+  return (
+    <>
+      {after?.viewing === false ? "stopped looking" : "began to look"} at the panel of{" "}
+      <TextLink href={`/admin/people/${subjectId}`}>{account?.name ?? subjectId}</TextLink>
+    </>
+  );
+}
+
+function Changes({ entry }: { entry: Entry }) {
+  const now = useNow(YEAR_TICK_MS);
+  const [isWhole, setWhole] = useState(false);
+  const changes = changesOf(entry, now);
+  const shown = isWhole ? changes : changes.slice(0, FIELDS_SHOWN);
+  if (changes.length === 0) return null;
+  return (
+    <div className="ml-6 grid justify-items-start gap-1">
+      {/* What was changed is read line by line, what came or went at a glance. */}
+      <dl className={cx("flex gap-y-1 text-13", entry.action === "changed" ? "flex-col" : "flex-wrap gap-x-5")}>
+        {shown.map((change) => (
+          <div key={change.field} className="flex min-w-0 flex-wrap gap-x-2">
+            <dt className="text-ink-3">{change.field}</dt>
+            <dd className="min-w-0 wrap-anywhere text-ink">
+              <Values change={change} action={entry.action} />
+            </dd>
+          </div>
+        ))}
+      </dl>
+      {changes.length > shown.length && (
+        <Button variant="quiet" size="sm" onClick={() => setWhole(true)} className="-ml-3">
+          {formatCount(changes.length - shown.length)} more
+          <span className="sr-only"> fields of this change</span>
+        </Button>
+      )}
+    </div>
+  );
+}
+
+/** Old → new where there was something before; else the one value there is. */
+function Values({ change, action }: { change: Change; action: Entry["action"] }) {
+  if ("secret" in change) return change.secret;
+  if (action !== "changed") return change.after ?? change.before ?? "empty";
+  return (
+    <>
+      <del className="text-ink-3 no-underline">{change.before ?? "empty"}</del>{" "}
+      <ArrowRight size={12} aria-label="became" className="mx-0.5 inline align-baseline text-ink-3" />{" "}
+      <ins className="font-medium no-underline">{change.after ?? "empty"}</ins>
+    </>
+  );
+}

@@ -1,0 +1,123 @@
+import { formatCalendarDay, formatCount, formatInstant, formatMicroUsd, formatMoney, formatPrice } from "../format.ts";
+
+/** What the audit log's rows say, in words. The log holds columns of tables, and values as JSON. Pure. */
+
+/** Tables that are written about. */
+export const SUBJECTS: Readonly<Record<string, string>> = {
+  accounts: "account",
+  keys: "API key",
+  packages: "package",
+  balance_entries: "balance movement",
+  balances: "pay-as-you-go",
+  orders: "order",
+  allotments: "allotment",
+  links: "invitation or reset link",
+  recovery_codes: "recovery codes",
+  hosts: "domain",
+  brands: "brand",
+  offerings: "offering",
+  models: "model",
+  image_prices: "image price",
+  routes: "route",
+  providers: "provider",
+};
+
+const FIELDS: Readonly<Record<string, string>> = {
+  password_hash: "password",
+  totp_ciphertext: "secret of the second factor",
+  totp_enabled_at: "second factor since",
+  key_ciphertext: "key",
+  digest: "secret",
+  amount_nano_usd: "amount",
+  wholesale_nano_usd: "wholesale price",
+  notice_balance_nano_usd: "warned below",
+  daily_spend_max_nano_usd: "spends a day at most",
+  daily_units_max: "requests a day at most",
+  micro_usd: "price",
+  input_micro_usd: "input price",
+  cached_input_micro_usd: "cached input price",
+  output_micro_usd: "output price",
+  payg_enabled: "pay-as-you-go",
+  owned_by: "owned by",
+  base_url: "base URL",
+  cap_field: "limit sent as",
+  stream_options: "asks for usage in streams",
+  upstream_model: "name at the provider",
+  default_cap_tokens: "output without max_tokens",
+  margin_permille: "held, permille",
+  model_ids: "models",
+  units_dropped: "requests dropped",
+};
+/** What a person looks for comes first; the rest by name. */
+const FIRST = ["name", "kind", "status", "enabled", "size", "amount_nano_usd", "reason"];
+/** Of a row that came or went these are said beside it, or of no use to a reader. */
+const LEFT_OUT = new Set(["id", "created_at", "request_id", "actor_id", "account_id"]);
+const HIDDEN = "(hidden)";
+const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
+const DAY = /^\d{4}-\d\d-\d\d$/;
+
+/** One field of an entry: what it was and what it is, null where it was or is empty; of a secret only what became of it. */
+export type Change = { field: string } & (
+  | { before: string | null; after: string | null }
+  | { secret: "set" | "changed" | "removed" }
+);
+
+type Fields = Record<string, unknown> | null;
+export type Written = { action: string; subject: string; before: Fields; after: Fields };
+
+/** The fields that an entry is about, in reading order. `now` in unix milliseconds. */
+export function changesOf({ action, subject, before, after }: Written, now: number): Change[] {
+  const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
+  // Of what was changed, everything counts; of what came or went, its account and its own number are said already.
+  const shown = action === "changed" ? names : names.filter((name) => !isSaid(name, subject));
+  return shown.sort(inReadingOrder).map((name) => {
+    const [was, is] = [before?.[name], after?.[name]];
+    const field = FIELDS[name] ?? name.replace(/_id$|_at$/, "").replaceAll("_", " ");
+    if (was === HIDDEN || is === HIDDEN) {
+      return { field, secret: was === undefined ? "set" : is === undefined ? "removed" : "changed" };
+    }
+    const say = (value: unknown) => sayValue(value, { name, subject, now });
+    // What stands there unchanged says which of several it was, as the size of an image's price.
+    return { field, before: was === is ? null : say(was), after: say(is) };
+  });
+}
+
+/** The name that the thing has in the entry, if it stands there. */
+export function nameIn({ before, after }: Pick<Written, "before" | "after">): string | null {
+  for (const field of ["name", "host", "model_id"]) {
+    const name = after?.[field] ?? before?.[field];
+    if (typeof name === "string") return name;
+  }
+  return null;
+}
+
+function isSaid(name: string, subject: string): boolean {
+  // A domain's or a brand's reseller is the account it concerns; a customer's is not.
+  return LEFT_OUT.has(name) || (name === "reseller_id" && subject !== "accounts");
+}
+
+function inReadingOrder(a: string, b: string): number {
+  const place = (name: string) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
+  return place(a) - place(b) || a.localeCompare(b);
+}
+
+function sayValue(
+  value: unknown,
+  { name, subject, now }: { name: string; subject: string; now: number },
+): string | null {
+  if (value === undefined || value === null) return null;
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "number") return sayNumber(value, name, subject);
+  if (typeof value === "string") {
+    if (INSTANT.test(value)) return formatInstant(value, { seconds: true, now });
+    return DAY.test(value) ? formatCalendarDay(value) : value;
+  }
+  return Array.isArray(value) ? value.map(String).join(", ") || "none" : JSON.stringify(value);
+}
+
+function sayNumber(value: number, name: string, subject: string): string {
+  if (!Number.isSafeInteger(value)) return String(value);
+  if (name.endsWith("nano_usd")) return formatMoney(BigInt(value));
+  if (name.endsWith("micro_usd")) return subject === "models" ? formatPrice(value) : formatMicroUsd(value);
+  return name === "id" || name.endsWith("_id") ? String(value) : formatCount(value);
+}

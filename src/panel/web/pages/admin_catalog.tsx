@@ -1,0 +1,82 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { api, ask } from "../api.ts";
+import { formatCount, formatOf } from "../format.ts";
+import { Badge, Status, type Tone } from "../ui/states.tsx";
+import { toast } from "../ui/toast.tsx";
+
+/** What the pages of the catalog share: models and routes as the server shows them, their addresses, and how they are. */
+
+export const MODELS_KEY = ["admin", "models"];
+
+export type Model = NonNullable<Awaited<ReturnType<typeof api.admin.model.get>>["data"]>;
+export type ListedModel = Omit<Model, "example">;
+
+/** An id may hold slashes, so it stands in the query. */
+export function modelHref(id: string): string {
+  return `/admin/models?model=${encodeURIComponent(id)}`;
+}
+
+/** A provider's details stand beside the list. */
+export function providerHref(id: number): string {
+  return `/admin/providers?provider=${id}`;
+}
+
+export const MODALITIES = { text: "Text", image: "Images", multimodal: "Text and images" } as const;
+
+export const MODALITY_OPTIONS = [
+  { value: "text", label: "Text", hint: "chat" },
+  { value: "multimodal", label: "Text and images", hint: "chat that sees" },
+  { value: "image", label: "Images", hint: "makes pictures" },
+] as const;
+
+const STATUSES = { active: "Active", preview: "Preview", deprecated: "Deprecated" } as const;
+
+export function ModelStatus({ model: { enabled, status } }: { model: Pick<ListedModel, "enabled" | "status"> }) {
+  if (!enabled) return <Status kind="disabled" />;
+  return status === "active" ? <Status kind="active" /> : <Badge tone="warn">{STATUSES[status]}</Badge>;
+}
+
+export type Route = ListedModel["routes"][number];
+
+/** How a route is: it answers, it is left out for a moment, or somebody switched it or its provider off. */
+export function routeState({
+  enabled,
+  providerEnabled,
+  breaker,
+}: Pick<Route, "enabled" | "providerEnabled" | "breaker">) {
+  if (!enabled) return "off";
+  if (!providerEnabled) return "provider off";
+  return breaker.open ? "left out" : "answers";
+}
+
+/** Whether anybody answers for a model, in a few words. */
+export function routesHealth(routes: readonly Route[]): { tone: Tone; words: string; answering: number } {
+  const states = routes.map(routeState);
+  const answering = states.filter((state) => state === "answers").length;
+  const wanted = answering + states.filter((state) => state === "left out").length;
+  if (routes.length === 0) return { tone: "bad", words: "No route", answering };
+  if (wanted === 0) return { tone: "bad", words: "All off", answering };
+  if (answering === wanted) return { tone: "ok", words: formatOf(answering, "route"), answering };
+  return {
+    tone: answering === 0 ? "bad" : "warn",
+    words: `${formatCount(answering)} of ${formatCount(wanted)} answer`,
+    answering,
+  };
+}
+
+/** Switches a model on or off, with a way back. */
+export function useEnabling() {
+  const client = useQueryClient();
+  const send = async ({ model, enabled }: { model: Pick<ListedModel, "id">; enabled: boolean }) => {
+    await ask(api.admin.model.patch({ enabled }, { query: { id: model.id } }));
+    await client.invalidateQueries({ queryKey: MODELS_KEY });
+  };
+  return useMutation({
+    mutationFn: send,
+    onSuccess: (_, { model, enabled }) =>
+      toast.undo(enabled ? `${model.id} is on.` : `${model.id} is off: requests for it get model_not_found.`, () =>
+        send({ model, enabled: !enabled }),
+      ),
+    onError: (error, { model, enabled }) => toast.failed(error, `${model.id} stays ${enabled ? "off" : "on"}.`),
+  });
+}

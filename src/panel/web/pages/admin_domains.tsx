@@ -1,0 +1,317 @@
+import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { CirclePause, Globe, MoreHorizontal, Play, RotateCw, Search, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { useLocation, useParams } from "wouter";
+import type { HostStatus } from "../../../accounts/domain_states.ts";
+import { api, ask } from "../api.ts";
+import { Button, Field, IconButton, NativeSelect, TextInput, TextLink } from "../ui/controls.tsx";
+import { Confirm, Dialog } from "../ui/dialog.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Menu, type MenuItem } from "../ui/menu.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { type Column, DataTable, toOlder } from "../ui/table.tsx";
+import { Ago, Instant } from "../ui/time.tsx";
+import { toast } from "../ui/toast.tsx";
+import { useForm } from "./admin_form.tsx";
+import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
+import { type DomainFacts, statusWords } from "./domain_words.ts";
+import { DomainSkeleton } from "./domains.tsx";
+import { useOpened, useRested } from "./forms.ts";
+
+/** Every reseller's domains, for the admin: found, checked, switched off and on by hand, removed. */
+
+const ADMIN_DOMAINS_KEY = ["admin", "domains"] as const;
+const SEARCH_CHARS_MAX = 253;
+const REASON_CHARS_MAX = 300;
+
+type Listed = NonNullable<Awaited<ReturnType<typeof api.admin.domains.get>>["data"]>["domains"][number];
+/** One reseller's claim on a name: several may have one. */
+type Claim = { resellerId: number; host: string };
+
+const STATUS_FILTER = [
+  { value: "", label: "All but removed" },
+  { value: "active", label: "Live" },
+  { value: "verifying", label: "Waiting for DNS" },
+  { value: "pending", label: "Not checked yet" },
+  { value: "suspended", label: "Off" },
+  { value: "failed", label: "Not found in time" },
+  { value: "removed", label: "Removed" },
+] as const satisfies readonly { value: HostStatus | ""; label: string }[];
+
+export function AdminDomainsPage() {
+  const [filters, setFilters] = useUrlState({ q: "", status: "" });
+  const status = STATUS_FILTER.find(({ value }) => value === filters.status)?.value ?? "";
+  const q = useRested(filters.q.trim().toLowerCase());
+  const domains = useInfiniteQuery({
+    queryKey: [...ADMIN_DOMAINS_KEY, "list", { q, status }],
+    queryFn: ({ pageParam: before }) =>
+      ask(
+        api.admin.domains.get({
+          query: { ...(q !== "" && { q }), ...(status !== "" && { status }), ...(before !== "" && { before }) },
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: ({ domains: rows, hasMore }) => {
+      const last = rows.at(-1);
+      return hasMore && last ? `${last.resellerId}/${last.host}` : undefined;
+    },
+    placeholderData: keepPreviousData,
+  });
+  const isFiltered = filters.q !== "" || status !== "";
+  const acts = useActs();
+  return (
+    <Page title="Domains" lead="Every address that a reseller brought: whose it is, and whether it is answered.">
+      <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", status: "" })}>
+        <TextInput
+          type="search"
+          aria-label="Search by name"
+          placeholder="Part of the name"
+          before={<Search size={16} aria-hidden />}
+          value={filters.q}
+          onValue={(typed) => setFilters({ q: typed })}
+          maxLength={SEARCH_CHARS_MAX}
+          className="w-72 max-w-full pl-9"
+        />
+        <NativeSelect
+          label="Status"
+          value={status}
+          onValue={(next) => setFilters({ status: next })}
+          options={STATUS_FILTER}
+        />
+      </FilterBar>
+      <Section flush>
+        <Loaded query={domains} skeleton={<SkeletonRows rows={6} />}>
+          {({ pages }) => (
+            <DataTable
+              caption="Domains"
+              rows={pages.flatMap((page) => page.domains)}
+              rowKey={({ resellerId, host }) => `${resellerId}/${host}`}
+              {...(status !== "removed" && { rowHref: hrefOf })}
+              columns={COLUMNS}
+              actions={(domain) =>
+                domain.status !== "removed" && (
+                  <Menu
+                    trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${domain.host}`} size="sm" />}
+                    items={acts.itemsFor(domain)}
+                  />
+                )
+              }
+              empty={
+                isFiltered ? (
+                  <Empty icon={Search}>No domain is found by that.</Empty>
+                ) : (
+                  <Empty icon={Globe}>No domains yet. Resellers add them on a page of their own.</Empty>
+                )
+              }
+              older={toOlder(domains)}
+            />
+          )}
+        </Loaded>
+      </Section>
+      {acts.dialogs}
+    </Page>
+  );
+}
+
+function hrefOf({ resellerId, host }: Claim): string {
+  return `/admin/domains/${resellerId}/${host}`;
+}
+
+const COLUMNS: Column<Listed>[] = [
+  { head: "Domain", cell: ({ host }) => <span className="font-mono break-all">{host}</span> },
+  {
+    head: "Reseller",
+    cell: ({ resellerId, resellerName }) => (
+      <TextLink href={`/admin/people/${resellerId}`} className="row-above [overflow-wrap:anywhere]">
+        {resellerName}
+      </TextLink>
+    ),
+  },
+  { head: "Status", cell: (domain) => <DomainStatus domain={domain} /> },
+  { head: "Checked", hideBelow: "md", cell: ({ checkedAt }) => <Ago iso={checkedAt} /> },
+  { head: "Added", hideBelow: "lg", cell: ({ createdAt }) => <Instant iso={createdAt} /> },
+];
+
+export function AdminDomainPage() {
+  const { resellerId = "", host = "" } = useParams();
+  return <OneDomain key={`${resellerId}/${host}`} claim={{ resellerId: Number(resellerId), host }} />;
+}
+
+function OneDomain({ claim }: { claim: Claim }) {
+  const [, navigate] = useLocation();
+  const at = api.admin.domains({ resellerId: claim.resellerId })({ host: claim.host });
+  const doctor = useDoctor({
+    queryKey: [...ADMIN_DOMAINS_KEY, claim],
+    get: () => ask(at.get()),
+    check: () => ask(at.check.post()),
+  });
+  const acts = useActs(() => navigate("/admin/domains"));
+  return (
+    <>
+      <Loaded query={doctor.query} skeleton={<DomainSkeleton />}>
+        {(domain) => (
+          <DoctorPage
+            domain={domain}
+            doctor={doctor}
+            facts={<OfReseller resellerId={claim.resellerId} />}
+            actions={
+              <Menu
+                trigger={<Button icon={MoreHorizontal}>Change</Button>}
+                items={acts.itemsFor({ ...domain, ...claim }).slice(1)}
+              />
+            }
+          />
+        )}
+      </Loaded>
+      {acts.dialogs}
+    </>
+  );
+}
+
+function OfReseller({ resellerId }: { resellerId: number }) {
+  const { data } = useQuery({
+    queryKey: ["people", resellerId, "whose domain"],
+    queryFn: () => ask(api.people({ id: resellerId }).get()),
+  });
+  return (
+    <span>
+      Of <TextLink href={`/admin/people/${resellerId}`}>{data?.name ?? `reseller ${resellerId}`}</TextLink>.
+    </span>
+  );
+}
+
+type Asked = { kind: "suspend" | "activate" | "remove"; claim: Claim };
+
+/** What an admin does with a domain: the items of its menu (a check first), and the questions behind them. */
+function useActs(onRemoved?: () => void) {
+  const client = useQueryClient();
+  const dialog = useOpened<Asked>();
+  const refresh = () => client.invalidateQueries({ queryKey: ADMIN_DOMAINS_KEY });
+  const refreshList = () => client.invalidateQueries({ queryKey: [...ADMIN_DOMAINS_KEY, "list"] });
+  const check = useMutation({
+    mutationFn: ({ resellerId, host }: Claim) => ask(api.admin.domains({ resellerId })({ host }).check.post()),
+    onSuccess: (domain) => toast.done(`${domain.host}: ${statusWords(domain).words}.`),
+    onError: (error) => toast.failed(error),
+    onSettled: refresh,
+  });
+  const itemsFor = ({ status, byHand, resellerId, host }: DomainFacts & Claim): MenuItem[] => {
+    const claim = { resellerId, host };
+    const isHeld = status === "suspended" && byHand;
+    return [
+      { label: "Check now", icon: RotateCw, onSelect: () => check.mutate(claim) },
+      ...(status === "active"
+        ? []
+        : [{ label: "Switch on by hand", icon: Play, onSelect: () => dialog.open({ kind: "activate", claim }) }]),
+      ...(isHeld
+        ? []
+        : [{ label: "Switch off", icon: CirclePause, onSelect: () => dialog.open({ kind: "suspend", claim }) }]),
+      "line",
+      { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => dialog.open({ kind: "remove", claim }) },
+    ];
+  };
+  const { what } = dialog;
+  const state = what && { key: dialog.times, open: dialog.isOpen, onClose: dialog.close, claim: what.claim, refresh };
+  const dialogs = state && (
+    <>
+      {what.kind === "suspend" && <Suspend {...state} key={state.key} />}
+      {what.kind === "activate" && <Activate {...state} key={state.key} />}
+      {what.kind === "remove" && <Remove {...state} key={state.key} refresh={refreshList} onRemoved={onRemoved} />}
+    </>
+  );
+  return { itemsFor, dialogs };
+}
+
+type ActState = { open: boolean; onClose: () => void; claim: Claim; refresh: () => Promise<void> };
+
+function Suspend({ open, onClose, claim: { resellerId, host }, refresh }: ActState) {
+  const [reason, setReason] = useState("");
+  const form = useForm({
+    wrong: { reason: null },
+    send: async () => {
+      const why = reason.trim() === "" ? {} : { reason: reason.trim() };
+      await ask(api.admin.domains({ resellerId })({ host }).suspend.post(why));
+      await refresh();
+    },
+    onSent: () => {
+      onClose();
+      toast.done(`${host} is off.`);
+    },
+  });
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={onClose}
+      title={`Switch off ${host}?`}
+      description="Panel and API stop answering there at once. No check switches it on again, only an admin does."
+      size="sm"
+      onSubmit={form.submit}
+      footer={
+        <>
+          <Button onClick={onClose}>Keep it on</Button>
+          <Button type="submit" variant="danger" pending={form.isPending}>
+            Switch off
+          </Button>
+        </>
+      }
+    >
+      <Field
+        label="Reason"
+        optional
+        hint="The reseller reads it, and it stays in the audit log."
+        error={form.errorOf("reason")}
+      >
+        <TextInput value={reason} onValue={setReason} maxLength={REASON_CHARS_MAX} />
+      </Field>
+      {form.problem}
+    </Dialog>
+  );
+}
+
+function Activate({ open, onClose, claim: { resellerId, host }, refresh }: ActState) {
+  return (
+    <Confirm
+      open={open}
+      onOpenChange={onClose}
+      title={`Switch on ${host} by hand?`}
+      confirmLabel="Switch on"
+      isDanger={false}
+      onConfirm={async () => {
+        await ask(api.admin.domains({ resellerId })({ host }).activate.post());
+        toast.done(`${host} is live.`);
+        await refresh();
+      }}
+    >
+      It is answered at once, whatever its DNS says. No check comes by itself from then on, until one that you ask for
+      finds everything right.
+    </Confirm>
+  );
+}
+
+function Remove({
+  open,
+  onClose,
+  claim: { resellerId, host },
+  refresh,
+  onRemoved,
+}: ActState & { onRemoved: (() => void) | undefined }) {
+  return (
+    <Confirm
+      open={open}
+      onOpenChange={onClose}
+      title={`Remove ${host}?`}
+      confirmLabel="Remove domain"
+      cancelLabel="Keep domain"
+      typeName={host}
+      onConfirm={async () => {
+        await ask(api.admin.domains({ resellerId })({ host }).delete());
+        toast.done(`${host} is removed.`);
+        onRemoved?.();
+        await refresh();
+      }}
+    >
+      Panel and API stop answering there at once. The reseller may bring the name again; others must prove that it is
+      theirs.
+    </Confirm>
+  );
+}

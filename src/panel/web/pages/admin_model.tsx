@@ -1,0 +1,348 @@
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { ArrowLeft, CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
+import { ApiError, api, ask } from "../api.ts";
+import { EMPTY, FAILURES } from "../copy.ts";
+import { formatCount, formatDuration, formatMicroUsd, formatMoney, formatPrice } from "../format.ts";
+import { Button, ButtonLink, IconButton, TextLink } from "../ui/controls.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Facts, Figure, Figures, Page, Section } from "../ui/page.tsx";
+import { Banner, Empty, Loaded, Status } from "../ui/states.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+import { Instant } from "../ui/time.tsx";
+import { toast } from "../ui/toast.tsx";
+import {
+  MODALITIES,
+  MODELS_KEY,
+  type Model,
+  ModelStatus,
+  providerHref,
+  type Route,
+  routeState,
+  routesHealth,
+  useEnabling,
+} from "./admin_catalog.tsx";
+import { EditModel, ImagePricesDialog, PricesDialog, RouteDialog } from "./admin_model_dialogs.tsx";
+import { useOpened } from "./forms.ts";
+
+/** One model: what it is, what it costs, and who answers for it, in the order in which they are tried. */
+
+/** A breaker opens and closes within seconds. */
+const REFETCH_MS = 5_000;
+const PERMILLE = 1_000;
+
+type Opening = { kind: "fields" | "prices" | "images" } | { kind: "route"; route: Route | null };
+
+export function ModelPage({ id }: { id: string }) {
+  const model = useQuery({
+    queryKey: [...MODELS_KEY, "one", id],
+    queryFn: () => ask(api.admin.model.get({ query: { id } })),
+    refetchInterval: REFETCH_MS,
+  });
+  const setEnabled = useEnabling();
+  const dialog = useOpened<Opening>();
+  const { data } = model;
+  if (model.error instanceof ApiError && model.error.code === "not_found" && data === undefined) {
+    return (
+      <Page title={id}>
+        <Empty action={<ButtonLink href="/admin/models">All models</ButtonLink>}>{FAILURES.notFound}</Empty>
+      </Page>
+    );
+  }
+  return (
+    <Page
+      title={id}
+      lead={
+        <TextLink href="/admin/models" className="inline-flex items-center gap-1">
+          <ArrowLeft size={14} aria-hidden /> All models
+        </TextLink>
+      }
+      action={
+        data && (
+          <Button
+            icon={data.enabled ? CirclePause : Play}
+            variant={data.enabled ? "secondary" : "primary"}
+            pending={setEnabled.isPending}
+            onClick={() => setEnabled.mutate({ model: data, enabled: !data.enabled })}
+          >
+            {data.enabled ? "Switch off" : "Switch on"}
+          </Button>
+        )
+      }
+    >
+      <Loaded query={model}>
+        {(loaded) => (
+          <>
+            <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
+            <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
+            {(loaded.modality !== "image" || loaded.prices) && (
+              <TokenPrices model={loaded} onChange={() => dialog.open({ kind: "prices" })} />
+            )}
+            {(loaded.modality === "image" || loaded.imagePrices.length > 0) && (
+              <ImagePrices model={loaded} onChange={() => dialog.open({ kind: "images" })} />
+            )}
+            <Details model={loaded} onChange={() => dialog.open({ kind: "fields" })} />
+            {dialog.what && <OpenDialog key={dialog.times} model={loaded} dialog={dialog} what={dialog.what} />}
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+function OpenDialog({
+  model,
+  dialog: { isOpen, close },
+  what,
+}: {
+  model: Model;
+  dialog: { isOpen: boolean; close: () => void };
+  what: Opening;
+}) {
+  const props = { open: isOpen, onClose: close, model };
+  if (what.kind === "route") return <RouteDialog {...props} route={what.route} />;
+  if (what.kind === "prices") return <PricesDialog {...props} />;
+  return what.kind === "images" ? <ImagePricesDialog {...props} /> : <EditModel {...props} />;
+}
+
+/** Why nobody gets an answer from it, where that is so. */
+function Reachable({ model, onAddRoute }: { model: Model; onAddRoute: () => void }) {
+  const { answering } = routesHealth(model.routes);
+  const isPriced = model.modality === "image" ? model.imagePrices.length > 0 : model.prices !== null;
+  if (!model.enabled) {
+    return <Banner title="Switched off">It is in no list, and requests for it get model_not_found.</Banner>;
+  }
+  if (answering === 0) {
+    return (
+      <Banner
+        tone="warn"
+        title="Nobody answers for it"
+        action={
+          model.routes.length === 0 && (
+            <Button size="sm" onClick={onAddRoute}>
+              Add route
+            </Button>
+          )
+        }
+      >
+        {model.routes.length === 0
+          ? "It has no route, so requests get provider_unavailable."
+          : "Every route is off or failing, so requests get provider_unavailable."}
+      </Banner>
+    );
+  }
+  return isPriced ? null : <Banner title="By package only">Without a price no balance can pay for it.</Banner>;
+}
+
+function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route | null) => void }) {
+  const client = useQueryClient();
+  const removing = useOpened<Route>();
+  const refresh = () => client.invalidateQueries({ queryKey: ["admin"] });
+  const setEnabled = useRouteEnabling(refresh);
+  const add = (
+    <Button size="sm" icon={Plus} onClick={() => onOpen(null)}>
+      Add route
+    </Button>
+  );
+  return (
+    <Section
+      title="Routes"
+      description="The lowest priority number is tried first; among equals, weight shares the requests. What keeps failing is left out for a moment."
+      action={add}
+      flush
+    >
+      <DataTable
+        caption={`Routes of ${model.id}`}
+        rows={model.routes}
+        rowKey={({ id }) => String(id)}
+        columns={ROUTE_COLUMNS}
+        empty={<Empty>{EMPTY.routes}</Empty>}
+        actions={(route) => (
+          <Menu
+            trigger={<IconButton icon={MoreHorizontal} label={`Actions for the route to ${nameOf(route)}`} size="sm" />}
+            items={[
+              { label: "Change", icon: Pencil, onSelect: () => onOpen(route) },
+              route.enabled
+                ? {
+                    label: "Switch off",
+                    icon: CirclePause,
+                    onSelect: () => setEnabled.mutate({ route, enabled: false }),
+                  }
+                : { label: "Switch on", icon: Play, onSelect: () => setEnabled.mutate({ route, enabled: true }) },
+              "line",
+              { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => removing.open(route) },
+            ]}
+          />
+        )}
+      />
+      {removing.what && (
+        <Confirm
+          open={removing.isOpen}
+          onOpenChange={removing.close}
+          title={`Remove the route to ${nameOf(removing.what)}?`}
+          confirmLabel="Remove route"
+          cancelLabel="Keep route"
+          onConfirm={async () => {
+            if (removing.what) await ask(api.admin.routes({ id: removing.what.id }).delete());
+            await refresh();
+            toast.done("The route is removed.");
+          }}
+        >
+          {model.routes.length === 1
+            ? "It is the only one: requests for this model will get provider_unavailable."
+            : "Requests under way are finished. New ones take the other routes."}
+        </Confirm>
+      )}
+    </Section>
+  );
+}
+
+function nameOf({ providerName, upstreamModel }: Route): string {
+  return `${providerName}, ${upstreamModel}`;
+}
+
+const ROUTE_COLUMNS: Column<Route>[] = [
+  {
+    head: "Provider",
+    cell: ({ providerId, providerName, upstreamModel }) => (
+      <span className="grid min-w-0 py-1">
+        <TextLink href={providerHref(providerId)} className="justify-self-start wrap-anywhere">
+          {providerName}
+        </TextLink>
+        <span className="font-mono text-12 wrap-anywhere text-ink-2">{upstreamModel}</span>
+      </span>
+    ),
+  },
+  { head: "Priority", align: "right", cell: ({ priority }) => formatCount(priority) },
+  { head: "Weight", align: "right", cell: ({ weight }) => formatCount(weight) },
+  {
+    head: "Sends",
+    hideBelow: "lg",
+    cell: ({ capField, streamOptions }) => (
+      <span className="text-ink-2">
+        <code className="font-mono text-12">{capField}</code>
+        {streamOptions ? ", asks for usage" : ", no stream options"}
+      </span>
+    ),
+  },
+  { head: "State", className: "sm:w-44", cell: (route) => <RouteState route={route} /> },
+];
+
+function RouteState({ route }: { route: Route }) {
+  const state = routeState(route);
+  if (state === "answers") return <Status kind="active">Answers</Status>;
+  if (state === "off") return <Status kind="disabled" />;
+  if (state === "provider off") return <Status kind="disabled">Provider is off</Status>;
+  return <Status kind="failed">Failed, again in {formatDuration(route.breaker.dueInMs)}</Status>;
+}
+
+function useRouteEnabling(refresh: () => Promise<void>) {
+  const send = async ({ route, enabled }: { route: Route; enabled: boolean }) => {
+    await ask(api.admin.routes({ id: route.id }).patch({ enabled }));
+    await refresh();
+  };
+  return useMutation({
+    mutationFn: send,
+    onSuccess: (_, { route, enabled }) =>
+      toast.undo(`The route to ${nameOf(route)} is ${enabled ? "on" : "off"}.`, () =>
+        send({ route, enabled: !enabled }),
+      ),
+    onError: (error, { route, enabled }) =>
+      toast.failed(error, `The route to ${nameOf(route)} stays ${enabled ? "off" : "on"}.`),
+  });
+}
+
+function TokenPrices({ model, onChange }: { model: Model; onChange: () => void }) {
+  const { prices, example, exampleNanoUsd } = model;
+  return (
+    <Section
+      title="Price per million tokens"
+      action={
+        <Button size="sm" icon={Pencil} onClick={onChange}>
+          {prices ? "Change prices" : "Set prices"}
+        </Button>
+      }
+    >
+      {prices === null || exampleNanoUsd === null ? (
+        <p className="text-14 text-ink-2">No price: it is sold by package only.</p>
+      ) : (
+        <div className="grid gap-6">
+          <Figures>
+            <Figure label="Input">{formatMicroUsd(prices.inputMicroUsd)}</Figure>
+            <Figure label="Cached input" {...(prices.cachedInputMicroUsd === null && { note: "As input" })}>
+              {formatMicroUsd(prices.cachedInputMicroUsd ?? prices.inputMicroUsd)}
+            </Figure>
+            <Figure label="Output">{formatMicroUsd(prices.outputMicroUsd)}</Figure>
+          </Figures>
+          <p className="rounded-md bg-sunken px-4 py-3 text-13 text-ink-2 tabular-nums">
+            For example: {formatCount(example.promptTokens)} tokens in × {formatPrice(prices.inputMicroUsd)} +{" "}
+            {formatCount(example.completionTokens)} out × {formatPrice(prices.outputMicroUsd)} ={" "}
+            <strong className="font-semibold text-ink">{formatMoney(exampleNanoUsd)}</strong>
+          </p>
+        </div>
+      )}
+    </Section>
+  );
+}
+
+function ImagePrices({ model, onChange }: { model: Model; onChange: () => void }) {
+  return (
+    <Section
+      title="Price per image"
+      action={
+        <Button size="sm" icon={Pencil} onClick={onChange}>
+          {model.imagePrices.length > 0 ? "Change prices" : "Set prices"}
+        </Button>
+      }
+    >
+      {model.imagePrices.length === 0 ? (
+        <p className="text-14 text-ink-2">No price: images are sold by package only.</p>
+      ) : (
+        <Facts
+          facts={model.imagePrices.map(({ size, microUsd }) => [size.replace("x", " × "), formatMicroUsd(microUsd)])}
+        />
+      )}
+    </Section>
+  );
+}
+
+function Details({ model, onChange }: { model: Model; onChange: () => void }) {
+  const extra = (model.marginPermille - PERMILLE) / 10;
+  return (
+    <Section
+      title="Details"
+      action={
+        <Button size="sm" icon={Pencil} onClick={onChange}>
+          Change details
+        </Button>
+      }
+    >
+      <Facts
+        facts={[
+          ["State", <ModelStatus key="state" model={model} />],
+          ["Name", model.name],
+          ["Owned by", model.ownedBy],
+          ["Kind", MODALITIES[model.modality]],
+          ["Context", model.contextLength === null ? "Not said" : `${formatCount(model.contextLength)} tokens`],
+          ["Output without max_tokens", `${formatCount(model.defaultCapTokens)} tokens, paid by balance`],
+          ["An image in a prompt", `Counts as ${formatCount(model.imageInputTokens)} tokens`],
+          [
+            "Held on top",
+            extra === 0 ? "Nothing: what it could cost at most" : `${formatCount(extra)}% more than it could cost`,
+          ],
+          ...(model.architecture
+            ? [
+                [
+                  "Architecture",
+                  <code key="architecture" className="font-mono text-12 wrap-anywhere">
+                    {JSON.stringify(model.architecture)}
+                  </code>,
+                ] as const,
+              ]
+            : []),
+          ["Added", <Instant key="added" iso={model.createdAt} />],
+        ]}
+      />
+    </Section>
+  );
+}

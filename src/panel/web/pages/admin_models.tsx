@@ -1,0 +1,249 @@
+import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
+import { CirclePause, MoreHorizontal, Play, Plus } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import { useLocation } from "wouter";
+import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
+import { EMPTY } from "../copy.ts";
+import { formatMicroUsd } from "../format.ts";
+import { Button, Field, IconButton, NativeSelect, TextInput } from "../ui/controls.tsx";
+import { Dialog } from "../ui/dialog.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Badge, Empty, Loaded } from "../ui/states.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+import { toast } from "../ui/toast.tsx";
+import {
+  type ListedModel,
+  MODALITIES,
+  MODALITY_OPTIONS,
+  MODELS_KEY,
+  ModelStatus,
+  modelHref,
+  routesHealth,
+  useEnabling,
+} from "./admin_catalog.tsx";
+import { useForm } from "./admin_form.tsx";
+import { ModelPage } from "./admin_model.tsx";
+import { useOpened } from "./forms.ts";
+
+/** What can be asked for, at which price, and who answers. One model has its own address: `/admin/models?model=…`. */
+
+const PAGE_SIZE = 500;
+/** A breaker opens and closes within seconds. */
+const REFETCH_MS = 10_000;
+const MODEL_ID_CHARS_MAX = 128;
+const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
+
+export function ModelsPage() {
+  const [{ model }] = useUrlState({ model: "" });
+  useFreshStart(model);
+  return model === "" ? <ModelList /> : <ModelPage key={model} id={model} />;
+}
+
+/** The list and a model are two pages at one path: the focus and the scroll start over between them. */
+function useFreshStart(model: string): void {
+  const before = useRef(model);
+  useEffect(() => {
+    if (before.current === model) return;
+    before.current = model;
+    window.scrollTo(0, 0);
+    document.getElementById("content")?.focus({ preventScroll: true });
+  }, [model]);
+}
+
+function ModelList() {
+  const [{ q }, setFilter] = useUrlState({ q: "" });
+  const adding = useOpened<true>();
+  const models = useInfiniteQuery({
+    queryKey: [...MODELS_KEY, "list"],
+    queryFn: ({ pageParam }) =>
+      ask(api.admin.models.get({ query: { limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) } })),
+    initialPageParam: "",
+    getNextPageParam: (page) => (page.hasMore ? page.models.at(-1)?.id : undefined),
+    refetchInterval: REFETCH_MS,
+  });
+  const addButton = (
+    <Button variant="primary" icon={Plus} onClick={() => adding.open(true)}>
+      Add model
+    </Button>
+  );
+  const wanted = q.trim().toLowerCase();
+  return (
+    <Page
+      title="Models"
+      lead="What can be asked for, what it costs, and who answers."
+      // An empty list offers the first step itself.
+      action={models.data?.pages[0]?.models.length !== 0 && addButton}
+    >
+      <FilterBar isFiltered={q !== ""} onClear={() => setFilter({ q: "" })}>
+        <TextInput
+          type="search"
+          aria-label="Find a model"
+          placeholder="Find a model"
+          value={q}
+          onValue={(typed) => setFilter({ q: typed })}
+          className="w-full sm:w-72"
+        />
+      </FilterBar>
+      <Section flush>
+        <Loaded query={models}>
+          {({ pages }) => {
+            const all = pages.flatMap((page) => page.models);
+            return (
+              <ModelsTable
+                rows={all.filter(({ id, name }) => `${id} ${name}`.toLowerCase().includes(wanted))}
+                empty={
+                  all.length === 0 ? (
+                    <Empty action={addButton}>{EMPTY.models}</Empty>
+                  ) : (
+                    <Empty>No model by that name.</Empty>
+                  )
+                }
+              />
+            );
+          }}
+        </Loaded>
+        {models.hasNextPage && (
+          <div className="flex justify-center border-t border-line p-3">
+            <Button variant="quiet" pending={models.isFetchingNextPage} onClick={() => void models.fetchNextPage()}>
+              Load more
+            </Button>
+          </div>
+        )}
+      </Section>
+      {adding.times > 0 && <AddModel key={adding.times} open={adding.isOpen} onClose={adding.close} />}
+    </Page>
+  );
+}
+
+function ModelsTable({ rows, empty }: { rows: readonly ListedModel[]; empty: React.ReactNode }) {
+  const setEnabled = useEnabling();
+  const columns: Column<ListedModel>[] = [
+    {
+      head: "Model",
+      cell: (model) => (
+        <span className="grid min-w-0 py-1">
+          <span className="font-mono wrap-anywhere">{model.id}</span>
+          {model.name !== model.id && <span className="font-normal wrap-anywhere text-ink-2">{model.name}</span>}
+        </span>
+      ),
+    },
+    { head: "Kind", hideBelow: "md", cell: ({ modality }) => MODALITIES[modality] },
+    { head: "Status", cell: (model) => <ModelStatus model={model} /> },
+    { head: "Price", cell: (model) => <Price model={model} /> },
+    { head: "Routes", cell: (model) => <RoutesHealth model={model} /> },
+  ];
+  return (
+    <DataTable
+      caption="Models"
+      rows={rows}
+      rowKey={({ id }) => id}
+      rowHref={({ id }) => modelHref(id)}
+      columns={columns}
+      empty={empty}
+      actions={(model) => (
+        <Menu
+          trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${model.id}`} size="sm" />}
+          items={[
+            { label: "Open", href: modelHref(model.id) },
+            model.enabled
+              ? { label: "Switch off", icon: CirclePause, onSelect: () => setEnabled.mutate({ model, enabled: false }) }
+              : { label: "Switch on", icon: Play, onSelect: () => setEnabled.mutate({ model, enabled: true }) },
+          ]}
+        />
+      )}
+    />
+  );
+}
+
+/** "$3.00 in, $15.00 out", a million tokens; an image's from the cheapest to the dearest. */
+function Price({ model: { prices, imagePrices } }: { model: ListedModel }) {
+  const sizes = imagePrices.map(({ microUsd }) => microUsd);
+  const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
+  if (prices === null && sizes.length === 0) return <span className="text-ink-3">By package only</span>;
+  return (
+    <span className="grid text-ink">
+      {prices && (
+        <span>
+          {formatMicroUsd(prices.inputMicroUsd)} in, {formatMicroUsd(prices.outputMicroUsd)} out
+          <span className="text-ink-3"> /M</span>
+        </span>
+      )}
+      {sizes.length > 0 && (
+        <span>
+          {formatMicroUsd(low)}
+          {high > low && ` to ${formatMicroUsd(high)}`}
+          <span className="text-ink-3"> an image</span>
+        </span>
+      )}
+    </span>
+  );
+}
+
+function RoutesHealth({ model: { enabled, routes } }: { model: ListedModel }) {
+  const { tone, words } = routesHealth(routes);
+  // Nobody asks for a model that is off: what it lacks is no alarm.
+  return <Badge tone={enabled ? tone : "neutral"}>{words}</Badge>;
+}
+
+function AddModel({ open, onClose }: { open: boolean; onClose: () => void }) {
+  const client = useQueryClient();
+  const [, navigate] = useLocation();
+  const formKey = useIdempotencyKey();
+  const [id, setId] = useState("");
+  const [name, setName] = useState("");
+  const [modality, setModality] = useState<ListedModel["modality"]>("text");
+  const form = useForm({
+    wrong: {
+      id: MODEL_ID.test(id.trim())
+        ? null
+        : "It begins with a letter or digit and has up to 128 letters, digits and . _ : @ + / -",
+      name: null,
+    },
+    send: async () => {
+      const named = name.trim() === "" ? {} : { name: name.trim() };
+      const added = await ask(api.admin.models.post({ id: id.trim(), ...named, modality }, sentOnce(formKey)));
+      await client.invalidateQueries({ queryKey: MODELS_KEY });
+      return added;
+    },
+    onSent: (added) => {
+      onClose();
+      navigate(modelHref(added.id));
+      toast.done(`${added.id} is there. Give it a route and a price.`);
+    },
+  });
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={onClose}
+      title="Add model"
+      description="Routes and prices come next, on its own page."
+      onSubmit={form.submit}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" pending={form.isPending}>
+            Add model
+          </Button>
+        </>
+      }
+    >
+      <Field
+        label="Id"
+        hint="What a request says as model. It cannot be changed later."
+        error={form.errorOf("id")}
+        required
+      >
+        <TextInput mono value={id} onValue={setId} maxLength={MODEL_ID_CHARS_MAX} placeholder="vendor/model-1" />
+      </Field>
+      <Field label="Name" optional hint="Empty: the id." error={form.errorOf("name")}>
+        <TextInput value={name} onValue={setName} maxLength={200} />
+      </Field>
+      <Field label="Kind">
+        <NativeSelect value={modality} onValue={setModality} options={MODALITY_OPTIONS} />
+      </Field>
+      {form.problem}
+    </Dialog>
+  );
+}

@@ -1,0 +1,434 @@
+import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { CircleAlert, CircleCheck, CirclePause, MoreHorizontal, Pencil, Play, Plus, Zap } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
+import { EMPTY } from "../copy.ts";
+import { formatCount, formatOf, formatTook } from "../format.ts";
+import { Button, Field, IconButton, NativeSelect, PasswordInput, TextInput, TextLink } from "../ui/controls.tsx";
+import { CopyText } from "../ui/copy_text.tsx";
+import { Dialog, Drawer } from "../ui/dialog.tsx";
+import { useUrlState } from "../ui/filter_bar.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Facts, Page, Section } from "../ui/page.tsx";
+import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+import { toast } from "../ui/toast.tsx";
+import { modelHref, type Route, routeState } from "./admin_catalog.tsx";
+import { useForm } from "./admin_form.tsx";
+import { useOpened } from "./forms.ts";
+
+/** The services that answer requests. A key goes in and never comes out. One provider stands in a drawer: `?provider=…`. */
+
+const PAGE_SIZE = 500;
+const REFETCH_MS = 10_000;
+const NAME_CHARS_MAX = 200;
+const URL_CHARS_MAX = 500;
+const PROVIDERS_KEY = ["admin", "providers"];
+
+type Provider = NonNullable<Awaited<ReturnType<typeof api.admin.providers.get>>["data"]>["providers"][number];
+type OneProvider = NonNullable<Awaited<ReturnType<ReturnType<typeof api.admin.providers>["get"]>>["data"]>;
+type Known = Pick<Provider, "id" | "name" | "baseUrl" | "enabled">;
+
+export function ProvidersPage() {
+  const [{ provider }, setUrl] = useUrlState({ provider: "" });
+  const editing = useOpened<Known | null>();
+  const providers = useInfiniteQuery({
+    queryKey: [...PROVIDERS_KEY, "list"],
+    queryFn: ({ pageParam }) =>
+      ask(api.admin.providers.get({ query: { limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) } })),
+    initialPageParam: "",
+    getNextPageParam: (page) => (page.hasMore ? page.providers.at(-1)?.name : undefined),
+    refetchInterval: REFETCH_MS,
+  });
+  const openId = /^\d{1,15}$/.test(provider) ? Number(provider) : null;
+  const addButton = (
+    <Button variant="primary" icon={Plus} onClick={() => editing.open(null)}>
+      Add provider
+    </Button>
+  );
+  return (
+    <Page
+      title="Providers"
+      lead="The services that answer requests. Their keys are stored encrypted."
+      // An empty list offers the first step itself.
+      action={providers.data?.pages[0]?.providers.length !== 0 && addButton}
+    >
+      <Section flush>
+        <Loaded query={providers}>
+          {({ pages }) => (
+            <ProvidersTable
+              rows={pages.flatMap((page) => page.providers)}
+              openId={openId}
+              onOpen={(id) => setUrl({ provider: String(id) }, { push: true })}
+              onChange={editing.open}
+              empty={<Empty action={addButton}>{EMPTY.providers}</Empty>}
+            />
+          )}
+        </Loaded>
+        {providers.hasNextPage && (
+          <div className="flex justify-center border-t border-line p-3">
+            <Button
+              variant="quiet"
+              pending={providers.isFetchingNextPage}
+              onClick={() => void providers.fetchNextPage()}
+            >
+              Load more
+            </Button>
+          </div>
+        )}
+      </Section>
+      <ProviderDrawer id={openId} onClose={() => setUrl({ provider: "" })} onChange={editing.open} />
+      {editing.times > 0 && (
+        <ProviderDialog
+          key={editing.times}
+          open={editing.isOpen}
+          onClose={editing.close}
+          provider={editing.what}
+          onAdded={(id) => setUrl({ provider: String(id) }, { push: true })}
+        />
+      )}
+    </Page>
+  );
+}
+
+function ProvidersTable({
+  rows,
+  openId,
+  onOpen,
+  onChange,
+  empty,
+}: {
+  rows: readonly Provider[];
+  openId: number | null;
+  onOpen: (id: number) => void;
+  onChange: (provider: Provider) => void;
+  empty: ReactNode;
+}) {
+  const setEnabled = useProviderEnabling();
+  const columns: Column<Provider>[] = [
+    {
+      head: "Provider",
+      cell: ({ name, baseUrl }) => (
+        <span className="grid min-w-0 py-1">
+          <span className="wrap-anywhere">{name}</span>
+          <span className="font-mono text-12 font-normal wrap-anywhere text-ink-2">{baseUrl}</span>
+        </span>
+      ),
+    },
+    { head: "Routes", align: "right", cell: ({ routes }) => formatCount(routes) },
+    { head: "State", className: "sm:w-40", cell: (provider) => <ProviderState {...provider} /> },
+    { head: "Test", className: "sm:w-80", cell: ({ id, name }) => <TestCell id={id} name={name} /> },
+  ];
+  return (
+    <DataTable
+      caption="Providers"
+      rows={rows}
+      rowKey={({ id }) => String(id)}
+      onRow={({ id }) => onOpen(id)}
+      isSelected={({ id }) => id === openId}
+      columns={columns}
+      empty={empty}
+      actions={(provider) => (
+        <Menu
+          trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${provider.name}`} size="sm" />}
+          items={[
+            { label: "Change", icon: Pencil, onSelect: () => onChange(provider) },
+            provider.enabled
+              ? {
+                  label: "Switch off",
+                  icon: CirclePause,
+                  onSelect: () => setEnabled.mutate({ provider, enabled: false }),
+                }
+              : { label: "Switch on", icon: Play, onSelect: () => setEnabled.mutate({ provider, enabled: true }) },
+          ]}
+        />
+      )}
+    />
+  );
+}
+
+function ProviderState({ enabled, openBreakers = 0 }: { enabled: boolean; openBreakers?: number }) {
+  if (!enabled) return <Status kind="disabled" />;
+  if (openBreakers > 0) return <Badge tone="warn">{formatOf(openBreakers, "route")} left out</Badge>;
+  return <Status kind="active">On</Status>;
+}
+
+type Enabling = { provider: Known; enabled: boolean; isQuiet?: boolean };
+
+function useProviderEnabling() {
+  const client = useQueryClient();
+  const send = async ({ provider, enabled }: Enabling) => {
+    await ask(api.admin.providers({ id: provider.id }).patch({ enabled }));
+    await client.invalidateQueries({ queryKey: ["admin"] });
+  };
+  return useMutation({
+    mutationFn: send,
+    onSuccess: (_, { provider, enabled, isQuiet = false }) => {
+      if (isQuiet) return;
+      const words = enabled ? `${provider.name} is on.` : `${provider.name} is off: its routes are left out.`;
+      toast.undo(words, () => send({ provider, enabled: !enabled }));
+    },
+    onError: (error, { provider, enabled }) => toast.failed(error, `${provider.name} stays ${enabled ? "off" : "on"}.`),
+  });
+}
+
+/** A real call: the list of models, and one token of `model` if there is one. */
+function useTest(id: number) {
+  return useMutation({
+    mutationFn: (model: string) => ask(api.admin.providers({ id }).test.post(model === "" ? {} : { model })),
+  });
+}
+
+function TestCell({ id, name }: { id: number; name: string }) {
+  const test = useTest(id);
+  return (
+    <span className="flex min-w-0 items-center gap-3 max-sm:flex-row-reverse max-sm:text-left">
+      <Button
+        size="sm"
+        icon={Zap}
+        pending={test.isPending}
+        onClick={() => test.mutate("")}
+        className="row-above flex-none"
+      >
+        Test<span className="sr-only"> {name}</span>
+      </Button>
+      <TestResult test={test} />
+    </span>
+  );
+}
+
+/** How long it took, or what failed, in the provider's own words. */
+function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest> }) {
+  return (
+    <span role="status" className="min-w-0 text-13">
+      {error && <Problem error={error} />}
+      {data?.ok && (
+        <span className="flex items-start gap-1.5 text-ok">
+          <CircleCheck size={16} aria-hidden className="mt-0.5 flex-none" />
+          <span>
+            {formatTook(data.tookMs)}, {formatOf(data.models, "model")}
+            {data.chatTookMs !== null && `; one token in ${formatTook(data.chatTookMs)}`}
+          </span>
+        </span>
+      )}
+      {data && !data.ok && (
+        <span className="flex items-start gap-1.5 text-bad">
+          <CircleAlert size={16} aria-hidden className="mt-0.5 flex-none" />
+          <span className="min-w-0 wrap-anywhere">{data.problem}</span>
+        </span>
+      )}
+    </span>
+  );
+}
+
+function ProviderDrawer({
+  id,
+  onClose,
+  onChange,
+}: {
+  id: number | null;
+  onClose: () => void;
+  onChange: (provider: Known) => void;
+}) {
+  // What was shown stays while the drawer slides away.
+  const [shownId, setShownId] = useState(id);
+  if (id !== null && id !== shownId) setShownId(id);
+  const setEnabled = useProviderEnabling();
+  const provider = useQuery({
+    queryKey: [...PROVIDERS_KEY, "one", shownId],
+    queryFn: () => ask(api.admin.providers({ id: shownId ?? 0 }).get()),
+    enabled: shownId !== null,
+    refetchInterval: id === null ? false : REFETCH_MS,
+  });
+  const { data } = provider;
+  return (
+    <Drawer
+      open={id !== null}
+      onOpenChange={onClose}
+      title={data?.name ?? "Provider"}
+      footer={
+        data && (
+          <>
+            <Button
+              icon={data.enabled ? CirclePause : Play}
+              pending={setEnabled.isPending}
+              // The same button takes it back: no toast, which would lie behind the drawer.
+              onClick={() => setEnabled.mutate({ provider: data, enabled: !data.enabled, isQuiet: true })}
+            >
+              {data.enabled ? "Switch off" : "Switch on"}
+            </Button>
+            <Button icon={Pencil} onClick={() => onChange(data)}>
+              Change
+            </Button>
+          </>
+        )
+      }
+    >
+      <Loaded query={provider}>{(loaded) => <ProviderDetails key={loaded.id} provider={loaded} />}</Loaded>
+    </Drawer>
+  );
+}
+
+function ProviderDetails({ provider }: { provider: OneProvider }) {
+  const test = useTest(provider.id);
+  const [model, setModel] = useState("");
+  const modelIds = [...new Set(provider.routes.map(({ modelId }) => modelId))];
+  return (
+    <div className="grid gap-6">
+      <Facts
+        facts={[
+          ["Base URL", <CopyText key="url" value={provider.baseUrl} what="base URL" isWhole />],
+          ["Key", "Stored encrypted. Nobody can see it again."],
+          [
+            "State",
+            <ProviderState
+              key="state"
+              enabled={provider.enabled}
+              openBreakers={provider.routes.filter(({ breaker }) => breaker.open).length}
+            />,
+          ],
+        ]}
+      />
+      <section className="grid gap-3 border-t border-line pt-4" aria-label="Test">
+        <h3 className="text-14">Test</h3>
+        <Field label="What is asked for">
+          <NativeSelect
+            value={model}
+            onValue={setModel}
+            options={[
+              { value: "", label: "Its list of models" },
+              ...modelIds.map((id) => ({ value: id, label: `Its list of models, and one token of ${id}` })),
+            ]}
+          />
+        </Field>
+        <Button icon={Zap} pending={test.isPending} onClick={() => test.mutate(model)} className="justify-self-start">
+          Test now
+        </Button>
+        <TestResult test={test} />
+      </section>
+      <section className="grid gap-1 border-t border-line pt-4" aria-label="Routes">
+        <h3 className="text-14">Routes that use it</h3>
+        {provider.routes.length === 0 && (
+          <p className="text-13 text-ink-2">None yet. Open a model and add a route to {provider.name}.</p>
+        )}
+        <ul className="grid">
+          {provider.routes.map((route) => (
+            <RouteLine key={route.id} route={{ ...route, providerEnabled: provider.enabled }} />
+          ))}
+        </ul>
+        {provider.hasMoreRoutes && <p className="text-13 text-ink-3">And more.</p>}
+      </section>
+    </div>
+  );
+}
+
+type LineRoute = OneProvider["routes"][number] & Pick<Route, "providerEnabled">;
+
+function RouteLine({ route }: { route: LineRoute }) {
+  const state = routeState(route);
+  return (
+    <li className="flex items-center justify-between gap-3 border-b border-line py-2 text-13 last:border-0">
+      <span className="grid min-w-0">
+        <TextLink href={modelHref(route.modelId)} className="font-mono wrap-anywhere">
+          {route.modelId}
+        </TextLink>
+        {route.upstreamModel !== route.modelId && (
+          <span className="font-mono text-12 wrap-anywhere text-ink-2">{route.upstreamModel}</span>
+        )}
+      </span>
+      {state === "answers" && <Status kind="active">Answers</Status>}
+      {state === "left out" && <Status kind="failed" />}
+      {(state === "off" || state === "provider off") && <Status kind="disabled" />}
+    </li>
+  );
+}
+
+function ProviderDialog({
+  open,
+  onClose,
+  provider,
+  onAdded,
+}: {
+  open: boolean;
+  onClose: () => void;
+  /** null: a new one. */
+  provider: Known | null;
+  onAdded: (id: number) => void;
+}) {
+  const client = useQueryClient();
+  const formKey = useIdempotencyKey();
+  const [name, setName] = useState(provider?.name ?? "");
+  const [baseUrl, setBaseUrl] = useState(provider?.baseUrl ?? "");
+  const [apiKey, setApiKey] = useState("");
+  const isMoved = provider !== null && baseUrl.trim().replace(/\/+$/, "") !== provider.baseUrl;
+  const form = useForm({
+    wrong: {
+      name: name.trim() === "" ? "Give it a name." : null,
+      baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "An address, as in https://api.example.com/v1",
+      apiKey: provider === null && apiKey.trim() === "" ? "Paste the key that the provider gave you." : null,
+    },
+    send: async () => {
+      const fields = { name: name.trim(), baseUrl: baseUrl.trim() };
+      const saved =
+        provider === null
+          ? await ask(api.admin.providers.post({ ...fields, apiKey }, sentOnce(formKey)))
+          : await ask(
+              api.admin.providers({ id: provider.id }).patch({ ...fields, ...(apiKey.trim() !== "" && { apiKey }) }),
+            );
+      await client.invalidateQueries({ queryKey: ["admin"] });
+      return saved;
+    },
+    onSent: (saved) => {
+      onClose();
+      if (provider === null) onAdded(saved.id);
+      toast.done(provider === null ? `${saved.name} is added. Test it now.` : `${saved.name} is changed.`);
+    },
+  });
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={onClose}
+      title={provider === null ? "Add provider" : `Change ${provider.name}`}
+      onSubmit={form.submit}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" pending={form.isPending}>
+            {provider === null ? "Add provider" : "Save"}
+          </Button>
+        </>
+      }
+    >
+      <Field label="Name" hint="Only admins see it." error={form.errorOf("name")} required>
+        <TextInput value={name} onValue={setName} maxLength={NAME_CHARS_MAX} />
+      </Field>
+      <Field label="Base URL" hint="Ends where /chat/completions begins." error={form.errorOf("baseUrl")} required>
+        <TextInput
+          mono
+          inputMode="url"
+          value={baseUrl}
+          onValue={setBaseUrl}
+          maxLength={URL_CHARS_MAX}
+          placeholder="https://api.example.com/v1"
+        />
+      </Field>
+      <Field
+        label={provider === null ? "Key" : "New key"}
+        optional={provider !== null}
+        required={provider === null}
+        hint={keyHint(provider, isMoved)}
+        error={form.errorOf("apiKey")}
+      >
+        <PasswordInput mono autoComplete="new-password" value={apiKey} onValue={setApiKey} />
+      </Field>
+      {form.problem}
+    </Dialog>
+  );
+}
+
+function keyHint(provider: Known | null, isMoved: boolean): string {
+  if (provider === null) return "Stored encrypted. Nobody can see it again, you neither.";
+  return isMoved
+    ? "Empty: the stored key is sent to the new address from now on."
+    : "Empty: the stored key stays. Nobody can see it.";
+}
