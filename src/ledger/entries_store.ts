@@ -18,6 +18,8 @@ export type Entry = {
   /** Right after this entry, entries of all kinds counted. */
   balanceAfterNanoUsd: bigint;
   reason: string | null;
+  /** Of a package that was paid for: its name, and who got it. */
+  package: { name: string; holder: { accountId: number; name: string } } | null;
   requestId: string | null;
   /** Who did it; null: a request, or the service's command line. */
   actor: { accountId: number; name: string; role: "customer" | "reseller" | "admin" } | null;
@@ -51,13 +53,16 @@ export async function listEntries(
         order by id desc limit ${size + 1}) as newest
     )
     select page.*, b.balance_nano_usd - sum(later.nano_usd) over (order by page.id desc) as balance_after,
-      a.name as actor_name, a.role as actor_role
+      a.name as actor_name, a.role as actor_role, p.name as package_name, h.id as holder_id, h.name as holder_name
     from page
     join balances b on b.account_id = ${accountId}::bigint
     cross join lateral (
       select coalesce(sum(amount_nano_usd), 0) as nano_usd from balance_entries e
       where e.account_id = ${accountId}::bigint and e.id > page.id and e.id <= page.newer_id) as later
     left join accounts a on a.id = page.actor_id
+    left join packages p on page.kind = 'wholesale'
+      and p.id = substring(page.reason from '^package (\\d+) for account \\d+$')::bigint
+    left join accounts h on h.id = p.account_id
     order by page.id desc`);
   return { rows: rows.slice(0, size).map(toEntry), hasMore: rows.length > size };
 }
@@ -72,6 +77,13 @@ function toEntry(row: Record<string, unknown>): Entry {
     amountNanoUsd: BigInt(String(row.amount_nano_usd)),
     balanceAfterNanoUsd: BigInt(String(row.balance_after)),
     reason: row.reason === null ? null : String(row.reason),
+    package:
+      row.holder_id === null
+        ? null
+        : {
+            name: String(row.package_name),
+            holder: { accountId: Number(row.holder_id), name: String(row.holder_name) },
+          },
     requestId: row.request_id === null ? null : String(row.request_id),
     actor:
       role === "customer" || role === "reseller" || role === "admin"

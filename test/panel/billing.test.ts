@@ -100,7 +100,13 @@ describe("what one has", () => {
     const { entries } = ok(await session.get("/billing/entries"));
     const balance = String(await balanceOf(session));
     expect(entries).toMatchObject([
-      { kind: "charge", balanceAfterNanoUsd: balance, requestId: chat.headers.get("x-request-id"), actor: null },
+      {
+        kind: "charge",
+        balanceAfterNanoUsd: balance,
+        requestId: chat.headers.get("x-request-id"),
+        actor: null,
+        package: null,
+      },
       {
         kind: "top_up",
         amountNanoUsd: String(USD),
@@ -175,6 +181,7 @@ describe("handing out a package", () => {
     expect(entry).toMatchObject({
       amountNanoUsd: String(-4n * USD),
       reason: `package ${given.packageId} for account ${person.accountId}`,
+      package: { name: given.name, holder: { accountId: person.accountId, name: expect.any(String) } },
       actor: { accountId: acme.accountId },
     });
     const [note] = await audited(person, "packages");

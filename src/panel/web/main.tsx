@@ -2,14 +2,23 @@ import "./app.css";
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { setNonce } from "get-nonce";
 import { RotateCw } from "lucide-react";
-import { Component, type ErrorInfo, type ReactNode, StrictMode, Suspense, useEffect, useRef, useState } from "react";
+import {
+  Component,
+  type ErrorInfo,
+  type ReactNode,
+  StrictMode,
+  Suspense,
+  useEffect,
+  useRef,
+  useSyncExternalStore,
+} from "react";
 import { createRoot } from "react-dom/client";
 import { Redirect, Route, Switch, useLocation } from "wouter";
 import { ApiError, call, useMeQuery, useSignOut } from "./api.ts";
 import { FAILURES } from "./copy.ts";
 import { maySee, preloadPage, ROUTES, SIGNED_OUT } from "./routes.tsx";
 import { Shell } from "./shell.tsx";
-import { chooseTheme, storedTheme, type Theme } from "./theme.ts";
+import { chooseTheme, currentTheme, subscribeTheme } from "./theme.ts";
 import { Button } from "./ui/controls.tsx";
 import { Page } from "./ui/page.tsx";
 import { Empty, ErrorState, Loading, Skeleton } from "./ui/states.tsx";
@@ -75,7 +84,7 @@ function App() {
 
 function SignedIn() {
   const { data: me, error, refetch } = useMeQuery();
-  const [theme, setTheme] = useState(storedTheme);
+  const theme = useSyncExternalStore(subscribeTheme, currentTheme);
   const signOut = useSignOut();
   if (me === undefined) {
     if (error && !isSignedOut(error)) return <ErrorState error={error} onRetry={() => void refetch()} />;
@@ -98,13 +107,15 @@ function SignedIn() {
       toast.failed(thrown);
     }
   };
-  const change = (chosen: Theme) => {
-    chooseTheme(chosen);
-    setTheme(chosen);
-  };
   const role = me.viewing?.role ?? me.person.role;
   return (
-    <Shell me={me} theme={theme} onTheme={change} onSignOut={() => void leave()} onLeaveView={() => void leaveView()}>
+    <Shell
+      me={me}
+      theme={theme}
+      onTheme={chooseTheme}
+      onSignOut={() => void leave()}
+      onLeaveView={() => void leaveView()}
+    >
       <FocusOnChange />
       <Suspense fallback={<PageSkeleton />}>
         <Switch>

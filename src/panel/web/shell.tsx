@@ -2,21 +2,23 @@ import { CircleUser, Ellipsis, Eye, LogOut, Monitor, Moon, Search, Sun } from "l
 import { type ReactNode, useCallback, useState } from "react";
 import { Link, useLocation } from "wouter";
 import type { Me } from "./api.ts";
+import { useKeys } from "./pages/own.ts";
 import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
 import type { Theme } from "./theme.ts";
+import { BrandMark } from "./ui/brand_mark.tsx";
 import { Button, IconButton, Segmented } from "./ui/controls.tsx";
 import { cx } from "./ui/cx.ts";
 import { Drawer } from "./ui/dialog.tsx";
 import { Menu, type MenuItem } from "./ui/menu.tsx";
-import { Palette, type PaletteKey, usePaletteKey } from "./ui/palette.tsx";
+import { Palette, type PaletteProps, usePaletteKey } from "./ui/palette.tsx";
 
 /**
  * The frame around every signed-in page: a rail of 224 px from 1024, of icons from 768; below, a bar of four tabs and More.
  *
- *   <Shell me={me} theme={theme} onTheme={setTheme} onSignOut={signOut} onLeaveView={leave} paletteKeys={keys}>…page…</Shell>
+ *   <Shell me={me} theme={theme} onTheme={setTheme} onSignOut={signOut} onLeaveView={leave}>…page…</Shell>
  */
 
-const THEMES = [
+export const THEMES = [
   { value: "system", label: "As the system", icon: Monitor },
   { value: "light", label: "Light", icon: Sun },
   { value: "dark", label: "Dark", icon: Moon },
@@ -29,13 +31,12 @@ type ShellProps = {
   onSignOut: () => void;
   /** Ends looking at somebody else's panel. */
   onLeaveView?: () => void;
-  paletteKeys?: readonly PaletteKey[] | undefined;
   children: ReactNode;
 };
 
 type Group = { heading: string | null; routes: readonly PageRoute[] };
 
-export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, paletteKeys, children }: ShellProps) {
+export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: ShellProps) {
   const [isPaletteOpen, setPaletteOpen] = useState(false);
   usePaletteKey(useCallback(() => setPaletteOpen(true), []));
   const groups = groupsFor(me);
@@ -69,8 +70,17 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, paletteKeys,
         </div>
       </div>
       <Tabs groups={groups} me={me} theme={theme} onTheme={onTheme} onSignOut={onSignOut} />
-      <Palette open={isPaletteOpen} onOpenChange={setPaletteOpen} pages={pages} keys={paletteKeys} />
+      <OwnPalette open={isPaletteOpen} onOpenChange={setPaletteOpen} pages={pages} />
     </div>
+  );
+}
+
+/** The keys are asked for when it opens, not before. */
+function OwnPalette(props: Omit<PaletteProps, "keys">) {
+  const keys = useKeys({ enabled: props.open });
+  const usable = keys.data?.rows.filter(({ status }) => status !== "revoked") ?? [];
+  return (
+    <Palette {...props} keys={usable.map(({ keyId, name, masked }) => ({ id: String(keyId), name, prefix: masked }))} />
   );
 }
 
@@ -202,45 +212,10 @@ function NavLink({
   );
 }
 
-/** The logo of the theme that holds, or the name. On a narrow rail its first letter. */
 function Brand({ brand, isNarrow = false }: { brand: Me["brand"]; isNarrow?: boolean }) {
-  const light = brand.logoLight ?? brand.logoDark;
-  const dark = brand.logoDark ?? brand.logoLight;
   return (
     <Link href="/" className="flex min-w-0 items-center gap-3 rounded-sm text-14 font-semibold">
-      {light && dark ? (
-        <>
-          <img
-            src={light}
-            alt={brand.name}
-            className={cx(
-              "only-light h-7 w-auto max-w-40 object-contain object-left",
-              isNarrow && "md:max-w-10 lg:max-w-44",
-            )}
-          />
-          <img
-            src={dark}
-            alt={brand.name}
-            className={cx(
-              "only-dark h-7 w-auto max-w-40 object-contain object-left",
-              isNarrow && "md:max-w-10 lg:max-w-44",
-            )}
-          />
-        </>
-      ) : (
-        <>
-          <span
-            aria-hidden
-            className={cx(
-              "grid size-8 flex-none place-content-center rounded-md bg-accent text-on-accent",
-              isNarrow && "lg:size-7",
-            )}
-          >
-            {Array.from(brand.name)[0]?.toUpperCase()}
-          </span>
-          <span className={cx("truncate", isNarrow && "sr-only lg:not-sr-only")}>{brand.name}</span>
-        </>
-      )}
+      <BrandMark brand={brand} isNarrow={isNarrow} />
     </Link>
   );
 }

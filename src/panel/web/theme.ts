@@ -1,6 +1,8 @@
 /**
  * The theme chosen by hand, kept in localStorage and set as `data-theme` on <html>. Without a choice the system decides.
  * Imported by the app; `theme_first.ts` runs `applyTheme` before the first paint, so that no page flashes in the wrong one.
+ *
+ *   const theme = useSyncExternalStore(subscribeTheme, currentTheme);
  */
 
 export type Theme = "system" | "light" | "dark";
@@ -18,6 +20,21 @@ export function storedTheme(): Theme {
   }
 }
 
+/** The choice that holds in this tab, also where storage is forbidden. */
+export function currentTheme(): Theme {
+  chosen ??= storedTheme();
+  return chosen;
+}
+
+let chosen: Theme | undefined;
+const listeners = new Set<() => void>();
+
+/** Hears of every choice. Returns what ends that. */
+export function subscribeTheme(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
 export function applyTheme(theme: Theme): void {
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
@@ -25,7 +42,9 @@ export function applyTheme(theme: Theme): void {
 
 /** Applies a choice and keeps it for the next visit. */
 export function chooseTheme(theme: Theme): void {
+  chosen = theme;
   applyTheme(theme);
+  for (const listener of listeners) listener();
   try {
     if (theme === "system") localStorage.removeItem(STORAGE_KEY);
     else localStorage.setItem(STORAGE_KEY, theme);

@@ -23,17 +23,17 @@ type Variant = "primary" | "secondary" | "quiet" | "danger";
 type Size = "md" | "sm";
 
 const VARIANTS: Record<Variant, string> = {
-  primary: "bg-accent text-on-accent hover:brightness-110 active:brightness-95",
+  primary: "bg-accent text-on-accent hover:bg-accent-pressed active:bg-accent-pressed",
   secondary: "bg-raised text-ink shadow-button hover:bg-sunken active:bg-sunken",
   quiet: "text-ink-2 hover:bg-hover hover:text-ink active:bg-hover",
-  danger: "bg-bad-fill text-on-bad hover:brightness-110 active:brightness-95",
+  danger: "bg-bad-fill text-on-bad hover:bg-bad-pressed active:bg-bad-pressed",
 };
 const SIZES: Record<Size, string> = {
   md: "min-h-(--control) px-4 text-14",
   sm: "min-h-[calc(var(--control)-0.25rem)] px-3 text-13",
 };
 const BUTTON =
-  "inline-flex items-center justify-center gap-2 rounded-md font-medium whitespace-nowrap select-none transition-[background-color,color,filter]";
+  "inline-flex items-center justify-center gap-2 rounded-md font-medium whitespace-nowrap select-none transition-[background-color,color]";
 
 export type ButtonProps = ComponentProps<"button"> & {
   variant?: Variant;
@@ -58,7 +58,7 @@ export function Button({
       {...others}
       type={type}
       disabled={disabled}
-      aria-disabled={pending || undefined}
+      aria-disabled={pending || others["aria-disabled"]}
       aria-busy={pending || undefined}
       onClick={(event) => (pending ? event.preventDefault() : onClick?.(event))}
       className={cx(

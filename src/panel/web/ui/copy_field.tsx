@@ -1,5 +1,5 @@
 import { KeyRound } from "lucide-react";
-import { type KeyboardEvent, useEffect, useId, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useId, useState } from "react";
 import { SECRET } from "../copy.ts";
 import { Button, Checkbox } from "./controls.tsx";
 import { CopyButton } from "./copy_text.tsx";
@@ -15,7 +15,8 @@ import { Banner } from "./states.tsx";
  *   <SecretOnce open={secret !== null} title="Key ci is ready" value={secret ?? ""} snippets={…} onDone={() => { setSecret(null); refetch(); }} />
  *
  * SecretOnce cannot be lost by accident: until it is copied or ticked as stored, Esc, a click outside and the X ask
- * first, and a reload is asked about by the browser. Refetch the list in `onDone`, not before.
+ * first, and a reload is asked about by the browser. Refetch the list in `onDone`, not before. OnceDialog is its frame, for
+ * other things that are shown once.
  */
 
 export function CopyField({ label, value, onCopied }: { label: string; value: string; onCopied?: () => void }) {
@@ -167,12 +168,53 @@ export function SecretOnce({
 }) {
   const [isStored, setStored] = useState(false);
   const [isCopied, setCopied] = useState(false);
+  const copied = () => setCopied(true);
+  return (
+    <OnceDialog
+      open={open}
+      title={title}
+      isSafe={isStored || isCopied}
+      closeEarly={SECRET.closeEarly}
+      keep={<CopyButton value={value} what={label} size="md" variant="primary" onCopied={copied} />}
+      onDone={() => {
+        setStored(false);
+        setCopied(false);
+        onDone();
+      }}
+    >
+      <Banner tone="warn" icon={KeyRound}>
+        <span className="text-ink">{SECRET.once}</span>
+      </Banner>
+      <CopyField label={label} value={value} onCopied={copied} />
+      {snippets && <SnippetTabs snippets={snippets} />}
+      <Checkbox label={SECRET.stored} checked={isStored} onValue={setStored} />
+    </OnceDialog>
+  );
+}
+
+/** A dialog around what is shown once. Until `isSafe` it asks before it closes, and the browser before it leaves. */
+export function OnceDialog({
+  open,
+  title,
+  isSafe,
+  closeEarly,
+  keep,
+  onDone,
+  children,
+}: {
+  open: boolean;
+  title: string;
+  isSafe: boolean;
+  /** The question before it is lost. */
+  closeEarly: string;
+  /** The button that makes it safe, beside that question. */
+  keep: ReactNode;
+  onDone: () => void;
+  children: ReactNode;
+}) {
   const [isAsking, setAsking] = useState(false);
-  const isSafe = isStored || isCopied;
   useReloadGuard(open && !isSafe);
   const done = () => {
-    setStored(false);
-    setCopied(false);
     setAsking(false);
     onDone();
   };
@@ -189,19 +231,10 @@ export function SecretOnce({
       footer={
         isAsking && !isSafe ? (
           <div role="alert" className="flex flex-1 flex-wrap items-center justify-between gap-3">
-            <p className="text-14 font-medium text-warn">{SECRET.closeEarly}</p>
+            <p className="text-14 font-medium text-warn">{closeEarly}</p>
             <div className="flex gap-2">
               <Button onClick={done}>Close anyway</Button>
-              <CopyButton
-                value={value}
-                what={label}
-                size="md"
-                variant="primary"
-                onCopied={() => {
-                  setCopied(true);
-                  setAsking(false);
-                }}
-              />
+              {keep}
             </div>
           </div>
         ) : (
@@ -211,12 +244,7 @@ export function SecretOnce({
         )
       }
     >
-      <Banner tone="warn" icon={KeyRound}>
-        <span className="text-ink">{SECRET.once}</span>
-      </Banner>
-      <CopyField label={label} value={value} onCopied={() => setCopied(true)} />
-      {snippets && <SnippetTabs snippets={snippets} />}
-      <Checkbox label={SECRET.stored} checked={isStored} onValue={setStored} />
+      {children}
     </Dialog>
   );
 }

@@ -1,5 +1,5 @@
 import { Check, Copy } from "lucide-react";
-import { useEffect, useState } from "react";
+import { type ReactNode, useEffect, useState } from "react";
 import { formatEnds } from "../format.ts";
 import { announce } from "./announce.ts";
 import { Button } from "./controls.tsx";
@@ -78,7 +78,7 @@ export function CopyText({
       title={`${value}\nCopy ${what}`}
       onClick={() => copy(value)}
       className={cx(
-        "row-above -mx-1 inline-flex max-w-full min-h-6 items-center gap-1.5 rounded-sm px-1 font-mono text-12 text-ink-2 hover:bg-hover hover:text-ink pointer-coarse:min-h-11",
+        "row-above -mx-1 inline-flex max-w-[calc(100%+0.5rem)] min-h-6 items-center gap-1.5 rounded-sm px-1 font-mono text-12 text-ink-2 hover:bg-hover hover:text-ink pointer-coarse:min-h-11",
         className,
       )}
     >
@@ -100,7 +100,7 @@ export function CopyButton({
   value: string;
   /** For those who do not see what stands beside it. */
   what: string;
-  label?: string;
+  label?: ReactNode;
   size?: "md" | "sm";
   variant?: "primary" | "secondary" | "quiet";
   onCopied?: () => void;

@@ -155,10 +155,7 @@ export function DataTable<Row>({
                   role="cell"
                   data-align={columns[index]?.align}
                   data-label={columns[index]?.head}
-                  className={cx(
-                    "border-t border-line px-3 py-2 font-semibold",
-                    columns[index]?.hideBelow && HIDDEN[columns[index].hideBelow],
-                  )}
+                  className={cx(columns[index]?.hideBelow && HIDDEN[columns[index].hideBelow])}
                 >
                   {cell}
                 </td>

@@ -1,0 +1,360 @@
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
+import { TriangleAlert } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { api, ask, type Role, sentOnce, useIdempotencyKey } from "../api.ts";
+import { formatCount, formatDay, formatList, formatMoney, formatOf, formatZone } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { Button, type Option, RadioList, TextLink } from "../ui/controls.tsx";
+import { Dialog } from "../ui/dialog.tsx";
+import { Loading, Problem, Skeleton } from "../ui/states.tsx";
+import { toast } from "../ui/toast.tsx";
+import { useErrors, useRefresh, useViewer } from "./forms.ts";
+import { type Billing, useBilling } from "./holdings.tsx";
+import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
+
+/**
+ * Hands out a package: which offering, when, who pays, and before it is done what it costs, what is dropped, and what
+ * changes for each key. With `order` it answers that order; its offering is fixed then.
+ */
+
+/** Who gets the package. */
+export type Holder = {
+  accountId: number;
+  name: string;
+  role: Role;
+  resellerId: number | null;
+  resellerName?: string | null;
+};
+type When = "now" | "after";
+type PayWith = "balance" | "allotment" | "operator";
+type Preview = NonNullable<Awaited<ReturnType<ReturnType<typeof api.people>["packages"]["preview"]["post"]>>["data"]>;
+type Terms = Preview["limits"]["after"];
+
+/** Keys and models named one by one; what is more is counted. */
+const KEYS_NAMED_MAX = 6;
+const MODELS_NAMED_MAX = 4;
+
+export function AssignDialog({
+  open,
+  onClose,
+  holder,
+  order,
+  first = null,
+}: {
+  open: boolean;
+  onClose: () => void;
+  holder: Holder;
+  order?: { orderId: number; offeringId: number; offeringName: string };
+  /** Chosen at the start. */
+  first?: Offering | null;
+}) {
+  const formKey = useIdempotencyKey();
+  const refresh = useRefresh();
+  const offerings = useOfferings({ enabled: open });
+  const [chosen, setChosen] = useState<Offering | null>(first);
+  const offering = order
+    ? (offerings.data?.offerings.find((each) => each.offeringId === order.offeringId) ?? null)
+    : chosen;
+  const { billing, when, whenOptions, setWhen } = useWhen(holder.accountId, open);
+  const pay = usePay(holder, offering, open);
+  const offeringId = order?.offeringId ?? offering?.offeringId ?? null;
+  const asked = offeringId === null ? null : { offeringId, when, ...(pay.payWith && { payWith: pay.payWith }) };
+  const preview = usePreview(holder.accountId, asked, { enabled: open && billing.data !== undefined && pay.isReady });
+
+  const assign = useMutation({
+    mutationFn: async (form: NonNullable<typeof asked>) =>
+      order
+        ? (await ask(api.orders({ id: order.orderId }).fulfil.post({ when: form.when, payWith: form.payWith }))).package
+        : (await ask(api.people({ id: holder.accountId }).packages.post(form, sentOnce(formKey)))).package,
+    onSuccess: async (assigned) => {
+      await refresh();
+      toast.done(assigned ? doneText(assigned, holder) : "Done.");
+      onClose();
+    },
+  });
+  const { at, rest } = useErrors(assign.error ?? preview.error, ["offeringId"]);
+  const mayAssign = asked !== null && preview.data?.enough === true && !preview.isPlaceholderData;
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={(isOpen) => isOpen || onClose()}
+      mayClose={() => !assign.isPending}
+      title={order ? `Fulfil order: ${order.offeringName}` : "Assign a package"}
+      description={`For ${holder.name}`}
+      onSubmit={() => mayAssign && !assign.isPending && assign.mutate(asked)}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" pending={assign.isPending} disabled={!mayAssign}>
+            {submitLabel(preview.data, pay.payWith)}
+          </Button>
+        </>
+      }
+    >
+      {!order && <OfferingField offerings={offerings} value={offering} onValue={setChosen} error={at("offeringId")} />}
+      {whenOptions && <RadioList label="When" value={when} onValue={setWhen} options={whenOptions} />}
+      {pay.options.length > 1 && offeringId !== null && (
+        <RadioList label="Who pays" value={pay.payWith ?? null} onValue={pay.setPayWith} options={pay.options} />
+      )}
+      {offeringId !== null && preview.data === undefined && !preview.error && <PreviewSkeleton />}
+      {preview.data && asked && (
+        <PreviewBox preview={preview.data} {...{ holder, payWith: pay.payWith, payer: pay.payer, onClose }} />
+      )}
+      {order && at("offeringId") && <p className="text-13 text-bad">{at("offeringId")}</p>}
+      {rest !== null && <Problem error={rest} />}
+    </Dialog>
+  );
+}
+
+function doneText(
+  { name, state, startsAt, timeZone }: NonNullable<Billing["packages"][number]>,
+  holder: Holder,
+): string {
+  const start = state === "queued" ? `starts on ${formatDay(startsAt, timeZone, nowMs())}` : "is active";
+  return `${name} ${start} for ${holder.name}.`;
+}
+
+function submitLabel(preview: Preview | undefined, payWith: PayWith | undefined): string {
+  if (preview === undefined || !preview.enough) return "Assign";
+  if (payWith === "allotment") return "Assign one piece";
+  return BigInt(preview.costNanoUsd) > 0n ? `Assign for ${formatMoney(preview.costNanoUsd)}` : "Assign";
+}
+
+/** Now or after, said with what it means for this account. Nothing to choose where nothing is active or queued. */
+function useWhen(accountId: number, enabled: boolean) {
+  const billing = useBilling(accountId, { enabled });
+  const [chosen, setWhen] = useState<When | null>(null);
+  const live = billing.data?.packages.filter(({ state }) => state !== "ended") ?? [];
+  const active = live.find(({ state }) => state === "active");
+  // The list begins with the one that ends last.
+  const last = live[0];
+  const dropped = active?.allowance?.totalLeft ?? 0;
+  const whenOptions: Option<When>[] | null = last
+    ? [
+        {
+          value: "after",
+          label: live.length > 1 ? "After the packages they have" : `After ${last.name}`,
+          hint: `From ${formatDay(last.endsAt, last.timeZone, nowMs())}. Nothing is dropped.`,
+        },
+        {
+          value: "now",
+          label: "Now",
+          hint: active
+            ? `${formatOf(dropped, "request")} of ${active.name} ${dropped === 1 ? "is" : "are"} dropped.`
+            : "It starts at once; what is queued comes after it.",
+        },
+      ]
+    : null;
+  // What loses nothing stands chosen until somebody chooses.
+  return {
+    billing,
+    when: whenOptions ? (chosen ?? (dropped > 0 || !active ? "after" : "now")) : ("now" as const),
+    whenOptions,
+    setWhen,
+  };
+}
+
+/** Who can pay for it. A reseller: its balance, or a piece of an allotment; an admin chooses among those, or gives it. */
+function usePay(holder: Holder, offering: Offering | null, enabled: boolean) {
+  const viewer = useViewer();
+  const [chosen, setPayWith] = useState<PayWith | null>(null);
+  const payerId = holder.role === "reseller" ? holder.accountId : holder.resellerId;
+  const isMine = payerId === viewer.accountId;
+  const billing = useBilling(isMine ? null : payerId, { enabled: enabled && payerId !== null });
+  if (payerId === null) return { isReady: true, payWith: undefined, options: [], setPayWith, payer: "" };
+
+  const payer = isMine
+    ? "your"
+    : `${holder.role === "reseller" ? holder.name : (holder.resellerName ?? "the reseller")}'s`;
+  const pieces = billing.data?.allotments.find(({ offeringId }) => offeringId === offering?.offeringId)?.left ?? 0;
+  const free = billing.data && `${formatMoney(billing.data.balance.freeNanoUsd)} is free.`;
+  const options: Option<PayWith>[] = [{ value: "balance", label: `From ${payer} balance`, hint: free }];
+  if (pieces > 0)
+    options.unshift({
+      value: "allotment",
+      label: `From ${payer} allotment`,
+      hint: `${formatOf(pieces, "piece")} left.`,
+    });
+  if (viewer.role === "admin")
+    options.push({
+      value: "operator",
+      label: "From the operator",
+      hint: "You give it: no balance and no allotment is touched.",
+    });
+  const payWith = options.find(({ value }) => value === chosen)?.value ?? options[0]?.value ?? "balance";
+  return { isReady: billing.data !== undefined, payWith, options, setPayWith, payer };
+}
+
+/** A question, though it is a POST: nothing is changed by it. */
+function usePreview(
+  accountId: number,
+  asked: { offeringId: number; when: When; payWith?: PayWith } | null,
+  { enabled }: { enabled: boolean },
+) {
+  return useQuery({
+    queryKey: ["preview", accountId, asked],
+    queryFn: () => {
+      if (asked === null) throw new Error("Nothing is asked for.");
+      return ask(api.people({ id: accountId }).packages.preview.post(asked));
+    },
+    enabled: enabled && asked !== null,
+    placeholderData: keepPreviousData,
+    gcTime: 0,
+  });
+}
+
+function PreviewSkeleton() {
+  return (
+    <Loading className="grid gap-3 rounded-md bg-sunken p-4">
+      <Skeleton className="h-5 w-64" />
+      <Skeleton className="h-4 w-48" />
+      <Skeleton className="h-4 w-full" />
+    </Loading>
+  );
+}
+
+function PreviewBox({ preview, holder, payWith, payer, onClose }: CostProps & { holder: Holder }) {
+  const { startsAt, endsAt, dropped, limits } = preview;
+  const zone = limits.after.timeZone;
+  const day = (iso: string) => formatDay(iso, zone, nowMs());
+  return (
+    <section aria-label="What this does" className="grid gap-3 rounded-md bg-sunken p-4 text-13">
+      <Cost {...{ preview, payWith, payer, onClose }} />
+      {dropped && dropped.unitsLeft > 0 && (
+        <Warning>
+          {formatOf(dropped.unitsLeft, "request")} of {dropped.name} {dropped.unitsLeft === 1 ? "is" : "are"} dropped
+          now.
+        </Warning>
+      )}
+      <p className="text-ink-2">
+        Runs from {day(startsAt)} to {day(endsAt)}, {formatOf(limits.after.days, "day")} in {formatZone(zone)} time.
+      </p>
+      <Changes limits={limits} />
+      <KeyChanges keys={preview.keys} name={holder.name} />
+    </section>
+  );
+}
+
+type CostProps = {
+  preview: Preview;
+  payWith: PayWith | undefined;
+  /** "your", "Rae's". */
+  payer: string;
+  onClose: () => void;
+};
+
+function Cost({ preview, payWith, payer, onClose }: CostProps) {
+  const { costNanoUsd, payer: paying, allotmentLeftAfter, enough } = preview;
+  const viewer = useViewer();
+  if (payWith === "allotment")
+    return enough ? (
+      <Headline>
+        One piece of {payer} allotment; {formatOf(allotmentLeftAfter ?? 0, "piece")} left after it.
+      </Headline>
+    ) : (
+      <Warning>No piece of this is left in {payer} allotment.</Warning>
+    );
+  if (paying === null || BigInt(costNanoUsd) === 0n) return <Headline>No balance is charged.</Headline>;
+  if (enough)
+    return (
+      <Headline>
+        {formatMoney(costNanoUsd)}; {payer} balance becomes {formatMoney(paying.balanceAfterNanoUsd)}.
+      </Headline>
+    );
+  return (
+    <Warning>
+      It costs {formatMoney(costNanoUsd)}, and {formatMoney(paying.freeNanoUsd)} of {payer} balance is free.{" "}
+      {viewer.role === "reseller" && (
+        <TextLink href="/billing?ask=top_up" onClick={onClose}>
+          Ask for a top-up
+        </TextLink>
+      )}
+    </Warning>
+  );
+}
+
+function Headline({ children }: { children: ReactNode }) {
+  return <p className="text-14 font-semibold text-ink">{children}</p>;
+}
+
+function Warning({ children }: { children: ReactNode }) {
+  return (
+    <p className="flex items-start gap-2 font-medium text-warn">
+      <TriangleAlert size={16} aria-hidden className="mt-0.5 flex-none" />
+      <span>{children}</span>
+    </p>
+  );
+}
+
+/** Limits before and after, those that differ; without a package before, what the new one grants. */
+function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
+  const rows = LIMITS.flatMap(([label, say, unless]) => {
+    const [was, is] = [before && say(before), say(after)];
+    return (before ? was === is : unless?.(after)) ? [] : [[label, was, is] as const];
+  });
+  if (rows.length === 0) return <p className="text-ink-2">Its limits are those of {before?.name}.</p>;
+  return (
+    <table className="w-full border-collapse [&_td]:border-t [&_td]:border-line [&_td]:py-1.5 [&_th]:py-1 [&_th]:text-left [&_th]:text-12 [&_th]:font-medium [&_th]:text-ink-3">
+      <caption className="sr-only">Limits before and after</caption>
+      <thead>
+        <tr>
+          <th scope="col">Limit</th>
+          {before && <th scope="col">{before.name}</th>}
+          <th scope="col">{before && before.name === after.name ? "After" : after.name}</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map(([label, was, is]) => (
+          <tr key={label}>
+            <td className="pr-3 text-ink-2">{label}</td>
+            {before && <td className="pr-3 text-ink-2">{was}</td>}
+            <td className="font-medium text-ink">{is}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/** `unless` it is the plain case, which needs no words where there is nothing to compare it with. */
+const LIMITS: readonly (readonly [label: string, say: (terms: Terms) => string, unless?: (terms: Terms) => boolean])[] =
+  [
+    ["Requests a day", ({ dailyLimit }) => formatCount(dailyLimit)],
+    ["Unused ones", ({ carryover }) => (carryover ? "stay usable" : "end with the day")],
+    ["Requests in all", ({ totalLimit }) => formatCount(totalLimit)],
+    [
+      "Tokens in all",
+      ({ tokenLimit }) => (tokenLimit === null ? "no limit" : formatCount(tokenLimit)),
+      ({ tokenLimit }) => tokenLimit === null,
+    ],
+    ["Models", ({ modelIds }) => (modelIds === null ? "all" : named(modelIds)), ({ modelIds }) => modelIds === null],
+    ["Days of", ({ timeZone }) => formatZone(timeZone), () => true],
+  ];
+
+function KeyChanges({ keys, name }: { keys: Preview["keys"]; name: string }) {
+  const changed = keys.filter(({ added, removed }) => added.length + removed.length > 0);
+  if (keys.length === 0) return <p className="text-ink-2">{name} has no key that is on.</p>;
+  if (changed.length === 0) return <p className="text-ink-2">No key gains or loses a model.</p>;
+  return (
+    <ul aria-label="What changes for keys" className="grid gap-1">
+      {changed.slice(0, KEYS_NAMED_MAX).map(({ keyId, name: keyName, masked, added, removed }) => (
+        <li key={keyId} className="text-ink-2">
+          <span className="font-medium text-ink">{keyName}</span>{" "}
+          <span className="font-mono text-12 text-ink-3">{masked}</span>{" "}
+          {formatList([
+            ...(added.length > 0 ? [`gains ${named(added)}`] : []),
+            ...(removed.length > 0 ? [`loses ${named(removed)}`] : []),
+          ])}
+        </li>
+      ))}
+      {changed.length > KEYS_NAMED_MAX && (
+        <li className="text-ink-3">and {formatOf(changed.length - KEYS_NAMED_MAX, "more key", "more keys")}</li>
+      )}
+    </ul>
+  );
+}
+
+function named(modelIds: readonly string[]): string {
+  if (modelIds.length <= MODELS_NAMED_MAX) return formatList(modelIds);
+  return formatList([...modelIds.slice(0, MODELS_NAMED_MAX), formatOf(modelIds.length - MODELS_NAMED_MAX, "other")]);
+}

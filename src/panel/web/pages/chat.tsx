@@ -1,0 +1,311 @@
+import { ArrowDown, ArrowUp, ChevronRight, Square } from "lucide-react";
+import { type KeyboardEvent, memo, useEffect, useRef, useState } from "react";
+import { CHAT, NOTHING_CHARGED } from "../copy.ts";
+import { formatCount, formatOf, formatTook } from "../format.ts";
+import { Button, TextLink } from "../ui/controls.tsx";
+import { cx } from "../ui/cx.ts";
+import { Markdown } from "../ui/markdown.tsx";
+import { clearChatError, sendChat, stopChat, useChatStatus } from "./chat_run.ts";
+import { type Offers, useSpent } from "./playground.tsx";
+import { PlaygroundProblem } from "./playground_refusal.tsx";
+import {
+  ChatFields,
+  type Choice,
+  ModelAndKey,
+  SettingsPanel,
+  useChoice,
+  wrongMaxTokens,
+  wrongTemperature,
+} from "./playground_settings.tsx";
+import { type Answer, playground, setPlayground, type Turn, usePlayground } from "./playground_state.ts";
+
+/** The conversation, its composer, and what each answer cost. */
+
+const MESSAGE_CHARS_MAX = 200_000;
+/** A longer conversation is begun anew: each message sends all before it along. */
+const TURNS_MAX = 200;
+/** So near to the end counts as being there. */
+const END_PX = 64;
+/** A double click must not send and stop. */
+const STOP_AFTER_MS = 500;
+
+export function Chat({ offers, blocked }: { offers: Offers; blocked: string | null }) {
+  const choice = useChoice(offers, "chat");
+  const { error } = useChatStatus();
+  const isEmpty = usePlayground((state) => state.turns.length === 0);
+  const end = useStickToEnd();
+  return (
+    <div className="-mb-8 grid min-h-0 flex-1 gap-6 max-lg:grid-rows-[auto_1fr] lg:grid-cols-[minmax(0,1fr)_18rem] lg:gap-8">
+      <SettingsPanel summary={choice.model ? choice.model.id : "Settings"}>
+        <ModelAndKey offers={offers} choice={choice} kind="chat" />
+        <ChatFields />
+      </SettingsPanel>
+      <div className="flex min-w-0 flex-col lg:col-start-1 lg:row-start-1">
+        <div ref={end.content} className="flex-1">
+          {isEmpty ? <FirstWords /> : <Conversation />}
+        </div>
+        <div className="sticky bottom-[calc(var(--tabs)+env(safe-area-inset-bottom))] z-[5] bg-bg pt-3 pb-4">
+          {!end.isThere && (
+            <Button size="sm" icon={ArrowDown} onClick={end.go} className="absolute -top-10 left-1/2 -translate-x-1/2">
+              Latest
+            </Button>
+          )}
+          {error !== null && (
+            <div className="mb-3">
+              <PlaygroundProblem
+                error={error}
+                model={choice.model?.id}
+                alternatives={choice.models.map(({ id }) => id)}
+              />
+            </div>
+          )}
+          <Composer choice={choice} blocked={blocked} onSent={end.go} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+const SUGGESTIONS = [
+  "Explain what a gateway for AI models does, in three sentences.",
+  "Write a table of five rivers and their lengths.",
+];
+
+function FirstWords() {
+  return (
+    <div className="grid justify-items-start gap-3 py-6">
+      <p className="text-14 text-ink-2">Ask something. Under each answer stands what it cost.</p>
+      <ul className="grid gap-2">
+        {SUGGESTIONS.map((text) => (
+          <li key={text}>
+            <Button
+              onClick={() => setPlayground({ draft: text })}
+              className="max-w-full py-2 text-left font-normal whitespace-normal!"
+            >
+              {text}
+            </Button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function Conversation() {
+  const turns = usePlayground((state) => state.turns);
+  return (
+    <ol aria-label="Conversation" className="grid gap-6 py-2">
+      {turns.map((turn, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: a conversation grows at its end; each turn keeps its place.
+        <li key={index} className="min-w-0">
+          <Bubble turn={turn} />
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+/** Only the answer that is coming is drawn again. */
+const Bubble = memo(({ turn }: { turn: Turn }) =>
+  turn.role === "user" ? <Said text={turn.text} /> : <AnswerView answer={turn} />,
+);
+
+function Said({ text }: { text: string }) {
+  return (
+    <div className="ml-auto w-fit max-w-[min(36rem,90%)] rounded-lg bg-accent-soft px-4 py-2">
+      <span className="sr-only">You: </span>
+      <p className="text-14 leading-6 break-words whitespace-pre-wrap">{text}</p>
+    </div>
+  );
+}
+
+function AnswerView({ answer }: { answer: Answer }) {
+  const { text, thoughts, model, end } = answer;
+  return (
+    <article aria-label={`Answer of ${model}`} aria-busy={end === null} className="grid max-w-[48rem] min-w-0 gap-2">
+      <p className="text-12 font-medium text-ink-3">{model}</p>
+      {thoughts !== "" && <Thoughts text={thoughts} isThinking={end === null && text === ""} />}
+      {text !== "" && <Markdown text={text} />}
+      {end === null && <Coming hasText={text !== ""} />}
+      {end === "complete" && text === "" && <p className="text-14 text-ink-2">The answer is empty.</p>}
+      {end !== null && <Ending answer={answer} />}
+    </article>
+  );
+}
+
+function Coming({ hasText }: { hasText: boolean }) {
+  return (
+    <p className="flex items-center gap-2 text-13 text-ink-3">
+      <span aria-hidden className="size-2 animate-pulse rounded-full bg-accent" />
+      <span className={cx(hasText && "sr-only")}>Answering…</span>
+    </p>
+  );
+}
+
+/** What a reasoning model said to itself; folded away, since it is not the answer. */
+function Thoughts({ text, isThinking }: { text: string; isThinking: boolean }) {
+  return (
+    <details className="group rounded-md bg-sunken">
+      <summary className="flex min-h-9 items-center gap-2 rounded-md px-3 text-13 text-ink-2 pointer-coarse:min-h-11">
+        <ChevronRight size={16} aria-hidden className="flex-none transition-transform group-open:rotate-90" />
+        {isThinking ? "Thinking…" : "Thoughts"}
+      </summary>
+      <p className="px-4 pb-3 text-13 leading-5 break-words whitespace-pre-wrap text-ink-2">{text}</p>
+    </details>
+  );
+}
+
+/** How it ended, where that is not well, and what it cost. */
+function Ending({ answer }: { answer: Answer }) {
+  const { requestId, cost } = answer;
+  const ended = endText(answer);
+  return (
+    <div className="grid gap-1">
+      {ended && <p className="text-13 font-medium text-warn">{ended}</p>}
+      <p className="flex flex-wrap items-center gap-x-1 text-12 text-ink-3 tabular-nums">
+        {cost?.isCharged && (
+          <span>
+            {formatCount(cost.promptTokens)} in, {formatCount(cost.completionTokens)} out, {formatTook(cost.tookMs)},{" "}
+            {cost.words},
+          </span>
+        )}
+        {requestId !== null && (
+          <TextLink href={`/usage?receipt=${requestId}`} className="inline-flex min-h-6 items-center">
+            receipt
+          </TextLink>
+        )}
+      </p>
+    </div>
+  );
+}
+
+/** Said by the receipt, which knows whether it was charged. */
+function endText({ end, cost, requestId }: Answer): string | null {
+  if (end === "complete" || end === null) return null;
+  if (requestId === null)
+    return "Stopped before anything arrived. If it had reached the model, its question is charged: see Usage.";
+  const how = { stopped: "Stopped.", broke_off: "The answer broke off.", left: "The page was left before the end." }[
+    end
+  ];
+  if (cost === null) return how;
+  if (!cost.isCharged) return end === "broke_off" ? CHAT.brokeOff : `${how} ${NOTHING_CHARGED}`;
+  if (end === "stopped") return CHAT.stopped(cost.completionTokens);
+  return `${how} Charged for what arrived, about ${formatOf(cost.completionTokens, "token")}.`;
+}
+
+function Composer({ choice, blocked, onSent }: { choice: Choice; blocked: string | null; onSent: () => void }) {
+  const draft = usePlayground((state) => state.draft);
+  const problem = useWhyNot(choice, blocked);
+  const { sendingSince } = useChatStatus();
+  const onSpent = useSpent();
+  const isSending = sendingSince !== null;
+  const isOff = !isSending && (problem !== null || draft.trim() === "");
+  const send = () => {
+    if (isSending || isOff || choice.model === undefined) return;
+    const { temperature, maxTokens, system } = playground();
+    void sendChat(
+      {
+        model: choice.model.id,
+        system,
+        api_key_id: choice.keyId === "" ? String(choice.model.keyId) : choice.keyId,
+        ...(temperature.trim() !== "" && { temperature: Number(temperature) }),
+        ...(maxTokens.trim() !== "" && { max_tokens: Number(maxTokens.replaceAll(",", "")) }),
+      },
+      onSpent,
+    );
+    onSent();
+  };
+  const stop = () => {
+    if (sendingSince !== null && performance.now() - sendingSince > STOP_AFTER_MS) stopChat();
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    // While an input method is at work, Enter chooses a word. Safari tells so by the old code alone.
+    const isComposing = event.nativeEvent.isComposing || event.keyCode === 229;
+    if (event.key !== "Enter" || event.shiftKey || isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  return (
+    <>
+      <div className="flex items-end gap-2 rounded-lg border border-edge bg-surface p-2 has-[textarea:focus-visible]:border-focus has-[textarea:focus-visible]:outline-2 has-[textarea:focus-visible]:-outline-offset-1 has-[textarea:focus-visible]:outline-focus">
+        <textarea
+          aria-label="Message"
+          aria-describedby="composer-hint"
+          placeholder="Message"
+          rows={1}
+          value={draft}
+          maxLength={MESSAGE_CHARS_MAX}
+          onChange={(event) => {
+            setPlayground({ draft: event.currentTarget.value });
+            clearChatError();
+          }}
+          onKeyDown={onKeyDown}
+          className="field-sizing-content max-h-48 min-h-9 flex-1 resize-none bg-transparent px-2 py-2 text-16 leading-5 outline-none sm:text-14"
+        />
+        {/* One button, so that the focus stays where Send was. */}
+        <Button
+          variant={isSending ? "secondary" : "primary"}
+          icon={isSending ? Square : ArrowUp}
+          // Not disabled: when the answer ends, the focus would be lost.
+          aria-disabled={isOff || undefined}
+          onClick={isSending ? stop : send}
+          className={cx("min-w-24", isOff && "opacity-50 saturate-50")}
+        >
+          {isSending ? "Stop" : "Send"}
+        </Button>
+      </div>
+      <p id="composer-hint" className="mt-1 min-h-4 px-1 text-12 text-ink-3">
+        {problem ?? "Enter sends, Shift+Enter breaks the line."}
+      </p>
+    </>
+  );
+}
+
+/** Why nothing can be sent now; null: it can. */
+function useWhyNot({ model }: Choice, blocked: string | null): string | null {
+  const temperature = usePlayground((state) => state.temperature);
+  const maxTokens = usePlayground((state) => state.maxTokens);
+  const isFull = usePlayground((state) => state.turns.length >= TURNS_MAX);
+  if (blocked !== null) return blocked;
+  if (model === undefined) return "No model can be asked now: no package is active, or this key may use none for chat.";
+  if (isFull) return "This conversation is full. Begin a new one.";
+  if (wrongTemperature(temperature) ?? wrongMaxTokens(maxTokens)) return "Something in the settings is not right.";
+  return null;
+}
+
+/** Keeps the end of the conversation in sight as it grows, as long as the reader is there. */
+function useStickToEnd() {
+  const content = useRef<HTMLDivElement>(null);
+  const sticks = useRef(true);
+  const [isThere, setThere] = useState(true);
+  const go = () => {
+    sticks.current = true;
+    scrollToEnd();
+  };
+  useEffect(() => {
+    const onScroll = () => {
+      sticks.current = isAtEnd();
+      setThere(sticks.current);
+    };
+    const observer = new ResizeObserver(() => {
+      if (sticks.current) scrollToEnd();
+      setThere(sticks.current || isAtEnd());
+    });
+    if (content.current) observer.observe(content.current);
+    addEventListener("scroll", onScroll, { passive: true });
+    return () => {
+      observer.disconnect();
+      removeEventListener("scroll", onScroll);
+    };
+  }, []);
+  return { content, isThere, go };
+}
+
+function isAtEnd(): boolean {
+  const { scrollHeight } = document.documentElement;
+  return scrollHeight - window.innerHeight - window.scrollY < END_PX;
+}
+
+function scrollToEnd(): void {
+  window.scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+}

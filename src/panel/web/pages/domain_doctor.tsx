@@ -1,0 +1,377 @@
+import { type QueryKey, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Check, ChevronRight, CircleHelp, ExternalLink, RotateCw, X } from "lucide-react";
+import { type ReactNode, useEffect, useEffectEvent, useRef, useState } from "react";
+import { ApiError, type api } from "../api.ts";
+import { DNS } from "../copy.ts";
+import { formatDuration } from "../format.ts";
+import { announce } from "../ui/announce.ts";
+import { nowMs, useNow } from "../ui/clock.ts";
+import { Button, ButtonLink } from "../ui/controls.tsx";
+import { CopyButton, CopyText } from "../ui/copy_text.tsx";
+import { cx } from "../ui/cx.ts";
+import { Page, Section } from "../ui/page.tsx";
+import { Banner, Problem, Status } from "../ui/states.tsx";
+import { Stepper } from "../ui/stepper.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+import { Ago, Instant } from "../ui/time.tsx";
+import { toast } from "../ui/toast.tsx";
+import {
+  type DomainFacts,
+  leadOf,
+  type RecordRow,
+  recordRows,
+  type Sight,
+  statusWords,
+  stepStates,
+  todoText,
+} from "./domain_words.ts";
+import { useViewer } from "./forms.ts";
+
+/**
+ * The DNS doctor: one domain with its way to going live, what each resolver sees of it, and what to do about it. It looks
+ * again by itself while somebody watches. For the reseller and the admin alike.
+ *
+ *   const doctor = useDoctor({ queryKey, get, check });
+ *   <Loaded query={doctor.query}>{(domain) => <DomainPageFrame domain={domain} doctor={doctor} actions={…} />}</Loaded>
+ */
+
+const RECHECK_MS = 20_000;
+/** Ten minutes of being looked at. */
+const RECHECKS_MAX = 30;
+/** After that the replicas check by themselves; what they saw is asked for. */
+const REFETCH_MS = 60_000;
+
+export type Domain = NonNullable<Awaited<ReturnType<ReturnType<typeof api.domains>["get"]>>["data"]>;
+
+export type Doctor = ReturnType<typeof useDoctor>;
+
+/** How a domain stands, a check of it by hand, and the checks that come by themselves. */
+export function useDoctor({
+  queryKey,
+  get,
+  check,
+}: {
+  queryKey: QueryKey;
+  get: () => Promise<Domain>;
+  check: () => Promise<Domain>;
+}) {
+  const client = useQueryClient();
+  const { lock } = useViewer();
+  const query = useQuery({
+    queryKey,
+    queryFn: get,
+    refetchInterval: ({ state }) => (state.data && isAboutToChange(state.data) ? REFETCH_MS : false),
+  });
+  const { mutate, ...checking } = useMutation({
+    mutationFn: async (_: { byHand: boolean }) => {
+      try {
+        return await check();
+      } catch (error) {
+        // Checked a moment ago, by whomever: what that saw is as good.
+        if (error instanceof ApiError && error.code === "too_many_requests") return await get();
+        throw error;
+      }
+    },
+    onSuccess: async (domain, { byHand }) => {
+      client.setQueryData(queryKey, domain);
+      if (byHand) announce(`Checked. ${statusWords(domain).words}.`);
+    },
+  });
+  const isWaiting = query.data !== undefined && isAboutToChange(query.data);
+  const rounds = useRounds(isWaiting, () => {
+    // Who only looks at somebody's panel changes nothing: the replicas check by themselves, slower.
+    if (lock.disabled) void query.refetch();
+    else if (!checking.isPending) mutate({ byHand: false });
+  });
+  return {
+    query,
+    isChecking: checking.isPending,
+    isCheckingByHand: checking.isPending && checking.variables.byHand,
+    error: checking.error,
+    checkNow() {
+      rounds.restart();
+      mutate({ byHand: true });
+    },
+    isWatching: isWaiting && !rounds.isOver,
+  };
+}
+
+/** Whether a check may bring something new: it waits for its records, or was switched off for them. */
+function isAboutToChange({ status, byHand }: DomainFacts): boolean {
+  return status === "verifying" || (status === "suspended" && !byHand);
+}
+
+/** Calls `onRound` every RECHECK_MS while `isOn` and the page is seen, RECHECKS_MAX times; `restart` counts anew. */
+function useRounds(isOn: boolean, onRound: () => void): { isOver: boolean; restart: () => void } {
+  const [series, setSeries] = useState({ number: 0, isOver: false });
+  const round = useEffectEvent(onRound);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another series begins to count at zero.
+  useEffect(() => {
+    if (!isOn) return;
+    let count = 0;
+    const timer = setInterval(() => {
+      if (document.hidden) return;
+      count++;
+      round();
+      if (count < RECHECKS_MAX) return;
+      clearInterval(timer);
+      setSeries((before) => ({ ...before, isOver: true }));
+    }, RECHECK_MS);
+    return () => clearInterval(timer);
+  }, [isOn, series.number]);
+  return { isOver: series.isOver, restart: () => setSeries(({ number }) => ({ number: number + 1, isOver: false })) };
+}
+
+export function DomainStatus({ domain }: { domain: DomainFacts }) {
+  const { kind, words } = statusWords(domain);
+  return <Status kind={kind}>{words}</Status>;
+}
+
+/** A domain's page. `actions` stand beside "Check now"; `facts` under the steps. */
+export function DoctorPage({
+  domain,
+  doctor,
+  actions,
+  facts,
+}: {
+  domain: Domain;
+  doctor: Doctor;
+  actions: ReactNode;
+  facts?: ReactNode;
+}) {
+  const { lock } = useViewer();
+  const now = useNow(60_000);
+  useLiveNews(domain);
+  return (
+    <Page
+      title={domain.host}
+      lead={leadOf(domain, { now, zone: VIEWERS_ZONE })}
+      action={
+        <>
+          {actions}
+          <Button
+            variant="primary"
+            icon={RotateCw}
+            pending={doctor.isCheckingByHand}
+            onClick={doctor.checkNow}
+            {...lock}
+          >
+            Check now
+          </Button>
+        </>
+      }
+    >
+      {doctor.error && <Problem error={doctor.error} />}
+      {domain.status === "active" && domain.failures === 0 && <LiveBanner host={domain.host} />}
+      <Section>
+        <div className="grid gap-6">
+          <Stepper
+            label="Going live"
+            steps={STEPS.map((label, at) => ({ label, state: stepStates(domain)[at] ?? "todo" }))}
+          />
+          <p className="flex flex-wrap items-center gap-x-3 gap-y-1 text-13 text-ink-2">
+            <DomainStatus domain={domain} />
+            <LastCheck domain={domain} isChecking={doctor.isChecking} />
+            <NextCheck domain={domain} isWatching={doctor.isWatching} />
+            <span>
+              Added <Instant iso={domain.createdAt} />.
+            </span>
+            {facts}
+          </p>
+        </div>
+      </Section>
+      <Records domain={domain} />
+      <Stuck label={domain.records[0]?.label ?? domain.host} host={domain.host} />
+    </Page>
+  );
+}
+
+const STEPS = ["Records", "Check", "Certificate", "Live"];
+const VIEWERS_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** Says it when a domain goes live while somebody waits for it. */
+function useLiveNews({ host, status }: DomainFacts): void {
+  const before = useRef(status);
+  useEffect(() => {
+    if (before.current !== status && status === "active") {
+      announce(DNS.live(host));
+      toast.done(`${host} is live.`);
+    }
+    before.current = status;
+  }, [host, status]);
+}
+
+function LiveBanner({ host }: { host: string }) {
+  return (
+    <Banner
+      tone="ok"
+      title={DNS.live(host)}
+      action={
+        <ButtonLink href={`https://${host}`} target="_blank" size="sm" icon={ExternalLink}>
+          Open
+        </ButtonLink>
+      }
+    >
+      Customers sign in there; the API is at https://{host}/v1. The first visit makes the certificate, which takes some
+      seconds.
+    </Banner>
+  );
+}
+
+/** "Checked 12 s ago", by the second while it is fresh. */
+function LastCheck({ domain: { checkedAt }, isChecking }: { domain: Domain; isChecking: boolean }) {
+  const now = useNow(1_000);
+  if (isChecking) return <span>Checking…</span>;
+  if (checkedAt === null) return <span>Never checked.</span>;
+  const ageMs = Math.max(0, now - Date.parse(checkedAt));
+  return (
+    <span className="figures">
+      Checked {ageMs < 60_000 ? `${formatDuration(ageMs)} ago` : <Ago iso={checkedAt} />}.
+    </span>
+  );
+}
+
+function NextCheck({ domain: { nextCheckAt, status }, isWatching }: { domain: Domain; isWatching: boolean }) {
+  if (isWatching) return <span>Looks again every 20 s while you watch.</span>;
+  if (nextCheckAt === null) return null;
+  // What is due in a moment may be a moment late.
+  const isDue = Date.parse(nextCheckAt) <= nowMs();
+  return (
+    <span>
+      Next check by itself {isDue ? "in a moment" : <Ago iso={nextCheckAt} />}
+      {status === "verifying" && ", or now if you ask"}.
+    </span>
+  );
+}
+
+/** What is to be set, what each resolver sees, and what to do. */
+function Records({ domain }: { domain: Domain }) {
+  const rows = recordRows(domain);
+  const { steps, waits } = todoText(domain);
+  const resolvers = domain.report?.resolvers.map(({ resolver }) => resolver) ?? [];
+  const columns: Column<RecordRow>[] = [
+    { head: "Type", cell: ({ type }) => <span className="font-semibold">{type}</span> },
+    { head: "Name", cell: ({ label, name }) => <Mono title={name}>{label}</Mono> },
+    { head: "Set to", cell: (row) => <SetTo row={row} /> },
+    ...resolvers.map((resolver, at) => ({
+      head: resolver,
+      cell: ({ sights }: RecordRow) => <Seen sight={sights[at] ?? []} />,
+    })),
+  ];
+  return (
+    <Section
+      title="Records"
+      description={domain.contested ? DNS.contested(domain.host) : "What the DNS must say, and what it says."}
+      flush
+      action={
+        <CopyButton
+          value={domain.instructions}
+          what=""
+          label={
+            <>
+              Copy instructions<span className="max-sm:sr-only"> for whoever runs your DNS</span>
+            </>
+          }
+        />
+      }
+    >
+      <DataTable caption="DNS records" columns={columns} rows={rows} rowKey={({ type }) => type} />
+      {(steps.length > 0 || waits.length > 0) && (
+        <div className="grid gap-3 border-t border-line px-4 py-4 sm:px-6">
+          {steps.length > 0 && (
+            <>
+              <h3 className="text-14 font-semibold">Do this:</h3>
+              <ol className={cx("grid gap-2 text-14", steps.length > 1 && "list-decimal pl-5")}>
+                {steps.map((step) => (
+                  <li key={step} className="[overflow-wrap:anywhere]">
+                    {step}
+                  </li>
+                ))}
+              </ol>
+            </>
+          )}
+          {waits.map((wait) => (
+            <p key={wait} className="text-14 text-ink-2">
+              {wait}
+            </p>
+          ))}
+        </div>
+      )}
+    </Section>
+  );
+}
+
+function Mono({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <span title={title} className="font-mono [overflow-wrap:anywhere]">
+      {children}
+    </span>
+  );
+}
+
+function SetTo({ row: { type, label, values } }: { row: RecordRow }) {
+  if (values.length === 0) return <span className="text-ink-3">(none)</span>;
+  return (
+    <span className="grid justify-items-start gap-1 max-sm:justify-items-end">
+      {values.map((value) => (
+        <CopyText key={value} value={value} what={`the ${type} record of ${label}`} isWhole={type === "A"} />
+      ))}
+    </span>
+  );
+}
+
+const MARKS = {
+  ok: { icon: Check, className: "text-ok", said: "right: " },
+  bad: { icon: X, className: "text-bad", said: "wrong: " },
+  unknown: { icon: CircleHelp, className: "text-ink-3", said: "unknown: " },
+} as const;
+
+function Seen({ sight }: { sight: Sight }) {
+  return (
+    <span className="grid gap-1 max-sm:justify-items-end">
+      {sight.map(({ mark, words }) => {
+        const { icon: Icon, className, said } = MARKS[mark];
+        return (
+          <span key={words} className="flex items-start gap-1.5">
+            <Icon size={14} strokeWidth={2.5} aria-hidden className={cx("mt-0.5 flex-none", className)} />
+            <span className="sr-only">{said}</span>
+            <span className={cx("figures [overflow-wrap:anywhere]", mark === "unknown" ? "text-ink-2" : className)}>
+              {words}
+            </span>
+          </span>
+        );
+      })}
+    </span>
+  );
+}
+
+/** What it is, nine times out of ten. */
+function Stuck({ label, host }: { label: string; host: string }) {
+  const zone = host.slice(label.length + 1);
+  return (
+    <details className="group rounded-lg border border-line bg-surface">
+      <summary className="flex items-center gap-2 rounded-lg px-4 py-3 text-14 font-semibold sm:px-6">
+        <ChevronRight
+          size={16}
+          aria-hidden
+          className="flex-none text-ink-3 transition-transform group-open:rotate-90"
+        />
+        Still stuck?
+      </summary>
+      <ul className="grid list-disc gap-2 px-4 pr-4 pb-4 pl-10 text-14 text-ink-2 marker:text-ink-3 sm:pr-6 sm:pl-14">
+        <li>A change takes as long to be seen as the old record's TTL: often an hour, at times a day.</li>
+        <li>
+          Most editors add the domain by themselves. Type <b className="font-mono font-semibold">{label}</b> as the
+          name, or it becomes <span className="font-mono">{`${host}.${zone}`}</span>.
+        </li>
+        <li>
+          A proxy in front of the name (an orange cloud, a "web forwarding") must be off: the name leads straight to us.
+        </li>
+        <li>
+          The records must be set where the name servers of <span className="font-mono">{zone}</span> are run. That may
+          not be where the domain was bought.
+        </li>
+      </ul>
+    </details>
+  );
+}

@@ -1,0 +1,288 @@
+import { Plus } from "lucide-react";
+import { useMe } from "../api.ts";
+import { termsText } from "../copy.ts";
+import { formatCompact, formatCount, formatDay, formatMoney, formatReset, formatZone } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { ButtonLink, TextLink } from "../ui/controls.tsx";
+import { Countdown, Meter } from "../ui/meter.tsx";
+import { Figure, Figures, Page, Section } from "../ui/page.tsx";
+import { Banner, Empty, Loaded, Loading, Skeleton, Status } from "../ui/states.tsx";
+import { useViewer } from "./forms.ts";
+import { Overview } from "./home_overview.tsx";
+import { HomeRefusals } from "./home_refusals.tsx";
+import { noticeText } from "./home_words.ts";
+import { type Home, useHome } from "./own.ts";
+import { UsageChart } from "./usage_chart.tsx";
+
+/** What is left, until when, and what needs you. Admins see first how the whole service stands. */
+
+const CHART_DAYS = 30;
+const CHART_TITLE = `Last ${CHART_DAYS} days`;
+
+type Package = NonNullable<Home["package"]>;
+
+export function HomePage() {
+  const { role, lock } = useViewer();
+  const home = useHome();
+  const isAdmin = role === "admin";
+  return (
+    <Page
+      title="Home"
+      lead={isAdmin ? "How the service stands, and what needs you." : "What is left, until when, and what needs you."}
+      action={
+        isAdmin ? (
+          <ButtonLink href="/admin/people" variant="primary">
+            Open people
+          </ButtonLink>
+        ) : (
+          !lock.disabled && (
+            <ButtonLink href="/keys?create=1" variant="primary" icon={Plus}>
+              Create key
+            </ButtonLink>
+          )
+        )
+      }
+    >
+      {isAdmin && <Overview />}
+      <Loaded query={home} skeleton={isAdmin ? null : <HomeSkeleton />}>
+        {(data) => (isAdmin && hasNothing(data) ? null : <Own home={data} onTurn={() => void home.refetch()} />)}
+      </Loaded>
+    </Page>
+  );
+}
+
+/** Admins usually use nothing themselves. */
+function hasNothing({ package: active, balance, refusals }: Home): boolean {
+  return active === null && !balance.paygEnabled && balance.balanceNanoUsd === "0" && refusals.length === 0;
+}
+
+function Own({ home, onTurn }: { home: Home; onTurn: () => void }) {
+  return (
+    <>
+      <Notices home={home} />
+      {home.package ? <ActivePackage active={home.package} home={home} onTurn={onTurn} /> : <NoPackage home={home} />}
+      <UsageChart
+        title={CHART_TITLE}
+        asked={{}}
+        days={CHART_DAYS}
+        empty={
+          <Section title={CHART_TITLE}>
+            <Empty action={<ButtonLink href="/playground">Open the playground</ButtonLink>}>
+              No requests yet. Each one will be counted here, by model.
+            </Empty>
+          </Section>
+        }
+      />
+      <HomeRefusals home={home} />
+    </>
+  );
+}
+
+function Notices({ home }: { home: Home }) {
+  const { person, viewing } = useMe();
+  const isCustomer = (viewing ?? person).role === "customer";
+  // Without a package its section says so.
+  const notices = home.notices.filter(({ kind }) => kind !== "package_none");
+  if (notices.length === 0) return null;
+  return (
+    <ul aria-label="Notices" className="grid gap-2">
+      {notices.map((notice) => {
+        const { tone, title, body, step } = noticeText(notice, home, { now: nowMs(), isCustomer });
+        return (
+          <li key={notice.kind}>
+            <Banner
+              tone={tone}
+              title={title}
+              action={
+                step && (
+                  <ButtonLink href={step.href} size="sm">
+                    {step.label}
+                  </ButtonLink>
+                )
+              }
+            >
+              {body}
+            </Banner>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; onTurn: () => void }) {
+  const { availableNow, totalUsed, totalLimit, timeZone, tokenLimit } = active;
+  const granted = active.carryover ? totalUsed + availableNow : active.dailyLimit;
+  return (
+    <Section
+      title={
+        <>
+          {active.name} <Status kind="active" />
+        </>
+      }
+      description={`${termsText({ ...active, modelIds: null })}, days of ${formatZone(timeZone)}`}
+      flush
+    >
+      <div className="grid gap-x-12 gap-y-8 p-4 sm:grid-cols-2 sm:p-6 lg:grid-cols-3">
+        <div className="grid content-start gap-1">
+          <Meter
+            label="Available now"
+            used={granted - availableNow}
+            limit={granted}
+            unit="requests"
+            {...(active.resetsAt !== null && {
+              resets: <Reset active={active} resetsAt={active.resetsAt} onTurn={onTurn} />,
+            })}
+          />
+          <p className="text-13 text-ink-3 tabular-nums">{arithmetic(active)}</p>
+        </div>
+        <Meter label="Whole package" used={totalUsed} limit={totalLimit} unit="requests" />
+        {tokenLimit !== null && (
+          <Meter label="Tokens" used={active.tokensUsed} limit={tokenLimit} unit="tokens" format={formatCompact} />
+        )}
+        <Figure
+          label="Ends in"
+          note={`${formatDay(active.endsAt, timeZone, nowMs())}, ${formatReset(active.endsAt, timeZone)}`}
+        >
+          <Countdown to={active.endsAt} onZero={onTurn} />
+        </Figure>
+      </div>
+      <Beside home={home} />
+    </Section>
+  );
+}
+
+/** What comes at the next midnight. */
+function Reset({ active, resetsAt, onTurn }: { active: Package; resetsAt: string; onTurn: () => void }) {
+  const { carryover, dailyLimit, availableNow, timeZone } = active;
+  const left = active.totalLimit - active.totalUsed;
+  const more = Math.min(dailyLimit, carryover ? left - availableNow : left);
+  return (
+    <>
+      {carryover ? `+${formatCount(more)}` : `Back to ${formatCount(more)}`} in{" "}
+      <Countdown to={resetsAt} onZero={onTurn} />, at {formatReset(resetsAt, timeZone)}
+    </>
+  );
+}
+
+/** How the figure above it comes about: "500 × 7 days − 3,188 used = 312". */
+function arithmetic({
+  carryover,
+  dailyLimit,
+  daysBegun,
+  totalUsed,
+  usedToday,
+  availableNow,
+  ...rest
+}: Package): string {
+  const used = carryover ? totalUsed : usedToday;
+  const granted = carryover ? dailyLimit * daysBegun : dailyLimit;
+  const days = daysBegun === 1 ? "1 day" : `${formatCount(daysBegun)} days`;
+  const sum = `${formatCount(dailyLimit)}${carryover ? ` × ${days}` : " today"} − ${formatCount(used)} used`;
+  const left = Math.max(0, granted - used);
+  return left > availableNow
+    ? `${sum}, but the whole package has ${formatCount(rest.totalLimit - totalUsed)} left`
+    : `${sum} = ${formatCount(left)}`;
+}
+
+/** The balance beside the package, and what comes after it. */
+function Beside({ home: { balance, next, package: active } }: { home: Home }) {
+  const hasBalance = balance.paygEnabled || balance.balanceNanoUsd !== "0";
+  return (
+    <div className="flex flex-wrap items-baseline gap-x-8 gap-y-2 border-t border-line px-4 py-3 text-13 text-ink-2 sm:px-6">
+      {hasBalance && (
+        <p>
+          Balance <strong className="font-semibold text-ink tabular-nums">{formatMoney(balance.freeNanoUsd)}</strong>{" "}
+          free, <span className="tabular-nums">{formatMoney(balance.heldNanoUsd)}</span> held
+        </p>
+      )}
+      <p>
+        {next ? (
+          <>
+            Next: <strong className="font-semibold text-ink">{next.name}</strong>, from{" "}
+            {formatDay(next.startsAt, active?.timeZone ?? "UTC", nowMs())}
+          </>
+        ) : (
+          "Nothing is queued after it."
+        )}
+      </p>
+      <TextLink href="/billing" className="ml-auto">
+        Billing
+      </TextLink>
+    </div>
+  );
+}
+
+/** Who has no package pays by balance, or is told where to get one. */
+function NoPackage({ home }: { home: Home }) {
+  const { balance, next } = home;
+  const none = home.notices.find((notice) => notice.kind === "package_none");
+  return (
+    <>
+      {none && (
+        <Section
+          title="No package is active"
+          description={noPackageText(none, next)}
+          action={<AskFor what="package" label="Ask for a package" />}
+        />
+      )}
+      {(balance.paygEnabled || balance.balanceNanoUsd !== "0" || next) && (
+        <Section title="Balance" action={<AskFor what="top_up" label="Ask for a top-up" />}>
+          <Figures>
+            <Figure
+              label="Free"
+              note={balance.paygEnabled ? "Requests are paid from it, by the token." : "Requests are not paid from it."}
+            >
+              {formatMoney(balance.freeNanoUsd)}
+            </Figure>
+            <Figure label="Held" note="For requests under way; what they do not cost comes back.">
+              {formatMoney(balance.heldNanoUsd)}
+            </Figure>
+            {next && (
+              <Figure label="Next package" note={`From ${formatDay(next.startsAt, "UTC", nowMs())}`}>
+                <span className="text-20">{next.name}</span>
+              </Figure>
+            )}
+          </Figures>
+        </Section>
+      )}
+    </>
+  );
+}
+
+/** An admin would ask itself. */
+function AskFor({ what, label }: { what: "package" | "top_up"; label: string }) {
+  const { lock, role } = useViewer();
+  if (lock.disabled || role === "admin") return null;
+  return (
+    <ButtonLink href={`/billing?ask=${what}`} size="sm">
+      {label}
+    </ButtonLink>
+  );
+}
+
+type None = Extract<Home["notices"][number], { kind: "package_none" }>;
+
+function noPackageText({ endedName, endedAt, nextStartsAt }: None, next: Home["next"]): string {
+  const ended =
+    endedName !== null && endedAt !== null && `${endedName} ended on ${formatDay(endedAt, "UTC", nowMs())}.`;
+  const coming = nextStartsAt !== null && next && `${next.name} starts on ${formatDay(nextStartsAt, "UTC", nowMs())}.`;
+  return [ended, coming, "Your keys are kept and work again with a new one."].filter(Boolean).join(" ");
+}
+
+function HomeSkeleton() {
+  return (
+    <Loading className="grid gap-6">
+      <Section title={<Skeleton className="h-5 w-56" />}>
+        <div className="grid gap-8 sm:grid-cols-2 lg:grid-cols-3">
+          <Skeleton className="h-28" />
+          <Skeleton className="h-28" />
+          <Skeleton className="h-28" />
+        </div>
+      </Section>
+      <Section title={CHART_TITLE}>
+        <Skeleton className="h-72 rounded-md" />
+      </Section>
+    </Loading>
+  );
+}

@@ -1,0 +1,130 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Link } from "wouter";
+import { api, ask } from "../api.ts";
+import { formatCount, formatList, formatOf } from "../format.ts";
+import { cx } from "../ui/cx.ts";
+import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
+import { Ago } from "../ui/time.tsx";
+
+/** An admin's first look: who is there, what waits for an answer, and what fails. Each figure leads to its page. */
+
+const REFETCH_MS = 30_000;
+
+type OverviewData = NonNullable<Awaited<ReturnType<typeof api.admin.overview.get>>["data"]>;
+type Cell = { label: string; href: string; value: ReactNode; note: ReactNode; tone?: "warn" | "bad" };
+
+export function Overview() {
+  const overview = useQuery({
+    queryKey: ["admin", "overview"],
+    queryFn: () => ask(api.admin.overview.get()),
+    refetchInterval: REFETCH_MS,
+  });
+  if (overview.data === undefined && overview.error)
+    return <ErrorState error={overview.error} onRetry={() => void overview.refetch()} />;
+  const cells = overview.data ? cellsOf(overview.data) : undefined;
+  return (
+    <section aria-label="The service">
+      {cells ? (
+        <ul className={GRID}>
+          {cells.map((cell) => (
+            <li key={cell.label} className="grid bg-surface">
+              <OverviewCell {...cell} />
+            </li>
+          ))}
+        </ul>
+      ) : (
+        <Loading className={GRID}>
+          {LABELS.map((label) => (
+            <span key={label} className="grid gap-2 bg-surface p-4 sm:px-6">
+              <span className="text-12 font-medium text-ink-3">{label}</span>
+              <Skeleton className="h-8 w-16" />
+              <Skeleton className="h-5 w-24" />
+            </span>
+          ))}
+        </Loading>
+      )}
+    </section>
+  );
+}
+
+const GRID = "grid grid-cols-2 gap-px overflow-hidden rounded-lg border border-line bg-line md:grid-cols-3";
+const LABELS = ["People", "Requests in 24 h", "Orders waiting", "Providers", "Domains", "Books"];
+
+function OverviewCell({ label, href, value, note, tone }: Cell) {
+  return (
+    <Link href={href} className="grid content-start gap-1 p-4 -outline-offset-2 hover:bg-hover sm:px-6">
+      <span className="text-12 font-medium text-ink-3">{label}</span>
+      <span
+        className={cx(
+          "text-28 font-semibold tabular-nums",
+          tone === "warn" && "text-warn",
+          tone === "bad" && "text-bad",
+        )}
+      >
+        {value}
+      </span>
+      <span className="text-13 text-ink-2">{note}</span>
+    </Link>
+  );
+}
+
+function cellsOf(data: OverviewData): Cell[] {
+  const { accountsActive, accountsSuspended, ordersOpen, domainsFailing, requests, providersFailing } = data;
+  const failing = providersFailing.map(({ name }) => name);
+  return [
+    {
+      label: "People",
+      href: "/admin/people",
+      value: formatCount(accountsActive),
+      note: accountsSuspended === 0 ? "active, none suspended" : `active, ${formatCount(accountsSuspended)} suspended`,
+    },
+    {
+      label: "Requests in 24 h",
+      href: "/admin/providers",
+      value: requests ? formatCount(requests.settled) : "Many",
+      note: requests ? `charged, ${formatCount(requests.released)} given back` : "too many to count for a first look",
+    },
+    {
+      label: "Orders waiting",
+      href: "/admin/orders",
+      value: formatCount(ordersOpen),
+      note: ordersOpen === 0 ? "nothing to answer" : "to answer",
+      ...(ordersOpen > 0 && { tone: "warn" }),
+    },
+    {
+      label: "Providers",
+      href: "/admin/providers",
+      value: failing.length === 0 ? "Fine" : formatOf(failing.length, "fails", "fail"),
+      note: failing.length === 0 ? "all routes are used" : formatList(failing),
+      ...(failing.length > 0 && { tone: "bad" }),
+    },
+    {
+      label: "Domains",
+      href: "/admin/domains",
+      value: domainsFailing === 0 ? "Fine" : formatOf(domainsFailing, "fails", "fail"),
+      note: domainsFailing === 0 ? "none fails its check" : "look at their records",
+      ...(domainsFailing > 0 && { tone: "warn" }),
+    },
+    booksCell(data.books),
+  ];
+}
+
+function booksCell(books: OverviewData["books"]): Cell {
+  const cell = { label: "Books", href: "/admin/books" };
+  if (books === null) return { ...cell, value: "–", note: "not checked yet" };
+  const { broken, uncounted, checkedAt } = books;
+  if (broken > 0) {
+    return { ...cell, value: `${formatCount(broken)} broken`, note: <Ago iso={checkedAt} />, tone: "bad" };
+  }
+  return {
+    ...cell,
+    value: "Balance",
+    note: (
+      <>
+        {uncounted > 0 && `${formatCount(uncounted)} not counted in time, `}
+        <Ago iso={checkedAt} />
+      </>
+    ),
+  };
+}

@@ -1,0 +1,139 @@
+import { ChevronDown } from "lucide-react";
+import { useId, useState } from "react";
+import { useMe } from "../api.ts";
+import type { RefusalFacts } from "../copy.ts";
+import { formatCount, formatMoney, formatOf } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { Button, ButtonLink, TextLink } from "../ui/controls.tsx";
+import { cx } from "../ui/cx.ts";
+import { Section } from "../ui/page.tsx";
+import { Ago } from "../ui/time.tsx";
+import type { Home } from "./own.ts";
+import { nextStep, refusalName, whatNowText } from "./request_words.ts";
+
+/** What was refused lately, how often, and what to do about each. */
+
+type Recent = Home["refusals"][number];
+
+const NANO_PER_USD = 1e9;
+
+export function HomeRefusals({ home }: { home: Home }) {
+  return (
+    <Section
+      title="Needs you"
+      description="What was refused in the last 7 days. None of it was charged."
+      flush={home.refusals.length > 0}
+    >
+      {home.refusals.length === 0 ? (
+        <p className="text-14 text-ink-2">Nothing was refused.</p>
+      ) : (
+        <ul>
+          {home.refusals.map((refusal) => (
+            <RefusalRow key={`${refusal.code} ${refusal.key?.keyId}`} refusal={refusal} home={home} />
+          ))}
+        </ul>
+      )}
+    </Section>
+  );
+}
+
+function RefusalRow({ refusal, home }: { refusal: Recent; home: Home }) {
+  const id = useId();
+  const [isOpen, setOpen] = useState(false);
+  const { brand } = useMe();
+  const { code, count, key, modelId, at } = refusal;
+  return (
+    <li className="border-b border-line px-4 py-2 text-14 last:border-0 sm:px-6">
+      <div className="flex flex-wrap items-center gap-x-4 gap-y-1">
+        <p className="min-w-0 flex-[1_1_12rem]">
+          <span className="font-semibold tabular-nums">{formatCount(count)} ×</span> {refusalName(code)}
+          <span className="block text-13 text-ink-2">
+            {key ? <>key “{key.name}”, </> : "no key chosen, "}
+            {modelId && <>{modelId}, </>}
+            <Ago iso={at} />
+          </span>
+        </p>
+        <Button size="sm" aria-expanded={isOpen} aria-controls={id} onClick={() => setOpen(!isOpen)}>
+          What now?
+          <span className="sr-only">
+            {" "}
+            {refusalName(code)}
+            {key && `, key ${key.name}`}
+          </span>
+          <ChevronDown size={16} aria-hidden className={cx("transition-transform", isOpen && "rotate-180")} />
+        </Button>
+      </div>
+      <div id={id} hidden={!isOpen} className="mt-2 mb-2 rounded-md bg-warn-soft p-4">
+        {isOpen && <Advice refusal={refusal} home={home} brand={brand.name} />}
+      </div>
+    </li>
+  );
+}
+
+function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: string }) {
+  const { code, key, lastRequestId } = refusal;
+  const step = nextStep(code);
+  const since = sinceText(code, home);
+  const usage = `/usage?kind=not_charged${key ? `&key=${key.keyId}` : ""}`;
+  return (
+    <div className="grid gap-3">
+      <p>{since ?? whatNowText(factsOf(refusal, home, brand))}</p>
+      <p className="flex flex-wrap items-center gap-x-4 gap-y-2 text-13">
+        {step && since === null && (
+          <ButtonLink href={step.href} size="sm">
+            {step.label}
+          </ButtonLink>
+        )}
+        <TextLink href={usage}>Show them</TextLink>
+        <TextLink href={`${usage}&receipt=${lastRequestId}`}>The last one</TextLink>
+      </p>
+    </div>
+  );
+}
+
+const QUOTAS = ["daily_quota_exceeded", "carryover_quota_exceeded", "package_quota_exceeded"];
+
+/** What has changed since, if it would not be refused for the same reason now. */
+function sinceText(code: string, { package: active }: Home): string | null {
+  if (active === null) return null;
+  const { availableNow, name } = active;
+  if (QUOTAS.includes(code) && availableNow > 0)
+    return `More has come since: ${formatOf(availableNow, "request")} of ${name} ${availableNow === 1 ? "is" : "are"} available now.`;
+  if (code === "package_required" || code === "package_expired") return `${name} is active now.`;
+  return null;
+}
+
+function factsOf(
+  { code, key, modelId }: Recent,
+  { package: active, notices, balance }: Home,
+  brand: string,
+): RefusalFacts {
+  const none = notices.find((notice) => notice.kind === "package_none");
+  const common = { code, now: nowMs(), brand, ...(modelId !== null && { model: modelId }) };
+  const ofPackage = active
+    ? { zone: active.timeZone, packageName: active.name }
+    : none?.endedName && none.endedAt
+      ? { packageName: none.endedName, packageEndedAt: none.endedAt }
+      : {};
+  switch (code) {
+    case "daily_quota_exceeded":
+    case "carryover_quota_exceeded":
+      return { ...common, ...ofPackage, ...(active && { limit: active.dailyLimit, resetsAt: active.resetsAt }) };
+    case "package_quota_exceeded":
+      return { ...common, ...ofPackage, ...(active && { limit: active.totalLimit }) };
+    case "key_request_limit_exceeded":
+      return { ...common, ...(key?.dailyUnitsMax && { limit: key.dailyUnitsMax, resetsAt: key.resetsAt }) };
+    case "key_spend_limit_exceeded":
+      return {
+        ...common,
+        ...(key?.dailySpendMaxNanoUsd && {
+          limit: Number(key.dailySpendMaxNanoUsd) / NANO_PER_USD,
+          resetsAt: key.resetsAt,
+        }),
+      };
+    case "insufficient_balance":
+      return { ...common, message: `The balance did not cover it. ${formatMoney(balance.freeNanoUsd)} is free now.` };
+    default:
+      return { ...common, ...ofPackage };
+  }
+}

@@ -1,0 +1,143 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { Inbox } from "lucide-react";
+import { lazy, Suspense } from "react";
+import { api, ask } from "../api.ts";
+import { EMPTY } from "../copy.ts";
+import { Button, NativeSelect } from "../ui/controls.tsx";
+import { useUrlState } from "../ui/filter_bar.tsx";
+import { Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { type Column, DataTable, toOlder } from "../ui/table.tsx";
+import { Ago } from "../ui/time.tsx";
+import { useOpened, useViewer } from "./forms.ts";
+import { OrderState, type OrderStatus, Wish, wants } from "./own_orders.tsx";
+
+/** What others ask for, and who decides. */
+
+const DecideDialog = lazy(() => import("./decide_dialogs.tsx").then((m) => ({ default: m.DecideDialog })));
+
+export type Incoming = NonNullable<Awaited<ReturnType<typeof api.orders.incoming.get>>["data"]>["orders"][number];
+
+/** How many wait, as far as one page of them tells; undefined until it is known. */
+export function useWaitingOrders(): { count: number; hasMore: boolean } | undefined {
+  const { data } = useIncoming("open", "house");
+  const first = data?.pages[0];
+  return first && { count: first.orders.length, hasMore: first.hasMore };
+}
+
+type Scope = "house" | "all";
+
+function useIncoming(status: OrderStatus | "all", scope: Scope) {
+  const { role } = useViewer();
+  return useInfiniteQuery({
+    queryKey: ["orders", "incoming", status, scope],
+    queryFn: ({ pageParam }) =>
+      ask(
+        api.orders.incoming.get({
+          query: {
+            ...(status !== "all" && { status }),
+            ...(role === "admin" && { scope }),
+            ...(pageParam > 0 && { before: pageParam }),
+          },
+        }),
+      ),
+    initialPageParam: 0,
+    getNextPageParam: ({ orders, hasMore }) => (hasMore ? orders[orders.length - 1]?.orderId : undefined),
+  });
+}
+
+const STATUS_FILTER = [
+  { value: "open", label: "Waiting" },
+  { value: "fulfilled", label: "Fulfilled" },
+  { value: "declined", label: "Declined" },
+  { value: "withdrawn", label: "Withdrawn" },
+  { value: "all", label: "All" },
+] as const satisfies readonly { value: OrderStatus | "all"; label: string }[];
+
+/** What others ask for: of a reseller its customers, of an admin everybody who belongs to no reseller. */
+export function IncomingOrders({ personHref }: { personHref: (accountId: number) => string }) {
+  const { role, lock } = useViewer();
+  const [filters, setFilters] = useUrlState({ orders: "open", from: "house" });
+  const status = STATUS_FILTER.find(({ value }) => value === filters.orders)?.value ?? "open";
+  const scope: Scope = filters.from === "all" ? "all" : "house";
+  const orders = useIncoming(status, scope);
+  const deciding = useOpened<{ order: Incoming; isFulfil: boolean }>();
+  const columns: Column<Incoming>[] = [
+    {
+      head: "From",
+      cell: ({ account }) => (
+        <span className="grid min-w-0">
+          <span className="font-medium">{account.name}</span>
+          <span className="truncate font-normal text-ink-3">{account.email}</span>
+        </span>
+      ),
+    },
+    { head: "Wants", cell: (order) => <Wish order={order} /> },
+    { head: "Asked", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    {
+      head: "Decision",
+      cell: (order) =>
+        order.status === "open" ? (
+          <span className="row-above inline-flex flex-wrap justify-end gap-2">
+            <Button size="sm" onClick={() => deciding.open({ order, isFulfil: true })} {...lock}>
+              Fulfil<span className="sr-only"> {wants(order)}</span>
+            </Button>
+            <Button size="sm" variant="quiet" onClick={() => deciding.open({ order, isFulfil: false })} {...lock}>
+              Decline<span className="sr-only"> {wants(order)}</span>
+            </Button>
+          </span>
+        ) : (
+          <span className="grid justify-items-end gap-1 sm:justify-items-start">
+            <OrderState status={order.status} />
+            {order.answer && <span className="max-w-[20rem] whitespace-pre-line text-ink-2">{order.answer}</span>}
+          </span>
+        ),
+    },
+  ];
+  return (
+    <Section
+      title="Orders"
+      flush
+      action={
+        <>
+          {role === "admin" && (
+            <NativeSelect
+              label="Whose orders"
+              value={scope}
+              onValue={(from) => setFilters({ from })}
+              options={[
+                { value: "house", label: "House customers and resellers" },
+                { value: "all", label: "Resellers' customers too" },
+              ]}
+            />
+          )}
+          <NativeSelect
+            label="State of the orders"
+            value={status}
+            onValue={(next) => setFilters({ orders: next })}
+            options={STATUS_FILTER}
+          />
+        </>
+      }
+    >
+      <Loaded query={orders} skeleton={<SkeletonRows rows={3} />}>
+        {({ pages }) => (
+          <DataTable
+            caption="Incoming orders"
+            rows={pages.flatMap((page) => page.orders)}
+            rowKey={({ orderId }) => String(orderId)}
+            rowHref={({ account }) => personHref(account.accountId)}
+            columns={columns}
+            empty={<Empty icon={Inbox}>{status === "open" ? EMPTY.incoming : "No orders in this view."}</Empty>}
+            older={toOlder(orders)}
+          />
+        )}
+      </Loaded>
+      <Suspense>
+        {deciding.what && (
+          <DecideDialog key={deciding.times} open={deciding.isOpen} onClose={deciding.close} {...deciding.what} />
+        )}
+      </Suspense>
+    </Section>
+  );
+}

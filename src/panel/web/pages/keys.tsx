@@ -1,0 +1,341 @@
+import { useMutation } from "@tanstack/react-query";
+import {
+  Ban,
+  ChartColumn,
+  ChevronRight,
+  Infinity as Endless,
+  KeyRound,
+  MoreHorizontal,
+  Pencil,
+  Plus,
+  Power,
+  RefreshCw,
+} from "lucide-react";
+import { type ReactNode, useEffect, useEffectEvent } from "react";
+import { api, ask } from "../api.ts";
+import { CONFIRM, EMPTY, READ_ONLY } from "../copy.ts";
+import { formatCount, formatDay, formatDuration, formatMoney, formatOf } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { Button, IconButton } from "../ui/controls.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { useUrlState } from "../ui/filter_bar.tsx";
+import { Menu, type MenuItem } from "../ui/menu.tsx";
+import { Meter } from "../ui/meter.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Badge, Banner, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+import { Ago } from "../ui/time.tsx";
+import { toast } from "../ui/toast.tsx";
+import { useOpened, useRefresh, useViewer } from "./forms.ts";
+import { CreateKeyDialog, EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
+import { KeySecret } from "./key_secret.tsx";
+import { type OwnKey, useKeys } from "./own.ts";
+
+/** One's keys: create them, see who uses them, retire them safely. */
+
+const DAY_MS = 86_400_000;
+/** A key that nothing used for so long is probably forgotten; a new one gets a week. */
+const UNUSED_DAYS = 30;
+const NEVER_USED_DAYS = 7;
+const ENDING_DAYS = 7;
+
+type Act = { kind: "create" } | { kind: "edit" | "rotate" | "revoke"; row: OwnKey };
+
+export function KeysPage() {
+  const { lock } = useViewer();
+  const keys = useKeys();
+  const acting = useActing();
+  const create = (
+    <Button variant="primary" icon={Plus} onClick={() => acting.open({ kind: "create" })} {...lock}>
+      Create key
+    </Button>
+  );
+  return (
+    <Page title="Keys" lead="Create them, see who uses them, retire them safely." action={create}>
+      <Loaded query={keys} skeleton={<KeysSkeleton />}>
+        {({ rows, requestsCut }) => (
+          <>
+            <Forgotten rows={rows} />
+            <KeyLists
+              rows={rows}
+              onAct={acting.open}
+              empty={
+                <Empty icon={KeyRound} action={create}>
+                  {EMPTY.keys}
+                </Empty>
+              }
+            />
+            <Acting acting={acting} requestsCut={requestsCut} />
+          </>
+        )}
+      </Loaded>
+      <KeySecret />
+    </Page>
+  );
+}
+
+/** The dialogs, of which Home opens one by address: /keys?create=1. */
+function useActing() {
+  const { lock } = useViewer();
+  const [{ create }, setUrl] = useUrlState({ create: "" });
+  const acting = useOpened<Act>();
+  const onAddress = useEffectEvent((wanted: string) => {
+    if (wanted === "") return;
+    // The address is left clean, so that a reload does not open it again.
+    setUrl({ create: "" });
+    if (!lock.disabled) acting.open({ kind: "create" });
+  });
+  useEffect(() => onAddress(create), [create]);
+  return acting;
+}
+
+function Acting({ acting, requestsCut }: { acting: ReturnType<typeof useActing>; requestsCut: boolean }) {
+  const { what, isOpen, times, close } = acting;
+  if (what === null) return null;
+  const state = { open: isOpen, onClose: close };
+  if (what.kind === "create") return <CreateKeyDialog key={times} {...state} />;
+  if (what.kind === "edit") return <EditKeyDialog key={times} {...state} row={what.row} />;
+  if (what.kind === "rotate") return <RotateKeyDialog key={times} {...state} row={what.row} />;
+  return <RevokeQuestion key={times} {...state} row={what.row} requestsCut={requestsCut} />;
+}
+
+function RevokeQuestion({
+  open,
+  onClose,
+  row: { keyId, name, requestsLastDay },
+  requestsCut,
+}: {
+  open: boolean;
+  onClose: () => void;
+  row: OwnKey;
+  requestsCut: boolean;
+}) {
+  const refresh = useRefresh();
+  const { title, body } = CONFIRM.revokeKey(name, requestsLastDay);
+  return (
+    <Confirm
+      open={open}
+      onOpenChange={(isOpen) => isOpen || onClose()}
+      title={title}
+      confirmLabel="Revoke key"
+      cancelLabel="Keep key"
+      onConfirm={async () => {
+        await ask(api.keys({ id: keyId }).revoke.post());
+        await refresh();
+        toast.done(`Key ${name} is revoked.`);
+      }}
+    >
+      {requestsCut && requestsLastDay > 0 ? `At least ${body}` : body} It cannot be undone.
+    </Confirm>
+  );
+}
+
+/** Keys that nobody seems to need and that nothing ends. */
+function Forgotten({ rows }: { rows: readonly OwnKey[] }) {
+  const count = rows.filter((row) => isLive(row) && row.expiresAt === null && unusedDays(row) !== null).length;
+  if (count === 0) return null;
+  return (
+    <Banner
+      tone="warn"
+      title={count === 1 ? "One key is not used and never ends" : `${count} keys are not used and never end`}
+    >
+      Revoke what nobody needs: a key that is forgotten can still be found by somebody.
+    </Banner>
+  );
+}
+
+function isLive({ status }: OwnKey): boolean {
+  return status === "enabled" || status === "disabled";
+}
+
+/** For how many days nothing used it; null: not for long. */
+function unusedDays({ lastUsedAt, createdAt }: OwnKey): number | null {
+  const days = Math.floor((nowMs() - Date.parse(lastUsedAt ?? createdAt)) / DAY_MS);
+  return days >= (lastUsedAt === null ? NEVER_USED_DAYS : UNUSED_DAYS) ? days : null;
+}
+
+function KeyLists({ rows, onAct, empty }: { rows: readonly OwnKey[]; onAct: (act: Act) => void; empty: ReactNode }) {
+  const live = rows.filter(isLive);
+  const ended = rows.filter((row) => !isLive(row));
+  return (
+    <Section flush>
+      <DataTable
+        caption="Keys"
+        rows={live}
+        rowKey={({ keyId }) => String(keyId)}
+        rowHref={({ keyId }) => `/usage?key=${keyId}`}
+        columns={COLUMNS}
+        actions={(row) => <KeyMenu row={row} onAct={onAct} />}
+        empty={empty}
+      />
+      {ended.length > 0 && <EndedKeys rows={ended} />}
+    </Section>
+  );
+}
+
+const COLUMNS: readonly Column<OwnKey>[] = [
+  { head: "Key", cell: (row) => <NameCell row={row} /> },
+  { head: "Paid by", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
+  { head: "Models", cell: (row) => <ScopeCell row={row} />, hideBelow: "lg" },
+  { head: "Left today", cell: (row) => <TodayCell row={row} />, hideBelow: "md" },
+  { head: "Last used", cell: (row) => <LastUsedCell row={row} /> },
+  { head: "State", cell: (row) => <StateCell row={row} /> },
+];
+
+function NameCell({ row: { name, masked } }: { row: OwnKey }) {
+  return (
+    <span className="grid min-w-0">
+      <span className="truncate">{name}</span>
+      <span className="font-mono text-12 font-normal text-ink-3">{masked}</span>
+    </span>
+  );
+}
+
+function ScopeCell({ row: { modelIds, hosts } }: { row: OwnKey }) {
+  return (
+    <span className="grid">
+      <span title={modelIds?.join(", ")} className="whitespace-nowrap">
+        {modelIds === null ? "All" : modelIds.length === 1 ? modelIds[0] : formatOf(modelIds.length, "model")}
+      </span>
+      {hosts !== null && (
+        <span className="text-12 text-ink-3" title={hosts.join(", ")}>
+          {hosts.length === 1 ? hosts[0] : formatOf(hosts.length, "host")}
+        </span>
+      )}
+    </span>
+  );
+}
+
+/** Its own ceilings, and what counts against them today. */
+function TodayCell({ row: { name, today, dailyUnitsMax, dailySpendMaxNanoUsd } }: { row: OwnKey }) {
+  if (today === null) return <span className="text-ink-3">No ceiling</span>;
+  return (
+    <span className="grid gap-1.5">
+      {dailyUnitsMax !== null && (
+        <Meter
+          size="sm"
+          label={`Requests today, key ${name}`}
+          used={today.units}
+          limit={dailyUnitsMax}
+          unit="requests"
+          resets={null}
+        />
+      )}
+      {dailySpendMaxNanoUsd !== null && (
+        <Meter
+          size="sm"
+          label={`Spending today, key ${name}`}
+          used={Number(today.spentNanoUsd)}
+          limit={Number(dailySpendMaxNanoUsd)}
+          format={(nanoUsd) => formatMoney(BigInt(Math.round(nanoUsd)))}
+          resets={null}
+        />
+      )}
+    </span>
+  );
+}
+
+function LastUsedCell({ row: { lastUsedAt, lastHost, requestsLastDay } }: { row: OwnKey }) {
+  return (
+    <span className="grid" title={lastHost === null ? undefined : `On ${lastHost}`}>
+      <Ago iso={lastUsedAt} />
+      {requestsLastDay > 0 && (
+        <span className="text-12 text-ink-3 tabular-nums">{formatCount(requestsLastDay)} in 24 h</span>
+      )}
+    </span>
+  );
+}
+
+function StateCell({ row }: { row: OwnKey }) {
+  const days = unusedDays(row);
+  return (
+    <span className="inline-flex flex-wrap gap-1 max-sm:justify-end">
+      <KeyStatus row={row} />
+      {days !== null && <Badge tone="warn">{row.lastUsedAt === null ? "Never used" : `Unused for ${days} days`}</Badge>}
+      {row.expiresAt === null && <Badge icon={Endless}>No end</Badge>}
+    </span>
+  );
+}
+
+function KeyStatus({ row: { status, expiresAt } }: { row: OwnKey }) {
+  if (status === "disabled") return <Status kind="disabled" />;
+  if (status === "revoked" || status === "expired") return <Status kind={status} />;
+  if (expiresAt === null) return <Status kind="active" />;
+  const leftMs = Date.parse(expiresAt) - nowMs();
+  if (leftMs < ENDING_DAYS * DAY_MS) return <Status kind="ending">Ends in {formatDuration(leftMs)}</Status>;
+  return <Status kind="active">Active until {formatDay(expiresAt, VIEWER_ZONE, nowMs())}</Status>;
+}
+
+const VIEWER_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: Act) => void }) {
+  const { lock } = useViewer();
+  const power = usePower(row);
+  const off = lock.disabled ? { disabled: true, hint: READ_ONLY } : {};
+  const isOn = row.status === "enabled";
+  const items: MenuItem[] = [
+    { label: "Usage", icon: ChartColumn, href: `/usage?key=${row.keyId}` },
+    { label: "Name and ceilings", icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
+    {
+      label: "Rotate",
+      icon: RefreshCw,
+      onSelect: () => onAct({ kind: "rotate", row }),
+      ...(isOn ? off : { disabled: true, hint: "Switch it on first." }),
+    },
+    { label: isOn ? "Switch off" : "Switch on", icon: Power, onSelect: () => power.mutate(!isOn), ...off },
+    "line",
+    { label: "Revoke", icon: Ban, tone: "danger", onSelect: () => onAct({ kind: "revoke", row }), ...off },
+  ];
+  return (
+    <Menu trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />} items={items} />
+  );
+}
+
+/** Off and on again; off can be undone at once. */
+function usePower({ keyId, name }: OwnKey) {
+  const refresh = useRefresh();
+  const set = async (isOn: boolean) => {
+    const key = api.keys({ id: keyId });
+    await ask(isOn ? key.enable.post() : key.disable.post());
+    await refresh();
+  };
+  return useMutation({
+    mutationFn: set,
+    onSuccess: (_, isOn) => {
+      if (isOn) toast.done(`Key ${name} is on.`);
+      else toast.undo(`Key ${name} is off. Requests with it get 401.`, () => set(true));
+    },
+    onError: (error, isOn) => toast.failed(error, `Key ${name} stays ${isOn ? "off" : "on"}.`),
+  });
+}
+
+function EndedKeys({ rows }: { rows: readonly OwnKey[] }) {
+  return (
+    <details className="group border-t border-line">
+      <summary className="flex min-h-(--row) items-center gap-2 px-4 py-2 text-13 font-medium text-ink-2 -outline-offset-2 hover:text-ink sm:px-6">
+        <ChevronRight size={16} aria-hidden className="flex-none transition-transform group-open:rotate-90" />
+        Revoked and expired keys ({formatCount(rows.length)})
+      </summary>
+      <DataTable
+        caption="Ended keys"
+        rows={rows}
+        rowKey={({ keyId }) => String(keyId)}
+        rowHref={({ keyId }) => `/usage?key=${keyId}`}
+        columns={[
+          { head: "Key", cell: (row) => <NameCell row={row} /> },
+          { head: "Paid by", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
+          { head: "Last used", cell: (row) => <LastUsedCell row={row} /> },
+          { head: "State", cell: (row) => <KeyStatus row={row} /> },
+        ]}
+      />
+    </details>
+  );
+}
+
+function KeysSkeleton() {
+  return (
+    <Section flush>
+      <SkeletonRows rows={4} />
+    </Section>
+  );
+}

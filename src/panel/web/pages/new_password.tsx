@@ -1,0 +1,55 @@
+import { Field, PasswordInput } from "../ui/controls.tsx";
+import { cx } from "../ui/cx.ts";
+import { PASSWORD_RULES, type Strength, strengthOf } from "./own_words.ts";
+
+/**
+ * A field for a password that is to be set: its rules in words, and how hard it is to guess while it is typed.
+ *
+ *   <NewPassword label="Password" value={password} onValue={setPassword} error={…} about={[email, name, brand]} />
+ */
+export function NewPassword({
+  label,
+  value,
+  onValue,
+  error,
+  about,
+  disabled,
+}: {
+  label: string;
+  value: string;
+  onValue: (value: string) => void;
+  error: string | null;
+  /** What others know of its owner. */
+  about: readonly string[];
+  disabled?: boolean | undefined;
+}) {
+  return (
+    <Field label={label} hint={PASSWORD_RULES} error={error}>
+      <PasswordInput value={value} onValue={onValue} autoComplete="new-password" disabled={disabled} />
+      {value !== "" && <StrengthLine strength={strengthOf(value, about)} />}
+    </Field>
+  );
+}
+
+/** What is wrong with a password to be set; null: nothing. */
+export function checkPassword(password: string): string | null {
+  const { level, words } = strengthOf(password, []);
+  if (password === "") return "Choose a password.";
+  return level === 0 ? `Not yet: ${words.toLowerCase()}` : null;
+}
+
+const FILLS: Record<Strength["level"], string> = { 0: "bg-edge", 1: "bg-bad", 2: "bg-warn", 3: "bg-ok" };
+const WORDS: Record<Strength["level"], string> = { 0: "text-ink-2", 1: "text-bad", 2: "text-warn", 3: "text-ok" };
+
+function StrengthLine({ strength: { level, words } }: { strength: Strength }) {
+  return (
+    <div className="grid gap-1 pt-1">
+      <div aria-hidden className="grid grid-cols-3 gap-1">
+        {[1, 2, 3].map((step) => (
+          <span key={step} className={cx("h-1 rounded-full", step <= level ? FILLS[level] : "bg-line")} />
+        ))}
+      </div>
+      <p className={cx("text-12", WORDS[level])}>{words}</p>
+    </div>
+  );
+}

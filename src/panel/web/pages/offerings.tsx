@@ -1,0 +1,49 @@
+import { useQuery } from "@tanstack/react-query";
+import { api, ask } from "../api.ts";
+import { EMPTY, termsText } from "../copy.ts";
+import { formatMoney } from "../format.ts";
+import { Combobox, Field } from "../ui/controls.tsx";
+import { ErrorLine } from "../ui/states.tsx";
+
+/** What is on sale, and choosing one of it. Those who pay for what they hand out see the wholesale price. */
+
+export type Offering = NonNullable<Awaited<ReturnType<typeof api.offerings.get>>["data"]>["offerings"][number];
+
+/** Offerings on sale; a customer sees them without a price. */
+export function useOfferings({ enabled = true } = {}) {
+  return useQuery({ queryKey: ["offerings", "on sale"], queryFn: () => ask(api.offerings.get()), enabled });
+}
+
+export function OfferingField({
+  offerings,
+  value,
+  onValue,
+  error,
+}: {
+  offerings: ReturnType<typeof useOfferings>;
+  value: Offering | null;
+  onValue: (offering: Offering) => void;
+  error?: string | null;
+}) {
+  const all = offerings.data?.offerings ?? [];
+  if (offerings.error && offerings.data === undefined) return <ErrorLine error={offerings.error} />;
+  return (
+    <Field label="Offering" hint={value ? termsText(value) : undefined} error={error}>
+      <Combobox
+        value={value === null ? null : String(value.offeringId)}
+        onValue={(id) => {
+          const chosen = all.find(({ offeringId }) => String(offeringId) === id);
+          if (chosen) onValue(chosen);
+        }}
+        disabled={offerings.data === undefined}
+        placeholder={offerings.data === undefined ? "Loading…" : "Choose an offering"}
+        emptyText={all.length === 0 ? EMPTY.offerings : undefined}
+        options={all.map(({ offeringId, name, wholesaleNanoUsd }) => ({
+          value: String(offeringId),
+          label: name,
+          ...(wholesaleNanoUsd !== null && { hint: formatMoney(wholesaleNanoUsd) }),
+        }))}
+      />
+    </Field>
+  );
+}

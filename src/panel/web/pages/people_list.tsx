@@ -1,0 +1,147 @@
+import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
+import { Plus, Search, Users } from "lucide-react";
+import { lazy, type ReactNode, Suspense } from "react";
+import { api, ask, type Role } from "../api.ts";
+import { EMPTY } from "../copy.ts";
+import { formatMoney } from "../format.ts";
+import { Button, Segmented, TextInput } from "../ui/controls.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
+import { type Column, DataTable, toOlder } from "../ui/table.tsx";
+import { Ago } from "../ui/time.tsx";
+import { useOpened, useRested, useViewer } from "./forms.ts";
+
+/** The people one looks after: a reseller its customers, an admin everybody; and the button that adds one. */
+
+const InviteDialog = lazy(() => import("./person_dialogs.tsx").then((m) => ({ default: m.InviteDialog })));
+
+const SEARCH_CHARS_MAX = 254;
+
+type Row = NonNullable<Awaited<ReturnType<typeof api.people.get>>["data"]>["people"][number];
+
+const ROLE_FILTER = [
+  { value: "all", label: "All" },
+  { value: "customer", label: "Customers" },
+  { value: "reseller", label: "Resellers" },
+  { value: "admin", label: "Admins" },
+] as const satisfies readonly { value: Role | "all"; label: string }[];
+const ROLE_WORDS: Record<Role, string> = { customer: "Customer", reseller: "Reseller", admin: "Admin" };
+
+/** The list, with search and for admins a filter by role; both stand in the address. */
+export function PeopleList({ personHref, invite }: { personHref: (accountId: number) => string; invite: ReactNode }) {
+  const isAdmin = useViewer().role === "admin";
+  const [filters, setFilters] = useUrlState({ q: "", role: "all" });
+  const role = ROLE_FILTER.find(({ value }) => value === filters.role)?.value ?? "all";
+  const q = useRested(filters.q.trim());
+  const people = useInfiniteQuery({
+    queryKey: ["people", { q, role }],
+    queryFn: ({ pageParam }) =>
+      ask(
+        api.people.get({
+          query: {
+            ...(q !== "" && { q }),
+            ...(role !== "all" && { role }),
+            ...(pageParam > 0 && { before: pageParam }),
+          },
+        }),
+      ),
+    initialPageParam: 0,
+    getNextPageParam: ({ people: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.accountId : undefined),
+    placeholderData: keepPreviousData,
+  });
+  const isFiltered = q !== "" || role !== "all";
+  return (
+    <>
+      <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", role: "all" })}>
+        <TextInput
+          type="search"
+          aria-label="Search by name or e-mail"
+          placeholder="Name or e-mail begins with"
+          before={<Search size={16} aria-hidden />}
+          value={filters.q}
+          onValue={(typed) => setFilters({ q: typed })}
+          maxLength={SEARCH_CHARS_MAX}
+          className="w-72 max-w-full pl-9"
+        />
+        {isAdmin && (
+          <Segmented label="Role" value={role} onValue={(next) => setFilters({ role: next })} options={ROLE_FILTER} />
+        )}
+      </FilterBar>
+      <Section flush>
+        <Loaded query={people} skeleton={<SkeletonRows rows={6} />}>
+          {({ pages }) => (
+            <DataTable
+              caption={isAdmin ? "People" : "Customers"}
+              rows={pages.flatMap((page) => page.people)}
+              rowKey={({ accountId }) => String(accountId)}
+              rowHref={({ accountId }) => personHref(accountId)}
+              columns={isAdmin ? [...WHO, ...WHOSE, ...WHAT] : [...WHO, ...WHAT]}
+              empty={
+                isFiltered ? (
+                  <Empty icon={Search}>
+                    Nobody is found by that. The beginning of a name or an address is looked for.
+                  </Empty>
+                ) : (
+                  <Empty icon={Users} action={invite}>
+                    {EMPTY.customers}
+                  </Empty>
+                )
+              }
+              older={toOlder(people)}
+            />
+          )}
+        </Loaded>
+      </Section>
+    </>
+  );
+}
+
+const WHO: readonly Column<Row>[] = [
+  {
+    head: "Name",
+    cell: ({ name, email }) => (
+      <span className="grid min-w-0">
+        <span className="font-medium break-words">{name}</span>
+        <span className="font-normal break-all text-ink-3">{email}</span>
+      </span>
+    ),
+  },
+];
+const WHOSE: readonly Column<Row>[] = [
+  { head: "Role", cell: ({ role }) => ROLE_WORDS[role] },
+  { head: "Reseller", hideBelow: "lg", cell: ({ resellerName }) => resellerName ?? <None /> },
+];
+const WHAT: readonly Column<Row>[] = [
+  { head: "Package", cell: ({ packageName }) => packageName ?? <None /> },
+  { head: "Balance", align: "right", cell: ({ balanceNanoUsd }) => formatMoney(balanceNanoUsd) },
+  { head: "Status", cell: (row) => <PersonStatus person={row} /> },
+  { head: "Added", hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+];
+
+function None() {
+  return <span className="text-ink-3">None</span>;
+}
+
+function PersonStatus({ person: { status, hasPassword } }: { person: Pick<Row, "status" | "hasPassword"> }) {
+  if (status === "suspended") return <Status kind="suspended" />;
+  return hasPassword ? <Status kind="active" /> : <Status kind="pending">Invited</Status>;
+}
+
+/** A button that opens the form for a new person. */
+export function InviteButton({ personHref, label }: { personHref: (accountId: number) => string; label: string }) {
+  const { lock } = useViewer();
+  const dialog = useOpened<true>();
+  return (
+    <>
+      <Button variant="primary" icon={Plus} onClick={() => dialog.open(true)} {...lock}>
+        {label}
+      </Button>
+      <Suspense>
+        {dialog.what && (
+          <InviteDialog key={dialog.times} open={dialog.isOpen} onClose={dialog.close} personHref={personHref} />
+        )}
+      </Suspense>
+    </>
+  );
+}

@@ -1,0 +1,135 @@
+import { useMutation } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { api, ask } from "../api.ts";
+import { formatInstant, formatUtc } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { Button, Switch } from "../ui/controls.tsx";
+import { Section } from "../ui/page.tsx";
+import { toast } from "../ui/toast.tsx";
+import { type Opened, type Person, useRefresh, useViewer } from "./forms.ts";
+import type { DialogKind } from "./person_page.tsx";
+
+/** What lets a person in or keeps them out: name, sign-in, second factor, pay as you go, suspension. */
+
+/** What lets them in or keeps them out, each with what it does. */
+export function AccountSection({ person, dialog }: { person: Person; dialog: Opened<DialogKind> }) {
+  const viewer = useViewer();
+  const { lock } = viewer;
+  const isAdmin = viewer.role === "admin";
+  const isSelf = person.accountId === viewer.accountId;
+  const activate = useActivate(person);
+  const open = (kind: DialogKind) => () => dialog.open(kind);
+  const isActive = person.status === "active";
+  return (
+    <Section title="Account" flush>
+      <ul className="divide-y divide-line">
+        <Line
+          title="Name"
+          text={
+            <>
+              {person.name}, account {person.accountId}, added{" "}
+              <span title={formatUtc(person.createdAt)}>{formatInstant(person.createdAt, { now: nowMs() })}</span>
+            </>
+          }
+        >
+          <Button size="sm" onClick={open("rename")} {...lock}>
+            Rename
+          </Button>
+        </Line>
+        {/* An admin's password is reset on the server; nobody else may become that admin. */}
+        {isActive && !(person.role === "admin" && person.hasPassword) && (
+          <Line title="Sign-in" text={signInText(person)}>
+            <Button size="sm" onClick={open("link")} {...lock}>
+              {person.hasPassword ? "Make a reset link" : "Make an invitation"}
+            </Button>
+          </Line>
+        )}
+        {person.totpEnabled && !isSelf && (
+          <Line title="Second factor" text="On. Without the app they cannot sign in, and a reset link does not help.">
+            <Button size="sm" onClick={open("second_factor")} {...lock}>
+              Remove second factor
+            </Button>
+          </Line>
+        )}
+        {isAdmin && <PaygLine person={person} />}
+        {!isSelf && (
+          <Line
+            title={isActive ? "Access" : "Suspended"}
+            text={
+              isActive
+                ? "Suspending signs them out, and their keys get 401 at once. It can be undone."
+                : "Nobody signs in, and the keys get 401."
+            }
+          >
+            {isActive ? (
+              <Button size="sm" className="text-bad!" onClick={open("suspend")} {...lock}>
+                Suspend
+              </Button>
+            ) : (
+              <Button size="sm" pending={activate.isPending} onClick={() => activate.mutate()} {...lock}>
+                Activate
+              </Button>
+            )}
+          </Line>
+        )}
+      </ul>
+    </Section>
+  );
+}
+
+function signInText({ hasPassword, link }: Person): string {
+  const until = link && formatInstant(link.expiresAt, { now: nowMs() });
+  if (!hasPassword)
+    return until ? `Invited; the link works until ${until}.` : "No password yet, and no link that works.";
+  return until ? `Has a password. A reset link works until ${until}.` : "Has a password.";
+}
+
+function Line({ title, text, children }: { title: string; text: ReactNode; children: ReactNode }) {
+  return (
+    <li className="flex flex-wrap items-center justify-between gap-x-6 gap-y-2 px-4 py-3 sm:px-6">
+      <div className="min-w-0 flex-[1_1_14rem]">
+        <p className="text-14 font-medium">{title}</p>
+        <p className="text-13 text-ink-2">{text}</p>
+      </div>
+      {children}
+    </li>
+  );
+}
+
+function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
+  const refresh = useRefresh();
+  const { lock } = useViewer();
+  const set = useMutation({
+    mutationFn: (enabled: boolean) => ask(api.people({ id: accountId }).payg.patch({ enabled })),
+    onSuccess: async ({ paygEnabled: isOn }) => {
+      await refresh();
+      toast.done(isOn ? "The balance pays now." : "The balance pays no more.");
+    },
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <li className="px-4 py-3 sm:px-6">
+      <Switch
+        label={<span className="font-medium">Pay as you go</span>}
+        hint="Requests are paid from the balance where a key asks for it, or the package cannot pay."
+        checked={set.isPending ? set.variables : paygEnabled}
+        pending={set.isPending}
+        onValue={(enabled) => set.mutate(enabled)}
+        disabled={lock.disabled}
+      />
+    </li>
+  );
+}
+
+/** Undoes a suspension. */
+export function useActivate(person: Person) {
+  const refresh = useRefresh();
+  return useMutation({
+    mutationFn: () => ask(api.people({ id: person.accountId }).activate.post()),
+    onSuccess: async () => {
+      await refresh();
+      toast.done(`${person.name} is active again.`);
+    },
+    onError: (error) => toast.failed(error),
+  });
+}

@@ -1,0 +1,287 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { Ban, ChartColumn, Ellipsis, Eye, Plus, Users } from "lucide-react";
+import { lazy, Suspense } from "react";
+import { ApiError, api, ask } from "../api.ts";
+import { CONFIRM, FAILURES, READ_ONLY } from "../copy.ts";
+import { formatInstant, formatOf } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { Button, ButtonLink, IconButton } from "../ui/controls.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Banner, Empty, ErrorState, Loaded, Loading, Skeleton } from "../ui/states.tsx";
+import { toast } from "../ui/toast.tsx";
+import { type Opened, type Person, useOpened, useRefresh, useViewer } from "./forms.ts";
+import { BalanceSection, type Package, PackagesSection, useBilling } from "./holdings.tsx";
+import { AccountSection, useActivate } from "./person_account.tsx";
+import { Allotments, TheirKeys } from "./person_parts.tsx";
+import { UsageChart } from "./usage_chart.tsx";
+
+/**
+ * One person, for the reseller or the admin who looks after them. What only an admin can do is shown to admins alone; the
+ * server has the same rule.
+ */
+
+const AssignDialog = lazy(() => import("./assign_dialog.tsx").then((m) => ({ default: m.AssignDialog })));
+const Statement = lazy(() => import("./statement.tsx").then((m) => ({ default: m.Statement })));
+const loadDialogs = () => import("./person_dialogs.tsx");
+const GrantDialog = lazy(() => loadDialogs().then((m) => ({ default: m.GrantDialog })));
+const LinkDialog = lazy(() => loadDialogs().then((m) => ({ default: m.LinkDialog })));
+const MoneyDialog = lazy(() => loadDialogs().then((m) => ({ default: m.MoneyDialog })));
+const RenameDialog = lazy(() => loadDialogs().then((m) => ({ default: m.RenameDialog })));
+const SecondFactorConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.SecondFactorConfirm })));
+const SuspendConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.SuspendConfirm })));
+
+const CHART_DAYS = 30;
+
+/** Which of the dialogs is open. */
+export type DialogKind = "assign" | "money" | "link" | "rename" | "grant" | "suspend" | "second_factor";
+
+/** One person: packages, balance, use, keys, and what lets them in or keeps them out. */
+export function PersonView({ accountId, listName }: { accountId: number; listName: string }) {
+  const person = useQuery({
+    queryKey: ["person", accountId],
+    queryFn: () => ask(api.people({ id: accountId }).get()),
+    enabled: Number.isSafeInteger(accountId),
+  });
+  if (person.data) return <KnownPerson person={person.data} />;
+  const isUnknown = person.error instanceof ApiError && person.error.code === "not_found";
+  if (isUnknown || !Number.isSafeInteger(accountId)) return <NoSuchPerson listName={listName} />;
+  return (
+    <Page title={listName}>
+      {person.error ? (
+        <ErrorState error={person.error} onRetry={() => void person.refetch()} />
+      ) : (
+        <Loading className="grid gap-6">
+          <Skeleton className="h-5 w-72" />
+          <Skeleton className="h-56 rounded-lg" />
+          <Skeleton className="h-56 rounded-lg" />
+        </Loading>
+      )}
+    </Page>
+  );
+}
+
+function NoSuchPerson({ listName }: { listName: string }) {
+  return (
+    <Page title={listName}>
+      <Section>
+        <Empty icon={Users}>{FAILURES.notFound}</Empty>
+      </Section>
+    </Page>
+  );
+}
+
+function KnownPerson({ person }: { person: Person }) {
+  const { role, lock } = useViewer();
+  const billing = useBilling(person.accountId);
+  const dialog = useOpened<DialogKind>();
+  const isAdmin = role === "admin";
+  return (
+    <Page
+      title={person.name}
+      lead={leadOf(person, isAdmin)}
+      action={
+        <>
+          {isAdmin && person.role !== "admin" && <ViewAs person={person} />}
+          <ButtonLink href={`/usage?accountId=${person.accountId}`} icon={ChartColumn}>
+            Requests
+          </ButtonLink>
+          <Button variant="primary" icon={Plus} onClick={() => dialog.open("assign")} {...lock}>
+            Assign package
+          </Button>
+        </>
+      }
+    >
+      <PersonBanner person={person} dialog={dialog} />
+      <Loaded query={billing} skeleton={<Skeleton className="h-64 rounded-lg" />}>
+        {({ packages, balance }) => (
+          <>
+            <TheirPackages
+              person={person}
+              packages={packages}
+              onTurn={() => void billing.refetch()}
+              onAssign={() => dialog.open("assign")}
+            />
+            <BalanceSection
+              accountId={person.accountId}
+              balance={balance}
+              role={person.role}
+              action={
+                <Button size="sm" onClick={() => dialog.open("money")} {...lock}>
+                  {isAdmin ? "Top up or correct" : "Top up"}
+                </Button>
+              }
+            />
+          </>
+        )}
+      </Loaded>
+      {isAdmin && person.role === "reseller" && <Allotments person={person} onGrant={() => dialog.open("grant")} />}
+      <UsageChart
+        title={`Usage of ${CHART_DAYS} days`}
+        asked={{ accountId: person.accountId }}
+        days={CHART_DAYS}
+        empty={
+          <Section title="Usage">
+            <p className="text-14 text-ink-2">No requests in the last {CHART_DAYS} days.</p>
+          </Section>
+        }
+      />
+      <TheirKeys accountId={person.accountId} />
+      <Suspense>{isAdmin && person.role === "reseller" && <Statement resellerId={person.accountId} />}</Suspense>
+      <AccountSection person={person} dialog={dialog} />
+      <Suspense>{dialog.what && <PersonDialog key={dialog.times} dialog={dialog} person={person} />}</Suspense>
+    </Page>
+  );
+}
+
+function leadOf({ email, role, resellerName }: Person, isAdmin: boolean): string {
+  if (!isAdmin) return email;
+  const whose = role === "customer" ? `customer of ${resellerName ?? "the house"}` : role;
+  return `${email}, ${whose}`;
+}
+
+function PersonDialog({ dialog, person }: { dialog: Opened<DialogKind>; person: Person }) {
+  const state = { open: dialog.isOpen, onClose: dialog.close };
+  switch (dialog.what) {
+    case "assign":
+      return <AssignDialog {...state} holder={person} />;
+    case "money":
+      return <MoneyDialog {...state} person={person} />;
+    case "link":
+      return <LinkDialog {...state} person={person} />;
+    case "rename":
+      return <RenameDialog {...state} person={person} />;
+    case "grant":
+      return <GrantDialog {...state} person={person} />;
+    case "suspend":
+      return <SuspendConfirm {...state} person={person} />;
+    case "second_factor":
+      return <SecondFactorConfirm {...state} person={person} />;
+    case null:
+      return null;
+  }
+}
+
+/** What keeps somebody out, and the way on. */
+function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<DialogKind> }) {
+  const { lock } = useViewer();
+  const activate = useActivate(person);
+  if (person.status === "suspended") {
+    return (
+      <Banner
+        tone="bad"
+        title={`${person.name} is suspended.`}
+        action={
+          <Button size="sm" pending={activate.isPending} onClick={() => activate.mutate()} {...lock}>
+            Activate
+          </Button>
+        }
+      >
+        Nobody signs in, and the keys get 401. Packages run on.
+      </Banner>
+    );
+  }
+  if (person.hasPassword) return null;
+  return (
+    <Banner
+      tone="warn"
+      title={person.link ? "Invited, and not signed in yet." : "They cannot sign in yet."}
+      action={
+        <Button size="sm" onClick={() => dialog.open("link")} {...lock}>
+          Make a new link
+        </Button>
+      }
+    >
+      {person.link
+        ? `Their link works until ${formatInstant(person.link.expiresAt, { now: nowMs() })}. It was shown once; a new one takes its place.`
+        : "They have no link with which to choose a password, or it is too old."}
+    </Banner>
+  );
+}
+
+function ViewAs({ person: { accountId, name } }: { person: Person }) {
+  const view = useMutation({
+    mutationFn: () => ask(api.people({ id: accountId }).view.post()),
+    // A full load: what was loaded as an admin must not show through.
+    onSuccess: () => window.location.assign("/"),
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <Button
+      icon={Eye}
+      pending={view.isPending || view.isSuccess}
+      onClick={() => view.mutate()}
+      title="Read-only, and recorded"
+    >
+      View as<span className="sr-only"> {name}</span>
+    </Button>
+  );
+}
+
+function TheirPackages({
+  person,
+  packages,
+  onTurn,
+  onAssign,
+}: {
+  person: Person;
+  packages: readonly Package[];
+  onTurn: () => void;
+  onAssign: () => void;
+}) {
+  const { lock } = useViewer();
+  const refresh = useRefresh();
+  const ending = useOpened<Package>();
+  const left = ({ totalLimit, unitsUsed, unitsHeld }: Package) => totalLimit - unitsUsed - unitsHeld;
+  const wordsOf = (row: Package) =>
+    row.state === "queued" ? CONFIRM.unqueuePackage(row.name) : CONFIRM.endPackage(row.name, left(row));
+  const asked = ending.what && wordsOf(ending.what);
+  return (
+    <>
+      <PackagesSection
+        packages={packages}
+        isOwn={false}
+        onTurn={onTurn}
+        firstStep={
+          <Button onClick={onAssign} {...lock}>
+            Assign the first one
+          </Button>
+        }
+        actions={(row) => (
+          <Menu
+            trigger={<IconButton icon={Ellipsis} label={`Actions for ${row.name}`} />}
+            items={[
+              {
+                label: row.state === "queued" ? "Take out of the queue" : "End now",
+                icon: Ban,
+                tone: "danger",
+                disabled: lock.disabled,
+                ...(lock.disabled && { hint: READ_ONLY }),
+                onSelect: () => ending.open(row),
+              },
+            ]}
+          />
+        )}
+      />
+      {ending.what && asked && (
+        <Confirm
+          open={ending.isOpen}
+          onOpenChange={(isOpen) => isOpen || ending.close()}
+          title={asked.title}
+          confirmLabel={asked.confirmLabel}
+          cancelLabel="Keep package"
+          onConfirm={async () => {
+            const { accountId } = person;
+            const packageId = ending.what?.packageId ?? 0;
+            const ended = await ask(api.people({ id: accountId }).packages({ packageId }).end.post());
+            await refresh();
+            toast.done(`${ended.package.name} has ended; ${formatOf(ended.unitsDropped, "request")} dropped.`);
+          }}
+        >
+          {asked.body}
+        </Confirm>
+      )}
+    </>
+  );
+}

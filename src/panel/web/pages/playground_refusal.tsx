@@ -1,0 +1,43 @@
+import { ApiError, useMe } from "../api.ts";
+import { isRefusal } from "../copy.ts";
+import { ButtonLink } from "../ui/controls.tsx";
+import { Problem, Refused } from "../ui/states.tsx";
+import { useHome } from "./own.ts";
+import { nextStep } from "./request_words.ts";
+
+/** Why a request of the playground was turned down, and what can be done about it. */
+export function PlaygroundProblem({
+  error,
+  model,
+  alternatives,
+}: {
+  error: unknown;
+  model: string | undefined;
+  alternatives: readonly string[];
+}) {
+  const { brand } = useMe();
+  const { data: home } = useHome();
+  if (!(error instanceof ApiError) || !isRefusal(error.code)) return <Problem error={error} />;
+  const step = nextStep(error.code);
+  const ended = home?.notices.find((notice) => notice.kind === "package_none");
+  const facts = {
+    brand: brand.name,
+    alternatives: alternatives.filter((id) => id !== model),
+    ...(model !== undefined && { model }),
+    ...(home?.package && { zone: home.package.timeZone, packageName: home.package.name }),
+    ...(ended?.endedName && ended.endedAt && { packageName: ended.endedName, packageEndedAt: ended.endedAt }),
+  };
+  return (
+    <Refused
+      error={error}
+      facts={facts}
+      action={
+        step && (
+          <ButtonLink href={step.href} size="sm">
+            {step.label}
+          </ButtonLink>
+        )
+      }
+    />
+  );
+}

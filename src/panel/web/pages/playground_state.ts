@@ -1,0 +1,190 @@
+import { useSyncExternalStore } from "react";
+import type { Cost } from "./receipts.ts";
+
+/**
+ * What the playground holds: settings, drafts and the conversation. It lives in this tab alone: in memory, so that an
+ * answer goes on coming while another page is open, and in sessionStorage, so that a reload loses nothing.
+ *
+ *   const draft = usePlayground((state) => state.draft);
+ *   setPlayground({ draft: "" });
+ */
+
+/** Written so long after a change, so that a stream is not written at each word. */
+const WRITE_AFTER_MS = 400;
+/** More is not kept across a reload; the oldest goes first. A browser's limit is about five times that. */
+const KEPT_CHARS_MAX = 1_000_000;
+const TURNS_MAX = 400;
+const STORAGE_PREFIX = "playground:";
+
+/** How an answer ended. `left`: the page was left or reloaded before it was complete. null: it is still coming. */
+export type End = "complete" | "stopped" | "broke_off" | "left";
+
+export type Answer = {
+  role: "assistant";
+  text: string;
+  /** What a reasoning model thought aloud. */
+  thoughts: string;
+  model: string;
+  requestId: string | null;
+  end: End | null;
+  /** By its receipt; null while that is not known. */
+  cost: Cost | null;
+};
+export type Turn = { role: "user"; text: string } | Answer;
+
+export type PlaygroundState = {
+  tab: "chat" | "images";
+  chatModel: string;
+  imageModel: string;
+  /** "": the one that the server takes by itself. */
+  keyId: string;
+  /** As typed; "": the model's own. */
+  temperature: string;
+  maxTokens: string;
+  system: string;
+  draft: string;
+  prompt: string;
+  size: string;
+  turns: readonly Turn[];
+};
+
+const EMPTY_STATE: PlaygroundState = {
+  tab: "chat",
+  chatModel: "",
+  imageModel: "",
+  keyId: "",
+  temperature: "",
+  maxTokens: "",
+  system: "",
+  draft: "",
+  prompt: "",
+  size: "1024x1024",
+  turns: [],
+};
+
+let state = EMPTY_STATE;
+let owner: number | null = null;
+let writing: ReturnType<typeof setTimeout> | undefined;
+const listeners = new Set<() => void>();
+
+export function playground(): PlaygroundState {
+  return state;
+}
+
+export function setPlayground(change: Partial<PlaygroundState>): void {
+  state = { ...state, ...change };
+  for (const listener of listeners) listener();
+  writing ??= setTimeout(() => write(), WRITE_AFTER_MS);
+}
+
+export function usePlayground<Part>(pick: (state: PlaygroundState) => Part): Part {
+  return useSyncExternalStore(subscribe, () => pick(state));
+}
+
+/** Brings back what this account left in this tab. Once for each load of the panel; whoever signs in loads it anew. */
+export function openPlayground(accountId: number): void {
+  if (owner === accountId) return;
+  if (owner === null) addEventListener("pagehide", () => write());
+  else write();
+  owner = accountId;
+  state = readKept(accountId);
+  write({ isFirst: true });
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function write({ isFirst = false } = {}): void {
+  clearTimeout(writing);
+  writing = undefined;
+  const name = `${STORAGE_PREFIX}${owner}`;
+  const { turns } = state;
+  let kept = turns.slice(-TURNS_MAX);
+  let text = JSON.stringify({ ...state, turns: kept });
+  while (text.length > KEPT_CHARS_MAX && kept.length > 0) {
+    kept = kept.slice(Math.ceil(kept.length / 4));
+    text = JSON.stringify({ ...state, turns: kept });
+  }
+  try {
+    // Signing out empties the storage: what was said is not written again by a page that is about to close.
+    if (isFirst || sessionStorage.getItem(name) !== null) sessionStorage.setItem(name, text);
+  } catch {
+    // Storage is full or forbidden here: then the conversation ends with a reload, as it would anyway without it.
+  }
+}
+
+function readKept(accountId: number): PlaygroundState {
+  try {
+    return toState(JSON.parse(sessionStorage.getItem(`${STORAGE_PREFIX}${accountId}`) ?? "null"));
+  } catch {
+    return EMPTY_STATE;
+  }
+}
+
+/** What stands in the storage may be of an older panel: what does not fit is left out. */
+function toState(kept: unknown): PlaygroundState {
+  const text = (name: keyof PlaygroundState) => {
+    const [value, fallback] = [at(kept, name), EMPTY_STATE[name]];
+    return typeof value === "string" ? value : typeof fallback === "string" ? fallback : "";
+  };
+  const turns = at(kept, "turns");
+  return {
+    tab: at(kept, "tab") === "images" ? "images" : "chat",
+    chatModel: text("chatModel"),
+    imageModel: text("imageModel"),
+    keyId: text("keyId"),
+    temperature: text("temperature"),
+    maxTokens: text("maxTokens"),
+    system: text("system"),
+    draft: text("draft"),
+    prompt: text("prompt"),
+    size: text("size"),
+    turns: Array.isArray(turns) ? turns.flatMap((turn) => toTurn(turn) ?? []) : [],
+  };
+}
+
+function toTurn(kept: unknown): Turn | null {
+  const [role, text] = [at(kept, "role"), at(kept, "text")];
+  if (typeof text !== "string") return null;
+  if (role === "user") return { role, text };
+  if (role !== "assistant") return null;
+  const [thoughts, model, requestId, end] = [
+    at(kept, "thoughts"),
+    at(kept, "model"),
+    at(kept, "requestId"),
+    at(kept, "end"),
+  ];
+  return {
+    role,
+    text,
+    thoughts: typeof thoughts === "string" ? thoughts : "",
+    model: typeof model === "string" ? model : "",
+    requestId: typeof requestId === "string" ? requestId : null,
+    end: ENDS.find((each) => each === end) ?? "left",
+    cost: toCost(at(kept, "cost")),
+  };
+}
+
+const ENDS: readonly End[] = ["complete", "stopped", "broke_off"];
+
+function toCost(kept: unknown): Cost | null {
+  const number = (name: keyof Cost) => Number(at(kept, name)) || 0;
+  const words = at(kept, "words");
+  if (typeof words !== "string") return null;
+  return {
+    isCharged: at(kept, "isCharged") === true,
+    promptTokens: number("promptTokens"),
+    completionTokens: number("completionTokens"),
+    tookMs: number("tookMs"),
+    words,
+  };
+}
+
+/** A field of something whose shape is not known; undefined where it has none. */
+export function at(value: unknown, ...path: readonly (string | number)[]): unknown {
+  let here = value;
+  for (const name of path) here = typeof here === "object" && here !== null ? Reflect.get(here, name) : undefined;
+  return here;
+}

@@ -1,0 +1,77 @@
+import { useQuery } from "@tanstack/react-query";
+import { api, ask } from "../api.ts";
+import { formatCompact, formatMoney, formatOf } from "../format.ts";
+
+/** A request's receipt: asking for it, and what it says in one line. */
+
+/** A request under way is asked about again until it has ended, or this often. */
+const REFETCH_MS = 700;
+const REFETCHES_MAX = 60;
+
+export type AnyReceipt = NonNullable<Awaited<ReturnType<ReturnType<typeof api.receipts>["get"]>>["data"]>;
+export type RefusalReceipt = Extract<AnyReceipt, { status: "refused" }>;
+export type Receipt = Exclude<AnyReceipt, RefusalReceipt>;
+
+/** `accountId` null stands for one's own. */
+export function useReceipt(requestId: string | null, accountId: number | null = null) {
+  return useQuery({
+    queryKey: ["receipt", accountId, requestId],
+    queryFn: () =>
+      ask(
+        api.receipts({ requestId: plainId(requestId ?? "") }).get({ query: accountId === null ? {} : { accountId } }),
+      ),
+    enabled: requestId !== null,
+    // What has ended stays as it is.
+    staleTime: (query) => (query.state.data && query.state.data.status !== "running" ? Number.POSITIVE_INFINITY : 0),
+    refetchInterval: ({ state }) =>
+      state.data?.status === "running" && state.dataUpdateCount < REFETCHES_MAX ? REFETCH_MS : false,
+  });
+}
+
+/** An id as people paste it: "req_…", without dashes, in capitals. */
+export function plainId(typed: string): string {
+  const hex = typed.trim().replace(/^req_/i, "").replaceAll("-", "").toLowerCase();
+  if (!/^[0-9a-f]{32}$/.test(hex)) return typed.trim();
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}
+
+/** What it cost: "1 request", "$0.0124"; nothing for what was not charged. */
+export function costText({ mode, units, chargedNanoUsd }: Pick<Receipt, "mode" | "units" | "chargedNanoUsd">): string {
+  return mode === "package" ? formatOf(units, "request") : formatMoney(chargedNanoUsd);
+}
+
+/** "9.2k tokens", with a sign before what was counted by us. */
+export function tokensText({
+  promptTokens,
+  completionTokens,
+  estimated,
+}: Pick<Receipt, "promptTokens" | "completionTokens" | "estimated">): string {
+  return `${estimated ? "~" : ""}${formatCompact(promptTokens + completionTokens)}`;
+}
+
+/** After a stop the server needs a moment to settle. */
+const COST_TRIES_MAX = 12;
+const COST_WAIT_MS = 400;
+
+/** What became of a request that has just ended, in the playground's words. */
+export type Cost = {
+  isCharged: boolean;
+  promptTokens: number;
+  completionTokens: number;
+  tookMs: number;
+  /** "1 request", "$0.0124" */
+  words: string;
+};
+
+/** Waits for the receipt of one's own request. null: it could not be learned; the receipt has a page of its own. */
+export async function costOf(requestId: string): Promise<Cost | null> {
+  for (let tries = 0; tries < COST_TRIES_MAX; tries++) {
+    if (tries > 0) await new Promise((done) => setTimeout(done, COST_WAIT_MS));
+    const receipt = await ask(api.receipts({ requestId }).get({ query: {} })).catch(() => null);
+    if (receipt === null || receipt.status === "refused" || receipt.status === "running") continue;
+    const { status, promptTokens, completionTokens, createdAt, finishedAt } = receipt;
+    const tookMs = Date.parse(finishedAt ?? createdAt) - Date.parse(createdAt);
+    return { isCharged: status === "settled", promptTokens, completionTokens, tookMs, words: costText(receipt) };
+  }
+  return null;
+}

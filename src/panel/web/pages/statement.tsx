@@ -1,0 +1,251 @@
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
+import { Download } from "lucide-react";
+import type { ReactNode } from "react";
+import { api, ask } from "../api.ts";
+import { formatCompact, formatCount, formatMoney, formatMonth, formatZone } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { Button, NativeSelect } from "../ui/controls.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Section } from "../ui/page.tsx";
+import { Badge, Banner, Empty, Loaded, Skeleton } from "../ui/states.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+import { Instant } from "../ui/time.tsx";
+import { toast } from "../ui/toast.tsx";
+import { download } from "./download.ts";
+import { Amount } from "./holdings.tsx";
+
+/** A reseller's month: how its balance moved, what its customers used on each host, and the packages it handed out. */
+
+const MONTHS_BACK = 24;
+
+type Data = NonNullable<Awaited<ReturnType<typeof api.statement.get>>["data"]>;
+type UsageLine = Data["usage"]["rows"][number];
+type PackageLine = Data["packages"]["rows"][number];
+type EntryLine = Data["entries"]["rows"][number];
+
+/** Without `resellerId` one's own. Month and host stand in the address. */
+export function Statement({ resellerId }: { resellerId?: number }) {
+  const months = lastMonths(nowMs());
+  const [filters, setFilters] = useUrlState({ month: months[0] ?? "", host: "" });
+  const month = months.includes(filters.month) ? filters.month : (months[0] ?? "");
+  const query = {
+    month,
+    ...(filters.host !== "" && { host: filters.host }),
+    ...(resellerId !== undefined && { resellerId }),
+  };
+  const statement = useQuery({
+    queryKey: ["statement", query],
+    queryFn: () => ask(api.statement.get({ query })),
+    placeholderData: keepPreviousData,
+  });
+  return (
+    <Section
+      title="Statement"
+      description="From the ledger alone. A closed month reads the same whenever you ask."
+      flush
+    >
+      <div className="px-4 py-3 sm:px-6">
+        <FilterBar aside={<DownloadCsv query={query} />}>
+          <NativeSelect
+            label="Month"
+            value={month}
+            onValue={(next) => setFilters({ month: next })}
+            options={months.map((value) => ({ value, label: formatMonth(value) }))}
+          />
+          <HostSelect statement={statement.data} host={filters.host} onHost={(host) => setFilters({ host })} />
+        </FilterBar>
+      </div>
+      <Loaded query={statement} skeleton={<Skeleton className="m-6 h-64" />}>
+        {(data) => <StatementBody data={data} />}
+      </Loaded>
+    </Section>
+  );
+}
+
+/** The months that may have begun, newest first: of UTC, for a statement's own zone is not known before it is asked for. */
+function lastMonths(now: number): string[] {
+  const date = new Date(now);
+  return Array.from({ length: MONTHS_BACK }, (_, back) =>
+    new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() - back, 1)).toISOString().slice(0, 7),
+  );
+}
+
+/** Hosts that the month knows; the one chosen stays in the list when it has no line. */
+function HostSelect({
+  statement,
+  host,
+  onHost,
+}: {
+  statement: Data | undefined;
+  host: string;
+  onHost: (host: string) => void;
+}) {
+  const used = statement?.host === null ? statement.usage.rows.map((row) => row.host) : [];
+  const hosts = [...new Set([...used, ...(host === "" ? [] : [host])])].sort();
+  return (
+    <NativeSelect
+      label="Host"
+      value={host}
+      onValue={onHost}
+      options={[{ value: "", label: "All hosts" }, ...hosts.map((value) => ({ value, label: value }))]}
+    />
+  );
+}
+
+function DownloadCsv({ query }: { query: Record<string, string | number> }) {
+  const search = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
+  const file = useMutation({
+    mutationFn: () => download(`/api/panel/statement.csv?${search}`, "statement.csv"),
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <Button icon={Download} pending={file.isPending} onClick={() => file.mutate()}>
+      CSV
+    </Button>
+  );
+}
+
+function StatementBody({ data }: { data: Data }) {
+  const { balance, closed, timeZone, host } = data;
+  return (
+    <>
+      <Part
+        title={closed ? "Balance" : "Balance so far"}
+        aside={closed ? <Badge tone="ok">Closed</Badge> : <Badge tone="warn">Still open</Badge>}
+      >
+        <BalanceSums balance={balance} closed={closed} />
+        <p className="mt-3 text-12 text-ink-3">
+          <Instant iso={data.from} /> to <Instant iso={data.to} />: the month in {formatZone(timeZone)} time.
+        </p>
+      </Part>
+      <Part title={host === null ? "Used, by host" : `Used on ${host}`} />
+      <DataTable
+        caption="Usage by host, customer and model"
+        rows={data.usage.rows}
+        rowKey={(row) => `${row.host} ${row.customerId} ${row.modelId}`}
+        columns={USAGE_COLUMNS}
+        empty={<Empty>Nobody used anything{host === null ? "" : " on this host"} in this month.</Empty>}
+        footer={usageTotals(data.usage.totals)}
+      />
+      <More part={data.usage} />
+      <Part title="Packages handed out" />
+      <DataTable
+        caption="Packages handed out"
+        rows={data.packages.rows}
+        rowKey={({ packageId }) => String(packageId)}
+        columns={PACKAGE_COLUMNS}
+        empty={<Empty>No package was handed out in this month.</Empty>}
+      />
+      <More part={data.packages} />
+      <Part title="Top-ups, transfers and corrections" />
+      <DataTable
+        caption="Top-ups, transfers and corrections"
+        // What packages cost stands beside them.
+        rows={data.entries.rows.filter(({ kind }) => kind !== "wholesale")}
+        rowKey={({ entryId }) => String(entryId)}
+        columns={ENTRY_COLUMNS}
+        empty={<Empty>None in this month.</Empty>}
+      />
+      <More part={data.entries} />
+    </>
+  );
+}
+
+function Part({ title, aside, children }: { title: string; aside?: ReactNode; children?: ReactNode }) {
+  return (
+    <div className="border-t border-line px-4 py-4 first:border-0 sm:px-6">
+      <h3 className="flex items-center gap-3 text-13">
+        {title} {aside}
+      </h3>
+      {children}
+    </div>
+  );
+}
+
+/** Opening, the five sums, closing: they add up. */
+function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: boolean }) {
+  const { openingNanoUsd, sumsNanoUsd, charges, closingNanoUsd } = balance;
+  const sums = [
+    ["Top-ups", sumsNanoUsd.top_up],
+    ["Packages handed out", sumsNanoUsd.wholesale],
+    ["Transfers to customers", sumsNanoUsd.transfer],
+    ["Corrections", sumsNanoUsd.correction],
+    [`Own requests (${formatCount(charges)})`, sumsNanoUsd.charge],
+  ] as const;
+  return (
+    <dl className="mt-2 grid max-w-[26rem] text-13 tabular-nums [&>div]:flex [&>div]:justify-between [&>div]:gap-6 [&>div]:py-1">
+      <div>
+        <dt className="text-ink-2">Opening</dt>
+        <dd>{formatMoney(openingNanoUsd)}</dd>
+      </div>
+      {sums.map(([label, nanoUsd]) => (
+        <div key={label}>
+          <dt className="text-ink-2">{label}</dt>
+          <dd>{BigInt(nanoUsd) === 0n ? "–" : <Amount nanoUsd={nanoUsd} />}</dd>
+        </div>
+      ))}
+      <div className="border-t border-line font-semibold">
+        <dt>{closed ? "Closing" : "Now"}</dt>
+        <dd>{formatMoney(closingNanoUsd)}</dd>
+      </div>
+    </dl>
+  );
+}
+
+const USAGE_COLUMNS: readonly Column<UsageLine>[] = [
+  { head: "Customer", cell: ({ customerName }) => <span className="font-medium">{customerName}</span> },
+  { head: "Host", cell: ({ host }) => <span className="break-all">{host}</span> },
+  { head: "Model", cell: ({ modelId }) => <span className="break-all">{modelId}</span> },
+  { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
+  { head: "By package", align: "right", hideBelow: "lg", cell: ({ packageRequests }) => formatCount(packageRequests) },
+  {
+    head: "Tokens in, out",
+    align: "right",
+    hideBelow: "md",
+    cell: ({ promptTokens, completionTokens }) => `${formatCompact(promptTokens)}, ${formatCompact(completionTokens)}`,
+  },
+  { head: "Charged", align: "right", cell: ({ chargedNanoUsd }) => formatMoney(chargedNanoUsd) },
+];
+
+function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
+  const { requests, packageRequests, promptTokens, completionTokens, chargedNanoUsd } = totals;
+  return [
+    "In all",
+    "",
+    "",
+    formatCount(requests),
+    formatCount(packageRequests),
+    `${formatCompact(promptTokens)}, ${formatCompact(completionTokens)}`,
+    formatMoney(chargedNanoUsd),
+  ];
+}
+
+const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
+  { head: "Package", cell: ({ name }) => <span className="font-medium">{name}</span> },
+  { head: "Customer", cell: ({ customerName }) => customerName },
+  { head: "When", cell: ({ at }) => <Instant iso={at} /> },
+  {
+    head: "Price",
+    align: "right",
+    cell: ({ priceNanoUsd, allotmentId }) => (allotmentId === null ? formatMoney(priceNanoUsd) : "from an allotment"),
+  },
+];
+
+const ENTRY_KINDS = { top_up: "Top-up", wholesale: "Package", transfer: "Transfer", correction: "Correction" } as const;
+
+const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
+  { head: "What", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
+  { head: "Reason", cell: ({ reason }) => reason },
+  { head: "When", cell: ({ at }) => <Instant iso={at} /> },
+  { head: "Amount", align: "right", cell: ({ amountNanoUsd }) => <Amount nanoUsd={amountNanoUsd} /> },
+];
+
+/** What a page does not show; the file has it. */
+function More({ part: { rows, hasMore } }: { part: { rows: readonly unknown[]; hasMore: boolean } }) {
+  if (!hasMore) return null;
+  return (
+    <div className="px-4 pb-4 sm:px-6">
+      <Banner>The first {formatCount(rows.length)} lines. The CSV has all of them.</Banner>
+    </div>
+  );
+}

@@ -1,0 +1,310 @@
+import { useInfiniteQuery, useMutation, useQuery } from "@tanstack/react-query";
+import { ArrowLeft, Download } from "lucide-react";
+import { api, ask } from "../api.ts";
+import { EMPTY } from "../copy.ts";
+import { nowMs } from "../ui/clock.ts";
+import { Button, ButtonLink, NativeSelect, type Option, Segmented, TextLink } from "../ui/controls.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { toOlder } from "../ui/table.tsx";
+import { toast } from "../ui/toast.tsx";
+import { download } from "./download.ts";
+import { useViewer } from "./forms.ts";
+import { useKeyOptions, useKeys } from "./own.ts";
+import { ReceiptDrawer } from "./receipt_drawer.tsx";
+import { plainId } from "./receipts.ts";
+import { type ChartFilter, UsageChart } from "./usage_chart.tsx";
+import { type UsageRow, UsageTable } from "./usage_table.tsx";
+
+/**
+ * Every request and why it cost that. All filters stand in the address, and so does an open receipt. `?accountId=` shows
+ * an account one looks after.
+ */
+
+const PAGE_SIZE = 50;
+const DAY_MS = 86_400_000;
+const KEYS_LISTED_MAX = 200;
+const CHART_DAYS_MAX = 90;
+const FILTERS = { range: "7", key: "", model: "", host: "", mode: "", kind: "charged", receipt: "", accountId: "" };
+type Filters = typeof FILTERS;
+
+const RANGES = [
+  { value: "1", label: "Last 24 hours" },
+  { value: "7", label: "Last 7 days" },
+  { value: "30", label: "Last 30 days" },
+  { value: "90", label: "Last 90 days" },
+  { value: "all", label: "All time" },
+] as const;
+const MODES = [
+  { value: "", label: "Any payment" },
+  { value: "package", label: "By package" },
+  { value: "payg", label: "By balance" },
+] as const;
+const KINDS = [
+  { value: "charged", label: "Charged" },
+  { value: "not_charged", label: "Not charged" },
+] as const;
+
+export function UsagePage() {
+  const [filters, setFilters] = useUrlState(FILTERS);
+  const viewer = useViewer();
+  const named = Number(filters.accountId);
+  const accountId = /^[1-9]\d{0,15}$/.test(filters.accountId) && named !== viewer.accountId ? named : null;
+  const asked = askedFor(filters, accountId);
+  const list = useList(asked, filters.range);
+  const rows = list.data?.pages.flatMap<UsageRow>((page) => page.rows);
+  const open = useOpenReceipt(filters, setFilters, rows?.map(({ requestId }) => requestId) ?? [], list);
+  return (
+    <Page
+      title="Usage"
+      lead={accountId === null ? "Every request, and why it cost that." : <OfWhom accountId={accountId} />}
+    >
+      <Filtering filters={filters} setFilters={setFilters} accountId={accountId} asked={asked} />
+      {asked.kind === "charged" && daysOf(filters.range) > 1 && <ChartOf asked={asked} range={filters.range} />}
+      <Section flush title={asked.kind === "charged" ? "Requests" : "Requests that cost nothing"}>
+        <Loaded query={list} skeleton={<SkeletonRows rows={8} />}>
+          {() => (
+            <UsageTable
+              rows={rows ?? []}
+              kind={asked.kind}
+              openId={open.requestId}
+              hrefOf={open.hrefOf}
+              older={toOlder(list)}
+              empty={
+                <Empty action={accountId === null && <ButtonLink href="/playground">Open the playground</ButtonLink>}>
+                  {asked.kind === "charged" ? EMPTY.usage : "Nothing was refused or given back in this view."}
+                </Empty>
+              }
+            />
+          )}
+        </Loaded>
+      </Section>
+      <ReceiptDrawer
+        requestId={open.requestId}
+        accountId={accountId}
+        neighbours={open.neighbours}
+        onClose={open.close}
+      />
+    </Page>
+  );
+}
+
+/** Whose usage it is, and the way back to that person's page. */
+function OfWhom({ accountId }: { accountId: number }) {
+  const { role } = useViewer();
+  const person = useQuery({
+    queryKey: ["people", "head of", accountId],
+    queryFn: () => ask(api.people({ id: accountId }).get()),
+    enabled: role !== "customer",
+  });
+  const href = role === "admin" ? `/admin/people/${accountId}` : `/customers/${accountId}`;
+  const name = person.data?.name ?? `account ${accountId}`;
+  return (
+    <>
+      Every request of {name}, and why it cost that.{" "}
+      {role !== "customer" && (
+        <TextLink href={href} className="whitespace-nowrap">
+          <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
+          Back to {name}
+        </TextLink>
+      )}
+    </>
+  );
+}
+
+/** What the server is asked, without the period, which moves on. */
+type Asked = ChartFilter & { kind: "charged" | "not_charged" };
+
+/** What an address may bring is checked by the server; only what has another form there is read here. */
+function askedFor({ key, model, host, mode, kind }: Filters, accountId: number | null): Asked {
+  return {
+    kind: kind === "not_charged" ? "not_charged" : "charged",
+    ...(accountId !== null && { accountId }),
+    ...(/^[1-9]\d{0,15}$/.test(key) && { keyId: Number(key) }),
+    ...(model !== "" && { model }),
+    ...(host !== "" && { host }),
+    ...((mode === "package" || mode === "payg") && { mode }),
+  };
+}
+
+/** null: from the beginning. */
+function startOf(range: string): string | null {
+  const days = daysOf(range);
+  return Number.isFinite(days) ? new Date(nowMs() - days * DAY_MS).toISOString() : null;
+}
+
+function daysOf(range: string): number {
+  if (range === "all") return Number.POSITIVE_INFINITY;
+  return Number(RANGES.find(({ value }) => value === range)?.value ?? FILTERS.range);
+}
+
+function useList(asked: Asked, range: string) {
+  return useInfiniteQuery({
+    queryKey: ["usage", "list", asked.kind, asked, range],
+    queryFn: ({ pageParam }) => {
+      const start = startOf(range);
+      const query = { ...asked, limit: PAGE_SIZE, ...(start && { start }), ...(pageParam && { after: pageParam }) };
+      return ask(api.usage.get({ query }));
+    },
+    initialPageParam: "",
+    getNextPageParam: ({ rows, hasMore }) => (hasMore ? rows.at(-1)?.requestId : undefined),
+    // The rows of the other kind have other columns.
+    placeholderData: (before, query) => (query?.queryKey[2] === asked.kind ? before : undefined),
+  });
+}
+
+type List = ReturnType<typeof useList>;
+
+/** The receipt that the address names, and the way to the rows beside it. */
+function useOpenReceipt(
+  filters: Filters,
+  setFilters: (changes: Partial<Filters>, options?: { push?: boolean }) => void,
+  ids: readonly string[],
+  list: List,
+) {
+  const requestId = filters.receipt === "" ? null : plainId(filters.receipt);
+  const at = requestId === null ? -1 : ids.indexOf(requestId);
+  const show = (id: string | undefined) => id !== undefined && setFilters({ receipt: id });
+  const loadMore = async () => {
+    const { data } = await list.fetchNextPage();
+    const all = data?.pages.flatMap<UsageRow>((page) => page.rows) ?? [];
+    show(all[at + 1]?.requestId);
+  };
+  const isLast = at === ids.length - 1;
+  return {
+    requestId,
+    hrefOf: (id: string) => {
+      const params = new URLSearchParams(window.location.search);
+      params.set("receipt", id);
+      return `/usage?${params}`;
+    },
+    close: () => setFilters({ receipt: "" }),
+    neighbours: {
+      newer: at > 0 ? () => show(ids[at - 1]) : null,
+      older: at === -1 || (isLast && !list.hasNextPage) ? null : () => (isLast ? void loadMore() : show(ids[at + 1])),
+    },
+  };
+}
+
+function Filtering({
+  filters,
+  setFilters,
+  accountId,
+  asked,
+}: {
+  filters: Filters;
+  setFilters: (changes: Partial<Filters>) => void;
+  accountId: number | null;
+  asked: Asked;
+}) {
+  const options = useFilterOptions(filters, accountId);
+  const { key, model, host, mode } = filters;
+  return (
+    <FilterBar
+      isFiltered={[key, model, host, mode].some((value) => value !== "")}
+      onClear={() => setFilters({ key: "", model: "", host: "", mode: "" })}
+      aside={
+        <>
+          <Segmented label="What to show" value={asked.kind} onValue={(kind) => setFilters({ kind })} options={KINDS} />
+          <ExportCsv asked={asked} range={filters.range} />
+        </>
+      }
+    >
+      <NativeSelect
+        label="Period"
+        value={RANGES.find(({ value }) => value === filters.range)?.value ?? "7"}
+        onValue={(range) => setFilters({ range })}
+        options={RANGES}
+        className="w-full sm:w-36"
+      />
+      <NativeSelect
+        label="Key"
+        value={key}
+        onValue={(next) => setFilters({ key: next })}
+        options={options.keys}
+        className={FILTER}
+      />
+      <NativeSelect
+        label="Model"
+        value={model}
+        onValue={(next) => setFilters({ model: next })}
+        options={options.models}
+        className={FILTER}
+      />
+      <NativeSelect
+        label="Host"
+        value={host}
+        onValue={(next) => setFilters({ host: next })}
+        options={options.hosts}
+        className={FILTER}
+      />
+      <NativeSelect
+        label="Paid by"
+        value={MODES.find(({ value }) => value === mode)?.value ?? ""}
+        onValue={(next) => setFilters({ mode: next })}
+        options={MODES}
+        className={FILTER}
+      />
+    </FilterBar>
+  );
+}
+
+/** Two in a row on a phone; all in one line on a wide window. */
+const FILTER = "w-[calc(50%-0.25rem)] sm:w-32";
+
+/** What can be chosen. A value from the address that is not among them stands there as it is. */
+function useFilterOptions(filters: Filters, accountId: number | null) {
+  const { role } = useViewer();
+  const own = useKeys({ enabled: accountId === null });
+  const theirs = useQuery({
+    queryKey: ["people", "keys of", accountId],
+    queryFn: () => ask(api.people({ id: accountId ?? 0 }).keys.get({ query: { limit: KEYS_LISTED_MAX } })),
+    enabled: accountId !== null && role !== "customer",
+  });
+  const known = useKeyOptions();
+  const keys = (accountId === null ? own.data?.rows : theirs.data?.keys) ?? [];
+  return {
+    keys: withAll(
+      "All keys",
+      filters.key,
+      keys.map(({ keyId, name, masked }) => ({ value: String(keyId), label: name, hint: masked })),
+    ),
+    models: withAll(
+      "All models",
+      filters.model,
+      (known.data?.models ?? []).map(({ id }) => ({ value: id, label: id })),
+    ),
+    hosts: withAll(
+      "All hosts",
+      filters.host,
+      (known.data?.hosts ?? []).map(({ host }) => ({ value: host, label: host })),
+    ),
+  };
+}
+
+function withAll(all: string, chosen: string, options: Option[]): Option[] {
+  const isKnown = chosen === "" || options.some(({ value }) => value === chosen);
+  return [{ value: "", label: all }, ...options, ...(isKnown ? [] : [{ value: chosen, label: chosen }])];
+}
+
+function ExportCsv({ asked, range }: { asked: Asked; range: string }) {
+  const exporting = useMutation({
+    mutationFn: () => {
+      const start = startOf(range);
+      const search = new URLSearchParams(Object.entries(asked).map(([name, value]) => [name, String(value)]));
+      if (start) search.set("start", start);
+      return download(`/api/panel/usage.csv?${search}`, "usage.csv");
+    },
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <Button icon={Download} pending={exporting.isPending} onClick={() => exporting.mutate()}>
+      CSV<span className="sr-only"> export</span>
+    </Button>
+  );
+}
+
+function ChartOf({ asked: { kind: _, ...asked }, range }: { asked: Asked; range: string }) {
+  return <UsageChart title="By day" asked={asked} days={Math.min(daysOf(range), CHART_DAYS_MAX)} empty={null} />;
+}
