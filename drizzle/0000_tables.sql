@@ -51,6 +51,8 @@ CREATE TABLE "balance_entries" (
 	"amount_nano_usd" bigint NOT NULL,
 	"kind" text NOT NULL,
 	"request_id" uuid,
+	"package_id" bigint,
+	"counterpart_id" bigint,
 	"reason" text,
 	"actor_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,

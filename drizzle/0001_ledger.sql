@@ -704,8 +704,8 @@ BEGIN
     PERFORM requeue_packages(p_account, v_now, (SELECT ends_at FROM packages WHERE id = assign_package.package_id));
   END IF;
   IF v_price > 0 THEN
-    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
-    VALUES (p_payer, -v_price, 'wholesale', format('package %s for account %s', package_id, p_account), p_actor);
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, package_id, actor_id)
+    VALUES (p_payer, -v_price, 'wholesale', assign_package.package_id, p_actor);
   END IF;
 END $$;
 --> statement-breakpoint
@@ -761,8 +761,8 @@ BEGIN
   ELSE
     UPDATE balances SET balance_nano_usd = balance_nano_usd - p_nano_usd WHERE account_id = p_from;
     UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd WHERE account_id = p_to;
-    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
-    VALUES (p_from, -p_nano_usd, 'transfer', p_reason, p_actor), (p_to, p_nano_usd, 'transfer', p_reason, p_actor);
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, counterpart_id, reason, actor_id)
+    VALUES (p_from, -p_nano_usd, 'transfer', p_to, p_reason, p_actor), (p_to, p_nano_usd, 'transfer', p_from, p_reason, p_actor);
     free_nano_usd := free_nano_usd - p_nano_usd;
   END IF;
 END $$;

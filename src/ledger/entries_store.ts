@@ -18,6 +18,8 @@ export type Entry = {
   /** Right after this entry, entries of all kinds counted. */
   balanceAfterNanoUsd: bigint;
   reason: string | null;
+  /** Of money that was moved: from whom it came, or to whom it went. */
+  counterpart: { accountId: number; name: string } | null;
   /** Of a package that was paid for: its name, and who got it. */
   package: { name: string; holder: { accountId: number; name: string } } | null;
   requestId: string | null;
@@ -47,21 +49,23 @@ export async function listEntries(
   const rows = await db.orm.execute<Record<string, unknown>>(sql`
     with page as materialized (
       select *, coalesce(lag(id) over (order by id desc), ${NO_ID}::text::bigint) as newer_id from (
-        select id, kind, amount_nano_usd, reason, request_id, actor_id, created_at from balance_entries
+        select id, kind, amount_nano_usd, reason, request_id, package_id, counterpart_id, actor_id, created_at
+        from balance_entries
         where account_id = ${accountId}::bigint and id < ${before ?? NO_ID}::text::bigint
           and ${kind === undefined ? sql`true` : sql`kind = ${kind}`}
         order by id desc limit ${size + 1}) as newest
     )
     select page.*, b.balance_nano_usd - sum(later.nano_usd) over (order by page.id desc) as balance_after,
-      a.name as actor_name, a.role as actor_role, p.name as package_name, h.id as holder_id, h.name as holder_name
+      a.name as actor_name, a.role as actor_role, c.name as counterpart_name,
+      p.name as package_name, h.id as holder_id, h.name as holder_name
     from page
     join balances b on b.account_id = ${accountId}::bigint
     cross join lateral (
       select coalesce(sum(amount_nano_usd), 0) as nano_usd from balance_entries e
       where e.account_id = ${accountId}::bigint and e.id > page.id and e.id <= page.newer_id) as later
     left join accounts a on a.id = page.actor_id
-    left join packages p on page.kind = 'wholesale'
-      and p.id = substring(page.reason from '^package (\\d+) for account \\d+$')::bigint
+    left join accounts c on c.id = page.counterpart_id
+    left join packages p on p.id = page.package_id
     left join accounts h on h.id = p.account_id
     order by page.id desc`);
   return { rows: rows.slice(0, size).map(toEntry), hasMore: rows.length > size };
@@ -77,6 +81,10 @@ function toEntry(row: Record<string, unknown>): Entry {
     amountNanoUsd: BigInt(String(row.amount_nano_usd)),
     balanceAfterNanoUsd: BigInt(String(row.balance_after)),
     reason: row.reason === null ? null : String(row.reason),
+    counterpart:
+      row.counterpart_id === null
+        ? null
+        : { accountId: Number(row.counterpart_id), name: String(row.counterpart_name) },
     package:
       row.holder_id === null
         ? null

@@ -67,6 +67,10 @@ export type EntryLine = {
   kind: MovementKind;
   amountNanoUsd: bigint;
   reason: string | null;
+  packageId: number | null;
+  /** From whom money came, or to whom it went. */
+  counterpartId: number | null;
+  counterpartName: string | null;
 };
 const MOVEMENT_KINDS = ["top_up", "wholesale", "transfer", "correction"] as const;
 export type MovementKind = (typeof MOVEMENT_KINDS)[number];
@@ -203,7 +207,7 @@ async function packagesOf(
 ): Promise<Rows<PackageLine>> {
   const rows = await tx.execute<Record<string, unknown>>(sql`
     with paid as (
-      select substring(reason from '^package (\\d+) for account \\d+$')::bigint as package_id, -amount_nano_usd as price, created_at as at
+      select package_id, -amount_nano_usd as price, created_at as at
       from balance_entries where account_id = ${resellerId}::bigint and kind = 'wholesale'
         and created_at >= ${from}::text::timestamptz and created_at < ${to}::text::timestamptz
     ), handed_out as (
@@ -239,10 +243,11 @@ async function entriesOf(
   { from, to }: Span,
 ): Promise<Rows<EntryLine>> {
   const rows = await tx.execute<Record<string, unknown>>(sql`
-    select id, kind, amount_nano_usd, reason, created_at from balance_entries
-    where account_id = ${resellerId}::bigint and kind <> 'charge'
-      and created_at >= ${from}::text::timestamptz and created_at < ${to}::text::timestamptz
-    order by id limit ${rowsMax + 1}`);
+    select e.*, a.name as counterpart_name
+    from balance_entries e left join accounts a on a.id = e.counterpart_id
+    where e.account_id = ${resellerId}::bigint and e.kind <> 'charge'
+      and e.created_at >= ${from}::text::timestamptz and e.created_at < ${to}::text::timestamptz
+    order by e.id limit ${rowsMax + 1}`);
   return cut(
     rows.map((row) => ({
       at: toIso(String(row.created_at)),
@@ -250,6 +255,9 @@ async function entriesOf(
       kind: toMovement(row.kind),
       amountNanoUsd: BigInt(String(row.amount_nano_usd)),
       reason: row.reason === null ? null : String(row.reason),
+      packageId: row.package_id === null ? null : Number(row.package_id),
+      counterpartId: row.counterpart_id === null ? null : Number(row.counterpart_id),
+      counterpartName: row.counterpart_name === null ? null : String(row.counterpart_name),
     })),
     rowsMax,
   );

@@ -125,7 +125,10 @@ export const balanceEntries = pgTable(
     accountId: bigint({ mode: "number" }).notNull(),
     amountNanoUsd: nanoUsd().notNull(),
     kind: text({ enum: ["top_up", "charge", "wholesale", "transfer", "correction"] }).notNull(),
+    /** What it was for: a request, a package, or money from or to another account. */
     requestId: uuid(),
+    packageId: bigint({ mode: "number" }),
+    counterpartId: bigint({ mode: "number" }),
     reason: text(),
     actorId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),

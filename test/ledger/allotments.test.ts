@@ -148,9 +148,9 @@ test("50 at once on a balance that pays for 10: exactly 10, and the money for th
   expect(await balanceOf(reseller)).toBe(3n * USD);
   expect((await Promise.all(people.map(packagesOf))).reduce((sum, n) => sum + n)).toBe(10);
   const entries =
-    await world.sql`select amount_nano_usd::text as nano, reason from balance_entries where account_id = ${reseller.accountId} and kind = 'wholesale'`;
+    await world.sql`select amount_nano_usd::text as nano, package_id from balance_entries where account_id = ${reseller.accountId} and kind = 'wholesale'`;
   expect(entries.map(({ nano }) => nano)).toEqual(Array.from({ length: 10 }, () => "-4000000000"));
-  expect(new Set(entries.map(({ reason }) => reason)).size).toBe(10);
+  expect(new Set(entries.map(({ package_id }) => package_id)).size).toBe(10);
 });
 
 test("50 at once on an allotment of 10: exactly 10, and no money", async () => {

@@ -140,7 +140,13 @@ describe("what one has", () => {
     ok(await as.acme.post(`${at}/packages`, { offeringId, when: "now" }));
     const { entries } = ok(await session.get("/billing/entries"));
     expect(entries).toMatchObject([
-      { kind: "transfer", amountNanoUsd: "7", reason: null, actor: { accountId: acme.accountId } },
+      {
+        kind: "transfer",
+        amountNanoUsd: "7",
+        reason: null,
+        actor: { accountId: acme.accountId },
+        counterpart: { accountId: acme.accountId },
+      },
       { kind: "top_up", amountNanoUsd: "5", actor: null },
     ]);
     expect(ok(await as.acme.get(`${at}/billing/entries`)).entries[1].actor).toMatchObject({ role: "admin" });
@@ -180,7 +186,8 @@ describe("handing out a package", () => {
     const [entry] = ok(await as.acme.get("/billing/entries?kind=wholesale&limit=1")).entries;
     expect(entry).toMatchObject({
       amountNanoUsd: String(-4n * USD),
-      reason: `package ${given.packageId} for account ${person.accountId}`,
+      reason: null,
+      counterpart: null,
       package: { name: given.name, holder: { accountId: person.accountId, name: expect.any(String) } },
       actor: { accountId: acme.accountId },
     });
@@ -366,7 +373,7 @@ describe("money", () => {
     expect(await balanceOf(as.acme)).toBe(had - 3n);
     const { entries } = ok(await as.acme.get(`${at}/billing/entries`));
     expect(entries).toMatchObject([
-      { kind: "transfer", reason: "thanks" },
+      { kind: "transfer", reason: "thanks", counterpart: { accountId: acme.accountId, name: expect.any(String) } },
       { kind: "correction", reason: "typo <b>&", amountNanoUsd: "-4" },
       { kind: "top_up", reason: "invoice 7", balanceAfterNanoUsd: "10" },
     ]);

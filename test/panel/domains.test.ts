@@ -135,12 +135,13 @@ describe("a reseller's domain", () => {
     await checkedByJob();
     expect(await state()).toMatchObject({
       status: "suspended",
+      suspension: { since: expect.stringMatching(/Z$/), reason: null },
       report: { verdict: "wrong", todo: [{ kind: "change_a", from: THEIRS, to: OURS }] },
     });
     expect(await chatsOn(host, customer.secret)).toEqual([403, 403]);
     setRecords(`live A ${OURS}`);
     await checkedByJob();
-    expect(await state()).toMatchObject({ status: "active", failures: 0 });
+    expect(await state()).toMatchObject({ status: "active", failures: 0, suspension: null });
     await until(async () => (await chatsOn(host, customer.secret)).every((status) => status === 200), BUS_MS_MAX);
   }, 60_000);
 
@@ -411,7 +412,9 @@ describe("an admin", () => {
     await activate(acme, host);
     await until(async () => (await chatsOn(host, customer.secret)).every((status) => status === 200), BUS_MS_MAX);
     const off = await admin.post(`${path(acme, host)}/suspend`, { reason: "Abuse <b>reported</b>" });
-    expect(off.json).toMatchObject({ status: "suspended", byHand: true, nextCheckAt: null });
+    const suspension = { since: expect.stringMatching(/Z$/), reason: "Abuse <b>reported</b>" };
+    expect(off.json).toMatchObject({ status: "suspended", byHand: true, nextCheckAt: null, suspension });
+    expect((await acme.get(`/domains/${host}`)).json).toMatchObject({ suspension });
     expect(await chatsOn(host, customer.secret)).toEqual([403, 403]);
     expect((await check(acme, host)).json).toMatchObject({ status: "suspended", report: { verdict: "ok" } });
     expectRefusal(await acme.delete(`/domains/${host}`), "validation_failed", { param: "host" });

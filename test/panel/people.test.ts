@@ -572,6 +572,7 @@ describe("the audit log", () => {
       action: "changed",
       subject: "accounts",
       subjectId: String(customer.accountId),
+      subjectName: null,
       account: { accountId: customer.accountId, name: "By the command line" },
       before: { name: "By An Admin" },
       after: { name: "By the command line" },
@@ -582,6 +583,21 @@ describe("the audit log", () => {
     expect([rest.entries.map(({ action }: { action: string }) => action), rest.hasMore]).toEqual([["added"], false]);
     const byAdmin = (await admin.get(`/audit?actorId=${admin.accountId}&subject=accounts&limit=1`)).json.entries[0];
     expect(byAdmin.actor).toEqual({ accountId: admin.accountId, email: admin.email, name: expect.any(String) });
+    // A thing is called what it is called today, also where the entry is not about its name.
+    const { keyId } = await shop.world.addKey(customer);
+    await shop.world.sql`update keys set status = 'disabled' where id = ${keyId}`;
+    await shop.world.sql`update keys set name = 'build' where id = ${keyId}`;
+    const ofKeys = (await admin.get(`/audit?accountId=${customer.accountId}&subject=keys`)).json.entries;
+    expect(
+      ofKeys.map(({ after, subjectName }: { after: { status?: string }; subjectName: string }) => [
+        after.status,
+        subjectName,
+      ]),
+    ).toEqual([
+      [undefined, "build"],
+      ["disabled", "build"],
+      ["enabled", "build"],
+    ]);
     for (const query of ["limit=0", "limit=201", "before=x", "accountId=-1", "subject=Robert'--", "actor=1"])
       expectRefusal(await admin.get(`/audit?${query}`), "validation_failed", { param: query.split("=")[0] });
   });

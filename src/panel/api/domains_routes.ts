@@ -10,6 +10,7 @@ import {
   type ResellerHost,
   removeHost,
   setHostStatus,
+  suspensionOf,
 } from "../../accounts/hosts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
@@ -151,11 +152,13 @@ function ownerOf({ resellerId, resellerName }: { resellerId: number; resellerNam
   return { resellerId, resellerName };
 }
 
-/** A domain with what is to be set for it, and what the last check saw. */
-function describe({ config }: Deps, domain: ResellerHost) {
-  const records = recordsOf(domain, config);
+/** A domain with what is to be set for it, what the last check saw, and since when it is off if it is. */
+async function describe(deps: Deps, domain: ResellerHost) {
+  const records = recordsOf(domain, deps.config);
+  const suspension = domain.status === "suspended" ? await suspensionOf(deps, domain) : undefined;
   return {
     ...summaryOf(domain),
+    suspension: suspension ?? null,
     records,
     report: domain.report,
     instructions: instructionsFor(domain.host, records),

@@ -61,6 +61,8 @@ export function statementCsv({ from, to, closed, balance, usage, packages, entri
       entry_id: row.entryId,
       kind: row.kind,
       reason: row.reason,
+      package_id: row.packageId,
+      customer_id: row.counterpartId,
       amount_nano_usd: row.amountNanoUsd,
     })),
     // The reseller's own requests by balance: one sum.

@@ -45,8 +45,8 @@ export function maySee(role: Role, audience: Audience): boolean {
 
 export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
   { path: "/sign-in", ...page(() => import("./pages/sign_in.tsx").then((m) => m.SignInPage)) },
-  { path: "/invite/:token", ...page(() => import("./pages/sign_in.tsx").then((m) => m.InvitePage)) },
-  { path: "/reset/:token", ...page(() => import("./pages/sign_in.tsx").then((m) => m.ResetPage)) },
+  { path: "/invite/:token", ...page(() => import("./pages/link_page.tsx").then((m) => m.InvitePage)) },
+  { path: "/reset/:token", ...page(() => import("./pages/link_page.tsx").then((m) => m.ResetPage)) },
 ];
 
 /** A page whose script comes later. One that has come already is drawn at once, without a skeleton in between. */

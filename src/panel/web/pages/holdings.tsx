@@ -323,17 +323,31 @@ function ReceiptLink({ requestId, accountId }: { requestId: string; accountId: n
 }
 
 /** The ledger's own reasons in words; what a person wrote as it is. */
-function Reason({ entry: { reason, package: paid } }: { entry: Entry }) {
-  const { accountId, role } = useViewer();
+function Reason({ entry: { reason, package: paid, counterpart, amountNanoUsd } }: { entry: Entry }) {
+  const { accountId } = useViewer();
   const [, order] = /^order (\d+)$/.exec(reason ?? "") ?? [];
-  if (order) return `Order ${order}`;
-  if (paid === null) return reason;
-  const { holder } = paid;
-  if (holder.accountId === accountId) return `${paid.name}, for yourself`;
-  const list = role === "admin" ? "/admin/people" : "/customers";
+  const said = order ? `Order ${order}` : reason;
+  if (counterpart !== null) {
+    return (
+      <>
+        {BigInt(amountNanoUsd) > 0n ? "From " : "To "}
+        <PersonName person={counterpart} />
+        {said && `, ${said}`}
+      </>
+    );
+  }
+  if (paid === null) return said;
+  if (paid.holder.accountId === accountId) return `${paid.name}, for yourself`;
   return (
     <>
-      {paid.name}, for <TextLink href={`${list}/${holder.accountId}`}>{holder.name}</TextLink>
+      {paid.name}, for <PersonName person={paid.holder} />
     </>
   );
+}
+
+/** A name that leads to its page, for those who have one. */
+function PersonName({ person: { accountId, name } }: { person: { accountId: number; name: string } }) {
+  const viewer = useViewer();
+  if (viewer.role === "customer" || viewer.accountId === accountId) return name;
+  return <TextLink href={`${viewer.role === "admin" ? "/admin/people" : "/customers"}/${accountId}`}>{name}</TextLink>;
 }

@@ -77,7 +77,10 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
   const usage = `/usage?kind=not_charged${key ? `&key=${key.keyId}` : ""}`;
   return (
     <div className="grid gap-3">
-      <p>{since ?? whatNowText(factsOf(refusal, home, brand))}</p>
+      <p>
+        {since ?? whatNowText(factsOf(refusal, home, brand))}
+        {code === "insufficient_balance" && ` ${formatMoney(home.balance.freeNanoUsd)} is free now.`}
+      </p>
       <p className="flex flex-wrap items-center gap-x-4 gap-y-2 text-13">
         {step && since === null && (
           <ButtonLink href={step.href} size="sm">
@@ -103,11 +106,7 @@ function sinceText(code: string, { package: active }: Home): string | null {
   return null;
 }
 
-function factsOf(
-  { code, key, modelId }: Recent,
-  { package: active, notices, balance }: Home,
-  brand: string,
-): RefusalFacts {
+function factsOf({ code, key, modelId }: Recent, { package: active, notices }: Home, brand: string): RefusalFacts {
   const none = notices.find((notice) => notice.kind === "package_none");
   const common = { code, now: nowMs(), brand, ...(modelId !== null && { model: modelId }) };
   const ofPackage = active
@@ -131,8 +130,6 @@ function factsOf(
           resetsAt: key.resetsAt,
         }),
       };
-    case "insufficient_balance":
-      return { ...common, message: `The balance did not cover it. ${formatMoney(balance.freeNanoUsd)} is free now.` };
     default:
       return { ...common, ...ofPackage };
   }

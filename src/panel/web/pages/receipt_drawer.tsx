@@ -1,5 +1,6 @@
-import { ArrowDown, ArrowUp, Check, CircleSlash, Clock } from "lucide-react";
+import { ArrowDown, ArrowUp, Check, CircleSlash, Clock, SearchX } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent } from "react";
+import { ApiError } from "../api.ts";
 import {
   formatCalendarDay,
   formatCount,
@@ -11,14 +12,15 @@ import {
   formatZone,
 } from "../format.ts";
 import { nowMs } from "../ui/clock.ts";
-import { IconButton } from "../ui/controls.tsx";
+import { ButtonLink, IconButton } from "../ui/controls.tsx";
 import { CopyText } from "../ui/copy_text.tsx";
 import { Drawer } from "../ui/dialog.tsx";
 import { Facts } from "../ui/page.tsx";
-import { Badge, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
+import { useViewer } from "./forms.ts";
 import { type AnyReceipt, plainId, type Receipt, type RefusalReceipt, useReceipt } from "./receipts.ts";
-import { reasonText, refusalName, whatNowText } from "./request_words.ts";
+import { nextStep, reasonText, refusalName, whatNowText } from "./request_words.ts";
 
 /**
  * A receipt over the list it stands in: what was held, charged and given back, with the arithmetic and why. ↑ and ↓ go to
@@ -66,11 +68,23 @@ export function ReceiptDrawer({
           />
         </span>
       </div>
-      <Loaded query={receipt} skeleton={<SkeletonRows rows={8} className="-mx-4" />}>
-        {(data) => <ReceiptBody receipt={data} />}
-      </Loaded>
+      {isUnknown(receipt.error) ? (
+        <Empty icon={SearchX}>{UNKNOWN}</Empty>
+      ) : (
+        <Loaded query={receipt} skeleton={<SkeletonRows rows={8} className="-mx-4" />}>
+          {(data) => <ReceiptBody receipt={data} isOwn={accountId === null} />}
+        </Loaded>
+      )}
     </Drawer>
   );
+}
+
+const UNKNOWN =
+  "No request here has this id. Refused ones are counted by the minute for a week: only the last of a minute is found by its id.";
+
+/** A refusal gets its id written some seconds after it happened. */
+function isUnknown(error: unknown): boolean {
+  return error instanceof ApiError && error.code === "not_found";
 }
 
 /** The arrow keys, wherever the focus is in the drawer. */
@@ -89,8 +103,12 @@ function useArrows(isOpen: boolean, neighbours: Neighbours): void {
   }, [isOpen]);
 }
 
-function ReceiptBody({ receipt }: { receipt: AnyReceipt }) {
-  return receipt.status === "refused" ? <RefusalBody receipt={receipt} /> : <RequestBody receipt={receipt} />;
+function ReceiptBody({ receipt, isOwn }: { receipt: AnyReceipt; isOwn: boolean }) {
+  return receipt.status === "refused" ? (
+    <RefusalBody receipt={receipt} isOwn={isOwn} />
+  ) : (
+    <RequestBody receipt={receipt} />
+  );
 }
 
 const STATES = {
@@ -271,7 +289,9 @@ function KeyWords({ name, masked }: { name: string | null; masked: string | null
 }
 
 /** A refusal has no receipt of its own: it is counted with those of its minute. */
-function RefusalBody({ receipt }: { receipt: RefusalReceipt }) {
+function RefusalBody({ receipt, isOwn }: { receipt: RefusalReceipt; isOwn: boolean }) {
+  const { lock } = useViewer();
+  const step = isOwn && !lock.disabled ? nextStep(receipt.code) : null;
   const { code, count, minute, modelId, keyName, host } = receipt;
   const facts: [string, ReactNode][] = [
     ["Why", refusalName(code)],
@@ -296,6 +316,13 @@ function RefusalBody({ receipt }: { receipt: RefusalReceipt }) {
         {count > 1 && (
           <p className="text-13 text-ink-3">
             {formatCount(count)} requests of this minute were refused alike. This is the last of them.
+          </p>
+        )}
+        {step && (
+          <p>
+            <ButtonLink href={step.href} size="sm">
+              {step.label}
+            </ButtonLink>
           </p>
         )}
       </div>

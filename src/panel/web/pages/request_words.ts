@@ -31,8 +31,9 @@ export function refusalName(code: string): string {
   return REFUSAL_NAMES[code] ?? code.replaceAll("_", " ");
 }
 
-/** For codes that a page's own forms have words of their own for. */
+/** For codes that are no refusal of the playground, and for one whose sentence needs amounts that were not kept. */
 const ADVICE: Record<string, string> = {
+  insufficient_balance: "The balance did not cover what it could have cost. Lower max tokens, or ask for a top-up.",
   invalid_request: "The request was not of the right form. The answer your program got names the field.",
   validation_failed: "The request was not of the right form. The answer names the field.",
   request_too_large: "The request was too large. Send less text, or smaller pictures.",
@@ -43,9 +44,9 @@ const ADVICE: Record<string, string> = {
 
 /** What was refused and what to do about it, for every code. */
 export function whatNowText(facts: RefusalFacts): string {
-  return isRefusal(facts.code)
-    ? refusalText(facts)
-    : (ADVICE[facts.code] ?? facts.message ?? "The answer your program got says why.");
+  const advice = ADVICE[facts.code];
+  if (isRefusal(facts.code) && (advice === undefined || facts.limit !== undefined)) return refusalText(facts);
+  return advice ?? facts.message ?? "The answer your program got says why.";
 }
 
 type Step = { label: string; href: string };

@@ -235,6 +235,7 @@ const ENTRY_KINDS = { top_up: "Top-up", wholesale: "Package", transfer: "Transfe
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
   { head: "What", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
+  { head: "From or to", cell: ({ counterpartName }) => counterpartName },
   { head: "Reason", cell: ({ reason }) => reason },
   { head: "When", cell: ({ at }) => <Instant iso={at} /> },
   { head: "Amount", align: "right", cell: ({ amountNanoUsd }) => <Amount nanoUsd={amountNanoUsd} /> },

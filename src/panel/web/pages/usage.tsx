@@ -37,7 +37,7 @@ const RANGES = [
   { value: "all", label: "All time" },
 ] as const;
 const MODES = [
-  { value: "", label: "Any payment" },
+  { value: "", label: "Any mode" },
   { value: "package", label: "By package" },
   { value: "payg", label: "By balance" },
 ] as const;
@@ -240,7 +240,7 @@ function Filtering({
         className={FILTER}
       />
       <NativeSelect
-        label="Paid by"
+        label="Mode"
         value={MODES.find(({ value }) => value === mode)?.value ?? ""}
         onValue={(next) => setFilters({ mode: next })}
         options={MODES}

@@ -1,0 +1,285 @@
+import { describe, expect, test } from "bun:test";
+import type { DnsReport } from "../../src/accounts/dns_check.ts";
+import {
+  type DomainDetails,
+  doServersFail,
+  leadOf,
+  readHost,
+  recordRows,
+  statusWords,
+  stepStates,
+  todoText,
+} from "../../src/panel/web/pages/domain_words.ts";
+import { accentNews, deviceName, ownPath, readHex, strengthOf } from "../../src/panel/web/pages/own_words.ts";
+
+/** What the pages of one's own account and of domains say. Source: design › panel (Domains, States, White label). */
+
+const NOW = Date.parse("2026-11-21T17:48:00Z");
+const OURS = "203.0.113.7";
+const THEIRS = "198.51.100.4";
+
+describe("after signing in one goes on to a page of this panel alone", () => {
+  const origin = "https://panel.acme.test";
+
+  test.each(["/keys", "/usage?key=7&days=30", "/domains/ai.acme.test#top"])("%s", (next) => {
+    expect(ownPath(next, origin)).toBe(next);
+  });
+
+  test.each([
+    null,
+    "",
+    "keys",
+    "//evil.test/keys",
+    "/\\evil.test",
+    "/\t/evil.test",
+    "https://evil.test/",
+    "javascript:alert(1)",
+    "/sign-in?next=/sign-in",
+    "/invite/x",
+    "/reset/x",
+    "/api/panel/me",
+    "/v1/models",
+  ])("home instead of %p", (next) => {
+    expect(ownPath(next, origin)).toBe("/");
+  });
+});
+
+describe("a password's strength is a hint", () => {
+  const about = ["Nora New", "nora.new@acme.test", "Acme"];
+
+  test("too short or too long says by how much", () => {
+    expect(strengthOf("short", about)).toEqual({ level: 0, words: "5 more characters." });
+    expect(strengthOf("nine char", about).words).toBe("1 more character.");
+    expect(strengthOf("x".repeat(203), about)).toEqual({ level: 0, words: "3 too many characters." });
+  });
+
+  test.each([
+    "aaaaaaaaaaaaaa",
+    "1234567890123",
+    "qwertyuiopasdf",
+    "Password2024!",
+    "acmeacmeacmeacme",
+    "Nora.New.2026",
+    "abcabcabcabcabc",
+    "letmein welcome",
+  ])("easy to guess: %s", (password) => {
+    expect(strengthOf(password, about).level).toBe(1);
+  });
+
+  test("random letters are fair, unrelated words and long mixtures are strong", () => {
+    expect(strengthOf("kfmwzplrtb", about).level).toBe(2);
+    for (const password of ["tall lamp, brown ink", "h8#Lq2!vR9xZ", "зелёный чайник под дождём"])
+      expect([password, strengthOf(password, about).level]).toEqual([password, 3]);
+  });
+});
+
+test("a device is called as a person would call it", () => {
+  const named = {
+    "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0": "Firefox on Linux",
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36 Edg/130.0.0.0":
+      "Edge on Windows",
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 Mobile/15E148 Safari/604.1":
+      "Safari on iPhone",
+    "Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Mobile Safari/537.36":
+      "Chrome on Android",
+    "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.4 Safari/605.1.15":
+      "Safari on Mac",
+    "curl/8.5.0": "curl",
+    "Mozilla/5.0": "Unknown device",
+    "": "Unknown device",
+    "<script>alert(1)</script>": "Unknown device",
+  };
+  for (const [userAgent, name] of Object.entries(named))
+    expect([userAgent, deviceName(userAgent)]).toEqual([userAgent, name]);
+});
+
+describe("a colour", () => {
+  test("is read as people write it", () => {
+    expect(["#0A7D5C", "0a7d5c", " #0af ", "#0a7d5", "teal", ""].map(readHex)).toEqual([
+      "#0a7d5c",
+      "#0a7d5c",
+      "#00aaff",
+      null,
+      null,
+      null,
+    ]);
+  });
+
+  test("what became of it is said, and nothing where it stays", () => {
+    expect(accentNews({ fillChange: "none", textChange: "none" })).toBeNull();
+    expect(accentNews({ fillChange: "none", textChange: "darker" })).toBe("We darkened your colour for text.");
+    expect(accentNews({ fillChange: "darker", textChange: "darker" })).toBe(
+      "We darkened your colour for text and buttons.",
+    );
+    expect(accentNews({ fillChange: "softer", textChange: "darker" })).toBe(
+      "We darkened your colour for text. We softened your colour for buttons.",
+    );
+  });
+});
+
+type Seen = Partial<Record<"A" | "AAAA" | "CNAME", string[]>> & { failure?: "silent" | "failed" };
+
+/** A report as the checks write it, of two resolvers. */
+function reportOf(todo: DnsReport["todo"], ...seen: Seen[]): DnsReport {
+  const resolvers = seen.map(({ failure = null, ...found }, at) => ({
+    resolver: `${at + 1}.1.1.1`,
+    records: (["A", "AAAA", "CNAME"] as const).map((type) => {
+      const expected = type === "A" ? [OURS] : [];
+      const values = found[type] ?? [];
+      const isRight = values.length === expected.length && values.every((value) => expected.includes(value));
+      const amiss = values.length === 0 ? ("missing" as const) : ("unexpected" as const);
+      const status = failure ? ("unanswered" as const) : isRight ? ("ok" as const) : amiss;
+      return { type, name: "ai.acme.com", expected, found: values, foundMore: 0, status, failure };
+    }),
+  }));
+  return { verdict: todo.length === 0 ? "ok" : "wrong", resolvers, todo };
+}
+
+function domainOf(facts: Partial<DomainDetails>): DomainDetails {
+  return {
+    host: "ai.acme.com",
+    status: "verifying",
+    byHand: false,
+    contested: false,
+    failures: 1,
+    suspension: null,
+    records: [{ type: "A", name: "ai.acme.com", label: "ai", value: OURS }],
+    report: null,
+    ...facts,
+  };
+}
+
+describe("the DNS doctor says what to do", () => {
+  test("delete first, then change; deletions of a kind are one sentence", () => {
+    const report = reportOf([
+      { kind: "delete_aaaa", value: "2001:db8::1" },
+      { kind: "delete_aaaa", value: "2001:db8::2" },
+      { kind: "delete_a", value: THEIRS, keep: [OURS] },
+    ]);
+    expect(todoText(domainOf({ report })).steps).toEqual([
+      'Delete the AAAA records of "ai": 2001:db8::1 and 2001:db8::2.',
+      `Two A records: keep ${OURS}, delete ${THEIRS}.`,
+    ]);
+  });
+
+  test("a wrong address is changed, a missing one is added, a CNAME goes first", () => {
+    const steps = (todo: DnsReport["todo"]) => todoText(domainOf({ report: reportOf(todo) })).steps;
+    expect(steps([{ kind: "change_a", from: THEIRS, to: OURS }])).toEqual([`Found ${THEIRS}. Change it to ${OURS}.`]);
+    expect(
+      steps([
+        { kind: "delete_cname", target: "shops.example.com" },
+        { kind: "add_a", value: OURS },
+      ]),
+    ).toEqual([
+      "A CNAME stands here, to shops.example.com. Delete it, then add the A record.",
+      `Add an A record for "ai": ${OURS}.`,
+    ]);
+  });
+
+  test("the proof of a contested name is the token of today, not the one that was checked", () => {
+    const name = "_verify.ai.acme.com";
+    const records = [
+      { type: "A" as const, name: "ai.acme.com", label: "ai", value: OURS },
+      { type: "TXT" as const, name, label: "_verify.ai", value: "new" },
+    ];
+    const report = reportOf([{ kind: "add_txt", name, value: "old" }], { A: [OURS] });
+    const domain = domainOf({ contested: true, records, report });
+    expect(todoText(domain).steps).toEqual(['Add a TXT record for "_verify.ai": new']);
+    expect(recordRows(domain).at(-1)).toMatchObject({
+      type: "TXT",
+      values: ["new"],
+      sights: [[{ mark: "unknown", words: "not asked yet" }]],
+    });
+  });
+
+  test("who sees it and who not yet; one that is silent is no fault of the records; both ask for no work", () => {
+    const report = reportOf(
+      [
+        { kind: "waiting_for_resolver", resolver: "2.1.1.1", seenBy: ["1.1.1.1"], types: ["A"] },
+        { kind: "resolver_silent", resolver: "3.1.1.1", types: ["A"], failure: "silent" },
+      ],
+      { A: [OURS] },
+      { A: [THEIRS] },
+    );
+    expect(todoText(domainOf({ report }))).toEqual({
+      steps: [],
+      waits: ["1.1.1.1 sees it, 2.1.1.1 not yet.", "3.1.1.1 did not answer. Your records may be fine; we ask again."],
+    });
+    expect(stepStates(domainOf({ report }))).toEqual(["done", "current", "todo", "todo"]);
+  });
+
+  test("all resolvers fail: it is the domain's own servers, said once", () => {
+    const silent = (resolver: string): DnsReport["todo"][number] => ({
+      kind: "resolver_silent",
+      resolver,
+      types: ["A"],
+      failure: "failed",
+    });
+    const report = reportOf([silent("1.1.1.1"), silent("2.1.1.1")], { failure: "failed" }, { failure: "failed" });
+    expect(todoText(domainOf({ report })).waits).toEqual(["The name servers of your domain do not answer."]);
+    expect(doServersFail(reportOf([], { failure: "failed" }, { failure: "silent" }))).toBe(false);
+  });
+
+  test("each value a resolver found is marked: ours, another's, or none", () => {
+    const report = reportOf([], { A: [OURS, THEIRS] }, { A: [OURS], CNAME: ["shops.example.com"] });
+    expect(recordRows(domainOf({ report }))).toMatchObject([
+      {
+        type: "A",
+        values: [OURS],
+        sights: [
+          [
+            { mark: "ok", words: OURS },
+            { mark: "bad", words: THEIRS },
+          ],
+          [{ mark: "ok", words: "ok" }],
+        ],
+      },
+      { type: "AAAA", values: [], sights: [[{ mark: "ok", words: "none" }], [{ mark: "ok", words: "none" }]] },
+      { type: "CNAME", sights: [[{ mark: "ok", words: "none" }], [{ mark: "bad", words: "shops.example.com" }]] },
+    ]);
+  });
+});
+
+describe("how a domain stands", () => {
+  test("on its way: records to set, wrong records, live", () => {
+    expect(stepStates(domainOf({ status: "pending" }))[0]).toBe("current");
+    const wrong = reportOf([{ kind: "change_a", from: THEIRS, to: OURS }]);
+    expect(stepStates(domainOf({ report: wrong }))[0]).toBe("bad");
+    expect(stepStates(domainOf({ report: reportOf([{ kind: "add_a", value: OURS }]) }))[0]).toBe("current");
+    expect(stepStates(domainOf({ status: "active", failures: 0 }))).toEqual(["done", "done", "done", "done"]);
+  });
+
+  test("off: since when, and why", () => {
+    const suspension = { since: "2026-11-20T09:00:00Z", reason: null };
+    const off = (facts: Partial<DomainDetails>) =>
+      leadOf(domainOf({ status: "suspended", suspension, ...facts }), { now: NOW, zone: "UTC" });
+    const report = reportOf([], { A: [THEIRS] });
+    expect(off({ report })).toBe(
+      "Off since 20 Nov: the A record changed. Set it back, and it goes live again by itself.",
+    );
+    expect(off({ contested: true })).toStartWith("Off since 20 Nov: another account has proved this name since.");
+    expect(off({ byHand: true, suspension: { ...suspension, reason: "Abuse" } })).toBe(
+      'Off since 20 Nov: switched off by hand, "Abuse". No check switches it on again.',
+    );
+  });
+
+  test("live with wrong records is a warning, not yet an end", () => {
+    expect(statusWords(domainOf({ status: "active", failures: 1 }))).toEqual({
+      kind: "ending",
+      words: "Live, records changed",
+    });
+    expect(statusWords(domainOf({ status: "active", failures: 0 })).words).toBe("Live");
+  });
+});
+
+test("a domain is read out of what was pasted; what is none is left for the server to say so", () => {
+  const read = {
+    "AI.Acme.com": "ai.acme.com",
+    "https://ai.acme.com/start?x=1": "ai.acme.com",
+    " ai.acme.com. ": "ai.acme.com",
+    "ai.münchen.de": "ai.xn--mnchen-3ya.de",
+    "not a name": "not a name",
+    "": "",
+  };
+  for (const [typed, host] of Object.entries(read)) expect([typed, readHost(typed)]).toEqual([typed, host]);
+});
