@@ -190,6 +190,22 @@ export async function removeHost(deps: ChangeDeps, ref: HostRef, isAdmin: boolea
   });
 }
 
+/** Since when a domain that is suspended is so, and why if an admin said it; the audit log knows. */
+export async function suspensionOf(
+  { db }: { db: Db },
+  { host, resellerId }: HostRef,
+): Promise<{ since: string; reason: string | null } | undefined> {
+  const ofHost = sql`subject = 'hosts' and subject_id = ${host} and account_id = ${resellerId}`;
+  const [row]: Record<string, unknown>[] = await db.orm.execute(sql`
+    select switched.created_at::text as since, (
+        select after ->> 'reason' from audit_entries
+        where ${ofHost} and id > switched.id and after ? 'reason' order by id desc limit 1) as reason
+    from audit_entries switched
+    where ${ofHost} and after ->> 'status' = 'suspended' order by id desc limit 1`);
+  if (!row) return undefined;
+  return { since: toIso(String(row.since)), reason: typeof row.reason === "string" ? row.reason : null };
+}
+
 /** The reseller whose active domain this is, if the reseller is active too. */
 export async function loadActiveHost({ db }: { db: Db }, host: string): Promise<HostRef | undefined> {
   const [row] = await db.orm

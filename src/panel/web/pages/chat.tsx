@@ -74,7 +74,9 @@ const SUGGESTIONS = [
 function FirstWords() {
   return (
     <div className="grid justify-items-start gap-3 py-6">
-      <p className="text-14 text-ink-2">Ask something. Under each answer stands what it cost.</p>
+      <p className="text-14 text-ink-2">
+        Ask something. Under each answer stands what it cost; all of it stays in this tab.
+      </p>
       <ul className="grid gap-2">
         {SUGGESTIONS.map((text) => (
           <li key={text}>
@@ -283,13 +285,17 @@ function useStickToEnd() {
     scrollToEnd();
   };
   useEffect(() => {
+    let lastY = window.scrollY;
     const onScroll = () => {
-      sticks.current = isAtEnd();
+      // Only a reader scrolls upward: what has just grown below is followed.
+      if (isAtEnd()) sticks.current = true;
+      else if (window.scrollY < lastY) sticks.current = false;
+      lastY = window.scrollY;
       setThere(sticks.current);
     };
     const observer = new ResizeObserver(() => {
       if (sticks.current) scrollToEnd();
-      setThere(sticks.current || isAtEnd());
+      setThere(sticks.current);
     });
     if (content.current) observer.observe(content.current);
     addEventListener("scroll", onScroll, { passive: true });

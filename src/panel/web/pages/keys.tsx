@@ -271,7 +271,7 @@ const VIEWER_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: Act) => void }) {
   const { lock } = useViewer();
   const power = usePower(row);
-  const off = lock.disabled ? { disabled: true, hint: READ_ONLY } : {};
+  const off = lock.disabled ? { disabled: true } : {};
   const isOn = row.status === "enabled";
   const items: MenuItem[] = [
     { label: "Usage", icon: ChartColumn, href: `/usage?key=${row.keyId}` },
@@ -287,7 +287,11 @@ function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: Act) => void }) {
     { label: "Revoke", icon: Ban, tone: "danger", onSelect: () => onAct({ kind: "revoke", row }), ...off },
   ];
   return (
-    <Menu trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />} items={items} />
+    <Menu
+      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
+      header={lock.disabled && <p className="text-12 text-ink-3">{READ_ONLY}</p>}
+      items={items}
+    />
   );
 }
 

@@ -30,19 +30,11 @@ export function PlaygroundPage() {
   const tab = usePlayground((state) => state.tab);
   const offers = useQuery({ queryKey: ["playground", "models"], queryFn: () => ask(api.playground.models.get()) });
   return (
-    <Page
-      title="Playground"
-      lead="Try a model, and see what it costs. Everything here stays in this tab."
-      size="full"
-      action={tab === "chat" && <NewChat />}
-    >
-      <Segmented
-        label="What to try"
-        value={tab}
-        onValue={(next) => setPlayground({ tab: next })}
-        options={TABS}
-        className="self-start"
-      />
+    <Page title="Playground" lead="Try a model, and see what it costs." size="full">
+      <div className="flex items-center justify-between gap-3">
+        <Segmented label="What to try" value={tab} onValue={(next) => setPlayground({ tab: next })} options={TABS} />
+        {tab === "chat" && <NewChat />}
+      </div>
       <Loaded query={offers} skeleton={<PlaygroundSkeleton />}>
         {(data) => {
           const blocked = lock.disabled ? READ_ONLY : null;

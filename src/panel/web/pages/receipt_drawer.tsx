@@ -47,7 +47,7 @@ export function ReceiptDrawer({
   useArrows(requestId !== null, neighbours);
   return (
     <Drawer open={requestId !== null} onOpenChange={(isOpen) => isOpen || onClose()} title="Receipt">
-      <div className="flex items-center justify-between gap-3">
+      <div className="flex min-w-0 items-center justify-between gap-3">
         <span className="min-w-0">
           {requestId !== null && <CopyText value={plainId(requestId)} what="request id" isWhole />}
         </span>

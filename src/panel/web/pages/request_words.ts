@@ -31,9 +31,12 @@ export function refusalName(code: string): string {
   return REFUSAL_NAMES[code] ?? code.replaceAll("_", " ");
 }
 
-/** For codes that are no refusal of the playground, and for one whose sentence needs amounts that were not kept. */
+/** For refusals of some time ago: their amounts were not kept, and no waiting is left. And for codes that no page words. */
 const ADVICE: Record<string, string> = {
   insufficient_balance: "The balance did not cover what it could have cost. Lower max tokens, or ask for a top-up.",
+  provider_unavailable: "The model did not answer. Try again; most programs do so by themselves.",
+  service_unavailable: "We could not take it just then. Try again; most programs do so by themselves.",
+  too_many_requests: "Too many requests in a short time. Wait as long as the header Retry-After of the answer says.",
   invalid_request: "The request was not of the right form. The answer your program got names the field.",
   validation_failed: "The request was not of the right form. The answer names the field.",
   request_too_large: "The request was too large. Send less text, or smaller pictures.",
