@@ -80,12 +80,13 @@ export type Surroundings = {
     name: string;
     startsAt: string;
     endsAt: string;
+    timeZone: string;
     days: number;
     dailyLimit: number;
     carryover: boolean;
   } | null;
   /** The one that ended last. */
-  ended: { name: string; endedAt: string } | null;
+  ended: { name: string; endedAt: string; timeZone: string } | null;
   notice: { unitsPercent: number; balanceNanoUsd: bigint; days: number };
 };
 
@@ -94,22 +95,24 @@ export async function surroundingsOf(sql: Sql, accountId: number): Promise<Surro
   const [row] = await sql`
     with clock as materialized (select ledger_now() as now)
     select clock.now, a.notice_units_percent, a.notice_balance_nano_usd, a.notice_days, n.*,
-      e.name as ended_name, e.ends_at as ended_at
+      e.name as ended_name, e.ends_at as ended_at, e.time_zone as ended_zone
     from clock
     join accounts a on a.id = ${accountId}
     left join lateral (
-      select id, name, starts_at, ends_at, days, daily_limit, carryover from packages
+      select id, name, starts_at, ends_at, time_zone, days, daily_limit, carryover from packages
       where account_id = ${accountId} and ends_at > clock.now and starts_at > clock.now order by starts_at limit 1
     ) n on true
     left join lateral (
-      select name, ends_at from packages
+      select name, ends_at, time_zone from packages
       where account_id = ${accountId} and ends_at <= clock.now and ends_at > starts_at order by ends_at desc limit 1
     ) e on true`;
   if (!row) throw new Error(`there is no account ${accountId}`);
   return {
     now: toIso(String(row.now)),
     next: row.id ? toNext(row) : null,
-    ended: row.ended_at ? { name: String(row.ended_name), endedAt: toIso(String(row.ended_at)) } : null,
+    ended: row.ended_at
+      ? { name: String(row.ended_name), endedAt: toIso(String(row.ended_at)), timeZone: String(row.ended_zone) }
+      : null,
     notice: {
       unitsPercent: Number(row.notice_units_percent),
       balanceNanoUsd: BigInt(row.notice_balance_nano_usd),
@@ -124,6 +127,7 @@ function toNext(row: Record<string, unknown>): NonNullable<Surroundings["next"]>
     name: String(row.name),
     startsAt: toIso(String(row.starts_at)),
     endsAt: toIso(String(row.ends_at)),
+    timeZone: String(row.time_zone),
     days: Number(row.days),
     dailyLimit: Number(row.daily_limit),
     carryover: row.carryover === true,

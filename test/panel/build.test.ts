@@ -9,9 +9,9 @@ import { buildPanel, FIRST_LOAD_GZIP_MAX_BYTES, isPanelBuilt, type PanelBuild } 
 
 const repository = join(import.meta.dirname, "..", "..");
 const BUILD_MS_MAX = 60_000;
-/** Names no browser fetches: XML namespaces, React's error texts, eden's stand-in for a server in the same process, examples. */
+/** Names no browser fetches: XML namespaces, error texts of React and of marked, eden's stand-in for a server in the same process, examples. */
 const NEVER_FETCHED =
-  /^(?:www\.w3\.org|react\.dev|e\.ly|(?:[a-z0-9-]+\.)*(?:example(?:\.(?:com|org|net))?|localhost))$/;
+  /^(?:www\.w3\.org|react\.dev|github\.com|e\.ly|(?:[a-z0-9-]+\.)*(?:example(?:\.(?:com|org|net))?|localhost))$/;
 
 let folder = "";
 let build: PanelBuild;

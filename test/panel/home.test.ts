@@ -103,7 +103,7 @@ describe("what is left", () => {
 
   test("what comes next is the first of the queued packages", async () => {
     const { person, session, packageId } = await open({ days: 2 });
-    const offering = await shop.world.addOffering({ dailyLimit: 70, days: 3, carryover: true });
+    const offering = await shop.world.addOffering({ dailyLimit: 70, days: 3, carryover: true, timeZone: "Asia/Tokyo" });
     const { packageId: nextId } = await shop.world.assign(person, offering, "after");
     await shop.world.assign(person, await shop.world.addOffering(), "after");
     const { next, package: active } = await homeOf(session);
@@ -113,6 +113,7 @@ describe("what is left", () => {
       dailyLimit: 70,
       days: 3,
       carryover: true,
+      timeZone: "Asia/Tokyo",
       startsAt: active.endsAt,
     });
   });
@@ -161,12 +162,17 @@ describe("what needs its owner", () => {
   test("no package: told with the one that ended, unless a balance pays; a low balance by its threshold", async () => {
     const { person, session } = await open(null);
     expect((await homeOf(session)).notices).toEqual([
-      { kind: "package_none", endedName: null, endedAt: null, nextStartsAt: null },
+      { kind: "package_none", endedName: null, endedAt: null, endedTimeZone: null, nextStartsAt: null },
     ]);
     const packageId = await shop.world.givePackage(person);
     await shop.world.sql`select end_package(${person.accountId}, ${packageId})`;
     const [ended] = (await homeOf(session)).notices;
-    expect(ended).toMatchObject({ kind: "package_none", endedName: expect.any(String), endedAt: expect.any(String) });
+    expect(ended).toMatchObject({
+      kind: "package_none",
+      endedName: expect.any(String),
+      endedAt: expect.any(String),
+      endedTimeZone: "UTC",
+    });
     await shop.world.setBalance(person, 999_999_999n);
     expect((await homeOf(session)).notices).toEqual([
       { kind: "balance_low", freeNanoUsd: "999999999", belowNanoUsd: "1000000000" },

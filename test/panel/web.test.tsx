@@ -98,6 +98,21 @@ describe("refusals are worded by code", () => {
     expect(text).toStartWith("Today's 500 requests are used. 500 more in 5 h 12 min, at 00:00 Berlin");
   });
 
+  test("carryover_quota_exceeded: a day's worth comes, not all that was saved up", () => {
+    const carryover = { ...facts, code: "carryover_quota_exceeded", limit: 2600, resetsAt: "2026-11-21T23:00:00Z" };
+    const start = "All you had saved up is used.";
+    expect(refusalText({ ...carryover, dailyLimit: 200 })).toStartWith(
+      `${start} 200 more in 5 h 12 min, at 00:00 Berlin`,
+    );
+    expect(refusalText(carryover)).toStartWith(`${start} More in 5 h 12 min, at 00:00 Berlin`);
+  });
+
+  test("package_quota_exceeded: requests, or the tokens where those ran out", () => {
+    const used = { ...facts, code: "package_quota_exceeded", limit: 15_000 };
+    expect(refusalText(used)).toStartWith("All 15,000 requests of Starter are used.");
+    expect(refusalText({ ...used, unit: "token" })).toStartWith("All 15,000 tokens of Starter are used.");
+  });
+
   test("a quota with no day left promises nothing", () => {
     const text = refusalText({ ...facts, code: "carryover_quota_exceeded", limit: 500, resetsAt: null });
     expect(text).toBe("All you had saved up is used. No more days are left in this package.");

@@ -21,7 +21,14 @@ export function homeRoutes(deps: Deps) {
 
 /** What its owner may want to act on; the page words it. */
 export type Notice =
-  | { kind: "package_none"; endedName: string | null; endedAt: string | null; nextStartsAt: string | null }
+  | {
+      kind: "package_none";
+      endedName: string | null;
+      endedAt: string | null;
+      /** In whose days it ended. */
+      endedTimeZone: string | null;
+      nextStartsAt: string | null;
+    }
   | { kind: "package_used_up"; name: string }
   | { kind: "allowance_used_up"; name: string; carryover: boolean; resetsAt: string | null }
   | { kind: "package_low"; name: string; left: number; totalLimit: number }
@@ -74,6 +81,7 @@ function withoutPackage({ paygEnabled, balanceNanoUsd }: Entitlement, { ended, n
       kind: "package_none",
       endedName: ended?.name ?? null,
       endedAt: ended?.endedAt ?? null,
+      endedTimeZone: ended?.timeZone ?? null,
       nextStartsAt: next?.startsAt ?? null,
     },
   ];

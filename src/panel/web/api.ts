@@ -180,13 +180,18 @@ export function useMe(): Me {
   return data;
 }
 
-/** Ends the session, and forgets everything that was loaded in it. */
+/** Ends the session, and forgets everything that was loaded in it, or written down in this tab. */
 export function useSignOut(): () => Promise<void> {
   const client = useQueryClient();
   return async () => {
     await call("/api/panel/sign-out", { method: "POST" });
     csrfToken = null;
     client.clear();
+    try {
+      sessionStorage.clear();
+    } catch {
+      // A browser that forbids storage has kept nothing.
+    }
   };
 }
 

@@ -13,7 +13,7 @@ import { formatCount, formatDay, formatDuration, formatList, formatOf, formatRes
 export type RefusalFacts = {
   code: string;
   message?: string;
-  /** Units; of insufficient_balance USD. */
+  /** Units; of insufficient_balance USD; of a package whose tokens are used up tokens. */
   limit?: number;
   used?: number;
   remaining?: number;
@@ -26,6 +26,10 @@ export type RefusalFacts = {
   zone?: string;
   packageName?: string;
   packageEndedAt?: string;
+  /** What each day brings: the limit of a carryover package is all that it has brought so far. */
+  dailyLimit?: number;
+  /** What package_quota_exceeded counts; requests unless it is said. */
+  unit?: "request" | "token";
   model?: string;
   /** Models that could be used instead. */
   alternatives?: readonly string[];
@@ -61,10 +65,11 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
         : `Today's ${formatOf(facts.limit, "request")} are used.`,
       moreAt(facts),
     ),
-  carryover_quota_exceeded: (facts) => sentences("All you had saved up is used.", moreAt(facts)),
+  carryover_quota_exceeded: (facts) =>
+    sentences("All you had saved up is used.", moreAt({ ...facts, limit: facts.dailyLimit })),
   package_quota_exceeded: (facts) =>
     sentences(
-      `All ${facts.limit === undefined ? "requests" : formatOf(facts.limit, "request")} of ${facts.packageName ?? "the package"} are used.`,
+      `All ${facts.limit === undefined ? `${facts.unit ?? "request"}s` : formatOf(facts.limit, facts.unit ?? "request")} of ${facts.packageName ?? "the package"} are used.`,
       KEYS_KEPT(facts),
     ),
   package_expired: (facts) =>

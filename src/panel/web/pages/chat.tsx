@@ -124,8 +124,13 @@ function Said({ text }: { text: string }) {
 function AnswerView({ answer }: { answer: Answer }) {
   const { text, thoughts, model, end } = answer;
   return (
-    <article aria-label={`Answer of ${model}`} aria-busy={end === null} className="grid max-w-[48rem] min-w-0 gap-2">
-      <p className="text-12 font-medium text-ink-3">{model}</p>
+    <article
+      aria-label={`Answer of ${model}`}
+      aria-busy={end === null}
+      className="grid max-w-[48rem] min-w-0 grid-cols-[minmax(0,1fr)] gap-2"
+    >
+      {/* The answer's own headings stand below this one. */}
+      <h2 className="text-12 font-medium text-ink-3">{model}</h2>
       {thoughts !== "" && <Thoughts text={thoughts} isThinking={end === null && text === ""} />}
       {text !== "" && <Markdown text={text} />}
       {end === null && <Coming hasText={text !== ""} />}
@@ -198,34 +203,14 @@ function endText({ end, cost, requestId }: Answer): string | null {
 function Composer({ choice, blocked, onSent }: { choice: Choice; blocked: string | null; onSent: () => void }) {
   const draft = usePlayground((state) => state.draft);
   const problem = useWhyNot(choice, blocked);
-  const { sendingSince } = useChatStatus();
-  const onSpent = useSpent();
-  const isSending = sendingSince !== null;
+  const { isSending, send, stop } = useSend(choice, onSent);
   const isOff = !isSending && (problem !== null || draft.trim() === "");
-  const send = () => {
-    if (isSending || isOff || choice.model === undefined) return;
-    const { temperature, maxTokens, system } = playground();
-    void sendChat(
-      {
-        model: choice.model.id,
-        system,
-        api_key_id: choice.keyId === "" ? String(choice.model.keyId) : choice.keyId,
-        ...(temperature.trim() !== "" && { temperature: Number(temperature) }),
-        ...(maxTokens.trim() !== "" && { max_tokens: Number(maxTokens.replaceAll(",", "")) }),
-      },
-      onSpent,
-    );
-    onSent();
-  };
-  const stop = () => {
-    if (sendingSince !== null && performance.now() - sendingSince > STOP_AFTER_MS) stopChat();
-  };
   const onKeyDown = (event: KeyboardEvent) => {
     // While an input method is at work, Enter chooses a word. Safari tells so by the old code alone.
     const isComposing = event.nativeEvent.isComposing || event.keyCode === 229;
     if (event.key !== "Enter" || event.shiftKey || isComposing) return;
     event.preventDefault();
-    send();
+    if (!isOff && !isSending) send();
   };
   return (
     <>
@@ -250,7 +235,7 @@ function Composer({ choice, blocked, onSent }: { choice: Choice; blocked: string
           icon={isSending ? Square : ArrowUp}
           // Not disabled: when the answer ends, the focus would be lost.
           aria-disabled={isOff || undefined}
-          onClick={isSending ? stop : send}
+          onClick={isSending ? stop : () => isOff || send()}
           className={cx("min-w-24", isOff && "opacity-50 saturate-50")}
         >
           {isSending ? "Stop" : "Send"}
@@ -261,6 +246,29 @@ function Composer({ choice, blocked, onSent }: { choice: Choice; blocked: string
       </p>
     </>
   );
+}
+
+/** Sends what is in the composer with the settings as they are, and stops what is coming. */
+function useSend({ model, keyId }: Choice, onSent: () => void) {
+  const { sendingSince } = useChatStatus();
+  const onSpent = useSpent();
+  const send = () => {
+    if (model === undefined) return;
+    const { temperature, maxTokens, system } = playground();
+    const settings = {
+      model: model.id,
+      system,
+      api_key_id: keyId === "" ? String(model.keyId) : keyId,
+      ...(temperature.trim() !== "" && { temperature: Number(temperature) }),
+      ...(maxTokens.trim() !== "" && { max_tokens: Number(maxTokens.replaceAll(",", "")) }),
+    };
+    void sendChat(settings, onSpent);
+    onSent();
+  };
+  const stop = () => {
+    if (sendingSince !== null && performance.now() - sendingSince > STOP_AFTER_MS) stopChat();
+  };
+  return { isSending: sendingSince !== null, send, stop };
 }
 
 /** Why nothing can be sent now; null: it can. */

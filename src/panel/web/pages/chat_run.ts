@@ -1,6 +1,7 @@
 import { useSyncExternalStore } from "react";
+import { send, toApiError } from "../api.ts";
 import { announce } from "../ui/announce.ts";
-import { type ChatRequest, streamChat } from "./chat_stream.ts";
+import { type Piece, readAnswer } from "./chat_stream.ts";
 import { type Answer, playground, setPlayground, type Turn } from "./playground_state.ts";
 import { costOf } from "./receipts.ts";
 
@@ -10,6 +11,14 @@ import { costOf } from "./receipts.ts";
  */
 
 const ANNOUNCED_CHARS_MAX = 4_000;
+
+export type ChatRequest = {
+  model: string;
+  messages: { role: "system" | "user" | "assistant"; content: string }[];
+  temperature?: number;
+  max_tokens?: number;
+  api_key_id?: string;
+};
 
 export type ChatStatus = {
   /** A request is under way, since this moment of the page's own clock. */
@@ -31,7 +40,7 @@ export function stopChat(): void {
 }
 
 export function clearChatError(): void {
-  setStatus({ ...status, error: null });
+  if (status.error !== null) setStatus({ ...status, error: null });
 }
 
 /**
@@ -61,7 +70,7 @@ export async function sendChat(
   const live = followAnswer(asked.length);
   try {
     const { system, ...rest } = settings;
-    const end = await streamChat(
+    const end = await answerTo(
       { ...rest, messages: messagesOf(system, asked) },
       { signal: abort.signal, onStart: (requestId) => live.set({ requestId }), onPiece: live.add },
     );
@@ -76,6 +85,27 @@ export async function sendChat(
   }
   await learnCost(asked.length);
   onEnd();
+}
+
+/** Sends it, and hands on each piece. Throws ApiError if it was turned down before the first. */
+async function answerTo(
+  request: ChatRequest,
+  {
+    signal,
+    onStart,
+    onPiece,
+  }: { signal: AbortSignal; onStart: (requestId: string | null) => void; onPiece: (piece: Piece) => void },
+): Promise<"complete" | "stopped" | "broke_off"> {
+  try {
+    const body = { ...request, stream: true };
+    const response = await send("/api/panel/ai/chat", { method: "POST", body, signal });
+    if (!response.ok || response.body === null) throw await toApiError(response);
+    onStart(response.headers.get("x-request-id"));
+    return await readAnswer(response.body, onPiece);
+  } catch (error) {
+    if (signal.aborted) return "stopped";
+    throw error;
+  }
 }
 
 /** Everything said so far. An answer of which nothing arrived is left out, as providers refuse empty ones. */
@@ -102,7 +132,7 @@ function followAnswer(index: number) {
   return {
     set,
     drop,
-    add(piece: { text: string; thoughts: string }) {
+    add(piece: Piece) {
       text += piece.text;
       thoughts += piece.thoughts;
       frame ??= requestAnimationFrame(show);

@@ -1,49 +1,20 @@
 import { createParser } from "eventsource-parser";
-import { send, toApiError } from "../api.ts";
 import { at } from "./playground_state.ts";
 
-/** One chat request and its answer as it comes. */
+/** An answer as it comes: the events of a chat's stream, read to their end. */
 
 /** An event longer than this is no piece of an answer. */
 const EVENT_CHARS_MAX = 1_000_000;
 /** Longer answers are not read on; what has come is charged. */
 const ANSWER_CHARS_MAX = 2_000_000;
 
-export type ChatRequest = {
-  model: string;
-  messages: { role: "system" | "user" | "assistant"; content: string }[];
-  temperature?: number;
-  max_tokens?: number;
-  api_key_id?: string;
-};
-
 export type Piece = { text: string; thoughts: string };
 
 /**
- * Sends it, and hands on each piece. `complete`: the stream ended as it should. `stopped`: `signal` ended it.
- * `broke_off`: it ended in any other way. Throws ApiError if it was turned down before the first piece.
+ * Hands on each piece. `complete`: the stream ended as it should. `broke_off`: with an error, or without an end. Throws
+ * the AbortError of the request it belongs to.
  */
-export async function streamChat(
-  request: ChatRequest,
-  {
-    signal,
-    onStart,
-    onPiece,
-  }: { signal: AbortSignal; onStart: (requestId: string | null) => void; onPiece: (piece: Piece) => void },
-): Promise<"complete" | "stopped" | "broke_off"> {
-  try {
-    const body = { ...request, stream: true };
-    const response = await send("/api/panel/ai/chat", { method: "POST", body, signal });
-    if (!response.ok || response.body === null) throw await toApiError(response);
-    onStart(response.headers.get("x-request-id"));
-    return await readStream(response.body, onPiece);
-  } catch (error) {
-    if (signal.aborted) return "stopped";
-    throw error;
-  }
-}
-
-async function readStream(
+export async function readAnswer(
   stream: ReadableStream<Uint8Array>,
   onPiece: (piece: Piece) => void,
 ): Promise<"complete" | "broke_off"> {

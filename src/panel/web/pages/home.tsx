@@ -81,13 +81,14 @@ function Own({ home, onTurn }: { home: Home; onTurn: () => void }) {
 function Notices({ home }: { home: Home }) {
   const { person, viewing } = useMe();
   const isCustomer = (viewing ?? person).role === "customer";
+  const zone = home.package?.timeZone ?? "UTC";
   // Without a package its section says so.
   const notices = home.notices.filter(({ kind }) => kind !== "package_none");
   if (notices.length === 0) return null;
   return (
     <ul aria-label="Notices" className="grid gap-2">
       {notices.map((notice) => {
-        const { tone, title, body, step } = noticeText(notice, home, { now: nowMs(), isCustomer });
+        const { tone, title, body, step } = noticeText(notice, { zone, now: nowMs(), isCustomer });
         return (
           <li key={notice.kind}>
             <Banner
@@ -186,7 +187,7 @@ function arithmetic({
 }
 
 /** The balance beside the package, and what comes after it. */
-function Beside({ home: { balance, next, package: active } }: { home: Home }) {
+function Beside({ home: { balance, next } }: { home: Home }) {
   const hasBalance = balance.paygEnabled || balance.balanceNanoUsd !== "0";
   return (
     <div className="flex flex-wrap items-baseline gap-x-8 gap-y-2 border-t border-line px-4 py-3 text-13 text-ink-2 sm:px-6">
@@ -200,7 +201,7 @@ function Beside({ home: { balance, next, package: active } }: { home: Home }) {
         {next ? (
           <>
             Next: <strong className="font-semibold text-ink">{next.name}</strong>, from{" "}
-            {formatDay(next.startsAt, active?.timeZone ?? "UTC", nowMs())}
+            {formatDay(next.startsAt, next.timeZone, nowMs())}
           </>
         ) : (
           "Nothing is queued after it."
@@ -239,7 +240,7 @@ function NoPackage({ home }: { home: Home }) {
               {formatMoney(balance.heldNanoUsd)}
             </Figure>
             {next && (
-              <Figure label="Next package" note={`From ${formatDay(next.startsAt, "UTC", nowMs())}`}>
+              <Figure label="Next package" note={`From ${formatDay(next.startsAt, next.timeZone, nowMs())}`}>
                 <span className="text-20">{next.name}</span>
               </Figure>
             )}
@@ -263,10 +264,12 @@ function AskFor({ what, label }: { what: "package" | "top_up"; label: string }) 
 
 type None = Extract<Home["notices"][number], { kind: "package_none" }>;
 
-function noPackageText({ endedName, endedAt, nextStartsAt }: None, next: Home["next"]): string {
+function noPackageText({ endedName, endedAt, endedTimeZone }: None, next: Home["next"]): string {
   const ended =
-    endedName !== null && endedAt !== null && `${endedName} ended on ${formatDay(endedAt, "UTC", nowMs())}.`;
-  const coming = nextStartsAt !== null && next && `${next.name} starts on ${formatDay(nextStartsAt, "UTC", nowMs())}.`;
+    endedName !== null &&
+    endedAt !== null &&
+    `${endedName} ended on ${formatDay(endedAt, endedTimeZone ?? "UTC", nowMs())}.`;
+  const coming = next && `${next.name} starts on ${formatDay(next.startsAt, next.timeZone, nowMs())}.`;
   return [ended, coming, "Your keys are kept and work again with a new one."].filter(Boolean).join(" ");
 }
 

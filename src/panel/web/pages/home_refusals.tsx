@@ -94,13 +94,21 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
   );
 }
 
+/** What a package that is used up has nothing left of. */
+function usedUp({ totalLimit, totalUsed, tokenLimit }: NonNullable<Home["package"]>) {
+  return totalUsed < totalLimit && tokenLimit !== null
+    ? { limit: tokenLimit, unit: "token" as const }
+    : { limit: totalLimit };
+}
+
 const QUOTAS = ["daily_quota_exceeded", "carryover_quota_exceeded", "package_quota_exceeded"];
 
 /** What has changed since, if it would not be refused for the same reason now. */
 function sinceText(code: string, { package: active }: Home): string | null {
   if (active === null) return null;
-  const { availableNow, name } = active;
-  if (QUOTAS.includes(code) && availableNow > 0)
+  const { availableNow, name, tokenLimit, tokensUsed } = active;
+  const hasTokens = tokenLimit === null || tokensUsed < tokenLimit;
+  if (QUOTAS.includes(code) && availableNow > 0 && hasTokens)
     return `More has come since: ${formatOf(availableNow, "request")} of ${name} ${availableNow === 1 ? "is" : "are"} available now.`;
   if (code === "package_required" || code === "package_expired") return `${name} is active now.`;
   return null;
@@ -112,14 +120,16 @@ function factsOf({ code, key, modelId }: Recent, { package: active, notices }: H
   const ofPackage = active
     ? { zone: active.timeZone, packageName: active.name }
     : none?.endedName && none.endedAt
-      ? { packageName: none.endedName, packageEndedAt: none.endedAt }
+      ? { packageName: none.endedName, packageEndedAt: none.endedAt, zone: none.endedTimeZone ?? "UTC" }
       : {};
   switch (code) {
     case "daily_quota_exceeded":
-    case "carryover_quota_exceeded":
-      return { ...common, ...ofPackage, ...(active && { limit: active.dailyLimit, resetsAt: active.resetsAt }) };
+    case "carryover_quota_exceeded": {
+      const { dailyLimit, resetsAt } = active ?? {};
+      return { ...common, ...ofPackage, ...(active && { limit: dailyLimit, dailyLimit, resetsAt }) };
+    }
     case "package_quota_exceeded":
-      return { ...common, ...ofPackage, ...(active && { limit: active.totalLimit }) };
+      return { ...common, ...ofPackage, ...(active && usedUp(active)) };
     case "key_request_limit_exceeded":
       return { ...common, ...(key?.dailyUnitsMax && { limit: key.dailyUnitsMax, resetsAt: key.resetsAt }) };
     case "key_spend_limit_exceeded":

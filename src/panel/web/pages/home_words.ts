@@ -8,13 +8,11 @@ type Words = { tone: "warn" | "bad"; title: string; body: string; step: { label:
 
 const MORE = { label: "Ask for a package", href: "/billing?ask=package" };
 
-/** By its kind. `package_none` is a section of its own on the page, and has the same words here. */
+/** By its kind. `zone` is the package's. `package_none` is a section of its own on the page, and has the same words here. */
 export function noticeText(
   notice: Notice,
-  home: Home,
-  { now, isCustomer }: { now: number; isCustomer: boolean },
+  { zone, now, isCustomer }: { zone: string; now: number; isCustomer: boolean },
 ): Words {
-  const zone = home.package?.timeZone ?? "UTC";
   switch (notice.kind) {
     case "package_none":
       return { tone: "warn", title: "No package is active", body: "Your keys are kept.", step: MORE };

@@ -35,7 +35,7 @@ export function useImages(): ImageState {
 }
 
 export function clearImageError(): void {
-  set({ error: null });
+  if (state.error !== null) set({ error: null });
 }
 
 export type ImageRequest = { model: string; prompt: string; size: string; api_key_id: string };

@@ -27,7 +27,8 @@ import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useOpened, useRefresh, useViewer } from "./forms.ts";
-import { CreateKeyDialog, EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
+import { CreateKeyDialog } from "./key_create.tsx";
+import { EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
 import { KeySecret } from "./key_secret.tsx";
 import { type OwnKey, useKeys } from "./own.ts";
 

@@ -1,6 +1,6 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { MessageSquare, Image as Picture, SquarePen } from "lucide-react";
-import { useEffect } from "react";
+import { lazy, Suspense, useEffect } from "react";
 import { api, ask } from "../api.ts";
 import { EMPTY, READ_ONLY } from "../copy.ts";
 import { Button, ButtonLink, Segmented } from "../ui/controls.tsx";
@@ -10,13 +10,14 @@ import { toast } from "../ui/toast.tsx";
 import { Chat } from "./chat.tsx";
 import { learnCost, useChatStatus } from "./chat_run.ts";
 import { useViewer } from "./forms.ts";
-import { Images } from "./images.tsx";
 import { openPlayground, playground, setPlayground, usePlayground } from "./playground_state.ts";
 
 /** Try a model, and see what it costs. */
 
 export type Offers = NonNullable<Awaited<ReturnType<typeof api.playground.models.get>>["data"]>;
 export type Offer = Offers["models"][number];
+
+const Images = lazy(() => import("./images.tsx").then((module) => ({ default: module.Images })));
 
 const TABS = [
   { value: "chat", label: "Chat", icon: MessageSquare },
@@ -39,7 +40,11 @@ export function PlaygroundPage() {
         {(data) => {
           const blocked = lock.disabled ? READ_ONLY : null;
           if (data.models.length === 0 && playground().turns.length === 0) return <NothingToTry offers={data} />;
-          return tab === "chat" ? <Chat offers={data} blocked={blocked} /> : <Images offers={data} blocked={blocked} />;
+          return (
+            <Suspense fallback={<PlaygroundSkeleton />}>
+              {tab === "chat" ? <Chat offers={data} blocked={blocked} /> : <Images offers={data} blocked={blocked} />}
+            </Suspense>
+          );
         }}
       </Loaded>
     </Page>

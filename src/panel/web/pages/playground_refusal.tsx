@@ -2,7 +2,7 @@ import { ApiError, useMe } from "../api.ts";
 import { isRefusal } from "../copy.ts";
 import { ButtonLink } from "../ui/controls.tsx";
 import { Problem, Refused } from "../ui/states.tsx";
-import { useHome } from "./own.ts";
+import { type Home, useHome } from "./own.ts";
 import { nextStep } from "./request_words.ts";
 
 /** Why a request of the playground was turned down, and what can be done about it. */
@@ -24,8 +24,13 @@ export function PlaygroundProblem({
     brand: brand.name,
     alternatives: alternatives.filter((id) => id !== model),
     ...(model !== undefined && { model }),
-    ...(home?.package && { zone: home.package.timeZone, packageName: home.package.name }),
-    ...(ended?.endedName && ended.endedAt && { packageName: ended.endedName, packageEndedAt: ended.endedAt }),
+    ...(home?.package && ofPackage(home.package, error)),
+    ...(ended?.endedName &&
+      ended.endedAt && {
+        packageName: ended.endedName,
+        packageEndedAt: ended.endedAt,
+        zone: ended.endedTimeZone ?? "UTC",
+      }),
   };
   return (
     <Refused
@@ -40,4 +45,9 @@ export function PlaygroundProblem({
       }
     />
   );
+}
+
+function ofPackage({ timeZone, name, dailyLimit, tokenLimit }: NonNullable<Home["package"]>, { limit }: ApiError) {
+  const isTokens = tokenLimit !== null && limit === tokenLimit;
+  return { zone: timeZone, packageName: name, dailyLimit, ...(isTokens && { unit: "token" as const }) };
 }

@@ -1,0 +1,215 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { READ_ONLY } from "../../src/panel/web/copy.ts";
+import { chatBody } from "../gateway/shop.ts";
+import type { Person } from "../world.ts";
+import { openPanel, type Panel, said, textOf } from "./browser.ts";
+
+/** An admin at work. Source: design › panel (Billing, Models, Providers, Books, Audit, the bar while viewing). */
+
+const START_MS_MAX = 60_000;
+
+let panel: Panel;
+let admin: Person;
+
+beforeAll(async () => {
+  panel = await openPanel();
+  admin = await panel.shop.world.addAdmin();
+}, START_MS_MAX);
+afterAll(() => panel.close());
+
+test("a balance is topped up with a reason, which the customer reads beside the movement", async () => {
+  const bob = await panel.shop.world.addCustomer();
+  const visit = await panel.visit(admin, `/admin/people/${bob.accountId}`);
+  const { page } = visit;
+  await page.getByRole("button", { name: "Top up or correct" }).click();
+  const dialog = page.getByRole("dialog", { name: "Change the balance" });
+  await dialog.getByLabel("Amount").fill("20");
+  await dialog.getByRole("button", { name: "Top up $20.00" }).click();
+  // Without a reason nothing is sent, and the field says so.
+  await dialog.getByText("Say why: it is kept with the entry").waitFor();
+  await visit.check();
+  await dialog.getByLabel("Reason").fill("Invoice 17");
+  await dialog.getByRole("button", { name: "Top up $20.00" }).click();
+  await said(page, /^The balance of customer\d+ is \$20\.00 now\.$/);
+  await dialog.waitFor({ state: "hidden" });
+  const movement = page.getByRole("row", { name: /Invoice 17/ });
+  expect(await textOf(movement)).toMatch(/^Top-up Invoice 17 .* admin\d+ \+\$20\.00 \$20\.00$/);
+  await visit.check();
+  await visit.close();
+
+  const own = await panel.visit(bob, "/billing");
+  expect(await textOf(own.page.getByRole("row", { name: /Invoice 17/ }))).toContain("+$20.00 $20.00");
+  await own.check();
+  await own.close();
+  expect(await panel.shop.counters(bob.accountId)).toMatchObject({ balance: 20e9 });
+});
+
+test("pay as you go is a switch: off the balance pays nothing, on it pays the next request", async () => {
+  const { shop } = panel;
+  const carol = await shop.world.addCustomer();
+  await shop.world.setBalance(carol, 5_000_000_000n);
+  await shop.world.sql`select set_payg(${carol.accountId}, false)`;
+  const { secret } = await shop.world.addKey(carol, { mode: "payg" });
+  expect((await shop.chat(secret)).status).toBe(402);
+
+  const visit = await panel.visit(admin, `/admin/people/${carol.accountId}`);
+  const payg = visit.page.getByRole("switch", { name: "Pay as you go" });
+  expect(await payg.isChecked()).toBe(false);
+  await payg.click();
+  await said(visit.page, "The balance pays now.");
+  expect(await payg.isChecked()).toBe(true);
+  expect((await shop.chat(secret)).status).toBe(200);
+  await visit.check();
+  await visit.close();
+});
+
+test("a provider's test says how long it took, or what failed in the provider's words", async () => {
+  const visit = await panel.visit(admin, "/admin/providers");
+  const { page } = visit;
+  const row = page.getByRole("row", { name: /second/ });
+  await row.getByRole("button", { name: "Test second" }).click();
+  await row.getByText(/^\d.* m?s, \d+ models?$/).waitFor();
+  await visit.check();
+
+  const refusal = JSON.stringify({ error: { message: "This account is out of money." } });
+  panel.shop.second.when(({ path }) => path === "/v1/models", { status: 401, body: refusal });
+  await row.getByRole("button", { name: "Test second" }).click();
+  await row.getByText(/401.*This account is out of money\./).waitFor();
+  await visit.check();
+  await visit.close();
+});
+
+test("a changed price holds from the next request on, and the playground shows it", async () => {
+  const { shop } = panel;
+  const payer = await shop.payer(5_000_000_000n);
+  const visit = await panel.visit(admin, "/admin/models?model=vendor%2Fchat-b");
+  const { page } = visit;
+  await page.getByRole("button", { name: "Change prices" }).click();
+  const dialog = page.getByRole("dialog", { name: "Price per million tokens" });
+  await dialog.getByLabel("Output").fill("nothing");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await dialog.locator("[aria-invalid=true]").waitFor();
+  await visit.check();
+  await dialog.getByLabel("Output").fill("22.5");
+  await dialog.getByRole("button", { name: "Save" }).click();
+  await said(page, "The new prices hold from the next request on.");
+  await page.getByText(/out × \$22\.50\/M/).waitFor();
+  await visit.check();
+  await visit.close();
+
+  const customer = await panel.visit(payer, "/playground");
+  await customer.page.getByRole("combobox", { name: "Model" }).click();
+  await customer.page.getByRole("option", { name: "vendor/chat-b" }).click();
+  await said(customer.page, "$3.00/M in, $22.50/M out, paid by the balance.");
+  await customer.check();
+  await customer.close();
+
+  panel.shop.provider.next({ usage: { prompt_tokens: 0, completion_tokens: 1_000 } });
+  const before = await shop.counters(payer.accountId);
+  expect((await shop.chat(payer.secret, chatBody({ model: "vendor/chat-b" }))).status).toBe(200);
+  expect(before.balance - (await shop.counters(payer.accountId)).balance).toBe(22_500_000);
+});
+
+test("the books say which rule is broken and show the rows, and that they balance when it is mended", async () => {
+  const { sql } = panel.shop.world;
+  const dave = await panel.shop.customer();
+  const visit = await panel.visit(admin, "/admin/books");
+  const { page } = visit;
+  const check = page.getByRole("button", { name: "Check now" });
+  await check.click();
+  await page.getByRole("status").getByText("Books balance", { exact: true }).waitFor();
+  await visit.check();
+
+  await sql`update packages set units_used = units_used + 3 where account_id = ${dave.accountId}`;
+  await check.click();
+  await page.getByRole("status").getByText("Books do not balance").waitFor();
+  await page
+    .getByRole("region", { name: /^Rows that break it/ })
+    .first()
+    .waitFor();
+  await visit.check();
+  await sql`update packages set units_used = units_used - 3 where account_id = ${dave.accountId}`;
+  await check.click();
+  await page.getByRole("status").getByText("Books balance", { exact: true }).waitFor();
+  await visit.close();
+});
+
+test("a new offering is put together as a sentence; the audit has who put it on sale, and before and after", async () => {
+  const visit = await panel.visit(admin, "/admin/offerings");
+  const { page } = visit;
+  await page.getByRole("button", { name: "New offering" }).click();
+  const dialog = page.getByRole("dialog", { name: "New offering" });
+  await dialog.getByLabel("Name").fill("Night owls <script>");
+  await dialog.getByLabel("Wholesale price").fill("4.20");
+  await dialog.getByLabel("Requests a day").fill("250");
+  const sentence = dialog.getByRole("status", { name: "The offering in words" });
+  expect(await textOf(sentence)).toMatch(/^250 a day for 7 days, carryover At most 1,750 requests in all\./);
+  await visit.check();
+  await dialog.getByRole("button", { name: "Put on sale" }).click();
+  await dialog.waitFor({ state: "hidden" });
+  await page.getByRole("button", { name: "Actions for Night owls <script>" }).click();
+  await page.getByRole("menuitem", { name: "Take off sale" }).click();
+  await said(page, "Night owls <script> is off sale. Packages that were sold stay.");
+
+  await page.goto("/admin/audit");
+  const entries = page.getByRole("list", { name: "Changes, newest first" }).getByRole("listitem");
+  const [off, added] = [await textOf(entries.nth(0)), await textOf(entries.nth(1))];
+  expect(off).toMatch(/admin\d+ changed offering .* enabled yes ?no/);
+  expect(added).toMatch(/admin\d+ added offering Night owls <script>.*wholesale price \$4\.20/);
+  await page
+    .getByRole("listitem")
+    .filter({ hasText: "chat-b" })
+    .getByText(/\$15\.00\/M.*\$22\.50\/M/)
+    .waitFor();
+  await visit.check();
+  await visit.close();
+});
+
+test("viewing as a customer: a bar says so, changes are off and refused, and both looks are in the audit", async () => {
+  const erin = await panel.shop.customer();
+  const visit = await panel.visit(admin, `/admin/people/${erin.accountId}`);
+  const { page } = visit;
+  const name = await textOf(page.getByRole("heading", { level: 1 }));
+  await page.getByRole("button", { name: `View as ${name}` }).click();
+  const bar = page.getByRole("complementary", { name: "Viewing as somebody else" });
+  expect(await textOf(bar)).toBe(`Viewing as ${name}, read-only, recorded. Leave`);
+  await visit.check();
+
+  await page.getByRole("navigation").getByRole("link", { name: "Keys" }).click();
+  const create = page.getByRole("button", { name: "Create key" }).first();
+  await create.waitFor();
+  expect([await create.isDisabled(), await create.getAttribute("title")]).toEqual([true, READ_ONLY]);
+  await visit.check();
+
+  // Whatever a page would let through, the server does not.
+  visit.expectProblem(/^403 POST \/api\/panel\/keys$/);
+  const refused = await page.evaluate(async () => {
+    const me = await (await fetch("/api/panel/me")).json();
+    const headers = { "content-type": "application/json", "x-csrf-token": me.csrfToken };
+    const answer = await fetch("/api/panel/keys", {
+      method: "POST",
+      headers,
+      body: '{"name":"mine","mode":"package"}',
+    });
+    return [answer.status, (await answer.json()).error.code];
+  });
+  expect(refused).toEqual([403, "read_only"]);
+  expect(await page.getByRole("navigation").getByRole("link", { name: "People" }).count()).toBe(0);
+
+  await bar.getByRole("button", { name: "Leave" }).click();
+  await page.getByRole("heading", { name: "People", level: 1 }).waitFor();
+  expect(await bar.count()).toBe(0);
+  await page.goto(`/admin/audit?account=${erin.accountId}`);
+  await page.getByText(/began to look at the panel of/).waitFor();
+  await page.getByText(/stopped looking at the panel of/).waitFor();
+  await visit.check();
+  await visit.close();
+});
+
+test("to a customer the admin's pages are not there, and nothing of them is asked for", async () => {
+  const visit = await panel.visit(await panel.shop.world.addCustomer(), "/admin/books");
+  await visit.page.getByRole("heading", { name: "Not found" }).waitFor();
+  expect(await visit.page.getByText("Running it").count()).toBe(0);
+  await visit.check();
+  await visit.close();
+});

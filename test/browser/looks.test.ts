@@ -1,0 +1,256 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Locator, Page } from "playwright-core";
+import sharp from "sharp";
+import { maySee, ROUTES } from "../../src/panel/web/routes.tsx";
+import { DESKTOP, PHONE, settled, textOf, type Visit } from "./browser.ts";
+import { LUMEN_HOST, openSeededPanel, type Seeded } from "./seed.ts";
+
+/**
+ * Every page of every role as it is seen: wide and on a phone, light and dark, without a mouse, without motion.
+ * Source: design › panel (Looks, Components); WCAG 2.2 AA.
+ */
+
+const START_MS_MAX = 90_000;
+/** Each page is looked at four times. */
+const ROLE_MS_MAX = 240_000;
+const DAYS = 5;
+/** More presses of Tab than any dialog of the panel has stops. */
+const TABS_MAX = 40;
+const TOUCH_PX_MIN = 44;
+/** Where a dark page's ground is, of 255. */
+const DARK_MAX = 60;
+
+let seeded: Seeded;
+
+beforeAll(async () => {
+  seeded = await openSeededPanel({ days: DAYS });
+}, START_MS_MAX);
+afterAll(() => seeded.close());
+
+/** Pages of one thing, by their path in the table of routes. */
+function ofOne(path: string): string[] {
+  const { nora, jonas, acme, domain } = { ...seeded, acme: seeded.panel.acme };
+  const known: Record<string, string[]> = {
+    "/customers/:id": [`/customers/${nora.accountId}`],
+    "/domains/:host": [`/domains/${domain}`],
+    "/admin/domains/:resellerId/:host": [`/admin/domains/${acme.accountId}/${domain}`],
+    "/admin/people/:id": [`/admin/people/${jonas.accountId}`, `/admin/people/${acme.accountId}`],
+  };
+  const paths = known[path];
+  if (paths === undefined) throw new Error(`Which ${path} is to be looked at?`);
+  return paths;
+}
+
+/** Views that stand behind an address of their own. */
+const VIEWS: Record<string, string[]> = {
+  "/usage": ["/usage?kind=not_charged"],
+  "/customers": ["/customers?view=orders", "/customers?view=statement"],
+  "/admin/models": ["/admin/models?model=atlas-large"],
+};
+
+function pathsOf(role: "customer" | "reseller" | "admin"): string[] {
+  const own = ROUTES.filter(({ audience }) => maySee(role, audience)).flatMap(({ path }) =>
+    path.includes("/:") ? ofOne(path) : [path, ...(VIEWS[path] ?? [])],
+  );
+  return [...own, "/nowhere"];
+}
+
+/** Opens each page once, and looks at it in both sizes and themes. */
+async function lookAt({ page, check }: Visit, paths: string[]): Promise<void> {
+  const wrong: string[] = [];
+  for (const path of paths) {
+    await page.setViewportSize(DESKTOP);
+    await page.goto(path);
+    for (const viewport of [DESKTOP, PHONE]) {
+      await page.setViewportSize(viewport);
+      for (const colorScheme of ["light", "dark"] as const) {
+        await page.emulateMedia({ colorScheme });
+        await check().catch((error) => wrong.push(`${viewport.width} ${colorScheme} ${error.message}`));
+      }
+    }
+  }
+  expect(wrong).toEqual([]);
+}
+
+describe("at 1280 and 375 px, light and dark: nothing wrong by axe, no error, no broken CSP, no sideways scroll", () => {
+  test(
+    "of who is not signed in",
+    async () => {
+      const { panel, felix } = seeded;
+      const admin = await panel.visit(seeded.mara, `/admin/people/${felix.accountId}`);
+      await admin.page.getByRole("button", { name: /^Make (an invitation|a reset link)$/ }).click();
+      await admin.page.getByRole("button", { name: "Make link" }).click();
+      const url = new URL(await admin.page.getByLabel(/^(Invitation|Reset) link$/).inputValue());
+      await admin.close();
+      const visit = await panel.visit(null, "/sign-in", { host: url.hostname });
+      visit.expectProblem(/^404 GET \/api\/panel\/links\/gone$/);
+      await lookAt(visit, ["/sign-in", url.pathname, "/reset/gone"]);
+      await visit.close();
+    },
+    ROLE_MS_MAX,
+  );
+
+  test(
+    "of a customer",
+    async () => {
+      const visit = await seeded.panel.visit(seeded.jonas);
+      await lookAt(visit, [...pathsOf("customer"), `/usage?receipt=${seeded.receiptId}`]);
+      await visit.close();
+    },
+    ROLE_MS_MAX,
+  );
+
+  test(
+    "of a reseller, in its brand",
+    async () => {
+      const visit = await seeded.panel.visit(seeded.panel.acme, "/", { host: LUMEN_HOST });
+      await lookAt(visit, pathsOf("reseller"));
+      await visit.close();
+    },
+    ROLE_MS_MAX,
+  );
+
+  test(
+    "of an admin",
+    async () => {
+      const visit = await seeded.panel.visit(seeded.mara);
+      await lookAt(visit, pathsOf("admin"));
+      await visit.close();
+    },
+    ROLE_MS_MAX,
+  );
+
+  test(
+    "of somebody who has nothing yet",
+    async () => {
+      const visit = await seeded.panel.visit(await seeded.panel.shop.world.addCustomer());
+      await lookAt(visit, pathsOf("customer"));
+      await visit.close();
+    },
+    ROLE_MS_MAX,
+  );
+});
+
+/** The page's ground as the screen shows it: the mean of red, green and blue. */
+async function ground(page: Page): Promise<number> {
+  await settled(page);
+  const shot = await page.screenshot({ clip: { x: DESKTOP.width - 4, y: DESKTOP.height - 4, width: 1, height: 1 } });
+  const [red = 0, green = 0, blue = 0] = await sharp(shot).removeAlpha().raw().toBuffer();
+  return (red + green + blue) / 3;
+}
+
+test("dark follows the system until somebody chooses; the choice outlives a reload", async () => {
+  const visit = await seeded.panel.visit(seeded.jonas, "/", { colorScheme: "dark" });
+  const { page } = visit;
+  expect(await ground(page)).toBeLessThan(DARK_MAX);
+  await page.getByRole("button", { name: /^Account/ }).click();
+  await page.getByRole("menuitemradio", { name: "Light" }).click();
+  expect(await ground(page)).toBeGreaterThan(255 - DARK_MAX);
+  await page.reload();
+  await settled(page);
+  expect(await ground(page)).toBeGreaterThan(255 - DARK_MAX);
+  await visit.check();
+  await visit.close();
+});
+
+const isFocused = (locator: Locator) => locator.evaluate((element) => element === document.activeElement);
+
+test("by keyboard alone: past the navigation, to a page by Ctrl+K, through a menu, into a dialog and back out", async () => {
+  const visit = await seeded.panel.visit(seeded.jonas, "/keys");
+  const { page } = visit;
+  const { keyboard } = page;
+  await keyboard.press("Tab");
+  const skip = page.getByRole("link", { name: "Skip to content" });
+  expect(await isFocused(skip)).toBe(true);
+  await visit.check();
+  await keyboard.press("Enter");
+  expect(await isFocused(page.getByRole("main"))).toBe(true);
+
+  await keyboard.press("Control+k");
+  const palette = page.getByRole("dialog", { name: "Go to" });
+  await palette.getByRole("option", { name: "Usage" }).waitFor();
+  await visit.check();
+  await keyboard.type("billing");
+  await keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Billing", level: 1 }).waitFor();
+  expect(await isFocused(page.getByRole("main"))).toBe(true);
+
+  await page.goto("/keys");
+  const menu = page.getByRole("button", { name: "Actions for website" });
+  await menu.focus();
+  await keyboard.press("Enter");
+  await page.getByRole("menu").waitFor();
+  await keyboard.press("ArrowDown");
+  await visit.check();
+  await keyboard.press("Escape");
+  await page.getByRole("menu").waitFor({ state: "hidden" });
+  expect(await isFocused(menu)).toBe(true);
+
+  const opener = page.getByRole("button", { name: "Create key" }).first();
+  await opener.focus();
+  await keyboard.press("Enter");
+  const dialog = page.getByRole("dialog", { name: "Create key" });
+  await dialog.getByLabel("Name").waitFor();
+  expect(await isFocused(dialog.getByLabel("Name"))).toBe(true);
+  const stops = new Set<string>();
+  for (let pressed = 0; pressed < TABS_MAX; pressed++) {
+    await keyboard.press("Tab");
+    const inside = await dialog.evaluate((element) => element.contains(document.activeElement));
+    expect(inside).toBe(true);
+    stops.add(await page.evaluate(() => document.activeElement?.outerHTML ?? ""));
+  }
+  expect(stops.size).toBeGreaterThan(4);
+  await keyboard.press("Escape");
+  await dialog.waitFor({ state: "hidden" });
+  expect(await isFocused(opener)).toBe(true);
+  await visit.close();
+});
+
+test("on a phone: four tabs and More, wide enough for a thumb; More holds every other page", async () => {
+  const visit = await seeded.panel.visit(seeded.mara, "/", { viewport: PHONE, hasTouch: true });
+  const { page } = visit;
+  const tabs = page.getByRole("navigation", { name: "Main" });
+  const stops = [...(await tabs.getByRole("link").all()), tabs.getByRole("button", { name: "More" })];
+  expect(await Promise.all(stops.map(textOf))).toEqual(["Home", "Keys", "Playground", "Usage", "More"]);
+  for (const stop of stops) {
+    const box = await stop.boundingBox();
+    expect(Math.min(box?.width ?? 0, box?.height ?? 0)).toBeGreaterThanOrEqual(TOUCH_PX_MIN);
+  }
+  await tabs.getByRole("button", { name: "More" }).tap();
+  const more = page.getByRole("dialog", { name: "More" });
+  await visit.check();
+  const labels = ROUTES.filter(({ label, isTab, audience }) => label && !isTab && maySee("admin", audience));
+  for (const { label = "" } of labels) await more.getByRole("link", { name: label, exact: true }).waitFor();
+  await more.getByRole("link", { name: "Books" }).tap();
+  await page.getByRole("heading", { name: "Books", level: 1 }).waitFor();
+  await more.waitFor({ state: "hidden" });
+  await visit.check();
+  await visit.close();
+});
+
+test("nothing moves for those who asked for less motion", async () => {
+  /** How long what is moving when a dialog opens will take at most, in milliseconds. */
+  const motion = async (reducedMotion: "reduce" | "no-preference") => {
+    const visit = await seeded.panel.visit(seeded.jonas, "/keys", { reducedMotion });
+    const { page } = visit;
+    await page.evaluate(() => {
+      let longest = 0;
+      for (const kind of ["animationstart", "transitionrun"]) {
+        document.addEventListener(kind, () => {
+          for (const { effect } of document.getAnimations()) {
+            longest = Math.max(longest, Number(effect?.getComputedTiming().activeDuration ?? 0));
+          }
+          document.body.dataset.longest = String(longest);
+        });
+      }
+    });
+    await page.getByRole("button", { name: "Create key" }).first().click();
+    await page.getByRole("dialog").waitFor();
+    await settled(page);
+    const longest = Number(await page.locator("body").getAttribute("data-longest"));
+    await visit.close();
+    return longest;
+  };
+  expect(await motion("no-preference")).toBeGreaterThan(100);
+  expect(await motion("reduce")).toBeLessThanOrEqual(1);
+});

@@ -1,0 +1,400 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import sharp from "sharp";
+import { type DnsServer, deadResolver, startDnsServer } from "../dns_server.ts";
+import { PASSWORD, type PanelSession, signInTo } from "../panel/panel_client.ts";
+import type { Person, TestKey } from "../world.ts";
+import { ACME_HOST, openPanel, PANEL_HOST, type Panel } from "./browser.ts";
+
+/**
+ * A shop as it looks after some weeks: people of every kind, offerings, keys, orders, a brand, a domain that waits for its
+ * records, and real requests through the gateway. What an admin does goes through the panel, so that the audit log knows it.
+ */
+
+/** Where the reseller's customers sign in. */
+export const LUMEN_HOST = "ai.lumen.localhost";
+
+const DNS_ZONE = "lumen.example";
+const OURS = "203.0.113.7";
+const DAY_MS = 86_400_000;
+const STEPS_A_DAY = 3;
+const STEP_MS = 100 * 60_000;
+/** Requests a day of the key "ci". */
+const CEILING = 5;
+const DAYS_MAX = 28;
+/** It is afternoon somewhere: charts and allowances of a day that has just begun show little. */
+const ZONES = [
+  "Europe/Berlin",
+  "America/New_York",
+  "America/Los_Angeles",
+  "Pacific/Auckland",
+  "Asia/Tokyo",
+  "Asia/Kolkata",
+];
+const AFTERNOON = { from: 14, to: 19 };
+const DEVICES = [
+  [
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 18_2 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.2 Mobile/15E148 Safari/604.1",
+    "203.0.113.40",
+  ],
+  ["Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "198.51.100.23"],
+];
+
+export type Seeded = Awaited<ReturnType<typeof openSeededPanel>>;
+
+/** Opens the panel with all of it. `days`: how long it has been open, at most 28. Without `dns` nobody answers for its domains. */
+export async function openSeededPanel({ days, dns = true }: { days: number; dns?: boolean }) {
+  if (!(days >= 2 && days <= DAYS_MAX)) throw new RangeError(`days: 2 to ${DAYS_MAX}`);
+  const servers = dns ? await dnsServers() : [];
+  const resolvers = dns ? servers.map(({ resolver }) => resolver) : [await deadResolver(), await deadResolver()];
+  const timeZone = afternoonZone();
+  const panel = await openPanel({
+    env: {
+      BILLING_TIMEZONE: timeZone,
+      SERVER_ADDRESSES: OURS,
+      DNS_RESOLVERS: resolvers.join(","),
+      BRAND_SUPPORT: "help@tollgate.example",
+      TRUSTED_PROXIES: "127.0.0.1,::1",
+    },
+  });
+  const close = async () => {
+    await panel.close();
+    await Promise.all(servers.map((server) => server.stop()));
+  };
+  try {
+    return { panel, timeZone, close, ...(await fill(panel, days)) };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function dnsServers(): Promise<DnsServer[]> {
+  const records = ["ai A 198.51.100.4", "ai AAAA 2001:db8::1"];
+  return Promise.all([startDnsServer({ [DNS_ZONE]: records }), startDnsServer({ [DNS_ZONE]: records })]);
+}
+
+function afternoonZone(): string {
+  const hourIn = (timeZone: string) =>
+    Number(new Intl.DateTimeFormat("en-GB", { hour: "2-digit", hourCycle: "h23", timeZone }).format());
+  return ZONES.find((zone) => hourIn(zone) >= AFTERNOON.from && hourIn(zone) <= AFTERNOON.to) ?? "UTC";
+}
+
+async function fill(panel: Panel, days: number) {
+  const { world } = panel.shop;
+  await world.sql`update hosts set host = ${LUMEN_HOST} where host = ${ACME_HOST}`;
+  await nameCatalog(panel);
+  const people = await addPeople(panel, days);
+  const { mara, jonas, priya, tomas, nora, felix } = people;
+  const admin = await signInTo(panel.shop, mara, { host: PANEL_HOST });
+  const lumen = await signInTo(panel.shop, panel.acme, { host: LUMEN_HOST });
+  const say = (session: PanelSession) => (path: string, body: unknown) => done(session.post(path, body));
+  const [order, sell] = [say(admin), say(lumen)];
+  const offerings = await addOfferings(order);
+
+  await setBack(panel, days * DAY_MS);
+  await order(`/people/${panel.acme.accountId}/balance`, topUp(400, "Invoice 2026-114"));
+  await order(`/people/${jonas.accountId}/balance`, topUp(25, "Invoice 2026-115"));
+  await order(`/people/${priya.accountId}/balance`, topUp(60, "Paid by card, order 88"));
+  for (const { accountId } of [jonas, priya]) await done(admin.patch(`/people/${accountId}/payg`, { enabled: true }));
+  await order("/allotments", {
+    resellerId: panel.acme.accountId,
+    offeringId: offerings.starter,
+    pieces: 20,
+    reason: "Launch offer, first quarter",
+  });
+  await done(lumen.put("/brand", { name: "Lumen", accent: "#6d28d9", support: "help@lumen.example" }));
+  await done(lumen.put("/brand/logo", { theme: "light", image: await logo("#3b1b78") }));
+  await done(lumen.put("/brand/logo", { theme: "dark", image: await logo("#ded2ff") }));
+  await order(`/people/${tomas.accountId}/packages`, { offeringId: offerings.dayPass, when: "now" });
+  await order(`/people/${jonas.accountId}/packages`, { offeringId: offerings.starter, when: "now" });
+  await sell(`/people/${nora.accountId}/packages`, {
+    offeringId: offerings.starter,
+    when: "now",
+    payWith: "allotment",
+  });
+  await sell(`/people/${felix.accountId}/packages`, { offeringId: offerings.pro, when: "now", payWith: "balance" });
+
+  const keys = await addKeys(panel, people);
+  await traffic(panel, keys, days);
+  const own = await signInTo(panel.shop, jonas, { host: PANEL_HOST });
+  await today(panel, keys, own);
+  await order(`/people/${jonas.accountId}/packages`, { offeringId: offerings.pro, when: "after" });
+  await ordersAndDomains(panel, people, offerings, { lumen, admin });
+  await lastTouches(panel, { admin, own, harbour: people.harbour, keys });
+  const [receipt] = await world.sql`
+    select request_id from receipts where account_id = ${jonas.accountId} and mode = 'payg' and model_id = 'atlas-large' order by request_id desc limit 1`;
+  return { ...people, offerings, keys, receiptId: String(receipt?.request_id), domain: `ai.${DNS_ZONE}` };
+}
+
+/** What was asked for, or a throw with what came instead. */
+async function done(calling: Promise<{ status: number; text: string; json: unknown }>): Promise<unknown> {
+  const { status, text, json } = await calling;
+  if (status !== 200) throw new Error(`the seed got ${status}: ${text}`);
+  return json;
+}
+
+type Say = (path: string, body: unknown) => Promise<unknown>;
+
+const topUp = (usd: number, reason: string) => ({ kind: "top_up", amountNanoUsd: `${usd}000000000`, reason });
+
+/** Models by names that read like models, with the prices that people know. */
+async function nameCatalog({ shop: { world } }: Panel): Promise<void> {
+  const { sql } = world;
+  const models = [
+    ["atlas-large", "multimodal", 3_000_000, 15_000_000, 200_000],
+    ["atlas-mini", "multimodal", 400_000, 1_600_000, 128_000],
+    ["quill-2", "text", 1_250_000, 5_000_000, 64_000],
+    ["echo-code", "text", 800_000, 3_200_000, 128_000],
+    ["canvas-1", "image", null, null, null],
+  ] as const;
+  await sql`update providers set name = 'Northwind Inference' where name = 'first'`;
+  await sql`update providers set name = 'Fabrikam Models' where name = 'second'`;
+  const [first, second] = await sql`select id from providers order by id`;
+  await sql`delete from routes`;
+  await sql`delete from image_prices`;
+  await sql`delete from models`;
+  for (const [id, modality, input, output, context] of models) {
+    await sql`
+      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
+      values (${id}, ${id}, ${id.split("-")[0] ?? id}, ${modality}, ${context}, ${input}, ${output}, 1000)`;
+    await sql`insert into routes (model_id, provider_id, upstream_model) values (${id}, ${first?.id}, ${id})`;
+    if (input !== null)
+      await sql`insert into routes (model_id, provider_id, upstream_model, priority) values (${id}, ${second?.id}, ${`${id}-eu`}, 1)`;
+  }
+  await sql`insert into image_prices (model_id, size, micro_usd)
+    values ('canvas-1', '512x512', 18000), ('canvas-1', '1024x1024', 40000), ('canvas-1', '1024x1536', 60000), ('canvas-1', '1536x1024', 60000)`;
+}
+
+async function addPeople({ shop: { world }, acme }: Panel, days: number) {
+  const age = `${days} days`;
+  const named = async (person: Person, name: string, email: string): Promise<Person> => {
+    await world.sql`update accounts set name = ${name}, email = ${email}, created_at = now() - ${age}::text::interval,
+      password_hash = 'not needed yet' where id = ${person.accountId}`;
+    return person;
+  };
+  const customer = (name: string, email: string, reseller?: Person) =>
+    world.addCustomer(reseller?.accountId).then((person) => named(person, name, email));
+  await named(acme, "Lumen Studio", "hello@lumen.example");
+  return {
+    mara: await named(await world.addAdmin(), "Mara Lindqvist", "mara@tollgate.example"),
+    jonas: await customer("Jonas Weber", "jonas@weber.example"),
+    priya: await customer("Priya Raman", "priya@ramanlabs.example"),
+    tomas: await customer("Tomás Ruiz", "tomas@ruiz.example"),
+    harbour: await customer("Old Harbour Books", "office@oldharbour.example"),
+    nora: await customer("Nora Blum", "nora@blum.example", acme),
+    felix: await customer("Felix Hartmann Design", "studio@fhdesign.example", acme),
+    agnes: await customer("Agnès Moreau", "agnes@moreau.example", acme),
+  };
+}
+
+async function addOfferings(order: Say) {
+  const add = async (wanted: object) => {
+    const made = await order("/admin/offerings", wanted);
+    if (typeof made !== "object" || made === null || !("offeringId" in made)) throw new Error("no offering was made");
+    return Number(made.offeringId);
+  };
+  return {
+    dayPass: await add({ name: "Day pass", kind: "daily", dailyLimit: 500, wholesaleNanoUsd: "500000000" }),
+    starter: await add({
+      name: "Starter",
+      kind: "custom",
+      days: 30,
+      dailyLimit: 60,
+      carryover: true,
+      wholesaleNanoUsd: "12000000000",
+    }),
+    pro: await add({
+      name: "Pro",
+      kind: "custom",
+      days: 30,
+      dailyLimit: 2000,
+      tokenLimit: 20_000_000,
+      wholesaleNanoUsd: "45000000000",
+    }),
+    code: await add({
+      name: "Code only, a week",
+      kind: "custom",
+      days: 7,
+      dailyLimit: 100,
+      modelIds: ["echo-code"],
+      wholesaleNanoUsd: "3500000000",
+    }),
+  };
+}
+
+type Named = TestKey & { host: string };
+type People = Awaited<ReturnType<typeof addPeople>>;
+
+async function addKeys({ shop: { world } }: Panel, { jonas, priya, nora, felix }: People) {
+  const add = async (
+    person: Person,
+    name: string,
+    spec: Parameters<typeof world.addKey>[1] = {},
+    host = PANEL_HOST,
+  ): Promise<Named> => {
+    const key = await world.addKey(person, spec);
+    await world.sql`update keys set name = ${name}, created_at = ledger_now() where id = ${key.keyId}`;
+    return { ...key, host: host === PANEL_HOST ? "api.localhost" : host };
+  };
+  const inThreeWeeks = new Date(Date.now() + 21 * DAY_MS).toISOString();
+  return {
+    website: await add(jonas, "website"),
+    ci: await add(jonas, "ci"),
+    notebook: await add(jonas, "notebook", { mode: "payg", expiresAt: inThreeWeeks }),
+    laptop: await add(jonas, "old laptop", { modelIds: ["atlas-mini", "quill-2"] }),
+    prototype: await add(jonas, "prototype", { hosts: ["api.localhost"] }),
+    lab: await add(priya, "lab server", { mode: "payg" }),
+    shop: await add(nora, "shop assistant", {}, LUMEN_HOST),
+    layouts: await add(felix, "layouts", {}, LUMEN_HOST),
+  };
+}
+
+type Keys = Awaited<ReturnType<typeof addKeys>>;
+
+/** Moves the ledger's clock back by this much; it goes on running. */
+async function setBack({ shop: { world } }: Panel, ms: number): Promise<void> {
+  await world.sql.unsafe(
+    `create or replace function ledger_now() returns timestamptz language sql volatile as
+     $$ select clock_timestamp() - interval '${Math.round(ms)} milliseconds' $$`,
+  );
+}
+
+/** Each day in a few bursts, today's among them; a working week looks like one. Served by a replica whose clock goes back too. */
+async function traffic(panel: Panel, keys: Keys, days: number): Promise<void> {
+  const { shop } = panel;
+  const random = numbers(7);
+  const clockFile = join(shop.world.spoolDir, "clock");
+  // Before all of it: request ids never go back.
+  writeFileSync(clockFile, String(days * DAY_MS));
+  const preload = `--preload=${join(import.meta.dirname, "moved_clock.ts")}`;
+  const past = await shop.start({ CLOCK_BACK_FILE: clockFile, BUN_OPTIONS: preload, PORT: "0" });
+  for (let ago = days - 1; ago >= 0; ago--) {
+    const weekday = new Date(Date.now() - ago * DAY_MS).getUTCDay();
+    const busy = weekday === 0 || weekday === 6 ? 0.35 : 1;
+    for (let step = 0; step < STEPS_A_DAY; step++) {
+      const backMs = ago * DAY_MS + (STEPS_A_DAY - step) * STEP_MS;
+      await setBack(panel, backMs);
+      writeFileSync(clockFile, String(backMs));
+      const often = (key: Named, most: number) => Array.from({ length: Math.round(most * busy * random()) }, () => key);
+      const callers = [
+        ...often(keys.website, 14),
+        ...often(keys.ci, 8),
+        ...often(keys.notebook, 4),
+        ...often(keys.lab, 6),
+        ...often(keys.shop, 8),
+        ...often(keys.layouts, 10),
+      ];
+      await Promise.all(callers.map((key) => chat(panel, key, { random, origin: past.origin })));
+    }
+  }
+  await past.stop();
+  await shop.world.setClock(null);
+}
+
+/** Some requests of today, with what else happens: an image, an answer that breaks off, a ceiling that is reached. */
+async function today(panel: Panel, keys: Keys, own: PanelSession): Promise<void> {
+  const random = numbers(11);
+  const { shop } = panel;
+  for (const key of [keys.website, keys.lab, keys.shop, keys.layouts, keys.notebook, keys.website, keys.notebook]) {
+    await chat(panel, key, { random });
+  }
+  shop.provider.next({ status: 500 });
+  shop.second.next({ status: 500 });
+  await chat(panel, keys.website, { random, isRefused: true });
+  const image = { model: "canvas-1", prompt: "A toll gate at dawn", size: "1024x1024" };
+  await shop.call("/v1/images/generations", { secret: keys.website.secret, body: image, host: keys.website.host });
+  await done(own.patch(`/keys/${keys.ci.keyId}`, { dailyUnitsMax: CEILING }));
+  // Counted from here on.
+  for (let sent = 0; sent < 14; sent++) await chat(panel, keys.ci, { random, isRefused: sent >= CEILING });
+}
+
+const ASKED = [
+  ["atlas-large", "Summarise the minutes of Tuesday's meeting in five lines."],
+  ["atlas-mini", "Is this review friendly or not? Answer with one word."],
+  ["quill-2", "Write a product text for a blue enamel teapot."],
+  ["echo-code", "Find the bug in this SQL join."],
+] as const;
+
+async function chat(
+  { shop }: Panel,
+  { secret, host }: Named,
+  { random, origin = shop.origin, isRefused = false }: { random: () => number; origin?: string; isRefused?: boolean },
+): Promise<void> {
+  const [model, content] = ASKED[Math.floor(random() ** 1.6 * ASKED.length)] ?? ASKED[0];
+  const body = {
+    model,
+    messages: [
+      {
+        role: "user",
+        content: `${content} ${"The gate is open, the road is long. ".repeat(Math.floor(random() ** 3 * 900))}`,
+      },
+    ],
+    max_tokens: 40 + Math.floor(random() ** 2 * 2_500),
+  };
+  const { status, text } = await shop.chat(secret, body, { host, origin });
+  if ((status !== 200) !== isRefused) throw new Error(`the seed's chat got ${status}: ${text}`);
+}
+
+/** Numbers that are the same at every run, from 0 to 1. */
+function numbers(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+type Offerings = Awaited<ReturnType<typeof addOfferings>>;
+
+async function ordersAndDomains(
+  { shop }: Panel,
+  { nora, felix, agnes, jonas }: People,
+  { starter, pro, code }: Offerings,
+  { lumen, admin }: { lumen: PanelSession; admin: PanelSession },
+): Promise<void> {
+  const ask = async (person: Person, host: string, body: object) => {
+    const session = await signInTo(shop, person, { host });
+    return done(session.post("/orders", body));
+  };
+  await ask(nora, LUMEN_HOST, { kind: "top_up", amountNanoUsd: "20000000000", note: "For the December campaign." });
+  await ask(felix, LUMEN_HOST, { kind: "package", offeringId: code, note: null });
+  await ask(agnes, LUMEN_HOST, { kind: "package", offeringId: starter, note: "From Monday, please." });
+  await ask(jonas, PANEL_HOST, { kind: "package", offeringId: pro, note: "We launch in January." });
+  const [first] = await shop.world.sql`select id from orders order by id`;
+  await done(lumen.post(`/orders/${first?.id}/fulfil`, {}));
+  await done(lumen.post("/domains", { host: `ai.${DNS_ZONE}` }));
+  await done(lumen.post("/people", { email: "oskar@berg.example", name: "Oskar Berg" }));
+  await done(admin.post("/people", { email: "lin@workshop.example", name: "Lin's Workshop", role: "reseller" }));
+}
+
+/** A key that is off, one that is revoked, devices, a suspended account, a changed price, and the books checked. */
+async function lastTouches(
+  { shop }: Panel,
+  { admin, own, harbour, keys }: { admin: PanelSession; own: PanelSession; harbour: Person; keys: Keys },
+): Promise<void> {
+  await done(own.post(`/keys/${keys.laptop.keyId}/disable`));
+  await done(own.post(`/keys/${keys.prototype.keyId}/revoke`));
+  await done(admin.post(`/people/${harbour.accountId}/suspend`));
+  const prices = { inputMicroUsd: 1_100_000, cachedInputMicroUsd: null, outputMicroUsd: 4_400_000 };
+  await done(admin.put("/admin/model/prices?id=quill-2", { prices }));
+  await done(admin.post("/admin/books/check"));
+  // The seed's own ways in are nobody's devices, and nobody's changes.
+  await shop.world.sql`delete from sessions`;
+  await shop.world.sql`delete from audit_entries where actor_id is null`;
+  for (const [agent = "", address = ""] of DEVICES) {
+    const headers = { origin: `http://${PANEL_HOST}`, "user-agent": agent, "x-forwarded-for": address };
+    const body = { email: own.email, password: PASSWORD };
+    await done(shop.call("/api/panel/sign-in", { host: PANEL_HOST, body, headers }));
+  }
+}
+
+/** A mark and a word, drawn, in one colour. */
+async function logo(colour: string): Promise<string> {
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="360" height="96" viewBox="0 0 360 96">
+    <circle cx="48" cy="48" r="30" fill="none" stroke="${colour}" stroke-width="10"/>
+    <circle cx="48" cy="48" r="9" fill="${colour}"/>
+    <path d="M112 22v52h30M158 40v20q0 14 14 14t14-14V40v34M206 74V52q0-12 10-12t10 12v22V52q0-12 10-12t10 12v22M262 58h28q0-18-14-18t-14 17 15 17q8 0 12-5M308 74V40v12q2-12 13-12t12 12v22"
+      fill="none" stroke="${colour}" stroke-width="9" stroke-linecap="round" stroke-linejoin="round"/></svg>`;
+  return (await sharp(Buffer.from(svg)).png().toBuffer()).toString("base64");
+}

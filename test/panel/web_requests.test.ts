@@ -1,0 +1,140 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { createServer, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { ERROR_TABLE } from "../../src/errors.ts";
+import { END_REASONS } from "../../src/ledger/ledger_store.ts";
+import { readAnswer } from "../../src/panel/web/pages/chat_stream.ts";
+import { noticeText } from "../../src/panel/web/pages/home_words.ts";
+import { nextStep, reasonName, reasonText, refusalName, whatNowText } from "../../src/panel/web/pages/request_words.ts";
+
+/** What the panel says of requests, and how it reads an answer while it comes. */
+
+const NOW = Date.parse("2026-11-21T17:48:00Z");
+/** Never counted as a refusal: nobody's, or not of a model. */
+const UNCOUNTED = [
+  "not_found",
+  "method_not_allowed",
+  "idempotency_conflict",
+  "internal_error",
+  "session_required",
+  "second_factor_required",
+  "read_only",
+  "csrf_failed",
+];
+
+describe("words", () => {
+  test("every refusal that is counted has a name, and a sentence of its own", () => {
+    const counted = Object.keys(ERROR_TABLE).filter((code) => !UNCOUNTED.includes(code));
+    for (const code of counted) {
+      expect(refusalName(code)).not.toMatch(/exceeded|required|unavailable|_/);
+      expect(whatNowText({ code, now: NOW })).not.toBe(whatNowText({ code: "no_such_code", now: NOW }));
+    }
+  });
+
+  test("every reason the ledger knows has words", () => {
+    for (const reason of [...END_REASONS, "late", "overrun_refused"]) {
+      expect(reasonText(reason)).not.toStartWith("It ended with");
+      expect(reasonName(reason)).not.toContain("_");
+    }
+    expect(reasonText("of_a_later_release")).toBe("It ended with: of a later release.");
+  });
+
+  test("a refusal of some time ago promises no waiting, and leads to where something can be done", () => {
+    expect(whatNowText({ code: "provider_unavailable", now: NOW })).not.toContain("in 5 s");
+    expect(nextStep("insufficient_balance")?.href).toBe("/billing?ask=top_up");
+    expect(nextStep("too_many_requests")).toBeNull();
+  });
+
+  test("a used-up allowance says when more comes, in the package's zone; on the last day it leads to a new package", () => {
+    const facts = { zone: "Europe/Berlin", now: NOW, isCustomer: true };
+    const notice = { kind: "allowance_used_up" as const, name: "Starter", carryover: false };
+    const words = noticeText({ ...notice, resetsAt: "2026-11-21T23:00:00.000Z" }, facts);
+    expect(words.body).toStartWith("More in 5 h 12 min, at 00:00 Berlin");
+    expect(words.step).toBeNull();
+    const last = noticeText({ ...notice, resetsAt: null }, facts);
+    expect(last.step?.href).toBe("/billing?ask=package");
+  });
+});
+
+describe("an answer as it comes", () => {
+  /** What the next response sends; each path of its own. */
+  const scripts = new Map<string, (response: ServerResponse) => void>();
+  let server: Server;
+  let url = "";
+
+  beforeAll(async () => {
+    server = createServer((request, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      scripts.get(request.url ?? "")?.(response);
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  });
+  afterAll(() => server.close());
+
+  const event = (delta: object) => `data: ${JSON.stringify({ choices: [{ delta }] })}\n\n`;
+
+  async function read(script: (response: ServerResponse) => void, signal?: AbortSignal) {
+    const path = `/${scripts.size}`;
+    scripts.set(path, script);
+    const response = await fetch(url + path, { signal: signal ?? null });
+    if (response.body === null) throw new Error("the response has no body");
+    let text = "";
+    let thoughts = "";
+    const end = await readAnswer(response.body, (piece) => {
+      text += piece.text;
+      thoughts += piece.thoughts;
+    });
+    return { end, text, thoughts };
+  }
+
+  test("complete: text and thoughts apart, wherever the network cuts the bytes", async () => {
+    const sent = [
+      event({ reasoning_content: "Hm." }),
+      ": keep-alive\n\n",
+      event({ content: "Łódź " }),
+      event({ content: "🌙" }),
+    ];
+    const bytes = Buffer.from(`${sent.join("")}data: [DONE]\n\n`);
+    const answer = await read(async (response) => {
+      for (let from = 0; from < bytes.length; from += 7) {
+        response.write(bytes.subarray(from, from + 7));
+        await new Promise((done) => setImmediate(done));
+      }
+      response.end();
+    });
+    expect(answer).toEqual({ end: "complete", text: "Łódź 🌙", thoughts: "Hm." });
+  });
+
+  test("an error event ends it: what came before stays, what comes after is nobody's", async () => {
+    const error = `data: ${JSON.stringify({ error: { code: "provider_unavailable" }, request_id: "r" })}\n\n`;
+    const answer = await read((response) => response.end(event({ content: "a" }) + error + event({ content: "b" })));
+    expect(answer).toEqual({ end: "broke_off", text: "a", thoughts: "" });
+  });
+
+  test("a clean close without [DONE], a cut connection and nonsense read as broken off", async () => {
+    expect((await read((response) => response.end(event({ content: "a" })))).end).toBe("broke_off");
+    const cut = await read((response) => {
+      response.write(event({ content: "a" }));
+      setTimeout(() => response.destroy(), 50);
+    });
+    expect(cut).toEqual({ end: "broke_off", text: "a", thoughts: "" });
+    expect((await read((response) => response.end("data: <html>\n\ndata: [DONE]\n\n"))).end).toBe("broke_off");
+  });
+
+  test("an event without end is not kept in memory for ever", async () => {
+    const answer = await read((response) => {
+      response.on("error", () => {});
+      response.write("data: ");
+      for (let i = 0; i < 40; i++) response.write("x".repeat(64 * 1024));
+    });
+    expect(answer.end).toBe("broke_off");
+  });
+
+  test("the visitor's own Stop is told apart from a break", async () => {
+    const stop = new AbortController();
+    const reading = read((response) => response.write(event({ content: "a" })), stop.signal);
+    setTimeout(() => stop.abort(), 50);
+    await expect(reading).rejects.toThrow(expect.objectContaining({ name: "AbortError" }));
+  });
+});
