@@ -61,7 +61,7 @@ test("menus, the palette and every page are loaded when they are needed", () => 
   ]) {
     expect(lazy).toContain(page);
   }
-  for (const page of ["brand", "admin_people", "admin_catalog", "admin_books"]) expect(lazy).toContain(page);
+  for (const page of ["brand", "admin_people", "admin_models", "admin_books"]) expect(lazy).toContain(page);
 });
 
 test("every file the page names is in the build, under a name with its content's hash", () => {

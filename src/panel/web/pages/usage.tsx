@@ -61,7 +61,9 @@ export function UsagePage() {
       lead={accountId === null ? "Every request, and why it cost that." : <OfWhom accountId={accountId} />}
     >
       <Filtering filters={filters} setFilters={setFilters} accountId={accountId} asked={asked} />
-      {asked.kind === "charged" && daysOf(filters.range) > 1 && <ChartOf asked={asked} range={filters.range} />}
+      {asked.kind === "charged" && daysOf(filters.range) > 1 && !list.isError && (
+        <ChartOf asked={asked} range={filters.range} />
+      )}
       <Section flush title={asked.kind === "charged" ? "Requests" : "Requests that cost nothing"}>
         <Loaded query={list} skeleton={<SkeletonRows rows={8} />}>
           {() => (
@@ -198,8 +200,9 @@ function Filtering({
   accountId: number | null;
   asked: Asked;
 }) {
-  const options = useFilterOptions(filters, accountId);
-  const { key, model, host, mode } = filters;
+  const { model, host, mode } = filters;
+  const key = asked.keyId === undefined ? "" : String(asked.keyId);
+  const options = useFilterOptions({ key, model, host }, accountId);
   return (
     <FilterBar
       isFiltered={[key, model, host, mode].some((value) => value !== "")}
@@ -254,7 +257,7 @@ function Filtering({
 const FILTER = "w-[calc(50%-0.25rem)] sm:w-32";
 
 /** What can be chosen. A value from the address that is not among them stands there as it is. */
-function useFilterOptions(filters: Filters, accountId: number | null) {
+function useFilterOptions(filters: Pick<Filters, "key" | "model" | "host">, accountId: number | null) {
   const { role } = useViewer();
   const own = useKeys({ enabled: accountId === null });
   const theirs = useQuery({
