@@ -213,7 +213,7 @@ test("revoking asks first, on the safe button; then the SDK gets 401 within a se
   expect(performance.now() - at).toBeLessThan(REVOKED_MS_MAX);
   await said(page, "Key old is revoked.");
   await page.getByText("Revoked and expired keys (1)").click();
-  await page.getByRole("table", { name: "Revoked and expired keys" }).getByText("Revoked").last().waitFor();
+  await row(page, "old").getByText("Revoked").waitFor();
   await visit.check();
   await visit.close();
 });
