@@ -145,7 +145,9 @@ function createCluster({ native, folder, data, identity }: Place, log: (message:
 }
 
 function runInitdb(initdb: string, { prefix, uid, gid }: Identity, place: string[]): void {
-  const fixed = ["--username=postgres", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions"];
+  // Sorted by bytes, but with all of Unicode's upper and lower case: people search for Zoë Ünal too.
+  const locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"];
+  const fixed = ["--username=postgres", "--auth=scram-sha-256", ...locale, "--no-instructions"];
   const [command = "", ...args] = [...prefix, initdb, ...place, ...fixed];
   const done = spawnSync(command, args, { uid, gid, cwd: "/", env: serverEnv(), encoding: "utf8" });
   if (done.status === 0) return;
