@@ -34,7 +34,7 @@ const QUIET = [
   "disable-sync",
 ];
 /** For what has to appear, and for a page to load. */
-const WAIT_MS_MAX = 10_000;
+const WAIT_MS_MAX = 15_000;
 const LAUNCH_MS_MAX = 30_000;
 const PROBLEMS_MAX = 50;
 const AXE_WORLD = "axe";

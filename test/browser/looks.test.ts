@@ -23,7 +23,7 @@ const DARK_MAX = 60;
 let seeded: Seeded;
 
 beforeAll(async () => {
-  seeded = await openSeededPanel({ days: DAYS });
+  seeded = await openSeededPanel({ days: DAYS, dns: false });
 }, START_MS_MAX);
 afterAll(() => seeded.close());
 
