@@ -2,11 +2,12 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { chmod, copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import process from "node:process";
 import { gzipSync } from "node:zlib";
 import tailwind from "bun-plugin-tailwind";
 
 /**
- * Builds the panel's web app: `bun scripts/build_panel.ts`.
+ * Builds the panel's web app: `bun scripts/build_panel.ts`, with `--if-needed` only if its sources changed since.
  *
  * Into `dist/panel/`: `index.html` (a template the server fills for each response) and `assets/*` (names with the
  * content's hash: they may be kept for ever). The folder is replaced in one step, so a running server never sees half a
@@ -252,4 +253,6 @@ function kilobytes(bytes: number): string {
   return (bytes / 1024).toFixed(1);
 }
 
-if (import.meta.main) console.log(table(await buildPanel()));
+if (import.meta.main && !(process.argv.includes("--if-needed") && (await isPanelBuilt()))) {
+  console.log(table(await buildPanel()));
+}

@@ -25,7 +25,7 @@ async function main(): Promise<void> {
   const [script, ...args] = withPanel ? given.slice(1) : given;
   if (!script) fail("Usage: bun scripts/ensure_installed.ts [--panel] <script> [arguments]");
   await ensureInstalled();
-  if (withPanel) await ensurePanel();
+  if (withPanel) ensurePanel();
   run(script, args);
 }
 
@@ -56,10 +56,13 @@ function install(wanted: string): void {
   writeFileSync(stamp, wanted);
 }
 
-/** Imported only now: the build needs what was just installed. */
-async function ensurePanel(): Promise<void> {
-  const { buildPanel, isPanelBuilt } = await import("./build_panel.ts");
-  if (!(await isPanelBuilt())) await buildPanel();
+/** In a process of its own: this one looked for packages before they were installed, and remembers that there were none. */
+function ensurePanel(): void {
+  const { status } = spawnSync(process.execPath, ["scripts/build_panel.ts", "--if-needed"], {
+    cwd: repository,
+    stdio: ["ignore", 2, 2],
+  });
+  if (status !== 0) throw new Error("The panel could not be built: see above.");
 }
 
 /** Two installations in one folder break each other. The lock is a link "to" its owner's process: made at once, with content. */
