@@ -253,6 +253,10 @@ function kilobytes(bytes: number): string {
   return (bytes / 1024).toFixed(1);
 }
 
-if (import.meta.main && !(process.argv.includes("--if-needed") && (await isPanelBuilt()))) {
-  console.log(table(await buildPanel()));
+if (import.meta.main) {
+  if (!process.argv.includes("--if-needed")) console.log(table(await buildPanel()));
+  else if (!(await isPanelBuilt())) {
+    console.log("Building the panel.");
+    await buildPanel();
+  }
 }
