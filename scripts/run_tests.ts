@@ -21,7 +21,7 @@ const repository = dirname(import.meta.dirname);
 /** Programs that some tests cannot do without, and where Debian puts them. */
 const programs = [
   {
-    files: /^test\/(?:accounts\/dns_check|accounts\/domains|panel\/domains)\.test\.ts$/,
+    files: /^test\/(?:accounts\/dns_check|accounts\/domains|panel\/domains|browser\/reseller)\.test\.ts$/,
     name: "knot",
     path: "/usr/sbin/knotd",
   },

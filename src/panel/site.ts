@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
 import { Elysia } from "elysia";
 import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Deps } from "../deps.ts";
@@ -22,6 +23,8 @@ const REPOSITORY = fileURLToPath(new URL("../..", import.meta.url));
 const NONCE_BYTES = 16;
 /** Built files have their content's hash in their names; brands have a version in their addresses. */
 const FOR_EVER = "public, max-age=31536000, immutable";
+/** Fonts and pictures are packed already. */
+const PACKED = /^text\/|^image\/svg/;
 const TYPES: Readonly<Record<string, string>> = {
   js: "text/javascript; charset=utf-8",
   css: "text/css; charset=utf-8",
@@ -33,8 +36,11 @@ const TYPES: Readonly<Record<string, string>> = {
 export type Site = {
   /** The template of every page. */
   index: string;
-  assets: ReadonlyMap<string, { bytes: Uint8Array<ArrayBuffer>; type: string; etag: string }>;
+  assets: ReadonlyMap<string, Asset>;
 };
+
+/** `packed` is the same gzipped, where that is worth it. */
+type Asset = { bytes: Uint8Array<ArrayBuffer>; packed: Uint8Array<ArrayBuffer> | null; type: string; etag: string };
 
 /** Reads what was built. undefined: nothing was, and this replica serves the API alone. */
 export async function loadSite(panelDir: string): Promise<Site | undefined> {
@@ -45,7 +51,8 @@ export async function loadSite(panelDir: string): Promise<Site | undefined> {
     names.map(async (name) => {
       const bytes = new Uint8Array(await readFile(join(folder, "assets", name)));
       const type = TYPES[name.split(".").at(-1) ?? ""] ?? "application/octet-stream";
-      return [name, { bytes, type, etag: etagOf(bytes) }] as const;
+      const packed = PACKED.test(type) ? new Uint8Array(gzipSync(bytes)) : null;
+      return [name, { bytes, packed, type, etag: etagOf(bytes) }] as const;
     }),
   );
   return { index: await readFile(join(folder, "index.html"), "utf8"), assets: new Map(assets) };
@@ -58,7 +65,9 @@ export function siteRoutes(deps: Deps) {
       await panelHostOf(deps, request);
       const asset = deps.site?.assets.get(params.name);
       if (asset === undefined) throw new Refusal("not_found");
-      return file(request, asset);
+      return asset.packed !== null && takesGzip(request)
+        ? file(request, { ...asset, bytes: asset.packed, etag: asset.etag.replace(/"$/, '-gz"') }, "gzip")
+        : file(request, asset);
     })
     .get("/brand.css", async ({ request }) => {
       const { css } = await brandOf(deps, request);
@@ -133,12 +142,19 @@ async function brandOf(deps: Deps, request: Request): Promise<Brand> {
   return await inTime(deps.brands.get(resellerId));
 }
 
+function takesGzip(request: Request): boolean {
+  return /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/.test(request.headers.get("accept-encoding") ?? "");
+}
+
 function file(
   request: Request,
   { bytes, type, etag = etagOf(bytes) }: { bytes: Uint8Array<ArrayBuffer>; type: string; etag?: string },
+  encoding?: "gzip",
 ): Response {
   const headers = {
     "content-type": type,
+    ...(encoding && { "content-encoding": encoding }),
+    vary: "accept-encoding",
     "cache-control": FOR_EVER,
     etag,
     "x-content-type-options": "nosniff",

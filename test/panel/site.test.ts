@@ -117,12 +117,28 @@ describe("in whose name", () => {
     }
   });
 
+  test("scripts and styles travel gzipped to whoever takes it, fonts as they are", async () => {
+    const { text } = await page("/");
+    const files = [...text.matchAll(/(?:src|href)="(\/assets\/[^"]+)"/g)].map(([, path]) => path ?? "");
+    for (const path of files) {
+      const { headers } = await page(path, PANEL, { headers: { "accept-encoding": "gzip, br" } });
+      expect({ path, encoding: headers.get("content-encoding") }).toEqual({
+        path,
+        encoding: path.endsWith(".woff2") ? null : "gzip",
+      });
+    }
+  });
+
   test("what has its hash or version in its address is kept for ever, and asked for again costs nothing", async () => {
     const { text } = await page("/");
     const path = /src="(\/assets\/[^"]+\.js)"/.exec(text)?.[1] ?? "";
     const file = await page(path);
     expect(file.headers.get("cache-control")).toContain("immutable");
     expect(file.headers.get("x-content-type-options")).toBe("nosniff");
+    expect(file.headers.get("vary")).toBe("accept-encoding");
+    const plain = await page(path, PANEL, { headers: { "accept-encoding": "gzip;q=0, identity" } });
+    expect(plain.headers.get("content-encoding")).toBeNull();
+    expect(plain.text).toBe(file.text);
     const again = await page(path, PANEL, { headers: { "if-none-match": file.headers.get("etag") ?? "" } });
     expect({ status: again.status, text: again.text }).toEqual({ status: 304, text: "" });
   });
