@@ -62,14 +62,14 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
     sentences(
       facts.limit === undefined
         ? "Today's requests are used."
-        : `Today's ${formatOf(facts.limit, "request")} are used.`,
+        : `Today's ${formatOf(facts.limit, "request")} ${used(facts.limit)}.`,
       moreAt(facts),
     ),
   carryover_quota_exceeded: (facts) =>
     sentences("All you had saved up is used.", moreAt({ ...facts, limit: facts.dailyLimit })),
   package_quota_exceeded: (facts) =>
     sentences(
-      `All ${facts.limit === undefined ? `${facts.unit ?? "request"}s` : formatOf(facts.limit, facts.unit ?? "request")} of ${facts.packageName ?? "the package"} are used.`,
+      `All ${facts.limit === undefined ? `${facts.unit ?? "request"}s` : formatOf(facts.limit, facts.unit ?? "request")} of ${facts.packageName ?? "the package"} ${used(facts.limit)}.`,
       KEYS_KEPT(facts),
     ),
   package_expired: (facts) =>
@@ -88,7 +88,7 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
     sentences(
       facts.limit === undefined
         ? "This key's own requests for today are used."
-        : `This key's own ${formatOf(facts.limit, "request")} for today are used.`,
+        : `This key's own ${formatOf(facts.limit, "request")} for today ${used(facts.limit)}.`,
       moreAt(facts),
     ),
   key_spend_limit_exceeded: (facts) =>
@@ -266,4 +266,9 @@ function waitOf(facts: RefusalFacts): string {
 
 function sentences(...parts: (string | null)[]): string {
   return parts.filter((part) => part !== null).join(" ");
+}
+
+/** One request is used, all others are. */
+function used(count: number | undefined): string {
+  return count === 1 ? "is used" : "are used";
 }

@@ -122,7 +122,7 @@ export function CopyButton({
             <span className="sr-only"> {what}</span>
           </span>
         </span>
-        <span aria-hidden className={isCopied ? undefined : "invisible"}>
+        <span aria-hidden={!isCopied} className={isCopied ? undefined : "invisible"}>
           <Check size={16} className={variant === "primary" ? undefined : "text-ok"} />
           Copied
         </span>
