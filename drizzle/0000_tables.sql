@@ -56,6 +56,7 @@ CREATE TABLE "balance_entries" (
 	"reason" text,
 	"actor_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"written_in" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
 	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'transfer', 'correction'))
 );
 --> statement-breakpoint
@@ -74,6 +75,41 @@ CREATE TABLE "book_checks" (
 	"checked_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"took_ms" integer NOT NULL,
 	"results" jsonb NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "book_closing" (
+	"id" smallint PRIMARY KEY DEFAULT 1 NOT NULL,
+	"folded" "pg_snapshot" DEFAULT '3:3:' NOT NULL,
+	"server" text DEFAULT '' NOT NULL,
+	"receipts_to" bigint DEFAULT -1 NOT NULL,
+	"entries_to" bigint DEFAULT -1 NOT NULL,
+	"packages_to" bigint DEFAULT 0 NOT NULL,
+	"keys_to" bigint DEFAULT 0 NOT NULL,
+	"key_days_to" date DEFAULT '-infinity' NOT NULL,
+	"accounts_to" bigint DEFAULT 0 NOT NULL,
+	"usage_to" bigint DEFAULT 0 NOT NULL,
+	"usage_days_to" date DEFAULT 'infinity' NOT NULL,
+	CONSTRAINT "book_closing_one_row" CHECK ("book_closing"."id" = 1)
+);
+--> statement-breakpoint
+CREATE TABLE "book_due" (
+	"kind" text NOT NULL,
+	"id" bigint NOT NULL,
+	"day" date DEFAULT '-infinity' NOT NULL,
+	"request_id" uuid DEFAULT '00000000-0000-0000-0000-000000000000' NOT NULL,
+	CONSTRAINT "book_due_kind_id_day_request_id_pk" PRIMARY KEY("kind","id","day","request_id")
+);
+--> statement-breakpoint
+CREATE TABLE "book_sums" (
+	"kind" text NOT NULL,
+	"id" bigint NOT NULL,
+	"day" date DEFAULT '-infinity' NOT NULL,
+	"rows" bigint NOT NULL,
+	"units" numeric DEFAULT '0' NOT NULL,
+	"tokens" numeric DEFAULT '0' NOT NULL,
+	"nano_usd" numeric DEFAULT '0' NOT NULL,
+	"digest" numeric DEFAULT '0' NOT NULL,
+	CONSTRAINT "book_sums_kind_id_day_pk" PRIMARY KEY("kind","id","day")
 );
 --> statement-breakpoint
 CREATE TABLE "brands" (
@@ -326,6 +362,7 @@ CREATE TABLE "receipts" (
 	"estimated" boolean NOT NULL,
 	"created_at" timestamp with time zone NOT NULL,
 	"finished_at" timestamp with time zone NOT NULL,
+	"written_in" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
 	CONSTRAINT "receipts_released_is_free" CHECK ("receipts"."outcome" = 'settled' or ("receipts"."units" = 0 and "receipts"."charged_nano_usd" = 0 and "receipts"."charged_tokens" = 0))
 ) PARTITION BY RANGE ("request_id");
 --> statement-breakpoint
@@ -369,9 +406,17 @@ CREATE TABLE "routes" (
 	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens'))
 );
 --> statement-breakpoint
+CREATE TABLE "secret_key_check" (
+	"id" smallint PRIMARY KEY DEFAULT 1 NOT NULL,
+	"ciphertext" "bytea" NOT NULL,
+	"set_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "secret_key_check_one_row" CHECK ("secret_key_check"."id" = 1)
+);
+--> statement-breakpoint
 CREATE TABLE "sent_forms" (
 	"account_id" bigint NOT NULL,
 	"form_key" text NOT NULL,
+	"body_digest" "bytea" NOT NULL,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "sent_forms_account_id_form_key_pk" PRIMARY KEY("account_id","form_key")
 );
@@ -387,6 +432,42 @@ CREATE TABLE "sessions" (
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"seen_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"expires_at" timestamp with time zone NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "usage_crossings" (
+	"account_id" bigint NOT NULL,
+	"begins" timestamp with time zone NOT NULL,
+	"ends" timestamp with time zone NOT NULL,
+	"requests" bigint NOT NULL,
+	"charges" bigint NOT NULL,
+	"prompt_tokens" bigint NOT NULL,
+	"cached_tokens" bigint NOT NULL,
+	"completion_tokens" bigint NOT NULL,
+	"charged_nano_usd" numeric NOT NULL,
+	"kind_id" integer NOT NULL,
+	CONSTRAINT "usage_crossings_account_id_begins_ends_kind_id_pk" PRIMARY KEY("account_id","begins","ends","kind_id")
+);
+--> statement-breakpoint
+CREATE TABLE "usage_kinds" (
+	"id" integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "usage_kinds_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 2147483647 START WITH 1 CACHE 1),
+	"model_id" text NOT NULL,
+	"host" text NOT NULL,
+	"mode" text NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "usage_sums" (
+	"account_id" bigint NOT NULL,
+	"key_id" bigint NOT NULL,
+	"begins" timestamp with time zone NOT NULL,
+	"requests" bigint NOT NULL,
+	"charges" bigint NOT NULL,
+	"prompt_tokens" bigint NOT NULL,
+	"cached_tokens" bigint NOT NULL,
+	"completion_tokens" bigint NOT NULL,
+	"charged_nano_usd" numeric NOT NULL,
+	"kind_id" integer NOT NULL,
+	"span" smallint NOT NULL,
+	CONSTRAINT "usage_sums_account_id_key_id_span_begins_kind_id_pk" PRIMARY KEY("account_id","key_id","span","begins","kind_id")
 );
 --> statement-breakpoint
 ALTER TABLE "allotments" ADD CONSTRAINT "allotments_reseller_id_accounts_id_fk" FOREIGN KEY ("reseller_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
@@ -414,6 +495,8 @@ CREATE INDEX "audit_entries_subject" ON "audit_entries" USING btree ("subject","
 CREATE INDEX "audit_entries_account" ON "audit_entries" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "audit_entries_actor" ON "audit_entries" USING btree ("actor_id","id");--> statement-breakpoint
 CREATE INDEX "balance_entries_account" ON "balance_entries" USING btree ("account_id","id");--> statement-breakpoint
+CREATE INDEX "balance_entries_written" ON "balance_entries" USING btree ("written_in");--> statement-breakpoint
+CREATE INDEX "balance_entries_movements" ON "balance_entries" USING btree ("account_id","created_at") WHERE "balance_entries"."kind" <> 'charge';--> statement-breakpoint
 CREATE INDEX "changes_xid" ON "changes" USING btree ("xid");--> statement-breakpoint
 CREATE INDEX "holds_lease" ON "holds" USING btree ("lease_ends_at");--> statement-breakpoint
 CREATE UNIQUE INDEX "hosts_one_owner" ON "hosts" USING btree ("host") WHERE "hosts"."status" = 'active';--> statement-breakpoint
@@ -423,10 +506,14 @@ CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statem
 CREATE INDEX "orders_account" ON "orders" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "orders_open" ON "orders" USING btree ("id") WHERE "orders"."status" = 'open';--> statement-breakpoint
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
+CREATE INDEX "packages_allotment" ON "packages" USING btree ("allotment_id") WHERE "packages"."allotment_id" is not null;--> statement-breakpoint
+CREATE INDEX "receipts_written" ON "receipts" USING btree ("written_in");--> statement-breakpoint
 CREATE INDEX "receipts_usage" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'settled';--> statement-breakpoint
 CREATE INDEX "receipts_losses" ON "receipts" USING btree ("request_id") WHERE "receipts"."shortfall_nano_usd" > 0;--> statement-breakpoint
 CREATE INDEX "receipts_released" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
+CREATE INDEX "receipts_all_released" ON "receipts" USING btree ("request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
 CREATE INDEX "refusal_counts_minute" ON "refusal_counts" USING btree ("minute");--> statement-breakpoint
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
 CREATE INDEX "sent_forms_age" ON "sent_forms" USING btree ("created_at");--> statement-breakpoint
-CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");
+CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");--> statement-breakpoint
+CREATE UNIQUE INDEX "usage_kinds_once" ON "usage_kinds" USING btree ("model_id","host","mode");

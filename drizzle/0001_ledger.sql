@@ -16,14 +16,28 @@ ALTER TABLE key_days SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, a
 --> statement-breakpoint
 ALTER TABLE balances SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 --> statement-breakpoint
+-- The newest rows of the rollups are rewritten with every fold.
+ALTER TABLE usage_sums SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+--> statement-breakpoint
 
 -- The ledger's clock: the database's, read when asked and not at the transaction's start. Tests replace it.
 CREATE FUNCTION ledger_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$ SELECT clock_timestamp() $$;
 --> statement-breakpoint
 
--- The smallest UUIDv7 of a moment: its first 48 bits are Unix milliseconds.
+-- The smallest UUIDv7 of a moment: its first 48 bits are Unix milliseconds. Of a difference and not of the moment itself: that
+-- is immutable by Postgres's own account too, so that the function dissolves into what calls it.
 CREATE FUNCTION request_id_floor(p_at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
-  SELECT (lpad(to_hex(floor(extract(epoch FROM p_at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+  SELECT (lpad(to_hex(floor(extract(epoch FROM p_at - timestamptz '1970-01-01 00:00:00+00') * 1000)::bigint), 12, '0')
+    || '00000000000000000000')::uuid
+$$;
+--> statement-breakpoint
+
+-- The instant at which a zone's calendar comes to a day. Clocks that are set back over midnight show it twice: AT TIME ZONE
+-- takes the second, but the day began with the first, right behind the day before. Where that day's last hour is left out, its
+-- end does not exist and is read an hour late: so the earlier of the two.
+CREATE FUNCTION day_begins(p_day date, p_zone text) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+  SELECT least(p_day::timestamp AT TIME ZONE p_zone,
+               (p_day::timestamp - interval '1 microsecond') AT TIME ZONE p_zone + interval '1 microsecond')
 $$;
 --> statement-breakpoint
 
@@ -72,14 +86,19 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Takes the locks of a batch. Returns the accounts that are busy; when p_wait, waits instead (not for ever: error 55P03) and
--- returns none.
+-- Takes the locks of a batch: accounts with their tenants (0: none), each once. Returns the accounts that are busy; when
+-- p_wait, waits instead (not for ever: error 55P03) and returns none.
 CREATE FUNCTION lock_batch(p_accounts bigint[], p_tenants bigint[], p_wait boolean) RETURNS bigint[] LANGUAGE plpgsql
 SET lock_timeout = '800ms' AS $$
 DECLARE
   v_key bigint;
   v_busy bigint[];
 BEGIN
+  -- One account, as on a hot lane: nothing to sort.
+  IF NOT p_wait AND cardinality(p_accounts) = 1 THEN
+    RETURN CASE WHEN (p_tenants[1] = 0 OR pg_try_advisory_xact_lock_shared(-p_tenants[1])) AND pg_try_advisory_xact_lock(p_accounts[1])
+      THEN '{}' ELSE p_accounts END;
+  END IF;
   IF p_wait THEN
     FOR v_key IN
       SELECT -tenant FROM unnest(p_tenants) AS t(tenant) WHERE tenant > 0
@@ -102,16 +121,20 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Reserves. The caller holds the locks. One result row a request: code null means granted.
+-- Reserves. The caller holds the locks. One result row an answer, with the asks (counted from 1) it is for: code null means
+-- granted.
+-- Asks come in runs: neighbours that differ in nothing but their ids and amounts. d_* describe a run, d_lasts is its last ask;
+-- an account's runs stand in the order in which its asks came. p_* describe an ask.
 -- prompt_pico and output_pico are pico-USD, margin included: the bound of the prompt (or of the image), and of one output
 -- token; output_pico −1 means the model has no balance price. cap_max is the output cap wanted, cap_min the lowest that
 -- makes sense. token_bound is what a token allowance is asked to hold.
 CREATE FUNCTION ledger_reserve(
   p_now timestamptz, p_lease interval, p_retry boolean, p_busy bigint[],
-  p_ids uuid[], p_accounts bigint[], p_tenants bigint[], p_keys bigint[], p_hosts text[], p_own_hosts boolean[],
-  p_models text[], p_prompt_pico bigint[], p_output_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
+  d_lasts int[], d_accounts bigint[], d_tenants bigint[], d_keys bigint[], d_hosts text[], d_own_hosts boolean[],
+  d_models text[], d_output_pico bigint[],
+  p_ids uuid[], p_prompt_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
 ) RETURNS TABLE (
-  ord int, code text, mode text, held_nano_usd bigint, cap_tokens int,
+  ords int[], code text, mode text, held_nano_usd bigint, cap_tokens int,
   quota_limit bigint, quota_used bigint, quota_remaining bigint, resets_at timestamptz
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -120,9 +143,10 @@ DECLARE
   -- Ids of an hour around now: another could fall into a month that has no partition.
   v_id_from uuid := request_id_floor(p_now - interval '1 hour');
   v_id_to uuid := request_id_floor(p_now + interval '1 hour');
-  g record;
-  i int;
-  o int;
+  g record;            -- a run, with all that is known of its key, package and balance before the batch
+  o int;               -- the ask
+  v_last int;          -- the last ask that may share its answer
+  v_account bigint;
   v_left int;          -- units the package can still grant in this batch
   v_day_left int;      -- of today (standard) or accumulated (carryover)
   v_total_left int;
@@ -133,139 +157,166 @@ DECLARE
   v_code text;
   v_amount bigint;
   v_cap int;
-  v_units int;
-  -- The account's keys that have ceilings, in one order: ids, their days and when those end, each ceiling (null: none), and
-  -- what is left of it.
+  v_units int;         -- granted of the package so far
+  -- What is left of the account's keys that have ceilings (null: none of that kind).
   c_keys bigint[];
-  c_days date[];
-  c_resets timestamptz[];
-  c_units_max int[];
-  c_nano_max bigint[];
   c_units int[];
   c_nano bigint[];
   c int;
-  r_code text[] := array_fill('busy'::text, ARRAY[n]);
-  r_mode text[] := array_fill(NULL::text, ARRAY[n]);
-  r_package bigint[] := array_fill(NULL::bigint, ARRAY[n]);
-  r_day date[] := array_fill(NULL::date, ARRAY[n]);
-  r_nano bigint[] := array_fill(0::bigint, ARRAY[n]);
-  r_tokens bigint[] := array_fill(0::bigint, ARRAY[n]);
-  r_cap int[] := array_fill(NULL::int, ARRAY[n]);
-  r_key_day date[] := array_fill(NULL::date, ARRAY[n]);
-  r_limit bigint[] := array_fill(NULL::bigint, ARRAY[n]);
-  r_used bigint[] := array_fill(NULL::bigint, ARRAY[n]);
-  r_remaining bigint[] := array_fill(NULL::bigint, ARRAY[n]);
-  r_resets timestamptz[] := array_fill(NULL::timestamptz, ARRAY[n]);
+  -- Asks that are decided without the rights, in their order; null: none.
+  v_first_codes text[];
+  -- The answers: asks e_from to e_to of run e_run. Of a null code is what was granted, and a hold is written.
+  e int := 0;
+  e_run int[];
+  e_from int[];
+  e_to int[];
+  e_code text[];
+  e_mode text[];
+  e_package bigint[];
+  e_day date[];
+  e_units_max int[];
+  e_nano bigint[];
+  e_tokens bigint[];
+  e_cap int[];
+  e_key_day date[];
+  e_limit bigint[];
+  e_used bigint[];
+  e_remaining bigint[];
+  e_resets timestamptz[];
+  -- Whether anything was granted at all, of a package, of a balance, by a key with ceilings.
+  v_granted boolean := false;
+  v_of_package boolean := false;
+  v_of_balance boolean := false;
+  v_of_ceiling boolean := false;
 BEGIN
+  IF p_retry OR NOT (v_id_from <= ALL (p_ids) AND v_id_to > ALL (p_ids)) THEN
+    SELECT array_agg(
+      CASE
+        WHEN live.request_id IS NOT NULL THEN 'again'
+        WHEN done.request_id IS NOT NULL THEN 'ended'
+        WHEN r.request_id < v_id_from OR r.request_id >= v_id_to THEN 'clock_skew'
+      END ORDER BY r.ord)
+    INTO v_first_codes
+    FROM unnest(p_ids) WITH ORDINALITY AS r(request_id, ord)
+    LEFT JOIN holds live ON p_retry AND live.request_id = r.request_id
+    LEFT JOIN receipts done ON p_retry AND done.request_id = r.request_id;
+  END IF;
+
   FOR g IN
-    WITH asked AS MATERIALIZED (
-      SELECT r.ord, r.account_id, r.model_id, k.mode,
-        CASE WHEN k.daily_units_max IS NOT NULL OR k.daily_spend_max_nano_usd IS NOT NULL THEN k.id END AS ceiling_key,
-        CASE
-          WHEN live.request_id IS NOT NULL THEN 'again'
-          WHEN done.request_id IS NOT NULL THEN 'ended'
-          WHEN r.request_id < v_id_from OR r.request_id >= v_id_to THEN 'clock_skew'
-          WHEN k.id IS NULL OR k.account_id <> r.account_id OR k.status <> 'enabled' OR k.expires_at <= p_now
-            OR a.id IS NULL OR a.status <> 'active' OR coalesce(t.status, 'active') <> 'active' THEN 'invalid_api_key'
-          WHEN NOT (coalesce(r.host = ANY (k.hosts), true)
-            AND (r.own_host OR coalesce(h.status = 'active', false))) THEN 'host_not_allowed'
-          WHEN NOT coalesce(r.model_id = ANY (k.model_ids), true) THEN 'model_not_found'
-        END AS code
-      FROM unnest(p_ids, p_accounts, p_tenants, p_keys, p_hosts, p_own_hosts, p_models) WITH ORDINALITY
-        AS r(request_id, account_id, tenant_id, key_id, host, own_host, model_id, ord)
-      LEFT JOIN keys k ON k.id = r.key_id
-      LEFT JOIN accounts a ON a.id = r.account_id
-      LEFT JOIN accounts t ON t.id = r.tenant_id
-      LEFT JOIN hosts h ON NOT r.own_host AND h.host = r.host AND h.reseller_id = r.tenant_id
-      LEFT JOIN holds live ON p_retry AND live.request_id = r.request_id
-      LEFT JOIN receipts done ON p_retry AND done.request_id = r.request_id
-      WHERE r.account_id <> ALL (p_busy)
-    ), grouped AS (
-      SELECT account_id,
-             array_agg(ord::int ORDER BY ord) AS ords,
-             array_agg(code ORDER BY ord) AS codes,
-             array_agg(mode = 'payg' ORDER BY ord) AS by_balance,
-             array_agg(ceiling_key ORDER BY ord) AS ceiling_keys,
-             bool_or(ceiling_key IS NOT NULL) AS has_ceilings,
-             array_agg(model_id ORDER BY ord) AS model_ids
-      FROM asked GROUP BY account_id
-    )
-    SELECT grouped.*, p.id AS package_id, p.first_day, p.days, p.time_zone, p.daily_limit, p.total_limit, p.carryover,
-           p.token_limit, p.model_ids AS scope, p.units_used + p.units_held AS units, p.tokens_used + p.tokens_held AS tokens,
-           p.ends_at, p.today, coalesce(d.units_used + d.units_held, 0) AS today_units,
-           coalesce(b.payg_enabled, false) AS payg_enabled, coalesce(b.balance_nano_usd, 0) AS balance,
-           coalesce(b.held_nano_usd, 0) AS held,
-           CASE WHEN p.id IS NULL THEN EXISTS (SELECT FROM packages e WHERE e.account_id = grouped.account_id AND e.ends_at <= p_now AND e.ends_at > e.starts_at) END AS expired
-    FROM grouped
+    SELECT r.run, coalesce(d_lasts[r.run - 1], 0) + 1 AS first_ask, d_lasts[r.run] AS last_ask, r.account_id, r.model_id,
+      d_output_pico[r.run] AS output_pico, k.mode = 'payg' AS by_balance,
+      CASE WHEN k.daily_units_max IS NOT NULL OR k.daily_spend_max_nano_usd IS NOT NULL THEN k.id END AS ceiling_key,
+      k.daily_units_max, k.daily_spend_max_nano_usd, k.time_zone AS key_time_zone, c.today AS key_day,
+      coalesce(u.units_used + u.units_held, 0) AS key_units, coalesce(u.spent_nano_usd + u.held_nano_usd, 0) AS key_nano,
+      CASE
+        WHEN k.id IS NULL OR k.account_id <> r.account_id OR k.status <> 'enabled' OR k.expires_at <= p_now
+          OR a.id IS NULL OR a.status <> 'active' OR coalesce(t.status, 'active') <> 'active' THEN 'invalid_api_key'
+        WHEN NOT (coalesce(r.host = ANY (k.hosts), true)
+          AND (d_own_hosts[r.run] OR coalesce(h.status = 'active', false))) THEN 'host_not_allowed'
+        WHEN NOT coalesce(r.model_id = ANY (k.model_ids), true) THEN 'model_not_found'
+      END AS code,
+      p.id AS package_id, p.first_day, p.days, p.time_zone, p.daily_limit, p.total_limit, p.carryover,
+      p.token_limit, p.model_ids AS scope, p.units_used + p.units_held AS units, p.tokens_used + p.tokens_held AS tokens,
+      p.ends_at, p.today, coalesce(d.units_used + d.units_held, 0) AS today_units,
+      coalesce(b.payg_enabled, false) AS payg_enabled, coalesce(b.balance_nano_usd, 0) AS balance,
+      coalesce(b.held_nano_usd, 0) AS held,
+      CASE WHEN p.id IS NULL THEN EXISTS (SELECT FROM packages e WHERE e.account_id = r.account_id AND e.ends_at <= p_now AND e.ends_at > e.starts_at) END AS expired
+    FROM unnest(d_accounts, d_tenants, d_keys, d_hosts, d_models) WITH ORDINALITY
+      AS r(account_id, tenant_id, key_id, host, model_id, run)
+    LEFT JOIN keys k ON k.id = r.key_id
+    LEFT JOIN accounts a ON a.id = r.account_id
+    LEFT JOIN accounts t ON t.id = r.tenant_id
+    LEFT JOIN hosts h ON NOT d_own_hosts[r.run] AND h.host = r.host AND h.reseller_id = r.tenant_id
+    LEFT JOIN LATERAL (SELECT (p_now AT TIME ZONE k.time_zone)::date AS today
+      WHERE k.daily_units_max IS NOT NULL OR k.daily_spend_max_nano_usd IS NOT NULL) c ON true
+    LEFT JOIN key_days u ON u.key_id = k.id AND u.day = c.today
     LEFT JOIN LATERAL (
       SELECT *, (p_now AT TIME ZONE x.time_zone)::date AS today FROM packages x
-      WHERE x.account_id = grouped.account_id AND x.starts_at <= p_now AND x.ends_at > p_now
+      WHERE x.account_id = r.account_id AND x.starts_at <= p_now AND x.ends_at > p_now
       ORDER BY x.starts_at DESC LIMIT 1
     ) p ON true
     LEFT JOIN package_days d ON d.package_id = p.id AND d.day = p.today
-    LEFT JOIN balances b ON b.account_id = grouped.account_id
+    LEFT JOIN balances b ON b.account_id = r.account_id
+    ORDER BY r.account_id, r.run
   LOOP
-    v_free := g.balance - g.held;
-    v_units := 0;
-    IF g.package_id IS NOT NULL THEN
-      v_total_left := g.total_limit - g.units;
-      v_day_left := CASE WHEN g.carryover
-        THEN g.daily_limit * least(g.today - g.first_day + 1, g.days) - g.units
-        ELSE g.daily_limit - g.today_units END;
-      v_left := least(v_total_left, v_day_left);
-      v_tokens_left := g.token_limit - g.tokens;
+    IF g.account_id IS DISTINCT FROM v_account THEN
+      v_account := g.account_id;
+      v_free := g.balance - g.held;
+      v_units := 0;
+      c_keys := '{}';
+      IF g.package_id IS NOT NULL THEN
+        v_total_left := g.total_limit - g.units;
+        v_day_left := CASE WHEN g.carryover
+          THEN g.daily_limit * least(g.today - g.first_day + 1, g.days) - g.units
+          ELSE g.daily_limit - g.today_units END;
+        v_left := least(v_total_left, v_day_left);
+        v_tokens_left := g.token_limit - g.tokens;
+      END IF;
+    END IF;
+    c := NULL;
+    IF g.ceiling_key IS NOT NULL THEN
+      c := array_position(c_keys, g.ceiling_key);
+      IF c IS NULL THEN
+        c := cardinality(c_keys) + 1;
+        c_keys[c] := g.ceiling_key;
+        c_units[c] := g.daily_units_max - g.key_units;
+        c_nano[c] := g.daily_spend_max_nano_usd - g.key_nano;
+      END IF;
     END IF;
 
-    IF g.has_ceilings THEN
-      SELECT array_agg(k.id), array_agg(k.today), array_agg((k.today + 1)::timestamp AT TIME ZONE k.time_zone),
-             array_agg(k.daily_units_max), array_agg(k.daily_spend_max_nano_usd),
-             array_agg(k.daily_units_max - coalesce(d.units_used + d.units_held, 0)),
-             array_agg(k.daily_spend_max_nano_usd - coalesce(d.spent_nano_usd + d.held_nano_usd, 0))
-      INTO c_keys, c_days, c_resets, c_units_max, c_nano_max, c_units, c_nano
-      FROM (SELECT *, (p_now AT TIME ZONE time_zone)::date AS today FROM keys WHERE id = ANY (g.ceiling_keys)) k
-      LEFT JOIN key_days d ON d.key_id = k.id AND d.day = k.today;
-    END IF;
-
-    FOR i IN 1 .. cardinality(g.ords) LOOP
-      o := g.ords[i];
-      v_code := g.codes[i];
+    v_last := g.first_ask - 1;
+    WHILE v_last < g.last_ask LOOP
+      o := v_last + 1;
+      v_last := CASE WHEN v_first_codes IS NULL THEN g.last_ask ELSE o END;
+      e := e + 1;
+      e_run[e] := g.run;
+      e_from[e] := o;
+      e_to[e] := v_last;
+      v_code := CASE WHEN g.account_id = ANY (p_busy) THEN 'busy' ELSE coalesce(v_first_codes[o], g.code) END;
       IF v_code IS NOT NULL THEN
-        r_code[o] := v_code;
+        e_code[e] := v_code;
         CONTINUE;
       END IF;
 
       -- The key's own ceiling of requests.
-      c := CASE WHEN g.ceiling_keys[i] IS NOT NULL THEN array_position(c_keys, g.ceiling_keys[i]) END;
       IF c_units[c] <= 0 THEN
-        r_code[o] := 'key_request_limit_exceeded';
-        r_limit[o] := c_units_max[c];
-        r_used[o] := c_units_max[c] - c_units[c];
-        r_remaining[o] := 0;
-        r_resets[o] := c_resets[c];
+        e_code[e] := 'key_request_limit_exceeded';
+        e_limit[e] := g.daily_units_max;
+        e_used[e] := g.daily_units_max - c_units[c];
+        e_remaining[e] := 0;
+        e_resets[e] := day_begins(g.key_day + 1, g.key_time_zone);
         CONTINUE;
       END IF;
 
-      IF NOT g.by_balance[i] THEN
+      IF NOT g.by_balance THEN
         -- The package first.
         IF g.package_id IS NULL THEN
           v_code := CASE WHEN g.expired THEN 'package_expired' ELSE 'package_required' END;
-        ELSIF NOT (g.scope IS NULL OR g.model_ids[i] = ANY (g.scope)) THEN
+        ELSIF NOT (g.scope IS NULL OR g.model_id = ANY (g.scope)) THEN
           v_code := 'model_not_in_package';
         ELSIF v_left > 0 AND (v_tokens_left IS NULL OR v_tokens_left > 0) THEN
-          v_left := v_left - 1;
-          v_units := v_units + 1;
-          IF v_tokens_left IS NOT NULL THEN
-            r_tokens[o] := least(p_token_bound[o], v_tokens_left);
-            v_tokens_left := v_tokens_left - r_tokens[o];
+          -- As many at once as there are units for; one by one where each takes its own share of an allowance.
+          IF v_tokens_left IS NULL THEN
+            v_last := least(v_last, o - 1 + v_left, o - 1 + c_units[c]);
+          ELSE
+            v_last := o;
+            e_tokens[e] := least(p_token_bound[o], v_tokens_left);
+            v_tokens_left := v_tokens_left - e_tokens[e];
           END IF;
-          r_code[o] := NULL;
-          r_mode[o] := 'package';
-          r_package[o] := g.package_id;
-          r_day[o] := g.today;
+          v_left := v_left - (v_last - o + 1);
+          v_units := v_units + (v_last - o + 1);
+          e_to[e] := v_last;
+          e_mode[e] := 'package';
+          e_package[e] := g.package_id;
+          e_day[e] := g.today;
+          e_units_max[e] := CASE WHEN g.carryover THEN g.total_limit ELSE g.daily_limit END;
           IF c IS NOT NULL THEN
-            r_key_day[o] := c_days[c];
-            c_units[c] := c_units[c] - 1;
+            e_key_day[e] := g.key_day;
+            c_units[c] := c_units[c] - (v_last - o + 1);
+            v_of_ceiling := true;
           END IF;
+          v_of_package := true;
+          v_granted := true;
           CONTINUE;
         ELSIF v_day_left - v_units <= 0 THEN
           v_code := CASE WHEN g.carryover THEN 'carryover_quota_exceeded' ELSE 'daily_quota_exceeded' END;
@@ -274,20 +325,20 @@ BEGIN
         END IF;
 
         IF NOT (g.payg_enabled AND g.balance > 0) THEN
-          r_code[o] := v_code;
+          e_code[e] := v_code;
           IF v_code IN ('daily_quota_exceeded', 'carryover_quota_exceeded') THEN
             -- The next reset is the package's next midnight, if it still counts then.
-            v_resets := (g.today + 1)::timestamp AT TIME ZONE g.time_zone;
-            IF v_resets >= g.ends_at OR v_total_left - v_units <= 0
+            v_resets := day_begins(g.today + 1, g.time_zone);
+            IF v_resets >= g.ends_at OR v_total_left - v_units <= 0 OR v_tokens_left <= 0
               OR (g.carryover AND g.today - g.first_day + 1 >= g.days) THEN v_resets := NULL; END IF;
-            r_limit[o] := v_day_left + CASE WHEN g.carryover THEN g.units ELSE g.today_units END;
-            r_used[o] := r_limit[o] - (v_day_left - v_units);
-            r_remaining[o] := 0;
-            r_resets[o] := v_resets;
+            e_limit[e] := v_day_left + CASE WHEN g.carryover THEN g.units ELSE g.today_units END;
+            e_used[e] := e_limit[e] - (v_day_left - v_units);
+            e_remaining[e] := 0;
+            e_resets[e] := v_resets;
           ELSIF v_code = 'package_quota_exceeded' THEN
-            r_limit[o] := CASE WHEN v_left > 0 THEN g.token_limit ELSE g.total_limit END;
-            r_used[o] := CASE WHEN v_left > 0 THEN g.token_limit - v_tokens_left ELSE g.units + v_units END;
-            r_remaining[o] := 0;
+            e_limit[e] := CASE WHEN v_left > 0 THEN g.token_limit ELSE g.total_limit END;
+            e_used[e] := CASE WHEN v_left > 0 THEN g.token_limit - v_tokens_left ELSE g.units + v_units END;
+            e_remaining[e] := 0;
           END IF;
           CONTINUE;
         END IF;
@@ -295,82 +346,101 @@ BEGIN
 
       -- The balance.
       IF NOT g.payg_enabled THEN
-        r_code[o] := 'package_required';
-      ELSIF p_output_pico[o] < 0 THEN
-        r_code[o] := 'payg_pricing_unavailable';
+        e_code[e] := 'package_required';
+      ELSIF g.output_pico < 0 THEN
+        e_code[e] := 'payg_pricing_unavailable';
       ELSE
+        -- One by one: each has its own amount.
+        v_last := o;
+        e_to[e] := o;
         v_cap := p_cap_max[o];
-        v_amount := (p_prompt_pico[o] + v_cap * p_output_pico[o] + 999) / 1000;
+        v_amount := (p_prompt_pico[o] + v_cap * g.output_pico + 999) / 1000;
         -- What may be spent: what is free, and at most what the key's own ceiling leaves.
         v_spendable := least(v_free, c_nano[c]);
         IF v_amount > v_spendable AND v_cap > p_cap_min[o] THEN
           -- A cap the client did not ask for is lowered to what can be spent.
           -- What the prompt alone overspends may be beyond an int: cast last.
-          v_cap := greatest(p_cap_min[o]::bigint, (v_spendable * 1000 - p_prompt_pico[o]) / greatest(p_output_pico[o], 1))::int;
-          v_amount := (p_prompt_pico[o] + v_cap * p_output_pico[o] + 999) / 1000;
+          v_cap := greatest(p_cap_min[o]::bigint, (v_spendable * 1000 - p_prompt_pico[o]) / greatest(g.output_pico, 1))::int;
+          v_amount := (p_prompt_pico[o] + v_cap * g.output_pico + 999) / 1000;
         END IF;
         IF v_amount > v_free THEN
-          r_code[o] := 'insufficient_balance';
-          r_limit[o] := v_amount;
-          r_remaining[o] := v_free;
+          e_code[e] := 'insufficient_balance';
+          e_limit[e] := v_amount;
+          e_remaining[e] := v_free;
         ELSIF v_amount > v_spendable THEN
-          r_code[o] := 'key_spend_limit_exceeded';
-          r_limit[o] := c_nano_max[c];
-          r_used[o] := c_nano_max[c] - c_nano[c];
-          r_remaining[o] := greatest(v_spendable, 0);
-          r_resets[o] := c_resets[c];
+          e_code[e] := 'key_spend_limit_exceeded';
+          e_limit[e] := g.daily_spend_max_nano_usd;
+          e_used[e] := g.daily_spend_max_nano_usd - c_nano[c];
+          e_remaining[e] := greatest(v_spendable, 0);
+          e_resets[e] := day_begins(g.key_day + 1, g.key_time_zone);
         ELSE
           IF c IS NOT NULL THEN
-            r_key_day[o] := c_days[c];
+            e_key_day[e] := g.key_day;
             c_units[c] := c_units[c] - 1;
             c_nano[c] := c_nano[c] - v_amount;
+            v_of_ceiling := true;
           END IF;
           v_free := v_free - v_amount;
-          r_code[o] := NULL;
-          r_mode[o] := 'payg';
-          r_nano[o] := v_amount;
-          r_cap[o] := v_cap;
+          e_mode[e] := 'payg';
+          e_nano[e] := v_amount;
+          e_cap[e] := v_cap;
+          v_of_balance := true;
+          v_granted := true;
         END IF;
       END IF;
     END LOOP;
   END LOOP;
 
-  INSERT INTO holds (request_id, account_id, key_id, model_id, host, mode, package_id, day, held_nano_usd, held_tokens,
-                     cap_tokens, key_day, lease_ends_at, created_at)
-  SELECT r.request_id, r.account_id, r.key_id, r.model_id, r.host, r.mode, r.package_id, r.day, r.nano, r.tokens,
-         r.cap, r.key_day, p_now + p_lease, p_now
-  FROM unnest(p_ids, p_accounts, p_keys, p_models, p_hosts, r_mode, r_package, r_day, r_nano, r_tokens, r_cap, r_key_day)
-    AS r(request_id, account_id, key_id, model_id, host, mode, package_id, day, nano, tokens, cap, key_day)
-  WHERE r.mode IS NOT NULL;
+  -- A refusal writes nothing.
+  IF v_granted THEN
+    INSERT INTO holds (request_id, account_id, key_id, model_id, host, mode, package_id, day, held_nano_usd, held_tokens,
+                       cap_tokens, key_day, lease_ends_at, created_at)
+    SELECT p_ids[o], d_accounts[e_run[x]], d_keys[e_run[x]], d_models[e_run[x]], d_hosts[e_run[x]], e_mode[x], e_package[x],
+           e_day[x], coalesce(e_nano[x], 0), coalesce(e_tokens[x], 0), e_cap[x], e_key_day[x], p_now + p_lease, p_now
+    FROM (SELECT x, generate_series(e_from[x], e_to[x]) AS o FROM generate_series(1, e) AS x
+          WHERE e_mode[x] IS NOT NULL) granted;
+  END IF;
 
-  UPDATE packages p SET units_held = p.units_held + s.units, tokens_held = p.tokens_held + s.tokens
-  FROM (SELECT package_id, count(*)::int AS units, sum(tokens) AS tokens FROM unnest(r_package, r_tokens) AS u(package_id, tokens)
-        WHERE package_id IS NOT NULL GROUP BY package_id) s
-  WHERE p.id = s.package_id;
+  IF v_of_package THEN
+    UPDATE packages p SET units_held = p.units_held + s.units, tokens_held = p.tokens_held + s.tokens
+    FROM (SELECT e_package[x] AS package_id, sum(e_to[x] - e_from[x] + 1)::int AS units, sum(coalesce(e_tokens[x], 0))::bigint AS tokens
+          FROM generate_series(1, e) AS x WHERE e_package[x] IS NOT NULL GROUP BY 1) s
+    WHERE p.id = s.package_id;
 
-  INSERT INTO package_days AS d (package_id, day, units_held, units_max)
-  SELECT u.package_id, u.day, count(*)::int, CASE WHEN p.carryover THEN p.total_limit ELSE p.daily_limit END
-  FROM unnest(r_package, r_day) AS u(package_id, day) JOIN packages p ON p.id = u.package_id
-  GROUP BY u.package_id, u.day, p.id
-  ON CONFLICT (package_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held;
+    INSERT INTO package_days AS d (package_id, day, units_held, units_max)
+    SELECT e_package[x], e_day[x], sum(e_to[x] - e_from[x] + 1)::int, max(e_units_max[x])
+    FROM generate_series(1, e) AS x WHERE e_package[x] IS NOT NULL GROUP BY 1, 2
+    ON CONFLICT (package_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held;
+  END IF;
 
-  INSERT INTO key_days AS d (key_id, day, units_held, held_nano_usd)
-  SELECT key_id, day, count(*)::int, sum(nano)::bigint FROM unnest(p_keys, r_key_day, r_nano) AS u(key_id, day, nano)
-  WHERE day IS NOT NULL GROUP BY key_id, day
-  ON CONFLICT (key_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held,
-    held_nano_usd = d.held_nano_usd + excluded.held_nano_usd;
+  IF v_of_ceiling THEN
+    INSERT INTO key_days AS d (key_id, day, units_held, held_nano_usd)
+    SELECT d_keys[e_run[x]], e_key_day[x], sum(e_to[x] - e_from[x] + 1)::int, sum(coalesce(e_nano[x], 0))::bigint
+    FROM generate_series(1, e) AS x WHERE e_key_day[x] IS NOT NULL GROUP BY 1, 2
+    ON CONFLICT (key_id, day) DO UPDATE SET units_held = d.units_held + excluded.units_held,
+      held_nano_usd = d.held_nano_usd + excluded.held_nano_usd;
+  END IF;
 
-  UPDATE balances b SET held_nano_usd = b.held_nano_usd + s.nano
-  FROM (SELECT account_id, sum(nano)::bigint AS nano FROM unnest(p_accounts, r_nano) AS u(account_id, nano)
-        GROUP BY account_id HAVING sum(nano) > 0) s
-  WHERE b.account_id = s.account_id;
+  IF v_of_balance THEN
+    UPDATE balances b SET held_nano_usd = b.held_nano_usd + s.nano
+    FROM (SELECT d_accounts[e_run[x]] AS account_id, sum(e_nano[x])::bigint AS nano
+          FROM generate_series(1, e) AS x WHERE e_nano[x] IS NOT NULL GROUP BY 1) s
+    WHERE b.account_id = s.account_id;
+  END IF;
 
-  RETURN QUERY
-  SELECT r.ord::int, CASE WHEN r.code = 'again' THEN NULL ELSE r.code END, coalesce(r.mode, h.mode),
-         coalesce(h.held_nano_usd, r.nano), coalesce(h.cap_tokens, r.cap), r.quota_limit, r.used, r.remaining, r.resets
-  FROM unnest(p_ids, r_code, r_mode, r_nano, r_cap, r_limit, r_used, r_remaining, r_resets) WITH ORDINALITY
-    AS r(request_id, code, mode, nano, cap, quota_limit, used, remaining, resets, ord)
-  LEFT JOIN holds h ON r.code = 'again' AND h.request_id = r.request_id;
+  IF v_first_codes IS NULL THEN
+    RETURN QUERY
+    SELECT ARRAY(SELECT generate_series(e_from[x], e_to[x])), e_code[x], e_mode[x], coalesce(e_nano[x], 0), e_cap[x],
+           e_limit[x], e_used[x], e_remaining[x], e_resets[x]
+    FROM generate_series(1, e) AS x;
+  ELSE
+    -- One ask an answer. What was granted before is told again.
+    RETURN QUERY
+    SELECT ARRAY[e_from[x]], nullif(e_code[x], 'again'), coalesce(h.mode, e_mode[x]), coalesce(h.held_nano_usd, e_nano[x], 0),
+           coalesce(h.cap_tokens, e_cap[x]), e_limit[x], e_used[x], e_remaining[x], e_resets[x]
+    FROM generate_series(1, e) AS x
+    LEFT JOIN holds h ON e_code[x] = 'again' AND h.request_id = p_ids[e_from[x]];
+  END IF;
 END $$;
 --> statement-breakpoint
 
@@ -390,12 +460,12 @@ $$;
 -- charge is nano-USD by the prices the request was admitted at (0 for a package). strict: an answer not yet sent, so that a
 -- charge the balance does not cover turns it into a refusal; otherwise the shortfall is the operator's loss.
 -- Results: settled, released, refused (strict), alive (reap of a living hold), already (settled before), gone (released
--- before for good), unknown, busy.
+-- before for good), unknown, busy. One result row a result, with the rows (counted from 1) it is for.
 CREATE FUNCTION ledger_finish(
   p_now timestamptz, p_busy bigint[],
   p_ids uuid[], p_accounts bigint[], p_kinds text[], p_reasons text[], p_prompt int[], p_cached int[], p_completion int[],
   p_charge bigint[], p_strict boolean[], p_estimated boolean[]
-) RETURNS TABLE (ord int, outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int)
+) RETURNS TABLE (ords int[], outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -406,131 +476,174 @@ DECLARE
   v_units int;
   v_extra bigint;
   v_tokens bigint;
+  v_of bigint;           -- the package whose tokens these are
   v_package packages;
-  -- Beyond the hold, decided in arrival order: nano-USD and tokens that may be taken, and refusals.
-  x_nano bigint[] := array_fill(0::bigint, ARRAY[n]);
-  x_tokens bigint[] := array_fill(0::bigint, ARRAY[n]);
-  x_refused boolean[] := array_fill(false, ARRAY[n]);
-  r_outcome text[] := array_fill(NULL::text, ARRAY[n]);
-  r_charged bigint[] := array_fill(0::bigint, ARRAY[n]);
-  r_short bigint[] := array_fill(0::bigint, ARRAY[n]);
-  r_units int[] := array_fill(0, ARRAY[n]);
-  -- The ended holds, in no order.
-  e_ords int[];
-  e_outcomes text[];
+  i int;                 -- a row
+  -- The ended holds: which row ended it, and what it held.
+  v_ended int;
+  v_overrun boolean;     -- a charge is above what was held
+  g_ords int[];
+  g_accounts bigint[];
+  g_keys bigint[];
+  g_models text[];
+  g_hosts text[];
+  g_modes text[];
+  g_packages bigint[];
+  g_days date[];
+  g_key_days date[];
+  g_nano bigint[];
+  g_tokens bigint[];
+  g_created timestamptz[];
+  -- Of their packages those with a token allowance.
+  v_limited bigint[];
+  -- Beyond the hold, decided in arrival order: nano-USD and tokens that may be taken, and refusals. Null: none.
+  x_nano bigint[];
+  x_tokens bigint[];
+  x_refused boolean[];
+  -- How each ended.
+  e_settles boolean[];
+  e_units int[];
   e_charged bigint[];
   e_short bigint[];
-  e_units int[];
+  e_tokens bigint[];
+  -- What had no live hold, by row.
+  r_outcome text[];
+  r_charged bigint[];
+  r_short bigint[];
+  r_units int[];
 BEGIN
-  -- 1. Overruns, rare: providers that used more than the hold. In arrival order, against what is free.
-  FOR h IN
-    SELECT r.ord::int AS ord, l.account_id, p_charge[r.ord] - l.held_nano_usd AS nano, l.mode, l.package_id,
-           p_prompt[r.ord]::bigint + p_completion[r.ord] - l.held_tokens AS tokens
-    FROM unnest(p_ids, p_kinds) WITH ORDINALITY AS r(request_id, kind, ord)
-    JOIN holds l ON l.request_id = r.request_id
-    LEFT JOIN packages p ON p.id = l.package_id
-    WHERE r.kind = 'settle' AND l.account_id <> ALL (p_busy)
-      AND (p_charge[r.ord] > l.held_nano_usd OR (p.token_limit IS NOT NULL AND p_prompt[r.ord]::bigint + p_completion[r.ord] > l.held_tokens))
-    ORDER BY l.account_id, r.ord
-  LOOP
-    IF v_account IS DISTINCT FROM h.account_id THEN
-      v_account := h.account_id;
-      SELECT balance_nano_usd - held_nano_usd INTO v_free FROM balances WHERE account_id = v_account;
-    END IF;
-    IF h.mode = 'payg' THEN
-      IF h.nano > v_free AND p_strict[h.ord] THEN
-        x_refused[h.ord] := true;
-      ELSE
-        x_nano[h.ord] := least(h.nano, v_free);
-        v_free := v_free - x_nano[h.ord];
-      END IF;
-    ELSE
-      SELECT greatest(0, token_limit - tokens_used - tokens_held
-               - coalesce((SELECT sum(t) FROM unnest(x_tokens, p_accounts) AS x(t, a) WHERE x.a = h.account_id), 0))
-      INTO v_tokens FROM packages WHERE id = h.package_id;
-      x_tokens[h.ord] := least(h.tokens, v_tokens);
-    END IF;
-  END LOOP;
-
-  -- 2. Everything in one statement: the hold ends, its receipt is written, the counters follow.
+  -- 1. The holds end.
   WITH gone AS (
-    DELETE FROM holds l
-    USING unnest(p_ids, p_kinds, p_reasons, p_prompt, p_cached, p_completion, p_charge, p_estimated, x_nano, x_tokens, x_refused)
-      WITH ORDINALITY AS r(asked_id, kind, reason, prompt, cached, completion, charge, estimated, extra_nano, extra_tokens, refused, ord)
-    WHERE l.request_id = r.asked_id AND l.account_id <> ALL (p_busy) AND (r.kind <> 'reap' OR l.lease_ends_at <= p_now)
-    RETURNING l.*, r.*, r.kind = 'settle' AND NOT r.refused AS settles
-  ), ended AS (
-    SELECT gone.*,
-      CASE WHEN settles AND mode = 'package' THEN 1 ELSE 0 END AS units,
-      CASE WHEN settles THEN least(charge, held_nano_usd + extra_nano) ELSE 0 END AS charged,
-      CASE WHEN settles THEN greatest(0, charge - held_nano_usd - extra_nano) ELSE 0 END AS shortfall,
-      CASE WHEN NOT settles THEN 0
-           WHEN p.token_limit IS NULL THEN prompt::bigint + completion
-           ELSE least(prompt::bigint + completion, held_tokens + extra_tokens) END AS tokens
-    FROM gone LEFT JOIN packages p ON p.id = gone.package_id
-  ), written AS (
+    DELETE FROM holds l USING generate_series(1, n) AS ord
+    WHERE l.request_id = p_ids[ord] AND l.account_id <> ALL (p_busy)
+      AND (p_kinds[ord] <> 'reap' OR l.lease_ends_at <= p_now)
+    RETURNING ord, l.account_id, l.key_id, l.model_id, l.host, l.mode, l.package_id, l.day, l.key_day, l.held_nano_usd,
+      l.held_tokens, l.created_at
+  )
+  SELECT count(*), coalesce(bool_or(p_charge[ord] > held_nano_usd), false), array_agg(ord), array_agg(account_id), array_agg(key_id),
+         array_agg(model_id), array_agg(host), array_agg(mode), array_agg(package_id), array_agg(day), array_agg(key_day),
+         array_agg(held_nano_usd), array_agg(held_tokens), array_agg(created_at)
+  INTO v_ended, v_overrun, g_ords, g_accounts, g_keys, g_models, g_hosts, g_modes, g_packages, g_days, g_key_days, g_nano,
+       g_tokens, g_created
+  FROM gone;
+
+  IF v_ended > 0 THEN
+    SELECT coalesce(array_agg(id), '{}') INTO v_limited FROM packages WHERE id = ANY (g_packages) AND token_limit IS NOT NULL;
+
+    -- 2. Overruns, rare: providers that used more than the hold. In arrival order, against what is free.
+    IF v_overrun OR cardinality(v_limited) > 0 THEN
+      FOR h IN
+        SELECT x, g_ords[x] AS ord, g_accounts[x] AS account_id, g_nano[x] AS held_nano_usd, g_modes[x] AS mode,
+               g_packages[x] AS package_id, p_charge[g_ords[x]] - g_nano[x] AS nano,
+               p_prompt[g_ords[x]]::bigint + p_completion[g_ords[x]] - g_tokens[x] AS tokens
+        FROM generate_series(1, v_ended) AS x
+        WHERE p_kinds[g_ords[x]] = 'settle'
+          AND (p_charge[g_ords[x]] > g_nano[x]
+            OR (g_packages[x] = ANY (v_limited) AND p_prompt[g_ords[x]]::bigint + p_completion[g_ords[x]] > g_tokens[x]))
+        ORDER BY 3, 6, 2
+      LOOP
+        IF v_account IS DISTINCT FROM h.account_id THEN
+          v_account := h.account_id;
+          SELECT balance_nano_usd - held_nano_usd INTO v_free FROM balances WHERE account_id = v_account;
+        END IF;
+        IF h.mode = 'payg' THEN
+          IF h.nano > v_free AND p_strict[h.ord] THEN
+            x_refused[h.x] := true;
+            v_free := v_free + h.held_nano_usd; -- its hold is given back
+          ELSE
+            x_nano[h.x] := least(h.nano, v_free);
+            v_free := v_free - x_nano[h.x];
+          END IF;
+        ELSE
+          IF v_of IS DISTINCT FROM h.package_id THEN
+            v_of := h.package_id;
+            SELECT greatest(0, token_limit - tokens_used - tokens_held) INTO v_tokens FROM packages WHERE id = v_of;
+          END IF;
+          x_tokens[h.x] := least(h.tokens, v_tokens);
+          v_tokens := v_tokens - x_tokens[h.x];
+        END IF;
+      END LOOP;
+    END IF;
+
+    -- 3. What each is charged; its receipt; the counters follow.
+    FOR x IN 1 .. v_ended LOOP
+      i := g_ords[x];
+      e_settles[x] := p_kinds[i] = 'settle' AND x_refused[x] IS NOT TRUE;
+      e_units[x] := CASE WHEN e_settles[x] AND g_modes[x] = 'package' THEN 1 ELSE 0 END;
+      v_extra := coalesce(x_nano[x], 0);
+      e_charged[x] := CASE WHEN e_settles[x] THEN least(p_charge[i], g_nano[x] + v_extra) ELSE 0 END;
+      e_short[x] := CASE WHEN e_settles[x] THEN p_charge[i] - e_charged[x] ELSE 0 END;
+      v_tokens := p_prompt[i]::bigint + p_completion[i];
+      e_tokens[x] := CASE WHEN NOT e_settles[x] THEN 0
+                          WHEN g_packages[x] = ANY (v_limited) THEN least(v_tokens, g_tokens[x] + coalesce(x_tokens[x], 0))
+                          ELSE v_tokens END;
+    END LOOP;
+
     INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
       held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
       estimated, created_at, finished_at)
-    SELECT request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day,
-      CASE WHEN settles THEN 'settled' ELSE 'released' END,
-      CASE WHEN refused THEN 'overrun_refused' ELSE reason END,
-      units, held_nano_usd, charged, shortfall, prompt, cached, completion, tokens, estimated, created_at, p_now
-    FROM ended
-  ), package_sums AS (
-    UPDATE packages p SET units_held = p.units_held - s.held, units_used = p.units_used + s.used,
-      tokens_held = p.tokens_held - s.tokens_held, tokens_used = p.tokens_used + s.tokens_used
-    FROM (SELECT package_id, count(*)::int AS held, sum(units)::int AS used, sum(held_tokens)::bigint AS tokens_held,
-                 sum(tokens)::bigint AS tokens_used
-          FROM ended WHERE package_id IS NOT NULL GROUP BY package_id) s
-    WHERE p.id = s.package_id
-  ), day_sums AS (
-    UPDATE package_days d SET units_held = d.units_held - s.held, units_used = d.units_used + s.used
-    FROM (SELECT package_id, day, count(*)::int AS held, sum(units)::int AS used
-          FROM ended WHERE package_id IS NOT NULL GROUP BY package_id, day) s
-    WHERE d.package_id = s.package_id AND d.day = s.day
-  ), key_sums AS (
-    UPDATE key_days d SET units_held = d.units_held - s.units_held, units_used = d.units_used + s.units_used,
-      held_nano_usd = d.held_nano_usd - s.held, spent_nano_usd = d.spent_nano_usd + s.charged
-    FROM (SELECT key_id, key_day, count(*)::int AS units_held, count(*) FILTER (WHERE settles)::int AS units_used,
-                 sum(held_nano_usd)::bigint AS held, sum(charged)::bigint AS charged
-          FROM ended WHERE key_day IS NOT NULL GROUP BY key_id, key_day) s
-    WHERE d.key_id = s.key_id AND d.day = s.key_day
-  ), balance_sums AS (
-    UPDATE balances b SET held_nano_usd = b.held_nano_usd - s.held, balance_nano_usd = b.balance_nano_usd - s.charged,
-      tokens_used = b.tokens_used + s.tokens
-    FROM (SELECT account_id, sum(held_nano_usd)::bigint AS held, sum(charged)::bigint AS charged, sum(tokens)::bigint AS tokens
-          FROM ended WHERE mode = 'payg' GROUP BY account_id) s
-    WHERE b.account_id = s.account_id
-  ), entries AS (
-    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, request_id)
-    SELECT account_id, -charged, 'charge', request_id FROM ended WHERE charged > 0
-  )
-  SELECT array_agg(ord::int), array_agg(CASE WHEN refused THEN 'refused' WHEN settles THEN 'settled' ELSE 'released' END),
-         array_agg(charged), array_agg(shortfall), array_agg(units)
-  INTO e_ords, e_outcomes, e_charged, e_short, e_units
-  FROM ended;
-  FOR i IN 1 .. coalesce(cardinality(e_ords), 0) LOOP
-    r_outcome[e_ords[i]] := e_outcomes[i];
-    r_charged[e_ords[i]] := e_charged[i];
-    r_short[e_ords[i]] := e_short[i];
-    r_units[e_ords[i]] := e_units[i];
-  END LOOP;
-  IF cardinality(p_busy) > 0 THEN
-    FOR i IN 1 .. n LOOP
-      IF p_accounts[i] = ANY (p_busy) THEN r_outcome[i] := 'busy'; END IF;
-    END LOOP;
+    SELECT p_ids[o], g_accounts[x], g_keys[x], g_models[x], g_hosts[x], g_modes[x], g_packages[x], g_days[x], g_key_days[x],
+      CASE WHEN e_settles[x] THEN 'settled' ELSE 'released' END,
+      CASE WHEN x_refused[x] THEN 'overrun_refused' ELSE p_reasons[o] END,
+      e_units[x], g_nano[x], e_charged[x], e_short[x], p_prompt[o], p_cached[o], p_completion[o], e_tokens[x], p_estimated[o],
+      g_created[x], p_now
+    FROM (SELECT x, g_ords[x] AS o FROM generate_series(1, v_ended) AS x) ended;
+
+    IF array_position(g_modes, 'package') IS NOT NULL THEN
+      UPDATE packages p SET units_held = p.units_held - s.held, units_used = p.units_used + s.used,
+        tokens_held = p.tokens_held - s.tokens_held, tokens_used = p.tokens_used + s.tokens_used
+      FROM (SELECT g_packages[x] AS package_id, count(*)::int AS held, sum(e_units[x])::int AS used,
+                   sum(g_tokens[x])::bigint AS tokens_held, sum(e_tokens[x])::bigint AS tokens_used
+            FROM generate_series(1, v_ended) AS x WHERE g_packages[x] IS NOT NULL GROUP BY 1) s
+      WHERE p.id = s.package_id;
+
+      UPDATE package_days d SET units_held = d.units_held - s.held, units_used = d.units_used + s.used
+      FROM (SELECT g_packages[x] AS package_id, g_days[x] AS day, count(*)::int AS held, sum(e_units[x])::int AS used
+            FROM generate_series(1, v_ended) AS x WHERE g_packages[x] IS NOT NULL GROUP BY 1, 2) s
+      WHERE d.package_id = s.package_id AND d.day = s.day;
+    END IF;
+
+    IF array_position(g_modes, 'payg') IS NOT NULL THEN
+      UPDATE balances b SET held_nano_usd = b.held_nano_usd - s.held, balance_nano_usd = b.balance_nano_usd - s.charged,
+        tokens_used = b.tokens_used + s.tokens
+      FROM (SELECT g_accounts[x] AS account_id, sum(g_nano[x])::bigint AS held, sum(e_charged[x])::bigint AS charged,
+                   sum(e_tokens[x])::bigint AS tokens
+            FROM generate_series(1, v_ended) AS x WHERE g_modes[x] = 'payg' GROUP BY 1) s
+      WHERE b.account_id = s.account_id;
+
+      INSERT INTO balance_entries (account_id, amount_nano_usd, kind, request_id)
+      SELECT g_accounts[x], -e_charged[x], 'charge', p_ids[g_ords[x]]
+      FROM generate_series(1, v_ended) AS x WHERE e_charged[x] > 0;
+    END IF;
+
+    IF array_remove(g_key_days, NULL) <> '{}' THEN
+      UPDATE key_days d SET units_held = d.units_held - s.units_held, units_used = d.units_used + s.units_used,
+        held_nano_usd = d.held_nano_usd - s.held, spent_nano_usd = d.spent_nano_usd + s.charged
+      FROM (SELECT g_keys[x] AS key_id, g_key_days[x] AS key_day, count(*)::int AS units_held,
+                   count(*) FILTER (WHERE e_settles[x])::int AS units_used, sum(g_nano[x])::bigint AS held,
+                   sum(e_charged[x])::bigint AS charged
+            FROM generate_series(1, v_ended) AS x WHERE g_key_days[x] IS NOT NULL GROUP BY 1, 2) s
+      WHERE d.key_id = s.key_id AND d.day = s.key_day;
+    END IF;
+
+    RETURN QUERY
+    SELECT array_agg(g_ords[x]), CASE WHEN x_refused[x] THEN 'refused' WHEN e_settles[x] THEN 'settled' ELSE 'released' END,
+           e_charged[x], e_short[x], e_units[x]
+    FROM generate_series(1, v_ended) AS x GROUP BY 2, 3, 4, 5;
   END IF;
 
-  -- 3. What had no live hold, rare: told again, reaped before, or never there.
-  IF array_position(r_outcome, NULL) IS NOT NULL THEN
-    FOR h IN
-      SELECT r.ord::int AS ord, r.kind, l.request_id IS NOT NULL AS alive, d.*
-      FROM unnest(p_ids, p_kinds, r_outcome) WITH ORDINALITY AS r(request_id, kind, outcome, ord)
+  -- 4. What had no live hold, rare: told again, reaped before, or never there.
+  IF v_ended < n THEN
+    FOR i IN SELECT x FROM generate_series(1, n) AS x WHERE x <> ALL (coalesce(g_ords, '{}')) ORDER BY x LOOP
+      IF p_accounts[i] = ANY (p_busy) THEN
+        r_outcome[i] := 'busy';
+        CONTINUE;
+      END IF;
+      -- Read one by one: the same settlement may stand in a batch twice, and the second must see what the first wrote.
+      SELECT i AS ord, p_kinds[i] AS kind, l.request_id IS NOT NULL AS alive, d.* INTO h
+      FROM (SELECT p_ids[i] AS request_id) r
       LEFT JOIN holds l ON l.request_id = r.request_id
-      LEFT JOIN receipts d ON d.request_id = r.request_id
-      WHERE r.outcome IS NULL ORDER BY r.ord
-    LOOP
+      LEFT JOIN receipts d ON d.request_id = r.request_id;
       IF h.alive THEN
         r_outcome[h.ord] := 'alive';
       ELSIF h.request_id IS NULL THEN
@@ -540,7 +653,8 @@ BEGIN
         r_charged[h.ord] := h.charged_nano_usd;
         r_short[h.ord] := h.shortfall_nano_usd;
         r_units[h.ord] := h.units;
-      ELSIF h.kind <> 'settle' OR h.reason <> 'lease_ended' THEN
+      -- A strict refusal whose reply was lost was followed by the answer all the same: then it comes once more, and is not strict.
+      ELSIF h.kind <> 'settle' OR NOT (h.reason = 'lease_ended' OR (h.reason = 'overrun_refused' AND NOT p_strict[i])) THEN
         r_outcome[h.ord] := 'gone';
       ELSE
         -- A late settlement: the record is written; units and money as far as they are still there, the rest is a loss.
@@ -568,7 +682,8 @@ BEGIN
         WHERE d.key_id = h.key_id AND d.day = h.key_day;
         UPDATE receipts d SET outcome = 'settled', reason = 'late', units = v_units, charged_nano_usd = v_extra,
           shortfall_nano_usd = p_charge[h.ord] - v_extra, prompt_tokens = p_prompt[h.ord], cached_tokens = p_cached[h.ord],
-          completion_tokens = p_completion[h.ord], charged_tokens = v_tokens, estimated = p_estimated[h.ord], finished_at = p_now
+          completion_tokens = p_completion[h.ord], charged_tokens = v_tokens, estimated = p_estimated[h.ord], finished_at = p_now,
+          written_in = DEFAULT
         WHERE d.request_id = h.request_id;
         r_outcome[h.ord] := 'settled';
         r_charged[h.ord] := v_extra;
@@ -576,46 +691,48 @@ BEGIN
         r_units[h.ord] := v_units;
       END IF;
     END LOOP;
+    RETURN QUERY
+    SELECT ARRAY[x], r_outcome[x], coalesce(r_charged[x], 0), coalesce(r_short[x], 0), coalesce(r_units[x], 0)
+    FROM generate_series(1, n) AS x WHERE r_outcome[x] IS NOT NULL;
   END IF;
-
-  RETURN QUERY SELECT r.ord::int, r.outcome, r.charged, r.short, r.units
-  FROM unnest(r_outcome, r_charged, r_short, r_units) WITH ORDINALITY AS r(outcome, charged, short, units, ord);
 END $$;
 --> statement-breakpoint
 
--- One batch: locks, clock, finishes (they free what the reserves may take), reserves. p_wait: wait for busy accounts.
--- Result rows: part 'finish' or 'reserve', ord within it. Also says the lease's start, so that a caller can tell the clocks apart.
+-- One batch: locks, clock, finishes (they free what the reserves may take), reserves. p_wait: wait for busy accounts. l_*: its
+-- accounts and their tenants, each once.
+-- Result rows: part 'finish' or 'reserve', and the rows of it that the answer is for.
 CREATE FUNCTION ledger_batch(
-  p_wait boolean, p_retry boolean, p_lease interval,
+  p_wait boolean, p_retry boolean, p_lease interval, l_accounts bigint[], l_tenants bigint[],
   f_ids uuid[], f_accounts bigint[], f_kinds text[], f_reasons text[], f_prompt int[], f_cached int[], f_completion int[],
   f_charge bigint[], f_strict boolean[], f_estimated boolean[],
-  p_ids uuid[], p_accounts bigint[], p_tenants bigint[], p_keys bigint[], p_hosts text[], p_own_hosts boolean[],
-  p_models text[], p_prompt_pico bigint[], p_output_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
+  d_lasts int[], d_accounts bigint[], d_tenants bigint[], d_keys bigint[], d_hosts text[], d_own_hosts boolean[],
+  d_models text[], d_output_pico bigint[],
+  p_ids uuid[], p_prompt_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
 ) RETURNS TABLE (
-  part text, ord int, outcome text, mode text, nano_usd bigint, shortfall_nano_usd bigint, units_or_cap int,
+  part text, ords int[], outcome text, mode text, nano_usd bigint, shortfall_nano_usd bigint, units_or_cap int,
   quota_limit bigint, quota_used bigint, quota_remaining bigint, resets_at timestamptz
 ) LANGUAGE plpgsql
 -- Everything here is a look-up by key of a few rows. Statistics of a table that is empty now and full of dead rows a moment
--- later would talk the planner out of it.
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+-- later would talk the planner out of it. Nor does it plan anew for every batch: that takes longer than the batch.
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   v_busy bigint[];
   v_now timestamptz;
 BEGIN
-  v_busy := lock_batch(f_accounts || p_accounts, array_fill(0::bigint, ARRAY[cardinality(f_accounts)]) || p_tenants, p_wait);
+  v_busy := lock_batch(l_accounts, l_tenants, p_wait);
   v_now := ledger_now();
   IF cardinality(f_ids) > 0 THEN
-    RETURN QUERY SELECT 'finish', f.ord, f.outcome, NULL::text, f.charged_nano_usd, f.shortfall_nano_usd, f.units,
+    RETURN QUERY SELECT 'finish', f.ords, f.outcome, NULL::text, f.charged_nano_usd, f.shortfall_nano_usd, f.units,
         NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz
       FROM ledger_finish(v_now, v_busy, f_ids, f_accounts, f_kinds, f_reasons, f_prompt, f_cached, f_completion, f_charge,
                          f_strict, f_estimated) f;
   END IF;
   IF cardinality(p_ids) > 0 THEN
-    RETURN QUERY SELECT 'reserve', r.ord, r.code, r.mode, r.held_nano_usd, 0::bigint, r.cap_tokens,
+    RETURN QUERY SELECT 'reserve', r.ords, r.code, r.mode, r.held_nano_usd, 0::bigint, r.cap_tokens,
         r.quota_limit, r.quota_used, r.quota_remaining, r.resets_at
-      FROM ledger_reserve(v_now, p_lease, p_retry, v_busy, p_ids, p_accounts, p_tenants, p_keys, p_hosts, p_own_hosts,
-                          p_models, p_prompt_pico, p_output_pico, p_cap_max, p_cap_min, p_token_bound) r;
+      FROM ledger_reserve(v_now, p_lease, p_retry, v_busy, d_lasts, d_accounts, d_tenants, d_keys, d_hosts, d_own_hosts,
+                          d_models, d_output_pico, p_ids, p_prompt_pico, p_cap_max, p_cap_min, p_token_bound) r;
   END IF;
 END $$;
 --> statement-breakpoint
@@ -792,6 +909,8 @@ CREATE TRIGGER keys_changed AFTER INSERT OR DELETE OR UPDATE ON keys FOR EACH RO
 --> statement-breakpoint
 CREATE TRIGGER packages_changed AFTER INSERT OR DELETE OR UPDATE OF starts_at, ends_at ON packages FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
 --> statement-breakpoint
+CREATE TRIGGER entries_changed AFTER INSERT ON balance_entries FOR EACH ROW WHEN (NEW.kind <> 'charge') EXECUTE FUNCTION note_change('account', 'account_id');
+--> statement-breakpoint
 CREATE TRIGGER payg_changed AFTER UPDATE OF payg_enabled ON balances FOR EACH ROW EXECUTE FUNCTION note_change('account', 'account_id');
 --> statement-breakpoint
 CREATE TRIGGER hosts_changed AFTER INSERT OR DELETE OR UPDATE ON hosts FOR EACH ROW EXECUTE FUNCTION note_change('host', 'host');
@@ -866,6 +985,38 @@ CREATE TRIGGER routes_audit AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH 
 CREATE TRIGGER providers_audit AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
 --> statement-breakpoint
 
+-- The closing folds receipts into sums: src/ledger/closing_store.ts. It counts and hashes them by piece, 16 seconds of request
+-- ids each (2^14 ms).
+INSERT INTO book_closing DEFAULT VALUES;
+--> statement-breakpoint
+CREATE FUNCTION receipts_piece(p_id uuid) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT ('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint >> 14
+$$;
+--> statement-breakpoint
+-- The smallest request id of a piece.
+CREATE FUNCTION receipts_piece_floor(p_piece bigint) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (lpad(to_hex(p_piece << 14), 12, '0') || repeat('0', 20))::uuid
+$$;
+--> statement-breakpoint
+-- The day of UTC that a request id carries.
+CREATE FUNCTION request_day(p_id uuid) RETURNS date LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT date '1970-01-01' + (('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 86400000)::int
+$$;
+--> statement-breakpoint
+-- Where a span of the rollups (`usage_sums`) begins: minutes of UTC, or 0, a month of UTC.
+CREATE FUNCTION span_begins(p_span int, p_at timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE p_span
+    WHEN 15 THEN date_bin('15 minutes', p_at, '2000-01-01 00:00:00+00'::timestamptz)
+    WHEN 1440 THEN date_bin('1 day', p_at, '2000-01-01 00:00:00+00'::timestamptz)
+    WHEN 0 THEN date_trunc('month', p_at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END
+$$;
+--> statement-breakpoint
+-- Whether a request may have ended in another month than it began in, in some zone: zones are at most 14 hours from UTC.
+CREATE FUNCTION crosses_month(p_began timestamptz, p_ended timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT span_begins(15, p_began) <> span_begins(15, p_ended)
+    AND span_begins(0, least(p_began, p_ended) - interval '15 hours') <> span_begins(0, greatest(p_began, p_ended) + interval '15 hours')
+$$;
+--> statement-breakpoint
 -- The books. Each view is empty, always. Source: the ledger's README.
 CREATE VIEW inv_package_units AS
   SELECT p.id AS package_id, p.units_held, h.held, p.units_used, r.used, p.tokens_held, p.tokens_used FROM packages p

@@ -1,5 +1,6 @@
 import { connect, isPassing, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import type { LaneName } from "../platform/metrics.ts";
 import {
   type Ask,
   type BatchOutput,
@@ -10,16 +11,28 @@ import {
 } from "./ledger_store.ts";
 
 /**
- * Group commit. While a lane's batch is in flight, new rows queue; the next batch takes them all: one round trip, one
- * commit. No timer: an idle lane sends at once, a busy one batches by itself. Rows of an account that somebody else has
- * locked move to a waiting lane, so that one contended account delays nobody.
+ * Group commit. While a batch is in flight, new rows queue; the next batch takes them all: one round trip, one commit. No
+ * timer: an idle queue sends at once, a busy one batches by itself. One lane carries what there is, alone while that is
+ * little, since a batch costs much and a further row of it next to nothing; more lanes begin where enough waits to be worth a
+ * commit of its own, or where the batch under way takes long. Rows of an account that somebody else has locked move to lanes
+ * that wait, so that one contended account delays nobody; those of an account that stays locked move on to a lane of their
+ * own, so that they do not keep the merely contended ones waiting either.
  */
 
 /** The server's lock table is finite, and a batch should be short. */
 const ACCOUNTS_MAX = 128;
 const ROWS_MAX = 512;
+/** So many rows are worth a batch of their own beside one that is under way. */
+const ROWS_WORTH_A_LANE = 16;
 const WAITING_LANES = 2;
+/** An account whose lock was waited for in vain counts as held this long, and so many are remembered. */
+const HELD_MS = 10_000;
+const HELD_MAX = 1_000;
 const RETRY_DELAY_MS = 25;
+/** How often rows that waited too long are looked for, and from when on a batch under way counts as long. */
+const LOOK_EVERY_MS = 50;
+/** SQLSTATE of a lock that was waited for too long. */
+const LOCK_NOT_AVAILABLE = "55P03";
 
 /** Why a row got no answer. */
 export class LedgerError extends Error {
@@ -43,133 +56,283 @@ export type Batcher = {
   finish(finish: Finish): Promise<Answer<FinishResult>>;
   /** Rows waiting or under way. */
   depth(): number;
+  /** Rows that wait for a lane. */
+  waiting(): Record<LaneName, number>;
   /** Waits for what is under way, refuses what comes. */
   close(): Promise<void>;
+  /** Gives up on what is under way, and refuses what comes. */
+  abandon(): void;
 };
 
 type BatcherOptions = {
   databaseUrl: string;
   dbPrepare: boolean;
+  /** At most so many batches at once, beside those that wait for a lock. */
   lanes: number;
   queueMax: number;
-  /** A row's whole wait; one attempt may take half of it. */
+  /** A row's whole wait, wherever it waits; one attempt may take half of it. */
   timeoutMs: number;
   leaseSeconds: number;
   log: Log;
   nowMs: () => number;
+  /** Told of each batch. */
+  onBatch?: (lane: LaneName, rows: number) => void;
 };
 
-type Row = {
-  accountId: number;
-  work: { ask: Ask } | { finish: Finish };
-  deadlineMs: number;
+type Work = { ask: Ask } | { finish: Finish };
+type AnyAnswer = Answer<ReserveResult | FinishResult>;
+
+/** One ask or finish, and who waits for its answer. */
+class Row {
+  readonly accountId: number;
+  readonly work: Work;
+  readonly deadlineMs: number;
   firstSentMs: number | undefined;
-  resolve(answer: Answer<ReserveResult | FinishResult>): void;
-  reject(error: LedgerError): void;
-};
+  /** It has its answer, or was given up. */
+  over = false;
+  readonly #open: Set<Row>;
+  readonly #waiting: PromiseWithResolvers<AnyAnswer>;
+
+  /** One of the `open` until it is over. */
+  constructor(accountId: number, work: Work, { deadlineMs, open }: { deadlineMs: number; open: Set<Row> }) {
+    this.accountId = accountId;
+    this.work = work;
+    this.deadlineMs = deadlineMs;
+    this.#open = open;
+    this.#waiting = Promise.withResolvers();
+    open.add(this);
+  }
+
+  get answer(): Promise<AnyAnswer> {
+    return this.#waiting.promise;
+  }
+
+  resolve(answer: AnyAnswer): void {
+    this.#end();
+    this.#waiting.resolve(answer);
+  }
+
+  reject(error: LedgerError): void {
+    this.#end();
+    this.#waiting.reject(error);
+  }
+
+  #end(): void {
+    this.over = true;
+    this.#open.delete(this);
+  }
+}
+
+type OnRow = (row: Row) => void;
 
 /** Opens the lanes. Connections are made on first use. */
 export function openBatcher(options: BatcherOptions): Batcher {
   const { nowMs, queueMax, timeoutMs } = options;
-  let depth = 0;
+  const open = new Set<Row>();
   let closed = false;
-  const waiting = Array.from({ length: WAITING_LANES }, () => new Lane(options, true));
-  const lanes = Array.from({ length: options.lanes }, () => {
-    return new Lane(options, false, (row) => waiting[row.accountId % WAITING_LANES]?.add(row));
-  });
+  const heldUntilMs = new Map<number, number>();
+  const onHeld = (row: Row) => {
+    if (heldUntilMs.size >= HELD_MAX) heldUntilMs.clear();
+    heldUntilMs.set(row.accountId, nowMs() + HELD_MS);
+    held.add(row);
+  };
+  const held: Queue = new Queue(options, { name: "held", lanes: 1, waits: true, onHeld });
+  const waiting = new Queue(options, { name: "waiting", lanes: WAITING_LANES, waits: true, onHeld });
+  const onBusy = (row: Row) => {
+    const isHeld = nowMs() < (heldUntilMs.get(row.accountId) ?? 0);
+    (isHeld ? held : waiting).add(row);
+  };
+  const free = new Queue(options, { name: "free", lanes: options.lanes, waits: false, onBusy });
+  /** A row moves from one to a later one, never back. */
+  const queues = [free, waiting, held];
 
-  function submit<R extends ReserveResult | FinishResult>(accountId: number, work: Row["work"]): Promise<Answer<R>> {
+  function submit<R extends ReserveResult | FinishResult>(accountId: number, work: Work): Promise<Answer<R>> {
     if (closed) return Promise.reject(new LedgerError("closed", false));
     // A settlement is never turned away: what it pays for has been served.
-    if (depth >= queueMax && "ask" in work) return Promise.reject(new LedgerError("full", false));
-    depth++;
-    const { promise, resolve, reject } = Promise.withResolvers<Answer<R>>();
-    const row: Row = {
-      accountId,
-      work,
-      deadlineMs: nowMs() + timeoutMs,
-      firstSentMs: undefined,
-      resolve: (answer) => {
-        depth--;
-        resolve(answer as Answer<R>);
-      },
-      reject: (error) => {
-        depth--;
-        reject(error);
-      },
-    };
-    lanes[accountId % lanes.length]?.add(row);
-    return promise;
+    if (open.size >= queueMax && "ask" in work) return Promise.reject(new LedgerError("full", false));
+    const row = new Row(accountId, work, { deadlineMs: nowMs() + timeoutMs, open });
+    free.add(row);
+    return row.answer as Promise<Answer<R>>;
+  }
+
+  const timer = setInterval(() => {
+    giveUp();
+    for (const queue of queues) queue.look();
+  }, LOOK_EVERY_MS);
+
+  // A row is given up on time even while an attempt that carries it goes on: what that commits, the caller gives back.
+  function giveUp(): void {
+    const now = nowMs();
+    for (const row of open) {
+      if (now < row.deadlineMs) break; // All wait equally long: those behind it came later.
+      row.reject(new LedgerError("unreachable", row.firstSentMs !== undefined));
+    }
   }
 
   return {
     reserve: (ask) => submit<ReserveResult>(ask.accountId, { ask }),
     finish: (finish) => submit<FinishResult>(finish.accountId, { finish }),
-    depth: () => depth,
+    depth: () => open.size,
+    waiting: () => ({ free: free.depth, waiting: waiting.depth, held: held.depth }),
     async close() {
       closed = true;
-      await Promise.all([...lanes, ...waiting].map((lane) => lane.idle()));
-      await Promise.all([...lanes, ...waiting].map((lane) => lane.end()));
+      // One after the other: what the first hands on, the next one has by then.
+      for (const queue of queues) await queue.idle();
+      clearInterval(timer);
+      await Promise.all(queues.map((queue) => queue.end()));
+    },
+    abandon() {
+      closed = true;
+      clearInterval(timer);
+      for (const row of open) row.reject(new LedgerError("closed", true));
     },
   };
 }
 
-class Lane {
-  readonly #options: BatcherOptions;
-  readonly #wait: boolean;
-  readonly #onBusy: ((row: Row) => void) | undefined;
-  #queue: Row[] = [];
-  #connection: Sql | undefined;
-  #running: Promise<void> | undefined;
+/** Who takes the rows of accounts that are busy, or whose lock was waited for in vain. */
+type QueueOptions = { name: LaneName; lanes: number; waits: boolean; onBusy?: OnRow; onHeld?: OnRow };
 
-  constructor(options: BatcherOptions, wait: boolean, onBusy?: (row: Row) => void) {
-    this.#options = options;
-    this.#wait = wait;
-    this.#onBusy = onBusy;
+/** Rows, and the lanes that carry them. An account is in one batch at a time: another would find it locked. */
+class Queue {
+  readonly #nowMs: () => number;
+  readonly #name: LaneName;
+  readonly #onBatch: BatcherOptions["onBatch"];
+  readonly #accountsMax: number;
+  /** So many rows that may go make another batch beside one that is under way. */
+  readonly #rowsWorth: number;
+  readonly #lanes: Lane[];
+  readonly #idle: Lane[];
+  readonly #runs = new Set<Promise<void>>();
+  #rows: Row[] = [];
+  /** The accounts of the batches under way. */
+  readonly #underWay = new Set<number>();
+  /** How many rows here are of other accounts. */
+  #ready = 0;
+  /** A lane is about to take what there is. */
+  #taking = false;
+  #tookMs = 0;
+
+  constructor(options: BatcherOptions, { name, lanes, waits, ...others }: QueueOptions) {
+    this.#nowMs = options.nowMs;
+    this.#name = name;
+    this.#onBatch = options.onBatch;
+    // A batch that waits for locks takes one account, so that it waits for one.
+    this.#accountsMax = waits ? 1 : ACCOUNTS_MAX;
+    this.#rowsWorth = waits ? 1 : ROWS_WORTH_A_LANE;
+    this.#lanes = Array.from({ length: lanes }, () => new Lane(options, { waits, ...others }));
+    this.#idle = [...this.#lanes];
   }
 
   add(row: Row): void {
-    this.#queue.push(row);
-    this.#running ??= this.#run();
+    this.#rows.push(row);
+    if (!this.#underWay.has(row.accountId)) this.#ready++;
+    if (!this.#taking && this.#isWorthABatch(this.#busy)) this.#begin();
+  }
+
+  /** Rows that wait here, with those that have been given up since. */
+  get depth(): number {
+    return this.#rows.length;
+  }
+
+  /** Called every now and then: what is under way for long delays nobody else. */
+  look(): void {
+    if (this.#ready > 0 && !this.#taking && this.#nowMs() - this.#tookMs >= LOOK_EVERY_MS) this.#begin();
   }
 
   /** Resolves when nothing is queued or under way. */
   async idle(): Promise<void> {
-    while (this.#running) await this.#running;
+    while (this.#runs.size > 0) await Promise.all(this.#runs);
+  }
+
+  async end(): Promise<void> {
+    await Promise.all(this.#lanes.map((lane) => lane.end()));
+  }
+
+  /** Lanes with a batch under way. */
+  get #busy(): number {
+    return this.#lanes.length - this.#idle.length;
+  }
+
+  #isWorthABatch(others: number): boolean {
+    return this.#ready >= (others === 0 ? 1 : this.#rowsWorth);
+  }
+
+  #begin(): void {
+    const lane = this.#idle.pop();
+    if (lane === undefined) return;
+    this.#taking = true;
+    const run = this.#run(lane).finally(() => this.#runs.delete(run));
+    this.#runs.add(run);
+  }
+
+  async #run(lane: Lane): Promise<void> {
+    // Lets everything that arrives in this turn of the event loop into the batch.
+    do {
+      await new Promise<void>(setImmediate);
+      const rows = this.#take();
+      this.#onBatch?.(this.#name, rows.length);
+      await lane.carry(rows);
+      for (const { accountId } of rows) this.#underWay.delete(accountId);
+      this.#count();
+    } while (this.#isWorthABatch(this.#busy - 1));
+    this.#idle.push(lane);
+  }
+
+  /** The next batch, in arrival order. */
+  #take(): Row[] {
+    const accounts = new Set<number>();
+    const taken: Row[] = [];
+    const left: Row[] = [];
+    for (const row of this.#rows) {
+      if (row.over) continue;
+      const { accountId } = row;
+      const isKnown = accounts.has(accountId);
+      const fits =
+        taken.length < ROWS_MAX && (isKnown || (accounts.size < this.#accountsMax && !this.#underWay.has(accountId)));
+      if (fits && !isKnown) accounts.add(accountId);
+      (fits ? taken : left).push(row);
+    }
+    for (const accountId of accounts) this.#underWay.add(accountId);
+    this.#rows = left;
+    this.#tookMs = this.#nowMs();
+    this.#taking = false;
+    this.#count();
+    // More than one batch may have come at once.
+    if (this.#isWorthABatch(this.#busy)) this.#begin();
+    return taken;
+  }
+
+  #count(): void {
+    this.#ready = 0;
+    for (const row of this.#rows) if (!this.#underWay.has(row.accountId)) this.#ready++;
+  }
+}
+
+/** A connection, and how a batch goes over it. */
+class Lane {
+  readonly #options: BatcherOptions;
+  readonly #wait: boolean;
+  readonly #onBusy: OnRow | undefined;
+  readonly #onHeld: OnRow | undefined;
+  #connection: Sql | undefined;
+
+  constructor(options: BatcherOptions, { waits, onBusy, onHeld }: Omit<QueueOptions, "name" | "lanes">) {
+    this.#options = options;
+    this.#wait = waits;
+    this.#onBusy = onBusy;
+    this.#onHeld = onHeld;
   }
 
   async end(): Promise<void> {
     await this.#connection?.end({ timeout: 1 });
   }
 
-  async #run(): Promise<void> {
-    // Lets everything that arrives in this turn of the event loop into the first batch.
-    await Promise.resolve();
-    while (this.#queue.length > 0) await this.#attempt(this.#take());
-    this.#running = undefined;
-  }
-
-  /** The next batch, in arrival order. A waiting lane takes one account at a time. */
-  #take(): Row[] {
-    const accounts = new Set<number>();
-    const accountsMax = this.#wait ? 1 : ACCOUNTS_MAX;
-    const taken: Row[] = [];
-    const left: Row[] = [];
-    for (const row of this.#queue) {
-      const fits = taken.length < ROWS_MAX && (accounts.has(row.accountId) || accounts.size < accountsMax);
-      if (fits) accounts.add(row.accountId);
-      (fits ? taken : left).push(row);
-    }
-    this.#queue = left;
-    return taken;
-  }
-
   /** Sends the rows until each has its answer. Same ids on every attempt, so that a lost reply changes nothing. */
-  async #attempt(rows: Row[]): Promise<void> {
+  async carry(rows: Row[]): Promise<void> {
     const { log } = this.#options;
     let pending = rows;
     for (;;) {
-      pending = this.#dropOverdue(pending);
+      pending = pending.filter((row) => !row.over);
       if (pending.length === 0) return;
       try {
         pending = this.#answer(pending, await this.#send(pending));
@@ -178,10 +341,12 @@ class Lane {
         if (state.startsWith("22") || state.startsWith("23")) return this.#split(pending, error);
         if (!isPassing(error)) {
           log.error({ err: error, rows: pending.length }, "ledger batch failed");
-          for (const row of pending) row.reject(new LedgerError("bad_row", false, error));
+          // An attempt before this one may have been committed, or this one, if it is its answer that nobody understood.
+          for (const row of pending) row.reject(new LedgerError("bad_row", true, error));
           return;
         }
         log.warn({ state, rows: pending.length }, "ledger batch is sent again");
+        if (state === LOCK_NOT_AVAILABLE && this.#onHeld) return pending.forEach(this.#onHeld);
         await sleep(RETRY_DELAY_MS);
       }
     }
@@ -195,17 +360,8 @@ class Lane {
       return;
     }
     const middle = Math.ceil(rows.length / 2);
-    await this.#attempt(rows.slice(0, middle));
-    await this.#attempt(rows.slice(middle));
-  }
-
-  #dropOverdue(rows: Row[]): Row[] {
-    const now = this.#options.nowMs();
-    return rows.filter((row) => {
-      if (now < row.deadlineMs) return true;
-      row.reject(new LedgerError("unreachable", row.firstSentMs !== undefined));
-      return false;
-    });
+    await this.carry(rows.slice(0, middle));
+    await this.carry(rows.slice(middle));
   }
 
   /** Hands out the answers; returns the rows that have to come again. */
@@ -215,6 +371,7 @@ class Lane {
     let finish = 0;
     for (const row of rows) {
       const result = "ask" in row.work ? output.reserved[ask++] : output.finished[finish++];
+      if (row.over) continue;
       const busy = result !== undefined && ("code" in result ? result.code === "busy" : result.outcome === "busy");
       if (result === undefined) row.reject(new LedgerError("bad_row", true));
       else if (!busy) row.resolve({ result, firstSentMs: row.firstSentMs ?? 0 });
@@ -236,6 +393,9 @@ class Lane {
     const asks: Ask[] = [];
     const finishes: Finish[] = [];
     for (const { work } of rows) "ask" in work ? asks.push(work.ask) : finishes.push(work.finish);
+    // Nor is anything sent late: once the last of its rows was given up, nobody waits for this attempt.
+    const lastMs = Math.max(...rows.map((row) => row.deadlineMs)) - sentMs;
+    const patienceMs = Math.min(timeoutMs / 2, Math.max(lastMs, LOOK_EVERY_MS));
     let timer: ReturnType<typeof setTimeout> | undefined;
     const silence = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
@@ -243,7 +403,7 @@ class Lane {
         // Not waited for: it may never answer. Its rows come again with the same ids.
         connection.end({ timeout: 0 }).catch(() => {});
         reject(new SilentServer());
-      }, timeoutMs / 2);
+      }, patienceMs);
     });
     try {
       return await Promise.race([

@@ -45,14 +45,15 @@ export async function entitlementOf(sql: Sql, accountId: number): Promise<Entitl
       least(p.today - p.first_day + 1, p.days) as days_begun, coalesce(d.units_used + d.units_held, 0) as used_today,
       least(p.total_left, case when p.carryover then p.daily_limit * least(p.today - p.first_day + 1, p.days) - p.units
         else p.daily_limit - coalesce(d.units_used + d.units_held, 0) end) as daily_left,
-      case when p.midnight < p.ends_at and p.total_left > 0 and not (p.carryover and p.today - p.first_day + 1 >= p.days)
+      case when p.midnight < p.ends_at and p.total_left > 0
+          and coalesce(p.tokens_used + p.tokens_held < p.token_limit, true) and not (p.carryover and p.today - p.first_day + 1 >= p.days)
         then p.midnight end as resets_at
     from clock
     join balances b on b.account_id = ${accountId}
     left join lateral (
       select *, units_used + units_held as units, total_limit - units_used - units_held as total_left,
         (clock.now at time zone time_zone)::date as today,
-        ((clock.now at time zone time_zone)::date + 1)::timestamp at time zone time_zone as midnight
+        day_begins((clock.now at time zone time_zone)::date + 1, time_zone) as midnight
       from packages where account_id = ${accountId} and starts_at <= clock.now and ends_at > clock.now
       order by starts_at desc limit 1
     ) p on true

@@ -199,7 +199,7 @@ export async function selectPackages(tx: Tx, where: SQL): Promise<Package[]> {
         where d.package_id = ${packages.id} and d.day = (ledger_now() at time zone ${packages.timeZone})::date), 0)`,
       /** 1 on its first calendar day. */
       day: sql<number>`(ledger_now() at time zone ${packages.timeZone})::date - ${packages.firstDay} + 1`,
-      midnight: sql<string>`((ledger_now() at time zone ${packages.timeZone})::date + 1)::timestamp at time zone ${packages.timeZone}`,
+      midnight: sql<string>`day_begins((ledger_now() at time zone ${packages.timeZone})::date + 1, ${packages.timeZone})`,
     })
     .from(packages)
     .where(where)
@@ -220,7 +220,8 @@ function allowanceOf(
   const totalLeft = row.totalLimit - used;
   const dayLeft = row.carryover ? row.dailyLimit * Math.min(day, row.days) - used : row.dailyLimit - usedToday;
   const resetsAt = toIso(midnight);
-  const resets = resetsAt < row.endsAt && totalLeft > 0 && !(row.carryover && day >= row.days);
+  const tokensLeft = row.tokenLimit === null || row.tokensUsed < row.tokenLimit;
+  const resets = resetsAt < row.endsAt && totalLeft > 0 && tokensLeft && !(row.carryover && day >= row.days);
   return { availableNow: Math.min(totalLeft, dayLeft), usedToday, totalLeft, resetsAt: resets ? resetsAt : null };
 }
 

@@ -13,6 +13,8 @@ const BEAT_MAX_MS = 10_000;
 const REAPED_AT_ONCE = 500;
 const MONTHS_AHEAD = 3;
 const MONTHS_EVERY_MS = 3_600_000;
+/** A replica that ends goes on replaying its spool for this long. */
+const LAST_REPLAY_MS_MAX = 5000;
 /** A replica that ends says so, but does not wait for a database that is away. */
 const LEAVE_MS_MAX = 1000;
 
@@ -31,6 +33,8 @@ type JobOptions = {
 export type LedgerJobs = {
   /** Whether the last beat reached the database. */
   databaseUp(): boolean;
+  /** Holds past their lease that the reaper found when it looked last, and all that it has given back. */
+  reaper(): { found: number; reaped: number };
   stop(): Promise<void>;
 };
 
@@ -53,6 +57,8 @@ export function startLedgerJobs({
   let monthsMadeMs = Number.NEGATIVE_INFINITY;
   let lastBeatMs = nowMs();
   let reapedAt: string | null = null;
+  const reaper = { found: 0, reaped: 0 };
+  let replaying: Promise<void> | undefined;
   let stopped = false;
   let wake = () => {};
 
@@ -68,10 +74,8 @@ export function startLedgerJobs({
   async function beat(): Promise<void> {
     // First, so that a replica whose spool waits for the ledger's lanes is seen, and says so.
     const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: statusNow() });
-    if (!ledger.status().spoolEmpty) {
-      const replayed = await ledger.replaySpool();
-      log.info({ replayed }, "spooled settlements were replayed");
-    }
+    // Beside the beat: while a long spool is replayed, living holds must not lose their leases.
+    if (!ledger.status().spoolEmpty) replaying ??= replay();
     const now = nowMs();
     // A pause of this process is a gap too.
     if (upSinceMs === undefined || now - lastBeatMs > 5 * BEAT_MS) upSinceMs = now;
@@ -85,18 +89,32 @@ export function startLedgerJobs({
       await forgetReplicas(db.sql);
       monthsMadeMs = now;
     }
-    if (now - upSinceMs >= leaseMs) {
+    // Of the holds whose lease has ended, some may be settled in our own spool.
+    if (now - upSinceMs >= leaseMs && ledger.status().spoolEmpty) {
       await reap();
       reapedAt = seenAt;
     }
   }
 
+  async function replay(): Promise<void> {
+    try {
+      const replayed = await ledger.replaySpool();
+      log.info({ replayed }, "spooled settlements were replayed");
+    } catch (err) {
+      log.warn({ err }, "what is left in the spool is tried again");
+    } finally {
+      replaying = undefined;
+    }
+  }
+
   async function reap(): Promise<void> {
     const expired = await expiredHolds(db.sql, REAPED_AT_ONCE);
+    reaper.found = expired.length;
     const results = await Promise.allSettled(
       expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)),
     );
     const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
+    reaper.reaped += reaped;
     if (reaped > 0) log.warn({ reaped }, "holds of a dead replica were released");
   }
 
@@ -118,10 +136,14 @@ export function startLedgerJobs({
 
   return {
     databaseUp,
+    reaper: () => reaper,
     async stop() {
       stopped = true;
       wake();
       await loop;
+      await within(LAST_REPLAY_MS_MAX, replaying ?? Promise.resolve()).catch((err) =>
+        log.warn({ err }, "the spool is not empty yet: its rest waits for the next start"),
+      );
       await within(LEAVE_MS_MAX, leave(db.sql, replicaId)).catch((err) =>
         log.warn({ err }, "the replica's row stays: it will look as if it had crashed"),
       );

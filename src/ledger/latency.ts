@@ -1,3 +1,4 @@
+import type { Metrics } from "../platform/metrics.ts";
 import type { Ledger } from "./ledger.ts";
 
 /**
@@ -64,8 +65,14 @@ function bucketOf(tookMs: number): number {
   return Math.min(BUCKETS - 1, Math.ceil(Math.log(tookMs / FIRST_MS) / Math.log(GROWTH)));
 }
 
-/** The same ledger, with every reserve timed, whatever its answer: one that timed out was slow too. */
-export function timed(ledger: Ledger, latency: Latency, nowMs: () => number): Ledger {
+type Timing = {
+  latency: Latency;
+  metrics: Pick<Metrics, "held" | "holdEnded">;
+  nowMs: () => number;
+};
+
+/** The same ledger, with every reserve and every end timed, whatever its answer: one that timed out was slow too. */
+export function timed(ledger: Ledger, { latency, metrics, nowMs }: Timing): Ledger {
   return {
     ...ledger,
     async reserve(ask) {
@@ -73,7 +80,31 @@ export function timed(ledger: Ledger, latency: Latency, nowMs: () => number): Le
       try {
         return await ledger.reserve(ask);
       } finally {
-        latency.note(nowMs() - askedMs);
+        const tookMs = nowMs() - askedMs;
+        latency.note(tookMs);
+        metrics.held(tookMs);
+      }
+    },
+    async settle(hold, usage, end) {
+      const askedMs = nowMs();
+      let spooled = false;
+      try {
+        const settlement = await ledger.settle(hold, usage, end);
+        spooled = settlement.spooled;
+        return settlement;
+      } finally {
+        metrics.holdEnded("settle", nowMs() - askedMs, spooled);
+      }
+    },
+    async release(hold, reason) {
+      const askedMs = nowMs();
+      let spooled = false;
+      try {
+        const released = await ledger.release(hold, reason);
+        spooled = released.spooled;
+        return released;
+      } finally {
+        metrics.holdEnded("release", nowMs() - askedMs, spooled);
       }
     },
   };

@@ -2,6 +2,7 @@ import type { Config } from "../config.ts";
 import { Refusal } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import type { LaneName } from "../platform/metrics.ts";
 import { type Answer, LedgerError, openBatcher } from "./batch.ts";
 import {
   type Ask,
@@ -71,7 +72,7 @@ export type Ledger = {
    */
   settle(hold: Hold, usage: Usage, end?: { strict?: boolean; reason?: EndReason }): Promise<Settlement>;
   /** Ends a hold that nobody pays for. */
-  release(hold: Hold, reason: EndReason): Promise<void>;
+  release(hold: Hold, reason: EndReason): Promise<{ spooled: boolean }>;
   /** Releases a hold of any replica if its lease has ended. */
   reap(requestId: string, accountId: number): Promise<boolean>;
   /** Replays the spool; throws LedgerError when the database is still away. */
@@ -81,13 +82,29 @@ export type Ledger = {
   /** Whether new work may be taken: there is room in the spool. */
   ready(): boolean;
   status(): { holds: number; queued: number; spoolEmpty: boolean };
+  /** Rows that wait for a lane, by the lanes they wait for. */
+  waiting(): Record<LaneName, number>;
+  /** What waits in the spool. */
+  spooled(): { bytes: number; settlements: number };
+  /** Settlements that the ledger would not take, set aside in the spool's folder. */
+  aside(): number;
+  /** Refuses what comes. Resolves when what is under way has ended, in the database or on disk. */
   close(): Promise<void>;
+  /** Spools at once whatever is being settled, without waiting for the database. For a process that has to end now. */
+  abandon(): Promise<void>;
 };
 
 type LedgerOptions = {
   config: Pick<
     Config,
-    "databaseUrl" | "dbPrepare" | "ledgerLanes" | "ledgerQueueMax" | "ledgerTimeoutMs" | "leaseSeconds" | "spoolDir"
+    | "databaseUrl"
+    | "dbPrepare"
+    | "ledgerLanes"
+    | "ledgerQueueMax"
+    | "ledgerTimeoutMs"
+    | "leaseSeconds"
+    | "spoolDir"
+    | "spoolBytesMax"
   >;
   db: Db;
   log: Log;
@@ -95,14 +112,26 @@ type LedgerOptions = {
   nowMs: () => number;
   /** Unix time in ms when the process started. */
   startedMs: number;
+  /** Told of each reserve that the queue or the time limit turned away. */
+  onShed?: (reason: "ledger_queue" | "ledger_timeout") => void;
+  /** Told of each batch. */
+  onBatch?: (lane: LaneName, rows: number) => void;
 };
 
 type LiveHold = Hold & { leaseUntilMs: number; ended: boolean };
 
 /** Opens the ledger. Its spool may hold settlements of a former life: call `replaySpool` before taking work. */
-export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOptions): Promise<Ledger> {
+export async function openLedger({
+  config,
+  db,
+  log,
+  nowMs,
+  startedMs,
+  onShed,
+  onBatch,
+}: LedgerOptions): Promise<Ledger> {
   const leaseMs = config.leaseSeconds * 1000;
-  const spool = await openSpool({ directory: config.spoolDir, startedMs, log });
+  const spool = await openSpool({ directory: config.spoolDir, bytesMax: config.spoolBytesMax, startedMs, log });
   const batcher = openBatcher({
     databaseUrl: config.databaseUrl,
     dbPrepare: config.dbPrepare,
@@ -112,8 +141,12 @@ export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOp
     leaseSeconds: config.leaseSeconds,
     log,
     nowMs,
+    ...(onBatch && { onBatch }),
   });
   const live = new Map<string, LiveHold>();
+  /** Settlements and releases under way, and who waits for the last of them. */
+  let endings = 0;
+  const onEnded: (() => void)[] = [];
 
   async function reserve(ask: Ask): Promise<Hold> {
     let answer: Answer<ReserveResult>;
@@ -122,6 +155,8 @@ export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOp
     } catch (error) {
       // Its grant may have been committed, the answer lost: give it back as soon as the database can be asked.
       if (error instanceof LedgerError && error.sent) void giveBack(ask);
+      if (error instanceof LedgerError && error.kind === "full") onShed?.("ledger_queue");
+      if (error instanceof LedgerError && error.kind === "unreachable") onShed?.("ledger_timeout");
       throw asRefusal(error);
     }
     const { result, firstSentMs } = answer;
@@ -155,21 +190,35 @@ export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOp
     known.ended = true;
   }
 
+  /** As after a restore of an older copy: what it used is lost, and must not pass unseen. */
+  function noteUnknown({ requestId }: Finish, { outcome }: FinishResult): void {
+    if (outcome === "unknown") log.error({ requestId }, "the ledger knows no such hold");
+  }
+
   async function finish(row: Finish): Promise<FinishResult | "spooled"> {
+    endings++;
     try {
       const { result } = await batcher.finish(row);
-      if (result.outcome === "unknown") log.error({ requestId: row.requestId }, "the ledger knows no such hold");
+      noteUnknown(row, result);
       return result;
     } catch (error) {
       if (error instanceof LedgerError && error.kind === "bad_row") {
         await spool.setAside(row);
         return "spooled";
       }
-      await spool.add(row);
+      // By the time it is replayed its answer has been delivered: what the balance does not cover is a loss, no refusal.
+      await spool.add({ ...row, strict: false });
       return "spooled";
     } finally {
       live.delete(row.requestId);
+      endings--;
+      if (endings === 0) for (const tell of onEnded.splice(0)) tell();
     }
+  }
+
+  /** Resolves when no settlement or release is under way. */
+  function allEnded(): Promise<void> {
+    return endings === 0 ? Promise.resolve() : new Promise((resolve) => onEnded.push(resolve));
   }
 
   return {
@@ -193,7 +242,7 @@ export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOp
 
     async release(hold, reason) {
       end(hold);
-      await finish(finishOf(hold, "release", reason));
+      return { spooled: (await finish(finishOf(hold, "release", reason))) === "spooled" };
     },
 
     async reap(requestId, accountId) {
@@ -204,7 +253,7 @@ export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOp
     replaySpool() {
       return spool.replay(async (row) => {
         try {
-          await batcher.finish(row);
+          noteUnknown(row, (await batcher.finish(row)).result);
         } catch (error) {
           if (!(error instanceof LedgerError) || error.kind !== "bad_row") throw error;
           await spool.setAside(row);
@@ -229,7 +278,18 @@ export async function openLedger({ config, db, log, nowMs, startedMs }: LedgerOp
 
     ready: () => spool.ready(),
     status: () => ({ holds: live.size, queued: batcher.depth(), spoolEmpty: spool.empty() }),
-    close: () => batcher.close(),
+    waiting: () => batcher.waiting(),
+    spooled: () => spool.waiting(),
+    aside: () => spool.aside(),
+    async close() {
+      await batcher.close();
+      // What the closed lanes turned away is on its way to the disk.
+      await allEnded();
+    },
+    async abandon() {
+      batcher.abandon();
+      await allEnded();
+    },
   };
 }
 
@@ -270,8 +330,12 @@ function clamp(
 function toRefusal(result: ReserveResult, log: Log): Refusal {
   const code = result.code as RefusalCode;
   if (!REFUSALS.has(code)) {
-    // clock_skew, or a hold that ended before its answer came.
-    log.error({ code: result.code }, "the ledger would not hold a request");
+    log.error(
+      { code: result.code },
+      result.code === "clock_skew"
+        ? "this machine's clock is more than an hour off the database's: every request is refused until it is set"
+        : "the ledger would not hold a request",
+    );
     return new Refusal("service_unavailable");
   }
   const exhausted = result.remaining !== null;

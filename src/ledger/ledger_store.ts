@@ -78,70 +78,110 @@ export type BatchInput = {
 export type BatchOutput = { reserved: ReserveResult[]; finished: FinishResult[] };
 
 const COLUMNS = [
-  ...["bool", "bool", "interval"],
+  ...["bool", "bool", "interval", "bigint[]", "bigint[]"],
   ...["uuid[]", "bigint[]", "text[]", "text[]", "int[]", "int[]", "int[]", "bigint[]", "bool[]", "bool[]"],
-  ...[
-    "uuid[]",
-    "bigint[]",
-    "bigint[]",
-    "bigint[]",
-    "text[]",
-    "bool[]",
-    "text[]",
-    "bigint[]",
-    "bigint[]",
-    "int[]",
-    "int[]",
-    "bigint[]",
-  ],
+  ...["int[]", "bigint[]", "bigint[]", "bigint[]", "text[]", "bool[]", "text[]", "bigint[]"],
+  ...["uuid[]", "bigint[]", "int[]", "int[]", "bigint[]"],
 ];
 // Arrays travel as literals: cast in SQL, they need no type look-up and cost the client one string a column.
-const BATCH_SQL = `select * from ledger_batch(${COLUMNS.map((type, i) => `$${i + 1}::text::${type}`).join(", ")})`;
+const BATCH_SQL = `select part, ords::text, outcome, mode, nano_usd, shortfall_nano_usd, units_or_cap, quota_limit, quota_used,
+  quota_remaining, resets_at from ledger_batch(${COLUMNS.map((type, i) => `$${i + 1}::text::${type}`).join(", ")})`;
 
-/** Runs one batch on `sql`. Rows come back in the order they were given. Throws what Postgres throws. */
+/** Runs one batch on `sql`. Results come back in the order of the asks and finishes. Throws what Postgres throws. */
 export async function runBatch(
   sql: Sql,
   prepare: boolean,
-  { asks, finishes, wait, retry, leaseSeconds }: BatchInput,
+  { asks: given, finishes, wait, retry, leaseSeconds }: BatchInput,
 ): Promise<BatchOutput> {
-  const rows = await sql.unsafe(
-    BATCH_SQL,
-    [
-      String(wait),
-      String(retry),
-      `${leaseSeconds} seconds`,
-      plain(finishes, (f) => f.requestId),
-      plain(finishes, (f) => f.accountId),
-      plain(finishes, (f) => f.kind),
-      plain(finishes, (f) => f.reason),
-      plain(finishes, (f) => f.promptTokens),
-      plain(finishes, (f) => f.cachedTokens),
-      plain(finishes, (f) => f.completionTokens),
-      plain(finishes, (f) => f.chargeNanoUsd),
-      plain(finishes, (f) => f.strict),
-      plain(finishes, (f) => f.estimated),
-      plain(asks, (a) => a.requestId),
-      plain(asks, (a) => a.accountId),
-      plain(asks, (a) => a.tenantId),
-      plain(asks, (a) => a.keyId),
-      quoted(asks, (a) => a.host),
-      plain(asks, (a) => a.ownHost),
-      quoted(asks, (a) => a.modelId),
-      plain(asks, (a) => a.promptPico),
-      plain(asks, (a) => a.outputPico),
-      plain(asks, (a) => a.capMax),
-      plain(asks, (a) => a.capMin),
-      plain(asks, (a) => a.tokenBound),
-    ],
-    { prepare },
-  );
+  const places = byAccount(given);
+  const asks = places.map((place) => given[place] as Ask);
+  const lasts = lastsOfRuns(asks);
+  const runs = lasts.map((last) => asks[last - 1] as Ask);
+  // An account has one tenant, for good; a finish needs no tenant's lock.
+  const locks = new Map<number, number>();
+  for (const { accountId } of finishes) locks.set(accountId, 0);
+  for (const { accountId, tenantId } of runs) locks.set(accountId, tenantId);
+  const rows = await sql
+    .unsafe(
+      BATCH_SQL,
+      [
+        String(wait),
+        String(retry),
+        `${leaseSeconds} seconds`,
+        plain([...locks.keys()], Number),
+        plain([...locks.values()], Number),
+        plain(finishes, (f) => f.requestId),
+        plain(finishes, (f) => f.accountId),
+        plain(finishes, (f) => f.kind),
+        plain(finishes, (f) => f.reason),
+        plain(finishes, (f) => f.promptTokens),
+        plain(finishes, (f) => f.cachedTokens),
+        plain(finishes, (f) => f.completionTokens),
+        plain(finishes, (f) => f.chargeNanoUsd),
+        plain(finishes, (f) => f.strict),
+        plain(finishes, (f) => f.estimated),
+        plain(lasts, Number),
+        plain(runs, (a) => a.accountId),
+        plain(runs, (a) => a.tenantId),
+        plain(runs, (a) => a.keyId),
+        quoted(runs, (a) => a.host),
+        plain(runs, (a) => a.ownHost),
+        quoted(runs, (a) => a.modelId),
+        plain(runs, (a) => a.outputPico),
+        plain(asks, (a) => a.requestId),
+        plain(asks, (a) => a.promptPico),
+        plain(asks, (a) => a.capMax),
+        plain(asks, (a) => a.capMin),
+        plain(asks, (a) => a.tokenBound),
+      ],
+      { prepare },
+    )
+    .values();
   const output: BatchOutput = { reserved: new Array(asks.length), finished: new Array(finishes.length) };
-  for (const row of rows) {
-    const index = Number(row.ord) - 1;
-    if (row.part === "reserve") output.reserved[index] = toReserveResult(row);
-    else output.finished[index] = toFinishResult(row);
+  for (const [part, ords, ...answer] of rows as Iterable<[string, string, ...Answer]>) {
+    if (part === "reserve") {
+      const result = toReserveResult(answer);
+      for (const place of placesIn(ords)) output.reserved[places[place] as number] = result;
+    } else {
+      const result = toFinishResult(answer);
+      for (const place of placesIn(ords)) output.finished[place] = result;
+    }
   }
   return output;
+}
+
+/** The places of the asks, an account's together and in arrival order. */
+function byAccount(asks: readonly Ask[]): number[] {
+  const accountAt = (place: number) => (asks[place] as Ask).accountId;
+  return asks.map((_, place) => place).sort((a, b) => accountAt(a) - accountAt(b));
+}
+
+/** The last ask of each run, counted from 1. A run: neighbours that differ in nothing but their ids and amounts. */
+function lastsOfRuns(asks: readonly Ask[]): number[] {
+  return asks.flatMap((ask, i) => {
+    const next = asks[i + 1];
+    return next !== undefined && isSameRun(ask, next) ? [] : [i + 1];
+  });
+}
+
+function isSameRun(a: Ask, b: Ask): boolean {
+  return (
+    a.accountId === b.accountId &&
+    a.tenantId === b.tenantId &&
+    a.keyId === b.keyId &&
+    a.host === b.host &&
+    a.ownHost === b.ownHost &&
+    a.modelId === b.modelId &&
+    a.outputPico === b.outputPico
+  );
+}
+
+/** The places that an int[] of Postgres, as text, counts from 1. */
+function placesIn(ords: string): number[] {
+  return ords
+    .slice(1, -1)
+    .split(",")
+    .map((ord) => Number(ord) - 1);
 }
 
 /** Longer leases for the named holds. Returns the ids that still had one. */
@@ -164,31 +204,39 @@ export async function makeReceiptMonths(sql: Sql, monthsAhead: number): Promise<
   return Number(row?.made);
 }
 
-type Row = Record<string, unknown>;
+/** outcome, mode, nano_usd, shortfall_nano_usd, units_or_cap, quota_limit, quota_used, quota_remaining, resets_at */
+type Answer = [
+  string | null,
+  string | null,
+  string,
+  string,
+  number | null,
+  string | null,
+  string | null,
+  string | null,
+  unknown,
+];
 
-function toReserveResult(row: Row): ReserveResult {
-  const number = (value: unknown) => (value === null ? null : Number(value));
+function toReserveResult([code, mode, nanoUsd, , cap, limit, used, remaining, resetsAt]: Answer): ReserveResult {
+  const number = (value: string | number | null) => (value === null ? null : Number(value));
   return {
-    code: row.outcome === null ? null : String(row.outcome),
-    mode: row.mode === "package" || row.mode === "payg" ? row.mode : null,
-    heldNanoUsd: BigInt(String(row.nano_usd)),
-    capTokens: number(row.units_or_cap),
-    limit: number(row.quota_limit),
-    used: number(row.quota_used),
-    remaining: number(row.quota_remaining),
-    resetsAt:
-      row.resets_at === null
-        ? null
-        : toIso(row.resets_at instanceof Date ? row.resets_at.toISOString() : String(row.resets_at)),
+    code,
+    mode: mode === "package" || mode === "payg" ? mode : null,
+    heldNanoUsd: BigInt(nanoUsd),
+    capTokens: cap,
+    limit: number(limit),
+    used: number(used),
+    remaining: number(remaining),
+    resetsAt: resetsAt === null ? null : toIso(resetsAt instanceof Date ? resetsAt.toISOString() : String(resetsAt)),
   };
 }
 
-function toFinishResult(row: Row): FinishResult {
+function toFinishResult([outcome, , nanoUsd, shortfall, units]: Answer): FinishResult {
   return {
-    outcome: String(row.outcome) as FinishOutcome,
-    chargedNanoUsd: BigInt(String(row.nano_usd)),
-    shortfallNanoUsd: BigInt(String(row.shortfall_nano_usd)),
-    units: Number(row.units_or_cap),
+    outcome: outcome as FinishOutcome,
+    chargedNanoUsd: BigInt(nanoUsd),
+    shortfallNanoUsd: BigInt(shortfall),
+    units: Number(units),
   };
 }
 

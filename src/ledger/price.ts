@@ -7,8 +7,8 @@ const PICO_PER_NANO = 1000n;
 const PICO_PER_MICRO = 1_000_000n;
 const PERMILLE = 1000n;
 const NANO_PER_USD = 1e9;
-/** Four million dollars: with the prompt's part it still fits a bigint. */
-const OUTPUT_PICO_MAX = 4_000_000_000_000_000_000n;
+/** 9.1 million dollars: more than any balance may hold, and it still fits SQL's bigint. */
+const HOLD_PICO_MAX = 9_100_000_000_000_000_000n;
 
 /** Prices in micro-USD per million tokens; `cachedInputMicroUsd` null means the input price. */
 export type TokenPrices = { inputMicroUsd: number; cachedInputMicroUsd: number | null; outputMicroUsd: number };
@@ -37,21 +37,24 @@ export function toUsd(nanoUsd: bigint): number {
 /** What a hold asks for: pico-USD of the whole prompt, and of one output token, the model's margin included. */
 export type Bound = { promptPico: bigint; outputPico: bigint };
 
-/** The upper bound of a chat request whose prompt has at most `promptTokens`; each of `choices` may fill the output cap. */
+/**
+ * The upper bound of a chat request whose prompt has at most `promptTokens`; each of `choices` may fill the output cap. Past
+ * what any balance could pay the prompt's part is cut: a package may still serve it, and SQL's integers must hold it.
+ */
 export function chatBound(
   prices: TokenPrices,
   { promptTokens, choices }: { promptTokens: number; choices: number },
   marginPermille: number,
 ): Bound {
   return {
-    promptPico: withMargin(BigInt(promptTokens) * BigInt(prices.inputMicroUsd), marginPermille),
+    promptPico: min(withMargin(BigInt(promptTokens) * BigInt(prices.inputMicroUsd), marginPermille), HOLD_PICO_MAX),
     outputPico: withMargin(BigInt(prices.outputMicroUsd) * BigInt(choices), marginPermille),
   };
 }
 
-/** The cap, lowered only where cap × price would leave the range of SQL's bigint: far beyond any balance. */
-export function capWithin({ outputPico }: Bound, capTokens: number): number {
-  return outputPico <= 0n ? capTokens : Number(min(BigInt(capTokens), OUTPUT_PICO_MAX / outputPico));
+/** The cap, lowered only where the whole bound would leave the range of SQL's bigint: no balance covers what remains. */
+export function capWithin({ promptPico, outputPico }: Bound, capTokens: number): number {
+  return outputPico <= 0n ? capTokens : Number(min(BigInt(capTokens), (HOLD_PICO_MAX - promptPico) / outputPico));
 }
 
 /** The bound of one image is its price. */

@@ -2,21 +2,25 @@ import { type SQL, sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { ALL_KEYS, MONTH, QUARTER, TAIL } from "./rollups_store.ts";
 
 /**
  * A reseller's statement of a month, from the ledger alone: what its customers used on each host, the packages it handed out,
  * and every movement of its balance from the opening to the closing one. What a month says is fixed by what the ledger wrote,
  * so that a closed month reads the same whenever it is asked for; names, which people change, are no part of that.
+ *
+ * A request counts in the month it ended in, and so does its charge. The rollups count when it began: to the months of UTC come
+ * or go the quarters of an hour that the zone's month has more or less, and the requests that began in another month than they
+ * ended in (`usage_crossings`). What is not folded yet is read from the receipts. All of a statement is of one moment.
  */
 
-/** A request counts in the month it ended in, and is looked for in what began up to this long before. */
-const LONGEST_REQUEST = "31 days";
-/** A replica's clock, which request ids carry, may be this far ahead of the database's (ledger_reserve holds it to that). */
-const CLOCK_AHEAD = "1 hour";
 /** What was written in the month's last moments is committed by then. */
 const CLOSED_AFTER = "10 minutes";
-const TIMEOUT_MS = 20_000;
-const MONTH = /^20\d{2}-(?:0[1-9]|1[0-2])$/;
+/** How long each of its parts may take to read. */
+const STATEMENT_MS_MAX = 2_000;
+/** Zones are less than that from UTC: the month of UTC that a month is nearest to. */
+const ZONES_APART = "15 hours";
+const MONTH_NAME = /^20\d{2}-(?:0[1-9]|1[0-2])$/;
 
 export type StatementQuery = {
   resellerId: number;
@@ -97,14 +101,19 @@ export type Statement = {
   };
 };
 
-/** The statement of a month that has begun. Throws InputError. All parts are of one moment. */
+/** The statement of a month that has begun. Throws InputError, and what passes when it takes too long to read. */
 export async function statementOf({ db }: { db: Db }, query: StatementQuery): Promise<Statement> {
-  if (!MONTH.test(query.month)) throw new InputError("The month must be written as in 2026-11.", "month");
-  return db.orm.transaction(
+  if (!MONTH_NAME.test(query.month)) throw new InputError("The month must be written as in 2026-11.", "month");
+  const { resellerId, month, timeZone, host = null } = query;
+  return await db.orm.transaction(
     async (tx) => {
-      await tx.execute(sql`select set_config('statement_timeout', ${String(TIMEOUT_MS)}, true)`);
+      // Locked before there is a snapshot: sums that are made anew would be empty to an older one.
+      await tx.execute(sql`lock table usage_sums, usage_crossings in access share mode`);
+      // Without indexes the planner, which knows little of a month that fills, would read all of it.
+      await tx.execute(sql`
+        select set_config('statement_timeout', ${String(STATEMENT_MS_MAX)}, true), set_config('jit', 'off', true),
+          set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`);
       const span = await spanOf(tx, query);
-      const { resellerId, month, timeZone, host = null } = query;
       return {
         resellerId,
         month,
@@ -134,153 +143,193 @@ async function spanOf(tx: Tx, { month, timeZone }: StatementQuery): Promise<Span
   return { from: toIso(String(row.from)), to: toIso(String(row.to)), closed: row.closed };
 }
 
-async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { from, to }: Span) {
-  const rows = await tx.execute<Record<string, unknown>>(sql`
-    with sums as (
-      select r.host, r.account_id, r.model_id, count(*) as requests, count(*) filter (where r.mode = 'package') as package_requests,
-        sum(r.prompt_tokens) as prompt_tokens, sum(r.cached_tokens) as cached_tokens, sum(r.completion_tokens) as completion_tokens,
-        sum(r.charged_nano_usd) as charged_nano_usd
-      from receipts r
-      where r.account_id in (select id from accounts where id = ${resellerId}::bigint or reseller_id = ${resellerId}::bigint)
-        and r.outcome = 'settled'
-        and r.request_id >= request_id_floor(${from}::text::timestamptz - ${LONGEST_REQUEST}::text::interval)
-        and r.request_id < request_id_floor(${to}::text::timestamptz + ${CLOCK_AHEAD}::text::interval)
-        and r.finished_at >= ${from}::text::timestamptz and r.finished_at < ${to}::text::timestamptz
-        and ${host === undefined ? sql`true` : sql`r.host = ${host}`}
-      group by 1, 2, 3
-    )
-    select sums.*, a.name, ${totals()}
-    from sums join accounts a on a.id = sums.account_id
-    order by sums.host collate "C", sums.account_id, sums.model_id collate "C" limit ${rowsMax + 1}`);
-  const [first] = rows;
-  return {
-    ...cut(
-      rows.map((row) => ({
-        host: String(row.host),
-        customerId: Number(row.account_id),
-        customerName: String(row.name),
-        modelId: String(row.model_id),
-        ...toSums(row, ""),
-      })),
-      rowsMax,
-    ),
-    totals: toSums(first ?? {}, "all_"),
-  };
-}
-
-/** The sums over all rows, in each row: also over those past the limit. */
-function totals(): SQL {
-  const columns = [
-    "requests",
-    "package_requests",
-    "prompt_tokens",
-    "cached_tokens",
-    "completion_tokens",
-    "charged_nano_usd",
-  ];
-  return sql.join(
-    columns.map((name) => sql`sum(${sql.identifier(name)}) over () as ${sql.identifier(`all_${name}`)}`),
-    sql`, `,
-  );
-}
-
-function toSums(row: Record<string, unknown>, prefix: string): UsageSums {
-  const count = (name: string) => Number(row[prefix + name] ?? 0);
-  return {
-    requests: count("requests"),
-    packageRequests: count("package_requests"),
-    promptTokens: count("prompt_tokens"),
-    cachedTokens: count("cached_tokens"),
-    completionTokens: count("completion_tokens"),
-    chargedNanoUsd: BigInt(String(row[`${prefix}charged_nano_usd`] ?? 0)),
-  };
-}
-
 /**
- * A package that was paid for counts when its entry was written, so that prices and entries add up in every month; one
- * from an allotment, or of an offering that costs nothing, has no entry and counts when it was made.
+ * What ended in these spans, a table with the columns `name` (the span's), account_id, host, model_id, mode, requests and the sums.
+ * `accounts` is a table of account_id; `spans` one of name, since and upto, which are edges of months or infinite. Fenced (offset 0),
+ * so that each account's rows are looked up by their time.
  */
-async function packagesOf(
-  tx: Tx,
-  { resellerId, rowsMax }: StatementQuery,
-  { from, to }: Span,
-): Promise<Rows<PackageLine>> {
-  const rows = await tx.execute<Record<string, unknown>>(sql`
-    with paid as (
-      select package_id, -amount_nano_usd as price, created_at as at
-      from balance_entries where account_id = ${resellerId}::bigint and kind = 'wholesale'
-        and created_at >= ${from}::text::timestamptz and created_at < ${to}::text::timestamptz
-    ), handed_out as (
-      select p.id, p.account_id, p.offering_id, p.name, p.allotment_id, paid.price, paid.at
-      from paid join packages p on p.id = paid.package_id
+function endedIn(accounts: SQL, spans: SQL): SQL {
+  const month = (at: SQL) => sql`span_begins(${MONTH}, ${at} + ${sql.raw(`interval '${ZONES_APART}'`)})`;
+  const sums = (
+    times: SQL,
+  ) => sql`${times} * requests as requests, ${times} * charges as charges, ${times} * prompt_tokens as prompt_tokens,
+    ${times} * cached_tokens as cached_tokens, ${times} * completion_tokens as completion_tokens, ${times} * charged_nano_usd as charged_nano_usd`;
+  return sql`(
+    with accounts_asked as materialized (${accounts}),
+    spans as materialized (select s.*, ${month(sql`since`)} as first, ${month(sql`upto`)} as next from (${spans}) s),
+    lengths as materialized (
+      select name, ${MONTH}::smallint as length, first as since, next as upto, 1 as times from spans
       union all
-      select p.id, p.account_id, p.offering_id, p.name, p.allotment_id, 0, p.created_at
-      from accounts a join packages p on p.account_id = a.id join offerings f on f.id = p.offering_id
-      where (a.id = ${resellerId}::bigint or a.reseller_id = ${resellerId}::bigint)
-        and p.paid_by_account_id = ${resellerId}::bigint and (p.allotment_id is not null or f.wholesale_nano_usd = 0)
-        and p.created_at >= ${from}::text::timestamptz and p.created_at < ${to}::text::timestamptz
+      select name, ${QUARTER}, least(since, first), greatest(since, first), case when since < first then 1 else -1 end from spans
+      where since <> first
+      union all
+      select name, ${QUARTER}, least(upto, next), greatest(upto, next), case when upto < next then -1 else 1 end from spans
+      where upto <> next
+    ), rolled_up as (
+      select l.name, a.account_id, kind_id, ${sums(sql`times`)}
+      from accounts_asked a cross join lengths l cross join lateral (
+        select * from usage_sums u where u.account_id = a.account_id and key_id = ${ALL_KEYS} and span = l.length
+          and begins >= l.since and begins < l.upto offset 0) u
+      union all
+      select s.name, a.account_id, kind_id,
+        ${sums(sql`((ends >= s.since and ends < s.upto)::int - (begins >= s.since and begins < s.upto)::int)`)}
+      from accounts_asked a cross join spans s cross join lateral (
+        select * from usage_crossings c where c.account_id = a.account_id offset 0) c
     )
-    select handed_out.*, a.name as customer from handed_out join accounts a on a.id = handed_out.account_id
-    order by at, id limit ${rowsMax + 1}`);
-  return cut(
-    rows.map((row) => ({
-      at: toIso(String(row.at)),
-      packageId: Number(row.id),
-      customerId: Number(row.account_id),
-      customerName: String(row.customer),
-      offeringId: row.offering_id === null ? null : Number(row.offering_id),
-      name: String(row.name),
-      priceNanoUsd: BigInt(String(row.price)),
-      allotmentId: row.allotment_id === null ? null : Number(row.allotment_id),
-    })),
-    rowsMax,
-  );
+    select name, account_id, host, model_id, mode, r.requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd
+    from rolled_up r join usage_kinds k on k.id = r.kind_id
+    union all
+    select s.name, account_id, host, model_id, mode, 1, (charged_nano_usd > 0)::int, prompt_tokens, cached_tokens, completion_tokens,
+      charged_nano_usd
+    from ${sql.raw(TAIL)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto)`;
 }
 
+async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { from, to }: Span) {
+  const accounts = sql`
+    select id as account_id from accounts where reseller_id = ${resellerId}::bigint union all select ${resellerId}::bigint`;
+  const span = sql`select 'month' as name, ${from}::text::timestamptz as since, ${to}::text::timestamptz as upto`;
+  const sums = sql`sum(requests) as requests, sum(package_requests) as package_requests, sum(prompt_tokens) as prompt_tokens,
+    sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens, sum(charged_nano_usd) as charged_nano_usd`;
+  const rows = await tx.execute<Record<string, unknown>>(sql`
+    with lines as materialized (
+      select host, account_id, model_id, ${sums}
+      from (select *, case when mode = 'package' then requests else 0 end as package_requests from ${endedIn(accounts, span)} ended) ended
+      where ${host === undefined ? sql`true` : sql`host = ${host}`}
+      group by host, account_id, model_id having sum(requests) <> 0
+    )
+    (select l.*, a.name as customer from lines l join accounts a on a.id = l.account_id
+    order by l.host collate "C", l.account_id, l.model_id collate "C" limit ${rowsMax + 1})
+    union all
+    select null, null, null, ${sums}, null from lines`);
+  const totals = rows.find((row) => row.account_id === null);
+  const lines = rows.flatMap((row): UsageLine[] =>
+    row.account_id === null
+      ? []
+      : [
+          {
+            host: String(row.host),
+            customerId: Number(row.account_id),
+            customerName: String(row.customer),
+            modelId: String(row.model_id),
+            ...toUsageSums(row),
+          },
+        ],
+  );
+  return {
+    ...cut(lines, rowsMax),
+    totals: toUsageSums(totals ?? {}),
+  };
+}
+
+/** Sums of nothing are 0. */
+function toUsageSums(row: Record<string, unknown>): UsageSums {
+  return {
+    requests: Number(row.requests ?? 0),
+    packageRequests: Number(row.package_requests ?? 0),
+    promptTokens: Number(row.prompt_tokens ?? 0),
+    cachedTokens: Number(row.cached_tokens ?? 0),
+    completionTokens: Number(row.completion_tokens ?? 0),
+    chargedNanoUsd: BigInt(String(row.charged_nano_usd ?? 0)),
+  };
+}
+
+/** The reseller's balance before and after the month, and what moved it: its own requests' charges, and its other entries. */
+async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: Span): Promise<Statement["balance"]> {
+  const own = sql`select ${resellerId}::bigint as account_id`;
+  const spans = sql`
+    select 'before' as name, '-infinity'::timestamptz as since, ${from}::text::timestamptz as upto
+    union all select 'month', ${from}::text::timestamptz, ${to}::text::timestamptz`;
+  const rows = await tx.execute<Record<string, unknown>>(sql`
+    select name, 'charge' as kind, -sum(charged_nano_usd) as nano_usd, sum(charges) as entries
+    from ${endedIn(own, spans)} ended group by name
+    union all
+    select case when created_at < ${from}::text::timestamptz then 'before' else 'month' end, kind, sum(amount_nano_usd), count(*)
+    from balance_entries
+    where account_id = ${resellerId}::bigint and kind <> 'charge' and created_at < ${to}::text::timestamptz group by 1, 2`);
+  const balance: Statement["balance"] = {
+    openingNanoUsd: 0n,
+    sumsNanoUsd: { top_up: 0n, wholesale: 0n, transfer: 0n, correction: 0n, charge: 0n },
+    charges: 0,
+    closingNanoUsd: 0n,
+  };
+  for (const { name, kind, nano_usd, entries } of rows) {
+    const nanoUsd = BigInt(String(nano_usd));
+    balance.closingNanoUsd += nanoUsd;
+    if (name === "before") balance.openingNanoUsd += nanoUsd;
+    else if (kind !== "charge") balance.sumsNanoUsd[toMovement(kind)] += nanoUsd;
+    else {
+      balance.sumsNanoUsd.charge += nanoUsd;
+      balance.charges += Number(entries);
+    }
+  }
+  return balance;
+}
+
+/** The first movements of the month but for charges, one by one. */
 async function entriesOf(
   tx: Tx,
   { resellerId, rowsMax }: StatementQuery,
   { from, to }: Span,
 ): Promise<Rows<EntryLine>> {
   const rows = await tx.execute<Record<string, unknown>>(sql`
-    select e.*, a.name as counterpart_name
+    select e.id, e.kind, e.amount_nano_usd, e.created_at, e.reason, e.package_id, e.counterpart_id, a.name as counterpart
     from balance_entries e left join accounts a on a.id = e.counterpart_id
-    where e.account_id = ${resellerId}::bigint and e.kind <> 'charge'
-      and e.created_at >= ${from}::text::timestamptz and e.created_at < ${to}::text::timestamptz
+    where e.account_id = ${resellerId}::bigint and e.kind <> 'charge' and e.created_at >= ${from}::text::timestamptz
+      and e.created_at < ${to}::text::timestamptz
     order by e.id limit ${rowsMax + 1}`);
-  return cut(
-    rows.map((row) => ({
-      at: toIso(String(row.created_at)),
-      entryId: Number(row.id),
-      kind: toMovement(row.kind),
-      amountNanoUsd: BigInt(String(row.amount_nano_usd)),
-      reason: row.reason === null ? null : String(row.reason),
-      packageId: row.package_id === null ? null : Number(row.package_id),
-      counterpartId: row.counterpart_id === null ? null : Number(row.counterpart_id),
-      counterpartName: row.counterpart_name === null ? null : String(row.counterpart_name),
-    })),
-    rowsMax,
-  );
+  return cut(rows.map(toEntry), rowsMax);
 }
 
-async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: Span): Promise<Statement["balance"]> {
+function toEntry(row: Record<string, unknown>): EntryLine {
+  return {
+    at: toIso(String(row.created_at)),
+    entryId: Number(row.id),
+    kind: toMovement(row.kind),
+    amountNanoUsd: BigInt(String(row.amount_nano_usd)),
+    reason: row.reason === null ? null : String(row.reason),
+    packageId: row.package_id === null ? null : Number(row.package_id),
+    counterpartId: row.counterpart_id === null ? null : Number(row.counterpart_id),
+    counterpartName: row.counterpart === null ? null : String(row.counterpart),
+  };
+}
+
+/**
+ * A package that was paid for counts when its entry was written, so that prices and entries add up in every month; one
+ * from an allotment, or of an offering that costs nothing, has no entry and counts when it was made. The first of them by time.
+ */
+async function packagesOf(
+  tx: Tx,
+  { resellerId, rowsMax }: StatementQuery,
+  { from, to }: Span,
+): Promise<Rows<PackageLine>> {
+  const columns = sql`p.id, p.account_id, p.offering_id, p.name, p.allotment_id, a.name as customer`;
+  const inMonth = (at: SQL) => sql`${at} >= ${from}::text::timestamptz and ${at} < ${to}::text::timestamptz`;
+  // No charge, in so many words: the index of a balance's movements has none.
   const rows = await tx.execute<Record<string, unknown>>(sql`
-    select kind, coalesce(sum(amount_nano_usd) filter (where created_at < ${from}::text::timestamptz), 0) as before,
-      coalesce(sum(amount_nano_usd) filter (where created_at >= ${from}::text::timestamptz), 0) as within,
-      count(*) filter (where created_at >= ${from}::text::timestamptz) as entries
-    from balance_entries where account_id = ${resellerId}::bigint and created_at < ${to}::text::timestamptz group by kind`);
-  const sumsNanoUsd = { top_up: 0n, wholesale: 0n, transfer: 0n, correction: 0n, charge: 0n };
-  let openingNanoUsd = 0n;
-  let closingNanoUsd = 0n;
-  let charges = 0;
-  for (const row of rows) {
-    const [before, within] = [BigInt(String(row.before)), BigInt(String(row.within))];
-    openingNanoUsd += before;
-    closingNanoUsd += before + within;
-    if (row.kind === "charge") charges = Number(row.entries);
-    sumsNanoUsd[row.kind === "charge" ? "charge" : toMovement(row.kind)] = within;
-  }
-  return { openingNanoUsd, sumsNanoUsd, charges, closingNanoUsd };
+    with accounts_asked as materialized (
+      select id from accounts where reseller_id = ${resellerId}::bigint union all select ${resellerId}::bigint)
+    select * from (
+      select ${columns}, -e.amount_nano_usd as price, e.created_at as at
+      from balance_entries e join packages p on p.id = e.package_id join accounts a on a.id = p.account_id
+      where e.account_id = ${resellerId}::bigint and e.kind = 'wholesale' and e.kind <> 'charge' and ${inMonth(sql`e.created_at`)}
+      union all
+      select ${columns}, 0, p.created_at
+      from accounts_asked join accounts a on a.id = accounts_asked.id join packages p on p.account_id = a.id
+        join offerings f on f.id = p.offering_id
+      where p.paid_by_account_id = ${resellerId}::bigint and (p.allotment_id is not null or f.wholesale_nano_usd = 0)
+        and ${inMonth(sql`p.created_at`)}) handed_out
+    order by at, id limit ${rowsMax + 1}`);
+  const lines = rows.map((row) => ({
+    at: toIso(String(row.at)),
+    packageId: Number(row.id),
+    customerId: Number(row.account_id),
+    customerName: String(row.customer),
+    offeringId: row.offering_id === null ? null : Number(row.offering_id),
+    name: String(row.name),
+    priceNanoUsd: BigInt(String(row.price)),
+    allotmentId: row.allotment_id === null ? null : Number(row.allotment_id),
+  }));
+  return cut(lines, rowsMax);
 }
 
 function toMovement(kind: unknown): MovementKind {

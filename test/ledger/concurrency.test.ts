@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { TransactionSql } from "postgres";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import type { Ask } from "../../src/ledger/ledger_store.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
@@ -22,6 +23,19 @@ afterAll(async () => {
   await b.close();
   await world.close();
 });
+
+/** Somebody else's transaction: what it locks is locked when this resolves, and until `release` is called. */
+async function holdIn(lock: (tx: TransactionSql) => Promise<unknown>) {
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  const { promise: taken, resolve: take } = Promise.withResolvers<void>();
+  const holding = world.sql.begin(async (tx) => {
+    await lock(tx);
+    take();
+    await released;
+  });
+  await Promise.race([taken, holding]);
+  return { holding, release };
+}
 
 async function race(spec: OfferingSpec | null, nanoUsd: bigint | null, over: Partial<Ask> = {}) {
   const person = await world.addCustomer();
@@ -70,23 +84,13 @@ test("an account whose lock somebody holds delays nobody else; its own request w
   const held = await world.addCustomer();
   const heldKey = await world.addKey(held);
   await world.givePackage(held, { dailyLimit: 5 });
-  // In the same lane as the held one: lanes are accounts modulo 4.
   const others = [];
   while (others.length < 3) {
     const person = await world.addCustomer();
-    if (person.accountId % 4 !== held.accountId % 4) continue;
     await world.givePackage(person, { dailyLimit: 5 });
     others.push({ person, key: await world.addKey(person) });
   }
-  let release = () => {};
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
-  const holding = world.sql.begin(async (tx) => {
-    await tx`select pg_advisory_xact_lock(${held.accountId})`;
-    await released;
-  });
-  await Bun.sleep(50);
+  const { holding, release } = await holdIn((tx) => tx`select pg_advisory_xact_lock(${held.accountId})`);
   let granted = false;
   const waiting = a.ledger.reserve(askFor(held, heldKey)).then(() => {
     granted = true;
@@ -96,6 +100,52 @@ test("an account whose lock somebody holds delays nobody else; its own request w
   release();
   await Promise.all([holding, waiting]);
   expect(granted).toBe(true);
+});
+
+test("a batch that hangs on a row which somebody has locked delays no other account", async () => {
+  const [stuck, other] = await Promise.all(
+    [0, 1].map(async () => {
+      const person = await world.addCustomer();
+      await world.givePackage(person, { dailyLimit: 5 });
+      return { person, key: await world.addKey(person) };
+    }),
+  );
+  if (!stuck || !other) throw new Error("no people");
+  const { holding, release } = await holdIn(
+    (tx) => tx`select from packages where account_id = ${stuck.person.accountId} for update`,
+  );
+  let granted = false;
+  const waiting = a.ledger.reserve(askFor(stuck.person, stuck.key)).then(() => {
+    granted = true;
+  });
+  await Bun.sleep(20);
+  await a.ledger.reserve(askFor(other.person, other.key));
+  expect(granted).toBe(false);
+  release();
+  await Promise.all([holding, waiting]);
+});
+
+test("closing waits for a row whose account somebody has locked, wherever it waits, and then answers it", async () => {
+  const held = await world.addCustomer();
+  const heldKey = await world.addKey(held);
+  await world.givePackage(held, { dailyLimit: 5 });
+  const own = await openWorldLedger(world);
+  const { holding, release } = await holdIn((tx) => tx`select pg_advisory_xact_lock(${held.accountId})`);
+  let outcome = "none";
+  const waiting = codeOf(own.ledger.reserve(askFor(held, heldKey))).then((code) => {
+    outcome = code;
+  });
+  let closed = false;
+  // At once: the row is not in the lane yet where it waits for the lock.
+  const closing = own.close().then(() => {
+    closed = true;
+  });
+  // Longer than a closed connection is left alone, and than a batch waits for a lock.
+  await Bun.sleep(2500);
+  expect({ outcome, closed }).toEqual({ outcome: "none", closed: false });
+  release();
+  await Promise.all([holding, closing, waiting]);
+  expect(outcome).toBe("granted");
 });
 
 test("no grant commits after a revocation did", async () => {
@@ -181,7 +231,7 @@ test("a hold ends once: the second end is an error of the caller, and the ledger
   await world.givePackage(person, { dailyLimit: 10 });
   const hold = await a.ledger.reserve(askFor(person, key, { requestId: newRequestId() }));
   await a.ledger.settle(hold, usageOf());
-  expect(a.ledger.settle(hold, usageOf())).rejects.toThrow("ended twice");
+  await expect(a.ledger.settle(hold, usageOf())).rejects.toThrow("ended twice");
   const row = {
     requestId: hold.requestId,
     accountId: person.accountId,

@@ -32,6 +32,7 @@ export async function openWorldLedger(
       ledgerTimeoutMs: options.timeoutMs ?? 10_000,
       leaseSeconds: options.leaseSeconds ?? 60,
       spoolDir: join(world.spoolDir, options.spool ?? `ledger${++ledgers}`),
+      spoolBytesMax: 1024 * 1024,
     },
     db,
     log: createLog("silent"),

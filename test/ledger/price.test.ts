@@ -1,5 +1,7 @@
 import { expect, test } from "bun:test";
+import fc from "fast-check";
 import {
+  type Bound,
   capWithin,
   chatBound,
   chatCharge,
@@ -9,6 +11,12 @@ import {
 } from "../../src/ledger/price.ts";
 
 /** Source: rulings › Money. */
+
+const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const RUNS = 5000;
+/** What SQL's bigint holds, and the most that a balance may. */
+const BIGINT_MAX = 2n ** 63n - 1n;
+const BALANCE_NANO_USD_MAX = 9_000_000_000_000_000n;
 
 const PRICES = { inputMicroUsd: 3_000_000, cachedInputMicroUsd: 300_000, outputMicroUsd: 15_000_000 };
 
@@ -53,7 +61,92 @@ test("a cap is lowered only where its price leaves the range of the ledger's int
     { promptTokens: 0, choices: 128 },
     100_000,
   );
-  expect(capWithin({ promptPico: 0n, outputPico }, 2_000_000_000) * Number(outputPico)).toBeLessThanOrEqual(4e18);
+  expect(capWithin({ promptPico: 0n, outputPico }, 2_000_000_000) * Number(outputPico)).toBeLessThanOrEqual(9.1e18);
   expect(capWithin({ promptPico: 0n, outputPico: 15n }, 4096)).toBe(4096);
   expect(capWithin({ promptPico: 0n, outputPico: -1n }, 4096)).toBe(4096);
+});
+
+// All that the tables allow, and prompts of a body full of the dearest images.
+const prices = fc
+  .record({
+    inputMicroUsd: fc.integer({ min: 0, max: 1_000_000_000 }),
+    cachedShare: fc.option(fc.double({ min: 0, max: 1, noNaN: true })),
+    outputMicroUsd: fc.integer({ min: 0, max: 1_000_000_000 }),
+  })
+  .map(({ cachedShare, ...spec }) => ({
+    ...spec,
+    cachedInputMicroUsd: cachedShare === null ? null : Math.floor(spec.inputMicroUsd * cachedShare),
+  }));
+const marginPermille = fc.integer({ min: 1000, max: 100_000 });
+const choices = fc.integer({ min: 1, max: 128 });
+const capTokens = fc.integer({ min: 1, max: 2_000_000_000 });
+const tokens = fc.oneof(fc.nat(10_000), fc.nat(30_000_000), fc.integer({ min: 0, max: 500_000_000_000 }));
+const part = fc.double({ min: 0, max: 1, noNaN: true });
+
+/** What ledger_reserve holds for a bound and a cap. */
+function heldNanoUsd({ promptPico, outputPico }: Bound, cap: number): bigint {
+  return (promptPico + BigInt(cap) * outputPico + 999n) / 1000n;
+}
+
+function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
+  console.log(`prices: PROPERTY_SEED=${SEED}`);
+  fc.assert(fc.property(arbitrary, rule), { seed: SEED, numRuns: RUNS });
+}
+
+test("any answer within its bound costs at most what was held, at any price, margin and number of choices", () => {
+  const answers = fc.record({
+    ...{ prices, marginPermille, choices, promptTokens: fc.nat(30_000_000), capTokens: fc.nat(1_000_000) },
+    ...{ promptPart: part, cachedPart: part, completionPart: part },
+  });
+  check(answers, ({ prices, marginPermille, choices, promptTokens, capTokens, ...parts }) => {
+    const bound = chatBound(prices, { promptTokens, choices }, marginPermille);
+    const cap = capWithin(bound, capTokens);
+    const prompt = Math.floor(promptTokens * parts.promptPart);
+    const charge = chatCharge(prices, {
+      promptTokens: prompt,
+      cachedTokens: Math.floor(prompt * parts.cachedPart),
+      completionTokens: Math.floor(cap * choices * parts.completionPart),
+    });
+    // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
+    const held = heldNanoUsd(bound, cap);
+    if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
+  });
+});
+
+test("a charge is rounded up once: never below the exact sum, never a whole nano-USD above it", () => {
+  const used = fc.record({ prices, promptTokens: tokens, cachedTokens: tokens, completionTokens: tokens });
+  check(used, ({ prices, promptTokens, cachedTokens, completionTokens }) => {
+    const cached = Math.min(cachedTokens, promptTokens);
+    const lines: [tokens: number, microUsd: number][] = [
+      [promptTokens - cached, prices.inputMicroUsd],
+      [cached, prices.cachedInputMicroUsd ?? prices.inputMicroUsd],
+      [completionTokens, prices.outputMicroUsd],
+    ];
+    const exact = lines.reduce((pico, [count, microUsd]) => pico + BigInt(count) * BigInt(microUsd), 0n);
+    const above = chatCharge(prices, { promptTokens, cachedTokens, completionTokens }) * 1000n - exact;
+    expect(above >= 0n && above < 1000n).toBe(true);
+  });
+});
+
+test("no bound leaves the range of SQL's integers, and one that was cut is dearer than any balance", () => {
+  const asked = fc.record({ prices, marginPermille, choices, promptTokens: tokens, capTokens });
+  check(asked, ({ prices, marginPermille, choices, promptTokens, capTokens }) => {
+    const bound = chatBound(prices, { promptTokens, choices }, marginPermille);
+    const cap = capWithin(bound, capTokens);
+    expect(cap >= 0 && cap <= capTokens).toBe(true);
+    expect(bound.promptPico + BigInt(cap) * bound.outputPico + 999n <= BIGINT_MAX).toBe(true);
+    const rawPico = (BigInt(promptTokens) * BigInt(prices.inputMicroUsd) * BigInt(marginPermille) + 999n) / 1000n;
+    if (cap < capTokens || bound.promptPico < rawPico)
+      expect(heldNanoUsd(bound, cap)).toBeGreaterThan(BALANCE_NANO_USD_MAX);
+  });
+});
+
+test("a margin is raised to what the overrun needs, and by no more than the rounding", () => {
+  const nano = fc.bigInt({ min: 1n, max: BALANCE_NANO_USD_MAX });
+  check(fc.record({ marginPermille, held: nano, overrun: nano }), ({ marginPermille, held, overrun }) => {
+    const raised = BigInt(marginAfterOverrun(marginPermille, held, held + overrun));
+    if (raised > BigInt(Number.MAX_SAFE_INTEGER)) return;
+    const needed = BigInt(marginPermille) * (held + overrun);
+    expect(raised * held >= needed && (raised - 1n) * held < needed).toBe(true);
+  });
 });

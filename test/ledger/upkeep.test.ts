@@ -9,6 +9,7 @@ import { runBatch } from "../../src/ledger/ledger_store.ts";
 import { heartbeat, recentReplicas } from "../../src/ledger/replicas_store.ts";
 import { connect } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
+import { createMetrics } from "../../src/platform/metrics.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
 import { askFor, codeOf, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
@@ -227,6 +228,38 @@ test("a live ledger whose database goes away spools what it settles, with fsync,
   await proxy.close();
 });
 
+test.each([
+  ["takes no writes, as a standby", "set default_transaction_read_only = on", "reset default_transaction_read_only"],
+  ["lets nobody in", "nologin", "login"],
+])(
+  "a server that %s: a reserve is refused as when it is away, a settlement waits in the spool",
+  async (_, shut, mend) => {
+    const { ask, counters } = await customer();
+    const role = `tollgate_upkeep_${process.pid}`;
+    await world.sql.unsafe(`create role ${role} superuser login password '${role}'`);
+    const url = new URL(world.url);
+    url.username = role;
+    url.password = role;
+    const { ledger, close } = await openWorldLedger(world, { databaseUrl: url.href, timeoutMs: 500 });
+    const reconnect = () => world.sql`select pg_terminate_backend(pid) from pg_stat_activity where usename = ${role}`;
+    try {
+      const hold = await ledger.reserve(ask());
+      await world.sql.unsafe(`alter role ${role} ${shut}`);
+      await reconnect();
+      expect(await codeOf(ledger.reserve(ask()))).toBe("service_unavailable");
+      expect((await ledger.settle(hold, usageOf())).spooled).toBe(true);
+      expect(ledger.spooled().settlements).toBe(1);
+      await world.sql.unsafe(`alter role ${role} ${mend}`);
+      await reconnect();
+      expect(await ledger.replaySpool()).toBe(1);
+      expect(await counters()).toEqual({ units_used: 1, units_held: 0 });
+    } finally {
+      await close();
+      await world.sql.unsafe(`drop role ${role}`);
+    }
+  },
+);
+
 test("a COMMIT whose reply is lost: the same request is answered once more, and held once", async () => {
   const { ask, counters } = await customer();
   const proxy = await startTcpProxy(world.url);
@@ -341,14 +374,15 @@ test("p99 of reserves is that of the last minute, at most a tenth too high, and 
   now = 200_000;
   const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 300 });
   const measured = createLatency(() => performance.now());
-  const ledger = timed(away.ledger, measured, () => performance.now());
+  const ledger = timed(away.ledger, { latency: measured, metrics: createMetrics(), nowMs: () => performance.now() });
   expect(await codeOf(ledger.reserve((await customer()).ask()))).toBe("service_unavailable");
   expect(measured.p99Ms()).toBeGreaterThan(200);
   await away.close();
 });
 
 describe("the books' check", () => {
-  const client = () => connect({ databaseUrl: world.url, dbPrepare: true }, 1);
+  /** A check takes two connections; a session that holds a lock is one. */
+  const client = (connections = 2) => connect({ databaseUrl: world.url, dbPrepare: true }, connections);
   const stored = async () => Number((await world.sql`select count(*)::int as n from book_checks`)[0]?.n);
 
   test("its list is every invariant that the database has", async () => {
@@ -358,7 +392,7 @@ describe("the books' check", () => {
   });
 
   test("many replicas that ask at once check once; then none is due until the time is over", async () => {
-    const clients = Array.from({ length: 5 }, client);
+    const clients = Array.from({ length: 5 }, () => client());
     const before = await stored();
     const checks = await Promise.all(clients.map((sql) => checkIfDue(sql, 300)));
     expect(checks.filter((check) => check !== undefined)).toHaveLength(1);
@@ -372,7 +406,7 @@ describe("the books' check", () => {
   });
 
   test("asked for while another replica checks: its result is the answer; if it comes to nothing, an own check is made", async () => {
-    const [sql, holder] = [client(), client()];
+    const [sql, holder] = [client(), client(1)];
     const lock = () => holder`select pg_advisory_lock(hashtextextended('tollgate.books_check', 0))`;
     const unlock = () => holder`select pg_advisory_unlock_all()`;
     await lock();
@@ -404,7 +438,7 @@ describe("the books' check", () => {
   });
 
   test("a replica that ends does not wait for its check", async () => {
-    const holder = client();
+    const holder = client(1);
     await holder`select pg_advisory_lock(hashtextextended('tollgate.books_check', 0))`;
     const config = { databaseUrl: world.url, dbPrepare: true };
     const check = startBooksCheck({ config, log: createLog("silent") });

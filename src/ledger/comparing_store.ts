@@ -1,0 +1,263 @@
+import { atRest } from "./closing_store.ts";
+import { type Slices, type SliceTx, slice } from "./slices_store.ts";
+
+/**
+ * Counters against the closed sums and the live holds, for a few packages, keys or accounts at a time: what the views `inv_*`
+ * say of them, without reading their receipts. Each runs in a slice of the closing at rest, so that the sums are those of all
+ * rows that its snapshot sees.
+ */
+
+/** Packages, balances and days of keys that one slice compares. */
+const PACKAGES_MAX = 500;
+const OTHERS_MAX = 2_000;
+
+const KINDS = ["package", "key", "account"] as const;
+export type Kind = (typeof KINDS)[number];
+/** A package, a key on a day, or an account; what has no day has "-infinity". */
+export type Counted = { id: string; day: string };
+/** What breaks an invariant: `ref` tells one row of its view from another. */
+export type Broken = { name: string; ref: string; of?: Counted & { kind: Kind } };
+
+/**
+ * Compares what the closing noted since the last comparison, what was broken then, and what live holds count in. What is well
+ * is taken off the list. Throws BehindError.
+ */
+export async function compareDue(slices: Slices): Promise<Broken[]> {
+  await slice(
+    slices,
+    (tx) => tx`
+      insert into book_due (kind, id, day)
+      select distinct 'package', package_id, '-infinity'::date from holds where package_id is not null
+      union all select distinct 'key', key_id, key_day from holds where key_day is not null
+      union all select distinct 'account', account_id, '-infinity'::date from holds where mode = 'payg'
+      on conflict do nothing`,
+  );
+  const broken: Broken[] = [];
+  for (const kind of KINDS) {
+    const max = sizeOf(kind);
+    for (let after: Counted | undefined = BEFORE_ALL; after; ) {
+      const { id, day }: Counted = after;
+      const found = await atRest(slices, async (tx) => {
+        const due = toCounted(
+          await tx`
+            select id::text, day::text from book_due
+            where kind = ${kind} and (id, day) > (${id}::text::bigint, ${day}::text::date) order by id, day limit ${max}`,
+        );
+        return { due, broken: await compare(tx, kind, due) };
+      });
+      broken.push(...found.broken);
+      after = found.due.length < max ? undefined : found.due.at(-1);
+    }
+  }
+  return broken;
+}
+
+/**
+ * Compares all that is there, changed or not, some of it at a time: from where the last walk ended, to the end or so many
+ * slices of each kind on. Throws BehindError.
+ */
+export async function comparePassing(slices: Slices, slicesMax: number): Promise<Broken[]> {
+  const broken: Broken[] = [];
+  for (const kind of KINDS) {
+    const max = sizeOf(kind);
+    for (let done = 0, ended = false; done < slicesMax && !ended; done++) {
+      const found = await atRest(slices, async (tx) => {
+        const next = toCounted(await nextOf(tx, kind, max));
+        const ill = await compare(tx, kind, next);
+        const last = next.length < max ? BEFORE_ALL : (next.at(-1) ?? BEFORE_ALL);
+        await (kind === "key"
+          ? tx`update book_closing set keys_to = ${last.id}::text::bigint, key_days_to = ${last.day}::text::date`
+          : tx`update book_closing set ${tx(`${kind}s_to`)} = ${last.id}::text::bigint`);
+        return { ended: next.length < max, broken: ill };
+      });
+      broken.push(...found.broken);
+      ended = found.ended;
+    }
+  }
+  return broken;
+}
+
+/** The walks begin at the beginning. */
+export async function walkFromStart(slices: Slices): Promise<void> {
+  await slice(
+    slices,
+    (tx) => tx`
+      update book_closing set receipts_to = -1, entries_to = -1, packages_to = 0, accounts_to = 0, keys_to = 0,
+        key_days_to = '-infinity', usage_to = 0, usage_days_to = 'infinity'`,
+  );
+}
+
+const BEFORE_ALL: Counted = { id: "0", day: "-infinity" };
+const sizeOf = (kind: Kind): number => (kind === "package" ? PACKAGES_MAX : OTHERS_MAX);
+
+/** What comes after the walk's last. Of both sides: what only one of them has is broken too. */
+function nextOf(tx: SliceTx, kind: Kind, max: number) {
+  const after = tx`(select ${tx(kind === "key" ? "keys_to" : `${kind}s_to`)} from book_closing)`;
+  if (kind === "account")
+    return tx`
+      select account_id::text as id, '-infinity' as day from balances where account_id > ${after} order by account_id limit ${max}`;
+  if (kind === "package")
+    return tx`
+      select id::text, '-infinity' as day from (
+        (select id from packages where id > ${after} order by id limit ${max})
+        union (select distinct package_id from package_days where package_id > ${after} order by 1 limit ${max})
+        union (select distinct id from book_sums where kind = 'package' and id > ${after} order by 1 limit ${max})) ids
+      order by ids.id limit ${max}`;
+  const dayAfter = tx`(select key_days_to from book_closing)`;
+  return tx`
+    select id::text, day::text from (
+      (select key_id as id, day from key_days where (key_id, day) > (${after}, ${dayAfter}) order by key_id, day limit ${max})
+      union (select id, day from book_sums where kind = 'key' and (id, day) > (${after}, ${dayAfter}) order by id, day limit ${max})) ids
+    order by ids.id, ids.day limit ${max}`;
+}
+
+/** Compares, takes what is well off the list of what is due, and puts the rest on it. */
+async function compare(tx: SliceTx, kind: Kind, counted: readonly Counted[]): Promise<Broken[]> {
+  if (counted.length === 0) return [];
+  const ids = counted.map(({ id }) => id);
+  const days = counted.map(({ day }) => day);
+  const broken =
+    kind === "package"
+      ? await brokenPackages(tx, ids)
+      : kind === "account"
+        ? await brokenAccounts(tx, ids)
+        : await brokenKeyDays(tx, counted);
+  await tx`
+    delete from book_due d using unnest(${toArray(ids)}::text::bigint[], ${toArray(days)}::text::date[]) as c(id, day)
+    where d.kind = ${kind} and d.id = c.id and d.day = c.day`;
+  const ill = broken.flatMap(({ of }) => of ?? []);
+  await tx`
+    insert into book_due (kind, id, day)
+    select distinct ${kind}, id, day
+    from unnest(${toArray(ill.map(({ id }) => id))}::text::bigint[], ${toArray(ill.map(({ day }) => day))}::text::date[]) as i(id, day)
+    on conflict do nothing`;
+  return broken;
+}
+
+/** Units, days and bounds of these packages. */
+async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Broken[]> {
+  const rows = await tx`
+    with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
+    held as materialized (
+      select package_id, coalesce(day, '-infinity') as day, count(*) as units, sum(held_tokens) as tokens
+      from holds where package_id in (select id from asked) group by 1, 2),
+    used as materialized (
+      select s.id as package_id, s.day, s.units, s.tokens from asked join book_sums s on s.kind = 'package' and s.id = asked.id),
+    days as materialized (
+      select d.package_id, d.day, d.units_held, d.units_used, d.units_max from asked join package_days d on d.package_id = asked.id)
+    select 'inv_package_units' as name, p.id::text as ref, p.id::text as id from asked join packages p on p.id = asked.id
+      left join (select package_id, sum(units) as units, sum(tokens) as tokens from held group by 1) h on h.package_id = p.id
+      left join (select package_id, sum(units) as units, sum(tokens) as tokens from used group by 1) u on u.package_id = p.id
+    where p.units_held <> coalesce(h.units, 0) or p.units_used <> coalesce(u.units, 0)
+      or p.tokens_held <> coalesce(h.tokens, 0) or p.tokens_used <> coalesce(u.tokens, 0)
+    union all
+    select 'inv_package_days', concat_ws('/', package_id, day), package_id::text from (
+      select package_id, day, units_held as counted_held, units_used as counted_used, 0 as held, 0 as used from days
+      union all select package_id, day, 0, 0, units, 0 from held
+      union all select package_id, day, 0, 0, 0, units from used) both_sides
+    group by package_id, day having sum(counted_held) <> sum(held) or sum(counted_used) <> sum(used)
+    union all
+    select 'inv_bounds', 'package/' || p.id, p.id::text from asked join packages p on p.id = asked.id
+    where units_used < 0 or units_held < 0 or units_used + units_held > total_limit
+      or tokens_used < 0 or tokens_held < 0 or tokens_used + tokens_held > token_limit
+    union all
+    select 'inv_bounds', concat_ws('/', 'day', package_id, day), package_id::text from days
+    where units_used < 0 or units_held < 0 or units_used + units_held > units_max
+    union all
+    select 'inv_bounds', concat_ws('/', 'carryover', p.id, d.day), p.id::text from (
+      select package_id, day, sum(units_used + units_held) over (partition by package_id order by day) as so_far from days) d
+      join packages p on p.id = d.package_id
+    where p.carryover and d.so_far > p.daily_limit * least(d.day - p.first_day + 1, p.days)`;
+  return rows.map((row) => toBroken(row, "package"));
+}
+
+/** What these keys count on these days. */
+async function brokenKeyDays(tx: SliceTx, keyDays: readonly Counted[]): Promise<Broken[]> {
+  const rows = await tx`
+    with asked as materialized (
+      select * from unnest(${toArray(keyDays.map(({ id }) => id))}::text::bigint[], ${toArray(keyDays.map(({ day }) => day))}::text::date[])
+        as a(key_id, day))
+    select 'inv_key_days' as name, concat_ws('/', key_id, day) as ref, key_id::text as id, day::text as day from (
+      select d.key_id, d.day, d.units_held as counted_held, d.units_used as counted_used,
+        d.held_nano_usd + d.spent_nano_usd as counted_nano, 0 as held, 0 as used, 0 as nano
+      from asked join key_days d on d.key_id = asked.key_id and d.day = asked.day
+      union all select h.key_id, h.key_day, 0, 0, 0, 1, 0, h.held_nano_usd
+      from holds h join asked on asked.key_id = h.key_id and asked.day = h.key_day
+      union all select s.id, s.day, 0, 0, 0, 0, s.units, s.nano_usd
+      from asked join book_sums s on s.kind = 'key' and s.id = asked.key_id and s.day = asked.day) both_sides
+    group by key_id, day
+    having sum(counted_held) <> sum(held) or sum(counted_used) <> sum(used) or sum(counted_nano) <> sum(nano)`;
+  return rows.map((row) => toBroken(row, "key"));
+}
+
+/** The balances of these accounts: entries, what is held, bounds. */
+async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Broken[]> {
+  const rows = await tx`
+    with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
+    mine as materialized (select b.* from asked join balances b on b.account_id = asked.id),
+    held as materialized (
+      select account_id, sum(held_nano_usd) as nano from holds where account_id in (select id from asked) group by 1)
+    select 'inv_balance_entries' as name, b.account_id::text as ref, b.account_id::text as id from mine b
+      left join book_sums s on s.kind = 'account' and s.id = b.account_id and s.day = '-infinity'
+    where b.balance_nano_usd <> coalesce(s.nano_usd, 0)
+    union all
+    select 'inv_balance_held', b.account_id::text, b.account_id::text from mine b left join held using (account_id)
+    where b.held_nano_usd <> coalesce(held.nano, 0)
+    union all
+    select 'inv_bounds', 'balance/' || account_id, account_id::text from mine where held_nano_usd < 0 or balance_nano_usd < held_nano_usd`;
+  return rows.map((row) => toBroken(row, "account"));
+}
+
+/** Requests that are both alive and finished. Holds are few, and their receipts are looked up by name. */
+export async function doubledRequests(slices: Slices): Promise<Broken[]> {
+  const broken: Broken[] = [];
+  for (let after: string | null = "00000000-0000-0000-0000-000000000000"; after !== null; ) {
+    const from: string = after;
+    const found = await slice(slices, async (tx, rows) => {
+      await tx`select set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`;
+      return await tx`
+        with page as materialized (select request_id from holds where request_id > ${from}::text::uuid order by 1 limit ${rows})
+        select (select request_id::text from page order by page.request_id desc limit 1) as last, coalesce((
+          select json_agg(request_id) from page join receipts using (request_id)), '[]') as doubled`;
+    });
+    after = found[0]?.last ?? null;
+    for (const ref of toList(found[0]?.doubled)) broken.push({ name: "inv_hold_and_receipt", ref: String(ref) });
+  }
+  return broken;
+}
+
+/** Grants whose used pieces are not the packages taken from them. */
+export async function brokenAllotments(slices: Slices): Promise<Broken[]> {
+  const broken: Broken[] = [];
+  for (let after: string | null = "0"; after !== null; ) {
+    const from: string = after;
+    const found = await slice(
+      slices,
+      (tx, rows) => tx`
+        with page as materialized (
+          select id, granted, used from allotments where id > ${from}::text::bigint order by id limit ${Math.ceil(rows / 50)})
+        select (select max(id)::text from page) as last, coalesce((
+          select json_agg(id::text) from page a
+          where a.used <> (select count(*) from packages p where p.allotment_id = a.id) or a.used > a.granted), '[]') as broken`,
+    );
+    after = found[0]?.last ?? null;
+    for (const ref of toList(found[0]?.broken)) broken.push({ name: "inv_allotments", ref: String(ref) });
+  }
+  return broken;
+}
+
+function toBroken(row: Record<string, unknown>, kind: Kind): Broken {
+  const of = { kind, id: String(row.id), day: String(row.day ?? BEFORE_ALL.day) };
+  return { name: String(row.name), ref: String(row.ref), of };
+}
+
+function toCounted(rows: readonly Record<string, unknown>[]): Counted[] {
+  return rows.map(({ id, day }) => ({ id: String(id), day: String(day) }));
+}
+
+function toList(value: unknown): unknown[] {
+  if (!Array.isArray(value)) throw new Error("a list was expected");
+  return value;
+}
+
+const toArray = (values: readonly string[]): string => `{${values.join(",")}}`;

@@ -1,0 +1,200 @@
+import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUMNS } from "./rollups_store.ts";
+import { hasTime, type Slices, type SliceTx, slice } from "./slices_store.ts";
+
+/**
+ * The walk over the rollups: compares them with the receipts they were made of, so that a row which was changed past the
+ * closing is found. It goes in steps: whole accounts, or whole days of UTC of a large one, of about as many receipts as a
+ * slice takes.
+ *
+ * A step compares two numbers, its prints. A row's print is a hash of what it is of (account, key, span, …) times a weighed
+ * sum of its counts. That is linear in the counts: a row's print is also the sum of what each of its receipts adds to it. So
+ * receipts are printed page by page, whatever rows they belong to, and need not be grouped.
+ */
+
+/** Accounts of one step. */
+const ACCOUNTS_MAX = 200;
+const ID_MIN = "00000000-0000-0000-0000-000000000000";
+const ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+
+/** Weights are large and unlike: small changes of two counts do not cancel each other out. */
+const WEIGHED = `(738492615049281047::numeric * requests + 296174830561927423::numeric * charges
+  + 851930274618350917::numeric * prompt_tokens + 417253986104827351::numeric * cached_tokens
+  + 964817203591746203::numeric * completion_tokens + 583061947260315869::numeric * charged_nano_usd)`;
+const hashOfRow = (key: string, span: string, begins: string) =>
+  `hash_record_extended(row(account_id, ${key}, ${span}::smallint, ${begins}, kind_id), 0)::numeric`;
+const hashOfCrossing = (begins: string, ends: string) =>
+  `hash_record_extended(row(account_id, ${begins}, ${ends}, kind_id), 0)::numeric`;
+
+/** Accounts `first` to `last`; of one large account, its days of UTC from `since` on and before `upto`, else these are infinite. */
+type Step = { first: string; last: string; since: string; upto: string };
+/** What the rollups of a step said, and the snapshot that was folded in them then. */
+type Rollups = { print: bigint; folded: string; isSumOfDays: boolean };
+
+/**
+ * Compares from where the last walk ended on, `requestsMax` requests or little more, or up to the end. Returns how many steps
+ * differed. Throws what Postgres throws.
+ */
+export async function walkRollups(slices: Slices, requestsMax: number): Promise<number> {
+  let wrong = 0;
+  for (let read = 0; read < requestsMax && hasTime(slices); ) {
+    const found = await slice(slices, async (tx, rows) => {
+      const next = await nextStep(tx, rows);
+      return next && { ...next, rollups: await readRollups(tx, next.step) };
+    });
+    if (!found) break;
+    const { step, requests, rollups } = found;
+    if (!rollups.isSumOfDays || (await printOfReceipts(slices, step, rollups.folded)) !== rollups.print) wrong++;
+    read += requests;
+  }
+  return wrong;
+}
+
+/** Moves on to the next accounts or days; `requests`: how many these had. Undefined at the end: the next walk begins anew. */
+async function nextStep(tx: SliceTx, rowsMax: number): Promise<{ step: Step; requests: number } | undefined> {
+  const rows = await tx`
+    with at as (select usage_to, usage_days_to from book_closing), next as (
+      (select usage_to as id, usage_days_to::text as since from at where usage_days_to < 'infinity')
+      union all
+      (select id, '-infinity' from accounts where id > (select usage_to from at) order by accounts.id limit ${ACCOUNTS_MAX}))
+    select id::text, since, (select coalesce(sum(requests), 0) from usage_sums
+      where account_id = next.id and key_id = ${ALL_KEYS} and span = ${MONTH})::float8 as requests from next order by next.id`;
+  const accounts = rows.map((row) => ({
+    id: String(row.id),
+    since: String(row.since),
+    requests: Number(row.requests),
+  }));
+  const [large] = accounts;
+  if (!large) {
+    await tx`update book_closing set usage_to = 0, usage_days_to = 'infinity'`;
+    return undefined;
+  }
+  const { id: first, since } = large;
+  let [last, upto, requests] = [first, "infinity", 0];
+  if (since !== "-infinity" || large.requests > rowsMax)
+    ({ upto, requests } = await someDays(tx, { accountId: first, since, rowsMax }));
+  else
+    for (const account of accounts) {
+      if (requests + account.requests > rowsMax) break;
+      last = account.id;
+      requests += account.requests;
+    }
+  await tx`update book_closing set usage_to = ${last}::text::bigint, usage_days_to = ${upto}::text::date`;
+  return { step: { first, last, since, upto }, requests };
+}
+
+/** Days of an account, one at least: up to which, and how many requests they had. */
+async function someDays(
+  tx: SliceTx,
+  { accountId, since, rowsMax }: { accountId: string; since: string; rowsMax: number },
+): Promise<{ upto: string; requests: number }> {
+  const days = await tx`
+    select (begins at time zone 'UTC')::date::text as day, sum(requests)::float8 as requests from usage_sums
+    where account_id = ${accountId}::text::bigint and key_id = ${ALL_KEYS} and span = ${DAY}
+      and begins >= ${since}::text::timestamp at time zone 'UTC'
+    group by begins order by begins`;
+  let requests = 0;
+  for (const [i, day] of days.entries()) {
+    if (i > 0 && requests + Number(day.requests) > rowsMax) return { upto: String(day.day), requests };
+    requests += Number(day.requests);
+  }
+  return { upto: "infinity", requests };
+}
+
+/** A step as parameters: accounts $1 to $2, from $3 on and before $4. */
+const toParameters = ({ first, last, since, upto }: Step): string[] => [first, last, since, upto];
+const ACCOUNTS = "account_id >= $1::text::bigint and account_id <= $2::text::bigint";
+const SINCE = "$3::text::timestamp at time zone 'UTC'";
+const UPTO = "$4::text::timestamp at time zone 'UTC'";
+
+async function readRollups(tx: SliceTx, step: Step): Promise<Rollups> {
+  const [row] = await tx.unsafe(
+    // Key by key, so that of a large account no other days are read.
+    `with recursive keys_used (of_account, of_key) as (
+      (select account_id, key_id from usage_sums where ${ACCOUNTS} order by account_id, key_id limit 1)
+      union all
+      select next.* from keys_used cross join lateral (
+        select account_id, key_id from usage_sums
+        where (account_id, key_id) > (of_account, of_key) and ${ACCOUNTS} order by account_id, key_id limit 1) next
+    )
+    select (select folded::text from book_closing) as folded, (coalesce((
+        select sum(${hashOfRow("key_id", "span", "begins")} * ${WEIGHED})
+        from keys_used cross join (values (${QUARTER}::smallint), (${DAY}::smallint)) as spans(length) cross join lateral (
+          select * from usage_sums where account_id = of_account and key_id = of_key and span = length and begins >= ${SINCE} and begins < ${UPTO}
+          offset 0) u), 0)
+      + coalesce((
+        select sum(${hashOfCrossing("begins", "ends")} * ${WEIGHED})
+        from usage_crossings where ${ACCOUNTS} and begins >= ${SINCE} and begins < ${UPTO}), 0))::text as print`,
+    toParameters(step),
+  );
+  return {
+    print: BigInt(String(row?.print)),
+    folded: String(row?.folded),
+    // Months have no print of their own: once the last day was read, they are its account's days summed up.
+    isSumOfDays: step.upto !== "infinity" || (await areMonthsDays(tx, step)),
+  };
+}
+
+async function areMonthsDays(tx: SliceTx, { first, last }: Step): Promise<boolean> {
+  const [row] = await tx.unsafe(
+    `with days as (
+      select account_id, span_begins(${MONTH}, begins) as begins, kind_id, ${SUMMED} from usage_sums
+      where ${ACCOUNTS} and key_id = ${ALL_KEYS} and span = ${DAY} group by 1, 2, 3
+    ), months as (
+      select account_id, begins, kind_id, ${COUNTS} from usage_sums where ${ACCOUNTS} and key_id = ${ALL_KEYS} and span = ${MONTH}
+    )
+    select not exists ((table days except table months) union all (table months except table days)) as same`,
+    [first, last],
+  );
+  return row?.same === true;
+}
+
+/** What the rollups of a step have to print: from the receipts that were folded in them, page by page. */
+async function printOfReceipts(slices: Slices, step: Step, folded: string): Promise<bigint> {
+  let print = 0n;
+  for (let after: Place | undefined = { accountId: step.first, id: ID_MIN }; after; ) {
+    const from: Place = after;
+    const page = await slice(slices, (tx, rows) => printOfPage(tx, step, { folded, from, rows }));
+    print += page.print;
+    after = page.after;
+  }
+  return print;
+}
+
+/** A receipt, in the order in which they are read. */
+type Place = { accountId: string; id: string };
+
+/** The receipts after a place, `rows` of them; `after` is where the next page goes on, if there may be one. */
+async function printOfPage(
+  tx: SliceTx,
+  step: Step,
+  { folded, from, rows }: { folded: string; from: Place; rows: number },
+): Promise<{ print: bigint; after: Place | undefined }> {
+  const [quarter, ended] = [`span_begins(${QUARTER}, created_at)`, `span_begins(${QUARTER}, finished_at)`];
+  const day = `span_begins(${DAY}, created_at)`;
+  const [key, allKeys] = ["key_id", `${ALL_KEYS}::bigint`];
+  const hashes = `${hashOfRow(key, String(QUARTER), quarter)} + ${hashOfRow(allKeys, String(QUARTER), quarter)}
+    + ${hashOfRow(key, String(DAY), day)} + ${hashOfRow(allKeys, String(DAY), day)}
+    + case when crosses_month(created_at, finished_at) then ${hashOfCrossing(quarter, ended)} else 0 end`;
+  const [row] = await tx.unsafe(
+    `with ids as materialized (
+      select coalesce(request_id_floor(nullif(${SINCE}, '-infinity') - interval '${CLOCKS_APART}'), '${ID_MIN}') as first,
+        coalesce(request_id_floor(nullif(${UPTO}, 'infinity') + interval '${CLOCKS_APART}'), '${ID_MAX}') as last
+    ), page as materialized (
+      select request_id, written_in, ${USED_COLUMNS}, 1 as requests, (charged_nano_usd > 0)::int as charges from receipts
+      where outcome = 'settled' and request_id >= (select first from ids) and request_id < (select last from ids)
+        and ${ACCOUNTS} and (account_id, request_id) > ($5::text::bigint, greatest($6::text::uuid, (select first from ids)))
+        and (account_id, request_id) < ($2::text::bigint, (select last from ids))
+      order by account_id, request_id limit $7::text::bigint
+    ), last as (select account_id, request_id from page order by page.account_id desc, page.request_id desc limit 1)
+    select (select count(*)::int from page) as rows, (select account_id::text from last) as account_id,
+      (select request_id::text from last) as request_id, (
+        select coalesce(sum(${WEIGHED} * (${hashes})), 0)
+        from (select p.*, coalesce(k.id, -1) as kind_id from page p left join usage_kinds k using (model_id, host, mode)) p
+        where created_at >= ${SINCE} and created_at < ${UPTO} and pg_visible_in_snapshot(written_in, $8::text::pg_snapshot)
+      )::text as print`,
+    [...toParameters(step), from.accountId, from.id, String(rows), folded],
+  );
+  const isLast = Number(row?.rows) < rows;
+  const after = isLast ? undefined : { accountId: String(row?.account_id), id: String(row?.request_id) };
+  return { print: BigInt(String(row?.print)), after };
+}

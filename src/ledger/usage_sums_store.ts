@@ -1,0 +1,198 @@
+import { type SQL, sql } from "drizzle-orm";
+import { toIso } from "../accounts/checks.ts";
+import type { Db } from "../platform/db.ts";
+import { ALL_KEYS, CLOCKS_APART, DAY, IS_FOLDED, QUARTER, TAIL } from "./rollups_store.ts";
+import { allOf, alongIndex, matches, type UsageFilter, unixMsOf } from "./usage_store.ts";
+
+/**
+ * Usage summed up, by day and model, and by key: from the rollups, and from the receipts that the closing has not folded yet.
+ * One statement reads both, so that a sum is exact, and of one moment.
+ */
+
+const DAYS_MAX = 92;
+
+export type Measure = "requests" | "tokens" | "charged";
+export type UsageSum = {
+  modelId: string;
+  requests: number;
+  promptTokens: number;
+  completionTokens: number;
+  chargedNanoUsd: bigint;
+};
+export type UsageDays = {
+  /** The zone of the account's package, or the one given for accounts without. */
+  timeZone: string;
+  /** Every day asked for, as 2030-01-31, oldest first. */
+  days: string[];
+  /** What was used, by day and model; a day without use has no row. */
+  rows: (UsageSum & { day: string })[];
+  /** Over all days, the model with the most of `measure` first. */
+  models: UsageSum[];
+};
+
+/** Usage records summed by model and the day they began, of the last `days` days by the database's clock. Throws InputError. */
+export async function usageDays(
+  { db }: { db: Db },
+  {
+    days,
+    measure,
+    timeZone,
+    ...filter
+  }: UsageFilter & { accountId: number; days: number; measure: Measure; timeZone: string },
+): Promise<UsageDays> {
+  const { accountId, start, end } = filter;
+  const count = Math.min(Math.max(days, 1), DAYS_MAX);
+  const calendar = await calendarOf(db, { accountId, days: count, timeZone });
+  const [first = 0, last = 0] = [calendar.edges[0], calendar.edges.at(-1)];
+  const since = start === undefined ? first : Math.min(unixMsOf(start, "start"), last);
+  const upto = end === undefined ? last : Math.min(unixMsOf(end, "end"), last);
+  // A day that lies outside of what was asked for becomes one without an instant.
+  const edges = calendar.edges.map((ms) => Math.min(Math.max(ms, since), Math.max(since, upto)));
+  const found = await usageBetween(db, { filter, edges, byKey: false });
+  const rows = found.map((row) => ({ day: calendar.days[Number(row.i) - 1] ?? "", ...toSum(row) }));
+  rows.sort((a, b) => (a.day === b.day ? (a.modelId < b.modelId ? -1 : 1) : a.day < b.day ? -1 : 1));
+  return { timeZone: calendar.timeZone, days: calendar.days, rows, models: byMeasure(rows, measure) };
+}
+
+/** What an account's keys did in the last 24 hours: usage records by key. */
+export async function requestsByKey({ db }: { db: Db }, accountId: number): Promise<Map<number, number>> {
+  const [clock] = await db.orm.execute<{ since: string; upto: string }>(
+    sql`select ledger_now() - interval '24 hours' as since, ledger_now() + interval '1 day' as upto`,
+  );
+  const edges = [String(clock?.since), String(clock?.upto)].map((at) => Date.parse(toIso(at)));
+  const requests = new Map<number, number>();
+  for (const row of await usageBetween(db, { filter: { accountId }, edges, byKey: true })) {
+    const keyId = Number(row.key_id);
+    requests.set(keyId, (requests.get(keyId) ?? 0) + Number(row.requests));
+  }
+  return requests;
+}
+
+type Between = {
+  filter: UsageFilter & { accountId: number };
+  /** Unix milliseconds, ascending: what began from one on and before the next is a part, named by the number of the former. */
+  edges: readonly number[];
+  byKey: boolean;
+};
+
+/**
+ * Sums by part, model and, if asked for, key. Between two edges lie the whole days between the midnights of UTC nearest to
+ * them, and what lies between each edge and its midnight is added or taken away: quarters of an hour from the rollups, the
+ * piece of a quarter from receipts, if an edge is no quarter's. Each such read is fenced (offset 0): the planner would read all
+ * quarters that an account has, and sort them out after.
+ */
+function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record<string, unknown>[]> {
+  const { accountId, keyId } = filter;
+  const keys =
+    keyId !== undefined
+      ? sql`select ${keyId}::bigint as key_id`
+      : byKey
+        ? sql`select id as key_id from keys where account_id = ${accountId}::bigint`
+        : sql`select ${ALL_KEYS}::bigint as key_id`;
+  const key = byKey || keyId !== undefined ? sql`key_id` : sql`${ALL_KEYS}::bigint`;
+  const moments = sql`${`{${edges.map((ms) => new Date(ms).toISOString()).join(",")}}`}::text::timestamptz[]`;
+  const isAsked = allOf([sql`account_id = ${accountId}::bigint`, ...matches(filter)]);
+  return alongIndex(
+    db,
+    sql`
+    with edges as materialized (
+      select i, at, quarter, span_begins(${DAY}, quarter + interval '12 hours') as midnight from (
+        select i::int, at, span_begins(${QUARTER}, at) as quarter from unnest(${moments}) with ordinality as e(at, i)) e
+    ), keys_asked as materialized (${keys}),
+    whole as (
+      select e.i, ${summed(sql`u.`, sql`1`)} from edges e join edges n on n.i = e.i + 1 cross join keys_asked k
+      cross join lateral (
+        select * from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${DAY}
+          and begins >= e.midnight and begins < n.midnight offset 0) u
+      group by e.i, u.key_id, u.kind_id
+    ), off as materialized (
+      select e.i, ${summed(sql`u.`, sql`case when e.quarter < e.midnight then 1 else -1 end`)} from edges e cross join keys_asked k
+      cross join lateral (
+        select * from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${QUARTER}
+          and begins >= least(e.quarter, e.midnight) and begins < greatest(e.quarter, e.midnight) offset 0) u
+      group by e.i, u.key_id, u.kind_id
+    ), rolled_up as (
+      select * from whole union all select * from off
+      union all select i - 1, key_id, kind_id, -requests, -prompt_tokens, -completion_tokens, -charged_nano_usd from off
+    ), pieces as materialized (
+      select e.i, ${key} as key_id, r.model_id, -1 as times, r.prompt_tokens, r.completion_tokens, r.charged_nano_usd
+      from edges e cross join lateral (
+        select * from receipts
+        where outcome = 'settled' and ${isAsked} and e.quarter < e.at and created_at >= e.quarter and created_at < e.at
+          and request_id >= request_id_floor(e.quarter - ${sql.raw(`interval '${CLOCKS_APART}'`)})
+          and request_id < request_id_floor(e.at + ${sql.raw(`interval '${CLOCKS_APART}'`)})
+          and ${sql.raw(IS_FOLDED)} offset 0) r
+    ), records as (
+      select * from pieces
+      union all select i - 1, key_id, model_id, 1, prompt_tokens, completion_tokens, charged_nano_usd from pieces
+      union all
+      select width_bucket(created_at, ${moments}), ${key}, model_id, 1, prompt_tokens, completion_tokens, charged_nano_usd
+      from ${sql.raw(TAIL)} tail where ${isAsked}
+    ), parts as (
+      select i, key_id, k.model_id, requests, prompt_tokens, completion_tokens, charged_nano_usd
+      from rolled_up join usage_kinds k on k.id = rolled_up.kind_id where ${allOf(matches({ ...filter, keyId: undefined }))}
+      union all
+      select i, key_id, model_id, times, times * prompt_tokens, times * completion_tokens, times * charged_nano_usd from records
+    )
+    select i, key_id::text, model_id, sum(requests)::text as requests, sum(prompt_tokens)::text as prompt_tokens,
+      sum(completion_tokens)::text as completion_tokens, sum(charged_nano_usd)::text as charged_nano_usd
+    from parts where i between 1 and ${edges.length - 1}::int
+    group by i, key_id, model_id having sum(requests) <> 0`,
+  );
+}
+
+/** Rows of the rollups as sums, taken so many times. */
+function summed(of: SQL, times: SQL): SQL {
+  return sql`${of}key_id, ${of}kind_id, sum(${times} * ${of}requests) as requests, sum(${times} * ${of}prompt_tokens) as prompt_tokens,
+    sum(${times} * ${of}completion_tokens) as completion_tokens, sum(${times} * ${of}charged_nano_usd) as charged_nano_usd`;
+}
+
+/** The days that end today, in the zone of the account's package or else in `timeZone`, and when each begins and the last one ends. */
+async function calendarOf(
+  { orm }: Db,
+  { accountId, days, timeZone }: { accountId: number; days: number; timeZone: string },
+): Promise<{ timeZone: string; edges: number[]; days: string[] }> {
+  const rows = await orm.execute<{ zone: string; day: string; begins: string }>(sql`
+    with clock as materialized (select ledger_now() as now), zone as materialized (
+      select now, coalesce((
+        select time_zone from packages where account_id = ${accountId}::bigint and starts_at <= now and ends_at > now
+        order by starts_at desc limit 1), ${timeZone}) as name
+      from clock), calendar as (
+      select name, (now at time zone name)::date - ago as day from zone, generate_series(-1, ${days - 1}::int) as ago)
+    select name as zone, day::text, day_begins(day, name) as begins from calendar order by day`);
+  const [first] = rows;
+  if (!first) throw new Error("the calendar has no day");
+  const edges = rows.map(({ begins }) => Date.parse(toIso(begins)));
+  return { timeZone: first.zone, edges, days: rows.slice(0, -1).map(({ day }) => day) };
+}
+
+function byMeasure(rows: readonly UsageSum[], measure: Measure): UsageSum[] {
+  const sums = new Map<string, UsageSum>();
+  for (const { modelId, requests, promptTokens, completionTokens, chargedNanoUsd } of rows) {
+    const sum = sums.get(modelId);
+    sums.set(modelId, {
+      modelId,
+      requests: requests + (sum?.requests ?? 0),
+      promptTokens: promptTokens + (sum?.promptTokens ?? 0),
+      completionTokens: completionTokens + (sum?.completionTokens ?? 0),
+      chargedNanoUsd: chargedNanoUsd + (sum?.chargedNanoUsd ?? 0n),
+    });
+  }
+  const size = (sum: UsageSum) =>
+    measure === "charged"
+      ? Number(sum.chargedNanoUsd)
+      : measure === "tokens"
+        ? sum.promptTokens + sum.completionTokens
+        : sum.requests;
+  return [...sums.values()].sort((a, b) => size(b) - size(a) || (a.modelId < b.modelId ? -1 : 1));
+}
+
+function toSum(row: Record<string, unknown>): UsageSum {
+  return {
+    modelId: String(row.model_id),
+    requests: Number(row.requests),
+    promptTokens: Number(row.prompt_tokens),
+    completionTokens: Number(row.completion_tokens),
+    chargedNanoUsd: BigInt(String(row.charged_nano_usd)),
+  };
+}

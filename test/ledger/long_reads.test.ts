@@ -1,0 +1,231 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import { check } from "../../src/ledger/books_check_store.ts";
+import { openSlices } from "../../src/ledger/slices_store.ts";
+import { statementOf } from "../../src/ledger/statement_store.ts";
+import { requestsByKey, usageDays } from "../../src/ledger/usage_sums_store.ts";
+import { usageCsv } from "../../src/panel/api/usage_csv.ts";
+import { connect, type Db } from "../../src/platform/db.ts";
+import { createWorld, type Person, type TestKey, type World } from "../world.ts";
+
+/**
+ * Long reads over hundreds of thousands of receipts whose server cancels every statement after two seconds: nothing is
+ * cancelled, and what they say is right. Source: house plan › Overload.
+ */
+
+const RECEIPTS = Number(process.env.LONG_READS_RECEIPTS ?? 260_000);
+const STATEMENT_MS_MAX = 2_000;
+/** Receipts that one transaction of the filling writes. */
+const AT_ONCE = 1_000;
+const SLOW_MS = 300_000;
+const EMPTY = { rows: 0 };
+
+let world: World;
+let db: Db;
+let reseller: Person;
+/** One account has two fifths of all. */
+let big: Person & TestKey & { packageId: number };
+let resellerKey: TestKey;
+
+beforeAll(async () => {
+  world = await createWorld();
+  reseller = await world.addReseller();
+  resellerKey = await world.addKey(reseller, { mode: "payg" });
+  await world.setBalance(reseller, 1_000_000_000n);
+  const people = [];
+  for (let i = 0; i < 60; i++) {
+    const person = await world.addCustomer(reseller.accountId);
+    const key = await world.addKey(person);
+    people.push({ ...person, ...key, packageId: await world.givePackage(person, { dailyLimit: 1_000_000, days: 30 }) });
+  }
+  big = people[0] as typeof big;
+  await world.sql`
+    update packages set starts_at = starts_at - interval '6 days', created_at = created_at - interval '6 days', first_day = first_day - 6`;
+  await world.sql`create table people (who int primary key, account_id bigint, key_id bigint, package_id bigint)`;
+  for (const [n, { accountId, keyId, packageId }] of people.entries())
+    await world.sql`insert into people values (${n}, ${accountId}, ${keyId}, ${packageId})`;
+  for (let from = 0; from < RECEIPTS; from += AT_ONCE) await fill(from, Math.min(RECEIPTS, from + AT_ONCE));
+  await countThem();
+  expect(await world.unbalanced()).toEqual([]);
+  // From here on, for every connection that is opened.
+  await world.sql.unsafe(
+    `alter database "${new URL(world.url).pathname.slice(1)}" set statement_timeout = ${STATEMENT_MS_MAX}`,
+  );
+  db = world.openDb();
+}, SLOW_MS);
+afterAll(async () => {
+  await db?.close();
+  await world.close();
+});
+
+/** Requests `from` to `upto`, spread over the last five days: two fifths of one account's, a fifth charges of the reseller's own. */
+async function fill(from: number, upto: number): Promise<void> {
+  await world.sql`
+    with numbers as (
+      select n, clock_timestamp() - interval '5 days' + (n * 5.0 / ${RECEIPTS}::float8) * interval '1 day' - interval '1 hour' as at,
+        case when n % 5 = 0 then null when n % 2 = 0 then 0 else 1 + n % 59 end as who
+      from generate_series(${from}::int, ${upto - 1}::int) as n
+    ), made as (
+      insert into receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, outcome, reason, units, held_nano_usd,
+        charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated, created_at, finished_at)
+      select overlay(request_id_floor(at)::text placing lpad(n::text, 12, '0') from 25)::uuid,
+        coalesce(p.account_id, ${reseller.accountId}::bigint), coalesce(p.key_id, ${resellerKey.keyId}::bigint), 'model-' || n % 7, 'h',
+        case when p.who is null then 'payg' else 'package' end, p.package_id, case when p.who is null then null else (at at time zone 'UTC')::date end,
+        'settled', 'complete', case when p.who is null then 0 else 1 end, 0, case when p.who is null then 3 else 0 end, 0, 10, 0, 5, 15, false, at, at
+      from numbers left join people p using (who)
+      returning account_id, request_id, charged_nano_usd, finished_at
+    )
+    insert into balance_entries (account_id, amount_nano_usd, kind, request_id, created_at)
+    select account_id, -charged_nano_usd, 'charge', request_id, finished_at from made where charged_nano_usd > 0`;
+}
+
+/** The counters, as the ledger would have them. */
+async function countThem(): Promise<void> {
+  await world.sql`analyze receipts`;
+  await world.sql`
+    insert into package_days (package_id, day, units_used, units_max)
+    select package_id, day, count(*), 1000000 from receipts where package_id is not null group by 1, 2`;
+  await world.sql`
+    update packages p set units_used = r.n, tokens_used = 15 * r.n
+    from (select package_id, count(*) as n from receipts group by 1) r where p.id = r.package_id`;
+  await world.sql`
+    update balances b set balance_nano_usd = (select sum(amount_nano_usd) from balance_entries e where e.account_id = b.account_id)
+    where account_id = ${reseller.accountId}`;
+}
+
+test(
+  "a check that has all to fold, and the next ones: no slice is cancelled",
+  async () => {
+    const sql = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
+    const checked = async (full = false) => {
+      const slices = openSlices(sql);
+      const startMs = performance.now();
+      const broken = (await check(slices, { full })).filter(({ rows }) => rows !== EMPTY.rows);
+      return {
+        broken,
+        slices: slices.done,
+        longestMs: slices.longestMs,
+        cancelled: slices.cancelled,
+        tookMs: performance.now() - startMs,
+      };
+    };
+    const first = await checked();
+    const second = await checked();
+    const full = await checked(true);
+    console.log("check of", RECEIPTS, "receipts:", { first, second, full });
+    for (const { broken, cancelled } of [first, second, full]) {
+      expect(broken).toEqual([]);
+      expect(cancelled).toBe(0);
+    }
+    expect(first.slices).toBeGreaterThan(20);
+    await world.sql`update packages set units_used = units_used + 1 where id = ${big.packageId}`;
+    const ill = await checked();
+    expect(ill.broken).toEqual([{ name: "inv_package_units", rows: 1 }]);
+    expect(ill.cancelled).toBe(0);
+    await world.sql`update packages set units_used = units_used - 1 where id = ${big.packageId}`;
+    await sql.end();
+  },
+  SLOW_MS,
+);
+
+test(
+  "doctor, also with --full",
+  async () => {
+    for (const args of [[], ["--full"]]) {
+      const child = spawn(
+        process.execPath,
+        [join(import.meta.dirname, "../../src/cli.ts"), "doctor", "--json", ...args],
+        {
+          env: { PATH: process.env.PATH ?? "", DATABASE_URL: world.url, SPOOL_DIR: world.spoolDir, REDIS_URL: "" },
+        },
+      );
+      let out = "";
+      child.stdout.on("data", (chunk) => (out += chunk));
+      await new Promise((resolve) => child.on("close", resolve));
+      expect(JSON.parse(out).findings).toContainEqual({ what: "books", state: "ok", detail: "balance, 9 of 9" });
+    }
+  },
+  SLOW_MS,
+);
+
+test(
+  "CSV of usage: up to its limit; a filter that nothing passes is read to the end, and is no error",
+  async () => {
+    const text = await new Response(await usageCsv({ db }, "charged", { accountId: big.accountId })).text();
+    const lines = text.trimEnd().split("\r\n");
+    const [mine] = await world.sql`select count(*)::int as n from receipts where account_id = ${big.accountId}`;
+    const cut = Number(mine?.n) > 100_000;
+    expect(lines).toHaveLength(cut ? 100_002 : Number(mine?.n) + 1);
+    expect(lines.at(-1)?.includes("Cut after 100000 rows")).toBe(cut);
+    const asked = { accountId: big.accountId, modelId: "model-none" };
+    for (const kind of ["charged", "not_charged"] as const)
+      expect((await new Response(await usageCsv({ db }, kind, asked)).text()).trimEnd().split("\r\n")).toHaveLength(1);
+  },
+  SLOW_MS,
+);
+
+test(
+  "a reader that stops in the middle of a file leaves nothing open",
+  async () => {
+    const reader = (await usageCsv({ db }, "charged", { accountId: big.accountId })).getReader();
+    await reader.read();
+    const openNow = async () => {
+      const [row] = await world.sql`
+        select count(*)::int as n from pg_stat_activity
+        where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid() and (state <> 'idle' or backend_xmin is not null)`;
+      return Number(row?.n);
+    };
+    // The page after the first is fetched ahead; then nothing more until it is asked for.
+    await Bun.sleep(1_000);
+    let open = await openNow();
+    for (let i = 0; i < 100 && open > 0; i++) {
+      await Bun.sleep(100);
+      open = await openNow();
+    }
+    expect(open).toBe(0);
+    await reader.cancel();
+  },
+  SLOW_MS,
+);
+
+test(
+  "a month's statement, and the charts of usage, are exact",
+  async () => {
+    const [now] = await world.sql`
+      select to_char(now() - interval '3 days', 'YYYY-MM') as month, to_char(now(), 'YYYY-MM') as this_month`;
+    const months = [...new Set([String(now?.month), String(now?.this_month)])];
+    for (const month of months) {
+      const startMs = performance.now();
+      const { usage, balance } = await statementOf(
+        { db },
+        { resellerId: reseller.accountId, month, timeZone: "UTC", rowsMax: 1000 },
+      );
+      console.log("statement of", month, "in", Math.round(performance.now() - startMs), "ms");
+      const [counted] = await world.sql`
+        select count(*)::int as requests, count(*) filter (where mode = 'package')::int as package_requests, sum(prompt_tokens)::int as prompt_tokens,
+          sum(charged_nano_usd)::text as charged, count(*) filter (where account_id = ${reseller.accountId})::int as charges
+        from receipts where to_char(finished_at at time zone 'UTC', 'YYYY-MM') = ${month}`;
+      expect(usage.totals).toMatchObject({
+        requests: counted?.requests,
+        packageRequests: counted?.package_requests,
+        promptTokens: counted?.prompt_tokens,
+        chargedNanoUsd: BigInt(String(counted?.charged)),
+      });
+      expect(usage.rows.reduce((sum, { requests }) => sum + requests, 0)).toBe(counted?.requests);
+      expect(balance.charges).toBe(Number(counted?.charges));
+      const sums = Object.values(balance.sumsNanoUsd).reduce((sum, nano) => sum + nano, 0n);
+      expect(balance.openingNanoUsd + sums).toBe(balance.closingNanoUsd);
+    }
+
+    const [mine] = await world.sql`select count(*)::int as n from receipts where account_id = ${big.accountId}`;
+    const chart = await usageDays({ db }, { accountId: big.accountId, days: 30, measure: "requests", timeZone: "UTC" });
+    expect(chart.rows.reduce((sum, { requests }) => sum + requests, 0)).toBe(Number(mine?.n));
+    expect(chart.rows).toHaveLength(new Set(chart.rows.map(({ day, modelId }) => `${day} ${modelId}`)).size);
+    const requests = await requestsByKey({ db }, big.accountId);
+    const [lately] = await world.sql`
+      select count(*)::int as n from receipts where account_id = ${big.accountId} and request_id >= request_id_floor(now() - interval '24 hours')`;
+    expect(Math.abs(Number(requests.get(big.keyId)) - Number(lately?.n))).toBeLessThan(Number(lately?.n) / 10);
+  },
+  SLOW_MS,
+);

@@ -1,0 +1,483 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { check } from "../../src/ledger/books_check_store.ts";
+import { closeUp } from "../../src/ledger/closing_store.ts";
+import { walkRollups } from "../../src/ledger/rollups_walk_store.ts";
+import { openSlices, type SliceTx } from "../../src/ledger/slices_store.ts";
+import { statementOf } from "../../src/ledger/statement_store.ts";
+import type { UsageFilter } from "../../src/ledger/usage_store.ts";
+import { requestsByKey, usageDays } from "../../src/ledger/usage_sums_store.ts";
+import { connect, type Db, type Sql } from "../../src/platform/db.ts";
+import { createWorld, type Person, type TestKey, type World } from "../world.ts";
+import { askFor, openWorldLedger, usageOf } from "./ledger_world.ts";
+
+/**
+ * Rollups say what the usage records say, at any moment: folded, not yet folded, or while they are being folded; in days of
+ * every zone; statements of months too. A check finds a rollup that does not. Source: ledger's README › Rollups.
+ */
+
+const NOW = "2026-04-03T10:07:31.250Z";
+const HOSTS = ["a.test", "b.test"] as const;
+const MODELS = ["chat-a", "chat-b", "image-c"] as const;
+const SLOW_MS = 120_000;
+
+type Someone = Person & { keys: [TestKey, TestKey] };
+
+let world: World;
+let db: Db;
+let folder: Sql;
+/** A reseller and two of its customers. */
+let people: [Someone, Someone, Someone];
+
+beforeAll(async () => {
+  world = await createWorld();
+  db = world.openDb();
+  folder = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
+  await world.setClock("2026-02-15T12:00:00Z");
+  await world.sql`select make_receipt_months(3)`;
+  await world.setClock(NOW);
+  const reseller = await world.addReseller();
+  const { accountId } = reseller;
+  const withKeys = async (person: Person): Promise<Someone> => ({
+    ...person,
+    keys: [await world.addKey(person), await world.addKey(person)],
+  });
+  people = [
+    await withKeys(reseller),
+    await withKeys(await world.addCustomer(accountId)),
+    await withKeys(await world.addCustomer(accountId)),
+  ];
+}, SLOW_MS);
+afterAll(async () => {
+  expect(await world.unbalanced()).toEqual([]);
+  await folder.end();
+  await db.close();
+  await world.close();
+});
+
+/** The same numbers each time: a test that failed fails again. */
+function seeded(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+}
+
+let written = 0;
+
+/** Receipts of random moments of March 2026 and up to now, some just beside the edges of quarters; some released, some long. */
+async function write(count: number, seed: number, over: { moments?: number[]; tx?: SliceTx } = {}): Promise<void> {
+  const { moments, tx } = over;
+  const random = seeded(seed);
+  const from = Date.parse("2026-02-27T00:00:00Z");
+  const spanMs = Date.parse(NOW) - from;
+  const rows = Array.from({ length: count }, () => {
+    const any = from + random(spanMs);
+    // Days begin at quarters: one ms before, at it, one ms after.
+    const near = random(3) === 0 ? Math.round(any / 900_000) * 900_000 + random(3) - 1 : any;
+    const createdMs = moments?.[random(moments.length)] ?? near;
+    // A replica's clock may be an hour off.
+    const idMs = createdMs + random(7_000_000) - 3_500_000;
+    const hex = idMs.toString(16).padStart(12, "0");
+    const person = people[random(people.length)] as Someone;
+    const settled = random(6) > 0;
+    const mode = random(2) === 0 ? "package" : "payg";
+    const charged = settled && mode === "payg" ? random(1000) : 0;
+    return {
+      request_id: `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-${String(++written).padStart(12, "0")}`,
+      account_id: person.accountId,
+      key_id: person.keys[random(2)]?.keyId,
+      model_id: MODELS[random(3)],
+      host: HOSTS[random(2)],
+      mode,
+      outcome: settled ? "settled" : "released",
+      reason: settled ? "complete" : "lease_ended",
+      units: 0,
+      held_nano_usd: charged,
+      charged_nano_usd: charged,
+      shortfall_nano_usd: 0,
+      prompt_tokens: random(5000),
+      cached_tokens: random(10),
+      completion_tokens: random(5000),
+      charged_tokens: 0,
+      estimated: false,
+      created_at: new Date(createdMs),
+      finished_at: new Date(createdMs + random(40_000) * (random(8) === 0 ? 1000 : 1)),
+    };
+  });
+  const insert = async (to: SliceTx): Promise<void> => {
+    await to`insert into receipts ${to(rows)}`;
+    await to`
+      insert into balance_entries (account_id, amount_nano_usd, kind, request_id, created_at)
+      select account_id, -charged_nano_usd, 'charge', request_id, finished_at from receipts
+      where charged_nano_usd > 0 and request_id in (select request_id from receipts except select request_id from balance_entries)`;
+    await to`
+      with sums as (select account_id, sum(amount_nano_usd) as nano from balance_entries group by 1), paid as (
+        insert into balance_entries (account_id, amount_nano_usd, kind, created_at)
+        select account_id, 1000000 - nano, 'top_up', '2026-02-20' from sums)
+      update balances b set balance_nano_usd = 1000000 from sums where sums.account_id = b.account_id`;
+  };
+  // A charge and its entry are written in one transaction, as the ledger does.
+  await (tx ? insert(tx) : world.sql.begin(insert));
+}
+
+/** Folds so many slices of at most so many rows; all there is without a number. */
+async function fold(slicesMax?: number): Promise<void> {
+  const slices = openSlices(folder, { budgetMs: slicesMax === undefined ? 60_000 : Number.POSITIVE_INFINITY });
+  if (slicesMax === undefined) return void (await closeUp(slices));
+  for (let i = 0; i < slicesMax; i++) await closeUp({ ...slices, rows: 40, untilMs: 0 });
+}
+
+const ZONES = [
+  "UTC",
+  "Europe/Berlin",
+  "America/Los_Angeles",
+  "Asia/Kathmandu",
+  "Pacific/Kiritimati",
+  "Pacific/Marquesas",
+  "Australia/Lord_Howe",
+  "Pacific/Pago_Pago",
+];
+
+/** The same, from the records one by one. */
+async function counted(filter: UsageFilter & { accountId: number }, days: number, timeZone: string) {
+  const { accountId, keyId = null, modelId = null, mode = null, start = null, end = null } = filter;
+  const hosts = filter.hosts ? [...filter.hosts] : null;
+  const rows = await world.sql`
+    select (created_at at time zone ${timeZone})::date::text as day, model_id as "modelId", count(*)::int as requests,
+      sum(prompt_tokens)::int as "promptTokens", sum(completion_tokens)::int as "completionTokens",
+      sum(charged_nano_usd)::text as "chargedNanoUsd"
+    from receipts
+    where outcome = 'settled' and account_id = ${accountId} and (key_id = ${keyId}::bigint or ${keyId}::bigint is null)
+      and (model_id = ${modelId}::text or ${modelId}::text is null) and (mode = ${mode}::text or ${mode}::text is null)
+      and (host = any(${hosts}::text[]) or ${hosts}::text[] is null)
+      and (created_at >= ${start}::text::timestamptz or ${start}::text is null)
+      and (created_at < ${end}::text::timestamptz or ${end}::text is null)
+      and created_at < date_trunc('milliseconds', ${NOW}::timestamptz) + interval '1 day'
+      and (created_at at time zone ${timeZone})::date > (${NOW}::timestamptz at time zone ${timeZone})::date - ${days}::int
+    group by 1, 2 order by 1, model_id collate "C"`;
+  return rows.map((row) => ({ ...row, chargedNanoUsd: BigInt(String(row.chargedNanoUsd)) }));
+}
+
+async function expectExact(filter: Omit<UsageFilter, "accountId"> = {}, zones = ZONES, days = 33): Promise<void> {
+  for (const { accountId } of people)
+    for (const timeZone of zones) {
+      const asked = { ...filter, accountId };
+      const { rows } = await usageDays({ db }, { ...asked, days, measure: "requests", timeZone });
+      const wanted: unknown[] = await counted(asked, days, timeZone);
+      expect({ timeZone, filter, rows }).toEqual({ timeZone, filter, rows: wanted } as never);
+    }
+}
+
+const countedRows = async (table: string) =>
+  Number((await world.sql`select count(*)::int as n from ${world.sql(table)}`)[0]?.n);
+
+test(
+  "by day and model in every zone: nothing folded, some folded, all folded, and more since",
+  async () => {
+    await write(300, 1);
+    await expectExact();
+    await fold(3);
+    await expectExact();
+    await fold();
+    await expectExact();
+    expect(await countedRows("usage_sums")).toBeGreaterThan(300);
+    await write(200, 2);
+    await fold(2);
+    await expectExact();
+  },
+  SLOW_MS,
+);
+
+test(
+  "what a transaction wrote that stayed open while later ones were folded",
+  async () => {
+    const [written, committing] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const slow = world.sql.begin(async (tx) => {
+      await write(20, 7, { tx });
+      written.resolve();
+      await committing.promise;
+    });
+    await Promise.race([written.promise, slow]);
+    await world.sql`create table later ()`;
+    await fold();
+    await expectExact({}, ["UTC"]);
+    committing.resolve();
+    await slow;
+    const [row] = await world.sql`
+      select count(*)::int as n from receipts where written_in = any(array(select pg_snapshot_xip(folded) from book_closing))`;
+    expect(row?.n).toBe(20);
+    await expectExact({}, ["UTC"]);
+    await fold();
+    await expectExact({}, ["UTC"]);
+  },
+  SLOW_MS,
+);
+
+test(
+  "of a key, a model, hosts, a mode, and between any two moments",
+  async () => {
+    const [, { keys }] = people;
+    const zones = ["UTC", "Asia/Kathmandu"];
+    for (const filter of [
+      { keyId: keys[0].keyId },
+      { modelId: "chat-b" },
+      { modelId: "none" },
+      { hosts: [HOSTS[1]] },
+      { hosts: [] },
+      { mode: "payg" },
+      { start: "2026-03-20T11:07:31.001Z" },
+      { end: "2026-03-29T22:31:00.999Z" },
+      { start: "2026-03-15T00:00:00.001Z", end: "2026-03-15T23:59:59.999Z" },
+      { start: "2026-03-29T10:00:00Z", end: "2026-03-29T10:15:00Z" },
+      { start: "2026-03-29", end: "2026-03-28" },
+      { start: "9999-12-31T23:59:59-12:00", end: "9999-12-31T23:59:59-12:00" },
+      { keyId: keys[1].keyId, modelId: "chat-a", hosts: [...HOSTS], mode: "package", start: "2026-03-10T03:04:05Z" },
+    ] satisfies Omit<UsageFilter, "accountId">[])
+      await expectExact(filter, zones);
+    await expectExact({}, zones, 1);
+  },
+  SLOW_MS,
+);
+
+test(
+  "of each key in the last 24 hours, to the millisecond",
+  async () => {
+    const dayAgoMs = Date.parse(NOW) - 86_400_000;
+    await write(60, 3, { moments: [dayAgoMs - 1, dayAgoMs, dayAgoMs + 1] });
+    for (const isFolded of [false, true]) {
+      if (isFolded) await fold();
+      for (const { accountId } of people) {
+        const wanted = await world.sql`
+          select key_id::int as id, count(*)::int as n from receipts
+          where account_id = ${accountId} and outcome = 'settled' and created_at >= ${NOW}::timestamptz - interval '24 hours' group by 1`;
+        expect(wanted).toHaveLength(2);
+        expect(await requestsByKey({ db }, accountId)).toEqual(new Map(wanted.map(({ id, n }) => [id, n])));
+      }
+    }
+  },
+  SLOW_MS,
+);
+
+/** What a reseller's statement has to say of requests: from the records one by one. */
+async function countedMonth(month: string, timeZone: string) {
+  const [reseller] = people;
+  const lines = await world.sql`
+    select host, account_id::int as "customerId", model_id as "modelId", count(*)::int as requests,
+      (count(*) filter (where mode = 'package'))::int as "packageRequests", sum(prompt_tokens)::int as "promptTokens",
+      sum(cached_tokens)::int as "cachedTokens", sum(completion_tokens)::int as "completionTokens",
+      sum(charged_nano_usd)::text as "chargedNanoUsd"
+    from receipts where outcome = 'settled' and to_char(finished_at at time zone ${timeZone}, 'YYYY-MM') = ${month}
+    group by 1, 2, 3 order by host collate "C", 2, model_id collate "C"`;
+  const [own] = await world.sql`
+    select count(*)::int as charges, coalesce(-sum(charged_nano_usd), 0)::text as "nanoUsd",
+      (select -coalesce(sum(charged_nano_usd), 0) from receipts
+        where account_id = ${reseller.accountId} and to_char(finished_at at time zone ${timeZone}, 'YYYY-MM') < ${month})::text as before
+    from receipts
+    where account_id = ${reseller.accountId} and charged_nano_usd > 0 and to_char(finished_at at time zone ${timeZone}, 'YYYY-MM') = ${month}`;
+  return { lines: lines.map((line) => ({ ...line, chargedNanoUsd: BigInt(String(line.chargedNanoUsd)) })), own };
+}
+
+test(
+  "statements of months in every zone: what ended in them, wherever it began",
+  async () => {
+    const [reseller] = people;
+    const edges = [
+      "2026-02-28T13:59Z",
+      "2026-03-31T09:50Z",
+      "2026-03-31T17:10Z",
+      "2026-03-31T23:55Z",
+      "2026-04-01T10:30Z",
+    ];
+    await write(200, 4, { moments: edges.map(Date.parse) });
+    await fold();
+    expect(await countedRows("usage_crossings")).toBeGreaterThan(20);
+    for (const isFolded of [true, false]) {
+      if (!isFolded) await write(100, 5, { moments: edges.map(Date.parse) });
+      for (const timeZone of ZONES)
+        for (const month of ["2026-02", "2026-03", "2026-04"]) {
+          const { usage, balance } = await statementOf(
+            { db },
+            { resellerId: reseller.accountId, month, timeZone, rowsMax: 100 },
+          );
+          const { lines, own } = await countedMonth(month, timeZone);
+          const named = usage.rows.map(({ customerName: _, ...line }) => line);
+          expect({ month, timeZone, lines: named }).toEqual({ month, timeZone, lines } as never);
+          expect(balance.charges).toBe(own?.charges);
+          expect(balance.sumsNanoUsd.charge).toBe(BigInt(String(own?.nanoUsd)));
+          // Top-ups are all of February.
+          const toppedUp = balance.openingNanoUsd + balance.sumsNanoUsd.top_up - BigInt(String(own?.before));
+          expect(toppedUp).toBe(await sumOfTopUps());
+        }
+    }
+  },
+  SLOW_MS,
+);
+
+async function sumOfTopUps(): Promise<bigint> {
+  const [row] = await world.sql`
+    select sum(amount_nano_usd)::text as nano from balance_entries
+    where kind = 'top_up' and account_id = ${String(people[0].accountId)}`;
+  return BigInt(String(row?.nano));
+}
+
+test(
+  "while the closing folds them: the same at every moment",
+  async () => {
+    const [, person, { accountId }] = people;
+    for (let i = 0; i < 20; i++) await write(20, 100 + i);
+    const ask = { accountId, days: 33, measure: "requests", timeZone: "Asia/Kathmandu" } as const;
+    const wanted = await usageDays({ db }, ask);
+    const keys = await requestsByKey({ db }, person.accountId);
+    let folding = true;
+    const folded = (async () => {
+      const before = await countedRows("usage_sums");
+      for (let i = 0; i < 30; i++) await fold(1);
+      folding = false;
+      expect(await countedRows("usage_sums")).toBeGreaterThan(before + 100);
+    })();
+    let reads = 0;
+    for (; folding; reads++) {
+      expect(await usageDays({ db }, ask)).toEqual(wanted);
+      expect(await requestsByKey({ db }, person.accountId)).toEqual(keys);
+    }
+    await folded;
+    expect(reads).toBeGreaterThan(2);
+    await expectExact({}, ["UTC"]);
+  },
+  SLOW_MS,
+);
+
+/** How many pieces a check found changed; it finds nothing broken. */
+async function changedNow(): Promise<number> {
+  let changed = 0;
+  const results = await check(openSlices(folder), { onChanged: (pieces) => (changed += pieces) });
+  expect(results.filter(({ rows }) => rows !== 0)).toEqual([]);
+  return changed;
+}
+
+const first = (span: number, key = "=") =>
+  `(account_id, key_id, span, begins, kind_id) in (select account_id, key_id, span, begins, kind_id from usage_sums
+    where span = ${span} and key_id ${key} 0 order by begins desc limit 1)`;
+test.each([
+  ["a quarter of a key", `update usage_sums set requests = requests + 1 where ${first(15, ">")}`],
+  ["a day of all keys", `update usage_sums set prompt_tokens = prompt_tokens - 1 where ${first(1440)}`],
+  [
+    "a quarter whose counts change against each other",
+    `update usage_sums set requests = requests + 3, charges = charges - 1 where ${first(15, ">")}`,
+  ],
+  ["a month", `update usage_sums set charged_nano_usd = charged_nano_usd + 1 where ${first(0)}`],
+  ["a month that is gone", `delete from usage_sums where ${first(0)}`],
+  ["a day that is another's", `update usage_sums set begins = begins + interval '40 days' where ${first(1440, ">")}`],
+  [
+    "a day of a key that is not there",
+    `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, kind_id, span from usage_sums where ${first(1440)}`,
+  ],
+  [
+    "a crossing",
+    "update usage_crossings set requests = requests + 1 where ctid = (select min(ctid) from usage_crossings)",
+  ],
+  ["a kind", "update usage_kinds set host = 'elsewhere.test' where id = (select min(id) from usage_kinds)"],
+  ["everything", "delete from usage_sums"],
+  [
+    "a receipt",
+    "update receipts set model_id = 'chat-d' where request_id = (select request_id from receipts where outcome = 'settled' order by 1 desc limit 1)",
+  ],
+] as const)(
+  "changed by hand is found, and made anew: %s",
+  async (_, damage) => {
+    await fold();
+    expect(await changedNow()).toBe(0);
+    expect((await world.sql.unsafe(damage)).count).toBeGreaterThan(0);
+    expect(await changedNow()).toBeGreaterThan(0);
+    await expectExact({}, ["Pacific/Marquesas"]);
+    expect(await changedNow()).toBe(0);
+  },
+  SLOW_MS,
+);
+
+test(
+  "the walk goes on where it ended, day by day where an account is large",
+  async () => {
+    const walk = async (requestsMax: number) => {
+      const slices = openSlices(folder, { onSlice: (all) => (all.rows = 30) });
+      slices.rows = 30;
+      return await walkRollups(slices, requestsMax);
+    };
+    const all = Number.POSITIVE_INFINITY;
+    const [{ accountId }] = people;
+    await write(1000, 8);
+    await fold();
+    await walk(all);
+    expect(await walk(100)).toBe(0);
+    const [at] = await world.sql`select usage_to::int as account, usage_days_to::text as day from book_closing`;
+    expect(at?.account).toBe(accountId);
+    expect(at?.day).toMatch(/^2026-03-/);
+    const damage = async (side: "<" | ">=", by: number) => {
+      const { count } = await world.sql`
+        update usage_sums set requests = requests + ${by} where account_id = ${accountId} and key_id > 0 and span = 15
+          and begins ${world.sql.unsafe(side)} ${String(at?.day)}::text::timestamp at time zone 'UTC'`;
+      expect(count).toBeGreaterThan(10);
+    };
+    // What it has passed is for the next walk to find, and what lies before it is found by this one.
+    await damage("<", 1);
+    expect(await walk(all)).toBe(0);
+    expect(await walk(all)).toBeGreaterThan(1);
+    await damage("<", -1);
+    expect(await walk(100)).toBe(0);
+    await damage(">=", 1);
+    expect(await walk(all)).toBeGreaterThan(1);
+    await damage(">=", -1);
+    // Rollups have nothing yet of what is not folded.
+    await write(60, 9);
+    expect(await walk(all)).toBe(0);
+  },
+  SLOW_MS,
+);
+
+test(
+  "while a ledger settles and the closing folds: never less than has been settled, never more than was begun",
+  async () => {
+    await world.setClock(null);
+    const person = await world.addCustomer();
+    const key = await world.addKey(person);
+    await world.givePackage(person, { dailyLimit: 100_000 });
+    const { ledger, close } = await openWorldLedger(world);
+    let [begun, settled] = [0, 0];
+    const settle = async () => {
+      const hold = await ledger.reserve(askFor(person, key));
+      begun++;
+      await ledger.settle(hold, usageOf());
+      settled++;
+    };
+    const working = (async () => {
+      for (let i = 0; i < 150; i++) await Promise.all([settle(), settle(), settle(), settle()]);
+    })();
+    let busy = true;
+    const folding = (async () => {
+      while (busy) await fold(1);
+    })();
+    const check = async () => {
+      const least = settled;
+      const { models } = await usageDays({ db }, { ...person, days: 2, measure: "tokens", timeZone: "Asia/Kathmandu" });
+      const most = begun;
+      const [sum = { requests: 0, promptTokens: 0, completionTokens: 0 }] = models;
+      expect(sum.requests).toBeGreaterThanOrEqual(least);
+      expect(sum.requests).toBeLessThanOrEqual(most);
+      expect([sum.promptTokens, sum.completionTokens]).toEqual([10 * sum.requests, 20 * sum.requests]);
+      const byKey = (await requestsByKey({ db }, person.accountId)).get(key.keyId) ?? 0;
+      expect(byKey).toBeGreaterThanOrEqual(sum.requests);
+      expect(byKey).toBeLessThanOrEqual(begun);
+    };
+    let reads = 0;
+    for (; settled < 600 && reads < 10_000; reads++) await check();
+    await working;
+    await check();
+    busy = false;
+    await folding;
+    await check();
+    expect(reads).toBeGreaterThan(5);
+    await close();
+  },
+  SLOW_MS,
+);

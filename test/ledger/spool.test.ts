@@ -1,0 +1,94 @@
+import { afterEach, expect, test } from "bun:test";
+import { mkdtemp, readdir, rm, symlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Finish } from "../../src/ledger/ledger_store.ts";
+import { openSpool } from "../../src/ledger/spool.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+
+/** The spool by itself: what waits is counted, and a disk that is full loses nothing and holds up nothing. */
+
+const folders: string[] = [];
+afterEach(async () => {
+  for (const folder of folders.splice(0)) await rm(folder, { recursive: true, force: true });
+});
+async function folder(): Promise<string> {
+  const made = await mkdtemp(join(tmpdir(), "tollgate-spool-"));
+  folders.push(made);
+  return made;
+}
+const open = (directory: string, { life = 2, bytesMax = 1_000_000 } = {}) =>
+  openSpool({ directory, bytesMax, startedMs: life, log: quietLog().log });
+
+const settlement = (requestId: string): Finish => ({
+  requestId,
+  accountId: 1,
+  kind: "settle",
+  reason: "complete",
+  promptTokens: 1,
+  cachedTokens: 0,
+  completionTokens: 1,
+  chargeNanoUsd: 12_345_678_901_234_567n,
+  strict: false,
+  estimated: false,
+});
+
+test("what waits is counted, by bytes and by settlements, also what a former life left; replayed, nothing waits", async () => {
+  const directory = await folder();
+  const first = await open(directory, { life: 1 });
+  expect([first.waiting(), first.empty()]).toEqual([{ bytes: 0, settlements: 0 }, true]);
+  await Promise.all(["a", "b", "c"].map((id) => first.add(settlement(id))));
+  const { bytes } = first.waiting();
+  expect([first.waiting().settlements, first.empty()]).toEqual([3, false]);
+  const next = await open(directory, { bytesMax: bytes });
+  expect([next.waiting(), next.ready()]).toEqual([{ bytes, settlements: 3 }, false]);
+  const seen: Finish[] = [];
+  expect(await next.replay(async (finish) => void seen.push(finish))).toBe(3);
+  expect(seen).toEqual(["a", "b", "c"].map(settlement));
+  expect([next.waiting(), next.empty(), next.ready()]).toEqual([{ bytes: 0, settlements: 0 }, true, true]);
+  expect(await readdir(directory)).toEqual([]);
+});
+
+test("a replay that fails in the middle leaves what it had not applied, and more", async () => {
+  const spool = await open(await folder());
+  await spool.add(settlement("a"));
+  await spool.add(settlement("b"));
+  const failing = spool.replay(async ({ requestId }) => {
+    if (requestId === "b") throw new Error("the database is away");
+  });
+  await expect(failing).rejects.toThrow("away");
+  await spool.add(settlement("c"));
+  const seen: string[] = [];
+  await spool.replay(async ({ requestId }) => void seen.push(requestId));
+  expect([...new Set(seen)]).toEqual(["a", "b", "c"]);
+  expect(spool.empty()).toBe(true);
+});
+
+test("a full disk: not ready, what is added waits in memory; a replay goes on all the same, and makes room; nothing is lost", async () => {
+  const directory = await folder();
+  await (await open(directory, { life: 1 })).add(settlement("old"));
+  const spool = await open(directory);
+  // Whatever file it will want to write to is on a disk without room.
+  const wanted = Array.from({ length: 60 }, (_, i) => `000000000000002-${String(i).padStart(6, "0")}.spool`);
+  for (const name of wanted) await symlink("/dev/full", join(directory, name));
+  const adding = spool.add(settlement("new"));
+  await until(() => !spool.ready());
+  expect([spool.empty(), spool.waiting().settlements]).toEqual([false, 2]);
+  const seen: string[] = [];
+  const apply = async ({ requestId }: Finish) => void seen.push(requestId);
+  // What the disk refuses goes to the ledger from memory.
+  await spool.replay(apply);
+  await adding;
+  expect([seen, spool.empty(), spool.ready()]).toEqual([["old", "new"], true, false]);
+  // More than one try later the disk is still full, and no torn file is left of any.
+  await sleep(2_500);
+  expect([spool.ready(), spool.waiting()]).toEqual([false, { bytes: 0, settlements: 0 }]);
+  for (const name of wanted) await rm(join(directory, name), { force: true });
+  await until(() => spool.ready());
+  await spool.add(settlement("next"));
+  expect(spool.waiting().settlements).toBe(1);
+  await spool.replay(apply);
+  expect(seen).toEqual(["old", "new", "next"]);
+  expect([spool.empty(), await readdir(directory)]).toEqual([true, []]);
+}, 20_000);
