@@ -1,6 +1,6 @@
-import { createCipheriv, createDecipheriv, randomBytes, timingSafeEqual } from "node:crypto";
+import { createCipheriv, createDecipheriv, randomBytes, randomFillSync, timingSafeEqual } from "node:crypto";
 import { crc32 } from "node:zlib";
-import { sha256, wallClockMs } from "./runtime.ts";
+import { sha256, sha256Hex, wallClockMs } from "./runtime.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -20,8 +20,12 @@ const CIPHER_IV_BYTES = 12;
 const CIPHER_TAG_BYTES = 16;
 const CIPHER_HEAD_BYTES = 1 + CIPHER_KEY_ID_BYTES;
 
+/** A clock that is set back by more than this was wrong before: its ids would go on to be refused, as an hour off. */
+const AHEAD_MS_MAX = 30 * 60_000;
 /** The counter of a UUIDv7 starts in the lower half of its 12 bits, so that 2,048 ids and more fit a millisecond. */
 const UUID_COUNTER_MAX = 0xfff;
+const UUID_BYTES = 16;
+const RANDOM_POOL_BYTES = 256 * UUID_BYTES;
 
 export type NewApiKey = {
   /** Shown once, stored nowhere. */
@@ -40,17 +44,19 @@ export function newApiKey(): NewApiKey {
   return {
     secret,
     digest: Buffer.from(sha256(secret)),
-    prefix: secret.slice(0, KEY_PREFIX_LENGTH),
+    prefix: keyPrefixOf(secret),
     suffix: secret.slice(-KEY_SUFFIX_LENGTH),
   };
 }
 
-/** The digest to look a key up by; undefined for what cannot be one of ours. Takes anything, throws nothing. */
-export function digestOfKey(secret: string): Buffer | undefined {
-  if (!KEY_FORM.test(secret)) return undefined;
-  const body = secret.slice(0, -KEY_CHECKSUM_LENGTH);
-  if (checksumOf(body) !== secret.slice(-KEY_CHECKSUM_LENGTH)) return undefined;
-  return Buffer.from(sha256(secret));
+/** What a person sees at the front of a key of ours. */
+export function keyPrefixOf(secret: string): string {
+  return secret.slice(0, KEY_PREFIX_LENGTH);
+}
+
+/** The digest to look a key up by, in hex; undefined for what cannot be one of ours. Takes anything, throws nothing. */
+export function digestOfKey(secret: string): string | undefined {
+  return KEY_FORM.test(secret) && hasChecksum(secret) ? sha256Hex(secret) : undefined;
 }
 
 /** AES-256-GCM: version, key id, IV, ciphertext, tag. `secretKey` is 32 bytes. */
@@ -90,10 +96,10 @@ export function constantTimeEqual(a: string, b: string): boolean {
   return timingSafeEqual(sha256(a), sha256(b));
 }
 
-/** A UUIDv7, greater than every one before it in this process, also when the clock is set back. Source: RFC 9562 › 6.2, method 1. */
+/** A UUIDv7, greater than every one before it in this process, also when the clock is set back a little. Source: RFC 9562 › 6.2, method 1. */
 export function newRequestId(unixMs: number = wallClockMs()): string {
-  const bytes = randomBytes(16);
-  if (unixMs > lastMs) {
+  const bytes = randomPart();
+  if (unixMs > lastMs || unixMs < lastMs - AHEAD_MS_MAX) {
     lastMs = unixMs;
     counter = bytes.readUInt16BE(6) & (UUID_COUNTER_MAX >> 1);
   } else if (++counter > UUID_COUNTER_MAX) {
@@ -108,6 +114,18 @@ export function newRequestId(unixMs: number = wallClockMs()): string {
 }
 let lastMs = 0;
 let counter = 0;
+
+/** Sixteen random bytes, to be overwritten by the caller: drawn from the system in bulk, since each draw costs as much as a thousand bytes. */
+function randomPart(): Buffer {
+  if (randomAt === RANDOM_POOL_BYTES) {
+    randomFillSync(randomPool);
+    randomAt = 0;
+  }
+  randomAt += UUID_BYTES;
+  return randomPool.subarray(randomAt - UUID_BYTES, randomAt);
+}
+const randomPool = Buffer.alloc(RANDOM_POOL_BYTES);
+let randomAt = RANDOM_POOL_BYTES;
 
 /** A text that no log, error or JSON shows by accident. */
 export class Secret {
@@ -158,6 +176,14 @@ function checksumOf(body: string): string {
     rest = Math.floor(rest / 62);
   }
   return text;
+}
+
+/** Whether a key's last characters are the checksum of those before. */
+function hasChecksum(secret: string): boolean {
+  const at = secret.length - KEY_CHECKSUM_LENGTH;
+  let said = 0;
+  for (let i = at; i < secret.length; i++) said = said * ALPHABET.length + ALPHABET.indexOf(secret.charAt(i));
+  return said === crc32(secret.slice(0, at));
 }
 
 function cipherKeyId(secretKey: Uint8Array): Buffer {

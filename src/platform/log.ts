@@ -1,4 +1,5 @@
 import { type DestinationStream, destination, type Logger, pino, stdTimeFunctions } from "pino";
+import { wallClockMs } from "./runtime.ts";
 
 /** Longer text in a field is cut. */
 const TEXT_LENGTH_MAX = 1000;
@@ -8,6 +9,9 @@ const LIST_LENGTH_MAX = 20;
 const CAUSES_MAX = 3;
 /** Lines wait in memory for a slow reader of standard output up to this many bytes; more are dropped. */
 const BUFFER_BYTES_MAX = 16 * 1024 * 1024;
+/** Lines of requests are gathered for so long, or up to so many characters, and written at once: a write costs more than ten lines. */
+const GATHER_MS = 100;
+const GATHER_CHARS_MAX = 32 * 1024;
 
 /** Names whose value is never written, whatever it is. Compared in lower case, without `-` and `_`. */
 const FORBIDDEN = new Set(
@@ -24,6 +28,35 @@ const FORBIDDEN = new Set(
 export type LogFields = Readonly<Record<string, unknown>>;
 export type LogWrite = { (fields: LogFields, message: string): void; (message: string): void };
 
+/**
+ * The one line of a request, at its end. Nothing in it is a client's text: the route is one of ours, the model one of the catalog.
+ * What is undefined was not come to, and is left out. Times are ms.
+ */
+export type RequestLine = {
+  requestId: string;
+  /** 0: nobody's, as far as is known. */
+  accountId: number;
+  keyId: number | undefined;
+  /** As much of the key as the panel shows at its front. */
+  keyPrefix: string | undefined;
+  model: string | undefined;
+  route: string;
+  status: number;
+  refusal: string | undefined;
+  stream: boolean | undefined;
+  /** Who served, or was tried last. */
+  provider: string | undefined;
+  routeId: number | undefined;
+  /** How its hold ended. */
+  end: string | undefined;
+  totalMs: number;
+  reserveMs: number | undefined;
+  firstByteMs: number | undefined;
+  providerMs: number | undefined;
+  settleMs: number | undefined;
+  bytesOut: number | undefined;
+};
+
 export type Log = {
   trace: LogWrite;
   debug: LogWrite;
@@ -31,14 +64,17 @@ export type Log = {
   warn: LogWrite;
   error: LogWrite;
   fatal: LogWrite;
-  /** A log whose every line carries `fields`. */
+  /** The line of a request: level info, or warn where the status is 500 or above. */
+  request(line: RequestLine): void;
+  /** A log whose every line carries `fields`. Not those of requests. */
   child(fields: LogFields): Log;
   /** Resolves when what was logged so far has left the process. */
   flush(): Promise<void>;
 };
 
 /** JSON lines on standard output, or to `to`. `level` is trace, debug, info, warn, error, fatal or silent. */
-export function createLog(level: string, to: DestinationStream = standardOutput()): Log {
+export function createLog(level: string, to: DestinationStream & Flushing = standardOutput()): Log {
+  const gathered = createGathering(to);
   const logger: Logger = pino(
     {
       level,
@@ -49,9 +85,9 @@ export function createLog(level: string, to: DestinationStream = standardOutput(
       // Errors have been made safe before they come here; pino's own serializer would write them anew.
       serializers: { err: (err: unknown) => err },
     },
-    to,
+    gathered,
   );
-  return logOf(logger);
+  return logOf(logger, gathered);
 }
 
 /** Fields as they are written. */
@@ -65,7 +101,7 @@ export function safeFields(fields: LogFields): Record<string, unknown> {
 
 type Level = "trace" | "debug" | "info" | "warn" | "error" | "fatal";
 
-function logOf(logger: Logger): Log {
+function logOf(logger: Logger, gathered: Gathering): Log {
   const write =
     (level: Level): LogWrite =>
     (first: LogFields | string, message?: string) => {
@@ -80,14 +116,71 @@ function logOf(logger: Logger): Log {
     warn: write("warn"),
     error: write("error"),
     fatal: write("fatal"),
-    child: (fields) => logOf(logger.child(safeFields(fields))),
-    flush: () => new Promise((resolve) => logger.flush(() => resolve())),
+    request(line) {
+      const level = line.status >= 500 ? "warn" : "info";
+      // Past pino's own writing and the safety net above: that takes ten times as long, and every field here is known.
+      if (logger.isLevelEnabled(level)) {
+        const fields = JSON.stringify(line).slice(1);
+        gathered.gather(`{"level":"${level}","time":"${isoTime()}","message":"request",${fields}\n`);
+      }
+    },
+    child: (fields) => logOf(logger.child(safeFields(fields)), gathered),
+    flush() {
+      gathered.letGo();
+      return new Promise((resolve) => logger.flush(() => resolve()));
+    },
+  };
+}
+
+/** The time of day as pino writes it, made once a millisecond. */
+function isoTime(): string {
+  const unixMs = wallClockMs();
+  if (unixMs !== timedMs) {
+    timedMs = unixMs;
+    timeText = new Date(unixMs).toISOString();
+  }
+  return timeText;
+}
+let timedMs = 0;
+let timeText = "";
+
+type Flushing = { flush?(done?: (error?: Error) => void): void; flushSync?(): void };
+type Gathering = DestinationStream & Required<Flushing> & { gather(line: string): void; letGo(): void };
+
+/** Before `to`: what is gathered goes first when another line comes, so that lines stay in their order. */
+function createGathering(to: DestinationStream & Flushing): Gathering {
+  let lines = "";
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  function letGo(): void {
+    clearTimeout(timer);
+    timer = undefined;
+    if (lines === "") return;
+    const whole = lines;
+    lines = "";
+    to.write(whole);
+  }
+
+  return {
+    letGo,
+    gather(line) {
+      lines += line;
+      if (lines.length >= GATHER_CHARS_MAX) letGo();
+      else timer ??= setTimeout(letGo, GATHER_MS);
+    },
+    write(line) {
+      letGo();
+      to.write(line);
+    },
+    flush: (done) => (to.flush ? to.flush(done) : done?.()),
+    flushSync: () => to.flushSync?.(),
   };
 }
 
 /** Written behind the callers' backs: a slow reader of the log must not hold up requests. */
 function standardOutput(): DestinationStream {
-  return destination({ dest: 1, sync: false, maxLength: BUFFER_BYTES_MAX });
+  // A least length of 0 would make `flush` answer at once, with the last lines still on their way.
+  return destination({ dest: 1, sync: false, minLength: 1, maxLength: BUFFER_BYTES_MAX });
 }
 
 function safeValue(value: unknown): unknown {
@@ -114,9 +207,9 @@ function safeError(error: Error, causesLeft: number): Record<string, unknown> {
   };
 }
 
-/** drizzle's errors end in the values of the query. */
+/** drizzle's errors end in the values of the query, which may have lines of their own; what follows is the stack. */
 function withoutParams(text: string): string {
-  return text.replace(/\nparams: [^\n]*/g, "\nparams: [redacted]");
+  return text.replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/g, "\nparams: [redacted]");
 }
 
 /** Text without what looks like a key, a bearer token or a URL's password. */
@@ -125,5 +218,5 @@ function safeText(text: string, lengthMax: number): string {
   return cut
     .replace(/\bsk-[A-Za-z0-9_-]{8,}/g, "sk-[redacted]")
     .replace(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+/gi, "$1 [redacted]")
-    .replace(/\b([a-z][a-z0-9+.-]*:\/\/)[^\s/@]+@/gi, "$1[redacted]@");
+    .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@");
 }

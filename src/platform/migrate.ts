@@ -1,37 +1,82 @@
 import { fileURLToPath } from "node:url";
-import { sql } from "drizzle-orm";
-import { readMigrationFiles } from "drizzle-orm/migrator";
-import { drizzle } from "drizzle-orm/postgres-js";
-import { migrate as runMigrations } from "drizzle-orm/postgres-js/migrator";
-import { connect } from "./db.ts";
+import { type MigrationMeta, readMigrationFiles } from "drizzle-orm/migrator";
+import { connect, type Sql } from "./db.ts";
 
-const MIGRATIONS = fileURLToPath(new URL("../../drizzle", import.meta.url));
+const MIGRATIONS = fileURLToPath(new URL("../../drizzle", import.meta.url).href);
 /** Any fixed number: only migrations take this lock. */
 const MIGRATION_LOCK = 7_268_045_113;
 
-/** Brings the schema up to date. Safe when many replicas start at once: one migrates, the others wait. */
-export async function migrate(databaseUrl: string): Promise<void> {
+/** newer: a later release has migrated it; foreign: what was applied is not what this release begins with. */
+export type SchemaState = "current" | "older" | "newer" | "foreign";
+export type MigrationState = { known: number; applied: number; schema: SchemaState };
+
+/** The database has a schema that no migration of this release leads on from. */
+export class SchemaError extends Error {
+  override readonly name = "SchemaError";
+}
+
+/**
+ * Brings the schema up to date, whole or not at all, and tells what it found and what is there now. Safe when many start at
+ * once: one migrates, the others wait and find nothing to do. Throws SchemaError, with nothing changed.
+ */
+export async function migrate(databaseUrl: string): Promise<{ before: number; applied: number }> {
+  const known = readMigrationFiles({ migrationsFolder: MIGRATIONS });
   const client = connect({ databaseUrl, dbPrepare: false }, 1);
   try {
-    const orm = drizzle(client);
-    // A session lock, since the migrator opens its own transaction; the connection ends right after.
-    await orm.execute(sql`select pg_advisory_lock(${MIGRATION_LOCK})`);
-    await runMigrations(orm, { migrationsFolder: MIGRATIONS });
+    // One transaction for the lock and all that it guards: a pooler that shares its connections takes neither apart.
+    return await client.begin(async (tx) => {
+      // The role's limits are meant for requests. Others may migrate for minutes, and so may we.
+      await tx.unsafe(`set local statement_timeout = 0; set local lock_timeout = 0;
+        set local idle_in_transaction_session_timeout = 0`);
+      await tx`select pg_advisory_xact_lock(${MIGRATION_LOCK})`;
+      await tx.unsafe(`create schema if not exists drizzle;
+        create table if not exists drizzle.__drizzle_migrations (id serial primary key, hash text not null, created_at bigint)`);
+      const before = await hashesIn(tx);
+      const state = stateOf(known, before);
+      if (state.schema === "newer" || state.schema === "foreign") throw new SchemaError(schemaSentence(state));
+      for (const { sql: statements, hash, folderMillis } of known.slice(before.length)) {
+        for (const statement of statements) await tx.unsafe(statement);
+        await tx`insert into drizzle.__drizzle_migrations (hash, created_at) values (${hash}, ${folderMillis})`;
+      }
+      return { before: before.length, applied: known.length };
+    });
   } finally {
     await client.end({ timeout: 5 });
   }
 }
 
 /** How many migrations the code knows and how many the database has had. */
-export async function migrationState(databaseUrl: string): Promise<{ known: number; applied: number }> {
+export async function migrationState(databaseUrl: string): Promise<MigrationState> {
   const known = readMigrationFiles({ migrationsFolder: MIGRATIONS });
   const client = connect({ databaseUrl, dbPrepare: false }, 1);
   try {
     const [table] = await client`select to_regclass('drizzle.__drizzle_migrations') as name`;
-    if (!table?.name) return { known: known.length, applied: 0 };
-    const [row] = await client`select count(*)::int as applied from drizzle.__drizzle_migrations`;
-    return { known: known.length, applied: Number(row?.applied) };
+    const applied = table?.name ? await hashesIn(client) : [];
+    return stateOf(known, applied);
   } finally {
     await client.end({ timeout: 5 });
   }
+}
+
+/** What is wrong with a schema that is not current, and what to do. */
+export function schemaSentence({ known, applied, schema }: MigrationState): string {
+  if (schema === "newer")
+    return `The database has ${applied} migrations and this release knows ${known}: start the newer release that made them.`;
+  if (schema === "foreign")
+    return "The database was migrated by something else than a release of this service: name another, or restore a backup of this one.";
+  return `The database has ${applied} of ${known} migrations. Run: bun run cli migrate`;
+}
+
+async function hashesIn(sql: Pick<Sql, "unsafe">): Promise<string[]> {
+  const rows = await sql.unsafe("select hash from drizzle.__drizzle_migrations order by id");
+  return rows.map(({ hash }) => String(hash));
+}
+
+/** Migrations are appended and never edited: those of an older release are the first of ours. */
+function stateOf(known: readonly MigrationMeta[], applied: readonly string[]): MigrationState {
+  const counts = { known: known.length, applied: applied.length };
+  if (known.some(({ hash }, place) => place < applied.length && applied[place] !== hash))
+    return { ...counts, schema: "foreign" };
+  if (counts.applied === counts.known) return { ...counts, schema: "current" };
+  return { ...counts, schema: counts.applied < counts.known ? "older" : "newer" };
 }

@@ -1,4 +1,6 @@
 import { createHash } from "node:crypto";
+import { isIP } from "node:net";
+import { nodeFetch } from "./node_fetch.ts";
 
 /**
  * The one file of `src/` that names Bun or Deno: serving, fetching, hashing and time, alike on both.
@@ -8,10 +10,15 @@ import { createHash } from "node:crypto";
 const FETCH_LIMIT_VARIABLE = "BUN_CONFIG_MAX_HTTP_REQUESTS";
 const FETCH_LIMIT_DEFAULT = 256;
 const FETCH_LIMIT_MAX = 65_535;
+/** Bun counts a connection's silence in steps of 4 s, and knows no longer one than this. */
+const IDLE_STEP_SECONDS = 4;
+const IDLE_SECONDS_MAX = 255;
+/** On Deno an answer larger than this goes out in such pieces, each as the client takes it. */
+const PIECE_BYTES = 64 * 1024;
 
 export type Peer = {
-  /** Where the connection comes from: in production, the proxy's address. */
-  address: string;
+  /** Where the connection comes from: in production, the proxy's address. To be asked while the request is under way. */
+  address: () => string;
 };
 
 export type ServeOptions = {
@@ -21,6 +28,11 @@ export type ServeOptions = {
   fetch(request: Request, peer: Peer): Response | Promise<Response>;
   /** Answers for a `fetch` that threw, so that no client meets a stack trace or the runtime's own page. */
   onError(error: unknown): Response;
+  /**
+   * A client that takes no byte of its answer for so long is cut, and so is a connection kept alive for nothing, give or
+   * take four seconds. Deno cuts no connection that is kept alive. Event streams keep their own time.
+   */
+  clientIdleMs?: number;
 };
 
 export type Server = {
@@ -46,9 +58,22 @@ export function sha256(data: string | Uint8Array): Uint8Array {
   return digest;
 }
 
+/** The same in hex. */
+export function sha256Hex(text: string): string {
+  return runtimeName === "bun" ? Bun.SHA256.hash(text, "hex") : createHash("sha256").update(text).digest("hex");
+}
+
 /** Unix time, ms. For what carries the time of day by definition, as a UUIDv7 does; durations take a monotonic clock. */
 export function wallClockMs(): number {
   return Date.now();
+}
+
+/**
+ * Collects garbage and gives free memory back to the system: some milliseconds in which nothing else runs. Deno has no such call.
+ * Bun.shrink is not for a process that goes on: it throws away all compiled code too, which takes a minute of load to come back.
+ */
+export function giveMemoryBack(): void {
+  if (runtimeName === "bun") Bun.gc(true);
 }
 
 /** What `promise` resolves to; rejects with what `late` makes, or an Error, when that takes longer than `ms`. */
@@ -59,17 +84,53 @@ export function within<T>(ms: number, promise: Promise<T>, late?: () => Error): 
   });
 }
 
-/**
- * `fetch` for providers: no time limit but the caller's signal, no redirects, and the body as it was sent. It asks for
- * an unencoded body; one that comes with a `content-encoding` all the same still carries that header and is not decoded.
- */
-export function upstreamFetch(url: string | URL, init: RequestInit): Promise<Response> {
-  const headers = new Headers(init.headers);
-  if (!headers.has("accept-encoding")) headers.set("accept-encoding", "identity");
-  const asked: RequestInit = { ...init, headers, redirect: "manual" };
-  // Bun's own: its idle limit of five minutes off, its decoding off (Deno does not decode what it did not ask for).
-  return fetch(url, runtimeName === "bun" ? { ...asked, timeout: false, decompress: false, keepalive: true } : asked);
+/** Where a call to a provider goes: to one address, under the URL's own name. Worked out once for many calls. */
+export type UpstreamTarget = {
+  address: string;
+  url: URL;
+  /** The URL with the address in place of its name. */
+  href: string;
+  host: string;
+  /** Whose certificate the other side has to show; undefined: without TLS, or to a bare address. */
+  serverName: string | undefined;
+};
+
+/** The target of calls to `url`. Throws TypeError for a name without an address: names are looked up by the outbound guard alone. */
+export function upstreamTarget(url: string | URL, address?: string): UpstreamTarget {
+  const target = new URL(url);
+  const name = target.hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
+  const to = address ?? name;
+  if (isIP(to) === 0) throw new TypeError("an outbound call needs the address that was checked");
+  const serverName = target.protocol === "https:" && isIP(name) === 0 ? name : undefined;
+  const { host } = target;
+  target.hostname = isIP(to) === 6 ? `[${to}]` : to;
+  return { address: to, url: new URL(url), href: target.href, host, serverName };
 }
+
+/**
+ * `fetch` for providers: to the target's address and nowhere else; no time limit but the caller's signal, no redirects, and
+ * the body as it was sent. It asks for an unencoded body; one that comes with a `content-encoding` all the same still
+ * carries that header and is not decoded.
+ */
+export function upstreamFetch(target: UpstreamTarget, init: UpstreamInit): Promise<Response> {
+  const { method = "GET", body = null, signal = null } = init;
+  const headers = { "accept-encoding": "identity", ...init.headers, host: target.host };
+  if (runtimeName === "deno") return nodeFetch(target.url, { method, headers, body, signal }, target.address);
+  // Bun's own: its idle limit of five minutes off, its decoding off.
+  const asked = { redirect: "manual", timeout: false, decompress: false, keepalive: true } as const;
+  const { serverName } = target;
+  if (serverName === undefined) return fetch(target.href, { method, headers, body, signal, ...asked });
+  // Measured: Bun then asks for, and verifies, the certificate of `serverName`, and keeps connections apart by it.
+  return fetch(target.href, { method, headers, body, signal, ...asked, tls: { serverName } });
+}
+
+export type UpstreamInit = {
+  method?: string;
+  /** By names in lower case. */
+  headers?: Readonly<Record<string, string>>;
+  body?: string | Uint8Array<ArrayBuffer> | null;
+  signal?: AbortSignal;
+};
 
 /**
  * Makes room for `wanted` outbound requests at once, and returns how many there is room for; call it before anything
@@ -90,7 +151,8 @@ export function raiseFetchLimit(wanted: number, env: Record<string, string | und
   });
 }
 
-function serveOnBun({ port, hostname, fetch, onError }: ServeOptions): Server {
+function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSITIVE_INFINITY }: ServeOptions): Server {
+  const idleSeconds = Math.min(Math.ceil(clientIdleMs / 1000) + IDLE_STEP_SECONDS, IDLE_SECONDS_MAX);
   const server = Bun.serve({
     port,
     hostname,
@@ -101,7 +163,13 @@ function serveOnBun({ port, hostname, fetch, onError }: ServeOptions): Server {
     development: false,
     // Said aloud: with `development: false` alone, a second server shares the port in silence, whatever the docs say.
     reusePort: false,
-    fetch: (request, self) => fetch(request, { address: self.requestIP(request)?.address ?? "" }),
+    async fetch(request, self) {
+      // Nothing is counted while we are at work; what an earlier request on this connection set would be.
+      self.timeout(request, 0);
+      const response = await fetch(request, { address: () => self.requestIP(request)?.address ?? "" });
+      self.timeout(request, isEventStream(response) ? IDLE_SECONDS_MAX : idleSeconds);
+      return response;
+    },
     error: onError,
   });
   return {
@@ -111,7 +179,12 @@ function serveOnBun({ port, hostname, fetch, onError }: ServeOptions): Server {
   };
 }
 
-function serveOnDeno(runtime: DenoRuntime, { port, hostname, fetch, onError }: ServeOptions): Server {
+function isEventStream({ headers }: Response): boolean {
+  return headers.get("content-type")?.startsWith("text/event-stream") ?? false;
+}
+
+function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
+  const { port, hostname, fetch, onError, clientIdleMs = Number.POSITIVE_INFINITY } = options;
   const abort = new AbortController();
   const server = runtime.serve(
     {
@@ -122,7 +195,10 @@ function serveOnDeno(runtime: DenoRuntime, { port, hostname, fetch, onError }: S
       onListen: () => {},
       onError,
     },
-    (request, info) => fetch(request, { address: info.remoteAddr.hostname ?? "" }),
+    async (request, info) => {
+      const response = await fetch(request, { address: () => info.remoteAddr.hostname ?? "" });
+      return Number.isFinite(clientIdleMs) ? inPieces(response, clientIdleMs) : response;
+    },
   );
   const cut = Promise.withResolvers<void>();
   let stopping = false;
@@ -140,6 +216,49 @@ function serveOnDeno(runtime: DenoRuntime, { port, hostname, fetch, onError }: S
       cut.resolve();
     },
   };
+}
+
+/** The same answer, cut where the client takes no piece of it for `idleMs`: Deno waits for it without end. */
+async function inPieces(response: Response, idleMs: number): Promise<Response> {
+  if (response.body === null || isEventStream(response)) return response;
+  const { status, headers } = response;
+  const reader = response.body.getReader();
+  // What is made of a text comes in one piece.
+  const { done, value } = await reader.read();
+  if (done) return new Response(null, { status, headers });
+  if (value.byteLength > PIECE_BYTES) return new Response(cutWhenIdle(value, reader, idleMs), { status, headers });
+  const next = await reader.read();
+  if (next.done) return new Response(value, { status, headers });
+  return new Response(cutWhenIdle(Buffer.concat([value, next.value]), reader, idleMs), { status, headers });
+}
+
+function cutWhenIdle(
+  begun: Uint8Array<ArrayBuffer>,
+  reader: ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>,
+  idleMs: number,
+): ReadableStream<Uint8Array> {
+  let bytes = begun;
+  let idle: ReturnType<typeof setTimeout> | undefined;
+  const pull = async (controller: ReadableStreamDefaultController<Uint8Array>) => {
+    clearTimeout(idle);
+    if (bytes.byteLength === 0) {
+      const { done, value } = await reader.read();
+      if (done) return controller.close();
+      bytes = value;
+    }
+    controller.enqueue(bytes.subarray(0, PIECE_BYTES));
+    bytes = bytes.subarray(PIECE_BYTES);
+    idle = setTimeout(() => {
+      controller.error(new Error("The client does not read."));
+      reader.cancel().catch(() => {}); // Nobody is left to hear of it.
+    }, idleMs);
+  };
+  const cancel = (reason: unknown) => {
+    clearTimeout(idle);
+    return reader.cancel(reason);
+  };
+  // Nothing ahead of what is asked for: that it is asked for says that the client reads.
+  return new ReadableStream({ pull, cancel }, { highWaterMark: 0 });
 }
 
 /** As much of Deno as is used here; its types are not installed. */

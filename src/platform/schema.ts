@@ -8,6 +8,7 @@ import {
   index,
   integer,
   jsonb,
+  numeric,
   pgTable,
   primaryKey,
   smallint,
@@ -27,6 +28,10 @@ const bytea = customType<{ data: Buffer }>({ dataType: () => "bytea" });
 const id = () => bigint({ mode: "number" }).primaryKey().generatedAlwaysAsIdentity();
 const instant = () => timestamp({ withTimezone: true, mode: "string" });
 const nanoUsd = () => bigint({ mode: "bigint" });
+const xid8 = customType<{ data: string }>({ dataType: () => "xid8" });
+const sum = () => numeric().notNull().default("0");
+/** The transaction that wrote a row last: which rows are new since a snapshot, whatever the clocks say. */
+const writtenIn = () => xid8().notNull().default(sql`pg_current_xact_id()`);
 
 /** Customers, resellers and admins. A customer may belong to a reseller, for good: that is its tenant. */
 export const accounts = pgTable(
@@ -132,9 +137,12 @@ export const balanceEntries = pgTable(
     reason: text(),
     actorId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
+    writtenIn: writtenIn(),
   },
   (t) => [
     index("balance_entries_account").on(t.accountId, t.id),
+    index("balance_entries_written").on(t.writtenIn),
+    index("balance_entries_movements").on(t.accountId, t.createdAt).where(sql`${t.kind} <> 'charge'`),
     check("balance_entries_kind", sql`${t.kind} in ('top_up', 'charge', 'wholesale', 'transfer', 'correction')`),
   ],
 );
@@ -266,6 +274,7 @@ export const packages = pgTable(
   },
   (t) => [
     index("packages_account").on(t.accountId, t.endsAt),
+    index("packages_allotment").on(t.allotmentId).where(sql`${t.allotmentId} is not null`),
     check("packages_span", sql`${t.endsAt} >= ${t.startsAt}`),
     check("packages_days", sql`${t.days} between 1 and 30`),
     check(
@@ -362,11 +371,15 @@ export const receipts = pgTable(
     estimated: boolean().notNull(),
     createdAt: instant().notNull(),
     finishedAt: instant().notNull(),
+    /** Set anew by a late settlement: it is folded into the closed sums by its new one. */
+    writtenIn: writtenIn(),
   },
   (t) => [
+    index("receipts_written").on(t.writtenIn),
     index("receipts_usage").on(t.accountId, t.requestId).where(sql`${t.outcome} = 'settled'`),
     index("receipts_losses").on(t.requestId).where(sql`${t.shortfallNanoUsd} > 0`),
     index("receipts_released").on(t.accountId, t.requestId).where(sql`${t.outcome} = 'released'`),
+    index("receipts_all_released").on(t.requestId).where(sql`${t.outcome} = 'released'`),
     check(
       "receipts_released_is_free",
       sql`${t.outcome} = 'settled' or (${t.units} = 0 and ${t.chargedNanoUsd} = 0 and ${t.chargedTokens} = 0)`,
@@ -626,6 +639,17 @@ export const routes = pgTable(
   ],
 );
 
+/** A word encrypted with the database's SECRET_KEY, by which everybody knows whether theirs is the same: one row. */
+export const secretKeyCheck = pgTable(
+  "secret_key_check",
+  {
+    id: smallint().primaryKey().default(1),
+    ciphertext: bytea().notNull(),
+    setAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [check("secret_key_check_one_row", sql`${t.id} = 1`)],
+);
+
 /** Replicas that are up, by their heartbeat. */
 export const replicas = pgTable("replicas", {
   id: uuid().primaryKey(),
@@ -643,6 +667,116 @@ export const bookChecks = pgTable("book_checks", {
   tookMs: integer().notNull(),
   results: jsonb().$type<{ name: string; rows: number }[]>().notNull(),
 });
+
+/** Sums of what is folded: receipts and entries, see `ledger/closing_store.ts`. Its columns mean what the kind says. */
+export const bookSums = pgTable(
+  "book_sums",
+  {
+    kind: text({ enum: ["package", "key", "account", "receipts", "entries", "losses"] }).notNull(),
+    id: bigint({ mode: "number" }).notNull(),
+    /** Of a package, a key or the losses; −infinity: the sum is of no day. */
+    day: date({ mode: "string" }).notNull().default("-infinity"),
+    rows: bigint({ mode: "number" }).notNull(),
+    units: sum(),
+    tokens: sum(),
+    nanoUsd: sum(),
+    /** Sum of the rows' hashes: whether they are still what was folded. */
+    digest: sum(),
+  },
+  (t) => [primaryKey({ columns: [t.kind, t.id, t.day] })],
+);
+
+/** Models, hosts and modes that usage was of: the rollups name them by number. */
+export const usageKinds = pgTable(
+  "usage_kinds",
+  {
+    id: integer().primaryKey().generatedAlwaysAsIdentity(),
+    modelId: text().notNull(),
+    host: text().notNull(),
+    mode: text({ enum: ["package", "payg"] }).notNull(),
+  },
+  (t) => [uniqueIndex("usage_kinds_once").on(t.modelId, t.host, t.mode)],
+);
+
+const counted = () => bigint({ mode: "number" }).notNull();
+/** What the requests of a rollup's row add up to. */
+const usageCounts = () => ({
+  requests: counted(),
+  /** Of these, those that cost money: each has its entry. */
+  charges: counted(),
+  promptTokens: counted(),
+  cachedTokens: counted(),
+  completionTokens: counted(),
+  chargedNanoUsd: numeric().notNull(),
+});
+
+/** Rollups: usage records that are folded, summed by when they began. See `ledger/rollups_store.ts`. */
+export const usageSums = pgTable(
+  "usage_sums",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    /** 0: of all keys of the account. */
+    keyId: bigint({ mode: "number" }).notNull(),
+    begins: instant().notNull(),
+    ...usageCounts(),
+    kindId: integer().notNull(),
+    /** In minutes: 15, or 1,440, a day of UTC; 0: a month of UTC. */
+    span: smallint().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.accountId, t.keyId, t.span, t.begins, t.kindId] })],
+);
+
+/** Those of them that began and ended on two sides of where a month may end in some zone: by the quarter of an hour of each. */
+export const usageCrossings = pgTable(
+  "usage_crossings",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    begins: instant().notNull(),
+    ends: instant().notNull(),
+    ...usageCounts(),
+    kindId: integer().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.accountId, t.begins, t.ends, t.kindId] })],
+);
+
+/** What the next check of the books compares: what was folded since the last one, and what was broken then. */
+export const bookDue = pgTable(
+  "book_due",
+  {
+    /** `charge`: a request whose charge and entry were not written together. */
+    kind: text({ enum: ["package", "key", "account", "charge"] }).notNull(),
+    /** Of the package, the key or the account. */
+    id: bigint({ mode: "number" }).notNull(),
+    day: date({ mode: "string" }).notNull().default("-infinity"),
+    requestId: uuid().notNull().default("00000000-0000-0000-0000-000000000000"),
+  },
+  (t) => [primaryKey({ columns: [t.kind, t.id, t.day, t.requestId] })],
+);
+
+/** How far the closing and the checks' walks have come: one row. */
+export const bookClosing = pgTable(
+  "book_closing",
+  {
+    id: smallint().primaryKey().default(1),
+    /** Folded is, exactly once, what this snapshot sees. */
+    folded: customType<{ data: string }>({ dataType: () => "pg_snapshot" })()
+      .notNull()
+      .default("3:3:"),
+    /** Whose transaction ids these are: a restored copy lives on another server. */
+    server: text().notNull().default(""),
+    /** Walks over all that is there: the last piece of receipts and entries, package, key's day and account seen. */
+    receiptsTo: bigint({ mode: "number" }).notNull().default(-1),
+    entriesTo: bigint({ mode: "number" }).notNull().default(-1),
+    packagesTo: bigint({ mode: "number" }).notNull().default(0),
+    keysTo: bigint({ mode: "number" }).notNull().default(0),
+    keyDaysTo: date({ mode: "string" }).notNull().default("-infinity"),
+    accountsTo: bigint({ mode: "number" }).notNull().default(0),
+    /** The last account and day of UTC whose rollups were compared with their receipts. */
+    usageTo: bigint({ mode: "number" }).notNull().default(0),
+    usageDaysTo: date({ mode: "string" }).notNull().default("infinity"),
+  },
+  (t) => [check("book_closing_one_row", sql`${t.id} = 1`)],
+);
 
 /**
  * Every change that a person made: who, what, before, after. Written by triggers in the changing transaction (see
@@ -678,6 +812,8 @@ export const sentForms = pgTable(
   {
     accountId: bigint({ mode: "number" }).notNull(),
     formKey: text().notNull(),
+    /** SHA-256 of where it was sent, and of its body: another one is another form. */
+    bodyDigest: bytea().notNull(),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },
   (t) => [primaryKey({ columns: [t.accountId, t.formKey] }), index("sent_forms_age").on(t.createdAt)],
@@ -691,9 +827,7 @@ export const changes = pgTable(
   "changes",
   {
     id: id(),
-    xid: customType<{ data: string }>({ dataType: () => "xid8" })()
-      .notNull()
-      .default(sql`pg_current_xact_id()`),
+    xid: writtenIn(),
     kind: text({ enum: ["account", "catalog", "host", "session"] }).notNull(),
     ref: text().notNull(),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),

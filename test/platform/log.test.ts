@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createLog } from "../../src/platform/log.ts";
+import { createLog, type RequestLine } from "../../src/platform/log.ts";
 import { quietLog } from "./quiet_log.ts";
 
 test("a line is JSON with time, level, message and plain fields", () => {
@@ -54,6 +54,14 @@ test("an error keeps its code, stack and cause, and loses the query's values", (
   expect(lines[0]?.err).toMatchObject({ type: "Error", cause: { message: "duplicate key", code: "23505" } });
 });
 
+test("a query's values are lost whole, whatever lines they have, and the stack stays", () => {
+  const { log, lines } = quietLog();
+  const error = new Error("Failed query: update accounts\nparams: a first line,\nhunter2\n   at hunter2,x");
+  log.error({ err: error }, "failed");
+  expect(JSON.stringify(lines[0])).not.toContain("hunter2");
+  expect(JSON.stringify(lines[0]?.err)).toContain("log.test.ts");
+});
+
 test("long text is cut", () => {
   const { log, lines } = quietLog();
   log.info({ note: "x".repeat(1_000_000) }, "y".repeat(1_000_000));
@@ -79,4 +87,95 @@ test("standard output gets every line, also when the process exits at once", asy
   const lines = (await new Response(child.stdout).text()).trim().split("\n");
   expect(await child.exited).toBe(0);
   expect(lines.length).toBe(5000);
+});
+
+test("the last line is written before the process exits, though its thread pool has other things to do", async () => {
+  const script = `
+    import { pbkdf2 } from "node:crypto";
+    import { createLog } from ${JSON.stringify(new URL("../../src/platform/log.ts", import.meta.url).href)};
+    const log = createLog("info");
+    log.info("first");
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    for (let i = 0; i < 16; i++) pbkdf2("a", "b", 100000, 64, "sha512", () => {});
+    log.info("last");
+    await log.flush();
+    process.exit(0);`;
+  const child = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe", stderr: "inherit" });
+  expect((await new Response(child.stdout).text()).trim().split("\n").length).toBe(2);
+});
+
+const LINE: RequestLine = {
+  requestId: "r1",
+  accountId: 1,
+  keyId: undefined,
+  keyPrefix: undefined,
+  model: undefined,
+  route: "GET /v1/models",
+  status: 200,
+  refusal: undefined,
+  stream: undefined,
+  provider: undefined,
+  routeId: undefined,
+  end: undefined,
+  totalMs: 1.5,
+  reserveMs: undefined,
+  firstByteMs: 1.5,
+  providerMs: undefined,
+  settleMs: undefined,
+  bytesOut: undefined,
+};
+
+test("lines of requests are gathered into one write, go before what is logged after them, and are written when flushed", async () => {
+  const writes: string[] = [];
+  const log = createLog("info", { write: (text) => void writes.push(text) });
+  log.request(LINE);
+  log.request({ ...LINE, requestId: "r2" });
+  expect(writes).toEqual([]);
+  log.info("another line");
+  log.request({ ...LINE, requestId: "r3" });
+  await log.flush();
+  expect(writes).toHaveLength(3);
+  const lines = writes
+    .join("")
+    .trim()
+    .split("\n")
+    .map((line): unknown => JSON.parse(line));
+  expect(lines).toMatchObject([
+    { requestId: "r1" },
+    { requestId: "r2" },
+    { message: "another line" },
+    { requestId: "r3" },
+  ]);
+  expect(lines[0]).toEqual({
+    level: "info",
+    time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+    message: "request",
+    requestId: "r1",
+    accountId: 1,
+    route: "GET /v1/models",
+    status: 200,
+    totalMs: 1.5,
+    firstByteMs: 1.5,
+  });
+  for (let i = 0; i < 400; i++) log.request(LINE);
+  expect(writes.length).toBeGreaterThan(3); // So many do not wait.
+  log.request({ ...LINE, requestId: "r4" });
+  for (let i = 0; i < 100 && !writes.join("").includes("r4"); i++)
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(writes.join("")).toContain('"r4"');
+});
+
+test("a request's line obeys the level: 5xx are warnings", async () => {
+  for (const [level, ids] of [
+    ["info", ["ok", "bad"]],
+    ["warn", ["bad"]],
+    ["error", []],
+  ] as const) {
+    const writes: string[] = [];
+    const log = createLog(level, { write: (text) => void writes.push(text) });
+    log.request({ ...LINE, requestId: "ok" });
+    log.request({ ...LINE, requestId: "bad", status: 503 });
+    await log.flush();
+    expect([...writes.join("").matchAll(/"requestId":"(\w+)"/g)].map(([, id]) => id)).toEqual([...ids]);
+  }
 });

@@ -42,3 +42,19 @@ export async function until(holds: () => boolean | Promise<boolean>, maxMs = 500
 }
 
 export const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+
+/**
+ * What `work` brings within `ms` of this process's own time; throws if that takes longer. The time is slept in pieces, of which a
+ * standstill of the machine takes up one. With 0 it may wait for nothing.
+ */
+export async function before<T>(ms: number, work: Promise<T>): Promise<T> {
+  const slept = async () => {
+    let left = ms;
+    do {
+      await sleep(Math.min(left, 10));
+      left -= 10;
+    } while (left > 0);
+    throw new Error(`no answer within ${ms} ms`);
+  };
+  return await Promise.race([work, slept()]);
+}

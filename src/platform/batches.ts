@@ -1,0 +1,51 @@
+import { Refusal } from "../errors.ts";
+import { within } from "./runtime.ts";
+
+/** Reads under way at once: what looks up takes no more of the pool. */
+const READS_MAX = 2;
+/** Keys of one read. */
+const KEYS_MAX = 256;
+/** A read that takes longer has met a silent server. Those it was for are refused, and the next may try. */
+const READ_MS_MAX = 5_000;
+
+/**
+ * Look-ups that do not become as many reads. What comes while the reads are under way is read together, so that a flood of
+ * keys nobody has neither takes the pool from others nor keeps a good key waiting for long. No timer: a look-up that comes
+ * alone is read at once. Each ends as its read ends, with service_unavailable when that takes too long. How many wait is for
+ * the caller to limit.
+ */
+export function createBatches<V>(
+  read: (keys: string[]) => Promise<ReadonlyMap<string, V>>,
+): (key: string) => Promise<V | undefined> {
+  const waiting: LookUp<V>[] = [];
+  let reads = 0;
+
+  async function run(): Promise<void> {
+    reads++;
+    // Lets everything that arrives in this turn of the event loop into the first read.
+    await Promise.resolve();
+    while (waiting.length > 0) {
+      const taken = waiting.splice(0, KEYS_MAX);
+      try {
+        const found = await within(
+          READ_MS_MAX,
+          read(taken.map(({ key }) => key)),
+          () => new Refusal("service_unavailable"),
+        );
+        for (const { key, resolve } of taken) resolve(found.get(key));
+      } catch (error) {
+        for (const { reject } of taken) reject(error);
+      }
+    }
+    reads--;
+  }
+
+  return (key) => {
+    const { promise, resolve, reject } = Promise.withResolvers<V | undefined>();
+    waiting.push({ key, resolve, reject });
+    if (reads < READS_MAX) void run();
+    return promise;
+  };
+}
+
+type LookUp<V> = { key: string; resolve(value: V | undefined): void; reject(error: unknown): void };

@@ -1,0 +1,117 @@
+import { afterAll, afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import { Redis } from "ioredis";
+import type { Refusal } from "../../src/errors.ts";
+import { createAttemptLimiter } from "../../src/platform/attempt_limit.ts";
+import { ownRedis, sleep, until } from "./own_redis.ts";
+import { quietLog } from "./quiet_log.ts";
+
+setDefaultTimeout(30_000);
+const redis = await ownRedis();
+const spy = new Redis(redis.url, { retryStrategy: () => 50 });
+spy.on("error", () => {});
+const open: { close(): void }[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) one.close();
+  await spy.flushall();
+});
+afterAll(async () => {
+  spy.disconnect();
+  await redis.stop();
+});
+
+const clients = async () => String(await spy.client("LIST")).split("name=tollgate:").length;
+
+/** How many of `n` asked for at once were let through. */
+async function granted(n: number, ask: () => Promise<unknown>): Promise<number> {
+  const results = await Promise.allSettled(Array.from({ length: n }, ask));
+  for (const result of results)
+    if (result.status === "rejected") expect(result.reason).toMatchObject({ code: "too_many_requests" });
+  return results.filter((result) => result.status === "fulfilled").length;
+}
+const refusalOf = (promise: Promise<unknown>): Promise<Refusal> =>
+  promise.then(
+    () => expect.unreachable(),
+    (error) => error,
+  );
+
+async function attempts(redisUrl: string, now?: () => number) {
+  const { log } = quietLog();
+  const before = await clients();
+  const one = createAttemptLimiter({
+    redisUrl,
+    points: 10,
+    windowSeconds: 900,
+    name: "sign-in",
+    log,
+    ...(now && { now }),
+  });
+  open.push(one);
+  if (redisUrl !== "") await until(async () => (await clients()) > before);
+  await sleep(20);
+  return one;
+}
+
+for (const redisUrl of [redis.url, ""]) {
+  const where = redisUrl ? "in Redis" : "in memory";
+
+  test(`ten failures in 15 minutes, then 429, ${where}`, async () => {
+    const one = await attempts(redisUrl);
+    for (let i = 0; i < 10; i++) {
+      await one.check("account:1");
+      await one.fail("account:1");
+    }
+    const refusal = await refusalOf(one.check("account:1"));
+    expect(refusal.facts.limit).toBe(10);
+    expect(refusal.facts.retryAfterSeconds).toBeGreaterThan(880);
+    await one.check("account:2");
+  });
+
+  test(`a success clears the account's failures and leaves the address's, ${where}`, async () => {
+    const one = await attempts(redisUrl);
+    for (let i = 0; i < 9; i++) {
+      for (const id of ["account:1", "address:1"]) {
+        await one.check(id);
+        await one.fail(id);
+      }
+    }
+    await one.check("account:1");
+    await one.check("address:1");
+    await one.clear("account:1");
+    one.pass("address:1");
+    for (let i = 0; i < 10; i++) {
+      await one.check("account:1");
+      await one.fail("account:1");
+    }
+    await one.check("address:1");
+    await one.fail("address:1");
+    expect((await refusalOf(one.check("address:1"))).code).toBe("too_many_requests");
+  });
+
+  test(`200 guesses at the same moment: ten are judged, ${where}`, async () => {
+    const one = await attempts(redisUrl);
+    const judged = await granted(200, async () => {
+      await one.check("account:1");
+      await sleep(50);
+      await one.fail("account:1");
+    });
+    expect(judged).toBe(10);
+    expect((await refusalOf(one.check("account:1"))).code).toBe("too_many_requests");
+  });
+
+  test(`many right passwords from one address are not counted, ${where}`, async () => {
+    const one = await attempts(redisUrl);
+    for (let i = 0; i < 50; i++) {
+      await one.check("address:1");
+      one.pass("address:1");
+    }
+  });
+}
+
+test("an attempt that was never ended stops counting after a while", async () => {
+  let nowMs = 0;
+  const one = await attempts("", () => nowMs);
+  for (let i = 0; i < 10; i++) await one.check("account:1");
+  expect((await refusalOf(one.check("account:1"))).facts.retryAfterSeconds).toBe(10);
+  nowMs = 10_000;
+  await one.check("account:1");
+});

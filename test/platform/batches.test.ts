@@ -1,0 +1,64 @@
+import { expect, test } from "bun:test";
+import { createBatches } from "../../src/platform/batches.ts";
+import { sleep } from "./own_redis.ts";
+
+/** A reader that knows the keys which begin with "k", and answers when it is told to. */
+function openReader() {
+  const reads: { keys: string[]; answer(): void; fail(error: Error): void }[] = [];
+  const lookUp = createBatches<string>((keys) => {
+    const { promise, resolve, reject } = Promise.withResolvers<Map<string, string>>();
+    const found = new Map(keys.filter((key) => key.startsWith("k")).map((key) => [key, `value of ${key}`]));
+    reads.push({ keys, answer: () => resolve(found), fail: reject });
+    return promise;
+  });
+  return { reads, lookUp };
+}
+
+test("what comes at once, or while two reads are under way, is read together; each look-up gets its own", async () => {
+  const { reads, lookUp } = openReader();
+  const first = [lookUp("k1"), lookUp("none")];
+  await sleep(0);
+  const second = lookUp("k2");
+  await sleep(0);
+  const waiting = Array.from({ length: 300 }, (_, i) => lookUp(`k${i}`));
+  await sleep(0);
+  expect(reads.map(({ keys }) => keys.length)).toEqual([2, 1]);
+  reads[1]?.answer();
+  expect(await second).toBe("value of k2");
+  reads[0]?.answer();
+  expect(await Promise.all(first)).toEqual(["value of k1", undefined]);
+  await sleep(0);
+  expect(reads.map(({ keys }) => keys.length)).toEqual([2, 1, 256, 44]);
+  for (const { answer } of reads) answer();
+  expect(await Promise.all(waiting)).toEqual(Array.from({ length: 300 }, (_, i) => `value of k${i}`));
+});
+
+test("a read that fails fails its own look-ups; those behind it are read", async () => {
+  const { reads, lookUp } = openReader();
+  const failing = lookUp("k1");
+  await sleep(0);
+  const other = lookUp("k2");
+  await sleep(0);
+  const behind = lookUp("k3");
+  reads[0]?.fail(new Error("no connection"));
+  await expect(failing).rejects.toThrow("no connection");
+  for (const { answer } of reads) answer();
+  expect([await other, await behind]).toEqual(["value of k2", "value of k3"]);
+});
+
+test("a read that does not end is given up after 5 s, and its place is free again", async () => {
+  const { reads, lookUp } = openReader();
+  const lost = [lookUp("k1")];
+  await sleep(0);
+  lost.push(lookUp("k2"));
+  await sleep(0);
+  const behind = lookUp("k3");
+  const ends = await Promise.allSettled(lost);
+  expect(ends.map((end) => end.status === "rejected" && end.reason.code)).toEqual([
+    "service_unavailable",
+    "service_unavailable",
+  ]);
+  await sleep(0);
+  reads[2]?.answer();
+  expect(await behind).toBe("value of k3");
+}, 20_000);

@@ -1,0 +1,271 @@
+import { afterAll, afterEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { Redis } from "ioredis";
+import { type Claim, type ClaimLimits, type Claims, type Found, openClaims } from "../../src/platform/claims.ts";
+import { ownRedis, sleep, until } from "./own_redis.ts";
+import { quietLog } from "./quiet_log.ts";
+
+/** What is claimed is done once. Each replica is an `openClaims` of its own. */
+
+setDefaultTimeout(60_000);
+const redis = await ownRedis();
+const spy = new Redis(redis.url, { retryStrategy: () => 50 });
+spy.on("error", () => {});
+const open: Claims[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.close();
+  await spy.flushall();
+});
+afterAll(async () => {
+  spy.disconnect();
+  await redis.stop();
+});
+
+type Options = { leaseMs?: number; limits?: Partial<ClaimLimits>; redisUrl?: string; nowMs?: () => number };
+
+/** A busy machine's Redis is not to be taken for one that is away. */
+function replica({ redisUrl = redis.url, leaseMs = 60_000, nowMs = () => performance.now(), limits }: Options = {}) {
+  const { log, lines } = quietLog();
+  const claims = openClaims({ redisUrl, leaseMs, nowMs, log, budgetMs: 5000, ...(limits && { limits }) });
+  open.push(claims);
+  return Object.assign(claims, { lines });
+}
+
+let ids = 0;
+const wanted = (id: string, over: { content?: string; owner?: string } = {}) => ({
+  id,
+  owner: "1",
+  content: "what is asked for",
+  requestId: `request-${++ids}`,
+  ...over,
+});
+
+async function taken(claims: Claims, id: string, over = {}): Promise<Claim> {
+  const found = await claims.take(wanted(id, over));
+  if (found.state !== "ours") throw new Error(`${id} is ${found.state}`);
+  return found.claim;
+}
+
+const answerIn = (found: Found) => (found.state === "done" ? found.answer && String(Buffer.from(found.answer)) : null);
+
+for (const [name, redisUrl] of [
+  ["in Redis", redis.url],
+  ["in this process", ""],
+] as const) {
+  describe(name, () => {
+    test("of 50 who take an id at once one gets it; the others are told whose it is", async () => {
+      const both = redisUrl === "" ? [replica({ redisUrl })] : [replica({ redisUrl }), replica({ redisUrl })];
+      const asked = Array.from({ length: 50 }, () => wanted("a"));
+      const found = await Promise.all(asked.map((one, i) => (both[i % both.length] as Claims).take(one)));
+      expect(found.filter(({ state }) => state === "ours")).toHaveLength(1);
+      const winner = asked[found.findIndex(({ state }) => state === "ours")];
+      for (const other of found.filter(({ state }) => state !== "ours"))
+        expect(other).toMatchObject({
+          state: "in_flight",
+          requestId: winner?.requestId ?? "",
+          content: "what is asked for",
+        });
+    });
+
+    test("what was done keeps its answer, bit by bit; what failed is free", async () => {
+      const claims = replica({ redisUrl });
+      const bytes = Buffer.from(Array.from({ length: 256 }, (_, i) => i));
+      await (await taken(claims, "a")).finish(bytes);
+      const found = await claims.take(wanted("a"));
+      expect(found.state === "done" && found.answer && Buffer.from(found.answer).equals(bytes)).toBe(true);
+      await (await taken(claims, "b")).free();
+      await taken(claims, "b");
+      await (await taken(claims, "c")).finish();
+      expect(await claims.take(wanted("c"))).toMatchObject({ state: "done", answer: undefined });
+    });
+
+    test("an answer is forgotten before it is forgotten that it was given", async () => {
+      const claims = replica({ redisUrl, limits: { answerKeptMs: 300, doneKeptMs: 1500 } });
+      await (await taken(claims, "a")).finish(Buffer.from("answer"));
+      const doneAt = performance.now();
+      const found = await claims.take(wanted("a"));
+      if (performance.now() - doneAt < 300) expect(answerIn(found)).toBe("answer");
+      await sleep(350);
+      const later = await claims.take(wanted("a"));
+      if (performance.now() - doneAt < 1500) expect(later).toMatchObject({ state: "done", answer: undefined });
+      await until(async () => (await claims.take(wanted("a"))).state === "ours");
+      expect(performance.now() - doneAt).toBeGreaterThan(1400);
+    });
+
+    test("an answer above the limit is not kept", async () => {
+      const claims = replica({ redisUrl, limits: { answerBytesMax: 1000 } });
+      await (await taken(claims, "a")).finish(Buffer.alloc(1000, "x"));
+      await (await taken(claims, "b")).finish(Buffer.alloc(1001, "x"));
+      expect(answerIn(await claims.take(wanted("a")))).toHaveLength(1000);
+      expect(await claims.take(wanted("b"))).toMatchObject({ state: "done", answer: undefined });
+    });
+  });
+}
+
+describe("in this process", () => {
+  test("answers and records are bounded: the oldest go first, what is in flight never", async () => {
+    const claims = replica({ redisUrl: "", limits: { doneMax: 100, answersBytesMax: 5000, answerBytesMax: 1000 } });
+    await taken(claims, "in flight");
+    for (let i = 0; i < 150; i++) await (await taken(claims, `id${i}`)).finish(Buffer.alloc(100, "x"));
+    expect((await claims.take(wanted("id149"))).state).toBe("done");
+    const kept = await Promise.all(Array.from({ length: 100 }, (_, i) => claims.take(wanted(`id${i + 50}`))));
+    expect(kept.every(({ state }) => state === "done")).toBe(true);
+    expect(kept.filter((found) => answerIn(found) !== undefined)).toHaveLength(50);
+    expect((await claims.take(wanted("id49"))).state).toBe("ours");
+    expect((await claims.take(wanted("in flight"))).state).toBe("in_flight");
+  });
+
+  test("an id that is taken anew does not bring back the answer of its past", async () => {
+    const claims = replica({ redisUrl: "", limits: { doneMax: 1 } });
+    await (await taken(claims, "a")).finish(Buffer.from("old"));
+    await (await taken(claims, "b")).finish();
+    await (await taken(claims, "a")).finish();
+    expect(await claims.take(wanted("a"))).toMatchObject({ state: "done", answer: undefined });
+  });
+});
+
+describe("in Redis", () => {
+  /** A replica that died: its claims are not renewed any more. */
+  async function dead(id: string, leaseMs: number): Promise<{ claim: Claim; requestId: string }> {
+    const victim = openClaims({
+      redisUrl: redis.url,
+      leaseMs,
+      nowMs: () => performance.now(),
+      log: quietLog().log,
+      budgetMs: 5000,
+    });
+    const asked = wanted(id);
+    const found = await victim.take(asked);
+    await victim.close();
+    if (found.state !== "ours") throw new Error(found.state);
+    return { claim: found.claim, requestId: asked.requestId };
+  }
+
+  test("a claim is renewed while its replica lives, for longer than a lease", async () => {
+    const [holder, other] = [replica({ leaseMs: 3000 }), replica()];
+    const claim = await taken(holder, "a");
+    await sleep(4500);
+    expect(claim.alive()).toBe(true);
+    expect((await other.take(wanted("a"))).state).toBe("in_flight");
+  });
+
+  test("a dead replica's claim lapses; of 20 who take over one succeeds, and nobody may before", async () => {
+    const { requestId } = await dead("a", 400);
+    const claims = replica();
+    await until(async () => (await claims.take(wanted("a"))).state === "lapsed");
+    const found = await Promise.all(Array.from({ length: 20 }, () => claims.take(wanted("a"))));
+    const lapsed = found.flatMap((one) => (one.state === "lapsed" ? [one] : []));
+    expect(lapsed).toHaveLength(20);
+    expect(lapsed.every((one) => one.requestId === requestId)).toBe(true);
+    const claimed = await Promise.all(lapsed.map((one) => one.lapsed.takeOver()));
+    expect(claimed.filter((claim) => claim !== undefined)).toHaveLength(1);
+    expect((await claims.take(wanted("a"))).state).toBe("in_flight");
+  });
+
+  test("who was taken over knows it, and changes nothing: not by an answer, a failure, or a renewal", async () => {
+    for (const ending of ["finish", "free", "renew"] as const) {
+      let now = 0;
+      // Frozen: its timer does not run, its clock does.
+      const frozen = replica({ leaseMs: 60_000, nowMs: () => now });
+      const old = await taken(frozen, ending);
+      expect(old.alive()).toBe(true);
+      await spy.hset(`tollgate:claim:${ending}`, "lease", "1");
+      now = 60_001;
+      expect(old.alive()).toBe(false);
+      const other = replica();
+      const found = await other.take(wanted(ending));
+      const claim = found.state === "lapsed" ? await found.lapsed.takeOver() : undefined;
+      expect(claim?.alive()).toBe(true);
+      if (ending === "finish") await old.finish(Buffer.from("of the old"));
+      if (ending === "free") await old.free();
+      expect((await other.take(wanted(ending))).state).toBe("in_flight");
+      await claim?.finish(Buffer.from("of the new"));
+      if (ending !== "renew") continue;
+      await old.free();
+      expect(answerIn(await other.take(wanted(ending)))).toBe("of the new");
+    }
+  });
+
+  test("who lapsed and was heard of again keeps its claim", async () => {
+    const holder = replica({ leaseMs: 1500 });
+    const claim = await taken(holder, "a");
+    const other = replica();
+    await spy.hset("tollgate:claim:a", "lease", "1");
+    const found = await other.take(wanted("a"));
+    await until(async () => Number(await spy.hget("tollgate:claim:a", "lease")) > 1);
+    if (found.state === "lapsed") expect(await found.lapsed.takeOver()).toBeUndefined();
+    expect(claim.alive()).toBe(true);
+    await claim.finish(Buffer.from("answer"));
+    expect(answerIn(await other.take(wanted("a")))).toBe("answer");
+  });
+
+  test("what lapsed and turns out to be done is done for everybody", async () => {
+    await dead("a", 200);
+    const claims = replica();
+    await until(async () => (await claims.take(wanted("a"))).state === "lapsed");
+    const found = await claims.take(wanted("a"));
+    if (found.state === "lapsed") await found.lapsed.finish();
+    expect(await replica().take(wanted("a"))).toMatchObject({ state: "done", answer: undefined });
+  });
+
+  test("a Redis that lost its memory is told again what is in flight", async () => {
+    const [holder, other] = [replica({ leaseMs: 1500 }), replica()];
+    await taken(holder, "a");
+    await spy.flushall();
+    await until(async () => (await spy.exists("tollgate:claim:a")) === 1);
+    expect((await other.take(wanted("a"))).state).toBe("in_flight");
+  });
+
+  test("answers of one owner, and of all, take no more room than they may; an owner's flood leaves room for others", async () => {
+    const claims = replica({ limits: { ownerAnswersBytesMax: 1000, answersBytesMax: 1500 } });
+    const kept = async (id: string, owner: string) => {
+      await (await taken(claims, id, { owner })).finish(Buffer.alloc(300, "x"));
+      return answerIn(await claims.take(wanted(id))) !== undefined;
+    };
+    const ofOne = await Promise.all(Array.from({ length: 10 }, (_, i) => kept(`one${i}`, "1")));
+    expect(ofOne.filter(Boolean)).toHaveLength(3);
+    const ofTwo = await Promise.all(Array.from({ length: 10 }, (_, i) => kept(`two${i}`, "2")));
+    expect(ofTwo.filter(Boolean)).toHaveLength(2);
+    const keys = await spy.keys("tollgate:answer:*");
+    expect(keys).toHaveLength(5);
+    for (const key of [...keys, ...(await spy.keys("*"))]) expect(await spy.pttl(key)).toBeGreaterThan(0);
+  });
+
+  test("beyond an owner's number of records they are kept as short as answers", async () => {
+    const claims = replica({ limits: { ownerDoneMax: 3, doneMax: 4 } });
+    const keptMs = async (id: string, owner: string) => {
+      await (await taken(claims, id, { owner })).finish();
+      return await spy.pttl(`tollgate:claim:${id}`);
+    };
+    const times: number[] = [];
+    for (let i = 0; i < 5; i++) times.push(await keptMs(`one${i}`, "1"));
+    times.push(await keptMs("two0", "2"), await keptMs("two1", "2"));
+    const day = 24 * 3_600_000;
+    const ofOne = ["day", "day", "day", "minutes", "minutes"];
+    const ofTwo = ["day", "minutes"];
+    expect(times.map((ms) => (ms > day / 2 ? "day" : ms > 500_000 ? "minutes" : String(ms)))).toEqual([
+      ...ofOne,
+      ...ofTwo,
+    ]);
+  });
+
+  test("503 where Redis is silent or away; a yes that comes too late claims nothing", async () => {
+    const { log } = quietLog();
+    const claims = openClaims({ redisUrl: redis.url, leaseMs: 60_000, nowMs: () => performance.now(), log });
+    open.push(claims);
+    await (await taken(claims, "warm")).free();
+    redis.freeze();
+    try {
+      const begun = performance.now();
+      await expect(claims.take(wanted("a"))).rejects.toMatchObject({ code: "service_unavailable" });
+      expect(performance.now() - begun).toBeLessThan(3000);
+    } finally {
+      redis.thaw();
+    }
+    await until(async () => (await spy.exists("tollgate:claim:a")) === 0);
+    await until(async () => (await claims.take(wanted("a")).catch(() => undefined))?.state === "ours");
+    await redis.stop();
+    await expect(claims.take(wanted("b"))).rejects.toMatchObject({ code: "service_unavailable" });
+    await redis.start();
+    await until(async () => (await claims.take(wanted("b")).catch(() => undefined))?.state === "ours", 20_000);
+  });
+});
