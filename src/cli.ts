@@ -13,7 +13,8 @@ import { addModelCommands, addProviderCommands } from "./cli/catalog_commands.ts
 import { does } from "./cli/context.ts";
 import { addDoctorCommand } from "./cli/doctor.ts";
 import { sentenceOf } from "./cli/errors.ts";
-import { migrate, migrationState } from "./platform/migrate.ts";
+import { addSecretKeyCommands } from "./cli/secret_key_commands.ts";
+import { migrate } from "./platform/migrate.ts";
 
 /** Operator commands: `bun run cli …`. What they change takes effect on running replicas at once. */
 
@@ -29,14 +30,9 @@ const program = new Command("cli")
   .configureHelp({ sortSubcommands: false, showGlobalOptions: false });
 
 does(program.command("migrate").description("bring the database up to date"), {}, async ({ config }) => {
-  const before = await migrationState(config.databaseUrl);
-  await migrate(config.databaseUrl);
-  const { applied } = await migrationState(config.databaseUrl);
-  const text =
-    applied === before.applied
-      ? "The database was up to date."
-      : `${applied - before.applied} migrations were applied.`;
-  return { text, json: { applied, before: before.applied } };
+  const { before, applied } = await migrate(config.databaseUrl);
+  const text = applied === before ? "The database was up to date." : `${applied - before} migrations were applied.`;
+  return { text, json: { applied, before } };
 });
 addProviderCommands(program);
 addModelCommands(program);
@@ -49,6 +45,7 @@ addKeyCommands(program);
 addPaygCommands(program);
 addBalanceCommands(program);
 addUsageCommand(program);
+addSecretKeyCommands(program);
 addDoctorCommand(program);
 
 try {

@@ -11,19 +11,29 @@ import type { ProviderTests } from "./catalog/provider_test.ts";
 import type { Config } from "./config.ts";
 import type { Refusals } from "./gateway/refusals.ts";
 import type { Relays } from "./gateway/relay.ts";
+import type { Sight } from "./gateway/sight.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { BooksCheck } from "./ledger/books_check.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Site } from "./panel/site.ts";
+import type { AttemptLimiter } from "./platform/attempt_limit.ts";
 import type { Bus } from "./platform/bus.ts";
+import type { Claims } from "./platform/claims.ts";
 import type { Db } from "./platform/db.ts";
+import type { Failpoint } from "./platform/failpoints.ts";
 import type { Log } from "./platform/log.ts";
-import type { AttemptLimiter, RateLimiter } from "./platform/rate_limit.ts";
+import type { Metrics } from "./platform/metrics.ts";
+import type { RateLimiter } from "./platform/rate_limit.ts";
+import type { Tracing } from "./platform/tracing.ts";
 
 /** Everything one replica is made of. Constructed in main.ts, handed down as the first argument. */
 export type Deps = {
   config: Config;
   log: Log;
+  metrics: Metrics;
+  sight: Sight;
+  /** Undefined where no collector of traces is configured. */
+  tracing: Tracing | undefined;
   db: Db;
   bus: Bus;
   keys: KeyLookup;
@@ -47,12 +57,15 @@ export type Deps = {
   providerTests: ProviderTests;
   limiter: RateLimiter;
   signInLimiter: AttemptLimiter;
+  /** Requests that are to be served once, by their Idempotency-Key. */
+  claims: Claims;
   tokens: TokenCounter;
   ledger: Ledger;
   booksCheck: BooksCheck;
   relays: Relays;
   clock: Clock;
   gate: Gate;
+  failpoint: Failpoint;
 };
 
 export type Clock = {
@@ -62,12 +75,15 @@ export type Clock = {
   unixMs(): number;
 };
 
-/** Lets metered work in, up to a number at once, until the replica drains. */
+/** Lets metered work in, up to a number at once, while the replica is well and until it drains. */
 export type Gate = {
-  /** Throws service_unavailable when full or draining. Returns what ends the work. */
+  /** Throws service_unavailable when full, draining or unfit. Returns what ends the work. */
   enter(): () => void;
   inFlight(): number;
+  /** The replica is about to end, or ends: who asks is told to go elsewhere. */
   draining(): boolean;
+  /** Not ready from now on, but what comes is still let in. */
+  announce(): void;
   /** No new work from now on; resolves when the last has ended. */
   drain(): Promise<void>;
   /** Has `end` called when the drain's time is over, at once if it is already. Returns what takes that back. */

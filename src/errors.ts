@@ -22,6 +22,7 @@ const TABLE = {
   request_too_large: [413, "invalid_request_error", "The request body is too large."],
   unsupported_media_type: [415, "invalid_request_error", "Send the body as uncompressed application/json."],
   idempotency_conflict: [409, "invalid_request_error", "This was sent before."],
+  idempotency_mismatch: [400, "invalid_request_error", "This Idempotency-Key was sent before, with another request."],
   too_many_requests: [429, "rate_limit_error", "Too many requests. Slow down and try again."],
   provider_unavailable: [503, "provider_unavailable", "The model service is temporarily unreachable. Try again."],
   service_unavailable: [503, "server_error", "The service cannot take this request right now. Try again."],
@@ -119,13 +120,11 @@ export function toErrorResponse(refusal: Refusal, requestId: string): Response {
     "cache-control": "no-store",
     "x-request-id": requestId,
   };
-  // SDKs retry on several statuses; used-up quota does not come back within their patience.
-  if (status === 402) headers["x-should-retry"] = "false";
-  if (status === 429 || status === 503) {
-    headers["retry-after"] = String(
-      Math.max(1, Math.ceil(refusal.facts.retryAfterSeconds ?? RETRY_AFTER_DEFAULT_SECONDS)),
-    );
-  }
+  const { retryAfterSeconds } = refusal.facts;
+  // SDKs retry on several statuses: used-up quota does not come back within their patience, and what is done stays done.
+  if (status === 402 || (status === 409 && retryAfterSeconds === undefined)) headers["x-should-retry"] = "false";
+  if (status === 429 || status === 503 || (status === 409 && retryAfterSeconds !== undefined))
+    headers["retry-after"] = String(Math.max(1, Math.ceil(retryAfterSeconds ?? RETRY_AFTER_DEFAULT_SECONDS)));
   if (status === 401) headers["www-authenticate"] = "Bearer";
   if (refusal.facts.allow) headers.allow = refusal.facts.allow;
   return new Response(JSON.stringify(toEnvelope(refusal, requestId)), { status, headers });

@@ -1,3 +1,4 @@
+import { statfs } from "node:fs/promises";
 import packageFacts from "../package.json" with { type: "json" };
 import { openBrandLookup } from "./accounts/brand_lookup.ts";
 import { startDomainChecks } from "./accounts/domain_checks.ts";
@@ -13,26 +14,39 @@ import { createBreakers } from "./catalog/breaker.ts";
 import { openCatalog } from "./catalog/catalog.ts";
 import { createProviderClient } from "./catalog/provider_client.ts";
 import { createProviderTests } from "./catalog/provider_test.ts";
-import type { Config } from "./config.ts";
+import { type Config, ConfigError } from "./config.ts";
 import type { Clock, Deps } from "./deps.ts";
 import { asRefusal, toErrorResponse } from "./errors.ts";
 import { openRefusals } from "./gateway/refusals.ts";
 import { createRelays } from "./gateway/relay.ts";
+import { createSight } from "./gateway/sight.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
 import { createApp } from "./http/app.ts";
 import { createGate } from "./http/gate.ts";
+import { createInternalApp } from "./http/internal.ts";
+import { type LagWatch, watchLag } from "./http/lag.ts";
+import { watchPeak } from "./http/peak.ts";
 import { startBooksCheck } from "./ledger/books_check.ts";
-import { startLedgerJobs } from "./ledger/jobs.ts";
+import { openDatabaseClock } from "./ledger/clock_store.ts";
+import { type LedgerJobs, startLedgerJobs } from "./ledger/jobs.ts";
 import { createLatency, timed } from "./ledger/latency.ts";
 import { openLedger } from "./ledger/ledger.ts";
+import { rememberRefused } from "./ledger/refused.ts";
 import { loadSite } from "./panel/site.ts";
+import { createAttemptLimiter } from "./platform/attempt_limit.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
+import type { CacheCounters } from "./platform/cache.ts";
 import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
+import { openClaims } from "./platform/claims.ts";
 import { newRequestId } from "./platform/crypto.ts";
 import { connect, openDb } from "./platform/db.ts";
+import { createFailpoint } from "./platform/failpoints.ts";
 import { createLog, type Log } from "./platform/log.ts";
-import { createAttemptLimiter, createRateLimiter } from "./platform/rate_limit.ts";
-import { serve } from "./platform/runtime.ts";
+import { createMetrics, type MetricSources } from "./platform/metrics.ts";
+import { createRateLimiter } from "./platform/rate_limit.ts";
+import { giveMemoryBack, type ServeOptions, type Server, serve, within } from "./platform/runtime.ts";
+import { checkSecretKey } from "./platform/secret_key_store.ts";
+import { openTracing } from "./platform/tracing.ts";
 
 /** Wrong passwords: ten in a quarter of an hour, by account and by address. */
 const SIGN_IN_POINTS = 10;
@@ -40,12 +54,21 @@ const SIGN_IN_WINDOW_SECONDS = 900;
 const PRUNE_EVERY_MS = 600_000;
 /** After the drain's time: to release what was ended. */
 const END_MS_MAX = 3_000;
+const SPOOL_POLL_MS = 50;
+const CLOSE_MS_MAX = 3_000;
 
 export type Replica = {
   port: number;
+  /** Of the internal listener; undefined: there is none. */
+  internalPort: number | undefined;
   deps: Deps;
-  /** Not ready → no new work → streams finish or are ended → settled. False: settlements still wait in the spool. */
+  /**
+   * Not ready, still serving → no new work → streams finish or are ended → settled. False: settlements still wait in the
+   * spool.
+   */
   drain(): Promise<boolean>;
+  /** For a process that ends now: what is being settled goes to the spool. */
+  abandon(): Promise<void>;
 };
 
 /** Builds one replica and serves: config → deps → app → jobs. The one place that constructs things. */
@@ -56,14 +79,37 @@ export async function startReplica(
 ): Promise<Replica> {
   const nowMs = () => clock.nowMs();
   const db = openDb(config);
+  // Before anything is read or begun with it.
+  await checkSecretKey(db, config.secretKey);
   const bus = config.redisUrl === "" ? inProcessBus(log) : redisBus(config.redisUrl, log);
   const cached = { db, bus, config, nowMs };
   const catalog = await openCatalog({ db, bus, config, log });
   const latency = createLatency(nowMs);
-  const ledger = timed(await openLedger({ config, db, log, nowMs, startedMs: clock.unixMs() }), latency, nowMs);
+  const metrics = createMetrics();
+  const opened = await openLedger({
+    config,
+    db,
+    log,
+    nowMs,
+    startedMs: clock.unixMs(),
+    onShed: metrics.shed,
+    onBatch: metrics.batched,
+  });
+  const ledger = rememberRefused(timed(opened, { latency, metrics, nowMs }), {
+    bus,
+    clock: openDatabaseClock({ db, log, nowMs }),
+    nowMs,
+    onRemembered: metrics.refusalRemembered,
+    onShed: metrics.shed,
+  });
+  const tracing = await openTracing({ config, version: packageFacts.version, clock, log });
+  const lag = watchLag({ nowMs, maxMs: config.eventLoopLagMaxMs, log });
   const deps: Deps = {
     config,
     log,
+    metrics,
+    sight: createSight({ metrics, log, logged: config.logRequests, tracing, nowMs, random: Math.random }),
+    tracing,
     db,
     bus,
     keys: openKeyLookup(cached),
@@ -78,14 +124,17 @@ export async function startReplica(
     sessions: openSessions(cached),
     site: await loadSite(config.panelDir),
     catalog,
-    breakers: createBreakers({ now: nowMs }),
+    breakers: createBreakers({ now: nowMs, onOpen: metrics.breakerOpened }),
     provider: createProviderClient({ config, log, now: nowMs }),
     providerTests: createProviderTests({ config, db, log }),
     limiter: createRateLimiter({
       redisUrl: config.redisUrl,
       perMinute: config.ratePerMinute,
       inFlight: config.rateInFlight,
+      budgetMs: config.rateRedisMs,
       log,
+      onShed: metrics.shed,
+      onTimeOut: metrics.timedOut,
     }),
     signInLimiter: createAttemptLimiter({
       redisUrl: config.redisUrl,
@@ -94,12 +143,24 @@ export async function startReplica(
       name: "sign-in",
       log,
     }),
+    claims: openClaims({ redisUrl: config.redisUrl, leaseMs: config.leaseSeconds * 1000, nowMs, log }),
     tokens: createTokenCounter(log),
     ledger,
     booksCheck: startBooksCheck({ config, log }),
-    relays: createRelays({ providerIdleMs: config.providerIdleMs, clientIdleMs: config.clientIdleMs, nowMs }),
+    relays: createRelays({
+      providerIdleMs: config.providerIdleMs,
+      clientIdleMs: config.clientIdleMs,
+      nowMs,
+      onTimeout: metrics.timedOut,
+      onFailure: (err) => log.error({ err }, "a stream's end could not be told to the ledger"),
+    }),
     clock,
-    gate: createGate(config.inFlightMax),
+    gate: createGate({
+      max: config.inFlightMax,
+      unfit: () => (lag.tooLong() ? "lag" : ledger.ready() ? undefined : "spool_full"),
+      onShed: metrics.shed,
+    }),
+    failpoint: createFailpoint(config.failpoints),
   };
 
   const changeReader = startChangeReader({
@@ -132,39 +193,59 @@ export async function startReplica(
     ]).catch((err) => log.warn({ err }, "pruning waits"));
   }, PRUNE_EVERY_MS);
 
-  const app = createApp(deps);
-  const server = serve({
+  bus.subscribe((changes) => {
+    for (const { kind } of changes) metrics.changed(kind);
+  });
+  bus.onGap(() => metrics.changed("gap"));
+  metrics.watch(sourcesOf(deps, { jobs, lag }));
+
+  const peak = watchPeak({ inFlight: deps.gate.inFlight, giveBack: giveMemoryBack });
+  const server = listen(deps, {
+    variable: "PORT",
     port: config.port,
     hostname: config.listenHost,
-    fetch: app.fetch,
-    onError: (error) => {
-      const requestId = newRequestId();
-      log.error({ err: error, requestId }, "a request failed at the door");
-      return toErrorResponse(asRefusal(error), requestId);
-    },
+    fetch: createApp(deps).fetch,
   });
+  const internal =
+    config.internalPort === null
+      ? undefined
+      : listen(deps, {
+          variable: "INTERNAL_PORT",
+          port: config.internalPort,
+          hostname: config.internalHost,
+          fetch: createInternalApp(deps),
+        });
 
   return {
     port: server.port,
+    internalPort: internal?.port,
     deps,
+    abandon: ledger.abandon,
     async drain() {
+      deps.gate.announce();
+      await sleep(config.drainNoticeSeconds * 1000);
       const idle = deps.gate.drain();
       const stopped = server.stop();
+      const deadlineMs = nowMs() + config.drainSeconds * 1000;
       await Promise.race([idle, sleep(config.drainSeconds * 1000)]);
       deps.gate.endAll();
       await deps.relays.endAll();
       // What was ended is still being released: nothing may be left for a reaper.
       await Promise.race([idle, sleep(END_MS_MAX)]);
-      await jobs.stop();
-      await deps.booksCheck.close();
-      await deps.domainChecks.close();
+      // A database that comes back in time still gets what waits for it.
+      while (!ledger.status().spoolEmpty && nowMs() < deadlineMs) await sleep(SPOOL_POLL_MS);
+      const { booksCheck, domainChecks, keyUses, refusals, claims } = deps;
+      await inTime(log, { jobs: jobs.stop(), booksCheck: booksCheck.close(), domainChecks: domainChecks.close() });
       await ledger.close();
-      await Promise.all([deps.keyUses.stop(), deps.refusals.stop()]);
-      const settled = ledger.status().spoolEmpty;
+      const { spoolEmpty, holds } = ledger.status();
       // The last bytes of ended streams are on their way; who does not take them is cut.
-      await Promise.race([stopped, sleep(1000)]);
+      const clients = stopped;
+      await inTime(log, { keyUses: keyUses.stop(), refusals: refusals.stop(), claims: claims.close(), clients });
       await server.closeNow();
+      await internal?.closeNow();
       clearInterval(prune);
+      lag.close();
+      peak.close();
       deps.relays.close();
       deps.limiter.close();
       deps.signInLimiter.close();
@@ -174,12 +255,93 @@ export async function startReplica(
       deps.brands.close();
       deps.sessions.close();
       catalog.close();
-      await changeReader.close();
       bus.close();
-      await db.close();
-      return settled;
+      const traces = tracing?.close() ?? Promise.resolve();
+      await inTime(log, { changeReader: changeReader.close(), db: db.close(), traces });
+      return spoolEmpty && holds === 0;
     },
   };
+}
+
+/** What the metrics read when somebody asks. */
+function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch }): MetricSources {
+  const { config, gate, ledger, booksCheck } = deps;
+  const counted = (name: keyof CacheCounters) => () => ({
+    keys: deps.keys.counters[name],
+    hosts: deps.hosts.counters[name],
+    brands: deps.brands.counters[name],
+    sessions: deps.sessions.counters[name],
+  });
+  return {
+    in_flight_requests: gate.inFlight,
+    open_streams: deps.relays.count,
+    live_holds: () => ledger.status().holds,
+    expired_holds: () => jobs.reaper().found,
+    holds_reaped_total: () => jobs.reaper().reaped,
+    ledger_queue_rows: () => ledger.status().queued,
+    ledger_lane_rows: ledger.waiting,
+    spool_bytes: () => ledger.spooled().bytes,
+    spool_settlements: () => ledger.spooled().settlements,
+    spool_aside_settlements: () => ledger.aside(),
+    spool_disk_free_bytes: () => freeBytes(config.spoolDir),
+    event_loop_lag_seconds: () => lag.lagMs() / 1000,
+    draining: () => Number(gate.draining()),
+    ready: () => Number(!gate.draining() && ledger.ready() && jobs.databaseUp()),
+    database_up: () => Number(jobs.databaseUp()),
+    bus_up: () => Number(deps.bus.healthy()),
+    pool_queries: deps.db.underWay,
+    breakers: deps.breakers.states,
+    books_broken: () => booksCheck.last().broken,
+    books_uncounted: () => booksCheck.last().uncounted,
+    books_checked_timestamp_seconds: () => booksCheck.last().checkedUnix,
+    cache_hits_total: counted("hits"),
+    cache_misses_total: counted("misses"),
+    cache_drops_total: counted("drops"),
+    cap: () => ({
+      in_flight_requests: config.inFlightMax,
+      ledger_queue_rows: config.ledgerQueueMax,
+      spool_bytes: config.spoolBytesMax,
+      event_loop_lag_seconds: config.eventLoopLagMaxMs / 1000,
+      pool_queries: config.dbPoolMax,
+    }),
+  };
+}
+
+/** Room on a folder's disk for who is not root; 0 for a disk that cannot be asked, which is as bad as a full one. */
+async function freeBytes(folder: string): Promise<number> {
+  try {
+    const { bavail, bsize } = await statfs(folder);
+    return bavail * bsize;
+  } catch {
+    return 0;
+  }
+}
+
+type Listening = Pick<ServeOptions, "port" | "hostname" | "fetch"> & { variable: "PORT" | "INTERNAL_PORT" };
+
+/** Throws ConfigError naming `variable` where nobody can listen. */
+function listen({ config, log }: Deps, { variable, ...where }: Listening): Server {
+  const { clientIdleMs } = config;
+  const onError = (error: unknown) => {
+    const requestId = newRequestId();
+    log.error({ err: error, requestId }, "a request failed at the door");
+    return toErrorResponse(asRefusal(error), requestId);
+  };
+  try {
+    return serve({ ...where, onError, clientIdleMs });
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new ConfigError(`${variable}: nothing can listen on ${where.hostname}:${where.port} (${why})`, {
+      cause: error,
+    });
+  }
+}
+
+/** Waits for what closes, but not for long: it waits for a database or for clients, and has nothing to lose. */
+async function inTime(log: Log, closing: Record<string, Promise<unknown>>): Promise<void> {
+  const late = new Set(Object.keys(closing));
+  const all = Object.entries(closing).map(([name, closed]) => closed.then(() => late.delete(name)));
+  await within(CLOSE_MS_MAX, Promise.all(all)).catch((err) => log.warn({ err, late: [...late] }, "not closed in time"));
 }
 
 function sleep(ms: number): Promise<void> {

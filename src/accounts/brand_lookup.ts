@@ -1,6 +1,6 @@
 import type { Config } from "../config.ts";
 import type { Bus } from "../platform/bus.ts";
-import { createCache } from "../platform/cache.ts";
+import { type CacheCounters, createCache } from "../platform/cache.ts";
 import type { Db } from "../platform/db.ts";
 import { loadBrand, type StoredBrand } from "./brands_store.ts";
 import { LOGO_TYPE } from "./pictures.ts";
@@ -30,6 +30,7 @@ export type Brand = {
 export type BrandLookup = {
   /** The brand of a reseller's hosts; null: of the service's own. Throws service_unavailable. */
   get(resellerId: number | null): Promise<Brand>;
+  readonly counters: Readonly<CacheCounters>;
   close(): void;
 };
 
@@ -80,6 +81,7 @@ export function openBrandLookup({
       if (found === undefined) throw new Error(`a host belongs to ${resellerId}, who is no reseller`);
       return found.brand;
     },
+    counters: cache.counters,
     close: () => cache.flush(),
   };
 }

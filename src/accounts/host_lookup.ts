@@ -1,6 +1,6 @@
 import type { Config } from "../config.ts";
 import type { Bus } from "../platform/bus.ts";
-import { createCache } from "../platform/cache.ts";
+import { type CacheCounters, createCache } from "../platform/cache.ts";
 import type { Db } from "../platform/db.ts";
 import { type HostConfig, isHostName, ownHosts } from "./host_names.ts";
 import { loadActiveHost } from "./hosts_store.ts";
@@ -18,6 +18,7 @@ export type HostLookup = {
   /** undefined: not in memory; null: known to be no active domain. */
   peek(host: string): { resellerId: number } | undefined | null;
   get(host: string): Promise<{ resellerId: number } | undefined>;
+  readonly counters: Readonly<CacheCounters>;
   close(): void;
 };
 
@@ -54,6 +55,7 @@ export function openHostLookup({
     // A Host header is any text: what is no name is not looked up.
     peek: (host) => (isHostName(host) ? cache.peek(host) : null),
     get: async (host) => (isHostName(host) ? cache.get(host) : undefined),
+    counters: cache.counters,
     close: () => cache.flush(),
   };
 }

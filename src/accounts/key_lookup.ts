@@ -1,9 +1,10 @@
 import type { Config } from "../config.ts";
+import { createBatches } from "../platform/batches.ts";
 import type { Bus } from "../platform/bus.ts";
-import { createCache } from "../platform/cache.ts";
+import { type CacheCounters, createCache } from "../platform/cache.ts";
 import { digestOfKey } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
-import { type KeySnapshot, loadKeySnapshot } from "./keys_store.ts";
+import { type KeySnapshot, loadKeySnapshots } from "./keys_store.ts";
 
 export type { KeySnapshot } from "./keys_store.ts";
 
@@ -18,11 +19,12 @@ const MISSES_MAX = 10_000;
 const TTL_UNHEALTHY_MS = 1000;
 
 export type KeyLookup = {
-  /** The snapshot of a key as a client sends it. What is no key of ours by its form is not looked up. */
-  find(secret: string): Promise<KeySnapshot | undefined>;
+  /** The snapshot of a key as a client sends it, at once if it is in memory. What is no key of ours by its form is not looked up. */
+  find(secret: string): KeySnapshot | undefined | Promise<KeySnapshot | undefined>;
   /** undefined: not in memory; null: known to be unknown. */
   peek(digestHex: string): KeySnapshot | undefined | null;
   get(digestHex: string): Promise<KeySnapshot | undefined>;
+  readonly counters: Readonly<CacheCounters>;
   close(): void;
 };
 
@@ -42,7 +44,7 @@ export function openKeyLookup({
     max: KEYS_MAX,
     missesMax: MISSES_MAX,
     ttlMs: () => (bus.healthy() ? config.cacheTtlMs : Math.min(config.cacheTtlMs, TTL_UNHEALTHY_MS)),
-    load: (digestHex) => loadKeySnapshot({ db }, Buffer.from(digestHex, "hex")),
+    load: createBatches((digests) => loadKeySnapshots({ db }, digests)),
     tagsOf: ({ accountId, tenantId }) => (tenantId > 0 ? [String(accountId), String(tenantId)] : [String(accountId)]),
     now: nowMs,
   });
@@ -54,12 +56,15 @@ export function openKeyLookup({
   });
   bus.onGap(() => cache.flush());
   return {
-    async find(secret) {
+    find(secret) {
       const digest = digestOfKey(secret);
-      return digest && cache.get(digest.toString("hex"));
+      if (digest === undefined) return undefined;
+      const known = cache.peek(digest);
+      return known === undefined ? cache.get(digest) : (known ?? undefined);
     },
     peek: cache.peek,
     get: cache.get,
+    counters: cache.counters,
     close: () => cache.flush(),
   };
 }

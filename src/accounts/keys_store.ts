@@ -253,7 +253,18 @@ export type KeySnapshot = {
 
 /** The snapshot of the key with this SHA-256 digest. */
 export async function loadKeySnapshot({ db }: { db: Db }, digest: Buffer): Promise<KeySnapshot | undefined> {
-  return (await snapshots(db, eq(keys.digest, digest)))[0];
+  const hex = digest.toString("hex");
+  return (await loadKeySnapshots({ db }, [hex])).get(hex);
+}
+
+/** The snapshots of the keys with these SHA-256 digests, in hex; those that nobody has are left out. */
+export async function loadKeySnapshots(
+  { db }: { db: Db },
+  digests: readonly string[],
+): Promise<Map<string, KeySnapshot>> {
+  // One literal, so that the statement is the same for any number.
+  const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
+  return new Map(await snapshots(db, sql`${keys.digest} = any(${literal}::text::bytea[])`, digests.length));
 }
 
 /**
@@ -266,7 +277,8 @@ export async function findUsableKey(
 ): Promise<KeySnapshot | undefined> {
   if (keyId !== undefined && !isRowId(keyId)) return undefined;
   const usable = and(isUsable({ accountId, host }), keyId === undefined ? undefined : eq(keys.id, keyId));
-  return (await snapshots(db, usable))[0];
+  const [found] = await snapshots(db, usable, 1);
+  return found?.[1];
 }
 
 /** All keys that a panel call on `host` could use, the one it takes by itself first. Source: rulings › Hosts and keys. */
@@ -283,10 +295,12 @@ function isUsable({ accountId, host }: { accountId: number; host: string }): SQL
   );
 }
 
-async function snapshots(db: Db, where: SQL | undefined): Promise<KeySnapshot[]> {
+/** Snapshots by their digests in hex, the latest created first. */
+async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promise<[string, KeySnapshot][]> {
   const reseller = alias(accounts, "reseller");
   const rows = await db.orm
     .select({
+      digest: keys.digest,
       keyId: keys.id,
       accountId: keys.accountId,
       resellerId: accounts.resellerId,
@@ -304,15 +318,18 @@ async function snapshots(db: Db, where: SQL | undefined): Promise<KeySnapshot[]>
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
     .where(where)
     .orderBy(desc(keys.id))
-    .limit(1);
-  return rows.map(({ resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, ...row }) => ({
-    ...row,
-    tenantId: resellerId ?? (row.role === "reseller" ? row.accountId : 0),
-    tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
-    modelIds: modelIds && new Set(modelIds),
-    hosts: hostList && new Set(hostList),
-    expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
-  }));
+    .limit(rowsMax);
+  return rows.map(({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, ...row }) => [
+    digest.toString("hex"),
+    {
+      ...row,
+      tenantId: resellerId ?? (row.role === "reseller" ? row.accountId : 0),
+      tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
+      modelIds: modelIds && new Set(modelIds),
+      hosts: hostList && new Set(hostList),
+      expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
+    },
+  ]);
 }
 
 async function endRight(deps: ChangeDeps, { accountId, keyId }: KeyOf, status: "disabled" | "revoked"): Promise<Key> {

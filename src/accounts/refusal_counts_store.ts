@@ -78,7 +78,7 @@ export async function recentRefusals({ db }: { db: Db }, accountId: number, limi
   const rows = await db.sql`
     with clock as materialized (select ledger_now() as now)
     select r.*, k.name, k.mode, k.daily_units_max, k.daily_spend_max_nano_usd,
-      (((select now from clock) at time zone k.time_zone)::date + 1)::timestamp at time zone k.time_zone as resets_at
+      day_begins(((select now from clock) at time zone k.time_zone)::date + 1, k.time_zone) as resets_at
     from (
       select code, key_id, sum(count)::int as count, max(last_request_id::text) as last_request_id,
         (array_agg(model_id order by last_request_id desc))[1] as model_id,

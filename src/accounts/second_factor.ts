@@ -3,7 +3,7 @@ import { TOTP, Secret as TotpSecret } from "otpauth";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
-import { decrypt, encrypt } from "../platform/crypto.ts";
+import { decrypt } from "../platform/crypto.ts";
 import { sha256 } from "../platform/runtime.ts";
 import {
   enableTotp,
@@ -32,20 +32,23 @@ const RECOVERY_GROUP_CHARS = 4;
 /** 32 letters and digits; I, O, 0 and 1 look like others. */
 const RECOVERY_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 const RECOVERY_FORM = new RegExp(`^[${RECOVERY_ALPHABET}]{${RECOVERY_CHARS}}$`);
+/** Said to people, who know nothing of keys. */
+const UNREADABLE =
+  "Codes of your app cannot be checked any more. Use a recovery code, or have your second factor removed.";
 
 type Deps = ChangeDeps & { config: Pick<Config, "secretKey"> };
 
 /**
  * A new secret for an app, which counts once `confirmSecondFactor` has seen a code of it. `issuer` and `label` are what the
- * app shows. Throws InputError if the second factor is on.
+ * app shows. Throws InputError if the second factor is on, service_unavailable where the database has another SECRET_KEY.
  */
 export async function beginSecondFactor(
   deps: Deps,
   { accountId, issuer, label }: { accountId: number; issuer: string; label: string },
 ): Promise<{ secret: string; uri: string }> {
   const secret = new TotpSecret({ size: SECRET_BYTES });
-  const ciphertext = encrypt(deps.config.secretKey, secret.base32);
-  if (!(await putPendingTotp(deps, accountId, ciphertext)))
+  const { secretKey } = deps.config;
+  if (!(await putPendingTotp(deps, { accountId, secret: secret.base32, secretKey })))
     throw new InputError("The second factor is on already: remove it first.");
   return { secret: secret.base32, uri: new TOTP({ ...TOTP_FORM, issuer, label, secret }).toString() };
 }
@@ -61,7 +64,9 @@ export async function confirmSecondFactor(
   const stored = await loadTotp(deps, accountId);
   if (!stored?.ciphertext || stored.enabled)
     throw new InputError("There is no second factor to confirm: begin anew.", "code");
-  const step = stepOf(decrypt(deps.config.secretKey, stored.ciphertext), code, stored.nowUnixMs);
+  const secret = readSecret(deps.config.secretKey, stored.ciphertext);
+  if (secret === undefined) throw new InputError("This secret cannot be read any more: begin anew.", "code");
+  const step = stepOf(secret, code, stored.nowUnixMs);
   if (step === null) return null;
   const { codes, digests } = newRecoveryCodes();
   const enabled = { accountId, ciphertext: stored.ciphertext, step, digests, keepSession };
@@ -70,14 +75,19 @@ export async function confirmSecondFactor(
   return codes;
 }
 
-/** Takes a code of the app, or a recovery code: each works once, however many try at once. False: a wrong one. */
+/**
+ * Takes a code of the app, or a recovery code: each works once, however many try at once. False: a wrong one. Throws InputError
+ * when the app's secret cannot be read, since it was encrypted with a SECRET_KEY that was lost: recovery codes still work then.
+ */
 export async function takeCode(deps: Deps, accountId: number, code: string): Promise<boolean> {
   const typed = code.toUpperCase().replace(/[\s-]/g, "");
   if (RECOVERY_FORM.test(typed)) return takeRecoveryCode(deps, accountId, recoveryDigest(typed));
   if (!CODE_FORM.test(typed)) return false;
   const stored = await loadTotp(deps, accountId);
   if (!stored?.ciphertext || !stored.enabled) return false;
-  const step = stepOf(decrypt(deps.config.secretKey, stored.ciphertext), typed, stored.nowUnixMs);
+  const secret = readSecret(deps.config.secretKey, stored.ciphertext);
+  if (secret === undefined) throw new InputError(UNREADABLE, "code");
+  const step = stepOf(secret, typed, stored.nowUnixMs);
   return step !== null && takeTotpStep(deps, { accountId, ciphertext: stored.ciphertext, step });
 }
 
@@ -86,6 +96,15 @@ export async function renewRecoveryCodes(deps: ChangeDeps, accountId: number): P
   const { codes, digests } = newRecoveryCodes();
   if (!(await replaceRecoveryCodes(deps, accountId, digests))) throw new InputError("The second factor is off.");
   return codes;
+}
+
+/** Undefined when it was encrypted with another key, or is damaged. */
+function readSecret(secretKey: Uint8Array, ciphertext: Uint8Array): string | undefined {
+  try {
+    return decrypt(secretKey, ciphertext);
+  } catch {
+    return undefined; // The person is told what to do; `secret-key rotate` has told the operator how many it concerns.
+  }
 }
 
 /** The 30-second step, counted from 1970, whose code this is; null: none near `unixMs`. Compared in constant time. */

@@ -1,7 +1,9 @@
 import { and, eq, isNotNull, isNull, lt, sql } from "drizzle-orm";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { encrypt } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { accounts, recoveryCodes } from "../platform/schema.ts";
+import { holdSecretKey } from "../platform/secret_key_store.ts";
 import { noteAction } from "./audit_store.ts";
 import { endSessions } from "./sessions_store.ts";
 
@@ -43,9 +45,17 @@ export async function secondFactorOf(
   return row ?? { totpEnabled: false, recoveryCodesLeft: 0 };
 }
 
-/** Stores a secret that is not yet confirmed. False: one is enabled. */
-export async function putPendingTotp(deps: ChangeDeps, accountId: number, ciphertext: Buffer): Promise<boolean> {
+/**
+ * Stores a secret that is not yet confirmed, encrypted with `secretKey`. False: one is enabled. Throws service_unavailable where
+ * the database has another SECRET_KEY.
+ */
+export async function putPendingTotp(
+  deps: ChangeDeps,
+  { accountId, secret, secretKey }: { accountId: number; secret: string; secretKey: Uint8Array },
+): Promise<boolean> {
+  const ciphertext = encrypt(secretKey, secret);
   return changing(deps, async (tx) => {
+    await holdSecretKey(tx, secretKey);
     const put = await tx
       .update(accounts)
       // A new secret's codes have nothing to do with the last one's.

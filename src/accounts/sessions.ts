@@ -1,6 +1,6 @@
 import type { Config } from "../config.ts";
 import type { Bus } from "../platform/bus.ts";
-import { createCache } from "../platform/cache.ts";
+import { type CacheCounters, createCache } from "../platform/cache.ts";
 import { randomToken } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import { sha256 } from "../platform/runtime.ts";
@@ -51,6 +51,7 @@ export type Sessions = {
   /** Signs out everywhere, but for `keep`. Returns how many. */
   endAll(accountId: number, keep?: Session): Promise<number>;
   list(accountId: number): Promise<ListedSession[]>;
+  readonly counters: Readonly<CacheCounters>;
   close(): void;
 };
 
@@ -142,6 +143,7 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
     endAll: (accountId, keep) =>
       deleteSessionsOf({ db, bus }, { accountId, ...(keep && { keep: Buffer.from(keep.digestHex, "hex") }) }),
     list: (accountId) => listSessions({ db }, accountId, idleSeconds),
+    counters: cache.counters,
     close: () => cache.flush(),
   };
 }

@@ -22,6 +22,8 @@ export type Breakers = {
   enter(routeId: number): Pass | undefined;
   /** Until the route may be tried again; 0 when it may be now. */
   dueInMs(routeId: number): number;
+  /** How many routes are left alone now, and of how many one request tries. */
+  states(): { open: number; half_open: number };
 };
 
 type State = {
@@ -37,12 +39,13 @@ type State = {
  * A breaker per route: closed, open for a growing time after FAILURES_MAX failures in a row, then half open for one
  * probe. Pure: `now` is a monotonic clock in milliseconds.
  */
-export function createBreakers({ now }: { now: () => number }): Breakers {
+export function createBreakers({ now, onOpen }: { now: () => number; onOpen?: () => void }): Breakers {
   const states = new Map<number, State>();
 
   function open(state: State): void {
     state.openUntil = now() + Math.min(OPEN_MAX_MS, OPEN_FIRST_MS * 2 ** state.openings);
     state.openings += 1;
+    onOpen?.();
     state.failures = 0;
   }
 
@@ -54,7 +57,13 @@ export function createBreakers({ now }: { now: () => number }): Breakers {
     if (state.failures >= FAILURES_MAX) open(state);
   }
 
-  function enterAsProbe(routeId: number, state: State): Pass {
+  const plain: Reports = {
+    succeeded: (routeId) => void states.delete(routeId),
+    failed: countFailure,
+    abandoned: () => {},
+  };
+
+  function enterAsProbe(routeId: number, state: State): Reports {
     const probe = { since: now() };
     state.probe = probe;
     // Not so when another attempt has closed the breaker meanwhile, or the lease went to the next probe.
@@ -75,17 +84,19 @@ export function createBreakers({ now }: { now: () => number }): Breakers {
     enter(routeId) {
       const state = states.get(routeId);
       if (state && waitMs(state, now()) > 0) return undefined;
-      if (state && state.openings > 0) return once(enterAsProbe(routeId, state));
-      return once({
-        succeeded: () => void states.delete(routeId),
-        failed: () => countFailure(routeId),
-        abandoned: () => {},
-      });
+      return new OncePass(routeId, state && state.openings > 0 ? enterAsProbe(routeId, state) : plain);
     },
 
     dueInMs(routeId) {
       const state = states.get(routeId);
       return state ? waitMs(state, now()) : 0;
+    },
+
+    states() {
+      const counted = { open: 0, half_open: 0 };
+      for (const { openings, openUntil } of states.values())
+        if (openings > 0) counted[openUntil > now() ? "open" : "half_open"]++;
+      return counted;
     },
   };
 }
@@ -104,12 +115,33 @@ function remember(states: Map<number, State>, routeId: number): State {
   return state;
 }
 
-function once(pass: Pass): Pass {
-  let isOver = false;
-  const guard = (report: () => void) => () => {
-    if (isOver) return;
-    isOver = true;
-    report();
-  };
-  return { succeeded: guard(pass.succeeded), failed: guard(pass.failed), abandoned: guard(pass.abandoned) };
+/** What becomes of an attempt at a route. */
+type Reports = Record<keyof Pass, (routeId: number) => void>;
+
+class OncePass implements Pass {
+  readonly #routeId: number;
+  #reports: Reports | undefined;
+
+  constructor(routeId: number, reports: Reports) {
+    this.#routeId = routeId;
+    this.#reports = reports;
+  }
+
+  succeeded(): void {
+    this.#end("succeeded");
+  }
+
+  failed(): void {
+    this.#end("failed");
+  }
+
+  abandoned(): void {
+    this.#end("abandoned");
+  }
+
+  #end(how: keyof Pass): void {
+    const reports = this.#reports;
+    this.#reports = undefined;
+    reports?.[how](this.#routeId);
+  }
 }

@@ -5,6 +5,7 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
 import { type Db, type Orm, sqlState, type Tx } from "../platform/db.ts";
 import { imagePrices, models, providers, routes } from "../platform/schema.ts";
+import { holdSecretKey } from "../platform/secret_key_store.ts";
 import {
   checkImagePrice,
   checkModel,
@@ -253,11 +254,15 @@ export async function raiseMargin(deps: WriteDeps, modelId: string, permille: nu
   });
 }
 
-/** Adds a provider, its key encrypted, and returns its id. The base URL must be callable at this moment. */
+/**
+ * Adds a provider, its key encrypted, and returns its id. The base URL must be callable at this moment. Throws
+ * service_unavailable where the database has another SECRET_KEY.
+ */
 export async function addProvider(deps: ProviderDeps, input: ProviderInput): Promise<number> {
   const { name = "", baseUrl = "", apiKey = "", enabled } = checkProvider(input);
   await checkBaseUrl(baseUrl, deps.config.providerAllowPrivate);
   return await changing(deps, async (tx) => {
+    await holdSecretKey(tx, deps.config.secretKey);
     const [added] = await tx
       .insert(providers)
       .values({ name, baseUrl, enabled, keyCiphertext: encrypt(deps.config.secretKey, apiKey) })
@@ -268,7 +273,10 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
   });
 }
 
-/** Changes the given fields of a provider; a new key replaces the old one. Another service gets no key that was meant for the first. */
+/**
+ * Changes the given fields of a provider; a new key replaces the old one. Another service gets no key that was meant for the
+ * first. Throws service_unavailable for a new key where the database has another SECRET_KEY.
+ */
 export async function updateProvider(deps: ProviderDeps, id: number, patch: ProviderPatch): Promise<void> {
   const { apiKey, ...rest } = checkProvider(patch);
   const values = changed({
@@ -278,6 +286,7 @@ export async function updateProvider(deps: ProviderDeps, id: number, patch: Prov
   if (rest.baseUrl !== undefined) await checkBaseUrl(rest.baseUrl, deps.config.providerAllowPrivate);
   await saying({ [UNIQUE_VIOLATION]: new InputError(`The provider ${rest.name} exists already.`, "name") }, () =>
     changing(deps, async (tx) => {
+      if (apiKey !== undefined) await holdSecretKey(tx, deps.config.secretKey);
       if (rest.baseUrl !== undefined && apiKey === undefined) await checkSameOrigin(tx, id, rest.baseUrl);
       const rows = await tx.update(providers).set(values).where(eq(providers.id, id)).returning({ id: providers.id });
       if (rows.length === 0) throw new InputError("There is no such provider.", "providerId");

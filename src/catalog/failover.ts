@@ -1,5 +1,7 @@
 import { Refusal } from "../errors.ts";
 import type { Log } from "../platform/log.ts";
+import type { TimeLimit } from "../platform/metrics.ts";
+import type { StopSignal } from "../platform/stop.ts";
 import type { Breakers } from "./breaker.ts";
 import type { Route } from "./catalog.ts";
 import { ProviderFailure, ProviderRejection } from "./provider_errors.ts";
@@ -16,8 +18,10 @@ type Failover = {
   breakers: Breakers;
   /** From 0 up to 1, as Math.random. */
   random: () => number;
-  signal: AbortSignal;
+  signal: StopSignal;
   log: Log;
+  /** Told of each limit that a provider passed. */
+  onTimeOut?: (limit: TimeLimit) => void;
 };
 
 /**
@@ -29,10 +33,10 @@ type Failover = {
  * Source: house plan › Providers.
  */
 export async function withFailover<T>(
-  { routes, breakers, random, signal, log }: Failover,
+  { routes, breakers, random, signal, log, onTimeOut }: Failover,
   attempt: (route: Route) => Promise<T>,
 ): Promise<T> {
-  const hints = new Map<number, number>();
+  let hints: Map<number, number> | undefined;
   let attempts = 0;
   for (const route of orderRoutes(routes, random)) {
     if (attempts >= ATTEMPTS_MAX) break;
@@ -60,7 +64,11 @@ export async function withFailover<T>(
         throw thrown;
       }
       pass.failed();
-      if (thrown.retryAfterSeconds !== null) hints.set(route.id, thrown.retryAfterSeconds);
+      if (thrown.limit !== null) onTimeOut?.(thrown.limit);
+      if (thrown.retryAfterSeconds !== null) {
+        hints ??= new Map();
+        hints.set(route.id, thrown.retryAfterSeconds);
+      }
       log.warn(
         { ...namesOf(route), kind: thrown.kind, status: thrown.status, detail: thrown.message },
         "provider failed",
@@ -68,14 +76,15 @@ export async function withFailover<T>(
     }
   }
   const retryAfterSeconds = soonestSeconds(routes, (route) =>
-    Math.max(breakers.dueInMs(route.id) / 1000, hints.get(route.id) ?? 0),
+    Math.max(breakers.dueInMs(route.id) / 1000, hints?.get(route.id) ?? 0),
   );
   log.error({ routes: routes.length, attempts, retryAfterSeconds }, "no route could serve");
   throw new Refusal("provider_unavailable", { retryAfterSeconds });
 }
 
 /** All routes in the order they are tried: by priority, and within one a random order in which weight counts. */
-export function orderRoutes(routes: readonly Route[], random: () => number): Route[] {
+export function orderRoutes(routes: readonly Route[], random: () => number): readonly Route[] {
+  if (routes.length <= 1) return routes;
   // Each draws a key from an exponential distribution of its weight; the smallest key is first as often as its share.
   const keyed = routes.map((route) => ({ route, key: -Math.log(1 - random()) / route.weight }));
   keyed.sort((a, b) => a.route.priority - b.route.priority || a.key - b.key);

@@ -93,7 +93,7 @@ export async function fetchGuarded(
     headers: { accept: "*/*", "accept-encoding": "identity", "user-agent": "tollgate" },
   };
   return new Promise((resolve, reject) => {
-    const call = request(url, init, (response) => collect(response, bytesMax).then(succeed, fail));
+    const call = request(url.href, init, (response) => collect(response, bytesMax).then(succeed, fail));
     const timer = setTimeout(
       () => fail(new GuardError("timeout", `No whole answer within ${timeoutMs} ms.`)),
       timeoutMs,

@@ -1,7 +1,10 @@
 import type { Config } from "../config.ts";
+import { deadline } from "../platform/deadline.ts";
 import type { Log } from "../platform/log.ts";
-import { upstreamFetch } from "../platform/runtime.ts";
+import { type UpstreamTarget, upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
+import { controllerBy, type StopSignal } from "../platform/stop.ts";
 import type { Route } from "./catalog.ts";
+import { withoutEcho } from "./echo.ts";
 import type { Resolve } from "./guard.ts";
 import { cleanWords, ProviderFailure, type ProviderRejection, toProviderError } from "./provider_errors.ts";
 import { createReach, orAborted } from "./reach.ts";
@@ -9,6 +12,8 @@ import { createReach, orAborted } from "./reach.ts";
 /** Of an error's body, read to learn why. */
 const ERROR_BODY_BYTES_MAX = 64 * 1024;
 const ERROR_BODY_MS_MAX = 5_000;
+/** Places remembered; base URLs change seldom, so this is far more than there are. */
+const PLACES_MAX = 10_000;
 /** The largest public list of models is well below this. */
 const MODELS_BODY_BYTES_MAX = 8 * 1024 * 1024;
 const MODELS_MS_MAX = 10_000;
@@ -19,12 +24,20 @@ export type Upstream = Pick<Route, "providerName" | "baseUrl" | "apiKey">;
 
 export type PostOptions = {
   /** Ends the call at any moment, its body included. */
-  signal: AbortSignal;
+  signal: StopSignal;
   accept: "application/json" | "text/event-stream";
-  /** Until the headers; default PROVIDER_FIRST_BYTE_MS. An answer that is not streamed has its headers when it is whole. */
+  /** Until the headers; default PROVIDER_FIRST_BYTE_MS. */
   firstByteMs?: number;
   /** Told to the provider as X-Request-Id. */
   requestId?: string;
+  /** Told to it as it stands: the span that it works for. Never the client's own. */
+  traceparent?: string | undefined;
+};
+
+export type WholeOptions = Pick<PostOptions, "signal" | "requestId" | "traceparent"> & {
+  /** From the call to the last byte. */
+  totalMs: number;
+  bytesMax: number;
 };
 
 export type Ping = { ok: boolean; tookMs: number; models: number; problem: string | null };
@@ -40,10 +53,32 @@ export type ProviderClient = {
     body: string | Uint8Array<ArrayBuffer>,
     options: PostOptions,
   ): Promise<Response>;
+  /**
+   * Sends one request and returns its good answer's JSON, whole, not yet parsed. Throws ProviderFailure (also oversized, timeout,
+   * cut), ProviderRejection, or the reason of `signal`.
+   */
+  postWhole(
+    upstream: Upstream,
+    path: string,
+    body: string | Uint8Array<ArrayBuffer>,
+    options: WholeOptions,
+  ): Promise<string>;
   /** The ids of the models that the provider names. Throws as `post` does. */
-  listModels(upstream: Upstream, signal?: AbortSignal): Promise<string[]>;
+  listModels(upstream: Upstream, signal?: StopSignal): Promise<string[]>;
   /** Whether the provider is there and takes the key. Never throws but for the reason of `signal`. */
-  ping(upstream: Upstream, signal?: AbortSignal): Promise<Ping>;
+  ping(upstream: Upstream, signal?: StopSignal): Promise<Ping>;
+};
+
+/** Where a call goes, and the target that its last address made of it. */
+type Place = { readonly url: URL; readonly origin: string; target: UpstreamTarget | undefined };
+
+type Call = {
+  method: "GET" | "POST";
+  path: string;
+  body?: string | Uint8Array<ArrayBuffer>;
+  requestId?: string | undefined;
+  traceparent?: string | undefined;
+  accept: PostOptions["accept"];
 };
 
 type ClientDeps = {
@@ -69,58 +104,73 @@ export function createProviderClient({
     ...(resolve && { resolve }),
   });
 
-  type Call = {
-    method: "GET" | "POST";
-    path: string;
-    body?: string | Uint8Array<ArrayBuffer>;
-    requestId?: string | undefined;
-    accept: PostOptions["accept"];
-  };
+  /** By base URL, and path: two texts that stay the same, where one made of both would be made anew for each call. */
+  const places = new Map<string, Map<string, Place>>();
+
+  /** A path behind a base URL, worked out once. */
+  function placeOf(baseUrl: string, path: string): Place {
+    const known = places.get(baseUrl)?.get(path);
+    if (known) return known;
+    const url = addressOf(baseUrl, path);
+    const place = { url, origin: url.origin, target: undefined };
+    if (places.size >= PLACES_MAX) places.clear();
+    const ofBase = places.get(baseUrl) ?? new Map<string, Place>();
+    places.set(baseUrl, ofBase.set(path, place));
+    return place;
+  }
 
   /** Up to the headers, whatever they say. */
-  async function send(
-    upstream: Upstream,
-    call: Call,
-    limits: { signal: AbortSignal; firstByteMs: number },
-  ): Promise<Response> {
-    const url = addressOf(upstream.baseUrl, call.path);
-    await reach.ensure(url, limits.signal);
-    const deadline = new AbortController();
-    const timer = setTimeout(() => deadline.abort(), limits.firstByteMs);
+  async function send(upstream: Upstream, call: Call, signal: AbortSignal): Promise<Response> {
+    const place = placeOf(upstream.baseUrl, call.path);
+    signal.throwIfAborted();
+    const address = reach.known(place) ?? (await reach.ensure(place, signal));
     try {
-      const response = await upstreamFetch(url, {
-        method: call.method,
-        headers: headersOf(upstream, call),
-        body: call.body ?? null,
-        signal: AbortSignal.any([limits.signal, deadline.signal]),
-      });
-      reach.reached(url);
+      if (place.target?.address !== address) place.target = upstreamTarget(place.url, address);
+      const init = { method: call.method, headers: headersOf(upstream, call), body: call.body ?? null, signal };
+      const response = await upstreamFetch(place.target, init);
+      reach.reached(place);
       return response;
     } catch (thrown) {
-      limits.signal.throwIfAborted();
-      reach.lost(url);
-      if (deadline.signal.aborted) throw new ProviderFailure("timeout", `No headers within ${limits.firstByteMs} ms.`);
+      // A caller who left says nothing about the provider; a limit that it passed does.
+      if (!signal.aborted || signal.reason instanceof ProviderFailure) reach.lost(place);
+      signal.throwIfAborted();
       throw new ProviderFailure("connect", cleanWords(messageOf(thrown), [upstream.apiKey.reveal()]));
-    } finally {
-      clearTimeout(timer);
     }
   }
 
-  async function listModels(upstream: Upstream, signal: AbortSignal): Promise<string[]> {
-    const call: Call = { method: "GET", path: "/models", accept: "application/json" };
-    const response = await send(upstream, call, {
-      signal,
-      firstByteMs: Math.min(config.providerFirstByteMs, MODELS_MS_MAX),
-    });
-    await assertGood(response, { accept: call.accept, signal, secrets: [upstream.apiKey.reveal()] });
-    return readModelIds(await readLimited(response, MODELS_BODY_BYTES_MAX, signal, MODELS_MS_MAX));
+  async function whole(upstream: Upstream, call: Call, { signal, totalMs, bytesMax }: WholeOptions): Promise<string> {
+    const limit = limitedBy(signal, totalMs, wholeTooLate);
+    try {
+      const response = await send(upstream, call, limit.signal);
+      if (!isGood(response, call.accept)) throw await toError(response, { upstream, call, signal: limit.signal });
+      return await readUpTo(response, bytesMax, limit.signal);
+    } finally {
+      limit.stopClock();
+    }
   }
 
   return {
-    async post(upstream, path, body, { signal, accept, firstByteMs = config.providerFirstByteMs, requestId }) {
-      const response = await send(upstream, { method: "POST", path, body, accept, requestId }, { signal, firstByteMs });
-      await assertGood(response, { accept, signal, secrets: [upstream.apiKey.reveal()] });
+    async post(upstream, path, body, options) {
+      const { signal, accept, firstByteMs = config.providerFirstByteMs, requestId, traceparent } = options;
+      const limit = limitedBy(signal, firstByteMs, headersTooLate);
+      const call = { method: "POST", path, body, accept, requestId, traceparent } as const;
+      let response: Response;
+      try {
+        response = await send(upstream, call, limit.signal);
+      } finally {
+        limit.stopClock();
+      }
+      if (!isGood(response, accept)) throw await toError(response, { upstream, call, signal });
       return response;
+    },
+
+    postWhole(upstream, path, body, options) {
+      const { requestId, traceparent } = options;
+      return whole(
+        upstream,
+        { method: "POST", path, body, accept: "application/json", requestId, traceparent },
+        options,
+      );
     },
 
     listModels: (upstream, signal = new AbortController().signal) => listModels(upstream, signal),
@@ -129,7 +179,7 @@ export function createProviderClient({
       const startedAt = now();
       const tookMs = () => Math.round(now() - startedAt);
       try {
-        reach.lost(addressOf(upstream.baseUrl, ""));
+        reach.lost(placeOf(upstream.baseUrl, ""));
         const models = await listModels(upstream, signal);
         return { ok: true, tookMs: tookMs(), models: models.length, problem: null };
       } catch (thrown) {
@@ -139,80 +189,91 @@ export function createProviderClient({
       }
     },
   };
+
+  async function listModels(upstream: Upstream, signal: StopSignal): Promise<string[]> {
+    const totalMs = Math.min(config.providerFirstByteMs, MODELS_MS_MAX);
+    const limits = { signal, totalMs, bytesMax: MODELS_BODY_BYTES_MAX };
+    return readModelIds(await whole(upstream, { method: "GET", path: "/models", accept: "application/json" }, limits));
+  }
 }
 
-/**
- * A body whole, at most `bytesMax` bytes within `totalMs` from now. Throws ProviderFailure (oversized, timeout, cut) or
- * the reason of `signal`; the rest of the body is let go.
- */
-export async function readLimited(
+/** A signal that ends with `signal`, or with what `late` makes once `ms` have passed. `stopClock`: from now on only with `signal`. */
+function limitedBy(
+  signal: StopSignal,
+  ms: number,
+  late: (ms: number) => ProviderFailure,
+): { signal: AbortSignal; stopClock: () => void } {
+  const limit = controllerBy(signal);
+  return { signal: limit.signal, stopClock: deadline(ms, () => limit.abort(late(ms))) };
+}
+
+function headersTooLate(firstByteMs: number): ProviderFailure {
+  return new ProviderFailure("timeout", `No headers within ${firstByteMs} ms.`, { limit: "provider_first_byte" });
+}
+
+function wholeTooLate(totalMs: number): ProviderFailure {
+  return new ProviderFailure("timeout", `No whole answer within ${totalMs} ms.`, { limit: "provider_total" });
+}
+
+/** The body's text; what is left of one that is too large is let go. Throws ProviderFailure (oversized, cut) or the reason of `signal`. */
+export async function readUpTo(response: Response, bytesMax: number, signal: AbortSignal): Promise<string> {
+  try {
+    // Of a length that is known and fits, the runtime makes one text, for a fraction of what a stream costs. It ends with the call.
+    const declared = response.headers.get("content-length");
+    if (declared !== null && Number(declared) <= bytesMax) return await response.text();
+    const { pieces, isWhole } = await readPieces(response, bytesMax, signal);
+    if (isWhole) return new TextDecoder().decode(Buffer.concat(pieces));
+  } catch (thrown) {
+    signal.throwIfAborted();
+    throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(messageOf(thrown))}`);
+  }
+  throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`);
+}
+
+/** The body, or its first pieces, until they are more than `bytesMax`; what is left of it is let go. Throws what the body throws, or the reason of `signal`. */
+async function readPieces(
   response: Response,
   bytesMax: number,
   signal: AbortSignal,
-  totalMs: number,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const { bytes, isWhole } = await readUpTo(response, bytesMax, signal, totalMs);
-  if (!isWhole) throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`);
-  return bytes;
-}
-
-/** The body, or its first `bytesMax` bytes; what is left of it is cancelled. */
-async function readUpTo(
-  response: Response,
-  bytesMax: number,
-  signal: AbortSignal,
-  totalMs: number,
-): Promise<{ bytes: Uint8Array<ArrayBuffer>; isWhole: boolean }> {
+): Promise<{ pieces: Uint8Array[]; isWhole: boolean }> {
+  const pieces: Uint8Array[] = [];
   const reader = response.body?.getReader();
-  if (!reader) return { bytes: new Uint8Array(), isWhole: true };
-  const deadline = new AbortController();
-  const timer = setTimeout(
-    () => deadline.abort(new ProviderFailure("timeout", `No whole answer within ${totalMs} ms.`)),
-    totalMs,
-  );
-  const limit = AbortSignal.any([signal, deadline.signal]);
-  const chunks: Uint8Array[] = [];
+  if (!reader) return { pieces, isWhole: true };
   let size = 0;
   let isWhole = false;
   try {
     while (size <= bytesMax) {
-      const { done, value } = await orAborted(reader.read(), limit);
+      const { done, value } = await orAborted(reader.read(), signal);
       if (done) {
         isWhole = true;
         break;
       }
-      chunks.push(value);
+      pieces.push(value);
       size += value.byteLength;
     }
-  } catch (thrown) {
-    limit.throwIfAborted();
-    throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(messageOf(thrown))}`);
   } finally {
-    clearTimeout(timer);
     // Not waited for: a provider that hangs would hang us too.
     if (!isWhole) reader.cancel().catch(() => {});
   }
-  const all = Buffer.concat(chunks);
-  return { bytes: new Uint8Array(all.subarray(0, bytesMax)), isWhole };
+  return { pieces, isWhole };
 }
 
-type AnswerFacts = { accept: PostOptions["accept"]; signal: AbortSignal; secrets: readonly string[] };
-
-/** Throws what a bad answer means, its body read or let go. */
-async function assertGood(response: Response, { accept, signal, secrets }: AnswerFacts): Promise<void> {
-  if (!response.ok) throw await toError(response, signal, secrets);
-  const problem = problemOf(response, accept);
-  if (!problem) return;
-  letGo(response);
-  throw problem;
+/** Whether an answer is what was asked for, as far as its head tells. */
+function isGood(response: Response, accept: PostOptions["accept"]): boolean {
+  return response.ok && !isEncoded(response) && isFitting(mediaTypeOf(response), accept);
 }
 
+/** What a bad answer means, its body read or let go. */
 async function toError(
   response: Response,
-  signal: AbortSignal,
-  secrets: readonly string[],
+  { upstream, call, signal }: { upstream: Upstream; call: Call; signal: StopSignal },
 ): Promise<ProviderFailure | ProviderRejection> {
+  if (response.ok) {
+    letGo(response);
+    return problemOf(response, call.accept);
+  }
   const { status } = response;
+  const secrets = [upstream.apiKey.reveal()];
   const isRedirect = response.type === "opaqueredirect" || (status >= 300 && status < 400);
   if (isRedirect || isEncoded(response)) {
     letGo(response);
@@ -220,30 +281,38 @@ async function toError(
     // Its words cannot be read, but its status can.
     return toProviderError({ status, text: "", retryAfter: response.headers.get("retry-after"), secrets });
   }
-  const text = await readUpTo(response, ERROR_BODY_BYTES_MAX, signal, ERROR_BODY_MS_MAX).then(
-    ({ bytes }) => new TextDecoder().decode(bytes),
-    (thrown: unknown) => {
-      signal.throwIfAborted();
-      return messageOf(thrown); // The status is enough to go on with.
-    },
-  );
-  return toProviderError({ status, text, retryAfter: response.headers.get("retry-after"), secrets });
+  const limit = limitedBy(signal, ERROR_BODY_MS_MAX, wholeTooLate);
+  const text = await readPieces(response, ERROR_BODY_BYTES_MAX, limit.signal)
+    .then(
+      ({ pieces }) => new TextDecoder().decode(Buffer.concat(pieces).subarray(0, ERROR_BODY_BYTES_MAX)),
+      (thrown: unknown) => {
+        signal.throwIfAborted();
+        return messageOf(thrown); // The status is enough to go on with.
+      },
+    )
+    .finally(limit.stopClock);
+  const sent = call.body ?? "";
+  // No error's words may quote the request's body.
+  const words = withoutEcho(text, typeof sent === "string" ? sent : new TextDecoder().decode(sent));
+  return toProviderError({ status, text: words, retryAfter: response.headers.get("retry-after"), secrets });
 }
 
-function problemOf(response: Response, accept: PostOptions["accept"]): ProviderFailure | undefined {
+function problemOf(response: Response, accept: PostOptions["accept"]): ProviderFailure {
   const { status } = response;
   // Compressed bytes could be a thousand times their size, and nobody asked for them.
   if (isEncoded(response))
     return new ProviderFailure("encoded", "It answered compressed, which was not asked for.", { status });
-  const mediaType = (response.headers.get("content-type") ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
-  const isFitting =
-    accept === "application/json" ? /^application\/(?:[\w.+-]+\+)?json$/.test(mediaType) : mediaType === accept;
-  if (isFitting) return undefined;
-  return new ProviderFailure(
-    "not_json",
-    `It answered with ${cleanWords(mediaType) || "no content type"} in place of ${accept}.`,
-    { status },
-  );
+  const words = cleanWords(mediaTypeOf(response)) || "no content type";
+  return new ProviderFailure("not_json", `It answered with ${words} in place of ${accept}.`, { status });
+}
+
+function mediaTypeOf(response: Response): string {
+  return (response.headers.get("content-type") ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
+}
+
+function isFitting(mediaType: string, accept: PostOptions["accept"]): boolean {
+  if (mediaType === accept) return true;
+  return accept === "application/json" && /^application\/(?:[\w.+-]+\+)?json$/.test(mediaType);
 }
 
 function isEncoded(response: Response): boolean {
@@ -258,31 +327,35 @@ function letGo(response: Response): void {
 /** The whole list of what a provider gets to see. Never a header of the client's. */
 function headersOf(
   { apiKey }: Upstream,
-  { body, accept, requestId }: { body?: unknown; accept: string; requestId?: string | undefined },
+  { body, accept, requestId, traceparent }: Pick<Call, "body" | "accept" | "requestId" | "traceparent">,
 ): Record<string, string> {
-  return {
+  const headers: Record<string, string> = {
     authorization: `Bearer ${apiKey.reveal()}`,
-    ...(body !== undefined && { "content-type": "application/json" }),
     accept,
     "accept-encoding": "identity",
     "user-agent": "tollgate",
-    ...(requestId !== undefined && { "x-request-id": requestId }),
   };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  if (requestId !== undefined) headers["x-request-id"] = requestId;
+  if (traceparent !== undefined) headers.traceparent = traceparent;
+  return headers;
 }
 
 /** `baseUrl` with `path` behind its own; a query in it stays, since some providers carry a version there. */
 function addressOf(baseUrl: string, path: string): URL {
   const url = URL.parse(baseUrl);
   if (!url) throw new ProviderFailure("address", "The provider's base URL is not a URL.");
-  url.pathname = url.pathname.replace(/\/+$/, "") + path;
+  let base = url.pathname;
+  while (base.endsWith("/")) base = base.slice(0, -1);
+  url.pathname = base + path;
   return url;
 }
 
-function readModelIds(bytes: Uint8Array): string[] {
+function readModelIds(text: string): string[] {
   const notAList = () => new ProviderFailure("not_json", "Its list of models cannot be read.");
   let parsed: unknown;
   try {
-    parsed = JSON.parse(new TextDecoder().decode(bytes));
+    parsed = JSON.parse(text);
   } catch {
     throw notAList();
   }

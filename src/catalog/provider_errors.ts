@@ -1,3 +1,5 @@
+import type { TimeLimit } from "../platform/metrics.ts";
+
 /** Longest message of a provider that is passed on or logged. */
 const MESSAGE_CHARS_MAX = 500;
 /** Cleaning looks at no more than this: its patterns run over text that a stranger wrote. */
@@ -29,22 +31,23 @@ export type FailureKind =
   | "unknown_model"
   | "status";
 
+export type FailureFacts = { status?: number | null; retryAfterSeconds?: number | null; limit?: TimeLimit };
+
 /** The provider could not serve: another route may. The message is its own words, cleaned, and for the log alone. */
 export class ProviderFailure extends Error {
   override readonly name = "ProviderFailure";
   readonly kind: FailureKind;
   readonly status: number | null;
   readonly retryAfterSeconds: number | null;
+  /** Of a `timeout`: which limit was passed. */
+  readonly limit: TimeLimit | null;
 
-  constructor(
-    kind: FailureKind,
-    message: string,
-    { status = null, retryAfterSeconds = null }: { status?: number | null; retryAfterSeconds?: number | null } = {},
-  ) {
+  constructor(kind: FailureKind, message: string, { status, retryAfterSeconds, limit }: FailureFacts = {}) {
     super(message);
     this.kind = kind;
-    this.status = status;
-    this.retryAfterSeconds = retryAfterSeconds;
+    this.status = status ?? null;
+    this.retryAfterSeconds = retryAfterSeconds ?? null;
+    this.limit = limit ?? null;
   }
 }
 

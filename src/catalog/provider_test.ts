@@ -5,7 +5,7 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { findModel, findProvider, listRoutes, type ProviderRow } from "./catalog_store.ts";
 import { GuardError } from "./guard.ts";
-import { createProviderClient, type ProviderClient, readLimited, type Upstream } from "./provider_client.ts";
+import { createProviderClient, type ProviderClient, type Upstream } from "./provider_client.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
 
 /** A real, cheap call of a provider: how long it takes, or what exactly fails, in words for an operator. */
@@ -83,12 +83,8 @@ async function askForOneToken(
   { chat: { upstreamModel, capField }, signal }: { chat: TestChat; signal: AbortSignal },
 ): Promise<void> {
   const body = { model: upstreamModel, messages: [{ role: "user", content: "Hi" }], [capField]: 1 };
-  const response = await client.post(upstream, "/chat/completions", JSON.stringify(body), {
-    signal,
-    accept: "application/json",
-    firstByteMs: TEST_MS_MAX,
-  });
-  const text = new TextDecoder().decode(await readLimited(response, CHAT_BODY_BYTES_MAX, signal, TEST_MS_MAX));
+  const limits = { signal, totalMs: TEST_MS_MAX, bytesMax: CHAT_BODY_BYTES_MAX };
+  const text = await client.postWhole(upstream, "/chat/completions", JSON.stringify(body), limits);
   if (!hasChoices(text)) throw new ProviderFailure("not_json", "Its answer to a chat is no chat completion.");
 }
 

@@ -205,7 +205,7 @@ async function ensureKey(
 ): Promise<string> {
   const { accountId } = account;
   const digest = known === undefined ? undefined : digestOfKey(known);
-  const snapshot = digest && (await loadKeySnapshot(deps, digest));
+  const snapshot = digest === undefined ? undefined : await loadKeySnapshot(deps, Buffer.from(digest, "hex"));
   if (
     known !== undefined &&
     snapshot?.accountId === accountId &&

@@ -1,11 +1,13 @@
 import type { Route } from "../catalog/catalog.ts";
-import { type ProviderClient, readLimited } from "../catalog/provider_client.ts";
+import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
+import { deadline } from "../platform/deadline.ts";
+import { Stop, type StopSignal } from "../platform/stop.ts";
 import type { Body } from "./body.ts";
 import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
-import { patch, topLevelSpans } from "./json_spans.ts";
-import type { OpenedStream } from "./relay.ts";
-import { createSseReader } from "./sse.ts";
+import { DuplicateField, patch, type Span, topLevelSpans } from "./json_spans.ts";
+import type { OpenedStream, ProviderRead } from "./relay.ts";
+import { OversizedEvent, SseReader } from "./sse.ts";
 import type { ChatBody } from "./wire.ts";
 
 /** Chat on the wire to a provider and back: what is patched on the way out, and what is read on the way in. */
@@ -17,17 +19,19 @@ const PATH = "/chat/completions";
 export type ChatCall = {
   provider: ProviderClient;
   requestId: string;
+  /** Of this call's own span. */
+  traceparent?: string | undefined;
   body: ChatBody;
   raw: Body;
   /** The cap that the balance pays for; null: the request goes as it came. */
   capTokens: number | null;
-  signal: AbortSignal;
+  signal: StopSignal;
   firstByteMs: number;
   totalMs: number;
 };
 
 /** The body for a route: the client's bytes, with the model's upstream name, usage asked for, and the cap of the hold. */
-export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): string | Uint8Array<ArrayBuffer> {
+export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): string {
   const edits = new Map<string, string | null>();
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
   if (body.stream) {
@@ -41,83 +45,79 @@ export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): s
     edits.set("max_completion_tokens", null);
     edits.set(route.capField, String(capTokens));
   }
-  const text = patch(raw.text, raw.spans, edits);
-  return text === raw.text ? raw.bytes : text;
+  return patch(raw.text, raw.spans, edits);
 }
 
-/** A whole answer, as the client gets it, and what it used by the provider's word. */
+/** A whole answer, as the client gets it, and what it used by the provider's word, or else its text. */
 export type ChatAnswer = { text: string; usage: ReportedUsage | undefined; completionText: string };
 
 /** Calls a route and reads its whole answer. Throws ProviderFailure when it is no chat completion. */
 export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix: number): Promise<ChatAnswer> {
-  const { provider, requestId, signal, totalMs } = call;
-  const startMs = performance.now();
-  const response = await provider.post(route, PATH, chatPayload(call, route), {
-    signal,
-    requestId,
-    firstByteMs: totalMs,
-    accept: "application/json",
-  });
-  const text = new TextDecoder().decode(
-    await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs - (performance.now() - startMs)),
-  );
-  const value = parseObject(text);
-  const spans = value && topLevelSpans(text);
-  if (value === undefined || spans === undefined || !Array.isArray(value.choices)) {
+  const { provider, requestId, traceparent, signal, totalMs } = call;
+  const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const text = await provider.postWhole(route, PATH, chatPayload(call, route), limits);
+  const answer = parseObject(text);
+  if (answer === undefined || !Array.isArray(answer.value.choices)) {
     throw new ProviderFailure("not_json", "the answer is not a chat completion");
   }
-  const edits = new Map([["model", JSON.stringify(call.body.model)]]);
+  const { value, spans } = answer;
+  const edits = new Map<string, string>();
+  if (value.model !== call.body.model) edits.set("model", JSON.stringify(call.body.model));
   if (typeof value.id !== "string") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
   if (typeof value.created !== "number") edits.set("created", String(createdUnix));
   if (value.object !== "chat.completion") edits.set("object", '"chat.completion"');
+  const usage = usageOf(value.usage);
   return {
     text: patch(text, spans, edits),
-    usage: usageOf(value.usage),
-    completionText: completionText(value.choices),
+    usage,
+    completionText: usage === undefined ? completionText(answer.value.choices) : "",
   };
 }
 
 /** Calls a route and waits for the first event of its stream. Throws ProviderFailure when there is none, or it is an error. */
 export async function openChatStream(call: ChatCall, route: Route): Promise<OpenedStream> {
-  const { provider, requestId, signal, firstByteMs } = call;
-  const abort = new AbortController();
-  const onAbort = () => abort.abort();
+  const { provider, requestId, traceparent, signal, firstByteMs } = call;
+  const stop = new Stop();
+  const onAbort = () => stop.stop();
   signal.addEventListener("abort", onAbort, { once: true });
-  const timer = setTimeout(onAbort, firstByteMs);
+  let late = false;
+  const stopClock = deadline(firstByteMs, () => {
+    late = true;
+    stop.stop();
+  });
   try {
     const response = await provider.post(route, PATH, chatPayload(call, route), {
-      signal: abort.signal,
+      signal: stop,
       requestId,
+      traceparent,
       firstByteMs,
       accept: "text/event-stream",
     });
-    if (!/^text\/event-stream\s*(;|$)/i.test(response.headers.get("content-type") ?? "") || response.body === null) {
-      abort.abort();
-      throw new ProviderFailure("not_json", "the answer is not an event stream");
-    }
+    if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
     const reader = response.body.getReader();
-    const sse = createSseReader();
-    const first = await firstPayloads(reader, sse).catch((error) => {
-      abort.abort();
-      throw error;
-    });
-    return { reader, sse, first, abort: () => abort.abort() };
+    const sse = new SseReader();
+    const first = await firstPayloads(reader, sse);
+    return { reader, sse, first, call: stop };
   } catch (error) {
-    if (error instanceof ProviderFailure || signal.aborted || !abort.signal.aborted) throw error;
-    throw new ProviderFailure("timeout", "no first event in time");
+    // Whatever was wrong with it: nothing more of it is wanted.
+    stop.stop();
+    if (late && !signal.aborted)
+      throw new ProviderFailure("timeout", "no first event in time", { limit: "provider_first_byte" });
+    throw error instanceof OversizedEvent ? new ProviderFailure("oversized", error.message) : error;
   } finally {
-    clearTimeout(timer);
+    stopClock();
     signal.removeEventListener("abort", onAbort);
   }
 }
 
+/** The payloads up to and with the first one, which is a chunk. Throws ProviderFailure, OversizedEvent. */
 async function firstPayloads(reader: OpenedStream["reader"], sse: OpenedStream["sse"]): Promise<string[]> {
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await firstBytes(reader);
     const payloads = done ? sse.end() : sse.push(value);
     const [first] = payloads;
     if (first !== undefined) {
-      const event = first === "[DONE]" ? undefined : parseObject(first);
+      const event = first === "[DONE]" ? undefined : parseObject(first)?.value;
       if (event === undefined || (event.error !== undefined && event.error !== null)) {
         throw new ProviderFailure("not_json", "the stream began with an error");
       }
@@ -127,14 +127,26 @@ async function firstPayloads(reader: OpenedStream["reader"], sse: OpenedStream["
   }
 }
 
-function parseObject(text: string): Record<string, unknown> | undefined {
+async function firstBytes(reader: OpenedStream["reader"]): Promise<ProviderRead> {
+  try {
+    return await reader.read();
+  } catch {
+    throw new ProviderFailure("cut", "the stream broke off before its first event");
+  }
+}
+
+type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span> };
+
+/** A JSON object with its fields' places; undefined where the text is none, or a field stands twice: the caller says what it expected. */
+function parseObject(text: string): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : undefined;
-  } catch {
-    return undefined; // The caller says what it expected.
+    const spans = topLevelSpans(text);
+    if (typeof value !== "object" || value === null || Array.isArray(value) || spans === undefined) return undefined;
+    return { value: value as Record<string, unknown>, spans };
+  } catch (error) {
+    if (error instanceof SyntaxError || error instanceof DuplicateField) return undefined;
+    throw error;
   }
 }
 

@@ -4,6 +4,14 @@ import { patch, type Span, topLevelSpans } from "./json_spans.ts";
 
 /** Relayed text is kept up to here, for counting when the client leaves; beyond it only its length is. */
 const TEXT_KEPT_MAX = 32 * 1024;
+/** A piece of a text keeps all of it in memory: as many characters of chunks are held for what was cut out of them. */
+const HELD_CHARS_MAX = 4 * 1024;
+/** A provider whose chunks differ in more than their choices is given up on for the short way, */
+const FRAMES_MAX = 4;
+/** and one whose choices differ in more than their text for the shortest. */
+const TEXT_FRAMES_MAX = 8;
+/** What stands between a JSON string's quotes, if nothing in it is escaped. Others are left to the parser. */
+const PLAIN = /^[^"\\\p{Cc}]*$/u;
 
 /** Token counts as a provider reports them. */
 export type ReportedUsage = { promptTokens: number; cachedTokens: number; completionTokens: number };
@@ -13,6 +21,13 @@ export type Relayed = { text: string; bytes: number; usage: ReportedUsage | unde
 
 export type StreamFacts = { requestId: string; createdUnix: number; modelId: string; wantsUsage: boolean };
 
+/**
+ * What the chunks of a stream have around their choices, most of them the very same: as it comes, and as it goes out. Where
+ * the frame is the same the choices alone have to be parsed; that they are one JSON value makes all of it one again. So it is
+ * with what stands around the text of a choice, which is one JSON string.
+ */
+type Frame = { head: string; tail: string; outHead: string; outTail: string };
+
 /** Gives a stream one id, one created and the client's model name, and takes the usage out of it. */
 export class ChunkRewriter {
   readonly #facts: StreamFacts;
@@ -21,16 +36,58 @@ export class ChunkRewriter {
   #created: string | undefined;
   #usageJson: string | undefined;
   #usageChunk: string | undefined;
+  /** Around the choices. */
+  #frame: Frame | undefined;
+  #framesMade = 0;
+  /** Around the one text in them. */
+  #textFrame: Frame | undefined;
+  #textFramesMade = 0;
+  #usage: ReportedUsage | undefined;
+  readonly #written = new Written();
   finished = false;
-  readonly relayed: Relayed = { text: "", bytes: 0, usage: undefined };
 
   constructor(facts: StreamFacts) {
     this.#facts = facts;
     this.#model = JSON.stringify(facts.modelId);
   }
 
+  get relayed(): Relayed {
+    return { text: this.#written.text, bytes: this.#written.length, usage: this.#usage };
+  }
+
   /** The payload for the client; undefined when it is not for the client now. Throws when the provider sent no chunk. */
-  rewrite(payload: string): string | undefined {
+  rewrite(received: string): string | undefined {
+    // An event may come on several lines and goes out on one; in JSON a line break is only ever space.
+    const payload = received.includes("\n") ? received.replaceAll("\n", " ") : received;
+    return this.#rewriteText(payload) ?? this.#rewriteChoices(payload) ?? this.#rewriteWhole(payload);
+  }
+
+  /** Of a chunk that is the one before with another text. */
+  #rewriteText(payload: string): string | undefined {
+    const frame = this.#textFrame;
+    const raw = frame && insideOf(payload, frame);
+    if (raw === undefined) return undefined;
+    const text = PLAIN.test(raw) ? raw : parsed(`"${raw}"`);
+    if (typeof text !== "string") return undefined;
+    this.#written.add(text, payload.length);
+    return inFrame(payload, raw, frame as Frame);
+  }
+
+  /** Of a chunk that is the one before with other choices. */
+  #rewriteChoices(payload: string): string | undefined {
+    const frame = this.#frame;
+    const raw = frame && insideOf(payload, frame);
+    const choices = raw && parsed(raw);
+    if (!Array.isArray(choices)) return undefined;
+    const text = this.#count(choices, payload.length);
+    if (text !== "" && this.#textFramesMade < TEXT_FRAMES_MAX) {
+      this.#textFramesMade++;
+      this.#textFrame = textFrameOf(raw as string, text, frame as Frame);
+    }
+    return inFrame(payload, raw as string, frame as Frame);
+  }
+
+  #rewriteWhole(payload: string): string | undefined {
     const chunk: unknown = JSON.parse(payload);
     const spans = topLevelSpans(payload);
     if (!isRecord(chunk) || spans === undefined)
@@ -38,10 +95,12 @@ export class ChunkRewriter {
     if (isPresent(chunk.error)) throw new Error("the provider sent an error event");
 
     const hasUsage = isPresent(chunk.usage);
-    if (hasUsage) {
-      const usage = usageOf(chunk.usage);
-      this.relayed.usage = usage ?? this.relayed.usage;
-      if (usage !== undefined) this.#usageJson = rawOf(payload, spans, "usage");
+    const usage = usageOf(chunk.usage);
+    if (usage !== undefined) {
+      // The last that can be believed counts, and is what the client is told.
+      this.#usage = usage;
+      this.#usageJson = rawOf(payload, spans, "usage");
+      this.#usageChunk = undefined;
     }
     // The first chunk decides for all; ours where it leaves them empty, as some providers do.
     if (this.#id === undefined) {
@@ -54,13 +113,18 @@ export class ChunkRewriter {
     const edits = new Map<string, string | null>();
     if (!Array.isArray(chunk.choices)) edits.set("choices", "[]");
     if (hasUsage && choices.length === 0) {
-      this.#usageChunk = this.#patched(payload, spans, edits);
+      if (usage !== undefined) this.#usageChunk = this.#patched(payload, spans, edits);
       return undefined;
     }
-    this.#count(choices);
+    this.#count(choices, payload.length);
     if (this.#facts.wantsUsage) edits.set("usage", "null");
     else if (hasUsage) edits.set("usage", null);
-    return this.#patched(payload, spans, edits);
+    const out = this.#patched(payload, spans, edits);
+    if (!hasUsage && this.#framesMade < FRAMES_MAX) {
+      this.#framesMade++;
+      this.#frame = frameOf(payload, spans, out);
+    }
+    return out;
   }
 
   /** The last chunk for a client that asked for usage. */
@@ -78,15 +142,105 @@ export class ChunkRewriter {
     return patch(payload, spans, edits);
   }
 
-  #count(choices: unknown[]): void {
-    for (const choice of choices) {
-      if (!isRecord(choice)) continue;
-      if (typeof choice.finish_reason === "string" && choice.finish_reason !== "") this.finished = true;
-      const text = writtenIn(choice.delta);
-      this.relayed.bytes += text.length;
-      if (this.relayed.text.length < TEXT_KEPT_MAX) this.relayed.text += text.slice(0, TEXT_KEPT_MAX);
-    }
+  /** Returns what the model wrote. */
+  #count(choices: unknown[], heldChars: number): string {
+    if (choices.some(isFinish)) this.finished = true;
+    const written = writtenInAll(choices);
+    this.#written.add(written, heldChars);
+    return written;
   }
+}
+
+/** What the model wrote so far, as much of it as is kept. */
+class Written {
+  /** In characters. */
+  length = 0;
+  #pieces: string[] = [];
+  #keptChars = 0;
+  #heldChars = 0;
+
+  /** `heldChars`: of what the piece may be cut out of. */
+  add(piece: string, heldChars: number): void {
+    this.length += piece.length;
+    if (piece === "" || this.#keptChars >= TEXT_KEPT_MAX) return;
+    const kept = piece.slice(0, TEXT_KEPT_MAX);
+    this.#keptChars += kept.length;
+    this.#pieces.push(kept);
+    this.#heldChars += heldChars;
+    if (this.#heldChars > HELD_CHARS_MAX) this.#pieces = [this.text];
+  }
+
+  /** One text of its own. */
+  get text(): string {
+    this.#heldChars = 0;
+    return this.#pieces.join("");
+  }
+}
+
+/** The frame of a chunk that came and went out without a usage. */
+function frameOf(payload: string, spans: ReadonlyMap<string, Span>, out: string): Frame | undefined {
+  const came = spans.get("choices");
+  const went = out === payload ? came : topLevelSpans(out)?.get("choices");
+  return (
+    came &&
+    went && {
+      head: payload.slice(0, came.start),
+      tail: payload.slice(came.end),
+      outHead: out.slice(0, went.start),
+      outTail: out.slice(went.end),
+    }
+  );
+}
+
+/** The frame of a chunk's text, whose choices `raw` stand in `frame` and are written on with `text`; undefined where they are with more. */
+function textFrameOf(raw: string, text: string, frame: Frame): Frame | undefined {
+  const json = JSON.stringify(text);
+  const at = raw.lastIndexOf(json);
+  if (at < 0) return undefined;
+  const before = raw.slice(0, at + 1);
+  const behind = raw.slice(at + json.length - 1);
+  // It is the text's place if another text there is all that changes, and is all that is written.
+  const other = `${text}~`;
+  const choices = parsed(before + JSON.stringify(other).slice(1, -1) + behind);
+  if (!Array.isArray(choices) || writtenInAll(choices) !== other) return undefined;
+  return {
+    head: frame.head + before,
+    tail: behind + frame.tail,
+    outHead: frame.outHead + before,
+    outTail: behind + frame.outTail,
+  };
+}
+
+/** What stands in the frame; undefined: it is another one. */
+function insideOf(payload: string, { head, tail }: Frame): string | undefined {
+  const end = payload.length - tail.length;
+  return end >= head.length && payload.startsWith(head) && payload.endsWith(tail)
+    ? payload.slice(head.length, end)
+    : undefined;
+}
+
+function inFrame(payload: string, inside: string, { head, tail, outHead, outTail }: Frame): string {
+  return head === outHead && tail === outTail ? payload : outHead + inside + outTail;
+}
+
+/** Undefined where it is no JSON: looked at as a whole it says what is wrong, or that only the frame has changed. */
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+function isFinish(choice: unknown): boolean {
+  return isRecord(choice) && typeof choice.finish_reason === "string" && choice.finish_reason !== "";
+}
+
+/** What the model wrote in all choices of a chunk. */
+function writtenInAll(choices: unknown[]): string {
+  let written = "";
+  for (const choice of choices) if (isRecord(choice)) written += writtenIn(choice.delta);
+  return written;
 }
 
 /** What the model wrote in a delta or message: text, reasoning, a refusal, calls of tools. */

@@ -1,10 +1,14 @@
 import type { KeySnapshot } from "../accounts/keys_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
+import type { Claim } from "../platform/claims.ts";
+import { keyPrefixOf } from "../platform/crypto.ts";
+import { factsOf, type Trail } from "../platform/request_facts.ts";
 import { within } from "../platform/runtime.ts";
 import { admitKey, type Host, hostName } from "./admit.ts";
 import { type Body, readBody } from "./body.ts";
-import { countingRefusals, type Trail } from "./refusals.ts";
+import { countRefusal } from "./refusals.ts";
+import { newTrail } from "./sight.ts";
 
 /** The door to the flow: host → key → rate → body. What comes behind it is in flow.ts. */
 
@@ -12,26 +16,49 @@ import { countingRefusals, type Trail } from "./refusals.ts";
 const LOOK_UP_MS_MAX = 1_800;
 
 /** Who asks: a key that may act, on a host it may act on. */
-export type Caller = { requestId: string; key: KeySnapshot; host: Host; signal: AbortSignal; trail: Trail };
+export type Caller = {
+  requestId: string;
+  key: KeySnapshot;
+  host: Host;
+  signal: AbortSignal;
+  trail: Trail;
+  /** Of a request that is to be served once. */
+  claim?: Pick<Claim, "alive">;
+};
 /** Gives back the places a request took in the limits. A second call does nothing. */
 export type Leave = () => void;
 
 /** Host → key. Throws host_not_allowed, invalid_api_key. */
-export async function identify(deps: Deps, request: Request, requestId: string): Promise<Caller> {
-  const host = await hostOf(deps, request);
+export async function identify(deps: Deps, request: Request): Promise<Caller> {
+  // Nearly always both are in memory: what is no promise is not waited for.
+  const named = hostOf(deps, request);
+  const host = named instanceof Promise ? await named : named;
   // The panel's own host is the panel's alone.
   if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
   const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
-  const found = secret === undefined ? undefined : await inTime(deps.keys.find(secret));
-  const trail = trailOf(requestId, host, found);
-  const key = await countingRefusals(deps, trail, () => admitKey(found, host, deps.clock.unixMs()));
-  return { requestId, key, host, signal: request.signal, trail };
+  const known = secret === undefined ? undefined : deps.keys.find(secret);
+  const found = known instanceof Promise ? await inTime(known) : known;
+  const trail = noteTrail(request, host, found);
+  if (found && secret) trail.keyPrefix = keyPrefixOf(secret);
+  try {
+    const key = admitKey(found, host, deps.clock.unixMs());
+    return { requestId: trail.requestId, key, host, signal: request.signal, trail };
+  } catch (error) {
+    countRefusal(deps, trail, error);
+    throw error;
+  }
 }
 
-/** The host of a request: the service's own, or a reseller's active domain. Throws host_not_allowed. */
-export async function hostOf(deps: Deps, request: Request): Promise<Host> {
-  const name = hostName(request.headers.get("host"), new URL(request.url).hostname);
+/** The host of a request: the service's own, or a reseller's active domain. Throws host_not_allowed, also later. */
+export function hostOf(deps: Deps, request: Request): Host | Promise<Host> {
+  const name = hostName(request.headers.get("host"), factsOf(request).url.hostname);
   if (deps.ownHosts.has(name)) return { name, resellerId: null };
+  const known = deps.hosts.peek(name);
+  if (known) return { name, resellerId: known.resellerId };
+  return resellerHost(deps, name);
+}
+
+async function resellerHost(deps: Deps, name: string): Promise<Host> {
   const found = await inTime(deps.hosts.get(name));
   if (found === undefined) throw unservedHost();
   return { name, resellerId: found.resellerId };
@@ -41,10 +68,14 @@ function unservedHost(): Refusal {
   return new Refusal("host_not_allowed", { message: "This host is not served here." });
 }
 
-/** The beginning of a request's trail: whose it is, as far as is known. */
-export function trailOf(requestId: string, host: Host, known?: { accountId: number; keyId?: number }): Trail {
+/** The beginning of a request's trail, noted in its facts: whose it is, as far as is known. */
+export function noteTrail(request: Request, host: Host, known?: { accountId: number; keyId?: number }): Trail {
   const { accountId = 0, keyId = 0 } = known ?? {};
-  return { requestId, accountId, keyId, modelId: "", host: host.name, held: false };
+  const facts = factsOf(request);
+  const trail = newTrail(facts.requestId, host.name, { accountId, keyId });
+  trail.trace = facts.trace;
+  facts.trail = trail;
+  return trail;
 }
 
 /** What a look-up brings, or service_unavailable: a silent database must not keep a client waiting. */
@@ -69,9 +100,8 @@ export async function withBody(
     leaveRate?.();
   };
   try {
-    const reading = readBody(request, deps.config.bodyBytesMax);
+    const reading = readBody(deps, request, deps.config.bodyBytesMax);
     reading.catch(() => {}); // Its refusal is thrown below, once the rate has been asked.
-    await deps.limiter.take(limitId);
     leaveRate = await deps.limiter.enter(limitId);
     return await work(await reading, leave);
   } catch (error) {

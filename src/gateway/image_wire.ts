@@ -1,8 +1,9 @@
 import type { Route } from "../catalog/catalog.ts";
-import { fetchGuarded } from "../catalog/guard.ts";
-import { type ProviderClient, readLimited } from "../catalog/provider_client.ts";
+import { fetchGuarded, GuardError } from "../catalog/guard.ts";
+import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { Refusal } from "../errors.ts";
+import { controllerBy, type StopSignal } from "../platform/stop.ts";
 import type { Body } from "./body.ts";
 import { patch } from "./json_spans.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./wire.ts";
@@ -12,14 +13,18 @@ import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./wire.ts";
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
 const IMAGE_BYTES_MAX = 32 * 1024 * 1024;
 const IMAGE_FETCH_MS = 30_000;
+/** One was asked for and is paid; a provider that names a thousand must not have us fetch them. Source: contract › POST /images/generations. */
+const IMAGES_MAX = 1;
 const PATH = "/images/generations";
 
 export type ImageCall = {
   provider: ProviderClient;
   requestId: string;
+  /** Of this call's own span. */
+  traceparent?: string | undefined;
   body: ImageBody;
   raw: Body;
-  signal: AbortSignal;
+  signal: StopSignal;
   totalMs: number;
   allowPrivate: readonly string[];
   createdUnix: number;
@@ -38,16 +43,9 @@ export function checkPrompt({ prompt }: ImageBody): void {
 
 /** Calls a route and returns the answer's JSON for the client. Throws ProviderFailure when it brings no image. */
 export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<string> {
-  const { provider, requestId, signal, totalMs } = call;
-  const startMs = performance.now();
-  const response = await provider.post(route, PATH, imagePayload(call, route), {
-    signal,
-    requestId,
-    firstByteMs: totalMs,
-    accept: "application/json",
-  });
-  const bytes = await readLimited(response, ANSWER_BYTES_MAX, signal, totalMs - (performance.now() - startMs));
-  const answer = parseAnswer(new TextDecoder().decode(bytes));
+  const { provider, requestId, traceparent, signal, totalMs } = call;
+  const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const answer = parseAnswer(await provider.postWhole(route, PATH, imagePayload(call, route), limits));
   const data = await Promise.all(answer.data.map((item) => inFormat(item, call)));
   return JSON.stringify({
     ...answer,
@@ -57,13 +55,12 @@ export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<s
   });
 }
 
-function imagePayload({ body, raw }: ImageCall, route: Route): string | Uint8Array<ArrayBuffer> {
+function imagePayload({ body, raw }: ImageCall, route: Route): string {
   const edits = new Map<string, string | null>();
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
   // Our default, not the provider's: it is what the balance pays for.
   if (body.size === undefined || body.size === null) edits.set("size", JSON.stringify(IMAGE_SIZE_DEFAULT));
-  const text = patch(raw.text, raw.spans, edits);
-  return text === raw.text ? raw.bytes : text;
+  return patch(raw.text, raw.spans, edits);
 }
 
 type Item = Record<string, unknown>;
@@ -76,18 +73,21 @@ function parseAnswer(text: string): Answer {
   } catch {
     throw new ProviderFailure("not_json", "the answer is not JSON");
   }
-  if (!isAnswer(value)) throw new ProviderFailure("not_json", "the answer brings no image");
-  return value;
+  const answer = firstImages(value);
+  if (answer === undefined) throw new ProviderFailure("not_json", "the answer brings no image");
+  return answer;
 }
 
-function isAnswer(value: unknown): value is Answer {
-  if (typeof value !== "object" || value === null || !("data" in value) || !Array.isArray(value.data)) return false;
-  return (
-    value.data.length > 0 &&
-    value.data.every(
-      (item) => typeof item === "object" && item !== null && (textIn(item, "url") ?? textIn(item, "b64_json")),
-    )
-  );
+function firstImages(value: unknown): Answer | undefined {
+  if (typeof value !== "object" || value === null || !("data" in value) || !Array.isArray(value.data)) return undefined;
+  const data = value.data.slice(0, IMAGES_MAX);
+  return data.length > 0 && data.every(isImage) ? { ...value, data } : undefined;
+}
+
+function isImage(item: unknown): item is Item {
+  if (typeof item !== "object" || item === null) return false;
+  const fields: Item = { ...item };
+  return (textIn(fields, "url") ?? textIn(fields, "b64_json")) !== undefined;
 }
 
 function textIn(item: Item, name: string): string | undefined {
@@ -112,13 +112,12 @@ function base64OfDataUrl(url: string | undefined): string | undefined {
 async function fetchBase64(url: string, { allowPrivate, signal }: ImageCall): Promise<string> {
   const limits = { bytesMax: IMAGE_BYTES_MAX, timeoutMs: IMAGE_FETCH_MS };
   try {
-    const { bytes } = await fetchGuarded(url, { ...limits, allowPrivate, signal });
+    const { bytes } = await fetchGuarded(url, { ...limits, allowPrivate, signal: controllerBy(signal).signal });
     return Buffer.from(bytes).toString("base64");
   } catch (error) {
-    throw new ProviderFailure(
-      "not_json",
-      `the image could not be fetched: ${error instanceof Error ? error.message : error}`,
-    );
+    // Not in the guard's words: it names the host, in which a provider may repeat a prompt.
+    const why = error instanceof GuardError ? error.kind : "failed";
+    throw new ProviderFailure("not_json", `the image's address could not be fetched: ${why}`);
   }
 }
 

@@ -3,6 +3,14 @@
  * must be valid JSON (it was parsed before); finding the fields costs one pass that leaps over strings.
  */
 
+const QUOTE = '"'.charCodeAt(0);
+const COLON = ":".charCodeAt(0);
+const COMMA = ",".charCodeAt(0);
+const OPEN_OBJECT = "{".charCodeAt(0);
+const CLOSE_OBJECT = "}".charCodeAt(0);
+const OPEN_LIST = "[".charCodeAt(0);
+const CLOSE_LIST = "]".charCodeAt(0);
+
 /** Where a field's value stands: `text.slice(start, end)`; its key begins at `keyStart`. */
 export type Span = { keyStart: number; start: number; end: number };
 
@@ -17,30 +25,39 @@ export class DuplicateField extends Error {
   }
 }
 
-/** The top-level fields of a JSON object by name; undefined if the text is not a well-formed object at its top. Throws DuplicateField. */
-export function topLevelSpans(text: string): Map<string, Span> | undefined {
+/** Objects and lists stand in each other deeper than was allowed. */
+export class TooDeep extends Error {
+  override readonly name = "TooDeep";
+}
+
+/**
+ * The top-level fields of a JSON object by name; undefined if the text is not a well-formed object at its top. Throws
+ * DuplicateField, and TooDeep where there are more than `depthMax` levels of objects and lists, the whole being the first.
+ */
+export function topLevelSpans(text: string, depthMax = Number.POSITIVE_INFINITY): Map<string, Span> | undefined {
   const spans = new Map<string, Span>();
   let i = skipSpace(text, 0);
-  if (text[i] !== "{") return undefined;
+  if (text.charCodeAt(i) !== OPEN_OBJECT) return undefined;
   i = skipSpace(text, i + 1);
-  if (text[i] === "}") return spans;
+  if (text.charCodeAt(i) === CLOSE_OBJECT) return spans;
   for (;;) {
     const keyStart = i;
-    if (text[i] !== '"') return undefined;
+    if (text.charCodeAt(i) !== QUOTE) return undefined;
     const keyEnd = stringEnd(text, i);
     if (keyEnd < 0) return undefined;
     const raw = text.slice(keyStart + 1, keyEnd - 1);
     const name: string = raw.includes("\\") ? JSON.parse(`"${raw}"`) : raw;
     i = skipSpace(text, keyEnd);
-    if (text[i] !== ":") return undefined;
+    if (text.charCodeAt(i) !== COLON) return undefined;
     const start = skipSpace(text, i + 1);
-    const end = valueEnd(text, start);
+    const end = valueEnd(text, start, depthMax - 1);
     if (end < 0) return undefined;
     if (spans.has(name)) throw new DuplicateField(name);
     spans.set(name, { keyStart, start, end });
     i = skipSpace(text, end);
-    if (text[i] === "}") return skipSpace(text, i + 1) === text.length ? spans : undefined;
-    if (text[i] !== ",") return undefined;
+    const code = text.charCodeAt(i);
+    if (code === CLOSE_OBJECT) return skipSpace(text, i + 1) === text.length ? spans : undefined;
+    if (code !== COMMA) return undefined;
     i = skipSpace(text, i + 1);
   }
 }
@@ -50,7 +67,21 @@ export type Edits = ReadonlyMap<string, string | null>;
 
 /** The text with `edits` applied; the very same string when nothing changes. */
 export function patch(text: string, spans: ReadonlyMap<string, Span>, edits: Edits): string {
-  const cuts: { start: number; end: number; with: string }[] = [];
+  if (edits.size === 0) return text;
+  let patched = "";
+  let at = 0;
+  for (const cut of cutsOf(text, spans, edits)) {
+    patched += text.slice(at, cut.start) + cut.with;
+    at = Math.max(at, cut.end);
+  }
+  return at === 0 && patched === "" ? text : patched + text.slice(at);
+}
+
+type Cut = { start: number; end: number; with: string };
+
+/** What is put in the place of what, in order. Cuts overlap only where several fields at the end go: the first of them reaches to the end of all. */
+function cutsOf(text: string, spans: ReadonlyMap<string, Span>, edits: Edits): Cut[] {
+  const cuts: Cut[] = [];
   let added = "";
   for (const [name, value] of edits) {
     const span = spans.get(name);
@@ -62,21 +93,12 @@ export function patch(text: string, spans: ReadonlyMap<string, Span>, edits: Edi
       cuts.push({ start: span.start, end: span.end, with: value });
     }
   }
-  if (cuts.length === 0 && added === "") return text;
-  const closing = text.lastIndexOf("}");
   if (added !== "") {
+    const closing = text.lastIndexOf("}");
     const empty = spans.size === 0 || cuts.filter((cut) => cut.with === "").length === spans.size;
     cuts.push({ start: closing, end: closing, with: empty ? added.slice(1) : added });
   }
-  cuts.sort((a, b) => a.start - b.start);
-  let patched = "";
-  let at = 0;
-  for (const cut of cuts) {
-    // Cuts overlap only where several fields at the end go: the first of them reaches to the end of all.
-    patched += text.slice(at, cut.start) + cut.with;
-    at = Math.max(at, cut.end);
-  }
-  return patched + text.slice(at);
+  return cuts.sort((a, b) => a.start - b.start);
 }
 
 /** A field with the comma that belongs to it: the one behind, or for the last field the one behind the last that stays. */
@@ -116,27 +138,32 @@ function stringEnd(text: string, from: number): number {
   }
 }
 
-/** The index behind a value that begins at `from`, or −1. */
-function valueEnd(text: string, from: number): number {
-  const first = text[from];
-  if (first === '"') return stringEnd(text, from);
-  if (first !== "{" && first !== "[") {
+/** The index behind a value that begins at `from`, or −1. Throws TooDeep. */
+function valueEnd(text: string, from: number, depthMax: number): number {
+  const first = text.charCodeAt(from);
+  if (first === QUOTE) return stringEnd(text, from);
+  if (first !== OPEN_OBJECT && first !== OPEN_LIST) {
     let i = from;
-    while (i < text.length && !",}] \n\r\t".includes(text[i] as string)) i++;
+    while (i < text.length && !endsValue(text.charCodeAt(i))) i++;
     return i > from ? i : -1;
   }
   let depth = 0;
   let i = from;
   while (i < text.length) {
-    const c = text[i];
-    if (c === '"') {
+    const code = text.charCodeAt(i);
+    if (code === QUOTE) {
       i = stringEnd(text, i);
       if (i < 0) return -1;
       continue;
     }
-    if (c === "{" || c === "[") depth++;
-    else if ((c === "}" || c === "]") && --depth === 0) return i + 1;
+    if (code === OPEN_OBJECT || code === OPEN_LIST) {
+      if (++depth > depthMax) throw new TooDeep();
+    } else if ((code === CLOSE_OBJECT || code === CLOSE_LIST) && --depth === 0) return i + 1;
     i++;
   }
   return -1;
+}
+
+function endsValue(code: number): boolean {
+  return code === COMMA || code === CLOSE_OBJECT || code === CLOSE_LIST || isSpace(code);
 }

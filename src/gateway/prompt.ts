@@ -7,9 +7,31 @@ import type { ChatBody, ChatMessage } from "./wire.ts";
 /** Role, separators and priming, in tokens: chat formats spend 3 to 7. */
 const TOKENS_A_MESSAGE = 8;
 const TOKENS_A_REPLY = 8;
+/** Beside the messages, what the model reads. */
+const PROMPT_FIELDS = ["tools", "functions", "response_format", "tool_choice", "prediction"];
 
-/** The text that a provider reads as prompt, and how many images stand in it. */
-export type Prompt = { text: string; messages: number; images: number };
+/** What a provider reads as prompt: its text, and how many messages and images it stands in. */
+export class Prompt {
+  readonly messages: number;
+  readonly images: number;
+  /** Of the text, as UTF-8. */
+  readonly bytes: number;
+  readonly #texts: readonly string[];
+
+  constructor(texts: readonly string[], { messages, images }: { messages: number; images: number }) {
+    this.#texts = texts;
+    this.messages = messages;
+    this.images = images;
+    let bytes = Math.max(0, texts.length - 1);
+    for (const text of texts) bytes += Buffer.byteLength(text);
+    this.bytes = bytes;
+  }
+
+  /** In one piece, made when it is asked for: hardly any prompt is counted by a tokenizer. */
+  get text(): string {
+    return this.#texts.join("\n");
+  }
+}
 
 /** Collects all text of a chat request: messages, names, tool calls, and the schemas that become part of the prompt. */
 export function promptOf(body: ChatBody): Prompt {
@@ -19,10 +41,10 @@ export function promptOf(body: ChatBody): Prompt {
     images += addMessage(message, texts);
   }
   const fields = body as Record<string, unknown>;
-  for (const name of ["tools", "functions", "response_format", "tool_choice", "prediction"]) {
+  for (const name of PROMPT_FIELDS) {
     if (fields[name] !== undefined && fields[name] !== null) texts.push(JSON.stringify(fields[name]));
   }
-  return { text: texts.join("\n"), messages: body.messages.length, images };
+  return new Prompt(texts, { messages: body.messages.length, images });
 }
 
 /** An upper bound of the prompt's tokens, given a bound of its text's: bytes, or a tokenizer's count. */

@@ -4,6 +4,7 @@ import { Refusal } from "../errors.ts";
 import { type Collector, createCollector } from "../platform/collector.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import type { Trail } from "../platform/request_facts.ts";
 
 /**
  * Refusals, counted for the people whose keys they meet: in memory, by account, key, code, model and minute. A request that
@@ -17,19 +18,6 @@ export type Refusals = { note(trail: Trail, code: string): void } & Pick<
   Collector<string, RefusalCount>,
   "flush" | "stop"
 >;
-
-/** What has become known of a request on its way. The door and the flow fill it in. */
-export type Trail = {
-  requestId: string;
-  /** 0: nobody's, as far as is known. */
-  accountId: number;
-  keyId: number;
-  /** "" as long as it named no model of the catalog. */
-  modelId: string;
-  host: string;
-  /** The ledger granted it. */
-  held: boolean;
-};
 
 export function openRefusals({ db, log }: { db: Db; log: Log }): Refusals {
   const collector = createCollector<string, RefusalCount>({
@@ -52,16 +40,21 @@ export function openRefusals({ db, log }: { db: Db; log: Log }): Refusals {
 
 /** Does the work, and counts the refusal it may end in. Throws what the work throws. */
 export async function countingRefusals<T>(
-  { refusals }: Pick<Deps, "refusals">,
+  deps: Pick<Deps, "refusals">,
   trail: Trail,
   work: () => T | Promise<T>,
 ): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (error instanceof Refusal && isCounted(trail, error)) refusals.note(trail, error.code);
+    countRefusal(deps, trail, error);
     throw error;
   }
+}
+
+/** Counts what a request ended in, if that is a refusal. */
+export function countRefusal({ refusals }: Pick<Deps, "refusals">, trail: Trail, error: unknown): void {
+  if (error instanceof Refusal && isCounted(trail, error)) refusals.note(trail, error.code);
 }
 
 /** A key that may not act is nobody's. Of what came after the hold only a provider out of reach is worth a count. */

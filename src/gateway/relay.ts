@@ -1,3 +1,5 @@
+import { deadline } from "../platform/deadline.ts";
+import type { Stop } from "../platform/stop.ts";
 import { ChunkRewriter, type Relayed, type StreamFacts } from "./chunks.ts";
 import type { SseReader } from "./sse.ts";
 
@@ -6,10 +8,14 @@ import type { SseReader } from "./sse.ts";
  * what an end means for the hold; nothing here knows about money.
  */
 
+/** A client that has been sent nothing for this long is sent a comment: proxies in between cut what is silent. */
 const KEEP_ALIVE_AFTER_MS = 15_000;
 const WATCH_EVERY_MS = 1_000;
 const CLOSE_AFTER_DONE_MS = 1_000;
-const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
+const LF = 10;
+const CR = 13;
+const UTF_8 = new TextEncoder();
+const KEEP_ALIVE = UTF_8.encode(": keep-alive\n\n");
 
 /** A stream whose first event has arrived: from here on nothing is retried. */
 export type OpenedStream = {
@@ -17,10 +23,13 @@ export type OpenedStream = {
   sse: SseReader;
   /** Payloads that came with the first event. */
   first: string[];
-  /** Ends the provider's call. */
-  abort(): void;
+  /** Ends the provider's call. No closure: one would keep the request's body for as long as the stream is open. */
+  call: Stop;
 };
 
+export type ProviderRead = Awaited<ReturnType<OpenedStream["reader"]["read"]>>;
+
+/** Each is called at most once, and one of them for every stream. */
 export type StreamEnds = {
   /** The provider finished. Awaited before the last event goes out. */
   complete(relayed: Relayed): Promise<void>;
@@ -30,6 +39,8 @@ export type StreamEnds = {
   clientLeft(relayed: Relayed): Promise<void>;
   /** We end it: draining. Returns the error event's payload. */
   endedByUs(): Promise<string>;
+  /** After each of these, and after the last byte. */
+  over?(bytesOut: number): void;
 };
 
 /** All streams that are open in this replica, under one timer: silence of either side, keep-alive, and drain. */
@@ -37,40 +48,60 @@ export type Relays = {
   start(opened: OpenedStream, facts: StreamFacts, ends: StreamEnds): ReadableStream<Uint8Array>;
   /** How many are open. */
   count(): number;
-  /** Ends all with an error event. Resolves when their holds have ended. */
+  /** Ends all with an error event, those that still come too. Resolves when their holds have ended; never rejects. */
   endAll(): Promise<void>;
   close(): void;
 };
 
-type RelayOptions = { providerIdleMs: number; clientIdleMs: number; nowMs: () => number };
+/** Which side was silent for too long. */
+export type IdleLimit = "provider_idle" | "client_idle";
+
+export type RelayOptions = {
+  /** Without a whole line from the provider, comments included. */
+  providerIdleMs: number;
+  /** Without the client taking what was written. */
+  clientIdleMs: number;
+  nowMs: () => number;
+  /** A stream was cut for this silence. */
+  onTimeout?: (limit: IdleLimit) => void;
+  /** An end could not be told to the ledger: the hold waits for its lease to end. */
+  onFailure?: (error: unknown) => void;
+};
 
 /** Makes the replica's set of open streams. */
-export function createRelays({ providerIdleMs, clientIdleMs, nowMs }: RelayOptions): Relays {
+export function createRelays(options: RelayOptions): Relays {
   const open = new Set<Relay>();
+  let over = false;
   const timer = setInterval(() => {
-    const now = nowMs();
-    for (const relay of open) relay.watch(now, providerIdleMs, clientIdleMs);
+    const now = options.nowMs();
+    for (const relay of open) relay.watch(now);
   }, WATCH_EVERY_MS);
   return {
     start(opened, facts, ends) {
-      const relay = new Relay(opened, facts, ends, nowMs, () => open.delete(relay));
-      open.add(relay);
+      const relay = new Relay(opened, { facts, ends, options, open });
+      if (over) void relay.endByUs();
       return relay.stream;
     },
     count: () => open.size,
     async endAll() {
+      over = true;
       await Promise.all([...open].map((relay) => relay.endByUs()));
     },
     close: () => clearInterval(timer),
   };
 }
 
-class Relay {
+/**
+ * One stream. Whoever ends it first, ends it: the provider, the client, silence, or we. No method rejects, so that a call
+ * which nobody waits for (a timer's, a cancelled stream's) cannot end the process.
+ */
+class Relay implements UnderlyingDefaultSource<Uint8Array> {
   readonly stream: ReadableStream<Uint8Array>;
   readonly #opened: OpenedStream;
   readonly #ends: StreamEnds;
-  readonly #nowMs: () => number;
-  readonly #onEnd: () => void;
+  readonly #options: RelayOptions;
+  /** All that are open, this one among them until it ends. */
+  readonly #open: Set<Relay>;
   readonly #rewriter: ChunkRewriter;
   #controller!: ReadableStreamDefaultController<Uint8Array>;
   #ended = false;
@@ -79,68 +110,86 @@ class Relay {
   #sawEnd = false;
   /** Payloads not yet written. */
   #payloads: string[];
-  /** Since when each side has kept the other waiting; undefined: it does not. */
+  /** The provider is being read: one read at a time, begun only when the client has taken what came before. */
+  #isReading = false;
+  /** Since when the provider's next line is waited for; undefined: it is not. */
   #awaitsProviderSinceMs: number | undefined;
-  #awaitsClientSinceMs: number | undefined;
-  #keptAliveMs: number;
+  /** When the client was last sent something. */
+  #wroteMs: number;
+  #bytesOut = 0;
 
-  constructor(opened: OpenedStream, facts: StreamFacts, ends: StreamEnds, nowMs: () => number, onEnd: () => void) {
+  constructor(
+    opened: OpenedStream,
+    { facts, ends, options, open }: { facts: StreamFacts; ends: StreamEnds; options: RelayOptions; open: Set<Relay> },
+  ) {
     this.#opened = opened;
     this.#ends = ends;
-    this.#nowMs = nowMs;
-    this.#onEnd = onEnd;
+    this.#options = options;
+    this.#open = open;
     this.#payloads = opened.first;
     this.#rewriter = new ChunkRewriter(facts);
-    this.#keptAliveMs = nowMs();
-    this.#awaitsClientSinceMs = nowMs();
-    this.stream = new ReadableStream<Uint8Array>({
-      start: (controller) => {
-        this.#controller = controller;
-      },
-      pull: () => this.#pull(),
-      cancel: () => this.#clientLeft(),
-    });
+    this.#wroteMs = options.nowMs();
+    open.add(this);
+    this.stream = new ReadableStream<Uint8Array>(this);
   }
 
-  /** One pull brings one write: what the provider has sent by then, in one piece. */
-  async #pull(): Promise<void> {
-    this.#awaitsClientSinceMs = undefined;
+  /** The stream's own call, as are the next two. */
+  start(controller: ReadableStreamDefaultController<Uint8Array>): void {
+    this.#controller = controller;
+  }
+
+  /** The client takes more. No promise is returned: there would be one for each chunk, and nobody to wait for it. */
+  pull(): void {
+    if (!this.#isReading) this.#write();
+  }
+
+  cancel(): Promise<void> {
+    return this.#clientLeft();
+  }
+
+  /** Writes what the provider has sent by now, in one piece, or ends the stream. If there is nothing, reads on. */
+  #write(): void {
+    if (this.#ended) return;
     try {
-      for (;;) {
-        const { out, broken } = this.#write();
-        if (this.#ended) return;
-        if (broken !== undefined) {
-          if (out !== "") this.#enqueue(out);
-          throw broken;
-        }
-        if (this.#sawDone || this.#sawEnd) return await this.#complete(out);
-        if (out !== "") {
-          this.#enqueue(out);
-          this.#awaitsClientSinceMs = this.#nowMs();
-          return;
-        }
-        await this.#read();
-        if (this.#ended) return;
-      }
+      const { out, broken } = this.#rewritten();
+      // An end without [DONE] is a good one if a finish_reason came. Source: rulings › Who pays.
+      const isWhole = this.#sawDone || (this.#sawEnd && this.#rewriter.finished);
+      if (broken === undefined && isWhole) return void this.#complete(out);
+      if (out !== "") this.#enqueue(out);
+      if (broken !== undefined) throw broken;
+      if (this.#sawEnd) throw new Error("the stream ended without a finish_reason");
+      if (out === "") this.#read();
     } catch (error) {
-      await this.#brokeOff(error instanceof Error ? error.message : String(error));
+      this.#broke(error);
     }
   }
 
-  async #read(): Promise<void> {
-    this.#awaitsProviderSinceMs = this.#nowMs();
-    const { done, value } = await this.#opened.reader.read();
-    this.#awaitsProviderSinceMs = undefined;
-    if (!done) {
-      this.#payloads = this.#opened.sse.push(value);
+  #read(): void {
+    this.#isReading = true;
+    this.#awaitsProviderSinceMs ??= this.#options.nowMs();
+    this.#opened.reader.read().then(this.#onRead, this.#broke);
+  }
+
+  readonly #onRead = ({ done, value }: ProviderRead): void => {
+    this.#isReading = false;
+    // A line is a sign of life, a comment too. Bytes that never make one are not.
+    if (done || value.includes(LF) || value.includes(CR)) this.#awaitsProviderSinceMs = undefined;
+    try {
+      this.#payloads = done ? this.#opened.sse.end() : this.#opened.sse.push(value);
+    } catch (error) {
+      this.#broke(error);
       return;
     }
-    this.#payloads = this.#opened.sse.end();
-    this.#sawEnd = true;
-  }
+    this.#sawEnd = done;
+    this.#write();
+  };
+
+  readonly #broke = (error: unknown): void => {
+    void this.#brokeOff(error instanceof Error ? error.message : String(error));
+  };
 
   /** Rewrites the waiting payloads into one text. `broken`: what follows it is not a chunk; what came before is the client's. */
-  #write(): { out: string; broken?: unknown } {
+  #rewritten(): { out: string; broken?: unknown } {
     let out = "";
     const payloads = this.#payloads;
     this.#payloads = [];
@@ -160,59 +209,68 @@ class Relay {
   }
 
   async #complete(out: string): Promise<void> {
-    if (!this.#sawDone && !this.#rewriter.finished) throw new Error("the stream ended without a finish_reason");
     if (!this.#end()) return;
     if (!this.#sawEnd) this.#letProviderClose();
-    try {
-      // Settled before the last byte: a client that has read [DONE] has been charged exactly once.
+    // Settled before the last byte: a client that has read [DONE] has been charged exactly once.
+    await this.#tell(async () => {
       await this.#ends.complete(this.#rewriter.relayed);
-    } catch (error) {
-      this.#controller.error(error);
-      return;
-    }
-    const usage = this.#rewriter.usageChunk();
-    this.#close(`${out}${usage === undefined ? "" : `data: ${usage}\n\n`}data: [DONE]\n\n`);
+      const usage = this.#rewriter.usageChunk();
+      this.#close(`${out}${usage === undefined ? "" : `data: ${usage}\n\n`}data: [DONE]\n\n`);
+    });
   }
 
   /** A connection is only used again once its answer was read to the end, which comes right behind [DONE]. */
   #letProviderClose(): void {
-    const timer = setTimeout(() => this.#opened.abort(), CLOSE_AFTER_DONE_MS);
-    this.#opened.reader
-      .read()
-      .then(({ done }) => !done && this.#opened.abort())
-      .catch(() => {}) // The answer is complete; how the connection ends does not matter any more.
-      .finally(() => clearTimeout(timer));
+    const { reader, call } = this.#opened;
+    const stopClock = deadline(CLOSE_AFTER_DONE_MS, () => call.stop());
+    reader.read().then(({ done }) => {
+      stopClock();
+      if (!done) call.stop();
+    }, stopClock); // The answer is complete; how the connection ends does not matter any more.
   }
 
   async #brokeOff(why: string): Promise<void> {
     if (!this.#end()) return;
-    this.#opened.abort();
-    this.#close(`data: ${await this.#ends.brokeOff(why)}\n\n`);
+    this.#opened.call.stop();
+    await this.#tell(async () => this.#close(`data: ${await this.#ends.brokeOff(why)}\n\n`));
   }
 
   async #clientLeft(): Promise<void> {
     if (!this.#end()) return;
-    this.#opened.abort();
-    await this.#ends.clientLeft(this.#rewriter.relayed);
+    this.#opened.call.stop();
+    await this.#tell(() => this.#ends.clientLeft(this.#rewriter.relayed));
   }
 
   async endByUs(): Promise<void> {
     if (!this.#end()) return;
-    this.#opened.abort();
-    this.#close(`data: ${await this.#ends.endedByUs()}\n\n`);
+    this.#opened.call.stop();
+    await this.#tell(async () => this.#close(`data: ${await this.#ends.endedByUs()}\n\n`));
   }
 
-  /** Called each second. */
-  watch(now: number, providerIdleMs: number, clientIdleMs: number): void {
-    if (this.#awaitsProviderSinceMs !== undefined) {
-      if (now - this.#awaitsProviderSinceMs > providerIdleMs) void this.#brokeOff("the provider fell silent");
-      else if (now - Math.max(this.#keptAliveMs, this.#awaitsProviderSinceMs) >= KEEP_ALIVE_AFTER_MS) {
-        this.#keptAliveMs = now;
-        this.#controller.enqueue(KEEP_ALIVE);
-      }
-    } else if (this.#awaitsClientSinceMs !== undefined && now - this.#awaitsClientSinceMs > clientIdleMs) {
+  /** Tells the ledger of the end. If that fails the stream breaks off: a clean end would say that all is well. */
+  async #tell(end: () => Promise<void>): Promise<void> {
+    try {
+      await end();
+    } catch (error) {
+      this.#controller.error(error);
+      this.#options.onFailure?.(error);
+    }
+    this.#ends.over?.(this.#bytesOut);
+  }
+
+  /** Called each second, while the stream is open. */
+  watch(now: number): void {
+    const { providerIdleMs, clientIdleMs, onTimeout } = this.#options;
+    const isTaken = (this.#controller.desiredSize ?? 0) > 0;
+    if (!isTaken && now - this.#wroteMs > clientIdleMs) {
+      onTimeout?.("client_idle");
       void this.#clientLeft();
       this.#controller.error(new Error("the client reads too slowly"));
+    } else if (this.#awaitsProviderSinceMs !== undefined && now - this.#awaitsProviderSinceMs > providerIdleMs) {
+      onTimeout?.("provider_idle");
+      void this.#brokeOff("the provider fell silent");
+    } else if (isTaken && now - this.#wroteMs >= KEEP_ALIVE_AFTER_MS) {
+      this.#send(KEEP_ALIVE);
     }
   }
 
@@ -220,20 +278,31 @@ class Relay {
   #end(): boolean {
     if (this.#ended) return false;
     this.#ended = true;
-    this.#onEnd();
+    this.#open.delete(this);
     return true;
   }
 
   #enqueue(text: string): void {
-    this.#controller.enqueue(new TextEncoder().encode(text));
+    this.#send(UTF_8.encode(text));
+  }
+
+  #send(bytes: Uint8Array): void {
+    this.#wroteMs = this.#options.nowMs();
+    try {
+      this.#controller.enqueue(bytes);
+      this.#bytesOut += bytes.byteLength;
+    } catch {
+      // A stream that takes nothing has lost its client; if it has ended before, there is nobody to tell.
+      void this.#clientLeft();
+    }
   }
 
   #close(last: string): void {
+    this.#enqueue(last);
     try {
-      this.#enqueue(last);
       this.#controller.close();
     } catch {
-      // The client left while its end was being settled: there is nobody to tell.
+      // The client left while its end was being settled.
     }
   }
 }

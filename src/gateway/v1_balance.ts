@@ -1,6 +1,7 @@
 import type { Deps } from "../deps.ts";
 import { type Entitlement, entitlementOf, type PackageState } from "../ledger/entitlement_store.ts";
 import { toUsd } from "../ledger/price.ts";
+import type { Balance, PackageEntitlement } from "./answers.ts";
 import type { Caller } from "./door.ts";
 
 /** GET /balance, shaped by the key's mode. Source: contract › Balance, rulings › Counting. */
@@ -10,7 +11,7 @@ export async function getBalance(deps: Deps, { key, requestId }: Caller): Promis
   return Response.json(body, { headers: { "x-request-id": requestId } });
 }
 
-function packageBalance(entitlement: Entitlement) {
+function packageBalance(entitlement: Entitlement): Balance {
   const state = entitlement.package;
   const quota = state?.tokenLimit ?? null;
   const used = state?.tokensUsed ?? 0;
@@ -25,7 +26,7 @@ function packageBalance(entitlement: Entitlement) {
   };
 }
 
-function paygBalance(entitlement: Entitlement) {
+function paygBalance(entitlement: Entitlement): Balance {
   return {
     object: "balance",
     mode: "payg",
@@ -37,7 +38,7 @@ function paygBalance(entitlement: Entitlement) {
   };
 }
 
-function packageToWire(state: PackageState) {
+function packageToWire(state: PackageState): PackageEntitlement {
   return {
     id: state.id,
     name: state.name,

@@ -3,6 +3,7 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Entitlement, entitlementOf, hasLeft } from "../ledger/entitlement_store.ts";
 import { keyAllowsModel } from "./admit.ts";
+import type { ModelOnWire } from "./answers.ts";
 import type { Caller } from "./door.ts";
 
 /** GET /models: what a request with this key could really be served with. Source: contract › GET /models, rulings › Which entitlement pays. */
@@ -37,7 +38,7 @@ export function payerOf(
   return hasLeft(state) ? "package" : (balance ?? "package");
 }
 
-function toWire(model: Model) {
+function toWire(model: Model): ModelOnWire {
   return {
     id: model.id,
     object: "model",

@@ -1,10 +1,9 @@
 import type { Deps } from "../deps.ts";
 import { toUsd } from "../ledger/price.ts";
 import { type UsageRow, usage } from "../ledger/usage_store.ts";
+import type { UsageRecord } from "./answers.ts";
 import type { Caller } from "./door.ts";
-import { checker, UsageQuery } from "./wire.ts";
-
-const LIMIT_DEFAULT = 100;
+import { checker, USAGE_LIMIT_DEFAULT, UsageQuery } from "./wire.ts";
 
 const checkQuery = checker(UsageQuery);
 
@@ -15,7 +14,7 @@ export async function listUsage(deps: Deps, { key, requestId }: Caller, params: 
     accountId: key.accountId,
     // A key without a list of hosts may act on all that its account may.
     hosts: key.hosts === null ? null : [...key.hosts],
-    limit: query.limit ?? LIMIT_DEFAULT,
+    limit: query.limit ?? USAGE_LIMIT_DEFAULT,
     ...(query.after !== undefined && { after: query.after }),
     ...(query.start !== undefined && { start: query.start }),
     ...(query.end !== undefined && { end: query.end }),
@@ -39,7 +38,7 @@ function toNumber(value: string): number | string {
   return /^\d{1,9}$/.test(value) ? Number(value) : value;
 }
 
-function toWire(row: UsageRow) {
+function toWire(row: UsageRow): UsageRecord {
   return {
     requestId: row.requestId,
     model: row.modelId,

@@ -1,34 +1,57 @@
-import { type Static, type TSchema, Type } from "@sinclair/typebox";
+import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler, ValueErrorType } from "@sinclair/typebox/compiler";
 import { Refusal } from "../errors.ts";
 
 /** The shapes of the contract, and how a body that breaks one is refused. Source: contract › Resources, rulings › Streams. */
 
 /** SDKs send null for options that were not set. */
-const Optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
+const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
+  Type.Optional(Type.Union([schema, Type.Null()], words));
 
 const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }));
+
+/** What only the published description says of a shape, and the check leaves to flow.ts: a message without content is an assistant's. */
+const CONTENT_UNLESS_ASSISTANT = {
+  if: { properties: { role: { const: "assistant" } } },
+  else: { required: ["content"], properties: { content: { type: ["string", "array"] } } },
+};
 
 export const ChatMessage = Type.Object(
   {
     role: Type.Union(["system", "user", "assistant", "tool", "developer"].map((role) => Type.Literal(role))),
-    content: Optional(Type.Union([Type.String(), ContentParts])),
+    content: Optional(Type.Union([Type.String(), ContentParts]), {
+      description:
+        "Text, or parts of text and images. Only an assistant's message may do without, as one of tool calls alone does.",
+    }),
   },
-  { additionalProperties: true },
+  { title: "ChatMessage", additionalProperties: true, ...CONTENT_UNLESS_ASSISTANT },
 );
 
 export const ChatBody = Type.Object(
   {
-    model: Type.String({ minLength: 1, maxLength: 200 }),
+    model: Type.String({ minLength: 1, maxLength: 200, description: "The id of a model, as GET /models lists it." }),
     messages: Type.Array(ChatMessage, { minItems: 1, maxItems: 10_000 }),
-    stream: Optional(Type.Boolean()),
-    stream_options: Optional(Type.Object({ include_usage: Optional(Type.Boolean()) }, { additionalProperties: true })),
+    stream: Optional(Type.Boolean(), { default: false, description: "Send the answer as server-sent events." }),
+    stream_options: Optional(
+      Type.Object(
+        { include_usage: Optional(Type.Boolean(), { description: "Send the usage in a chunk before [DONE]." }) },
+        { additionalProperties: true },
+      ),
+    ),
     temperature: Optional(Type.Number({ minimum: 0, maximum: 2 })),
-    max_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 })),
-    max_completion_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 })),
-    n: Optional(Type.Integer({ minimum: 1, maximum: 128 })),
+    max_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 }), {
+      description: "The most tokens to answer with.",
+    }),
+    max_completion_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 }), {
+      description: "The newer name of max_tokens; it wins where both are sent.",
+    }),
+    n: Optional(Type.Integer({ minimum: 1, maximum: 128 }), { description: "How many choices to answer with." }),
   },
-  { additionalProperties: true },
+  {
+    title: "ChatCompletionRequest",
+    description: "Fields that are not named here go on to the model as they came.",
+    additionalProperties: true,
+  },
 );
 export type ChatBody = Static<typeof ChatBody>;
 export type ChatMessage = Static<typeof ChatMessage>;
@@ -40,23 +63,58 @@ export const PROMPT_CHARS = { min: 3, max: 4000 } as const;
 
 export const ImageBody = Type.Object(
   {
-    model: Type.String({ minLength: 1, maxLength: 200 }),
-    prompt: Type.String(),
-    size: Optional(Type.Union(IMAGE_SIZES.map((size) => Type.Literal(size)))),
-    n: Optional(Type.Literal(1)),
-    response_format: Optional(Type.Union([Type.Literal("url"), Type.Literal("b64_json")])),
+    model: Type.String({ minLength: 1, maxLength: 200, description: "The id of a model that makes images." }),
+    prompt: Type.String({ codePoints: PROMPT_CHARS }),
+    size: Optional(Type.Union(IMAGE_SIZES.map((size) => Type.Literal(size))), { default: IMAGE_SIZE_DEFAULT }),
+    n: Optional(Type.Literal(1), { default: 1 }),
+    response_format: Optional(Type.Union([Type.Literal("url"), Type.Literal("b64_json")]), {
+      default: "url",
+      description: "Met whatever the model returns: a URL may be a data: URL.",
+    }),
   },
-  { additionalProperties: true },
+  {
+    title: "ImageGenerationRequest",
+    description: "Fields that are not named here go on to the model as they came.",
+    additionalProperties: true,
+  },
 );
 export type ImageBody = Static<typeof ImageBody>;
 
+export const USAGE_LIMIT_DEFAULT = 100;
+
 export const UsageQuery = Type.Object({
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
-  after: Type.Optional(Type.String({ pattern: "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$" })),
-  start: Type.Optional(Type.String({ minLength: 10, maxLength: 35 })),
-  end: Type.Optional(Type.String({ minLength: 10, maxLength: 35 })),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 1000, default: USAGE_LIMIT_DEFAULT, description: "Records a page." }),
+  ),
+  after: Type.Optional(
+    Type.String({
+      pattern: "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$",
+      description: "The requestId that the page before ended with.",
+    }),
+  ),
+  start: Type.Optional(
+    Type.String({
+      minLength: 10,
+      maxLength: 35,
+      description: "From then on: a date, or an ISO 8601 moment with its zone.",
+    }),
+  ),
+  end: Type.Optional(
+    Type.String({
+      minLength: 10,
+      maxLength: 35,
+      description: "Before then: a date, or an ISO 8601 moment with its zone.",
+    }),
+  ),
   // A query can bring NUL, which Postgres takes in no text.
-  model: Type.Optional(Type.String({ minLength: 1, maxLength: 200, pattern: "^[^\\u0000]*$" })),
+  model: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 200,
+      pattern: "^[^\\u0000]*$",
+      description: "Records of this model alone.",
+    }),
+  ),
 });
 export type UsageQuery = Static<typeof UsageQuery>;
 

@@ -3,25 +3,48 @@ import type { Deps } from "../deps.ts";
 import { ping } from "../platform/db_store.ts";
 import { factsOf } from "../platform/request_facts.ts";
 
-/** /healthz speaks of the process alone; /readyz of what metered work needs. Neither needs Redis or a provider. */
+/**
+ * /healthz and /readyz, for the public port: whoever sends traffic to a port asks that very port whether to go on. The
+ * internal listener says the same.
+ */
 export function healthRoutes(deps: Deps) {
+  const readiness = createReadiness(deps);
+  const noted = ({ request }: { request: Request }, answer: Response) => {
+    answer.headers.set("x-request-id", factsOf(request).requestId);
+    return answer;
+  };
   return new Elysia()
-    .get("/healthz", ({ request }) => answer(request, 200, { status: "ok" }))
-    .get("/readyz", async ({ request }) => {
-      const reason = await unreadiness(deps);
-      return reason === undefined
-        ? answer(request, 200, { status: "ready" })
-        : answer(request, 503, { status: "not_ready", reason });
+    .get("/healthz", (context) => noted(context, alive()))
+    .get("/readyz", async (context) => noted(context, await readiness()));
+}
+
+/** What /healthz says: it speaks of the process alone. */
+export function alive(): Response {
+  return Response.json({ status: "ok" });
+}
+
+/**
+ * What /readyz says: whether there is what metered work needs, and if not, one word why. It needs neither Redis nor a
+ * provider. However many ask at once, the database is asked once.
+ */
+export function createReadiness(deps: Pick<Deps, "gate" | "ledger" | "db">): () => Promise<Response> {
+  let asking: Promise<boolean> | undefined;
+  const databaseAnswers = () => {
+    asking ??= ping(deps.db.sql).finally(() => {
+      asking = undefined;
     });
-}
-
-function answer(request: Request, status: number, body: Record<string, string>): Response {
-  return Response.json(body, { status, headers: { "x-request-id": factsOf(request).requestId } });
-}
-
-async function unreadiness(deps: Deps): Promise<string | undefined> {
-  if (deps.gate.draining()) return "draining";
-  if (!deps.ledger.ready()) return "spool_full";
-  if (!(await ping(deps.db.sql))) return "database_unreachable";
-  return undefined;
+    return asking;
+  };
+  const unreadiness = async () => {
+    if (deps.gate.draining()) return "draining";
+    if (!deps.ledger.ready()) return "spool_full";
+    if (!(await databaseAnswers())) return "database_unreachable";
+    return undefined;
+  };
+  return async () => {
+    const reason = await unreadiness();
+    return reason === undefined
+      ? Response.json({ status: "ready" })
+      : Response.json({ status: "not_ready", reason }, { status: 503 });
+  };
 }

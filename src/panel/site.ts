@@ -19,7 +19,7 @@ import { panelHostOf } from "./api/session_door.ts";
  */
 
 /** What a path in the configuration starts from: the command may have been called elsewhere. */
-const REPOSITORY = fileURLToPath(new URL("../..", import.meta.url));
+const REPOSITORY = fileURLToPath(new URL("../..", import.meta.url).href);
 const NONCE_BYTES = 16;
 /** Built files have their content's hash in their names; brands have a version in their addresses. */
 const FOR_EVER = "public, max-age=31536000, immutable";
@@ -95,25 +95,33 @@ export async function pageOf(deps: Deps, request: Request): Promise<Response | u
   if (host.resellerId === null && !deps.panelHosts.has(host.name)) return undefined;
   const brand = await inTime(deps.brands.get(host.resellerId));
   const nonce = randomToken(NONCE_BYTES);
-  return new Response(fill(deps.site.index, brand, nonce), {
-    headers: {
-      "content-type": "text/html; charset=utf-8",
-      "cache-control": "no-store",
-      "content-security-policy": policy(nonce),
-      "referrer-policy": "no-referrer",
-      "x-content-type-options": "nosniff",
-      "x-request-id": factsOf(request).requestId,
-      "cross-origin-opener-policy": "same-origin",
-      "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    },
-  });
+  return new Response(fill(deps.site.index, brand, { NONCE: nonce }), { headers: pageHeaders(request, nonce) });
 }
 
-function fill(template: string, { name, version, css, icon }: Brand, nonce: string): string {
+/** Of every page. With a nonce, elements of style that bear it may be used too. */
+export function pageHeaders(request: Request, nonce?: string): Record<string, string> {
+  return {
+    "content-type": "text/html; charset=utf-8",
+    "cache-control": "no-store",
+    "content-security-policy": policy(nonce),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-request-id": factsOf(request).requestId,
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+  };
+}
+
+/** Puts a host's brand into a template, and `more`, which is HTML already. */
+export function fill(
+  template: string,
+  { name, version, css, icon }: Brand,
+  more: Readonly<Record<string, string>>,
+): string {
   const values: Record<string, string> = {
+    ...more,
     TITLE: escapeHtml(name),
     LANG: "en",
-    NONCE: nonce,
     ICON: icon === null ? "data:," : `/brand/icon?v=${version}`,
     BRAND: css === "" ? "" : `<link rel="stylesheet" href="/brand.css?v=${version}">`,
   };
@@ -121,11 +129,11 @@ function fill(template: string, { name, version, css, icon }: Brand, nonce: stri
 }
 
 /** Scripts and styles are files of ours; the nonce is for the one style element that open dialogs need. */
-function policy(nonce: string): string {
+function policy(nonce: string | undefined): string {
   return [
     "default-src 'none'",
     "script-src 'self'",
-    `style-src 'self' 'nonce-${nonce}'`,
+    nonce === undefined ? "style-src 'self'" : `style-src 'self' 'nonce-${nonce}'`,
     "font-src 'self'",
     "connect-src 'self'",
     "img-src 'self' data: blob:",
@@ -137,7 +145,8 @@ function policy(nonce: string): string {
   ].join("; ");
 }
 
-async function brandOf(deps: Deps, request: Request): Promise<Brand> {
+/** The brand of a host of the panel. Throws host_not_allowed. */
+export async function brandOf(deps: Deps, request: Request): Promise<Brand> {
   const { resellerId } = await panelHostOf(deps, request);
   return await inTime(deps.brands.get(resellerId));
 }
@@ -146,7 +155,8 @@ function takesGzip(request: Request): boolean {
   return /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/.test(request.headers.get("accept-encoding") ?? "");
 }
 
-function file(
+/** A file for ever: its address holds its version. */
+export function file(
   request: Request,
   { bytes, type, etag = etagOf(bytes) }: { bytes: Uint8Array<ArrayBuffer>; type: string; etag?: string },
   encoding?: "gzip",
@@ -164,10 +174,11 @@ function file(
   return new Response(bytes, { headers });
 }
 
-function etagOf(bytes: Uint8Array): string {
+export function etagOf(bytes: Uint8Array): string {
   return `"${Buffer.from(sha256(bytes)).toString("base64url").slice(0, 22)}"`;
 }
 
-function escapeHtml(text: string): string {
+/** Text as HTML. */
+export function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }

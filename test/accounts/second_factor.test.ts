@@ -7,6 +7,7 @@ import {
 } from "../../src/accounts/second_factor.ts";
 import { removeTotp, secondFactorOf } from "../../src/accounts/second_factor_store.ts";
 import { openSessions } from "../../src/accounts/sessions.ts";
+import { InputError } from "../../src/errors.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import type { Person } from "../world.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
@@ -200,4 +201,24 @@ test("the audit log tells that it changed, never the secret, a code or a digest"
     { totp_enabled_at: expect.any(String) },
     null,
   ]);
+});
+
+test("a secret of a lost SECRET_KEY: whoever types a code is told to use a recovery code, which works; no code is taken for right", async () => {
+  const { person, recoveryCodes, code } = await addSecured();
+  const pending = await world.addCustomer();
+  const { secret } = await begin(pending);
+  const other = { ...world.deps, config: { ...world.deps.config, secretKey: Buffer.alloc(32, 9) } };
+  await expect(takeCode(other, person.accountId, code(1))).rejects.toThrow(InputError);
+  await expect(takeCode(other, person.accountId, code(1))).rejects.toThrow("Use a recovery code");
+  const confirmed = { ...pending, code: codeAt(secret), keepSession: KEEP_NONE };
+  await expect(confirmSecondFactor(other, confirmed)).rejects.toThrow("begin anew");
+  expect(await takeCode(other, person.accountId, recoveryCodes[0] ?? "")).toBe(true);
+  // Nothing new is encrypted with a key that is not the database's.
+  const third = await world.addCustomer();
+  const names = { issuer: "ai.acme.example", label: "ann@example.com" };
+  await expect(beginSecondFactor(other, { ...third, ...names })).rejects.toThrow("SECRET_KEY is not the key");
+  const [row] = await world.sql`select totp_ciphertext from accounts where id = ${third.accountId}`;
+  expect(row?.totp_ciphertext).toBeNull();
+  // With the right key the app works as before.
+  expect(await takeCode(world.deps, person.accountId, code(1))).toBe(true);
 });

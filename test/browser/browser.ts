@@ -44,7 +44,7 @@ export type Panel = Awaited<ReturnType<typeof openPanel>>;
 export type Visit = Awaited<ReturnType<Panel["visit"]>>;
 type Look = Pick<
   BrowserContextOptions,
-  "viewport" | "colorScheme" | "reducedMotion" | "timezoneId" | "hasTouch" | "extraHTTPHeaders"
+  "viewport" | "colorScheme" | "reducedMotion" | "timezoneId" | "hasTouch" | "extraHTTPHeaders" | "javaScriptEnabled"
 >;
 
 /**
@@ -138,10 +138,10 @@ async function openVisit(browser: Browser, origin: string, look: Look) {
     /** What a test provokes is no problem: `expectProblem(/^402 POST .*chat/)`. Say it before. */
     expectProblem: (pattern: RegExp) => void expected.push(pattern),
 
-    /** Throws everything that is wrong with the page as it stands, and with its visit so far. */
-    async check(): Promise<void> {
+    /** Throws everything that is wrong with the page as it stands, and with its visit so far. `only`: of axe's rules those of colours. */
+    async check({ only }: { only?: "colours" } = {}): Promise<void> {
       await settled(page);
-      const found = [...problems, ...(await sidewaysScroll(page)), ...(await axeViolations(context, page))];
+      const found = [...problems, ...(await sidewaysScroll(page)), ...(await axeViolations(context, page, only))];
       problems.length = 0;
       if (found.length > 0) throw new Error(`${page.url()}:\n${found.join("\n")}`);
     },
@@ -149,16 +149,28 @@ async function openVisit(browser: Browser, origin: string, look: Look) {
   };
 }
 
-/** Waits until the page stands: its data is there, its fonts are, and nothing moves. */
-export async function settled(page: Page): Promise<void> {
-  await page.waitForFunction(() => {
-    const isMoving = document
+/**
+ * Waits until the page stands: its data is there, its fonts are, and nothing moves. What moves is taken to its end at once,
+ * unless it is what the test is about.
+ */
+export async function settled(page: Page, { keepsMoving = false }: { keepsMoving?: boolean } = {}): Promise<void> {
+  /** "" when it stands, or what it waits for. */
+  const lacks = (keepsMoving: boolean): string => {
+    const moving = document
       .getAnimations()
-      .some(({ playState, effect }) => playState === "running" && effect?.getTiming().iterations !== Infinity);
+      .filter(({ playState, effect }) => playState === "running" && effect?.getTiming().iterations !== Infinity);
+    if (!keepsMoving) for (const motion of moving) motion.finish();
+    if (moving.length > 0) return "something moves";
     // An answer that is being written is not waited for.
-    const isLoading = document.querySelector("[role=status].animate-late, [aria-busy=true]:not(article)") !== null;
-    return document.fonts.status === "loaded" && !isMoving && !isLoading && document.querySelector("h1") !== null;
-  });
+    if (document.querySelector("[role=status].animate-late, [aria-busy=true]:not(article)")) return "data is loading";
+    if (document.fonts.status !== "loaded") return "fonts are loading";
+    return document.querySelector("h1") === null ? "there is no h1" : "";
+  };
+  const endsAt = performance.now() + WAIT_MS_MAX;
+  for (let why = await page.evaluate(lacks, keepsMoving); why !== ""; why = await page.evaluate(lacks, keepsMoving)) {
+    if (performance.now() > endsAt) throw new Error(`${page.url()} does not come to rest: ${why}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }
 
 /** Waits until `isSo` answers true. Throws with what was awaited. */
@@ -238,10 +250,13 @@ async function sidewaysScroll(page: Page): Promise<string[]> {
   });
 }
 
+const ALL_RULES = `{ resultTypes: ["violations"], rules: { "target-size": { enabled: true } } }`;
+const COLOUR_RULES = `{ resultTypes: ["violations"], runOnly: { type: "rule", values: ["color-contrast", "link-in-text-block"] } }`;
+
 type Finding = { id: string; help: string; nodes: { html: string; target: string[] }[] };
 
 /** In a world of its own: the page's CSP holds for the page, and the page does not see the script. */
-async function axeViolations(context: BrowserContext, page: Page): Promise<string[]> {
+async function axeViolations(context: BrowserContext, page: Page, only?: "colours"): Promise<string[]> {
   const client = await context.newCDPSession(page);
   try {
     const { frameTree } = await client.send("Page.getFrameTree");
@@ -254,8 +269,9 @@ async function axeViolations(context: BrowserContext, page: Page): Promise<strin
       return result.value;
     };
     if ((await evaluate("typeof axe")) === "undefined") await evaluate(`${axe};undefined`);
+    const rules = only === undefined ? ALL_RULES : COLOUR_RULES;
     const found: string = await evaluate(
-      `axe.run(document, { resultTypes: ["violations"], rules: { "target-size": { enabled: true } } }).then(({ violations }) => JSON.stringify(violations))`,
+      `axe.run(document, ${rules}).then(({ violations }) => JSON.stringify(violations))`,
     );
     const violations: Finding[] = JSON.parse(found);
     return violations.map(

@@ -205,8 +205,9 @@ test("revoking asks first, on the safe button; then the SDK gets 401 within a se
   expect((await ask(client)).object).toBe("chat.completion");
 
   await choose(page, "old", "Revoke");
-  await question.getByRole("button", { name: "Revoke key" }).click();
+  // Waited for from before the click: the answer may be there before the next line runs.
   const revoked = page.waitForResponse("**/revoke");
+  await question.getByRole("button", { name: "Revoke key" }).click();
   expect((await revoked).status()).toBe(200);
   const at = performance.now();
   await expect(ask(client)).rejects.toBeInstanceOf(AuthenticationError);

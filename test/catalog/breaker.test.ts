@@ -110,3 +110,16 @@ test("a pass counts once, however often it is reported", () => {
   for (let i = 0; i < 10; i++) pass?.failed();
   expect(breakers.enter(1)).toBeDefined();
 });
+
+test("what is open and what is half open is counted; what works is neither", () => {
+  const { clock, breakers, fail } = clocked();
+  fail(4, 1);
+  fail(5, 2);
+  fail(5, 3);
+  expect(breakers.states()).toEqual({ open: 2, half_open: 0 });
+  clock.ms = 1000;
+  expect(breakers.states()).toEqual({ open: 0, half_open: 2 });
+  breakers.enter(2)?.succeeded();
+  breakers.enter(3)?.failed();
+  expect(breakers.states()).toEqual({ open: 1, half_open: 0 });
+});

@@ -12,6 +12,7 @@ import {
   updateRoute,
 } from "../../src/catalog/catalog_store.ts";
 import { type Change, inProcessBus } from "../../src/platform/bus.ts";
+import { encrypt } from "../../src/platform/crypto.ts";
 import { openDb } from "../../src/platform/db.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
@@ -214,10 +215,10 @@ test("no first load, no catalog", async () => {
 
 test("a provider whose key was made with another SECRET_KEY is left out and logged; the others serve", async () => {
   await seed();
-  const lost = await addProvider(
-    { ...deps, config: { ...deps.config, secretKey: randomBytes(32) } },
-    { name: "lost", baseUrl: BASE_URL, apiKey: "sk-x-123456" },
-  );
+  const lost = await addProvider(deps, { name: "lost", baseUrl: BASE_URL, apiKey: "sk-x-123456" });
+  // As after a key that was lost: nobody can store it so.
+  const ciphertext = encrypt(randomBytes(32), "sk-x-123456");
+  await world.sql`update providers set key_ciphertext = ${ciphertext} where id = ${lost}`;
   await addRoute(deps, { modelId: "m1", providerId: lost });
   const { catalog, lines } = await openQuiet();
   expect(catalog.model("m1")?.routes.map(({ providerName }) => providerName)).toEqual(["acme"]);

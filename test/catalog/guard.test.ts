@@ -173,6 +173,78 @@ test("host and port in the allow list may be private; another port or host may n
   expect(await verdict("http://evil.example:9000/v1", [v4("127.0.0.1")], allow)).toBe("refused");
 });
 
+test("an address in disguise is the address: percent signs, full-width and circled digits, other dots, a dot at the end", async () => {
+  for (const host of [
+    "%31%32%37.0.0.1",
+    "127%2e0%2e0%2e1",
+    "\uff11\uff12\uff17.0.0.1",
+    "\u2460\u2461\u2466.\u24ea.\u24ea.\u2460",
+    "127\u30020\u30020\u30021",
+    "127.0.0.1.",
+    "169.254.169.254.",
+    "[0:0:0:0:0:ffff:7f00:1]",
+    "[::ffff:a9fe:a9fe]",
+    "[0000:0000:0000:0000:0000:0000:0000:0001]",
+  ]) {
+    expect([host, await verdict(`http://${host}/`)]).toEqual([host, "refused"]);
+  }
+});
+
+test("a host hidden behind another is the host that would be called", async () => {
+  for (const url of [
+    "http://good.example@127.0.0.1/",
+    "http://good.example:80@127.0.0.1/",
+    "http://good.example%40127.0.0.1/",
+    "http://127.0.0.1\\@good.example/",
+    "http://127.0.0.1#@good.example/",
+    "http://127.0.0.1?@good.example/",
+    "http:\\\\127.0.0.1\\",
+    "http:///127.0.0.1/",
+    "http:127.0.0.1/",
+    " \thttp://127.0.0.1/",
+    "ht\ntp://127.0.0.1/",
+    "http://127.0.0.1:80.80/",
+    "http://good.example:65536/",
+    "http://good.example:-1/",
+    "http://[::1",
+    "http://a b.example/",
+    "http://a\0.example/",
+  ]) {
+    expect([url, await verdict(url)]).toEqual([url, "refused"]);
+  }
+});
+
+test("a name of the metadata service, and one that only looks like an allowed one, are judged by where they lead", async () => {
+  const metadata = [v4("169.254.169.254")];
+  for (const host of ["metadata.google.internal", "METADATA.google.internal.", "a.169.254.169.254.nip.example"]) {
+    expect([host, await verdict(`http://${host}/`, metadata)]).toEqual([host, "refused"]);
+  }
+  const allow = ["models.internal:443"];
+  const inside = [v4("10.0.0.1")];
+  expect(await verdict("https://models.internal/v1", inside, allow)).toBe("callable");
+  expect(await verdict("https://models.internal./v1", inside, allow)).toBe("callable");
+  expect(await verdict("https://m\u043edels.internal/v1", inside, allow)).toBe("refused");
+  expect(await verdict("https://models.internal.evil.example/v1", inside, allow)).toBe("refused");
+  expect(await verdict("https://models.internal:8443/v1", inside, allow)).toBe("refused");
+  expect(await verdict("https://models.internal@evil.example/v1", inside, allow)).toBe("refused");
+});
+
+test("fetchGuarded: a redirect to a private address is not followed, by any status", async () => {
+  const inner = await serve((_, response) => response.end("secret"));
+  for (const status of [301, 302, 303, 307, 308]) {
+    const { port } = await serve((_, response) =>
+      response.writeHead(status, { location: `http://127.0.0.1:${inner.port}/` }).end(),
+    );
+    const call = fetchGuarded(`http://127.0.0.1:${port}/`, {
+      bytesMax: 100,
+      timeoutMs: 2000,
+      allowPrivate: [`127.0.0.1:${port}`],
+    });
+    expect(((await rejectionOf(call)) as GuardError).kind).toBe("failed");
+  }
+  expect(inner.calls()).toBe(0);
+});
+
 test("fetchGuarded: the file and its type", async () => {
   const { port } = await serve((_, response) => response.setHeader("content-type", "image/png").end("pixels"));
   const file = await fetchGuarded(`http://127.0.0.1:${port}/a.png`, {

@@ -149,8 +149,11 @@ test("at most 500 characters, whole ones", () => {
 
 test("hostile text of a megabyte is cleaned within a moment", () => {
   for (const part of ["a.", "sk-", "1.1.", "a@b.", "data:", "[::", "- ", "a-1", "x://", "\u0000 ", "bearer ", "-"]) {
-    const startedAt = performance.now();
-    cleanWords(part.repeat(1_000_000 / part.length));
-    expect(performance.now() - startedAt).toBeLessThan(250);
+    const text = part.repeat(1_000_000 / part.length);
+    // Of the processor: others may be using it.
+    const before = process.cpuUsage();
+    cleanWords(text);
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(250);
   }
 });

@@ -1,7 +1,10 @@
 import { gzipSync } from "node:zlib";
 import { chatBody, imageBody } from "./shop.ts";
 
-/** Bodies that must be refused, and bodies that must pass, at the API's door and at the panel's alike. */
+/**
+ * What must be refused, and what must pass. Bodies: at the API's door and at the panel's alike. `docs/bad-input.md` is made
+ * of these very cases: `bun scripts/bad_input_table.ts` writes it.
+ */
 
 /** `param` is null and `code` is invalid_request unless given. */
 export type BodyCase = [what: string, body: unknown, param?: string | null, code?: string];
@@ -199,4 +202,102 @@ export const GOOD_IMAGE: readonly GoodBody[] = [
   ...["512x512", "1024x1024", "1024x1536", "1536x1024"].map((size): [string, unknown] => [size, imageBody({ size })]),
   ["n 1", imageBody({ n: 1 })],
   ["unknown fields", imageBody({ quality: "high", style: null })],
+];
+
+/** The largest body that the replica of these tests takes. */
+export const BYTES_MAX = 20_000;
+
+/** Bodies above the limit: `declared` is told by Content-Length alone, `chunked` is really sent. */
+export const TOO_LARGE: readonly [what: string, how: "declared" | "chunked", bytes: number][] = [
+  ["one byte above the limit, declared", "declared", BYTES_MAX + 1],
+  ["100 GB, declared", "declared", 99_999_999_999],
+  ["one byte above the limit, in chunks of no declared length", "chunked", BYTES_MAX + 1],
+  ["twenty times the limit, in chunks", "chunked", BYTES_MAX * 20],
+];
+
+/** Content types; empty: none at all. */
+export const BAD_TYPES: readonly string[] = [
+  "",
+  "text/plain",
+  "text/json",
+  "application/jsonx",
+  "application/x-www-form-urlencoded",
+  "multipart/form-data; boundary=x",
+  "application/json-patch+json",
+  "json",
+  "*/*",
+];
+
+export const BAD_ENCODINGS: readonly string[] = ["gzip", "br", "deflate", "zstd", "gzip, identity", "x"];
+
+/** In a path: what is the id of no model. */
+export const BAD_MODEL_IDS: readonly string[] = [
+  "vendor",
+  "chat-b",
+  "vendor%252Fchat-b",
+  "%zz",
+  "%00",
+  "%ff",
+  "..%2Fbalance",
+  "x".repeat(5_000),
+  "<script>",
+  "__proto__",
+  "constructor",
+];
+
+export const UNKNOWN_PATHS: readonly string[] = [
+  "/v1/chat/completions/x",
+  "/v1/images",
+  "/v1/completions",
+  "/v1/usage/1",
+  "/favicon.ico",
+  "/.env",
+  "/v1/%2e%2e%2f",
+  `/${"x/".repeat(500)}`,
+];
+
+export const BAD_METHODS: readonly [path: string, methods: readonly string[]][] = [
+  ["/v1/chat/completions", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
+  ["/v1/images/generations", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
+  ["/v1/usage", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]],
+];
+
+/** Queries of GET /v1/usage, and the parameter that each refusal names. */
+export const BAD_QUERIES: readonly [query: string, param: string][] = [
+  ["limit=0", "limit"],
+  ["limit=1001", "limit"],
+  ["limit=-1", "limit"],
+  ["limit=1.5", "limit"],
+  ["limit=", "limit"],
+  ["limit=ten", "limit"],
+  ["limit=1e2", "limit"],
+  ["limit=99999999999999999999", "limit"],
+  ["after=1", "after"],
+  ["after=", "after"],
+  ["after=';drop table receipts;--", "after"],
+  ["after=00000000-0000-4000-8000-000000000000", "after"],
+  ["start=yesterday", "start"],
+  ["start=2026-13-01", "start"],
+  ["start=2026-02-30", "start"],
+  ["start=2026-01-01T00:00:00", "start"],
+  ["start=2026-01-01T25:00:00Z", "start"],
+  ["start=2026-01-01T24:00:01Z", "start"],
+  ["start=2026-01-01T00:00:00%2B99:00", "start"],
+  ["end=1767225600", "end"],
+  ["end=2026-06-31T00:00:00Z", "end"],
+  ["end=2026-01-01T00:60:00Z", "end"],
+  [`model=${"m".repeat(201)}`, "model"],
+  ["model=", "model"],
+  ["model=%00", "model"],
+];
+
+/** No HTTP at all, or two messages in one: `HEAD` stands for a good request line and headers. */
+export const NO_HTTP: readonly [what: string, bytes: string][] = [
+  ["bytes of no meaning", "\0\x01\x02garbage\r\n\r\n"],
+  ["a word", "HELLO\r\n\r\n"],
+  ["a length that is no number", "HEADContent-Length: abc\r\n\r\n{}"],
+  ["a length below 0", "HEADContent-Length: -5\r\n\r\n{}"],
+  ["two lengths", "HEADContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}"],
+  ["a length and chunks", "HEADContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"],
+  ["a chunk whose length is no number", "HEADTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"],
 ];

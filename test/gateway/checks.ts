@@ -23,6 +23,7 @@ export const RULED: Readonly<Record<string, readonly [status: number, type: stri
   request_too_large: [413, "invalid_request_error"],
   unsupported_media_type: [415, "invalid_request_error"],
   idempotency_conflict: [409, "invalid_request_error"],
+  idempotency_mismatch: [400, "invalid_request_error"],
   too_many_requests: [429, "rate_limit_error"],
   provider_unavailable: [503, "provider_unavailable"],
   service_unavailable: [503, "server_error"],
@@ -64,6 +65,12 @@ export function expectRefusal(answer: Answer, code: string, { param = null, stat
   }
   if (ruledStatus === 429 || ruledStatus === 503) {
     expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
+  }
+  if (ruledStatus === 409) {
+    // Worth another try, and then when; or not at all.
+    const after = answer.headers.get("retry-after");
+    if (after !== null) expect(after).toMatch(/^[1-9]\d*$/);
+    expect(answer.headers.get("x-should-retry")).toBe(after === null ? "false" : null);
   }
   if (ruledStatus === 405) expect(answer.headers.get("allow")).toMatch(/^[A-Z]+(, [A-Z]+)*$/);
 }

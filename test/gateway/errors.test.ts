@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { newApiKey } from "../../src/platform/crypto.ts";
-import type { ReplicaProcess } from "../replica.ts";
+import { until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { expectRefusal, RULED, rawCall, withoutEffect } from "./checks.ts";
 import { type Answer, type CallOptions, chatBody, imageBody, openShop, type Shop } from "./shop.ts";
@@ -77,7 +78,8 @@ describe("every row of the table", () => {
       .sql`select end_package(${person.accountId}, (select id from packages where account_id = ${person.accountId}))`;
     await expectChatRefused(person.secret, "package_expired");
     await shop.world.givePackage(person);
-    expect((await shop.chat(person.secret)).status).toBe(200);
+    // Given past the panel, it is known when the refusal of a moment ago has grown old.
+    await until(async () => (await shop.chat(person.secret)).status === 200);
   });
 
   row("package_quota_exceeded", "with limit, used, remaining", async () => {
@@ -296,11 +298,8 @@ describe("every row of the table", () => {
     );
     expectRefusal(answer, "internal_error");
     expect(answer.text).not.toContain("package_days");
-    const logged = shop.replicas[0]
-      ?.logged()
-      .split("\n")
-      .find((line) => line.includes(answer.json.request_id));
-    expect(logged).toContain("package_days");
+    const lines = () => shop.replicas[0]?.logged().split("\n") ?? [];
+    await until(() => lines().some((line) => line.includes(answer.json.request_id) && line.includes("package_days")));
   });
 
   row("session_required", "the panel without a session", async () => {
@@ -316,7 +315,9 @@ describe("every row of the table", () => {
     const left = Object.keys(RULED).filter((code) => !proven.has(code));
     expect(left.sort()).toEqual([
       "csrf_failed",
+      // In idempotency.test.ts.
       "idempotency_conflict",
+      "idempotency_mismatch",
       "no_active_key",
       "read_only",
       "second_factor_required",
@@ -326,43 +327,55 @@ describe("every row of the table", () => {
 });
 
 describe("503 service_unavailable while the database is away", () => {
+  async function charges() {
+    const [books] = await shop.world.sql<{ settled: number; entries: number; units: number }[]>`
+      select (select count(*)::int from receipts where outcome = 'settled') as settled,
+        (select count(*)::int from balance_entries) as entries,
+        (select coalesce(sum(units_used), 0)::int from packages) as units`;
+    if (books === undefined) throw new Error("no books");
+    return { ...books, providerCalls: shop.provider.callCount() + shop.second.callCount() };
+  }
+  const holds = async () => (await shop.world.sql`select count(*)::int as count from holds`)[0]?.count;
+
   for (const how of ["cut", "dropReplies"] as const) {
     test(`${how === "cut" ? "unreachable" : "silent"}: nothing is let through unmetered, nobody waits for long, and it mends`, async () => {
       const known = await shop.customer();
       const unknown = await shop.customer();
       const proxy = await startTcpProxy(shop.world.url);
-      const replica = await shop.start({ DATABASE_URL: proxy.url });
+      const replica = await shop.start({ DATABASE_URL: proxy.url, LEASE_SECONDS: "2" });
       const { origin } = replica;
       try {
+        // A new key is forgotten at the next read of the changes: this one is known when the database goes.
+        await Bun.sleep(1_300);
         expect((await shop.chat(known.secret, {}, { origin })).status).toBe(200);
+        const before = await charges();
         proxy[how]();
-        await withoutEffect(shop, async () => {
-          const begun = performance.now();
-          const answers = await Promise.all([
-            shop.chat(known.secret, {}, { origin }),
-            shop.chat(known.secret, { stream: true }, { origin }),
-            shop.chat(unknown.secret, {}, { origin }),
-            shop.chat(known.secret, {}, { origin, host: "never.seen.test" }),
-            shop.call("/nothing", { origin, host: "never.seen.either.test" }),
-            shop.call("/v1/images/generations", { secret: known.secret, body: imageBody(), origin }),
-            ...["models", "models/chat-a", "balance", "usage"].map((path) =>
-              shop.call(`/v1/${path}`, { secret: known.secret, origin }),
-            ),
-            shop.call("/api/panel/me", {
-              origin,
-              host: "panel.tollgate.test",
-              headers: { cookie: `tollgate_session=${"A".repeat(43)}` },
-            }),
-            shop.call("/api/panel/sign-in", {
-              origin,
-              host: "panel.tollgate.test",
-              headers: { origin: "http://panel.tollgate.test" },
-              body: { email: "a@example.com", password: "x" },
-            }),
-          ]);
-          for (const answer of answers) expectRefusal(answer, "service_unavailable");
-          expect(performance.now() - begun).toBeLessThan(6_000);
-        });
+        const begun = performance.now();
+        const answers = await Promise.all([
+          shop.chat(known.secret, {}, { origin }),
+          shop.chat(known.secret, { stream: true }, { origin }),
+          shop.chat(unknown.secret, {}, { origin }),
+          shop.chat(known.secret, {}, { origin, host: "never.seen.test" }),
+          shop.call("/nothing", { origin, host: "never.seen.either.test" }),
+          shop.call("/v1/images/generations", { secret: known.secret, body: imageBody(), origin }),
+          ...["models", "models/chat-a", "balance", "usage"].map((path) =>
+            shop.call(`/v1/${path}`, { secret: known.secret, origin }),
+          ),
+          shop.call("/api/panel/me", {
+            origin,
+            host: "panel.tollgate.test",
+            headers: { cookie: `tollgate_session=${"A".repeat(43)}` },
+          }),
+          shop.call("/api/panel/sign-in", {
+            origin,
+            host: "panel.tollgate.test",
+            headers: { origin: "http://panel.tollgate.test" },
+            body: { email: "a@example.com", password: "x" },
+          }),
+        ]);
+        for (const answer of answers) expectRefusal(answer, "service_unavailable");
+        expect(performance.now() - begun).toBeLessThan(6_000);
+        expect(await charges()).toEqual(before);
         // Connections that fell silent stay so until they are reset.
         proxy.cut();
         proxy.mend();
@@ -372,6 +385,11 @@ describe("503 service_unavailable while the database is away", () => {
           if (status !== 200) await Bun.sleep(100);
         }
         expect(status).toBe(200);
+        // A silent server may have granted what it was asked for, if the key was still known: that is given back.
+        await until(async () => (await holds()) === 0, 20_000);
+        const { settled, units, providerCalls } = before;
+        const once = { settled: settled + 1, units: units + 1, providerCalls: providerCalls + 1 };
+        expect(await charges()).toEqual({ ...before, ...once });
       } finally {
         await replica.kill();
         await proxy.close();
@@ -532,14 +550,18 @@ describe("hosts", () => {
       ["foreign.test", BASE],
       [BASE, "foreign.test"],
     ]) {
-      expectRefusal(await raw(`${pair.map((host) => `Host: ${host}\r\n`).join("")}${auth}`), "host_not_allowed");
+      const answer = await raw(`${pair.map((host) => `Host: ${host}\r\n`).join("")}${auth}`);
+      // On Deno two Hosts never get past the parser.
+      if (RUNTIME === "deno") expect([answer.status, answer.text]).toEqual([400, ""]);
+      else expectRefusal(answer, "host_not_allowed");
     }
     expectRefusal(
       await rawCall(shop.replicas[0]?.port ?? 0, `GET /v1/models HTTP/1.0\r\n${auth}\r\n`),
       "host_not_allowed",
     );
-    // HTTP/1.1 without a Host never gets past the parser.
-    expect((await raw(auth)).status).toBe(400);
+    // HTTP/1.1 without a Host never gets past Bun's parser.
+    if (RUNTIME === "deno") expectRefusal(await raw(auth), "host_not_allowed");
+    else expect((await raw(auth)).status).toBe(400);
   });
 
   test("a target with a host of its own does not make a foreign Host good", async () => {
@@ -629,7 +651,8 @@ describe("keys", () => {
         shop.replicas[0]?.port ?? 0,
         `GET /v1/models HTTP/1.1\r\nHost: ${BASE}\r\nAuthorization: Bearer ${"secret12".repeat(letters / 8)}\r\n\r\n`,
       );
-      expect(answer.status).toBe(431);
+      // Deno's parser takes headers of 64 KB, of which this is then no key; beyond, it answers 400.
+      expect(answer.status).toBe(RUNTIME === "bun" ? 431 : letters === 20_000 ? 401 : 400);
       expect(answer.text).not.toContain("secret12");
     }
   });

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
-import { DuplicateField, patch, topLevelSpans } from "../../src/gateway/json_spans.ts";
+import fc from "fast-check";
+import { DuplicateField, patch, type Span, topLevelSpans } from "../../src/gateway/json_spans.ts";
 
 /** The JSON patcher: top-level fields change, every other byte stays. */
 
@@ -129,68 +130,107 @@ test.each([
   '{"a":1,,"b":2}',
 ])("what is no object is not taken for one: %s", (text) => expect(topLevelSpans(text)).toBeUndefined());
 
-test("2,000 random objects and edits: the patched text parses to the edited object", () => {
-  const random = randomFrom(77);
-  for (let round = 0; round < 2000; round++) {
-    const fields = new Map<string, unknown>();
-    for (let i = 0, n = below(random, 7); i < n; i++) fields.set(key(random), value(random, 3));
-    const text = write(random, fields);
-    const edits = new Map<string, string | null>();
-    for (const name of fields.keys())
-      if (random() < 0.5) edits.set(name, random() < 0.5 ? null : JSON.stringify(value(random, 2)));
-    for (let i = 0, n = below(random, 3); i < n; i++)
-      edits.set(key(random), random() < 0.3 ? null : JSON.stringify(value(random, 2)));
-    const expected = new Map(fields);
-    for (const [name, raw] of edits) raw === null ? expected.delete(name) : expected.set(name, JSON.parse(raw));
-    const got = patch(text, topLevelSpans(text) ?? new Map(), edits);
-    const parsed = parse(got);
-    const wanted = Object.fromEntries(expected);
-    if (!Bun.deepEquals(parsed, wanted))
-      expect({ round, text, edits, got, parsed }).toEqual({ round, text, edits, got, parsed: wanted });
-  }
+const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const RUNS = 2000;
+
+// Any JSON, written in any way that JSON allows.
+const space = fc.constantFrom("", "", "", " ", "\n\t", "\r\n ");
+const odd = ["model", "a", 'q"uote', "back\\slash", "é", "🚦", "", "}", "nest,ed", "\n", "__proto__", "constructor"];
+const name = fc.oneof(fc.constantFrom(...odd), fc.string({ unit: "binary", maxLength: 6 }));
+const raw = fc.oneof(
+  fc.json(),
+  fc.constantFrom("1E+2", "-0.0", "12345678901234567890.10", '"\\u00e9\\/"', "[ ]", "{ \n}", '"]}"', "null", "true"),
+);
+/** A field as it is written: its name perhaps all in escapes, and white space around its parts. */
+const field = fc.record({ name, raw, escaped: fc.boolean(), spaces: fc.tuple(space, space, space, space) });
+const fields = fc.uniqueArray(field, { selector: (one) => one.name, maxLength: 8 });
+const edit = fc.record({ of: fc.nat(7), raw: fc.option(raw) });
+const added = fc.record({ name, raw: fc.option(raw) });
+type Field = typeof field extends fc.Arbitrary<infer T> ? T : never;
+
+function written({ name, raw, escaped, spaces: [before, behind, between, after] }: Field): string {
+  return `${before}${escaped ? escapes(name) : JSON.stringify(name)}${behind}:${between}${raw}${after}`;
+}
+
+/** A string all of whose characters are written as \u escapes. */
+function escapes(text: string): string {
+  const units = Array.from({ length: text.length }, (_, i) => text.charCodeAt(i).toString(16).padStart(4, "0"));
+  return `"${units.map((unit) => `\\u${unit}`).join("")}"`;
+}
+
+function object(list: readonly Field[], [before, after]: readonly [string, string] = ["", ""]): string {
+  return `${before}{${list.map(written).join(",")}}${after}`;
+}
+
+function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
+  console.log(`json spans: PROPERTY_SEED=${SEED}`);
+  fc.assert(fc.property(arbitrary, rule), { seed: SEED, numRuns: RUNS });
+}
+
+test("the spans of an object are its fields as JSON.parse reads them; what is no object has none", () => {
+  check(fc.record({ fields, around: fc.tuple(space, space) }), ({ fields, around }) => {
+    const text = object(fields, around);
+    const spans = topLevelSpans(text) ?? new Map<string, Span>();
+    expect([...spans.keys()]).toEqual(fields.map((one) => one.name));
+    for (const one of fields) {
+      const span = spans.get(one.name);
+      expect(text.slice(span?.start, span?.end)).toBe(one.raw);
+      expect(JSON.parse(`{${text.slice(span?.keyStart, span?.end)}}`)).toEqual(JSON.parse(`{${written(one)}}`));
+    }
+  });
+  check(raw, (text) => {
+    const value: unknown = JSON.parse(text);
+    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+    expect(topLevelSpans(text) !== undefined).toBe(isObject);
+  });
 });
 
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return "not JSON"; // The test shows the text.
-  }
-}
+test("fields that are replaced leave every other byte as it was", () => {
+  check(fc.record({ fields, edits: fc.array(edit), around: fc.tuple(space, space) }), ({ fields, edits, around }) => {
+    const changes = new Map<string, string>();
+    for (const { of, raw } of edits) {
+      const target = fields[of];
+      if (target !== undefined && raw !== null) changes.set(target.name, raw);
+    }
+    const wanted = fields.map((one) => ({ ...one, raw: changes.get(one.name) ?? one.raw }));
+    const text = object(fields, around);
+    expect(patch(text, topLevelSpans(text) ?? new Map(), changes)).toBe(object(wanted, around));
+  });
+});
 
-/** Numbers from 0 up to 1, the same for the same seed. */
-function randomFrom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
+test("fields that go and come leave the others as they were written, in their order, and the object whole", () => {
+  const plan = fc.record({ fields, edits: fc.array(edit), more: fc.array(added, { maxLength: 4 }) });
+  check(plan, ({ fields, edits, more }) => {
+    const changes = new Map<string, string | null>(more.map((one) => [one.name, one.raw]));
+    for (const { of, raw } of edits) {
+      const target = fields[of];
+      if (target !== undefined) changes.set(target.name, raw);
+    }
+    const text = object(fields);
+    const got = patch(text, topLevelSpans(text) ?? new Map(), changes);
 
-const below = (random: () => number, n: number) => Math.floor(random() * n);
+    const wanted = new Map(fields.map((one) => [one.name, one.raw]));
+    for (const [name, raw] of changes) raw === null ? wanted.delete(name) : wanted.set(name, raw);
+    const spans = topLevelSpans(got) ?? new Map<string, Span>();
+    expect([...spans].map(([name, { start, end }]) => [name, got.slice(start, end)])).toEqual([...wanted]);
+    expect(() => JSON.parse(got)).not.toThrow();
+    for (const one of fields) {
+      const span = spans.get(one.name);
+      if (changes.has(one.name) || span === undefined) continue;
+      expect(written(one)).toContain(got.slice(span.keyStart, span.end));
+    }
+    // Once more, it changes nothing.
+    expect(patch(got, spans, changes)).toBe(got);
+  });
+});
 
-function key(random: () => number): string {
-  return ["model", "a", "b", 'q"uote', "back\\slash", "é", "🚦", "", "}", "nest,ed", "\n"][below(random, 11)] as string;
-}
-
-function value(random: () => number, depth: number): unknown {
-  const kind = below(random, depth > 0 ? 8 : 6);
-  if (kind === 0) return null;
-  if (kind === 1) return random() < 0.5;
-  if (kind === 2) return below(random, 1000) / 8;
-  if (kind < 6) return ["", "text", '"', "\\", '\\"', "{[", "]},", "é🚦\u2028", "\\\\"][below(random, 9)];
-  const items = Array.from({ length: below(random, 4) }, () => value(random, depth - 1));
-  return kind === 6 ? items : Object.fromEntries(items.map((item) => [key(random), item]));
-}
-
-/** The object as JSON with white space wherever it may stand. */
-function write(random: () => number, fields: ReadonlyMap<string, unknown>): string {
-  const space = () => ["", "", " ", "\n\t", "\r\n"][below(random, 5)] as string;
-  const parts = [...fields].map(
-    ([name, content]) =>
-      `${space()}${JSON.stringify(name)}${space()}:${space()}${JSON.stringify(content, null, below(random, 3))}${space()}`,
-  );
-  return `${space()}{${parts.length > 0 ? parts.join(",") : space()}}${space()}`;
-}
+test("a field that stands twice is refused, however either is written", () => {
+  const twice = fc.record({ fields, of: fc.nat(7), at: fc.nat(8), raw, escaped: fc.boolean() });
+  check(twice, ({ fields, of, at, raw, escaped }) => {
+    const one = fields[of];
+    if (one === undefined) return;
+    const list = [...fields];
+    list.splice(at, 0, { ...one, raw, escaped });
+    expect(() => topLevelSpans(object(list))).toThrow(DuplicateField);
+  });
+});

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { ReplicaProcess } from "../replica.ts";
+import { COUNTING, type ReplicaProcess } from "../replica.ts";
 import { expectRefusal, withoutEffect } from "./checks.ts";
 import { chatBody, eventsOf, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 
@@ -17,7 +17,7 @@ let narrow: ReplicaProcess;
 let busy: ReplicaProcess;
 
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "" });
+  shop = await openShop({ redisUrl: "", env: COUNTING });
   await addModels();
   // They read the catalog as it is now; the first replica hears of it within a second.
   [narrow, busy] = await Promise.all([shop.start({ RATE_PER_MINUTE: "5" }), shop.start({ RATE_IN_FLIGHT: "2" })]);

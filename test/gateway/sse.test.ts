@@ -1,5 +1,7 @@
 import { describe, expect, test } from "bun:test";
-import { createSseReader, OversizedEvent } from "../../src/gateway/sse.ts";
+import fc from "fast-check";
+import { OversizedEvent, SseReader } from "../../src/gateway/sse.ts";
+import { payloadsIn } from "./transcripts.ts";
 
 /** The SSE reader: whatever the network does to the bytes, the payloads are the same. */
 
@@ -7,7 +9,7 @@ const bytesOf = (text: string) => new TextEncoder().encode(text);
 const EVENT_CHARS_MAX = 8 * 1024 * 1024;
 
 function readIn(parts: readonly Uint8Array[]): string[] {
-  const reader = createSseReader();
+  const reader = new SseReader();
   return [...parts.flatMap((part) => reader.push(part)), ...reader.end()];
 }
 const read = (text: string) => readIn([bytesOf(text)]);
@@ -74,7 +76,7 @@ describe("the same payloads whatever the split", () => {
 });
 
 test("a payload is handed out with the chunk that completes it, not later", () => {
-  const reader = createSseReader();
+  const reader = new SseReader();
   expect(reader.push(bytesOf("data: one\n\ndata: two\n"))).toEqual(["one"]);
   expect(reader.push(bytesOf("\ndata: thr"))).toEqual(["two"]);
   expect(reader.push(bytesOf("ee\r\n\r\n"))).toEqual(["three"]);
@@ -95,6 +97,7 @@ test("a stream without data has no payload, and a byte order mark is no part of 
   expect(read("")).toEqual([]);
   expect(read(": only a comment\n\nevent: ping\n\n")).toEqual([]);
   expect(read("\uFEFFdata: a\n\n")).toEqual(["a"]);
+  expect(read("data\n\ndata:\n\ndata: \r\n\r\ndata: a\n\n")).toEqual(["a"]);
 });
 
 test("a character cut off by the end of the stream does not take its event with it", () => {
@@ -105,7 +108,7 @@ describe("an event may not grow without limit", () => {
   const chunk = bytesOf("x".repeat(1024 * 1024));
 
   function fill(before: string, part: Uint8Array, times: number): number {
-    const reader = createSseReader();
+    const reader = new SseReader();
     reader.push(bytesOf(before));
     for (let i = 1; i <= times; i++) {
       try {
@@ -126,7 +129,7 @@ describe("an event may not grow without limit", () => {
 
   test("just below the limit it passes whole, and the next one has the whole limit again", () => {
     const text = "y".repeat(EVENT_CHARS_MAX - 100);
-    const reader = createSseReader();
+    const reader = new SseReader();
     for (let i = 0; i < 3; i++) {
       const got = [...reader.push(bytesOf("data: ")), ...reader.push(bytesOf(text)), ...reader.push(bytesOf("\n\n"))];
       expect(got.map(({ length }) => length)).toEqual([text.length]);
@@ -135,6 +138,81 @@ describe("an event may not grow without limit", () => {
 
   test("many small events in one chunk are no large event", () => {
     expect(read(`data: ${"z".repeat(1000)}\n\n`.repeat(12_000)).length).toBe(12_000);
+  });
+});
+
+describe("any bytes at all", () => {
+  const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
+  const RUNS = 5_000;
+  /** What streams are made of, what trips up their readers, and noise. */
+  const part = fc
+    .oneof(
+      {
+        weight: 6,
+        arbitrary: fc.constantFrom(
+          "data:",
+          "data: ",
+          "data",
+          ":",
+          " ",
+          "\n",
+          "\r",
+          "\r\n",
+          "\n\n",
+          "event: x",
+          "data: a\n\n",
+          "data: a\n\n",
+        ),
+      },
+      { weight: 2, arbitrary: fc.constantFrom("é", "中", "🚦", "\uFEFF", "\u2028", "\u0000", "[DONE]", "{}") },
+    )
+    .map(bytesOf);
+  const noise = fc.uint8Array({ maxLength: 6 });
+  const stream = fc
+    .array(fc.oneof({ weight: 5, arbitrary: part }, { weight: 1, arbitrary: noise }), { maxLength: 40 })
+    .map((parts) => new Uint8Array(Buffer.concat(parts)))
+    // A bare `data` is an empty line of data to the standard, and nothing here. Source: WHATWG HTML › 9.2.6.
+    .filter(
+      (bytes) => !/(?:^|[\r\n])\uFEFF*data[\r\n]/.test(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)),
+    );
+
+  test("never an error, the same payloads whatever the pieces, and those that another parser reads", () => {
+    let payloads = 0;
+    fc.assert(
+      fc.property(stream, fc.array(fc.nat(), { maxLength: 8 }), (bytes, cuts) => {
+        const reader = new SseReader();
+        const whole = reader.push(bytes);
+        expect(whole).toEqual(payloadsIn(bytes));
+        const all = [...whole, ...reader.end()];
+        const at = cuts.map((cut) => cut % (bytes.length + 1)).sort((a, b) => a - b);
+        expect(readIn(splitAt(bytes, at))).toEqual(all);
+        expect(readIn([...bytes].map((byte) => Uint8Array.of(byte)))).toEqual(all);
+        payloads += all.length;
+      }),
+      { seed: SEED, numRuns: RUNS },
+    );
+    console.log(`seed ${SEED}, ${RUNS} streams with ${payloads} payloads`);
+    expect(payloads).toBeGreaterThan(RUNS / 4);
+  });
+
+  test.each([
+    ["a line that never ends", "x"],
+    ["a line of data that never ends", "data: "],
+    ["CR", "\r"],
+    ["LF", "\n"],
+    ["CRLF", "\r\n"],
+    ["empty lines of data", "data:\n"],
+    ["comments", ": x\n"],
+    ["events", "data: x\n\n"],
+    ["halves of characters", "\u4e2d"],
+  ])("a megabyte of %s, a byte at a time: in linear time", (_, unit) => {
+    const bytes = bytesOf(unit.repeat(Math.ceil((1024 * 1024) / bytesOf(unit).length)));
+    const reader = new SseReader();
+    const startMs = performance.now();
+    for (let at = 0; at < bytes.length; at++) reader.push(bytes.subarray(at, at + 1));
+    reader.end();
+    // It takes less than a second. A reader that looks at a line anew with each piece takes hours.
+    expect(performance.now() - startMs).toBeLessThan(30_000);
   });
 });
 
@@ -170,7 +248,8 @@ function randomTranscript(random: () => number): { text: string; payloads: strin
       lines.push(value);
       add(random() < 0.5 || value.startsWith(" ") ? `data: ${value}` : `data:${value}`);
     }
-    if (lines.length > 0) payloads.push(lines.join("\n"));
+    // An event whose data is empty is none.
+    if (lines.join("\n") !== "") payloads.push(lines.join("\n"));
     text += text.endsWith("\r") ? "\r\n" : pick(["\n", "\r\n", "\r"]);
     text += "\n";
   }

@@ -144,6 +144,29 @@ describe("a form is done once", () => {
     expect((await create("form-3")).status).toBe(200);
   });
 
+  test("422 idempotency_mismatch for other contents, or another place; nothing is made", async () => {
+    const headers = { "idempotency-key": "form-4" };
+    expect((await create("form-4")).status).toBe(200);
+    const before = await count();
+    const changed = await person.post("/keys", { name: "double", mode: "payg" }, headers);
+    expectRefusal(changed, "idempotency_mismatch", { status: 422 });
+    const elsewhere = await person.post(
+      `/keys/${(await person.get("/keys")).json.rows[0].keyId}/rotate`,
+      { overlapSeconds: 3600 },
+      headers,
+    );
+    expectRefusal(elsewhere, "idempotency_mismatch", { status: 422 });
+    expectRefusal(await create("form-4"), "idempotency_conflict");
+    expect(await count()).toBe(before);
+  });
+
+  test("a form whose work failed may be changed and sent again", async () => {
+    const headers = { "idempotency-key": "form-5" };
+    const bad = await person.post("/keys", { name: "double", mode: "package", modelIds: ["none"] }, headers);
+    expect(bad.status).toBe(422);
+    expect((await create("form-5")).status).toBe(200);
+  });
+
   test("422 for a key of the form that is none", async () => {
     for (const key of ["x".repeat(101), "a b"]) expectRefusal(await create(key), "validation_failed");
   });

@@ -1,8 +1,8 @@
 import type { Role } from "../../src/accounts/people_store.ts";
 
 /**
- * Every route of the panel: who has it, and how it is called about somebody else's things. A new route without a row here
- * fails `tenants.test.ts`. `bun test/panel/route_table.ts > docs/panel/routes.md` writes the table for people.
+ * Every route of the app: who has it, and how it is called about somebody else's things. A new route without a row here
+ * fails `tenants.test.ts`. `bun test/panel/route_table.ts > docs/routes.md` writes the tables for people.
  */
 
 /** Ids of one tenant's things, or ids that nothing has. */
@@ -47,6 +47,114 @@ const ofAccount = (path: string): RouteRow => ({
   who: everyone,
   about: ({ accountId }) => ({ path: `${path}?accountId=${accountId}` }),
 });
+
+/**
+ * For every route of the panel whose body has a shape: a body of that shape. What its fields say need not exist; other fields than
+ * the shape's are refused, whatever they say.
+ */
+export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
+  "POST /sign-out-everywhere": {},
+  "PATCH /settings/profile": { name: "Ann" },
+  "PATCH /settings/notices": { days: 3 },
+  "POST /settings/password": { current: "a wrong password", next: "another long password" },
+  "POST /settings/totp": { password: "a wrong password" },
+  "POST /settings/totp/confirm": { code: "000000" },
+  "POST /settings/recovery-codes": { password: "a wrong password" },
+  "POST /settings/totp/remove": { password: "a wrong password", code: "000000" },
+  "POST /keys": { name: "k", mode: "package" },
+  "PATCH /keys/:id": { name: "k" },
+  "POST /keys/:id/rotate": { overlapSeconds: 0 },
+  "POST /orders": { kind: "top_up", amountNanoUsd: "1000", note: "x" },
+  "POST /orders/:id/decline": {},
+  "POST /orders/:id/fulfil": {},
+  "POST /people": { email: "ann@example.com", name: "Ann" },
+  "PATCH /people/:id": { name: "Ann" },
+  "POST /people/:id/packages/preview": assignment,
+  "POST /people/:id/packages": assignment,
+  "POST /people/:id/balance": { kind: "top_up", amountNanoUsd: "1000", reason: "x" },
+  "PATCH /people/:id/payg": { enabled: true },
+  "POST /allotments": { resellerId: 1, offeringId: 1, pieces: 1, reason: "x" },
+  "POST /admin/offerings": { name: "O", kind: "daily", dailyLimit: 5, wholesaleNanoUsd: "0" },
+  "PATCH /admin/offerings/:id": { enabled: true },
+  "POST /admin/models": { id: "new-model" },
+  "PATCH /admin/model": { name: "M" },
+  "PUT /admin/model/prices": { prices: null },
+  "PUT /admin/model/image-price": { size: "512x512", microUsd: null },
+  "POST /admin/routes": { modelId: "new-model", providerId: 1 },
+  "PATCH /admin/routes/:id": { weight: 1 },
+  "POST /admin/providers": { name: "p", baseUrl: "https://p.example/v1", apiKey: "sk-p" },
+  "PATCH /admin/providers/:id": { name: "p" },
+  "POST /admin/providers/:id/test": {},
+  "POST /domains": { host: "ai.example.com" },
+  "POST /admin/domains/:resellerId/:host/suspend": {},
+  "PUT /brand": { name: "B", accent: null, support: null },
+  "PUT /brand/logo": { theme: "light", image: null },
+  "PUT /brand/icon": { image: null },
+};
+
+/** Routes outside the panel's API: for whoever has a key, or for anybody. */
+export type OtherRoute = {
+  who: "key" | "anyone";
+  /** What the answer may tell, in a sentence for people. */
+  tells: string;
+  /** A good call. */
+  call: { path: string; body?: unknown };
+  /** The call about somebody else's things, where one can be made. */
+  about?: (things: Things) => { path: string };
+};
+
+export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
+  "GET /v1/models": { who: "key", tells: "models that the key may name", call: { path: "/v1/models" } },
+  "GET /v1/models/*": { who: "key", tells: "one of them", call: { path: "/v1/models/chat-a" } },
+  "GET /v1/balance": { who: "key", tells: "the key's own account", call: { path: "/v1/balance" } },
+  "GET /v1/usage": {
+    who: "key",
+    tells: "usage of the key's own account",
+    call: { path: "/v1/usage" },
+    about: ({ requestId }) => ({ path: `/v1/usage?after=${requestId}` }),
+  },
+  "POST /v1/chat/completions": {
+    who: "key",
+    tells: "the model's answer, paid by the key's own account",
+    call: {
+      path: "/v1/chat/completions",
+      body: { model: "chat-a", messages: [{ role: "user", content: "Tell me about tolls." }] },
+    },
+  },
+  "POST /v1/images/generations": {
+    who: "key",
+    tells: "the model's image, paid by the key's own account",
+    call: { path: "/v1/images/generations", body: { model: "image-a", prompt: "A toll gate at dawn" } },
+  },
+  "GET /healthz": { who: "anyone", tells: "that the process is alive", call: { path: "/healthz" } },
+  "GET /readyz": { who: "anyone", tells: "ready, or one word why not", call: { path: "/readyz" } },
+  "GET /assets/:name": {
+    who: "anyone",
+    tells: "scripts, styles and fonts, alike on every host of the panel",
+    call: { path: "/assets/none.js" },
+  },
+  "GET /brand.css": { who: "anyone", tells: "the colours of the host's own brand", call: { path: "/brand.css" } },
+  "GET /brand/:picture": {
+    who: "anyone",
+    tells: "the pictures of the host's own brand",
+    call: { path: "/brand/logo-light" },
+  },
+  "GET /docs/api": {
+    who: "anyone",
+    tells: "what the API is, as a page in the host's own brand",
+    call: { path: "/docs/api" },
+  },
+  "GET /docs/api.css": {
+    who: "anyone",
+    tells: "the looks of that page, alike on every host of the panel",
+    call: { path: "/docs/api.css" },
+  },
+  "GET /docs/openapi.json": {
+    who: "anyone",
+    tells: "what the API is, as OpenAPI 3.1, with the host's own addresses",
+    call: { path: "/docs/openapi.json" },
+  },
+};
 
 export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /sign-in": { who: "open" },
@@ -178,8 +286,8 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /admin/providers/:id/test": { who: admin },
 };
 
-/** The table as Markdown. */
-export function routeTable(): string {
+/** The tables as Markdown. */
+export function routesPage(): string {
   const rows = Object.entries(ROUTE_TABLE).map(([route, { who, about }]) => {
     const cell = (role: Role) => {
       if (who === "open") return "yes";
@@ -190,19 +298,36 @@ export function routeTable(): string {
     const [method, path] = route.split(" ");
     return `| ${method} | \`/api/panel${path}\` | ${who === "open" ? "yes" : "401"} | ${everyone.map(cell).join(" | ")} |`;
   });
+  const others = Object.entries(OTHER_ROUTES).map(([route, { who, tells }]) => {
+    const [method, path] = route.split(" ");
+    return `| ${method} | \`${path}\` | ${who === "key" ? "401" : "yes"} | yes | ${tells} |`;
+  });
   return [
-    "# Routes of the panel",
+    "# Routes",
     "",
-    "Who has which route, checked route by route by `test/panel/tenants.test.ts`: with two tenants, each role and no session. What is",
-    "another tenant's answers like what does not exist. Whatever changes something needs the session's CSRF token and Origin, and is",
-    "refused (403 `read_only`) while an admin looks at somebody's panel. “Own” of a reseller takes in its customers where the path",
-    "names an account.",
+    "Every route of the app and who has it, checked route by route by `test/panel/tenants.test.ts`: with two tenants, each role and no",
+    "session, with two tenants' keys and no key. A route that is not here fails that test.",
+    "",
+    "## The panel's",
+    "",
+    "What is another tenant's answers like what does not exist. Whatever changes something needs the session's CSRF token and Origin,",
+    "and is refused (403 `read_only`) while an admin looks at somebody's panel. “Own” of a reseller takes in its customers where the",
+    "path names an account.",
     "",
     "| | route | no session | customer | reseller | admin |",
     "| --- | --- | --- | --- | --- | --- |",
     ...rows,
     "",
+    "## All others",
+    "",
+    "A key is refused on another tenant's host (403 `host_not_allowed`). A session counts for nothing here. Any other address is a page",
+    "of the panel for a browser on a host of the panel, in the brand of that host and with nothing else in it, or 404.",
+    "",
+    "| | route | no key | with a key | what it tells |",
+    "| --- | --- | --- | --- | --- |",
+    ...others,
+    "",
   ].join("\n");
 }
 
-if (import.meta.main) process.stdout.write(routeTable());
+if (import.meta.main) process.stdout.write(routesPage());

@@ -14,7 +14,6 @@ const NOW = Date.parse("2026-11-21T17:48:00Z");
 const UNCOUNTED = [
   "not_found",
   "method_not_allowed",
-  "idempotency_conflict",
   "internal_error",
   "session_required",
   "second_factor_required",

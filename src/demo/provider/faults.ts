@@ -22,7 +22,7 @@ export const Behaviour = Type.Partial(
       redirectTo: Type.String(),
       /** An HTML page, as a proxy or a captive portal would send it. */
       html: Type.Boolean(),
-      /** Gzipped spaces before the body: this many bytes once inflated, `true` for 256 MiB. */
+      /** Gzipped spaces before the body: this many bytes once inflated, `true` for 256 MiB. `headers` may give it another `content-encoding`. */
       gzipBomb: Type.Union([Type.Boolean(), count]),
 
       /** Wait before the headers. */
@@ -43,9 +43,15 @@ export const Behaviour = Type.Partial(
       /** The socket is closed after this many bytes of body, 0: after the headers. */
       cutAfterBytes: count,
       cutAfterChunks: count,
+      /** Wait between the last byte and the cut, so that the byte surely arrives before it. */
+      cutDelayMs: count,
+      /** After the first chunk more and more, until the caller gives up: content events, one line, or comments. */
+      endless: Type.Union([Type.Literal("events"), Type.Literal("line"), Type.Literal("comments")]),
 
       /** Writes of this many bytes, each flushed: splits lines and multi-byte characters. */
       splitEvery: Type.Integer({ minimum: 1 }),
+      /** No length beforehand, even of a body that is one piece. */
+      chunked: Type.Boolean(),
       /** One extra content event whose text has this many bytes; of JSON, as many spaces before the body. */
       giantLineBytes: count,
       crlf: Type.Boolean(),
@@ -149,6 +155,7 @@ export function spoils(behaviour: Behaviour): boolean {
     Boolean(behaviour.gzipBomb) ||
     behaviour.endWithoutDone === true ||
     behaviour.endWithoutFinish === true ||
-    behaviour.errorEventAfterChunks !== undefined
+    behaviour.errorEventAfterChunks !== undefined ||
+    behaviour.endless !== undefined
   );
 }

@@ -7,6 +7,12 @@ import type { Call } from "./journal.ts";
 import { ProviderError } from "./request.ts";
 
 const GZIP_BOMB_BYTES = 256 * 1024 * 1024;
+const ENDLESS_CHARS = 16 * 1024;
+const ENDLESS = {
+  events: `data: {"id":"chatcmpl-endless","object":"chat.completion.chunk","created":1,"model":"endless","choices":[{"index":0,"delta":{"content":"${"x".repeat(ENDLESS_CHARS)}"},"finish_reason":null}]}\n\n`,
+  line: "x".repeat(ENDLESS_CHARS),
+  comments: `: ${"x".repeat(ENDLESS_CHARS)}\n\n`,
+};
 const HTML_PAGE =
   "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1><hr>simulated-proxy</body></html>";
 
@@ -42,7 +48,13 @@ export function spoilReply(reply: Reply, behaviour: Behaviour): Reply {
   if (behaviour.contentType !== undefined) headers["content-type"] = behaviour.contentType;
   if (!stream && behaviour.giantLineBytes) pieces = [...giantPieces(behaviour.giantLineBytes), ...pieces];
   if (!stream && (behaviour.hang === "mid_stream" || behaviour.cutAfterChunks !== undefined)) pieces = inHalves(pieces);
-  return { status, pieces, stream, paceMs, headers: { ...headers, ...behaviour.headers } };
+  return {
+    status,
+    pieces,
+    stream: stream || behaviour.chunked === true,
+    paceMs,
+    headers: { ...headers, ...behaviour.headers },
+  };
 }
 
 /**
@@ -67,7 +79,7 @@ export async function deliver(line: Line, reply: Reply, call: Call, behaviour: B
   const waitMs = behaviour.chunkDelayMs ?? reply.paceMs;
   let bytesLeft = behaviour.cutAfterBytes ?? Number.POSITIVE_INFINITY;
   for (const { text, chunk } of reply.pieces) {
-    if (chunk && call.chunksSent === cutAt) return line.cut();
+    if (chunk && call.chunksSent === cutAt) return line.cut(behaviour.cutDelayMs);
     if (chunk && call.chunksSent === hangAt) return line.hang();
     if (chunk && waitMs > 0) await line.sleep(waitMs);
     if (line.gone) return;
@@ -76,9 +88,10 @@ export async function deliver(line: Line, reply: Reply, call: Call, behaviour: B
     else if (!line.response.write(bytes)) await line.drained();
     if (chunk && !line.gone) call.chunksSent++;
     if (typeof bytes !== "string") bytesLeft -= bytes.length;
-    if (bytesLeft <= 0) return line.cut();
+    if (bytesLeft <= 0) return line.cut(behaviour.cutDelayMs);
+    if (chunk && behaviour.endless) return line.endless(ENDLESS[behaviour.endless]);
     // Chunks may be the last pieces that count: the finish event must not slip out behind them.
-    if (chunk && call.chunksSent === cutAt) return line.cut();
+    if (chunk && call.chunksSent === cutAt) return line.cut(behaviour.cutDelayMs);
     if (chunk && call.chunksSent === hangAt) return line.hang();
   }
   line.response.end();
@@ -136,12 +149,21 @@ export class Line {
     if (!this.gone) await this.#pause();
   }
 
-  /** Closes the socket in the middle of the answer, once what was written before is on its way. */
-  async cut(): Promise<void> {
+  /** Closes the socket in the middle of the answer, once what was written before is on its way, and has had `afterMs` to arrive. */
+  async cut(afterMs = 0): Promise<void> {
     if (this.response.headersSent) await this.#flush("");
+    await this.sleep(afterMs);
     if (this.gone) return;
     this.broken = true; // Before the socket is closed: whoever hears "close" reads it.
     this.response.socket?.destroy();
+  }
+
+  /** The same text again and again, as fast as it is read, until the caller gives up. */
+  async endless(text: string): Promise<void> {
+    while (!this.gone) {
+      if (!this.response.write(text)) await this.drained();
+      else await new Promise((resolve) => setImmediate(resolve)); // The caller's leaving must be seen.
+    }
   }
 
   async writeSplit(text: string | Buffer, bytesEach: number): Promise<void> {
@@ -154,7 +176,7 @@ export class Line {
 
   /** The reply gzipped, after `bytes` spaces that take next to nothing on the wire. */
   async gzip(reply: Reply, bytes: number): Promise<void> {
-    this.response.writeHead(reply.status, { ...reply.headers, "content-encoding": "gzip" });
+    this.response.writeHead(reply.status, { "content-encoding": "gzip", ...reply.headers });
     const source = Readable.from([...giantPieces(bytes), ...reply.pieces].map(({ text }) => Buffer.from(text)));
     const packed = source.pipe(createGzip());
     packed.on("error", () => this.response.destroy());

@@ -4,19 +4,19 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { admitKey, type Host } from "../../gateway/admit.ts";
 import { type Body, bodyOf } from "../../gateway/body.ts";
-import { type Caller, inTime, type Leave, trailOf, withBody } from "../../gateway/door.ts";
+import { type Caller, inTime, type Leave, noteTrail, withBody } from "../../gateway/door.ts";
 import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
 import { patch } from "../../gateway/json_spans.ts";
+import { described } from "../../gateway/openapi.ts";
 import { countingRefusals } from "../../gateway/refusals.ts";
 import { factsOf } from "../../platform/request_facts.ts";
+import { atPanel, KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_door.ts";
 
 /**
  * The panel's two AI endpoints: the key is chosen on the server, and from there on it is the gateway's own flow.
  * Source: contract › POST {panel_url}/api/panel/ai/chat, rulings › Errors.
  */
-
-const KEY_ID_CHARS_MAX = 40;
 
 /** Bodies are read by the flow, never by the framework: they go on as they came. */
 export function aiRoutes(deps: Deps) {
@@ -27,8 +27,14 @@ export function aiRoutes(deps: Deps) {
     return await panelAi(deps, visitor, request, factsOf(request).requestId, kind);
   };
   return new Elysia({ normalize: false })
-    .post("/ai/chat", ({ request, cookie }) => serve(request, cookie[name]?.value, "chat"), { parse: "none" })
-    .post("/ai/image", ({ request, cookie }) => serve(request, cookie[name]?.value, "image"), { parse: "none" });
+    .post("/ai/chat", ({ request, cookie }) => serve(request, cookie[name]?.value, "chat"), {
+      parse: "none",
+      detail: described(PANEL_CHAT),
+    })
+    .post("/ai/image", ({ request, cookie }) => serve(request, cookie[name]?.value, "image"), {
+      parse: "none",
+      detail: described(PANEL_IMAGE),
+    });
 }
 
 /** POST /api/panel/ai/chat and /image. Refusals have the gateway's codes; some have the panel's status. */
@@ -42,7 +48,7 @@ async function panelAi(
   const { read, serve } = KINDS[kind];
   const { accountId } = visitor.session;
   const host = gatewayHost(deps, visitor.host);
-  const trail = trailOf(requestId, host, { accountId });
+  const trail = noteTrail(request, host, { accountId });
   try {
     // Rate → body → key, then the gateway's model → entitlement. A person's limit is its own, whatever key serves it.
     const work = async (raw: Body, leave: Leave) => {
@@ -103,13 +109,4 @@ async function chooseKey(
 /** A panel call counts as made on the API's base host, or on the reseller's domain it came from. Source: rulings › Hosts and keys. */
 export function gatewayHost(deps: Deps, host: Host): Host {
   return host.resellerId === null ? { name: new URL(deps.config.baseUrl).hostname, resellerId: null } : host;
-}
-
-/** The panel's statuses. Source: rulings › Errors, last paragraph. */
-function atPanel(refusal: Refusal, kind: "chat" | "image"): Refusal {
-  if (kind === "image" && refusal.code === "model_not_found")
-    return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
-  const noPackage = refusal.code === "package_required" || refusal.code === "package_expired";
-  if (noPackage && kind === "chat") return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
-  return refusal;
 }

@@ -10,6 +10,7 @@ import type { Host } from "../../gateway/admit.ts";
 import { readBody } from "../../gateway/body.ts";
 import type { Actor } from "../../platform/changes_store.ts";
 import { factsOf } from "../../platform/request_facts.ts";
+import { sha256 } from "../../platform/runtime.ts";
 import { cookieName, visitorOf } from "./session_door.ts";
 
 /**
@@ -17,6 +18,7 @@ import { cookieName, visitorOf } from "./session_door.ts";
  * `signedIn(deps)` is an empty set of routes with `person` in each handler's context; a file of routes begins with it.
  */
 
+const FORM_HEADER = "idempotency-key";
 const FORM_KEY = /^[\x21-\x7e]{1,100}$/;
 /** A form; the largest brings two pictures in base64. */
 const BODY_BYTES_MAX = 1024 * 1024;
@@ -45,7 +47,10 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
     .onParse(async ({ request, cookie }) => {
       // Before the body: whoever is not signed in is told so, whatever was sent.
       await personOf(deps, request, cookie[name]?.value, roles);
-      return request.body === null ? {} : (await readBody(request, BODY_BYTES_MAX)).value;
+      if (request.body === null) return {};
+      const { value, text } = await readBody(deps, request, BODY_BYTES_MAX);
+      if (request.headers.has(FORM_HEADER)) bodies.set(request, sha256(text));
+      return value;
     })
     .derive(async ({ request, cookie, set }) => {
       set.headers["x-request-id"] = factsOf(request).requestId;
@@ -55,6 +60,8 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
 }
 
 const people = new WeakMap<Request, Person>();
+/** SHA-256 of the bodies of forms that are done once. */
+const bodies = new WeakMap<Request, Uint8Array>();
 
 /** Throws host_not_allowed, session_required, csrf_failed, read_only, not_found (another role's routes). */
 async function personOf(deps: Deps, request: Request, token: unknown, roles: readonly Role[]): Promise<Person> {
@@ -67,6 +74,7 @@ async function personOf(deps: Deps, request: Request, token: unknown, roles: rea
 
 async function newPersonOf(deps: Deps, request: Request, token: unknown): Promise<Person> {
   const { session, host } = await visitorOf(deps, request, token);
+  factsOf(request).accountId = session.accountId;
   await deps.limiter.take(`panel:${session.accountId}`);
   const { viewing } = session;
   if (viewing && request.method !== "GET") throw new Refusal("read_only");
@@ -77,24 +85,37 @@ async function newPersonOf(deps: Deps, request: Request, token: unknown): Promis
 
 /**
  * Does the work of a form once, by the key that its page sent as `Idempotency-Key`. A second click throws
- * idempotency_conflict; a form whose work failed may be sent again. Without a key the work is done as it is.
+ * idempotency_conflict, and with another body idempotency_mismatch; a form whose work failed may be sent again. Without a key
+ * the work is done as it is.
  */
 export async function once<T>(deps: Deps, person: Person, request: Request, work: () => Promise<T>): Promise<T> {
-  const formKey = request.headers.get("idempotency-key");
+  const formKey = request.headers.get(FORM_HEADER);
   if (formKey === null) return await work();
   if (!FORM_KEY.test(formKey)) {
     throw new Refusal("invalid_request", {
       message: "The header Idempotency-Key must be 1 to 100 visible characters.",
     });
   }
-  const { accountId } = person.by;
-  if (!(await claimForm(deps, accountId, formKey))) throw new Refusal("idempotency_conflict");
+  const form = { accountId: person.by.accountId, formKey, bodyDigest: digestOf(request) };
+  const claimed = await claimForm(deps, form);
+  if (claimed === "same") throw new Refusal("idempotency_conflict");
+  if (claimed === "other")
+    throw new Refusal("idempotency_mismatch", {
+      message: "This form was sent before, with other contents. Open it anew.",
+      status: 422,
+    });
   try {
     return await work();
   } catch (error) {
-    await unclaimForm(deps, accountId, formKey);
+    await unclaimForm(deps, form);
     throw error;
   }
+}
+
+/** SHA-256 of what a form was sent to, and of its body. */
+function digestOf(request: Request): Buffer {
+  const place = `${request.method} ${new URL(request.url).pathname}\0`;
+  return Buffer.from(sha256(Buffer.concat([Buffer.from(place), bodies.get(request) ?? Buffer.alloc(0)])));
 }
 
 /**

@@ -14,7 +14,7 @@ import {
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
-import { requestsByKey } from "../../ledger/usage_store.ts";
+import { requestsByKey } from "../../ledger/usage_sums_store.ts";
 import { Id, once, type Person, signedIn, toWire } from "./frame.ts";
 
 /** One's own keys: who uses them, what they may, and their ends. */
@@ -121,11 +121,9 @@ type KeyRow = Omit<ShownKey, "accountId"> & {
   requestsLastDay: number;
 };
 
-/** `requestsCut`: more were made than are counted, so that each `requestsLastDay` is at least that. */
-async function keysOf(deps: Deps, accountId: number): Promise<{ rows: KeyRow[]; requestsCut: boolean }> {
-  const [keys, { requests, cut }] = await Promise.all([listShownKeys(deps, accountId), requestsByKey(deps, accountId)]);
-  const rows = keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requests.get(key.keyId) ?? 0 }));
-  return { rows, requestsCut: cut };
+async function keysOf(deps: Deps, accountId: number): Promise<{ rows: KeyRow[] }> {
+  const [keys, requests] = await Promise.all([listShownKeys(deps, accountId), requestsByKey(deps, accountId)]);
+  return { rows: keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requests.get(key.keyId) ?? 0 })) };
 }
 
 /** What a new key may name, and what could pay for it now. */

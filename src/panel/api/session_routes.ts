@@ -34,7 +34,7 @@ function doorRoutes(deps: Deps) {
       async ({ request, cookie }) => {
         const arrival = await arrivalOf(deps, request);
         checkOrigin(request);
-        const body = checkSignIn((await readBody(request, SIGN_IN_BYTES_MAX)).value);
+        const body = checkSignIn((await readBody(deps, request, SIGN_IN_BYTES_MAX)).value);
         const begun = await signIn(deps, arrival, body);
         cookie[name]?.set(stay(begun.token));
         return { csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
@@ -54,7 +54,7 @@ function doorRoutes(deps: Deps) {
       async ({ request, params, cookie }) => {
         const arrival = await arrivalOf(deps, request);
         checkOrigin(request);
-        const { password } = checkLinkBody((await readBody(request, SIGN_IN_BYTES_MAX)).value);
+        const { password } = checkLinkBody((await readBody(deps, request, SIGN_IN_BYTES_MAX)).value);
         const begun = await signInByLink(deps, arrival, { token: params.token, password });
         if (begun === null) return { signIn: true as const };
         cookie[name]?.set(stay(begun.token));
@@ -90,7 +90,7 @@ function doorRoutes(deps: Deps) {
 
 async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> {
   const { requestId, peerAddress } = factsOf(request);
-  const device = { userAgent: request.headers.get("user-agent") ?? "", address: peerAddress };
+  const device = { userAgent: request.headers.get("user-agent") ?? "", address: peerAddress() };
   return { host: await panelHostOf(deps, request), device, requestId };
 }
 

@@ -1,3 +1,4 @@
+import { createHmac } from "node:crypto";
 import { type Static, Type } from "@sinclair/typebox";
 import { findLink, type OpenedLink, takeLink } from "../../accounts/links_store.ts";
 import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
@@ -41,7 +42,9 @@ export async function signIn(
   { email, password, code }: Static<typeof SignInBody>,
 ): Promise<BegunSession> {
   // An address that has no account is limited like one that has: the limit must not tell them apart.
-  const who = `email:${host.resellerId ?? 0}:${email.trim().toLowerCase()}`;
+  // By a digest: people type their passwords into the wrong field, and what is limited stands in Redis.
+  const typed = createHmac("sha256", deps.config.secretKey).update(email.trim().toLowerCase()).digest("base64url");
+  const who = `email:${host.resellerId ?? 0}:${typed}`;
   const limits = { shared: [`address:${device.address}`], own: [who] };
   const person = await judged(deps, limits, async () => {
     const found = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));

@@ -1,4 +1,3 @@
-import type { Deps } from "../../deps.ts";
 import {
   notCharged,
   type RefusedRow,
@@ -7,9 +6,13 @@ import {
   type UsageRow,
   usage,
 } from "../../ledger/usage_store.ts";
+import type { Db } from "../../platform/db.ts";
 import { type Cell, csvLine } from "./csv.ts";
 
-/** Usage as a file: UTC, raw units, one header, written page by page as the reader takes it. */
+/**
+ * Usage as a file: UTC, raw units, one header, written page by page as the reader takes it. Each page is a statement of its
+ * own: whoever reads slowly, or never to the end, keeps neither a snapshot nor a connection.
+ */
 
 const PAGE_ROWS = 1000;
 /** Rows of one file; a last line says when there would be more. */
@@ -41,7 +44,7 @@ type Asked = UsageQuery & { accountId: number };
 
 /** The whole file as a stream. Throws what the first page throws; a later failure breaks the download off. */
 export async function usageCsv(
-  deps: Deps,
+  deps: { db: Db },
   kind: "charged" | "not_charged",
   asked: Asked,
 ): Promise<ReadableStream<Uint8Array>> {
@@ -62,7 +65,11 @@ export async function usageCsv(
   });
 }
 
-async function* pagesOf(deps: Deps, kind: "charged" | "not_charged", asked: Asked): AsyncGenerator<string, undefined> {
+async function* pagesOf(
+  deps: { db: Db },
+  kind: "charged" | "not_charged",
+  asked: Asked,
+): AsyncGenerator<string, undefined> {
   let text = csvLine(COLUMNS);
   let after: string | undefined;
   for (let written = 0; ; ) {

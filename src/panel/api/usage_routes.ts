@@ -1,6 +1,7 @@
 import { t } from "elysia";
 import type { Deps } from "../../deps.ts";
-import { notCharged, type UsageQuery, usage, usageDays } from "../../ledger/usage_store.ts";
+import { notCharged, type UsageQuery, usage } from "../../ledger/usage_store.ts";
+import { usageDays } from "../../ledger/usage_sums_store.ts";
 import { Id, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { receiptOf } from "./receipt.ts";
 import { accountInScope } from "./scope.ts";

@@ -19,7 +19,7 @@ import { FAILURES } from "./copy.ts";
 import { maySee, preloadPage, ROUTES, SIGNED_OUT } from "./routes.tsx";
 import { Shell } from "./shell.tsx";
 import { chooseTheme, currentTheme, subscribeTheme } from "./theme.ts";
-import { Button } from "./ui/controls.tsx";
+import { Button } from "./ui/buttons.tsx";
 import { Page } from "./ui/page.tsx";
 import { Empty, ErrorState, Loading, Skeleton } from "./ui/states.tsx";
 import { Toaster, toast } from "./ui/toast.tsx";

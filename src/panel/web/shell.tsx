@@ -1,4 +1,4 @@
-import { CircleUser, Ellipsis, Eye, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
+import { CircleUser, Code, Ellipsis, Eye, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
 import { Link, useLocation } from "wouter";
 import type { Me } from "./api.ts";
@@ -6,7 +6,8 @@ import { useKeys } from "./pages/own.ts";
 import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
 import type { Theme } from "./theme.ts";
 import { BrandMark } from "./ui/brand_mark.tsx";
-import { Button, IconButton, Segmented } from "./ui/controls.tsx";
+import { Button, IconButton } from "./ui/buttons.tsx";
+import { Segmented } from "./ui/choices.tsx";
 import { cx } from "./ui/cx.ts";
 import { Drawer } from "./ui/dialog.tsx";
 import { Menu, type MenuItem } from "./ui/menu.tsx";
@@ -33,6 +34,9 @@ type ShellProps = {
   onLeaveView?: () => void;
   children: ReactNode;
 };
+
+/** A page of the server's own, outside this app: it is loaded, not routed to. */
+const API_PAGE = { label: "API reference", href: "/docs/api", icon: Code, isOutside: true } as const;
 
 type Group = { heading: string | null; routes: readonly PageRoute[] };
 
@@ -70,7 +74,7 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
         </div>
       </div>
       <Tabs groups={groups} me={me} theme={theme} onTheme={onTheme} onSignOut={onSignOut} />
-      <OwnPalette open={isPaletteOpen} onOpenChange={setPaletteOpen} pages={pages} />
+      <OwnPalette open={isPaletteOpen} onOpenChange={setPaletteOpen} pages={[...pages, API_PAGE]} />
     </div>
   );
 }
@@ -163,6 +167,14 @@ function Rail({
                   />
                 </li>
               ))}
+              {heading === null && (
+                <li>
+                  <ApiLink
+                    className="justify-center lg:justify-start lg:px-3"
+                    labelClassName="sr-only lg:not-sr-only"
+                  />
+                </li>
+              )}
             </ul>
           </div>
         ))}
@@ -177,6 +189,19 @@ const IS_MAC = typeof navigator !== "undefined" && /Mac|iPhone|iPad/.test(naviga
 function useIsCurrent(path: string): boolean {
   const [location] = useLocation();
   return path === "/" ? location === "/" : location === path || location.startsWith(`${path}/`);
+}
+
+const NAV_LINK = "flex min-h-9 items-center gap-3 rounded-md text-14 transition-colors pointer-coarse:min-h-11";
+const NOT_CURRENT = "text-ink-2 hover:bg-hover hover:text-ink";
+
+function ApiLink({ className, labelClassName }: { className?: string; labelClassName?: string }) {
+  const { href, label, icon: Icon } = API_PAGE;
+  return (
+    <a href={href} title={label} className={cx(NAV_LINK, NOT_CURRENT, className)}>
+      <Icon size={16} aria-hidden className="flex-none" />
+      <span className={labelClassName}>{label}</span>
+    </a>
+  );
 }
 
 function NavLink({
@@ -200,11 +225,7 @@ function NavLink({
       onPointerEnter={route.preload}
       onFocus={route.preload}
       {...(onClick && { onClick })}
-      className={cx(
-        "flex min-h-9 items-center gap-3 rounded-md text-14 transition-colors pointer-coarse:min-h-11",
-        isCurrent ? "bg-accent-soft font-medium text-accent-text" : "text-ink-2 hover:bg-hover hover:text-ink",
-        className,
-      )}
+      className={cx(NAV_LINK, isCurrent ? "bg-accent-soft font-medium text-accent-text" : NOT_CURRENT, className)}
     >
       {Icon && <Icon size={16} aria-hidden className="flex-none" />}
       <span className={labelClassName}>{route.label}</span>
@@ -363,6 +384,11 @@ function MoreList({
                   <NavLink route={route} className="min-h-11 px-3" onClick={onClose} />
                 </li>
               ))}
+            {heading === null && (
+              <li>
+                <ApiLink className="min-h-11 px-3" />
+              </li>
+            )}
           </ul>
         </div>
       ))}

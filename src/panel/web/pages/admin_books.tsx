@@ -11,8 +11,8 @@ import {
 import type { ReactNode } from "react";
 import { api, ask } from "../api.ts";
 import { formatCount, formatDuration, formatMoney, formatOf, formatTook, formatUtc } from "../format.ts";
+import { Button, TextLink } from "../ui/buttons.tsx";
 import { useNow } from "../ui/clock.ts";
-import { Button, TextLink } from "../ui/controls.tsx";
 import { CopyText } from "../ui/copy_text.tsx";
 import { cx } from "../ui/cx.ts";
 import { Figure, Figures, Page, Section } from "../ui/page.tsx";

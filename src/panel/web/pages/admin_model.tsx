@@ -3,7 +3,7 @@ import { ArrowLeft, CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } fr
 import { ApiError, api, ask } from "../api.ts";
 import { EMPTY, FAILURES } from "../copy.ts";
 import { formatCount, formatDuration, formatMicroUsd, formatMoney, formatPrice } from "../format.ts";
-import { Button, ButtonLink, IconButton, TextLink } from "../ui/controls.tsx";
+import { Button, ButtonLink, IconButton, TextLink } from "../ui/buttons.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Figure, Figures, Page, Section } from "../ui/page.tsx";

@@ -1,8 +1,10 @@
 import { useState } from "react";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { parseUsd } from "../format.ts";
-import { Button, Field, Segmented, TextArea, TextInput } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
+import { Segmented } from "../ui/choices.tsx";
 import { Dialog } from "../ui/dialog.tsx";
+import { Field, TextArea, TextInput } from "../ui/fields.tsx";
 import { brandName } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useForm } from "./admin_form.tsx";

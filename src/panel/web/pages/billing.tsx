@@ -3,7 +3,7 @@ import { lazy, Suspense, useEffect, useEffectEvent } from "react";
 import { useMe } from "../api.ts";
 import { EMPTY, termsText } from "../copy.ts";
 import { formatCount, formatMoney } from "../format.ts";
-import { Button, ButtonLink } from "../ui/controls.tsx";
+import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Skeleton, SkeletonRows } from "../ui/states.tsx";

@@ -5,7 +5,7 @@ import type { Accent } from "../../../accounts/accent.ts";
 import { ApiError, api, ask } from "../api.ts";
 import { formatBytes } from "../format.ts";
 import { BrandMark } from "../ui/brand_mark.tsx";
-import { Button } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 import { Problem } from "../ui/states.tsx";

@@ -2,7 +2,7 @@ import { ChartColumn, House, KeyRound } from "lucide-react";
 import { type CSSProperties, useState } from "react";
 import type { Accent, Shades } from "../../../accounts/accent.ts";
 import { BrandMark } from "../ui/brand_mark.tsx";
-import { Segmented } from "../ui/controls.tsx";
+import { Segmented } from "../ui/choices.tsx";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 

@@ -2,7 +2,7 @@ import { ArrowDown, ArrowUp, ChevronRight, Square } from "lucide-react";
 import { type KeyboardEvent, memo, useEffect, useRef, useState } from "react";
 import { CHAT, NOTHING_CHARGED } from "../copy.ts";
 import { formatCount, formatOf, formatTook } from "../format.ts";
-import { Button, TextLink } from "../ui/controls.tsx";
+import { Button, TextLink } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
 import { Markdown } from "../ui/markdown.tsx";
 import { clearChatError, sendChat, stopChat, useChatStatus } from "./chat_run.ts";

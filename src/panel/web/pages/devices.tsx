@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { LogOut, Monitor, Smartphone } from "lucide-react";
 import { api, ask } from "../api.ts";
 import { formatOf } from "../format.ts";
-import { Button } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
 import { Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Ago, Instant } from "../ui/time.tsx";

@@ -4,8 +4,8 @@ import { type ReactNode, useMemo } from "react";
 import { ApiError, api, ask } from "../api.ts";
 import { formatDuration, formatTime } from "../format.ts";
 import type { BrandLook } from "../ui/brand_mark.tsx";
+import { TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { TextLink } from "../ui/controls.tsx";
 import { brandName } from "../ui/page.tsx";
 import { Banner, ErrorLine } from "../ui/states.tsx";
 

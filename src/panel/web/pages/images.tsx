@@ -1,8 +1,9 @@
 import { Download, ImagePlus } from "lucide-react";
 import { type FormEvent, useId } from "react";
 import { formatCount, formatTook } from "../format.ts";
-import { Button, Field, TextArea, TextLink } from "../ui/controls.tsx";
+import { Button, TextLink } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
+import { Field, TextArea } from "../ui/fields.tsx";
 import { Loading, Skeleton } from "../ui/states.tsx";
 import { clearImageError, makeImage, type Picture, useImages } from "./image_run.ts";
 import { type Offers, useSpent } from "./playground.tsx";

@@ -2,9 +2,10 @@ import { ChevronRight } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatOf } from "../format.ts";
+import { CheckboxList, RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { CheckboxList, Field, NativeSelect, RadioList, TextInput } from "../ui/controls.tsx";
 import { Dialog } from "../ui/dialog.tsx";
+import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { useForm } from "./admin_form.tsx";
 import {

@@ -1,8 +1,10 @@
 import { useState } from "react";
 import { ApiError, api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatMoney, formatOf, formatZone, parseUsd, toUsdInput } from "../format.ts";
-import { Button, Field, RadioList, TextInput } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
+import { RadioList } from "../ui/choices.tsx";
 import { Dialog } from "../ui/dialog.tsx";
+import { Field, TextInput } from "../ui/fields.tsx";
 import { Banner } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { checkCount, checkUsd, readCount, useForm } from "./admin_form.tsx";

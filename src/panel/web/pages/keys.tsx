@@ -15,8 +15,8 @@ import { type ReactNode, useEffect, useEffectEvent } from "react";
 import { api, ask } from "../api.ts";
 import { CONFIRM, EMPTY, READ_ONLY } from "../copy.ts";
 import { formatCount, formatDay, formatDuration, formatMoney, formatOf } from "../format.ts";
+import { Button, IconButton } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { Button, IconButton } from "../ui/controls.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
 import { Menu, type MenuItem } from "../ui/menu.tsx";
@@ -54,7 +54,7 @@ export function KeysPage() {
   return (
     <Page title="Keys" lead="Create them, see who uses them, retire them safely." action={create}>
       <Loaded query={keys} skeleton={<KeysSkeleton />}>
-        {({ rows, requestsCut }) => (
+        {({ rows }) => (
           <>
             <Forgotten rows={rows} />
             <KeyLists
@@ -66,7 +66,7 @@ export function KeysPage() {
                 </Empty>
               }
             />
-            <Acting acting={acting} requestsCut={requestsCut} />
+            <Acting acting={acting} />
           </>
         )}
       </Loaded>
@@ -90,26 +90,24 @@ function useActing() {
   return acting;
 }
 
-function Acting({ acting, requestsCut }: { acting: ReturnType<typeof useActing>; requestsCut: boolean }) {
+function Acting({ acting }: { acting: ReturnType<typeof useActing> }) {
   const { what, isOpen, times, close } = acting;
   if (what === null) return null;
   const state = { open: isOpen, onClose: close };
   if (what.kind === "create") return <CreateKeyDialog key={times} {...state} />;
   if (what.kind === "edit") return <EditKeyDialog key={times} {...state} row={what.row} />;
   if (what.kind === "rotate") return <RotateKeyDialog key={times} {...state} row={what.row} />;
-  return <RevokeQuestion key={times} {...state} row={what.row} requestsCut={requestsCut} />;
+  return <RevokeQuestion key={times} {...state} row={what.row} />;
 }
 
 function RevokeQuestion({
   open,
   onClose,
   row: { keyId, name, requestsLastDay },
-  requestsCut,
 }: {
   open: boolean;
   onClose: () => void;
   row: OwnKey;
-  requestsCut: boolean;
 }) {
   const refresh = useRefresh();
   const { title, body } = CONFIRM.revokeKey(name, requestsLastDay);
@@ -126,7 +124,7 @@ function RevokeQuestion({
         toast.done(`Key ${name} is revoked.`);
       }}
     >
-      {requestsCut && requestsLastDay > 0 ? `At least ${body}` : body} It cannot be undone.
+      {body} It cannot be undone.
     </Confirm>
   );
 }

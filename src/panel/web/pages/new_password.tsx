@@ -1,5 +1,5 @@
-import { Field, PasswordInput } from "../ui/controls.tsx";
 import { cx } from "../ui/cx.ts";
+import { Field, PasswordInput } from "../ui/fields.tsx";
 import { PASSWORD_RULES, type Strength, strengthOf } from "./own_words.ts";
 
 /**

@@ -2,7 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
 import { EMPTY, termsText } from "../copy.ts";
 import { formatMoney } from "../format.ts";
-import { Combobox, Field } from "../ui/controls.tsx";
+import { Combobox } from "../ui/combobox.tsx";
+import { Field } from "../ui/fields.tsx";
 import { ErrorLine } from "../ui/states.tsx";
 
 /** What is on sale, and choosing one of it. Those who pay for what they hand out see the wholesale price. */

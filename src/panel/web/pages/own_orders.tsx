@@ -3,7 +3,7 @@ import { Ban, Check, Clock, Undo2 } from "lucide-react";
 import { api, ask } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatMoney } from "../format.ts";
-import { Button } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
 import { Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";

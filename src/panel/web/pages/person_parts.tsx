@@ -2,7 +2,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
 import { CONFIRM, EMPTY } from "../copy.ts";
 import { formatCount, formatOf } from "../format.ts";
-import { Button } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";

@@ -1,6 +1,6 @@
 import { ApiError, useMe } from "../api.ts";
 import { isRefusal } from "../copy.ts";
-import { ButtonLink } from "../ui/controls.tsx";
+import { ButtonLink } from "../ui/buttons.tsx";
 import { Problem, Refused } from "../ui/states.tsx";
 import { type Home, useHome } from "./own.ts";
 import { nextStep } from "./request_words.ts";

@@ -1,8 +1,10 @@
 import { SlidersHorizontal } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
 import { formatMicroUsd, formatPrice } from "../format.ts";
-import { Button, Combobox, Field, NativeSelect, TextArea, TextInput } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
+import { Combobox } from "../ui/combobox.tsx";
 import { cx } from "../ui/cx.ts";
+import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
 import { checkCount } from "./admin_form.tsx";
 import type { Offer, Offers } from "./playground.tsx";
 import { setPlayground, usePlayground } from "./playground_state.ts";

@@ -11,8 +11,8 @@ import {
   formatTook,
   formatZone,
 } from "../format.ts";
+import { ButtonLink, IconButton } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { ButtonLink, IconButton } from "../ui/controls.tsx";
 import { CopyText } from "../ui/copy_text.tsx";
 import { Drawer } from "../ui/dialog.tsx";
 import { Facts } from "../ui/page.tsx";

@@ -24,6 +24,8 @@ const REFUSAL_NAMES: Record<string, string> = {
   validation_failed: "wrong request",
   request_too_large: "too large",
   unsupported_media_type: "wrong format",
+  idempotency_conflict: "sent before",
+  idempotency_mismatch: "idempotency key used twice",
 };
 
 /** A refusal in two or three words, for lists. */
@@ -41,6 +43,9 @@ const ADVICE: Record<string, string> = {
   validation_failed: "The request was not of the right form. The answer names the field.",
   request_too_large: "The request was too large. Send less text, or smaller pictures.",
   unsupported_media_type: "Send the body as application/json, not compressed.",
+  idempotency_conflict:
+    "A request with that Idempotency-Key was under way, or done. It was served once, and charged once.",
+  idempotency_mismatch: "That Idempotency-Key was used before for another request. Take a new one for each request.",
   host_not_allowed: "This key may not be used on that host. Create one that may, or send to another host.",
   invalid_api_key: "The key is off, revoked or expired. Use another one.",
 };

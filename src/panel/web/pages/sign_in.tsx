@@ -1,7 +1,8 @@
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { api, ask } from "../api.ts";
-import { Button, Field, PasswordInput, TextInput } from "../ui/controls.tsx";
+import { Button } from "../ui/buttons.tsx";
+import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
 import { DoorPage } from "../ui/page.tsx";
 import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand, wrongOf } from "./door.tsx";
 import { focusInvalid } from "./forms.ts";

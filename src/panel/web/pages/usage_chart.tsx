@@ -3,10 +3,9 @@ import { type ReactNode, useState } from "react";
 import { api, ask } from "../api.ts";
 import { formatCompact, formatMoney, formatOf } from "../format.ts";
 import { DayChart } from "../ui/chart.tsx";
-import { Segmented } from "../ui/controls.tsx";
+import { Segmented } from "../ui/choices.tsx";
 import { Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
-import { Instant } from "../ui/time.tsx";
 
 /**
  * Charged requests by day and model, as requests, tokens or, where something was paid by balance, money.
@@ -75,21 +74,14 @@ export function UsageChart({
 function Chart({ data, measure }: { data: Days; measure: Measure }) {
   const words = MEASURES.find(({ value }) => value === measure)?.label;
   return (
-    <>
-      <DayChart
-        title={`${words} by model and day`}
-        unit={measure === "charged" ? "" : measure}
-        zone={data.timeZone}
-        days={data.days}
-        series={seriesOf(data, measure)}
-        {...(measure === "charged" && { format: money, formatAxis: money })}
-      />
-      {data.countedFrom && (
-        <p className="mt-3 text-12 text-ink-3">
-          There are very many: only those since <Instant iso={data.countedFrom} /> are counted here.
-        </p>
-      )}
-    </>
+    <DayChart
+      title={`${words} by model and day`}
+      unit={measure === "charged" ? "" : measure}
+      zone={data.timeZone}
+      days={data.days}
+      series={seriesOf(data, measure)}
+      {...(measure === "charged" && { format: money, formatAxis: money })}
+    />
   );
 }
 

@@ -1,7 +1,7 @@
 import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
 import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZone } from "../format.ts";
-import { Button } from "./controls.tsx";
+import { Button } from "./buttons.tsx";
 
 /**
  * Amounts by day, one bar a day, stacked by model, key or host: the five largest and "Other".

@@ -1,7 +1,8 @@
 import { KeyRound } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useState } from "react";
 import { SECRET } from "../copy.ts";
-import { Button, Checkbox } from "./controls.tsx";
+import { Button } from "./buttons.tsx";
+import { Checkbox } from "./choices.tsx";
 import { CopyButton } from "./copy_text.tsx";
 import { cx } from "./cx.ts";
 import { Dialog } from "./dialog.tsx";

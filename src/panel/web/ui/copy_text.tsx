@@ -2,7 +2,7 @@ import { Check, Copy } from "lucide-react";
 import { type ReactNode, useEffect, useState } from "react";
 import { formatEnds } from "../format.ts";
 import { announce } from "./announce.ts";
-import { Button } from "./controls.tsx";
+import { Button } from "./buttons.tsx";
 import { cx } from "./cx.ts";
 
 /**

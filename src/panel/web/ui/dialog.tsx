@@ -1,8 +1,9 @@
 import * as Radix from "@radix-ui/react-dialog";
 import { X } from "lucide-react";
 import { type FormEvent, type ReactNode, useId, useRef, useState } from "react";
-import { Button, Field, IconButton, TextInput } from "./controls.tsx";
+import { Button, IconButton } from "./buttons.tsx";
 import { cx } from "./cx.ts";
+import { Field, TextInput } from "./fields.tsx";
 import { Problem } from "./states.tsx";
 
 /**

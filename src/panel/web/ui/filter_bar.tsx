@@ -1,7 +1,7 @@
 import { X } from "lucide-react";
 import type { ReactNode } from "react";
 import { useLocation, useSearch } from "wouter";
-import { Button } from "./controls.tsx";
+import { Button } from "./buttons.tsx";
 
 /**
  * Filters over a table, kept in the URL, so that a filtered view can be sent to somebody.

@@ -10,7 +10,13 @@ import { Loading, Skeleton } from "./states.tsx";
  *   <Palette open={isOpen} onOpenChange={setOpen} pages={[{ label: "Keys", href: "/keys", icon: KeyRound }]} keys={[{ id, name, prefix }]} />
  */
 
-export type PalettePage = { label: string; href: string; icon: LucideIcon };
+export type PalettePage = {
+  label: string;
+  href: string;
+  icon: LucideIcon;
+  /** Not a page of this app: it is loaded. */
+  isOutside?: boolean;
+};
 export type PaletteKey = { id: string; name: string; prefix: string };
 export type PaletteProps = {
   open: boolean;

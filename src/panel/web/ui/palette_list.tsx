@@ -15,10 +15,13 @@ const ITEM =
 export function PaletteList({ onOpenChange, pages, keys = [] }: PaletteProps) {
   const [typed, setTyped] = useState("");
   const [, navigate] = useLocation();
-  const go = (href: string) => () => {
-    onOpenChange(false);
-    navigate(href);
-  };
+  const go =
+    (href: string, isOutside = false) =>
+    () => {
+      onOpenChange(false);
+      if (isOutside) location.assign(href);
+      else navigate(href);
+    };
   const requestId = REQUEST_ID.test(typed.trim()) ? typed.trim() : null;
   return (
     <Command label="Go to" loop>
@@ -44,8 +47,8 @@ export function PaletteList({ onOpenChange, pages, keys = [] }: PaletteProps) {
           </Command.Item>
         )}
         <Command.Group heading="Pages">
-          {pages.map(({ label, href, icon: Icon }) => (
-            <Command.Item key={href} value={`${label} ${href}`} onSelect={go(href)} className={ITEM}>
+          {pages.map(({ label, href, icon: Icon, isOutside }) => (
+            <Command.Item key={href} value={`${label} ${href}`} onSelect={go(href, isOutside)} className={ITEM}>
               <Icon size={16} aria-hidden className="flex-none text-ink-3" />
               {label}
             </Command.Item>

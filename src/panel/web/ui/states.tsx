@@ -15,8 +15,8 @@ import {
 import type { ReactNode } from "react";
 import { ApiError } from "../api.ts";
 import { FAILURES, isRefusal, NOTHING_CHARGED, type RefusalFacts, refusalText } from "../copy.ts";
+import { Button, IconButton } from "./buttons.tsx";
 import { nowMs } from "./clock.ts";
-import { Button, IconButton } from "./controls.tsx";
 import { CopyText } from "./copy_text.tsx";
 import { cx } from "./cx.ts";
 

@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import { Link } from "wouter";
-import { Button } from "./controls.tsx";
+import { Button } from "./buttons.tsx";
 import { cx } from "./cx.ts";
 import { Loading, SkeletonRows } from "./states.tsx";
 

@@ -2,7 +2,7 @@ import * as Radix from "@radix-ui/react-toast";
 import { Check, CircleAlert, X } from "lucide-react";
 import { useSyncExternalStore } from "react";
 import { ApiError } from "../api.ts";
-import { Button, IconButton } from "./controls.tsx";
+import { Button, IconButton } from "./buttons.tsx";
 import { CopyText } from "./copy_text.tsx";
 import { failureText } from "./states.tsx";
 

@@ -1,0 +1,70 @@
+/** A shorter run is a phrase that anybody would write. Runs of 31 characters and more are surely found, some shorter ones too. */
+const RUN_CHARS_MIN = 16;
+/** Of what was sent, the beginning and the end are looked at, this much of each. */
+const SENT_CHARS_MAX = 256 * 1024;
+/** What ends a run: so that the JSON around it stays JSON. */
+const ENDS = /["\\]/;
+const QUOTED = "[quoted]";
+
+/**
+ * A provider's words without what they quote of the request: error messages are logged, and prompts never are. `text` is at
+ * most an error's body; runs end at quotes and backslashes. Linear in both texts.
+ */
+export function withoutEcho(text: string, sent: string): string {
+  if (text.length < RUN_CHARS_MIN || sent.length < RUN_CHARS_MIN) return text;
+  const places = placesOfRuns(text);
+  const quoted = new Uint8Array(text.length);
+  const mark = (sentAt: number) => {
+    const block = sent.slice(sentAt, sentAt + RUN_CHARS_MIN);
+    for (const textAt of places.get(block) ?? []) markRun(quoted, { text, textAt }, { sent, sentAt });
+    places.delete(block);
+  };
+  const tail = Math.max(SENT_CHARS_MAX, sent.length - SENT_CHARS_MAX);
+  for (let at = 0; at + RUN_CHARS_MIN <= Math.min(sent.length, SENT_CHARS_MAX); at += RUN_CHARS_MIN) mark(at);
+  for (let at = tail; at + RUN_CHARS_MIN <= sent.length; at += RUN_CHARS_MIN) mark(at);
+  return replaceMarked(text, quoted);
+}
+
+/** Where each run of the least length stands in a text. */
+function placesOfRuns(text: string): Map<string, number[]> {
+  const places = new Map<string, number[]>();
+  for (let at = 0; at + RUN_CHARS_MIN <= text.length; at++) {
+    const run = text.slice(at, at + RUN_CHARS_MIN);
+    if (ENDS.test(run)) continue;
+    const known = places.get(run);
+    if (known) known.push(at);
+    else places.set(run, [at]);
+  }
+  return places;
+}
+
+/** Marks a run that both have, as far as it goes in both directions. What is marked already is not walked again. */
+function markRun(
+  quoted: Uint8Array,
+  { text, textAt }: { text: string; textAt: number },
+  { sent, sentAt }: { sent: string; sentAt: number },
+): void {
+  for (const step of [1, -1]) {
+    let i = step === 1 ? 0 : -1;
+    while (isSame(text, textAt + i, sent, sentAt + i) && quoted[textAt + i] === 0) {
+      quoted[textAt + i] = 1;
+      i += step;
+    }
+  }
+}
+
+function isSame(text: string, textAt: number, sent: string, sentAt: number): boolean {
+  const sign = text[textAt];
+  return sign !== undefined && sign === sent[sentAt] && !ENDS.test(sign);
+}
+
+function replaceMarked(text: string, quoted: Uint8Array): string {
+  let kept = "";
+  for (let at = 0; at < text.length; ) {
+    let end = at;
+    while (end < text.length && quoted[end] === quoted[at]) end++;
+    kept += quoted[at] === 1 ? QUOTED : text.slice(at, end);
+    at = end;
+  }
+  return kept;
+}

@@ -1,0 +1,265 @@
+import { type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { cx } from "./cx.ts";
+import { FieldError, type Option, TextInput } from "./fields.tsx";
+
+/** What people choose from. Segmented, RadioList and CheckboxList bring their own legend (`label`). */
+
+/** Two to five choices side by side; one holds. */
+export function Segmented<Value extends string>({
+  label,
+  value,
+  onValue,
+  options,
+  className,
+}: {
+  /** Said, not shown. */
+  label: string;
+  value: Value;
+  onValue: (value: Value) => void;
+  options: readonly Option<Value>[];
+  className?: string;
+}) {
+  const name = useId();
+  return (
+    <fieldset
+      className={cx(
+        "inline-flex max-w-full overflow-x-auto rounded-md bg-sunken p-0.5 ring-1 ring-line ring-inset",
+        className,
+      )}
+    >
+      <legend className="sr-only">{label}</legend>
+      {options.map(({ value: own, label: words, icon: Icon, disabled }) => (
+        <label
+          key={own}
+          className={cx(
+            "flex min-h-[calc(var(--control)-0.25rem)] items-center justify-center gap-2 rounded-[6px] px-3 text-13 font-medium whitespace-nowrap transition-colors",
+            "has-focus-visible:outline-2 has-focus-visible:outline-offset-2 has-focus-visible:outline-focus",
+            own === value
+              ? "bg-raised text-ink shadow-[0_1px_2px_var(--shadow)] ring-1 ring-line"
+              : "text-ink-2 hover:text-ink",
+            disabled && "opacity-50",
+          )}
+        >
+          <input
+            type="radio"
+            name={name}
+            value={own}
+            checked={own === value}
+            disabled={disabled}
+            onChange={() => onValue(own)}
+            className="sr-only"
+          />
+          {Icon && <Icon size={16} aria-hidden className="flex-none" />}
+          {words}
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+/** Choices one below the other, with room for a sentence each. */
+export function RadioList<Value extends string>({
+  label,
+  value,
+  onValue,
+  options,
+  error,
+}: {
+  label: string;
+  value: Value | null;
+  onValue: (value: Value) => void;
+  options: readonly Option<Value>[];
+  error?: string | null | false;
+}) {
+  const name = useId();
+  return (
+    <fieldset aria-describedby={error ? `${name}-error` : undefined} className="grid gap-1">
+      <legend className="mb-1 text-13 font-medium">{label}</legend>
+      {options.map((option) => (
+        <ChoiceLine
+          key={option.value}
+          label={option.label}
+          {...(option.hint && { hint: option.hint })}
+          disabled={option.disabled}
+        >
+          <input
+            type="radio"
+            name={name}
+            checked={option.value === value}
+            disabled={option.disabled}
+            onChange={() => onValue(option.value)}
+            className="tick"
+          />
+        </ChoiceLine>
+      ))}
+      {error && <FieldError id={`${name}-error`}>{error}</FieldError>}
+    </fieldset>
+  );
+}
+
+function ChoiceLine({
+  label,
+  hint,
+  disabled,
+  children,
+}: {
+  label: ReactNode;
+  hint?: ReactNode;
+  disabled?: boolean | undefined;
+  children: ReactNode;
+}) {
+  return (
+    // biome-ignore lint/a11y/noLabelWithoutControl: the input comes as a child.
+    <label className={cx("flex items-start gap-3 py-1 text-14 pointer-coarse:py-3", disabled && "text-ink-3")}>
+      {children}
+      <span className="min-w-0">
+        {label}
+        {hint && <span className="block text-13 text-ink-3">{hint}</span>}
+      </span>
+    </label>
+  );
+}
+
+export function Checkbox({
+  label,
+  hint,
+  checked,
+  onValue,
+  isMixed = false,
+  disabled,
+}: {
+  label: ReactNode;
+  hint?: ReactNode;
+  checked: boolean;
+  onValue: (checked: boolean) => void;
+  /** Some of several. */
+  isMixed?: boolean;
+  disabled?: boolean;
+}) {
+  const box = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (box.current) box.current.indeterminate = isMixed;
+  }, [isMixed]);
+  return (
+    <ChoiceLine label={label} hint={hint} disabled={disabled}>
+      <input
+        ref={box}
+        type="checkbox"
+        checked={checked}
+        disabled={disabled}
+        onChange={(event) => onValue(event.currentTarget.checked)}
+        className="tick"
+      />
+    </ChoiceLine>
+  );
+}
+
+const FILTER_FROM = 9;
+
+/** Several of many, or all: `value` null means all, also those that come later. */
+export function CheckboxList({
+  label,
+  allLabel,
+  value,
+  onValue,
+  options,
+  error,
+}: {
+  label: string;
+  /** "All models, new ones too". */
+  allLabel: string;
+  value: readonly string[] | null;
+  onValue: (value: string[] | null) => void;
+  options: readonly Option[];
+  error?: string | null | false;
+}) {
+  const id = useId();
+  const [typed, setTyped] = useState("");
+  const shown = options.filter((option) => option.label.toLowerCase().includes(typed.trim().toLowerCase()));
+  const toggle = (own: string, isOn: boolean) =>
+    onValue(options.map((option) => option.value).filter((each) => (each === own ? isOn : value?.includes(each))));
+  return (
+    <fieldset aria-describedby={error ? `${id}-error` : undefined} className="grid gap-1">
+      <legend className="mb-1 text-13 font-medium">{label}</legend>
+      <Checkbox label={allLabel} checked={value === null} onValue={(all) => onValue(all ? null : [])} />
+      {value !== null && (
+        <div className="ml-2 grid gap-1 border-l border-line pl-5">
+          {options.length >= FILTER_FROM && (
+            <TextInput
+              value={typed}
+              onValue={setTyped}
+              placeholder="Filter"
+              aria-label={`Filter ${label.toLowerCase()}`}
+              className="mb-1"
+            />
+          )}
+          <div className="max-h-56 overflow-y-auto p-1">
+            {shown.map((option) => (
+              <Checkbox
+                key={option.value}
+                label={option.label}
+                hint={option.hint}
+                checked={value.includes(option.value)}
+                onValue={(isOn) => toggle(option.value, isOn)}
+                {...(option.disabled && { disabled: true })}
+              />
+            ))}
+            {shown.length === 0 && <p className="py-1 text-13 text-ink-3">Nothing by that name.</p>}
+          </div>
+        </div>
+      )}
+      {error && <FieldError id={`${id}-error`}>{error}</FieldError>}
+    </fieldset>
+  );
+}
+
+/** On or off, at once. For what only counts after "Save", use a Checkbox. */
+export function Switch({
+  label,
+  hint,
+  checked,
+  onValue,
+  pending,
+  disabled,
+}: {
+  label: ReactNode;
+  hint?: ReactNode;
+  checked: boolean;
+  onValue: (checked: boolean) => void;
+  pending?: boolean;
+  disabled?: boolean;
+}) {
+  const id = useId();
+  return (
+    <div className="flex items-start justify-between gap-4">
+      <label htmlFor={id} className="min-w-0 text-14">
+        {label}
+        {hint && <span className="block text-13 text-ink-3">{hint}</span>}
+      </label>
+      <button
+        id={id}
+        type="button"
+        role="switch"
+        aria-checked={checked}
+        aria-busy={pending || undefined}
+        disabled={disabled}
+        onClick={() => !pending && onValue(!checked)}
+        className={cx(
+          "relative my-0.5 h-5 w-9 flex-none rounded-full border transition-colors disabled:opacity-50",
+          // A finger needs more room than the eye.
+          "after:absolute after:-inset-3",
+          checked ? "border-accent bg-accent" : "border-edge bg-sunken",
+          pending && "opacity-60",
+        )}
+      >
+        <span
+          aria-hidden
+          className={cx(
+            "absolute top-1/2 left-0.5 size-3.5 -translate-y-1/2 rounded-full transition-transform",
+            checked ? "translate-x-4 bg-on-accent" : "bg-edge",
+          )}
+        />
+      </button>
+    </div>
+  );
+}

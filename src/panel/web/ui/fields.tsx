@@ -1,0 +1,242 @@
+import { ChevronDown, CircleAlert, type LucideIcon } from "lucide-react";
+import { type ComponentProps, createContext, type ReactNode, use, useId, useState } from "react";
+import { cx } from "./cx.ts";
+
+/**
+ * What people type in. Inside a Field every input finds its id, hint and error by itself; so does Combobox.
+ *
+ *   <Field label="Name" hint="Only you see it." error={errors.name}>
+ *     <TextInput value={name} onValue={setName} />
+ *   </Field>
+ */
+
+type FieldWiring = { id: string; "aria-describedby"?: string; "aria-invalid"?: true; required?: boolean };
+export const FieldContext = createContext<FieldWiring | null>(null);
+
+/** Label above, input, hint, error. The error replaces nothing: the hint stays readable. */
+export function Field({
+  label,
+  hint,
+  error,
+  required,
+  optional,
+  aside,
+  children,
+  className,
+}: {
+  label: ReactNode;
+  hint?: ReactNode;
+  error?: string | null | false;
+  required?: boolean;
+  /** Says so beside the label. */
+  optional?: boolean;
+  /** Stands right of the label: a counter, a link. */
+  aside?: ReactNode;
+  children: ReactNode;
+  className?: string;
+}) {
+  const id = useId();
+  const describedBy = cx(error && `${id}-error`, Boolean(hint) && `${id}-hint`);
+  return (
+    <div className={cx("grid content-start gap-1", className)}>
+      <div className="flex items-baseline justify-between gap-3">
+        <label htmlFor={id} className="text-13 font-medium text-ink">
+          {label}
+          {optional && <span className="font-normal text-ink-3"> (optional)</span>}
+        </label>
+        {aside && <span className="text-12 text-ink-3">{aside}</span>}
+      </div>
+      <FieldContext
+        value={{
+          id,
+          ...(describedBy && { "aria-describedby": describedBy }),
+          ...(error && { "aria-invalid": true }),
+          ...(required && { required }),
+        }}
+      >
+        {children}
+      </FieldContext>
+      {error && <FieldError id={`${id}-error`}>{error}</FieldError>}
+      {hint && (
+        <p id={`${id}-hint`} className="text-12 text-ink-3">
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function FieldError({ id, children }: { id: string; children: ReactNode }) {
+  return (
+    <p id={id} className="flex items-start gap-1 text-12 text-bad">
+      <CircleAlert size={14} className="mt-px flex-none" aria-hidden />
+      {children}
+    </p>
+  );
+}
+
+type TextInputProps = Omit<ComponentProps<"input">, "onChange" | "prefix"> & {
+  onValue?: (value: string) => void;
+  /** Keys, hosts and other text that is read letter by letter. */
+  mono?: boolean;
+  /** Stand inside the input: "$", "per day". */
+  before?: ReactNode;
+  after?: ReactNode;
+};
+
+export function TextInput({ onValue, mono, before, after, className, type = "text", ...rest }: TextInputProps) {
+  const field = use(FieldContext);
+  const input = (
+    <input
+      {...field}
+      type={type}
+      autoComplete="off"
+      spellCheck={mono ? false : undefined}
+      autoCapitalize={mono ? "none" : undefined}
+      {...rest}
+      onChange={(event) => onValue?.(event.currentTarget.value)}
+      className={cx("control", mono && "font-mono", before != null && "pl-8", after != null && "pr-20", className)}
+    />
+  );
+  if (before == null && after == null) return input;
+  return (
+    <span className="relative block">
+      {before != null && (
+        <span className="pointer-events-none absolute inset-y-0 left-3 grid place-content-center text-14 text-ink-3">
+          {before}
+        </span>
+      )}
+      {input}
+      {after != null && (
+        <span className="pointer-events-none absolute inset-y-0 right-3 grid place-content-center text-13 text-ink-3">
+          {after}
+        </span>
+      )}
+    </span>
+  );
+}
+
+/** A whole or decimal number. `value` is null while nothing readable stands in it. */
+export function NumberInput({
+  value,
+  onValue,
+  decimal = false,
+  ...rest
+}: Omit<TextInputProps, "value" | "onValue" | "type" | "min" | "max"> & {
+  value: number | null;
+  onValue: (value: number | null) => void;
+  decimal?: boolean;
+}) {
+  const [typed, setTyped] = useState<string | null>(null);
+  const shown =
+    typed !== null && readNumber(typed, decimal) === value ? typed : value === null ? (typed ?? "") : String(value);
+  return (
+    <TextInput
+      {...rest}
+      inputMode={decimal ? "decimal" : "numeric"}
+      value={shown}
+      onBlur={() => value !== null && setTyped(null)}
+      onValue={(text) => {
+        setTyped(text);
+        onValue(readNumber(text, decimal));
+      }}
+      className={cx("figures", rest.className)}
+    />
+  );
+}
+
+function readNumber(text: string, decimal: boolean): number | null {
+  const plain = text.trim().replaceAll(",", "");
+  if (!(decimal ? /^-?\d*\.?\d+$/ : /^-?\d+$/).test(plain)) return null;
+  const number = Number(plain);
+  return Number.isSafeInteger(decimal ? Math.trunc(number) : number) ? number : null;
+}
+
+/** Password, with a button that shows it. */
+export function PasswordInput({ onValue, ...rest }: Omit<TextInputProps, "type" | "after" | "before">) {
+  const [isShown, setShown] = useState(false);
+  return (
+    <span className="relative block">
+      <TextInput {...rest} {...(onValue && { onValue })} type={isShown ? "text" : "password"} className="pr-16" />
+      <button
+        type="button"
+        aria-pressed={isShown}
+        onClick={() => setShown(!isShown)}
+        className="absolute inset-y-1 right-1 rounded-sm px-3 text-13 font-medium text-ink-2 hover:bg-hover hover:text-ink"
+      >
+        {isShown ? "Hide" : "Show"}
+        <span className="sr-only"> password</span>
+      </button>
+    </span>
+  );
+}
+
+export function TextArea({
+  onValue,
+  mono,
+  className,
+  ...rest
+}: Omit<ComponentProps<"textarea">, "onChange"> & { onValue?: (value: string) => void; mono?: boolean }) {
+  const field = use(FieldContext);
+  return (
+    <textarea
+      {...field}
+      rows={4}
+      {...rest}
+      onChange={(event) => onValue?.(event.currentTarget.value)}
+      className={cx("control block resize-y", mono && "font-mono", className)}
+    />
+  );
+}
+
+export type Option<Value extends string = string> = {
+  value: Value;
+  label: string;
+  /** A second, quieter line or word. */
+  hint?: string;
+  disabled?: boolean;
+  icon?: LucideIcon;
+};
+
+export function NativeSelect<Value extends string>({
+  value,
+  onValue,
+  options,
+  label,
+  className,
+  ...rest
+}: Omit<ComponentProps<"select">, "value" | "onChange" | "children"> & {
+  value: Value;
+  onValue: (value: Value) => void;
+  options: readonly Option<Value>[];
+  /** Outside a Field: its name for those who do not see it. */
+  label?: string;
+}) {
+  const field = use(FieldContext);
+  return (
+    <span className={cx("relative inline-block", field && "w-full", className)}>
+      <select
+        {...field}
+        aria-label={label}
+        {...rest}
+        value={value}
+        onChange={(event) => {
+          const chosen = options[event.currentTarget.selectedIndex];
+          if (chosen) onValue(chosen.value);
+        }}
+        className="control"
+      >
+        {options.map((option) => (
+          <option key={option.value} value={option.value} disabled={option.disabled}>
+            {option.hint ? `${option.label} (${option.hint})` : option.label}
+          </option>
+        ))}
+      </select>
+      <ChevronDown
+        size={16}
+        aria-hidden
+        className="pointer-events-none absolute top-1/2 right-3 -translate-y-1/2 text-ink-3"
+      />
+    </span>
+  );
+}

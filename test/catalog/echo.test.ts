@@ -1,0 +1,49 @@
+import { expect, test } from "bun:test";
+import { withoutEcho } from "../../src/catalog/echo.ts";
+
+const PROMPT = "My mother's maiden name is Featherstonehaugh, and my PIN is 4711. Is that safe?";
+const sent = JSON.stringify({ model: "up-1", messages: [{ role: "user", content: PROMPT }] });
+
+test("what a provider quotes of the request is taken out of its words, whole or in part, wherever it stands", () => {
+  expect(withoutEcho(`Your text "${PROMPT}" breaks our rules.`, sent)).toBe('Your text "[quoted]" breaks our rules.');
+  expect(withoutEcho(`${PROMPT} ${PROMPT}`, sent)).toBe("[quoted] [quoted]");
+  for (let from = 0; from + 31 <= PROMPT.length; from++) {
+    const part = PROMPT.slice(from, from + 31);
+    expect(withoutEcho(`Bad: <${part}>`, sent)).toBe("Bad: <[quoted]>");
+  }
+});
+
+test("what is around it stays JSON, also where the whole request is sent back", () => {
+  const text = JSON.stringify({
+    error: { message: `Cannot read: ${PROMPT}`, param: "messages" },
+    input: JSON.parse(sent),
+  });
+  const words = JSON.parse(withoutEcho(text, sent));
+  expect(words.error).toEqual({ message: "Cannot read: [quoted]", param: "messages" });
+  expect(JSON.stringify(words)).not.toContain("Featherstonehaugh");
+  expect(withoutEcho(`Cannot parse ${JSON.stringify(sent)}`, sent)).not.toContain("Featherstonehaugh");
+});
+
+test("ordinary words stay as they are, short quotes among them", () => {
+  for (const words of [
+    "The model up-1 does not exist.",
+    "This model's maximum context length is 8192 tokens.",
+    "My mother's",
+    "",
+    PROMPT.toUpperCase(),
+  ]) {
+    expect(withoutEcho(words, sent)).toBe(words);
+  }
+  expect(withoutEcho(PROMPT, "")).toBe(PROMPT);
+});
+
+test("hostile texts are compared within a moment, and a long request is looked at from both ends", () => {
+  const startedAt = performance.now();
+  withoutEcho("a".repeat(65_536), "a".repeat(20_000_000));
+  withoutEcho("ab".repeat(32_768), "ba".repeat(10_000_000));
+  withoutEcho('"'.repeat(65_536), '"'.repeat(20_000_000));
+  expect(performance.now() - startedAt).toBeLessThan(2_000);
+  const noise = Array.from({ length: 100_000 }, (_, i) => `word${i} `).join("");
+  for (const long of [PROMPT + noise, noise + PROMPT])
+    expect(withoutEcho(`So: ${PROMPT}`, long)).toMatch(/^So: ?\[quoted\]$/);
+});

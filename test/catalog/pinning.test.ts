@@ -1,0 +1,206 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { denoProgram } from "../../scripts/test_deno.ts";
+import type { Address } from "../../src/catalog/guard.ts";
+import { createProviderClient } from "../../src/catalog/provider_client.ts";
+import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
+import { upstreamTarget } from "../../src/platform/runtime.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import { AUTHORITY, CERTIFICATES } from "./certificates.ts";
+import { rejectionOf, route } from "./sockets.ts";
+
+/** Providers are called at the address that was checked, whatever their name leads to a moment later. */
+
+setDefaultTimeout(60_000);
+const REACHED_FOR_MS = 10_000;
+const FIRST: Address = { address: "127.0.0.1", family: 4 };
+/** A second address of this machine: macOS has but one of IPv4. */
+const LATER: Address =
+  process.platform === "darwin" ? { address: "::1", family: 6 } : { address: "127.0.0.2", family: 4 };
+const CHECKED_FOR_MS = 60_000;
+
+const closers: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closers.splice(0)) close();
+});
+
+/** Two machines of this one, on the same port: what the name leads to at first, and what it leads to later. */
+async function twoMachines() {
+  const calls = { first: 0, later: 0 };
+  const start = (which: "first" | "later", host: string, port: number) =>
+    new Promise<number>((resolve, reject) => {
+      const server = createServer((request, response) => {
+        calls[which] += 1;
+        response.setHeader("content-type", "application/json").end(JSON.stringify({ host: request.headers.host }));
+      });
+      server.on("error", reject);
+      closers.push(() => {
+        server.closeAllConnections();
+        server.close();
+      });
+      server.listen(port, host, () => {
+        const address = server.address();
+        resolve(typeof address === "object" && address ? address.port : 0);
+      });
+    });
+  const port = await start("first", FIRST.address, 0);
+  await start("later", LATER.address, port);
+  return { port, calls };
+}
+
+/** A client whose resolver answers as `leadsTo` says, and a clock that is moved by hand. */
+function clientOf(port: number) {
+  const state = { leadsTo: FIRST, isResolverAway: false, lookups: 0, ms: 0 };
+  const allowed = [`rebind.example:${port}`];
+  const resolve = async (): Promise<Address[]> => {
+    state.lookups += 1;
+    if (state.isResolverAway) throw new Error("SERVFAIL");
+    return [state.leadsTo];
+  };
+  const config = { providerConnectMs: 5_000, providerFirstByteMs: 5_000, providerAllowPrivate: allowed };
+  const client = createProviderClient({ config, log: quietLog().log, now: () => state.ms, resolve });
+  const upstream = route(`http://rebind.example:${port}/v1`);
+  const options = { accept: "application/json" as const, signal: new AbortController().signal };
+  const post = async () => (await client.post(upstream, "/x", "{}", options)).json() as Promise<{ host: string }>;
+  return { state, allowed, post };
+}
+
+/** As `post` fails, or undefined. */
+const kindOf = async (call: Promise<unknown>) => {
+  const thrown = await rejectionOf(call);
+  return thrown instanceof ProviderFailure ? thrown.kind : String(thrown);
+};
+
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  for (let i = 0; i < 500; i++) {
+    if (await isSo()) return;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  throw new Error("it did not come to pass");
+}
+
+describe("a provider's name that rebinds", () => {
+  test("is called at the address that was checked, under its own name, without a second look-up", async () => {
+    const { port, calls } = await twoMachines();
+    const { state, post } = clientOf(port);
+    expect((await post()).host).toBe(`rebind.example:${port}`);
+    state.leadsTo = LATER;
+    for (let i = 0; i < 20; i++) {
+      state.ms += 1_000;
+      await post();
+    }
+    expect(calls).toEqual({ first: 21, later: 0 });
+    expect(state.lookups).toBe(1);
+  });
+
+  test("to a private address is refused by the next check, and never connected to", async () => {
+    const { port, calls } = await twoMachines();
+    const { state, allowed, post } = clientOf(port);
+    await post();
+    // From here on the name is like any other that is not allowed to be private.
+    allowed.length = 0;
+    state.leadsTo = LATER;
+    while (state.ms < CHECKED_FOR_MS) {
+      state.ms += REACHED_FOR_MS - 1;
+      await post().catch(() => {});
+    }
+    await until(() =>
+      post().then(
+        () => false,
+        () => true,
+      ),
+    );
+    expect(await kindOf(post())).toBe("address");
+    expect(calls.later).toBe(0);
+  });
+
+  test("of a provider that was silent for a while is checked before the next call", async () => {
+    const { port, calls } = await twoMachines();
+    const { state, allowed, post } = clientOf(port);
+    await post();
+    allowed.length = 0;
+    state.leadsTo = LATER;
+    state.ms += REACHED_FOR_MS;
+    expect(await kindOf(post())).toBe("address");
+    expect(calls).toEqual({ first: 1, later: 0 });
+  });
+
+  test("to another allowed address is followed within a minute; a resolver that fails changes nothing", async () => {
+    const { port, calls } = await twoMachines();
+    const { state, post } = clientOf(port);
+    await post();
+    state.isResolverAway = true;
+    const busy = async (forMs: number) => {
+      for (let ms = 0; ms < forMs; ms += 9_000) {
+        state.ms += 9_000;
+        await post();
+      }
+    };
+    await busy(2 * CHECKED_FOR_MS);
+    expect(calls.later).toBe(0);
+    state.isResolverAway = false;
+    state.leadsTo = LATER;
+    await busy(2 * CHECKED_FOR_MS);
+    await until(() => post().then(() => calls.later > 0));
+  });
+});
+
+test("upstreamTarget looks no name up: without the address that was checked it throws", () => {
+  expect(() => upstreamTarget("http://localhost:1/")).toThrow("address that was checked");
+  expect(() => upstreamTarget("http://localhost:1/", "localhost")).toThrow("address that was checked");
+});
+
+describe("over TLS the certificate is the name's, not the address's", () => {
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-pinning-"));
+  const authority = join(folder, "authority.pem");
+  let server: ReturnType<typeof Bun.serve>;
+  beforeAll(() => {
+    writeFileSync(authority, AUTHORITY);
+    server = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      tls: Object.entries(CERTIFICATES).map(([serverName, pair]) => ({ serverName, ...pair })),
+      fetch: (request) => Response.json({ data: [{ id: request.headers.get("host") }] }),
+    });
+  });
+  afterAll(async () => {
+    await server.stop(true);
+    rmSync(folder, { recursive: true });
+  });
+
+  /** a and b share an address and a port; nobody has a certificate for c. */
+  const NAMES = "a.example,b.example,a.example,c.example,b.example,c.example,a.example";
+
+  async function outcomes(command: string[], trusted: boolean): Promise<string[]> {
+    const script = join(import.meta.dirname, "pinning_check.ts");
+    const child = Bun.spawn([...command, script, String(server.port), NAMES], {
+      env: { PATH: process.env.PATH ?? "", HOME: folder, ...(trusted && { NODE_EXTRA_CA_CERTS: authority }) },
+      stdout: "pipe",
+      stderr: "pipe",
+    });
+    const lines = (await new Response(child.stdout).text()).trim().split("\n");
+    expect([await child.exited, await new Response(child.stderr).text()]).toEqual([0, expect.anything()]);
+    return lines;
+  }
+
+  for (const [runtime, command] of [
+    ["Bun", [process.execPath]],
+    ["Deno", [denoProgram(), "run", "--allow-all", "--no-check"]],
+  ] as const) {
+    test(`${runtime}: names that share an address keep apart; a wrong certificate is refused`, async () => {
+      const seen = await outcomes([...command], true);
+      expect(seen.map((line) => line.split(" ").slice(0, 2).join(" "))).toEqual(
+        NAMES.split(",").map((name) => `${name} ${name === "c.example" ? "failed" : "ok"}`),
+      );
+      const hosts = seen.filter((line) => line.includes(" ok ")).map((line) => line.split(" ").at(-1));
+      expect(hosts).toEqual(["a", "b", "a", "b", "a"].map((name) => `${name}.example:${server.port}`));
+    });
+
+    test(`${runtime}: an authority that nobody trusts is refused`, async () => {
+      for (const line of await outcomes([...command], false)) expect(line).toContain(" failed ");
+    });
+  }
+});

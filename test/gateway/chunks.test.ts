@@ -1,0 +1,328 @@
+import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import fc from "fast-check";
+import { ChunkRewriter } from "../../src/gateway/chunks.ts";
+import { DuplicateField } from "../../src/gateway/json_spans.ts";
+
+/**
+ * A provider's chunks made the client's: whatever JSON they are, all but six fields goes on as it came, and whatever
+ * bytes they are, nothing is thrown but what says so. Source: rulings › Streams.
+ */
+
+setDefaultTimeout(120_000);
+const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
+const RUNS = 3_000;
+const OURS = ["id", "object", "created", "model", "usage"];
+const FACTS = { requestId: "r1", createdUnix: 5, modelId: 'client/"model"' };
+
+beforeAll(() => console.log(`seed ${SEED}, ${RUNS} runs a property`));
+const check = <T extends [unknown, ...unknown[]]>(property: fc.IProperty<T>) =>
+  fc.assert(property, { seed: SEED, numRuns: RUNS });
+
+/** Keys that mean something here, keys that trip up careless code, and any others. */
+const key = fc.oneof(
+  fc.constantFrom(
+    ...OURS,
+    "choices",
+    "service_tier",
+    "__proto__",
+    "constructor",
+    "",
+    'a"b',
+    "a\\",
+    "\u2028",
+    "é🚦",
+    "}",
+  ),
+  fc.string({ unit: "grapheme", maxLength: 6 }),
+);
+const choice = fc.record(
+  {
+    index: fc.nat(3),
+    delta: fc.oneof(fc.record({ content: fc.string({ unit: "binary", maxLength: 20 }) }), fc.jsonValue()),
+    finish_reason: fc.constantFrom(null, "", "stop", 7),
+  },
+  { requiredKeys: [] },
+);
+const usage = fc.oneof(
+  fc.record({ prompt_tokens: fc.nat(1000), completion_tokens: fc.nat(1000), x_vendor: fc.jsonValue() }),
+  fc.jsonValue(),
+);
+/** A JSON object's fields, each name once; never an error, which would break the stream off. */
+const fields = fc
+  .tuple(
+    fc.uniqueArray(fc.tuple(key, fc.jsonValue()), { selector: ([name]) => name, maxLength: 8 }),
+    fc.option(fc.array(choice, { maxLength: 3 }), { nil: undefined }),
+    fc.option(usage, { nil: undefined }),
+  )
+  .map(([any, choices, used]) => {
+    const all = any.filter(([name]) => name !== "error" && name !== "choices" && name !== "usage");
+    if (choices !== undefined) all.push(["choices", choices]);
+    if (used !== undefined) all.splice(all.length >> 1, 0, ["usage", used]);
+    return all;
+  });
+type Fields = [string, unknown][];
+
+/** JSON written by somebody who likes space, and integers larger than a double holds. */
+function written(all: Fields, space: string): string {
+  const inner = all.map(
+    ([name, value]) => `${space}${JSON.stringify(name)}${space}:${space}${JSON.stringify(value)}${space}`,
+  );
+  return `${space}{${[...inner, `"x_big":${space}123456789012345678901234567890.10`].join(",")}}${space}`;
+}
+
+const entriesOf = (json: string) => {
+  const value: unknown = JSON.parse(json);
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Error(`no object: ${json}`);
+  return Object.entries(value).map(([name, inner]): [string, string] => [name, JSON.stringify(inner)]);
+};
+
+/** What a rewriter makes of a payload, and has made of all so far. */
+function told(rewriter: ChunkRewriter, payload: string) {
+  try {
+    return { out: rewriter.rewrite(payload), relayed: rewriter.relayed, finished: rewriter.finished };
+  } catch (error) {
+    return { thrown: error instanceof Error ? error.message : error };
+  }
+}
+
+describe("any JSON objects", () => {
+  test("unknown fields stay, text and order; one id, created and model; never broken JSON, always one line", () => {
+    check(
+      fc.property(
+        fc.array(fields, { minLength: 1, maxLength: 5 }),
+        fc.constantFrom("", " ", "\n", "\t \n"),
+        fc.boolean(),
+        (chunks, space, wantsUsage) => {
+          const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage });
+          const heads = new Set<string>();
+          for (const all of chunks) {
+            const sent = written(all, space);
+            const got = rewriter.rewrite(sent);
+            const value = new Map(all);
+            const hasUsage = value.get("usage") !== undefined && value.get("usage") !== null;
+            const choices = value.get("choices");
+            const isForTheEnd = hasUsage && (!Array.isArray(choices) || choices.length === 0);
+            expect(got === undefined).toBe(isForTheEnd);
+            if (got === undefined) continue;
+
+            expect(got).not.toContain("\n");
+            expect(got).toContain("123456789012345678901234567890.10");
+            const came = new Map(entriesOf(got));
+            heads.add(JSON.stringify([came.get("id"), came.get("created"), came.get("model"), came.get("object")]));
+            expect(came.get("usage")).toBe(wantsUsage ? "null" : hasUsage ? undefined : came.get("usage"));
+            if (choices === undefined) expect(came.get("choices")).toBe("[]");
+            const isKept = ([name]: [string, string]) => !OURS.includes(name) && name !== "choices";
+            expect([...came].filter(isKept)).toEqual(entriesOf(sent).filter(isKept));
+            if (choices !== undefined) expect(came.get("choices")).toBe(JSON.stringify(choices));
+          }
+          expect(heads.size).toBeLessThanOrEqual(1);
+          for (const head of heads) expect(head).toContain(JSON.stringify(JSON.stringify(FACTS.modelId)).slice(1, -1));
+          const last = rewriter.usageChunk();
+          expect(last !== undefined).toBe(wantsUsage && rewriter.relayed.usage !== undefined);
+          if (last === undefined) return;
+          const lastEntries = new Map(entriesOf(last));
+          expect(lastEntries.get("choices")).toBe("[]");
+          // The client is told what it is charged for.
+          expect(JSON.parse(lastEntries.get("usage") ?? "")).toMatchObject({
+            prompt_tokens: rewriter.relayed.usage?.promptTokens,
+            completion_tokens: rewriter.relayed.usage?.completionTokens,
+          });
+        },
+      ),
+    );
+  });
+
+  test("a chunk in the frame of the one before goes out, counts or is refused as one that is looked at whole", () => {
+    const frame = fc.constantFrom<[string, string]>(
+      ['{"id":"i","created":1,"choices":', "}"],
+      ['{"id":"i","created":1,"model":"m","choices": ', ',"usage":null,"error":null}'],
+      ['{"choices":', ',"object":"o","id":"i","created":1}'],
+    );
+    const tricks = [
+      '],"choices":[',
+      '],"x":[',
+      '"',
+      "]",
+      "[]",
+      "{}",
+      "null",
+      " [] ",
+      "[] []",
+      "",
+      '],"usage":{"prompt_tokens":1}',
+    ];
+    const raw = fc.oneof(
+      fc.array(choice, { maxLength: 2 }).map((choices) => JSON.stringify(choices)),
+      fc.constantFrom(...tricks, ...tricks.map((trick) => `[${trick}]`)),
+    );
+    check(
+      fc.property(
+        frame,
+        fc.array(raw, { minLength: 1, maxLength: 3 }),
+        fc.boolean(),
+        ([head, tail], all, wantsUsage) => {
+          const [short, long] = [1, 2].map(() => new ChunkRewriter({ ...FACTS, wantsUsage })) as [
+            ChunkRewriter,
+            ChunkRewriter,
+          ];
+          short.rewrite(`${head}[]${tail}`);
+          for (const one of all) {
+            long.rewrite('{"id":"i","created":1,"another_frame":true,"choices":[]}');
+            expect(told(short, `${head}${one}${tail}`)).toEqual(told(long, `${head}${one}${tail}`));
+          }
+        },
+      ),
+    );
+  });
+
+  test("a chunk that differs in its text alone goes out, counts or is refused as one that is looked at whole", () => {
+    const shapes: ((raw: string) => string)[] = [
+      (raw) => `[{"index":0,"delta":{"content":"${raw}"},"finish_reason":null}]`,
+      (raw) => `[ { "delta" : {"role":"assistant","content":null,"reasoning":"${raw}"} } ]`,
+      (raw) =>
+        `[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"${raw}"}}]},"logprobs":{"content":"index"}}]`,
+      (raw) => `[{"delta":{"tool_calls":[{"id":"index","function":{"name":"${raw}","arguments":"index"}}]}}]`,
+      (raw) => `[{"index":0,"delta":{"content":"${raw}"},"finish_reason":"${raw}"}]`,
+      (raw) => `[{"delta":{"content":"${raw}","content":"last"}},{"delta":{"content":"another"}}]`,
+      (raw) => `[{"delta":{"content":"index"},"x":"${raw}"}]`,
+      (raw) => `[{"delta":{"content":"a~"},"x":"${raw}"}]`,
+      (raw) => `[{"delta":{"content":"index"},"${raw}":1}]`,
+      (raw) => `[{"delta":{"content":"a"}},{"delta":{"content":"${raw}"}}]`,
+      (raw) => `[{"delta":{"content":"${raw}","content":"last"}}]`,
+    ];
+    const frame = fc.constantFrom<[string, string]>(
+      ['{"id":"index","created":1,"choices":', "}"],
+      ['{"choices":', ',"id":"index","created":1,"x_text":"a"}'],
+    );
+    const raw = fc.oneof(
+      {
+        weight: 4,
+        arbitrary: fc.string({ unit: "grapheme", maxLength: 6 }).map((text) => JSON.stringify(text).slice(1, -1)),
+      },
+      { weight: 2, arbitrary: fc.constantFrom("a", "index", "content", "a~", "\\n", "\\u00e9", '\\"', "\\\\", "") },
+      // What ends a string too early, too late, or is none.
+      {
+        weight: 1,
+        arbitrary: fc.constantFrom(
+          '"',
+          "\\",
+          "\\x",
+          "\\u12",
+          "\t",
+          "\u0000",
+          '","content":"b',
+          '"}},{"delta":{"content":"b',
+        ),
+      },
+    );
+    check(
+      fc.property(
+        frame,
+        fc.constantFrom(...shapes),
+        fc.array(raw, { minLength: 1, maxLength: 6 }),
+        fc.boolean(),
+        ([head, tail], shape, texts, wantsUsage) => {
+          const learning = new ChunkRewriter({ ...FACTS, wantsUsage });
+          learning.rewrite(`${head}[]${tail}`);
+          let text = "";
+          let finished = false;
+          for (const raw of texts) {
+            const payload = `${head}${shape(raw)}${tail}`;
+            const got = told(learning, payload);
+            // One that knows no frame looks at the whole.
+            const whole = told(new ChunkRewriter({ ...FACTS, wantsUsage }), payload);
+            text += whole.relayed?.text ?? "";
+            finished ||= whole.finished ?? false;
+            expect([got.out, got.thrown]).toEqual([whole.out, whole.thrown]);
+            expect(learning.relayed).toEqual({ text, bytes: text.length, usage: undefined });
+            expect(learning.finished).toBe(finished);
+          }
+        },
+      ),
+    );
+  });
+
+  test("what was relayed counts all that was written, and a finish is seen where there is one", () => {
+    check(
+      fc.property(fc.array(fc.array(choice, { maxLength: 3 }), { maxLength: 6 }), (chunks) => {
+        const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false });
+        let text = "";
+        let isFinished = false;
+        for (const choices of chunks) {
+          rewriter.rewrite(JSON.stringify({ choices }));
+          for (const one of choices) {
+            const { delta } = one;
+            if (typeof delta === "object" && delta !== null && "content" in delta && typeof delta.content === "string")
+              text += delta.content;
+            isFinished ||= one.finish_reason === "stop";
+          }
+        }
+        expect([rewriter.relayed.text, rewriter.relayed.bytes, rewriter.finished]).toEqual([
+          text,
+          text.length,
+          isFinished,
+        ]);
+      }),
+    );
+  });
+});
+
+describe("anything else", () => {
+  /** JSON with a few characters changed, or text that only looks like it. */
+  const broken = fc.oneof(
+    fc.string({ unit: "binary", maxLength: 60 }),
+    fc
+      .array(fc.constantFrom("{", "}", "[", "]", '"', ":", ",", "\\", "id", "error", "1", "null", " ", "\n"), {
+        maxLength: 40,
+      })
+      .map((parts) => parts.join("")),
+    fc.tuple(fields, fc.nat(), fc.constantFrom("", '"', "\\", "{", "\u0000", "}")).map(([all, at, by]) => {
+      const text = written(all, "");
+      return text.slice(0, at % text.length) + by + text.slice((at % text.length) + 1);
+    }),
+    fc.json(),
+  );
+
+  test("is refused with an error that says so, or is a JSON object all the same", () => {
+    check(
+      fc.property(broken, (payload) => {
+        const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: true });
+        try {
+          const got = rewriter.rewrite(payload);
+          if (got !== undefined) entriesOf(got);
+        } catch (error) {
+          const isSaid =
+            error instanceof SyntaxError ||
+            error instanceof DuplicateField ||
+            (error instanceof Error &&
+              /^the provider sent an (?:event that is not a JSON object|error event)$/.test(error.message));
+          if (!isSaid) throw error;
+        }
+      }),
+    );
+  });
+
+  test("nested without end, very long, or very many: refused or rewritten in a moment", () => {
+    const hostile = [
+      "[".repeat(1_000_000),
+      `{"a":${"[".repeat(500_000)}${"]".repeat(500_000)}}`,
+      `{"a":"${"\\\\".repeat(2_000_000)}"}`,
+      `{"a":"${'\\"'.repeat(2_000_000)}"}`,
+      `{${Array.from({ length: 200_000 }, (_, i) => `"k${i}":${i}`).join(",")}}`,
+      `{"choices":[${Array.from({ length: 100_000 }, () => '{"delta":{"content":"x"}}').join(",")}]}`,
+      `{"a":1${" ".repeat(4_000_000)}}`,
+    ];
+    for (const payload of hostile) {
+      const startMs = performance.now();
+      try {
+        new ChunkRewriter({ ...FACTS, wantsUsage: true }).rewrite(payload);
+      } catch (error) {
+        // The parser has a limit of its own to what it will nest.
+        expect(error instanceof SyntaxError || error instanceof RangeError).toBe(true);
+      }
+      expect({ payload: payload.slice(0, 20), inTime: performance.now() - startMs < 5_000 }).toMatchObject({
+        inTime: true,
+      });
+    }
+  });
+});

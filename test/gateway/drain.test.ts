@@ -1,0 +1,338 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readdir, readFile } from "node:fs/promises";
+import { connect } from "node:net";
+import { join } from "node:path";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { behave, booksAtRest, callsOf, withReplica } from "../faults/fault_shop.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, RUNTIME } from "../replica.ts";
+import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
+import { rawCall } from "./checks.ts";
+import { gaugeOf, shedBy } from "./metrics_reader.ts";
+import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
+
+/**
+ * SIGTERM: not ready, no new work, streams finish within the grace or end with an error event, all settled, exit code 0. A
+ * second signal or a database that stays away: exit code 1, and what is not settled is in the spool. Each test ends a
+ * process of its own. Source: house plan › What it withstands; rulings › Who pays when something breaks.
+ */
+
+setDefaultTimeout(120_000);
+const LEASE_SECONDS = 4;
+/** Twice what the short streams take, for a slow machine. */
+const GRACE_SECONDS = 8;
+
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({
+    redisUrl: "",
+    env: { LEASE_SECONDS: String(LEASE_SECONDS), INTERNAL_PORT: "0" },
+  });
+});
+afterAll(async () => {
+  try {
+    // The shop's own replica reaps what those that were ended at once have left.
+    await booksAtRest(shop);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** Does the work with a replica of its own, which is killed if it still lives. */
+const withOwn = (env: Record<string, string>, work: (replica: ReplicaProcess) => Promise<void>) =>
+  withReplica(() => shop.start(env), work);
+
+/** A stream that is read as far as it comes. `ended` resolves with its text. */
+async function openStream(origin: string, secret: string, behaviour: Behaviour) {
+  const response = await fetch(`${origin}/v1/chat/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+    body: JSON.stringify(chatBody({ stream: true, ...behave(shop, behaviour) })),
+  });
+  expect({ status: response.status, text: response.ok ? "" : await response.text() }).toEqual({
+    status: 200,
+    text: "",
+  });
+  let got = "";
+  const ended = (async () => {
+    for await (const bytes of response.body as ReadableStream<Uint8Array>) got += new TextDecoder().decode(bytes);
+  })().catch(() => {}); // Cut off: what came until then is what counts.
+  return { got: () => got, ended: ended.then(() => got) };
+}
+
+function signal(replica: ReplicaProcess): void {
+  replica.process.kill("SIGTERM");
+}
+
+/** Resolves with the exit code, without a signal of our own. */
+function exitOf({ process: child }: ReplicaProcess): Promise<number | null> {
+  return new Promise((resolve) => child.once("exit", (code) => resolve(code)));
+}
+
+const lastEventOf = (text: string) => eventsOf(text).at(-1) ?? "";
+const isWhole = (text: string) => lastEventOf(text) === "[DONE]";
+
+/** Ended by us: what came is whole events, the last an error, and it is no clean end. */
+function expectEndedByUs(text: string): void {
+  expect(text).not.toContain("[DONE]");
+  expect(JSON.parse(lastEventOf(text))).toMatchObject({
+    error: { code: "service_unavailable", type: "server_error", param: null },
+    request_id: expect.any(String),
+  });
+}
+
+/** The lines that wait in a replica's spool. */
+async function spooled(directory: string): Promise<{ requestId: string }[]> {
+  const names = (await readdir(directory)).filter((name) => name.endsWith(".spool"));
+  // One that is gone by now has been replayed.
+  const texts = await Promise.all(names.map((name) => readFile(join(directory, name), "utf8").catch(() => "")));
+  return texts.flatMap((text) => text.split("\n").filter(Boolean)).map((line) => JSON.parse(line));
+}
+
+test.concurrent("50 open streams: those that end within the grace are whole and settled, the others end with an error event and are released; exit code 0", () =>
+  withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
+    const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
+    const briefly = behave(shop, { chunkDelayMs: 40, tokens: 60 });
+    const atLength = behave(shop, { chunkDelayMs: 100, tokens: 5_000 });
+    const open = (secret: string, mark: { user: string }) =>
+      fetch(`${replica.origin}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+        body: JSON.stringify(chatBody({ stream: true, ...mark })),
+      });
+    const longs = await Promise.all(Array.from({ length: 25 }, () => open(long.secret, atLength)));
+    const shorts = await Promise.all(Array.from({ length: 25 }, () => open(short.secret, briefly)));
+    expect(await gaugeOf(replica, "open_streams")).toBe(50);
+    const startedAt = performance.now();
+    const exited = replica.stop();
+    const texts = await Promise.all([...shorts, ...longs].map((response) => response.text()));
+    expect(await exited).toBe(0);
+    const tookMs = performance.now() - startedAt;
+    console.log(`50 streams were drained in ${Math.round(tookMs)} ms (grace ${GRACE_SECONDS} s)`);
+    expect(tookMs).toBeLessThan(GRACE_SECONDS * 1000 + 10_000);
+    for (const text of texts.slice(0, 25)) expect(isWhole(text)).toBe(true);
+    for (const text of texts.slice(25)) expectEndedByUs(text);
+    expect(await shop.counters(short.accountId)).toMatchObject({ usage: 25, released: 0, holds: 0, units: 25 });
+    expect(await shop.counters(long.accountId)).toMatchObject({ usage: 0, released: 25, holds: 0, units: 0 });
+    const reasons = await shop.world.sql`select distinct reason from receipts where account_id = ${long.accountId}`;
+    expect(reasons.map(({ reason }) => reason)).toEqual(["ended_by_us"]);
+    const calls = shop.provider
+      .calls()
+      .filter(({ body }) => [briefly, atLength].some(({ user }) => body.includes(user)));
+    expect(calls).toHaveLength(50);
+    for (const { id } of calls) expect((await shop.provider.waitForEnd(id)).outcome).not.toBe("open");
+    // Nothing of what it logged is lost.
+    await until(() => replica.logged().includes('"message":"drained"'));
+  }));
+
+describe("not ready", () => {
+  test.concurrent("during the notice: /readyz says draining, requests are served and told to close; after it no new work; exit code 0", () =>
+    withOwn({ DRAIN_NOTICE_SECONDS: "3", DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
+      const { secret, accountId } = await shop.customer();
+      const stream = await openStream(replica.origin, secret, { chunkDelayMs: 100, tokens: 60 });
+      await until(() => stream.got().includes("data: "));
+      const path = (path: string) => ["GET", path, "HTTP/1.1\r\nHost: localhost\r\n\r\n"].join(" ");
+      expect((await rawCall(replica.port, path("/readyz"))).headers.get("connection")).toBeNull();
+      const kept = keptAlive(replica, path("/healthz"));
+      await until(() => kept.answers() === 1);
+      const exited = exitOf(replica);
+      signal(replica);
+      await until(async () => (await gaugeOf(replica, "draining")) === 1);
+      const ready = await rawCall(replica.port, path("/readyz"));
+      expect([ready.status, ready.json, ready.headers.get("connection")]).toEqual([
+        503,
+        { status: "not_ready", reason: "draining" },
+        "close",
+      ]);
+      expect((await rawCall(replica.port, path("/healthz"))).status).toBe(200);
+      const body = JSON.stringify(chatBody());
+      const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
+      const served = await rawCall(replica.port, head, body);
+      expect([served.status, served.headers.get("connection")]).toEqual([200, "close"]);
+      // A connection that was kept alive is answered once more, and closed by us.
+      kept.ask();
+      await until(() => kept.answers() === 2 && kept.closed());
+      expect(isWhole(await stream.ended)).toBe(true);
+      expect(await exited).toBe(0);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 2, units: 2, holds: 0, released: 0 });
+      await expect(fetch(`${replica.origin}/healthz`)).rejects.toThrow();
+    }));
+
+  test.concurrent("without a notice: a request that comes on a connection under way is refused with 503, and closed; nothing happens to it", () =>
+    withOwn({ DRAIN_SECONDS: "20" }, async (replica) => {
+      const [{ secret }, refused] = await Promise.all([shop.customer(), shop.customer()]);
+      const stream = await openStream(replica.origin, secret, { chunkDelayMs: 100, tokens: 40 });
+      await until(() => stream.got().includes("data: "));
+      const mark = behave(shop, {});
+      const body = JSON.stringify(chatBody(mark));
+      const late = keptAlive(replica, `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n`);
+      await until(late.connected);
+      await sleep(200); // The head that has begun is read.
+      const exited = exitOf(replica);
+      signal(replica);
+      await until(async () => (await gaugeOf(replica, "draining")) === 1);
+      const before = await shop.counters(refused.accountId);
+      // Its connection stands since before the signal: no listener can turn it away any more.
+      late.send(
+        `Authorization: Bearer ${refused.secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+      );
+      await until(late.closed);
+      expect(await shop.counters(refused.accountId)).toEqual(before);
+      expect(callsOf(shop, mark)).toBe(0);
+      if (RUNTIME === "deno") {
+        // Deno's server closes a connection that it is only reading from, without a word.
+        expect(late.text()).toBe("");
+      } else {
+        expect(late.text()).toContain("service_unavailable");
+        expect(late.text().toLowerCase()).toContain("connection: close");
+        expect(late.text().toLowerCase()).toContain("retry-after: ");
+        expect(await shedBy(replica, "draining")).toBe(1);
+      }
+      expect(isWhole(await stream.ended)).toBe(true);
+      expect(await exited).toBe(0);
+    }));
+});
+
+/** A connection that is kept alive, asked the same again and again. */
+function keptAlive(replica: ReplicaProcess, request: string) {
+  let got = "";
+  let closed = false;
+  let connected = false;
+  const socket = connect(replica.port, "127.0.0.1", () => {
+    connected = true;
+    socket.write(request);
+  });
+  socket.on("data", (bytes) => {
+    got += bytes;
+  });
+  socket.on("error", () => {}); // "close" follows.
+  socket.on("close", () => {
+    closed = true;
+  });
+  return {
+    ask: () => socket.write(request),
+    send: (text: string) => socket.write(text),
+    connected: () => connected,
+    text: () => got,
+    answers: () => got.split("HTTP/1.1 ").length - 1,
+    closed: () => closed,
+  };
+}
+
+/** Does the work with a replica whose database can be taken away, and names where its spool is. */
+async function behindProxy(
+  env: Record<string, string>,
+  work: (seat: { replica: ReplicaProcess; database: TcpProxy; spoolDir: string }) => Promise<void>,
+): Promise<void> {
+  const database = await startTcpProxy(shop.world.url);
+  const spoolDir = join(shop.world.spoolDir, `drain${database.port}`);
+  const common = { DATABASE_URL: database.url, SPOOL_DIR: spoolDir, CACHE_TTL_MS: "600000" };
+  await withOwn({ ...common, ...env }, async (replica) => {
+    // Its connections stand, and its ledger has been asked once: what comes now is quick, also on a slow machine.
+    const { secret } = await shop.customer();
+    await until(async () => (await shop.chat(secret, {}, { origin: replica.origin })).status === 200, 30_000);
+    await work({ replica, database, spoolDir });
+  }).finally(database.close);
+}
+
+describe("while the database is away", () => {
+  for (const [how, takeAway] of [
+    ["refuses connections", (database: TcpProxy) => database.cut()],
+    ["hears all and says nothing", (database: TcpProxy) => database.dropReplies()],
+  ] as const) {
+    test.concurrent(`(it ${how}) answers are whole, their settlements wait in the spool, exit code 1; the next life settles each once`, () =>
+      behindProxy({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async ({ replica, database, spoolDir }) => {
+        const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
+        const open = (count: number, secret: string, tokens: number) =>
+          Promise.all(
+            Array.from({ length: count }, () => openStream(replica.origin, secret, { chunkDelayMs: 100, tokens })),
+          );
+        const shorts = await open(6, short.secret, 40);
+        const longs = await open(4, long.secret, 5_000);
+        expect(await gaugeOf(replica, "open_streams")).toBe(10);
+        takeAway(database);
+        const startedAt = performance.now();
+        const exited = replica.stop();
+        for (const { ended } of shorts) expect(isWhole(await ended)).toBe(true);
+        for (const { ended } of longs) expectEndedByUs(await ended);
+        expect({ code: await exited, log: replica.logged() }).toMatchObject({ code: 1 });
+        const tookMs = Math.round(performance.now() - startedAt);
+        console.log(`without a database (it ${how}): ended after ${tookMs} ms (grace ${GRACE_SECONDS} s)`);
+        const lines = await spooled(spoolDir);
+        // What a silent database was told may have been done all the same: then the replay finds it done.
+        expect(new Set(lines.map(({ requestId }) => requestId)).size).toBe(10);
+        await until(() => replica.logged().includes("settlements wait in the spool for the next start"));
+        await withOwn({ SPOOL_DIR: spoolDir }, async (next) => {
+          await until(async () => (await spooled(spoolDir)).length === 0, 20_000);
+          expect(await shop.counters(short.accountId)).toMatchObject({ usage: 6, units: 6, holds: 0, released: 0 });
+          expect(await shop.counters(long.accountId)).toMatchObject({ usage: 0, units: 0, holds: 0, released: 4 });
+          expect(await next.stop()).toBe(0);
+        });
+      }));
+  }
+
+  test.concurrent("it comes back within the grace: the spool is replayed, exit code 0", () =>
+    behindProxy({ DRAIN_SECONDS: "60" }, async ({ replica, database, spoolDir }) => {
+      const { secret, accountId } = await shop.customer();
+      const brief = { chunkDelayMs: 100, tokens: 40 };
+      const streams = await Promise.all(Array.from({ length: 3 }, () => openStream(replica.origin, secret, brief)));
+      expect(await gaugeOf(replica, "open_streams")).toBe(3);
+      database.cut();
+      const exited = replica.stop();
+      for (const { ended } of streams)
+        expect({ last: lastEventOf(await ended), log: replica.logged() }).toMatchObject({ last: "[DONE]" });
+      expect((await spooled(spoolDir)).length).toBe(3);
+      database.mend();
+      expect(await exited).toBe(0);
+      expect(await spooled(spoolDir)).toEqual([]);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });
+    }));
+
+  test.concurrent("a second SIGTERM ends at once, exit code 1: what is being settled is in the spool, and is settled once", () =>
+    behindProxy({ DRAIN_SECONDS: "60", LEDGER_TIMEOUT_MS: "30000" }, async ({ replica, database, spoolDir }) => {
+      const { secret, accountId } = await shop.customer();
+      const mark = behave(shop, { delayMs: 2_500 });
+      const answers = Array.from({ length: 3 }, () =>
+        shop.chat(secret, mark, { origin: replica.origin }).catch(() => "cut"),
+      );
+      await until(() => callsOf(shop, mark) === 3);
+      database.hang();
+      for (const { id, body } of shop.provider.calls())
+        if (body.includes(mark.user)) await shop.provider.waitForEnd(id);
+      await until(async () => (await gaugeOf(replica, "ledger_queue_rows")) === 3);
+      const exited = exitOf(replica);
+      signal(replica);
+      await until(async () => (await gaugeOf(replica, "draining")) === 1);
+      const startedAt = performance.now();
+      signal(replica);
+      expect(await exited).toBe(1);
+      expect(performance.now() - startedAt).toBeLessThan(4_000);
+      // On disk is settled: an answer that still finds its way out is a good one.
+      for (const answer of await Promise.all(answers)) if (typeof answer !== "string") expect(answer.status).toBe(200);
+      expect((await spooled(spoolDir)).length).toBe(3);
+      database.mend();
+      await withOwn({ SPOOL_DIR: spoolDir }, async () => {
+        await until(async () => (await spooled(spoolDir)).length === 0, 20_000);
+        expect(await shop.counters(accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });
+      });
+    }));
+});
+
+test.concurrent("a second SIGTERM with streams under way ends at once, exit code 1: cut without [DONE], released when the lease ends", () =>
+  withOwn({ DRAIN_SECONDS: "60" }, async (replica) => {
+    const { secret, accountId } = await shop.customer();
+    const long = { chunkDelayMs: 50, tokens: 5_000 };
+    const streams = await Promise.all(Array.from({ length: 5 }, () => openStream(replica.origin, secret, long)));
+    const exited = exitOf(replica);
+    signal(replica);
+    await until(async () => (await gaugeOf(replica, "draining")) === 1);
+    const startedAt = performance.now();
+    signal(replica);
+    expect(await exited).toBe(1);
+    expect(performance.now() - startedAt).toBeLessThan(4_000);
+    for (const { ended } of streams) expect(await ended).not.toContain("[DONE]");
+    await until(() => replica.logged().includes("a second signal"));
+    await until(async () => (await shop.counters(accountId)).holds === 0, 30_000);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, released: 5 });
+  }));

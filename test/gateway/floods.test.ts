@@ -1,0 +1,305 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { Redis } from "ioredis";
+import { type Service, startRedis } from "../../scripts/services.ts";
+import { newApiKey } from "../../src/platform/crypto.ts";
+import { type PanelSession, signInTo } from "../panel/panel_client.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { expectRefusal } from "./checks.ts";
+import { metricsOf } from "./metrics_reader.ts";
+import { type Answer, openShop, type Shop } from "./shop.ts";
+
+/**
+ * Refused traffic is cheap: what it costs the database and Redis, counted by themselves, and that a refusal which is
+ * remembered never stands between a customer and what was just bought. Two replicas, processes of their own.
+ */
+
+setDefaultTimeout(120_000);
+/** So many requests of a flood at a time: few enough that a ledger that is asked would commit for every few of them. */
+const AT_ONCE = 4;
+/** What two idle replicas do in the meantime: heartbeats, readings of the changes. And this test itself. */
+const OWN_STATEMENTS_MAX = 150;
+/** A refusal is remembered for 250 ms; the rest is for a slow machine. */
+const HEARD_MS_MAX = 1_500;
+const USD = 1_000_000_000;
+
+let redis: Service;
+let redisClient: Redis;
+let shop: Shop;
+let first: ReplicaProcess;
+let second: ReplicaProcess;
+let admin: PanelSession;
+
+beforeAll(async () => {
+  redis = await startRedis();
+  redisClient = new Redis(redis.url);
+  // One connection for everything and one for the ledger, so that their statistics are told soon.
+  shop = await openShop({
+    replicas: 2,
+    redisUrl: redis.url,
+    env: { INTERNAL_PORT: "0", DB_POOL_MAX: "1", LEDGER_LANES: "1", LEDGER_TIMEOUT_MS: "20000" },
+  });
+  [first, second] = shop.replicas as [ReplicaProcess, ReplicaProcess];
+  admin = await signInTo(shop, await shop.world.addAdmin());
+});
+afterEach(() => {
+  shop.provider.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 20_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    redisClient.disconnect();
+    await shop.close();
+    await redis.stop();
+  }
+});
+
+/** How many transactions the database ran for `work`. */
+async function statementsOf(work: () => Promise<unknown>): Promise<number> {
+  const customer = await shop.customer({ dailyLimit: 100 });
+  const count = async () => {
+    // A connection tells its statistics with the first transaction a second after it told them last.
+    await sleep(1_200);
+    expect((await shop.chat(customer.secret)).status).toBe(200);
+    await sleep(1_200);
+    const [row] = await shop.world.sql`
+      select xact_commit + xact_rollback as done from pg_stat_database where datname = current_database()`;
+    return Number(row?.done);
+  };
+  const before = await count();
+  await work();
+  return (await count()) - before;
+}
+
+/** How many commands Redis ran for `work`. */
+async function commandsOf(work: () => Promise<unknown>): Promise<number> {
+  const count = async () => Number(/total_commands_processed:(\d+)/.exec(await redisClient.info("stats"))?.[1]);
+  const before = await count();
+  await work();
+  return (await count()) - before;
+}
+
+const remembered = async (replica: ReplicaProcess) =>
+  (await metricsOf(replica)).get("tollgate_ledger_refusals_remembered_total") ?? Number.NaN;
+
+/** Sends requests, a few at a time; what came back, counted. */
+async function flood(
+  count: number,
+  send: (i: number) => Promise<Answer>,
+  atOnce = AT_ONCE,
+): Promise<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  let sent = 0;
+  const sender = async () => {
+    while (sent < count) {
+      const { status, json } = await send(sent++);
+      const name = status === 200 ? "served" : `${status} ${json?.error?.code}`;
+      counts[name] = (counts[name] ?? 0) + 1;
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, sender));
+  return counts;
+}
+
+/** Floods a key through a replica until it is told to stop, so that a refusal is always remembered there. */
+function floodUntil(secret: string, { origin }: ReplicaProcess) {
+  const STOPPED: Answer = { status: 0, headers: new Headers(), text: "", json: { error: { code: "stopped" } } };
+  let stopped = false;
+  let answered = 0;
+  const send = async () => {
+    if (stopped) return STOPPED;
+    const answer = await shop.chat(secret, {}, { origin });
+    answered++;
+    return answer;
+  };
+  const counts = flood(20_000, send, 2);
+  return {
+    answered: () => answered,
+    async stop(): Promise<Record<string, number>> {
+      stopped = true;
+      const { "0 stopped": _, ...answers } = await counts;
+      return answers;
+    },
+  };
+}
+
+describe("2,000 requests", () => {
+  test("on a used-up key: a few statements, no provider call, every refusal counted", async () => {
+    const customer = await shop.customer({ dailyLimit: 1, days: 5 });
+    expect((await shop.chat(customer.secret)).status).toBe(200);
+    const calls = shop.provider.callCount();
+    const before = await remembered(first);
+    let tookMs = 0;
+    const statements = await statementsOf(async () => {
+      const startedMs = performance.now();
+      expect(await flood(2_000, () => shop.chat(customer.secret))).toEqual({ "402 daily_quota_exceeded": 2_000 });
+      tookMs = performance.now() - startedMs;
+    });
+    const asked = 2_000 - ((await remembered(first)) - before);
+    // One a quarter of a second, and what was on its way when the first was refused.
+    expect(asked).toBeLessThanOrEqual(tookMs / 250 + 2 * AT_ONCE);
+    expect(statements).toBeLessThan(OWN_STATEMENTS_MAX + asked);
+    expect(shop.provider.callCount() - calls).toBe(2); // Of the customer who keeps the count.
+    await until(async () => {
+      const [row] = await shop.world.sql`
+        select coalesce(sum(count), 0)::int as counted from refusal_counts
+        where account_id = ${customer.accountId} and code = 'daily_quota_exceeded'`;
+      return row?.counted === 2_000;
+    }, 20_000);
+    expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, released: 0, units: 1, holds: 0 });
+  });
+
+  test("on an empty balance, each of another size: a few statements", async () => {
+    const payer = await shop.payer(1_000n);
+    const content = (i: number) => ({
+      messages: [{ role: "user", content: "toll ".repeat(1 + (i % 50)) }],
+      max_tokens: 100,
+    });
+    const statements = await statementsOf(async () =>
+      expect(await flood(2_000, (i) => shop.chat(payer.secret, content(i)))).toEqual({
+        "402 insufficient_balance": 2_000,
+      }),
+    );
+    expect(statements).toBeLessThan(2 * OWN_STATEMENTS_MAX);
+  });
+
+  test("on a revoked key: a few statements", async () => {
+    const customer = await shop.customer();
+    await shop.world.sql`update keys set status = 'revoked' where id = ${customer.keyId}`;
+    const statements = await statementsOf(async () =>
+      expect(await flood(2_000, () => shop.chat(customer.secret))).toEqual({ "401 invalid_api_key": 2_000 }),
+    );
+    expect(statements).toBeLessThan(OWN_STATEMENTS_MAX);
+  });
+
+  test("of a key that nobody has: a few statements; the limiter is not asked", async () => {
+    const { secret } = newApiKey();
+    let commands = 0;
+    const statements = await statementsOf(async () => {
+      commands = await commandsOf(async () =>
+        expect(await flood(2_000, () => shop.chat(secret))).toEqual({ "401 invalid_api_key": 2_000 }),
+      );
+    });
+    expect(statements).toBeLessThan(OWN_STATEMENTS_MAX);
+    expect(commands).toBeLessThan(200);
+  });
+
+  test("of keys that nobody has, each another, 64 at a time: looked up together, and a good key is served meanwhile", async () => {
+    const customer = await shop.customer();
+    const served: number[] = [];
+    const statements = await statementsOf(async () => {
+      const flooding = flood(2_000, () => shop.chat(newApiKey().secret), 64);
+      // The key is new to the replica: its look-up goes with the others.
+      for (let i = 0; i < 3; i++) served.push((await shop.chat(customer.secret)).status);
+      expect(await flooding).toEqual({ "401 invalid_api_key": 2_000 });
+    });
+    expect(served).toEqual([200, 200, 200]);
+    expect(statements).toBeLessThan(1_000);
+  });
+
+  test("of garbage: neither the database nor Redis hears of one", async () => {
+    const garbage = (i: number) => {
+      const { secret } = newApiKey();
+      return (
+        [secret.slice(0, -1) + (secret.endsWith("0") ? "1" : "0"), `${secret}0`, `sk-${i}`, "", "x".repeat(5_000)][
+          i % 5
+        ] ?? ""
+      );
+    };
+    let commands = 0;
+    const statements = await statementsOf(async () => {
+      commands = await commandsOf(async () =>
+        expect(await flood(2_000, (i) => shop.chat(garbage(i)))).toEqual({ "401 invalid_api_key": 2_000 }),
+      );
+    });
+    expect(statements).toBeLessThan(OWN_STATEMENTS_MAX);
+    expect(commands).toBeLessThan(200);
+  });
+});
+
+describe("in a flood on a refused key", () => {
+  const news: [
+    string,
+    () => Promise<{ secret: string; accountId: number }>,
+    string,
+    (at: string) => Promise<Answer>,
+  ][] = [
+    [
+      "a new package",
+      () => shop.customer(null),
+      "package_required",
+      async (at) =>
+        admin.post(`${at}/packages`, { offeringId: await shop.world.addOffering(), when: "now", payWith: "operator" }),
+    ],
+    [
+      "a top-up",
+      () => shop.payer(1n),
+      "insufficient_balance",
+      (at) => admin.post(`${at}/balance`, { kind: "top_up", amountNanoUsd: String(1_000 * USD), reason: "paid" }),
+    ],
+    [
+      "the balance switched on",
+      async () => {
+        const payer = await shop.payer(BigInt(1_000 * USD));
+        await shop.world.sql`select set_payg(${payer.accountId}, false)`;
+        return payer;
+      },
+      "package_required",
+      (at) => admin.patch(`${at}/payg`, { enabled: true }),
+    ],
+  ];
+  test.each(news)("%s is served at once where it was made, and soon everywhere", async (_, open, code, make) => {
+    // Several times: a refusal may have grown old just then.
+    for (let round = 0; round < 5; round++) {
+      const buyer = await open();
+      const floods = [first, second].map((replica) => floodUntil(buyer.secret, replica));
+      try {
+        await until(() => floods.every(({ answered }) => answered() > 20), 20_000);
+        const made = await make(`/people/${buyer.accountId}`);
+        expect({ status: made.status, text: made.text }).toMatchObject({ status: 200 });
+        expect((await shop.chat(buyer.secret)).status).toBe(200);
+        const startedMs = performance.now();
+        await until(async () => (await shop.chat(buyer.secret, {}, { origin: second.origin })).status === 200);
+        expect(performance.now() - startedMs).toBeLessThan(HEARD_MS_MAX);
+      } finally {
+        for (const flooding of floods) await flooding.stop();
+      }
+      let served = 1 + 1;
+      for (const flooding of floods) {
+        const { served: more = 0, ...refused } = await flooding.stop();
+        expect(Object.keys(refused)).toEqual([`402 ${code}`]);
+        served += more;
+      }
+      expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: served, holds: 0 });
+    }
+  });
+
+  test("a unit that was given back is granted once, and every unit in the end", async () => {
+    const UNITS = 30;
+    const customer = await shop.customer({ dailyLimit: UNITS, days: 5 });
+    let calls = 0;
+    shop.provider.when(() => calls++ % 3 === 0 && calls < 60, {
+      status: 400,
+      body: '{"error":{"message":"no","type":"invalid_request_error"}}',
+    });
+    const floods = [first, second].map((replica) => floodUntil(customer.secret, replica));
+    try {
+      await until(async () => (await shop.counters(customer.accountId)).usage === UNITS, 60_000);
+      await sleep(500);
+    } finally {
+      for (const flooding of floods) await flooding.stop();
+    }
+    let served = 0;
+    for (const flooding of floods) {
+      const { served: some = 0, "400 invalid_request": failed = 0, ...refused } = await flooding.stop();
+      expect(Object.keys(refused)).toEqual(["402 daily_quota_exceeded"]);
+      expect(failed).toBeGreaterThan(0);
+      served += some;
+    }
+    expect(served).toBe(UNITS);
+    expect(await shop.counters(customer.accountId)).toMatchObject({ usage: UNITS, units: UNITS, holds: 0 });
+    expectRefusal(await shop.chat(customer.secret), "daily_quota_exceeded");
+  });
+});

@@ -1,0 +1,478 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { Redis } from "ioredis";
+import OpenAI from "openai";
+import { type Service, startRedis } from "../../scripts/services.ts";
+import { revokeKey } from "../../src/accounts/keys_store.ts";
+import { type Bus, redisBus } from "../../src/platform/bus.ts";
+import type { Db } from "../../src/platform/db.ts";
+import { ownRedis, sleep, until } from "../platform/own_redis.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
+import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
+import { type Answer, type CallOptions, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
+
+/** A request with an Idempotency-Key is served and charged at most once: two replicas, processes of their own, and one Redis. */
+
+setDefaultTimeout(120_000);
+const LEASE_SECONDS = 3;
+/** What Redis says of the time that a key which is not there has to live. */
+const GONE = -2;
+/** Long enough for a second request to come while the first is in flight. */
+const IN_FLIGHT_MS = 2500;
+
+let redis: Service;
+let spy: Redis;
+let shop: Shop;
+let db: Db;
+let bus: Bus;
+
+beforeAll(async () => {
+  redis = await startRedis();
+  spy = new Redis(redis.url);
+  shop = await openShop({ replicas: 2, redisUrl: redis.url });
+  db = shop.world.openDb();
+  bus = redisBus(redis.url, quietLog().log);
+});
+afterEach(() => {
+  shop.provider.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 20_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    bus.close();
+    spy.disconnect();
+    await db.close();
+    await shop.close();
+    await redis.stop();
+  }
+});
+
+const other = () => (shop.replicas[1] as ReplicaProcess).origin;
+
+/** A chat request that is to be served once. */
+const once = (
+  secret: string,
+  key: string,
+  over: Record<string, unknown> = {},
+  { headers, ...options }: CallOptions = {},
+) => shop.chat(secret, over, { ...options, headers: { "idempotency-key": key, ...headers } });
+
+let keys = 0;
+const newKey = () => `order-${++keys}`;
+
+/** A request whose client leaves as soon as `when` says so. */
+async function leaves(secret: string, key: string, body: Record<string, unknown>, when: () => Promise<unknown>) {
+  const client = new AbortController();
+  const asked = fetch(`${shop.origin}/v1/chat/completions`, {
+    method: "POST",
+    signal: client.signal,
+    headers: { authorization: `Bearer ${secret}`, "content-type": "application/json", "idempotency-key": key },
+    body: JSON.stringify({ ...chatBody(), ...body }),
+  });
+  const left = asked.then(
+    (response) => response.text().catch(() => "cut"),
+    () => "cut",
+  );
+  await when();
+  client.abort();
+  return await left;
+}
+
+const usageOf = async (accountId: number) => (await shop.counters(accountId)).usage;
+
+describe("while the first is in flight", () => {
+  test("the same request gets 409 with Retry-After on both replicas, another body 400; then the first's answer", async () => {
+    const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+    shop.provider.next({ delayMs: IN_FLIGHT_MS });
+    const first = once(secret, key);
+    await shop.provider.waitForCalls(1);
+    expectConflict(await once(secret, key, {}, { origin: other() }), { inFlight: true });
+    expectConflict(await once(secret, key), { inFlight: true });
+    expectRefusal(await once(secret, key, { temperature: 0 }, { origin: other() }), "idempotency_mismatch");
+    const served = await first;
+    expect(isFirst(served)).toBe(true);
+    expect(isReplay(await once(secret, key, {}, { origin: other() }))).toBe(true);
+    expect(shop.provider.callCount()).toBe(1);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+  });
+
+  test("40 at once through both replicas: one provider call, one usage record, one that is no replay", async () => {
+    const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+    shop.provider.always({ delayMs: 300 });
+    const answers = await Promise.all(
+      Array.from({ length: 40 }, (_, i) => once(secret, key, {}, i % 2 === 0 ? {} : { origin: other() })),
+    );
+    expect(answers.filter(isFirst)).toHaveLength(1);
+    const [first] = answers.filter(isFirst);
+    for (const answer of answers.filter((one) => !isFirst(one))) {
+      if (isReplay(answer)) expect(answer.text).toBe(first?.text ?? "");
+      else expectConflict(answer, { inFlight: true, first: first?.headers.get("x-request-id") ?? null });
+    }
+    expect(shop.provider.callCount()).toBe(1);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+  });
+
+  test("an SDK that retries a 409 gets the first's answer", async () => {
+    const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+    const client = new OpenAI({ baseURL: `${other()}/v1`, apiKey: secret, maxRetries: 4 });
+    shop.provider.next({ delayMs: IN_FLIGHT_MS });
+    const first = once(secret, key);
+    await shop.provider.waitForCalls(1);
+    const answer = await client.chat.completions.create(chatBody() as never, { headers: { "idempotency-key": key } });
+    expect(answer).toMatchObject((await first).json);
+    expect(shop.provider.callCount()).toBe(1);
+    expect(await usageOf(accountId)).toBe(1);
+  });
+});
+
+describe("after the first was served", () => {
+  test("its answer comes again, byte for byte, under its request id, and costs nothing: chat and image, package and balance", async () => {
+    const [customer, payer] = [await shop.customer(), await shop.payer(1_000_000_000n)];
+    for (const { secret, accountId } of [customer, payer]) {
+      for (const call of [
+        (options: CallOptions) => shop.chat(secret, {}, options),
+        (options: CallOptions) => shop.call("/v1/images/generations", { secret, body: imageBody(), ...options }),
+      ]) {
+        const headers = { "idempotency-key": newKey() };
+        const first = await call({ headers });
+        expect(isFirst(first)).toBe(true);
+        await withoutEffect(shop, async () => {
+          for (const origin of [shop.origin, other()]) {
+            const again = await call({ headers, origin });
+            expect(again.status).toBe(200);
+            expect(again.text).toBe(first.text);
+            expect(again.headers.get("idempotent-replayed")).toBe("true");
+            for (const name of ["content-type", "x-request-id", "cache-control"])
+              expect(again.headers.get(name)).toBe(first.headers.get(name));
+          }
+        });
+        const [receipt] = await shop.world.sql`
+          select outcome from receipts where request_id = ${first.headers.get("x-request-id")} and account_id = ${accountId}`;
+        expect(receipt?.outcome).toBe("settled");
+      }
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 2, holds: 0 });
+    }
+  });
+
+  test("400 idempotency_mismatch for another body, one byte is enough: provider not called", async () => {
+    const [{ secret }, key] = [await shop.customer(), newKey()];
+    const body = JSON.stringify(chatBody());
+    const headers = { "idempotency-key": key };
+    expect((await shop.call("/v1/chat/completions", { secret, headers, body })).status).toBe(200);
+    await withoutEffect(shop, async () => {
+      const answer = await shop.call("/v1/chat/completions", { secret, headers, body: `${body} `, origin: other() });
+      expectRefusal(answer, "idempotency_mismatch");
+    });
+  });
+
+  test("the same idempotency key on another path, from another API key, or in other letters is another request", async () => {
+    const [ann, bob, key] = [await shop.customer(), await shop.customer(), newKey()];
+    const second = await shop.world.addKey(ann);
+    const image = () =>
+      shop.call("/v1/images/generations", {
+        secret: ann.secret,
+        body: imageBody(),
+        headers: { "idempotency-key": key },
+      });
+    const answers = [
+      await once(ann.secret, key),
+      await once(bob.secret, key),
+      await once(second.secret, key),
+      await once(ann.secret, key.toUpperCase()),
+      await image(),
+    ];
+    expect(answers.map(isFirst)).toEqual([true, true, true, true, true]);
+    expect(new Set(answers.map(({ headers }) => headers.get("x-request-id"))).size).toBe(5);
+    expect(shop.provider.callCount()).toBe(5);
+  });
+
+  test("a stream that was served gets 409, not worth a retry, and names the first", async () => {
+    const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+    shop.provider.next({ chunkDelayMs: 100, tokens: 15 });
+    const streaming = once(secret, key, { stream: true });
+    await shop.provider.waitForCalls(1);
+    expectConflict(await once(secret, key, { stream: true }), { inFlight: true });
+    const first = await streaming;
+    expect(eventsOf(first.text).at(-1)).toBe("[DONE]");
+    const conflict = async () => await once(secret, key, { stream: true }, { origin: other() });
+    await until(async () => !(await conflict()).headers.has("retry-after"));
+    await withoutEffect(shop, async () => {
+      expectConflict(await conflict(), { inFlight: false, first: first.headers.get("x-request-id") });
+      // Whether it is a stream is part of the body.
+      expectRefusal(await once(secret, key), "idempotency_mismatch");
+    });
+    expect(await usageOf(accountId)).toBe(1);
+  });
+
+  test("an answer above 4 MiB is not kept: 409, charged once", async () => {
+    const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+    shop.provider.next({ content: "x".repeat(4 * 1024 * 1024), usage: { prompt_tokens: 9, completion_tokens: 9 } });
+    const first = await once(secret, key);
+    expect(isFirst(first)).toBe(true);
+    expectConflict(await once(secret, key), { inFlight: false, first: first.headers.get("x-request-id") });
+    shop.provider.next({ content: "x".repeat(3 * 1024 * 1024), usage: { prompt_tokens: 9, completion_tokens: 9 } });
+    const large = newKey();
+    const kept = await once(secret, large);
+    const again = await once(secret, large, {}, { origin: other() });
+    expect([isReplay(again), again.text === kept.text]).toEqual([true, true]);
+    expect(await usageOf(accountId)).toBe(2);
+  });
+
+  test("401 invalid_api_key once the key is revoked: no answer of its past is given out", async () => {
+    const [{ secret, accountId, keyId }, key] = [await shop.customer(), newKey()];
+    expect(isFirst(await once(secret, key))).toBe(true);
+    await revokeKey({ db, bus }, { accountId, keyId });
+    await until(async () => (await once(secret, key, {}, { origin: other() })).status === 401);
+    await withoutEffect(shop, async () => expectRefusal(await once(secret, key), "invalid_api_key"));
+  });
+
+  test("a replay counts in the key's requests a minute", async () => {
+    const slow = await shop.start({ RATE_PER_MINUTE: "2" });
+    try {
+      const [{ secret }, key] = [await shop.customer(), newKey()];
+      const answers: Answer[] = [];
+      for (let i = 0; i < 3; i++) answers.push(await once(secret, key, {}, { origin: slow.origin }));
+      expect([isFirst(answers[0] as Answer), isReplay(answers[1] as Answer)]).toEqual([true, true]);
+      expectRefusal(answers[2] as Answer, "too_many_requests");
+    } finally {
+      await slow.kill();
+    }
+  });
+});
+
+describe("a client that left", () => {
+  test("before its JSON answer came: it is served to the end, charged once, and a retry gets that answer", async () => {
+    const [{ secret, accountId }, key] = [await shop.payer(1_000_000_000n), newKey()];
+    shop.provider.next({ delayMs: 800, content: "what the client never saw" });
+    await leaves(secret, key, {}, () => shop.provider.waitForCalls(1));
+    await until(async () => (await usageOf(accountId)) === 1, 20_000);
+    await until(async () => isReplay(await once(secret, key, {}, { origin: other() })));
+    await withoutEffect(shop, async () => {
+      const again = await once(secret, key);
+      expect(again.json.choices[0].message.content).toBe("what the client never saw");
+    });
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
+  });
+
+  test("in the middle of a stream, and before its first byte: charged once, a retry gets 409", async () => {
+    for (const fault of [{ hang: "mid_stream", cutAfterChunks: 3, tokens: 20 }, { hang: "headers" }] as const) {
+      const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+      const before = shop.provider.callCount();
+      shop.provider.next(fault);
+      await leaves(secret, key, { stream: true }, async () => {
+        await shop.provider.waitForCalls(before + 1);
+        await sleep(300);
+      });
+      await until(async () => (await usageOf(accountId)) === 1, 20_000);
+      await until(async () => !(await once(secret, key, { stream: true })).headers.has("retry-after"));
+      await withoutEffect(shop, async () =>
+        expectConflict(await once(secret, key, { stream: true }, { origin: other() }), { inFlight: false }),
+      );
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0 });
+    }
+  });
+});
+
+describe("a first attempt that failed frees the key", () => {
+  const failures: { what: string; fault: Parameters<Shop["provider"]["next"]>[0]; stream: boolean; status: number }[] =
+    [
+      { what: "the provider fails", fault: { status: 500 }, stream: false, status: 503 },
+      { what: "the provider refuses the request", fault: { status: 400 }, stream: false, status: 400 },
+      { what: "a stream that does not begin", fault: { status: 500 }, stream: true, status: 503 },
+      // Slow enough for its first chunk to be read: a connection that is reset takes what was not.
+      {
+        what: "a stream that breaks off",
+        fault: { cutAfterChunks: 2, tokens: 9, chunkDelayMs: 300 },
+        stream: true,
+        status: 200,
+      },
+    ];
+  for (const { what, fault, stream, status } of failures) {
+    test(`${what}: the next attempt is served, and charged once`, async () => {
+      const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+      shop.provider.next(fault);
+      const first = await once(secret, key, { stream });
+      expect(first.status).toBe(status);
+      if (status === 200) expect(first.text).not.toContain("[DONE]");
+      // A stream's key is freed when its end is noted, which is after its last byte.
+      let second = await once(secret, key, { stream }, { origin: other() });
+      await until(async () => {
+        if (second.status === 409) second = await once(secret, key, { stream }, { origin: other() });
+        return second.status !== 409;
+      });
+      expect(isFirst(second)).toBe(true);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 1, units: 1, holds: 0 });
+    });
+  }
+
+  test("402, 404 and 400: once that is mended the same key is served, also with another body", async () => {
+    const payer = await shop.payer(0n);
+    const key = newKey();
+    await withoutEffect(shop, async () => {
+      expectRefusal(await once(payer.secret, key), "insufficient_balance");
+      expectRefusal(await once(payer.secret, key, { model: "none" }), "model_not_found", { param: "model" });
+      expectRefusal(await once(payer.secret, key, { messages: "no" }), "invalid_request", { param: "messages" });
+    });
+    await shop.world.setBalance(payer, 1_000_000_000n);
+    expect(isFirst(await once(payer.secret, key, {}, { origin: other() }))).toBe(true);
+    expect(isReplay(await once(payer.secret, key))).toBe(true);
+  });
+});
+
+describe("the header", () => {
+  test("400 invalid_request unless it is 1 to 255 visible ASCII characters; without it every request is its own", async () => {
+    const { secret } = await shop.customer();
+    await withoutEffect(shop, async () => {
+      for (const key of ["", "a b", "a\tb", "x".repeat(256), "naïve"]) {
+        const answer = await once(secret, key);
+        expectRefusal(answer, "invalid_request", { param: null });
+        expect(answer.json.error.message).toContain("Idempotency-Key");
+      }
+      const body = JSON.stringify(chatBody());
+      const twice = await rawCall(
+        (shop.replicas[0] as ReplicaProcess).port,
+        `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${secret}\r\ncontent-type: application/json\r\n` +
+          `idempotency-key: one\r\nidempotency-key: two\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+      );
+      expectRefusal(twice, "invalid_request");
+    });
+    expect(isFirst(await once(secret, "x".repeat(255)))).toBe(true);
+    const plain = [await shop.chat(secret), await shop.chat(secret)];
+    expect(plain.map(isFirst)).toEqual([true, true]);
+    expect(shop.provider.callCount()).toBe(3);
+  });
+
+  test("what is wrong with the body comes before it, what is wrong with the model after it", async () => {
+    const { secret } = await shop.customer();
+    const headers = { "idempotency-key": "a b" };
+    await withoutEffect(shop, async () => {
+      const broken = await shop.call("/v1/chat/completions", { secret, headers, body: "{" });
+      expectRefusal(broken, "invalid_request");
+      expect(broken.json.error.message).toContain("JSON");
+      expectRefusal(await once(secret, "a b", { model: "none" }), "invalid_request", { param: null });
+    });
+  });
+});
+
+test("nothing lies in Redis in clear: neither key, nor prompt, nor answer", async () => {
+  const { secret } = await shop.customer();
+  const canary = "canary-7f3a";
+  shop.provider.next({ content: `${canary}-answer` });
+  const messages = [{ role: "user", content: `${canary}-prompt` }];
+  expect(isFirst(await once(secret, `${canary}-key`, { messages }))).toBe(true);
+  expect(isReplay(await once(secret, `${canary}-key`, { messages }))).toBe(true);
+  const names = await spy.keys("*");
+  expect(names.some((name) => name.startsWith("tollgate:answer:"))).toBe(true);
+  for (const name of names) {
+    // As Redis would write it to a disk, and in its own words.
+    const dumped = [name, (await spy.dumpBuffer(name))?.toString("latin1") ?? ""];
+    const type = await spy.type(name);
+    if (type === "hash") dumped.push(JSON.stringify(await spy.hgetall(name)));
+    if (type === "string") dumped.push(await spy.getBuffer(name).then((bytes) => bytes?.toString("latin1") ?? ""));
+    for (const text of dumped) expect(text).not.toMatch(/canary|Bearer|sk-[0-9A-Za-z]{20}/);
+    const ttl = await spy.ttl(name);
+    // What has ended since it was listed is gone, as it should be.
+    if (ttl !== GONE) expect(ttl).toBeGreaterThan(0);
+  }
+});
+
+describe("Redis", () => {
+  test("silent or away: 503 for requests with an idempotency key, none with their provider called; all others are served", async () => {
+    const own = await ownRedis();
+    const replica = await shop.start({ REDIS_URL: own.url });
+    try {
+      const { origin } = replica;
+      const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+      expect(isFirst(await once(secret, key, {}, { origin }))).toBe(true);
+      for (const [trouble, mend] of [
+        [own.freeze, own.thaw],
+        [own.stop, own.start],
+      ] as const) {
+        await trouble();
+        await withoutEffect(shop, async () => {
+          for (const name of [key, newKey()]) {
+            const begun = performance.now();
+            const answer = await once(secret, name, {}, { origin });
+            expectRefusal(answer, "service_unavailable");
+            expect(answer.json.error.message).toContain("Idempotency-Key");
+            expect(performance.now() - begun).toBeLessThan(5000);
+          }
+        });
+        expect(isFirst(await shop.chat(secret, {}, { origin }))).toBe(true);
+        await mend();
+        const name = newKey();
+        await until(async () => (await once(secret, name, {}, { origin })).status === 200, 20_000);
+      }
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 5, holds: 0 });
+    } finally {
+      await replica.kill();
+      await own.stop();
+    }
+  });
+
+  test("goes away while a request is in flight: it is served; afterwards its key says what the books say", async () => {
+    const own = await ownRedis();
+    const env = { REDIS_URL: own.url, LEASE_SECONDS: String(LEASE_SECONDS) };
+    const replica = await shop.start(env);
+    try {
+      const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+      shop.provider.next({ delayMs: IN_FLIGHT_MS });
+      const first = once(secret, key, {}, { origin: replica.origin });
+      await shop.provider.waitForCalls(1);
+      own.freeze();
+      expect(isFirst(await first)).toBe(true);
+      own.thaw();
+      let answer: Answer | undefined;
+      await until(async () => {
+        answer = await once(secret, key, {}, { origin: replica.origin });
+        return answer.status !== 503 && !answer.headers.has("retry-after");
+      }, 20_000);
+      // Noted late, or lapsed and looked up: never served again.
+      if (answer?.status !== 200) expectConflict(answer as Answer, { inFlight: false });
+      else expect(isReplay(answer)).toBe(true);
+      expect(shop.provider.callCount()).toBe(1);
+      expect(await usageOf(accountId)).toBe(1);
+    } finally {
+      await replica.kill();
+      await own.stop();
+    }
+  });
+
+  test("none configured: one replica keeps the same rules in its own memory", async () => {
+    const alone = await shop.start({ REDIS_URL: "" });
+    try {
+      const { origin } = alone;
+      const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
+      shop.provider.next({ delayMs: IN_FLIGHT_MS });
+      const first = once(secret, key, {}, { origin });
+      await shop.provider.waitForCalls(1);
+      expectConflict(await once(secret, key, {}, { origin }), { inFlight: true });
+      expectRefusal(await once(secret, key, { n: 1 }, { origin }), "idempotency_mismatch");
+      const served = await first;
+      await withoutEffect(shop, async () => {
+        const again = await once(secret, key, {}, { origin });
+        expect([isReplay(again), again.text]).toEqual([true, served.text]);
+        expect(again.headers.get("x-request-id")).toBe(served.headers.get("x-request-id"));
+        expectRefusal(await once(secret, key, { n: 1 }, { origin }), "idempotency_mismatch");
+      });
+      const streamed = newKey();
+      expect(isFirst(await once(secret, streamed, { stream: true }, { origin }))).toBe(true);
+      await until(async () => !(await once(secret, streamed, { stream: true }, { origin })).headers.has("retry-after"));
+      expectConflict(await once(secret, streamed, { stream: true }, { origin }), { inFlight: false });
+      const failed = newKey();
+      shop.provider.next({ status: 500 });
+      expectRefusal(await once(secret, failed, {}, { origin }), "provider_unavailable");
+      expect(isFirst(await once(secret, failed, {}, { origin }))).toBe(true);
+      const many = newKey();
+      const answers = await Promise.all(Array.from({ length: 40 }, () => once(secret, many, {}, { origin })));
+      expect(answers.filter(isFirst)).toHaveLength(1);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 4, released: 1, holds: 0 });
+      expect(await alone.stop()).toBe(0);
+    } finally {
+      await alone.kill();
+    }
+  });
+});

@@ -1,0 +1,211 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { type Service, startRedis } from "../../scripts/services.ts";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import {
+  type Buyer,
+  behave,
+  booksAtRest,
+  CALM,
+  callsOf,
+  isFrozen,
+  receiptsOf,
+  withReplica,
+} from "../faults/fault_shop.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { expectRefusal } from "./checks.ts";
+import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
+import { type Answer, openShop, type Shop } from "./shop.ts";
+
+/**
+ * A replica dies, or stands still, with a request that has an Idempotency-Key, and its client asks another one: served and
+ * charged at most once. Each test has a replica of its own to lose. Source: rulings › Who pays when something breaks.
+ */
+
+setDefaultTimeout(120_000);
+const LEASE_SECONDS = 3;
+const POLL_MS = 200;
+/** Long enough to lock the account while its request is in flight. */
+const IN_FLIGHT_MS = 2_500;
+const IN_FLIGHT_MS_MAX = 60_000;
+
+let redis: Service;
+let shop: Shop;
+
+beforeAll(async () => {
+  redis = await startRedis();
+  // The shop's own replica is the one that survives.
+  shop = await openShop({ redisUrl: redis.url, env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS) } });
+});
+afterAll(async () => {
+  try {
+    await booksAtRest(shop);
+  } finally {
+    await shop.close();
+    await redis.stop();
+  }
+});
+
+/** One request that is to be served once: its buyer, its key, its body, and how often a provider was called for it. */
+async function order(buying: Promise<Buyer>, over: Record<string, unknown> = {}, behaviour: Behaviour = {}) {
+  const buyer = await buying;
+  const mark = behave(shop, behaviour);
+  const headers = { "idempotency-key": `order-${mark.user}` };
+  return {
+    ...buyer,
+    /** Asks for it at that replica, with more in the body if told so. */
+    ask: (origin = shop.origin, more: Record<string, unknown> = {}) =>
+      shop.chat(buyer.secret, { ...mark, ...over, ...more }, { origin, headers }),
+    calls: () => callsOf(shop, mark),
+    counters: () => shop.counters(buyer.accountId),
+  };
+}
+type Order = Awaited<ReturnType<typeof order>>;
+
+/** Sends the order to a replica that ends, or stands still, at that place; then does the rest with its answer, if it comes. */
+function dying(
+  failpoint: string,
+  { ask }: Order,
+  rest: (victim: ReplicaProcess, answer: Promise<Answer | undefined>) => Promise<void>,
+): Promise<void> {
+  const start = () => shop.start({ FAILPOINTS: failpoint });
+  return withReplica(start, async (victim) => {
+    const answer = ask(victim.origin).then(
+      (got): Answer | undefined => got,
+      () => undefined,
+    );
+    if (failpoint.endsWith("kill")) {
+      await until(() => victim.process.signalCode === "SIGKILL", 30_000);
+      expect(await answer).toBeUndefined();
+    } else {
+      await until(() => isFrozen(victim), 30_000);
+    }
+    await rest(victim, answer);
+  });
+}
+
+/** The survivor's first answer that is not "in flight". */
+async function settledAnswer({ ask }: Order): Promise<Answer> {
+  const endsAt = performance.now() + IN_FLIGHT_MS_MAX;
+  while (performance.now() < endsAt) {
+    const answer = await ask();
+    if (answer.status !== 409 || !answer.headers.has("retry-after")) return answer;
+    expectConflict(answer, { inFlight: true });
+    await sleep(POLL_MS);
+  }
+  throw new Error("in flight for ever");
+}
+
+for (const stream of [false, true]) {
+  const kind = stream ? "stream" : "JSON";
+
+  test.concurrent(`${kind}, SIGKILL between settle and reply: 409 that names the first request; charged once, provider called once`, async () => {
+    const wanted = await order(shop.customer(), { stream });
+    await dying("after_settle=kill", wanted, async () => {
+      const answer = await settledAnswer(wanted);
+      const [receipt] = await receiptsOf(shop, wanted.accountId);
+      expect(receipt?.outcome).toBe("settled");
+      const first = String(receipt?.requestId);
+      expectConflict(answer, { inFlight: false, first });
+      // From now on nobody needs the books for it, and another body is still another request.
+      expectConflict(await wanted.ask(), { inFlight: false, first });
+      expectRefusal(await wanted.ask(shop.origin, { n: 1 }), "idempotency_mismatch");
+      expect(wanted.calls()).toBe(1);
+      expect(await receiptsOf(shop, wanted.accountId)).toEqual([receipt as NonNullable<typeof receipt>]);
+      expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+    });
+  });
+
+  test.concurrent(`${kind}, SIGKILL before the provider was called: served once the hold is given back; charged once`, async () => {
+    const wanted = await order(shop.customer(), { stream });
+    await dying("after_reserve=kill", wanted, async () => {
+      expect(isFirst(await settledAnswer(wanted))).toBe(true);
+      expect(wanted.calls()).toBe(1);
+      expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1, released: 1, holds: 0 });
+    });
+  });
+}
+
+test.concurrent("SIGKILL before reserve, nothing is in the books: served, also with another body", async () => {
+  const wanted = await order(shop.customer());
+  await dying("before_reserve=kill", wanted, async () => {
+    let served: Answer | undefined;
+    await until(async () => {
+      served = await wanted.ask(shop.origin, { n: 1 });
+      if (served.status !== 200) expectRefusal(served, "idempotency_mismatch");
+      return served.status === 200;
+    }, 30_000);
+    expect(isFirst(served as Answer)).toBe(true);
+    expect(wanted.calls()).toBe(1);
+    expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+  });
+});
+
+test.concurrent("SIGKILL with the provider's answer in hand: served again, charged once", async () => {
+  const wanted = await order(shop.payer(1_000_000_000n));
+  await dying("before_settle=kill", wanted, async () => {
+    expect(isFirst(await settledAnswer(wanted))).toBe(true);
+    expect(await wanted.counters()).toMatchObject({ usage: 1, released: 1, holds: 0 });
+  });
+});
+
+for (const purse of ["package", "balance"] as const) {
+  test.concurrent(`frozen with the provider's answer in hand, and thawed after the retry was served, ${purse}: its late settlement charges nothing`, async () => {
+    const wanted = await order(purse === "package" ? shop.customer() : shop.payer(1_000_000_000n));
+    await dying("before_settle=freeze", wanted, async (victim, answer) => {
+      const served = await settledAnswer(wanted);
+      expect(isFirst(served)).toBe(true);
+      const books = await wanted.counters();
+      expect(books).toMatchObject({ usage: 1, released: 1, holds: 0 });
+      victim.process.kill("SIGCONT");
+      expect((await answer)?.status).not.toBe(200);
+      expect(await wanted.counters()).toEqual(books);
+      const again = await wanted.ask();
+      expect([isReplay(again), again.text]).toEqual([true, served.text]);
+    });
+  });
+}
+
+test.concurrent("frozen before reserve, and thawed after the retry was served: it reaches no provider and costs nothing", async () => {
+  const wanted = await order(shop.customer());
+  await dying("before_reserve=freeze", wanted, async (victim, answer) => {
+    expect(isFirst(await settledAnswer(wanted))).toBe(true);
+    victim.process.kill("SIGCONT");
+    expectRefusal((await answer) as Answer, "service_unavailable");
+    expect(wanted.calls()).toBe(1);
+    await until(async () => (await wanted.counters()).holds === 0, 20_000);
+    expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1 });
+    expect(isReplay(await wanted.ask())).toBe(true);
+  });
+});
+
+test.concurrent("its database is away at the end: the settlement waits in the spool, the answer is kept, charged once", async () => {
+  const wanted = await order(shop.customer(), {}, { delayMs: IN_FLIGHT_MS });
+  const { accountId } = wanted;
+  const { promise: unlocked, resolve: unlock } = Promise.withResolvers<void>();
+  await withReplica(
+    () => shop.start({ LEASE_SECONDS: "60", LEDGER_TIMEOUT_MS: "1800" }),
+    async ({ origin }) => {
+      const first = wanted.ask(origin);
+      await until(() => wanted.calls() === 1, 20_000);
+      const [held] = await shop.world.sql`select account_id from holds where account_id = ${accountId}`;
+      expect(held).toBeDefined();
+      // The account is locked for longer than the ledger waits: for its replica that is a database away.
+      const lock = shop.world.sql.begin(async (tx) => {
+        await tx`select lock_accounts(array[${accountId}::bigint])`;
+        await unlocked;
+      });
+      try {
+        expect(isFirst(await first)).toBe(true);
+        expect((await wanted.counters()).usage).toBe(0);
+        expect(isReplay(await wanted.ask())).toBe(true);
+      } finally {
+        unlock();
+        await lock;
+      }
+      await until(async () => (await wanted.counters()).usage === 1, 20_000);
+      expect(await wanted.counters()).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+      expect(wanted.calls()).toBe(1);
+    },
+  );
+});

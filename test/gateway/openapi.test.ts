@@ -1,0 +1,639 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import Ajv from "ajv/dist/2020.js";
+import addFormats from "ajv-formats";
+import { Elysia } from "elysia";
+import fc from "fast-check";
+import type { Deps } from "../../src/deps.ts";
+import { bodyOf } from "../../src/gateway/body.ts";
+import { readChat, readImage } from "../../src/gateway/flow.ts";
+import { described, openapiOf } from "../../src/gateway/openapi.ts";
+import { LIST_MODELS } from "../../src/gateway/v1_operations.ts";
+import { v1Routes } from "../../src/gateway/v1_routes.ts";
+import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
+import { OTHER_ROUTES } from "../panel/route_table.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { BAD_CHAT, BAD_IMAGE, GOOD_CHAT, GOOD_IMAGE } from "./body_cases.ts";
+import { RULED } from "./checks.ts";
+import {
+  CODES_ELSEWHERE,
+  ENDPOINTS,
+  type Fields,
+  LOOSER,
+  MORE,
+  PANEL_STATUSES,
+  SENT,
+  SHAPES,
+} from "./contract_tables.ts";
+import { type DocumentOperation, operationsOf, problemsOf, resolve } from "./openapi_rules.ts";
+import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
+
+/**
+ * The published OpenAPI document: valid, equal to the contract both ways, and true to what a running replica takes, answers and
+ * refuses. Source: contract (all of it), rulings › Errors; spec.openapis.org/oas/v3.1.0.
+ */
+
+// biome-ignore lint/suspicious/noExplicitAny: a document of schemas; the tests say what they expect in it.
+type Schema = any;
+
+const ACME = "ai.acme.test";
+const BODY_BYTES_MAX = 20_000;
+const DOCUMENT = "/docs/openapi.json";
+
+let shop: Shop;
+/** One request a minute. */
+let narrow: ReplicaProcess;
+let document: Schema;
+let schemas: Record<string, Schema>;
+let operations: Map<string, DocumentOperation>;
+let validate: (schema: Schema) => (value: unknown) => string;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "", env: { BODY_BYTES_MAX: String(BODY_BYTES_MAX), BRAND_NAME: "Operator Ltd" } });
+  narrow = await shop.start({ RATE_PER_MINUTE: "1", PANEL_DIR: "/nowhere" });
+  const acme = await shop.world.addReseller();
+  const { sql } = shop.world;
+  await sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active')`;
+  await sql`update accounts set name = 'Acme' where id = ${acme.accountId}`;
+  document = (await shop.call(DOCUMENT, { host: PANEL })).json;
+  schemas = document.components.schemas;
+  operations = new Map(operationsOf(document).map((one) => [`${one.method} ${one.path}`, one]));
+  const ajv = new Ajv({ strict: false, allErrors: true });
+  addFormats(ajv);
+  ajv.addFormat("double", true);
+  ajv.addSchema({ $id: "tollgate:", ...document });
+  const absolute = (schema: Schema) => JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"tollgate:#/'));
+  validate = (schema) => {
+    const check = ajv.compile(absolute(schema));
+    return (value) => (check(value) ? "" : ajv.errorsText(check.errors));
+  };
+}, 60_000);
+afterAll(async () => {
+  const [row] = await shop.world.sql`select count(*)::int as holds from holds`;
+  expect(row?.holds).toBe(0);
+  expect(await shop.world.unbalanced()).toEqual([]);
+  await narrow.kill();
+  await shop.close();
+});
+
+const operationOf = (name: string): Schema => {
+  const found = operations.get(name);
+  if (found === undefined) throw new Error(`the document has no ${name}`);
+  return found.operation;
+};
+const endpoints = Object.entries(ENDPOINTS);
+const refName = (schema: Schema): string => String(schema.$ref).split("/").at(-1) ?? "";
+const json = "application/json";
+
+describe("the document is valid OpenAPI 3.1", () => {
+  test("by the rules of the specification, references, ids and parameters included", () => {
+    expect(problemsOf(document)).toEqual([]);
+  });
+
+  test("the rules find fault with what breaks them", () => {
+    const broken: [string, (doc: Schema) => void][] = [
+      ["openapi", (doc) => (doc.openapi = "3.0.3")],
+      ["title", (doc) => delete doc.info.title],
+      ["summery", (doc) => (doc.paths["/models"].get.summery = "x")],
+      ["responses", (doc) => delete doc.paths["/models"].get.responses],
+      ["description", (doc) => delete doc.paths["/balance"].get.responses["200"].description],
+      ["type", (doc) => (doc.components.schemas.Model.properties.id.type = "text")],
+      ["minimum", (doc) => (doc.components.schemas.Usage.properties.prompt_tokens.minimum = "0")],
+      ["leads nowhere", (doc) => delete doc.components.schemas.ChatMessage],
+      ["used by nobody", (doc) => (doc.components.schemas.Stray = { type: "object" })],
+      ["not unique", (doc) => (doc.paths["/usage"].get.operationId = "getBalance")],
+      ["path's parameters", (doc) => (doc.paths["/models/{model}"].get.parameters[0].name = "id")],
+      ["required", (doc) => (doc.paths["/models/{model}"].get.parameters[0].required = false)],
+      ["security scheme", (doc) => delete doc.components.securitySchemes.csrf],
+      ["tag", (doc) => doc.tags.pop()],
+      ["twice", (doc) => doc.paths["/usage"].get.parameters.push(doc.paths["/usage"].get.parameters[0])],
+      ["NOT", (doc) => (doc.paths["/usage"].get.parameters[0] = { name: "Authorization", in: "header", schema: {} })],
+    ];
+    for (const [word, breakIt] of broken) {
+      const copy = structuredClone(document);
+      breakIt(copy);
+      expect(problemsOf(copy).join("\n"), word).toContain(word);
+    }
+  });
+
+  test("every schema compiles, and has every example of its kind", () => {
+    for (const [name, { operation }] of operations) {
+      const content = (operation as Schema).requestBody?.content[json];
+      if (content) expect(validate(content.schema)(content.example), name).toBe("");
+    }
+  });
+});
+
+describe("every route says what it is", () => {
+  test("a route under /v1 without a description is refused, by its name", () => {
+    const bare = new Elysia({ prefix: "/v1" }).get("/nothing", () => "");
+    expect(() => openapiOf(bare.routes)).toThrow("GET /v1/nothing says nothing of itself");
+    expect(() => openapiOf(new Elysia().get("/api/panel/me", () => "").routes)).not.toThrow();
+  });
+
+  test("the routes of the app under /v1 are the document's, and no other", () => {
+    const ours = Object.keys(OTHER_ROUTES).filter((route) => route.includes(" /v1/"));
+    const published = [...operations.keys()].filter((name) => !name.includes("/api/panel/"));
+    expect(published.sort()).toEqual(ours.map((route) => route.replace("/v1", "").replace("*", "{model}")).sort());
+  });
+
+  test("saying it costs a request nothing: the route's compiled handler is the same, and nothing checks its body", () => {
+    const handler = ({ request }: { request: Request }) => new Response(request.url);
+    const compiled = (hook: object) => String(new Elysia().post("/x", handler, hook).routes[0]?.compile());
+    expect(compiled({ parse: "none", detail: described(LIST_MODELS) })).toBe(compiled({ parse: "none" }));
+    // Routes are only put together here; nothing is asked of the deps.
+    const routes = v1Routes({} as Deps).routes.filter(({ method }) => method === "POST");
+    expect(routes.map(({ hooks }) => [hooks.parse, hooks.body, hooks.response, hooks.query])).toEqual([
+      [[{ fn: "none" }], undefined, undefined, undefined],
+      [[{ fn: "none" }], undefined, undefined, undefined],
+    ]);
+  });
+});
+
+/** A schema in the words of contract_tables.ts. */
+function wordsOf(schema: Schema): string {
+  const bounds = [
+    "format",
+    "enum",
+    "const",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "default",
+  ];
+  const said = bounds.flatMap((bound) => {
+    const value = schema[bound];
+    if (value === undefined) return [];
+    return [bound, Array.isArray(value) ? value.filter((one) => one !== null).join() : String(value)];
+  });
+  return [typeOf(schema), ...said, ...(schema.pattern ? ["pattern"] : [])].join(" ");
+}
+
+function typeOf(schema: Schema): string {
+  if (schema.$ref) return refName(schema);
+  if (schema.anyOf) return schema.anyOf.map(typeOf).join("|");
+  return [schema.type]
+    .flat()
+    .map((type: string) => (type === "array" ? `array of ${typeOf(schema.items)}` : type))
+    .join("|");
+}
+
+/** The fields of a shape, those of unnamed objects within it by their paths. */
+function fieldsOf(schema: Schema, path = ""): Record<string, string> {
+  if (schema.allOf) {
+    const [base, own] = schema.allOf;
+    return { "...": refName(base), ...fieldsOf(own) };
+  }
+  const fields: Record<string, string> = {};
+  for (const [name, field] of Object.entries<Schema>(schema.properties ?? {})) {
+    fields[path + name] = wordsOf(field) + (schema.required?.includes(name) ? " required" : "");
+    for (const one of [field, ...(field.anyOf ?? [])]) Object.assign(fields, fieldsOf(one, `${path}${name}.`));
+    if (field.items) Object.assign(fields, fieldsOf(field.items, `${path}${name}[].`));
+  }
+  return fields;
+}
+
+/** What the contract's table says of a field that clients may leave out: null stands for that too. */
+function sent(shape: string, fields: Fields): Fields {
+  if (!SENT.includes(shape)) return fields;
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, words]) => {
+      const [type = "", ...rest] = words.split(" ");
+      const isBare = name === "..." || words.endsWith(" required") || type.endsWith("|null") || type === "array";
+      return [name, isBare ? words : [`${type}|null`, ...rest].join(" ")];
+    }),
+  );
+}
+
+describe("the document is the contract", () => {
+  test("every shape, field, type, bound, default and requirement: none is missing, none is more than is ruled", () => {
+    const expected = Object.fromEntries(
+      [...new Set([...Object.keys(SHAPES), ...Object.keys(MORE)])].map((shape) => [
+        shape,
+        { ...sent(shape, SHAPES[shape] ?? {}), ...MORE[shape]?.fields },
+      ]),
+    );
+    const published = Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, fieldsOf(schema)]));
+    expect(published).toEqual(expected);
+  });
+
+  test("what is more keeps what the contract says of the field", () => {
+    for (const [shape, { fields }] of Object.entries(MORE)) {
+      for (const [name, words] of Object.entries(fields)) {
+        const ruled = SHAPES[shape]?.[name];
+        if (ruled === undefined || LOOSER.includes(`${shape}.${name}`)) continue;
+        const [kept, more] = [partsOf(ruled), partsOf(words)];
+        for (const [bound, value] of kept) {
+          const has = more.get(bound) ?? "";
+          const isIn =
+            bound === "enum" || bound === "type"
+              ? value.split(/[,|]/).every((one) => has.split(/[,|]/).includes(one))
+              : has === value;
+          expect({ shape, name, bound, has, isIn }).toEqual({ shape, name, bound, has, isIn: true });
+        }
+      }
+    }
+  });
+
+  test("objects may carry more fields: no shape forbids them", () => {
+    expect(JSON.stringify(document)).not.toMatch(/"(?:additional|unevaluated)Properties":(?!true)/);
+  });
+
+  test("every path and method, and no other", () => {
+    expect([...operations.keys()].sort()).toEqual(Object.keys(ENDPOINTS).sort());
+  });
+
+  for (const [name, endpoint] of endpoints) {
+    test(`${name}: who calls it, what it takes, what it answers, every status`, () => {
+      const operation = operationOf(name);
+      const ok = operation.responses["200"].content;
+      expect({
+        caller: operation.security === undefined ? "key" : "session",
+        sends: operation.requestBody ? refName(operation.requestBody.content[json].schema) : null,
+        answers: refName(ok[json].schema),
+        streams: "text/event-stream" in ok,
+        types: Object.keys(ok).length,
+        parameters: Object.fromEntries(
+          (operation.parameters ?? []).map((one: Schema) => [
+            `${one.in} ${one.name}`,
+            wordsOf(one.schema) + (one.required ? " required" : ""),
+          ]),
+        ),
+        statuses: Object.keys(operation.responses).map(Number).sort(),
+      }).toEqual({
+        caller: endpoint.caller,
+        sends: endpoint.sends,
+        answers: endpoint.answers,
+        streams: endpoint.streams,
+        types: endpoint.streams ? 2 : 1,
+        parameters: { ...endpoint.parameters },
+        statuses: [...endpoint.statuses, ...endpoint.more].sort(),
+      });
+    });
+
+    test(`${name}: each code stands at its ruled status, with its type`, () => {
+      for (const [status, response] of Object.entries<Schema>(operationOf(name).responses)) {
+        if (status === "200") continue;
+        const [envelope, { properties }] = response.content[json].schema.allOf;
+        expect(refName(envelope)).toBe("ErrorEnvelope");
+        const { code, type } = properties.error.properties;
+        expect(code.enum.length).toBeGreaterThan(0);
+        for (const one of code.enum) {
+          const ruled = PANEL_STATUSES[name]?.[one] ?? RULED[one]?.[0];
+          expect({ one, status: ruled }).toEqual({ one, status: Number(status) });
+          expect(response.description).toContain(`${one}: `);
+        }
+        expect([...type.enum].sort()).toEqual(
+          [...new Set<string>(code.enum.map((one: string) => RULED[one]?.[1]))].sort(),
+        );
+      }
+    });
+
+    test(`${name}: every answer carries X-Request-Id, and what its status calls for`, () => {
+      for (const [status, { headers }] of Object.entries<Schema>(operationOf(name).responses)) {
+        const names = Object.keys(headers);
+        expect(names).toContain("X-Request-Id");
+        expect({ status, has: names.includes("X-Should-Retry") }).toEqual({
+          status,
+          has: ["402", "409"].includes(status),
+        });
+        expect({ status, has: names.includes("Retry-After") }).toEqual({
+          status,
+          has: ["409", "429", "503"].includes(status),
+        });
+        expect(names.includes("X-Accel-Buffering")).toBe(status === "200" && endpoint.streams);
+      }
+    });
+  }
+
+  test("every code of the table of errors is met somewhere, or is none of these endpoints'", () => {
+    const codes = [...operations.keys()].flatMap((name) =>
+      Object.values<Schema>(operationOf(name).responses).flatMap(
+        (response) => response.content[json].schema.allOf?.[1].properties.error.properties.code.enum ?? [],
+      ),
+    );
+    expect([...new Set(codes), ...Object.keys(CODES_ELSEWHERE)].sort()).toEqual(Object.keys(RULED).sort());
+  });
+
+  test("version 1.0.0; a bearer key for the API, session and CSRF header for the panel", () => {
+    expect(document.info.version).toBe("1.0.0");
+    expect(document.security).toEqual([{ apiKey: [] }]);
+    expect(document.components.securitySchemes).toMatchObject({
+      apiKey: { type: "http", scheme: "bearer" },
+      session: { type: "apiKey", in: "cookie", name: expect.stringMatching(/_session$/) },
+      csrf: { type: "apiKey", in: "header", name: "x-csrf-token" },
+    });
+    for (const [name, { item }] of operations) {
+      const isPanel = name.includes("/api/panel/");
+      expect(item.servers).toEqual(isPanel ? [{ url: "http://panel.tollgate.test" }] : undefined);
+      expect(operationOf(name).security).toEqual(isPanel ? [{ session: [], csrf: [] }] : undefined);
+    }
+  });
+});
+
+function partsOf(words: string): Map<string, string> {
+  const tokens = words.replace("array of ", "array-of-").split(" ");
+  const parts = new Map([["type", tokens.shift() ?? ""]]);
+  while (tokens.length > 0) {
+    const bound = tokens.shift() ?? "";
+    parts.set(bound, bound === "required" || bound === "pattern" ? bound : (tokens.shift() ?? ""));
+  }
+  return parts;
+}
+
+/** Refused by the gateway for its shape? The model and what pays for it are another matter. */
+function isRefused(read: typeof readChat | typeof readImage, value: unknown): boolean {
+  try {
+    read(bodyOf("{}", value));
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+describe("a body is right by the document exactly where the gateway takes it", () => {
+  const parsed = (body: unknown): unknown => (typeof body === "string" ? JSON.parse(body) : body);
+  const kinds = [
+    ["ChatCompletionRequest", readChat, BAD_CHAT, GOOD_CHAT],
+    ["ImageGenerationRequest", readImage, BAD_IMAGE, GOOD_IMAGE],
+  ] as const;
+
+  for (const [shape, read, bad, good] of kinds) {
+    test(`${shape}: every case of bad and of good input`, () => {
+      const check = validate({ $ref: `#/components/schemas/${shape}` });
+      let refused = 0;
+      for (const [what, body] of [...bad, ...good]) {
+        const value = parsed(body);
+        // The last one of a field that stands twice is what JSON.parse sees; that it does is not a question of shape.
+        if (what.includes("twice")) continue;
+        const isWrong = isRefused(read, value);
+        if (isWrong) refused++;
+        expect({ what, refused: check(value) !== "" }).toEqual({ what, refused: isWrong });
+      }
+      expect(refused).toBeGreaterThan(bad.length / 2);
+    });
+  }
+
+  const any = fc.oneof(
+    {
+      weight: 6,
+      arbitrary: fc.constantFrom<unknown>(null, "", "x", "abc", 0, 1, 2, 2.5, -1, 128, 129, 3e9, true, [], {}),
+    },
+    { weight: 1, arbitrary: fc.string({ unit: "binary" }) },
+  );
+  const content = fc.constantFrom<unknown>("x", "", null, [{ type: "text", text: "x" }], ["x"]);
+  const message = fc.oneof(
+    { weight: 3, arbitrary: fc.record({ role: fc.constantFrom("user", "assistant"), content: fc.string() }) },
+    {
+      weight: 1,
+      arbitrary: fc.record(
+        {
+          role: fc.oneof(fc.constantFrom("user", "assistant", "tool", "developer", "king"), any),
+          content: fc.oneof(content, any),
+        },
+        { requiredKeys: [] },
+      ),
+    },
+  );
+
+  /** Mostly right, so that what is wrong stands alone. */
+  const mostly = (right: fc.Arbitrary<unknown>) =>
+    fc.oneof({ weight: 12, arbitrary: right }, { weight: 1, arbitrary: any });
+
+  test("ChatCompletionRequest: bodies made at random", () => {
+    const check = validate({ $ref: "#/components/schemas/ChatCompletionRequest" });
+    const cap = mostly(fc.constantFrom(1, 2_000_000_000, null));
+    const body = fc.record(
+      {
+        model: mostly(fc.constant("chat-a")),
+        messages: mostly(fc.array(message, { minLength: 1, maxLength: 2 })),
+        stream: mostly(fc.constantFrom(true, false, null)),
+        stream_options: mostly(fc.constantFrom({ include_usage: true }, { include_usage: null, more: 1 }, null)),
+        temperature: mostly(fc.double({ min: 0, max: 2, noNaN: true })),
+        max_tokens: cap,
+        max_completion_tokens: cap,
+        n: mostly(fc.integer({ min: 1, max: 128 })),
+        seed: any,
+      },
+      { requiredKeys: ["model", "messages"] },
+    );
+    let taken = 0;
+    fc.assert(
+      fc.property(body, (value) => {
+        const isWrong = isRefused(readChat, value);
+        if (!isWrong) taken++;
+        expect(check(value) !== "").toBe(isWrong);
+      }),
+      { numRuns: 1_000 },
+    );
+    expect(taken).toBeGreaterThan(100);
+  });
+
+  test("ImageGenerationRequest: bodies made at random", () => {
+    const check = validate({ $ref: "#/components/schemas/ImageGenerationRequest" });
+    const prompt = fc.oneof(
+      fc.string({ minLength: 1, maxLength: 6, unit: "binary" }),
+      fc.integer({ min: 3_998, max: 4_002 }).map((n) => "👍".repeat(n)),
+    );
+    const body = fc.record(
+      {
+        model: mostly(fc.constant("image-a")),
+        prompt: mostly(prompt),
+        size: mostly(fc.constantFrom("512x512", "1536x1024", null)),
+        n: mostly(fc.constantFrom(1, null)),
+        response_format: mostly(fc.constantFrom("url", "b64_json", null)),
+      },
+      { requiredKeys: ["model", "prompt"] },
+    );
+    let taken = 0;
+    fc.assert(
+      fc.property(body, (value) => {
+        const isWrong = isRefused(readImage, value);
+        if (!isWrong) taken++;
+        expect(check(value) !== "").toBe(isWrong);
+      }),
+      { numRuns: 1_000 },
+    );
+    expect(taken).toBeGreaterThan(100);
+  });
+});
+
+describe("a running replica answers as the document says", () => {
+  /** Statuses that were really seen, by endpoint. */
+  const seen = new Map<string, Set<number>>();
+
+  /** An answer is of a status that the document has, with its headers, and of its shape. */
+  function check(name: string, answer: Answer, status: number, code?: string): Answer {
+    expect({ name, status: answer.status, code: answer.json?.error?.code }).toEqual({ name, status, code });
+    const response = operationOf(name).responses[String(status)];
+    expect(response, `${name} ${status}`).toBeDefined();
+    const type = answer.headers.get("content-type")?.split(";")[0] ?? "";
+    const content = response.content[type];
+    expect(content, `${name} ${status} ${type}`).toBeDefined();
+    if (type === json) expect(validate(content.schema)(answer.json)).toBe("");
+    for (const header of ["x-request-id", "x-should-retry", "retry-after", "www-authenticate", "idempotent-replayed"]) {
+      const value = answer.headers.get(header);
+      const ref = Object.entries<Schema>(response.headers).find(([known]) => known.toLowerCase() === header)?.[1];
+      if (value === null) continue;
+      expect(ref, `${name} ${status} ${header}`).toBeDefined();
+      const { schema } = resolve(document, ref.$ref) as Schema;
+      expect(validate(schema)(schema.type === "integer" ? Number(value) : value)).toBe("");
+    }
+    expect(answer.headers.get("x-request-id")).not.toBeNull();
+    seen.set(name, (seen.get(name) ?? new Set()).add(status));
+    return answer;
+  }
+
+  const chat = "POST /chat/completions";
+  const image = "POST /images/generations";
+  const panelChat = "POST /api/panel/ai/chat";
+  const panelImage = "POST /api/panel/ai/image";
+  const post = (path: string, secret: string, body: unknown, headers: Record<string, string> = {}) =>
+    shop.call(`/v1${path}`, { secret, body, headers });
+
+  test("models, balance and usage", async () => {
+    const { secret } = await shop.customer({ dailyLimit: 5, tokenLimit: 100_000 });
+    const payer = await shop.payer(5_000_000_000n);
+    const poor = await shop.customer(null);
+    await shop.chat(secret);
+    await shop.chat(payer.secret);
+    for (const key of [secret, payer.secret, poor.secret]) {
+      for (const path of ["/models", "/balance", "/usage"])
+        check(`GET ${path}`, await shop.call(`/v1${path}`, { secret: key }), 200);
+    }
+    const page = await shop.call("/v1/usage?limit=1&start=2020-01-01", { secret });
+    expect(page.json.data.length).toBe(1);
+    check("GET /usage", page, 200);
+    for (const model of ["chat-a", "vendor%2Fchat-b", "image-a"])
+      check("GET /models/{model}", await shop.call(`/v1/models/${model}`, { secret }), 200);
+    check("GET /models/{model}", await shop.call("/v1/models/nobody", { secret }), 404, "model_not_found");
+    check("GET /usage", await shop.call("/v1/usage?limit=0", { secret }), 400, "invalid_request");
+    for (const [name, path] of [
+      ["GET /models", "/models"],
+      ["GET /models/{model}", "/models/chat-a"],
+      ["GET /balance", "/balance"],
+      ["GET /usage", "/usage"],
+    ] as const) {
+      check(name, await shop.call(`/v1${path}`), 401, "invalid_api_key");
+      check(name, await shop.call(`/v1${path}`, { secret, host: ACME }), 403, "host_not_allowed");
+      const one = await shop.customer();
+      await shop.call(`/v1${path}`, { secret: one.secret, origin: narrow.origin });
+      check(
+        name,
+        await shop.call(`/v1${path}`, { secret: one.secret, origin: narrow.origin }),
+        429,
+        "too_many_requests",
+      );
+    }
+  });
+
+  test("chat: whole, and every event of a stream", async () => {
+    const { secret } = await shop.customer();
+    check(chat, await shop.chat(secret), 200);
+    check(chat, await shop.chat(secret, { n: 2, temperature: 0.5, max_tokens: 9 }), 200);
+    const { "x-event": event } = operationOf(chat).responses["200"].content["text/event-stream"];
+    const isEvent = validate(event);
+    for (const include_usage of [true, false]) {
+      const answer = check(chat, await shop.chat(secret, { stream: true, stream_options: { include_usage } }), 200);
+      const events = eventsOf(answer.text);
+      expect(events.pop()).toBe("[DONE]");
+      expect(events.length).toBeGreaterThan(2);
+      for (const one of events) expect(isEvent(JSON.parse(one))).toBe("");
+      expect(answer.headers.get("x-accel-buffering")).toBe("no");
+    }
+    shop.provider.next({ errorEventAfterChunks: 2 });
+    const broken = eventsOf((await shop.chat(secret, { stream: true })).text);
+    expect(broken).not.toContain("[DONE]");
+    expect(validate({ $ref: "#/components/schemas/ErrorEnvelope" })(JSON.parse(broken.at(-1) ?? ""))).toBe("");
+  });
+
+  test("images: in either format", async () => {
+    const { secret } = await shop.customer();
+    for (const response_format of ["url", "b64_json"])
+      check(image, await post("/images/generations", secret, imageBody({ response_format })), 200);
+  });
+
+  for (const [name, path, body] of [
+    [chat, "/chat/completions", chatBody],
+    [image, "/images/generations", imageBody],
+  ] as const) {
+    test(`${name}: every refusal that can be provoked`, async () => {
+      const { secret } = await shop.customer();
+      const send = (key: string, over: Record<string, unknown> = {}, headers: Record<string, string> = {}) =>
+        post(path, key, body(over), headers);
+      const poor = await shop.customer(null);
+      const used = await shop.customer({ dailyLimit: 1 });
+      await send(used.secret);
+      const scoped = await shop.customer({ modelIds: ["chat-two-routes"] });
+      const payer = await shop.payer(1n);
+      check(name, await send(secret, { model: 7 }), 400, "invalid_request");
+      check(name, await send("sk-none"), 401, "invalid_api_key");
+      check(name, await send(poor.secret), 402, "package_required");
+      check(name, await send(used.secret), 402, "daily_quota_exceeded");
+      check(name, await send(payer.secret), 402, "insufficient_balance");
+      check(name, await send(scoped.secret), 403, "model_not_in_package");
+      check(name, await shop.call(`/v1${path}`, { secret, body: body(), host: ACME }), 403, "host_not_allowed");
+      check(name, await send(secret, { model: "nobody" }), 404, "model_not_found");
+      check(name, await send(secret, { filler: "x".repeat(BODY_BYTES_MAX) }), 413, "request_too_large");
+      check(name, await send(secret, {}, { "content-type": "text/plain" }), 415, "unsupported_media_type");
+      const key = { "idempotency-key": "a-key" };
+      check(name, await send(secret, {}, key), 200);
+      expect(check(name, await send(secret, {}, key), 200).headers.get("idempotent-replayed")).toBe("true");
+      check(name, await send(secret, { user: "another" }, key), 400, "idempotency_mismatch");
+      if (name === chat) {
+        const streamed = { "idempotency-key": "a-stream" };
+        check(name, await send(secret, { stream: true }, streamed), 200);
+        check(name, await send(secret, { stream: true }, streamed), 409, "idempotency_conflict");
+      }
+      shop.provider.next({ status: 500 });
+      check(name, await send(secret), 503, "provider_unavailable");
+      const one = await shop.customer();
+      const at = { secret: one.secret, body: body(), origin: narrow.origin };
+      await shop.call(`/v1${path}`, at);
+      check(name, await shop.call(`/v1${path}`, at), 429, "too_many_requests");
+    });
+  }
+
+  for (const [name, path, body] of [
+    [panelChat, "/ai/chat", chatBody],
+    [panelImage, "/ai/image", imageBody],
+  ] as const) {
+    test(`${name}: served, and every refusal that can be provoked`, async () => {
+      const owner = await shop.customer();
+      const session = await signInTo(shop, owner);
+      const send = (one: PanelSession, over: Record<string, unknown> = {}, headers: Record<string, string> = {}) =>
+        one.post(path, body(over), headers);
+      check(name, await send(session, { api_key_id: String(owner.keyId) }), 200);
+      if (name === panelChat) check(name, await send(session, { stream: true }), 200);
+      const ruled = name === panelChat ? 422 : 402;
+      const poor = await signInTo(shop, await shop.customer(null));
+      check(name, await send(poor), ruled, "package_required");
+      const keyless = await shop.world.addCustomer();
+      check(name, await send(await signInTo(shop, keyless)), 422, "no_active_key");
+      const used = await shop.customer({ dailyLimit: 1 });
+      const done = await signInTo(shop, used);
+      await send(done);
+      check(name, await send(done), 402, "daily_quota_exceeded");
+      check(name, await send(session, {}, { cookie: "" }), 401, "session_required");
+      check(name, await send(session, {}, { "x-csrf-token": "x" }), 403, "csrf_failed");
+      check(name, await send(session, { model: 7 }), 422, "validation_failed");
+      check(name, await send(session, { api_key_id: "x".repeat(41) }), 422, "validation_failed");
+      const unknown = await send(session, { model: "nobody" });
+      if (name === panelChat) check(name, unknown, 404, "model_not_found");
+      else check(name, unknown, 422, "validation_failed");
+      check(name, await send(session, { filler: "x".repeat(BODY_BYTES_MAX) }), 413, "request_too_large");
+      check(name, await send(session, {}, { "content-type": "text/plain" }), 415, "unsupported_media_type");
+      shop.provider.next({ status: 500 });
+      check(name, await send(session), 503, "provider_unavailable");
+    });
+  }
+
+  test("every status that the contract names of an endpoint was seen above", () => {
+    for (const [name, { statuses }] of endpoints) {
+      const missing = statuses.filter((status) => !seen.get(name)?.has(status));
+      expect({ name, missing }).toEqual({ name, missing: [] });
+    }
+  });
+});

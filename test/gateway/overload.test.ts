@@ -1,0 +1,286 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import process from "node:process";
+import { startRedis } from "../../scripts/services.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { expectRefusal, withoutEffect } from "./checks.ts";
+import { gaugeOf, metricsOf, shedBy, timeOutsOf } from "./metrics_reader.ts";
+import { type Answer, openShop, type Shop } from "./shop.ts";
+
+/**
+ * A replica that has enough to do says so at once, and goes on with what it let in. Each cap has its own replica here, held
+ * full; each refusal is looked at, counted, and has no effect. Source: house plan › What it withstands, Overload.
+ */
+
+setDefaultTimeout(60_000);
+/** A refusal takes some milliseconds; the machine of a test may stand still in between. */
+const AT_ONCE_MS = 1_500;
+
+let shop: Shop;
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "", env: { INTERNAL_PORT: "0" } });
+});
+afterEach(() => {
+  shop.provider.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** Runs `work` with a replica of its own. */
+async function withReplica(
+  env: Record<string, string>,
+  work: (replica: ReplicaProcess) => Promise<void>,
+): Promise<void> {
+  const replica = await shop.start(env);
+  try {
+    await work(replica);
+  } finally {
+    await replica.kill();
+  }
+}
+
+const chatAt = (replica: ReplicaProcess, secret: string, over: Record<string, unknown> = {}) =>
+  shop.chat(secret, over, { origin: replica.origin });
+
+/** `count` requests of one key at once: each refused with `code`, at once, without any effect. How long each took, ms. */
+async function expectShed(replica: ReplicaProcess, secret: string, count: number, code = "service_unavailable") {
+  const tookMs: number[] = [];
+  await withoutEffect(shop, async () => {
+    const refused = Array.from({ length: count }, async (_, i) => {
+      const startedAt = performance.now();
+      expectRefusal(await chatAt(replica, secret, { stream: i % 2 === 1 }), code);
+      tookMs.push(performance.now() - startedAt);
+    });
+    await Promise.all(refused);
+  });
+  expect(Math.max(...tookMs)).toBeLessThan(AT_ONCE_MS);
+  return tookMs.sort((a, b) => a - b);
+}
+
+const statuses = (answers: readonly Answer[]) => answers.map(({ status }) => status);
+
+describe("503 service_unavailable while the replica is full; what it let in is served", () => {
+  test("IN_FLIGHT_MAX: shed at once with Retry-After; lists are served; the next one is let in when one ends", async () => {
+    await withReplica({ IN_FLIGHT_MAX: "3" }, async (replica) => {
+      const customers = await Promise.all([shop.customer(), shop.customer(), shop.customer(), shop.customer()]);
+      const [first, second, third, other] = customers;
+      shop.provider.always({ delayMs: 3_000 });
+      const admitted = [
+        chatAt(replica, first.secret),
+        chatAt(replica, second.secret),
+        chatAt(replica, third.secret, { stream: true }),
+      ];
+      await shop.provider.waitForCalls(3);
+      expect(await gaugeOf(replica, "in_flight_requests")).toBe(3);
+      const tookMs = await expectShed(replica, other.secret, 40);
+      console.log(
+        `40 refusals of a full replica: median ${tookMs[20]?.toFixed(1)} ms, slowest ${tookMs[39]?.toFixed(1)} ms`,
+      );
+      expect((await shop.call("/v1/models", { secret: other.secret, origin: replica.origin })).status).toBe(200);
+      expect((await shop.call("/readyz", { origin: replica.origin })).status).toBe(200);
+      expect(await shedBy(replica, "full")).toBe(40);
+      expect(statuses(await Promise.all(admitted))).toEqual([200, 200, 200]);
+      shop.provider.reset();
+      expect((await chatAt(replica, other.secret)).status).toBe(200);
+      await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 0);
+      expect(await shop.counters(first.accountId)).toMatchObject({ usage: 1, holds: 0, units: 1 });
+      expect(await shop.counters(other.accountId)).toMatchObject({ usage: 1, holds: 0, units: 1, released: 0 });
+    });
+  });
+
+  test("LEDGER_QUEUE_MAX: shed before the ledger is asked, also other accounts; the queue is served when the lock is gone", async () => {
+    await withReplica({ LEDGER_QUEUE_MAX: "2", LEDGER_TIMEOUT_MS: "30000" }, async (replica) => {
+      const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
+      const lock = await lockAccount(busy.accountId);
+      const queued = [chatAt(replica, busy.secret), chatAt(replica, busy.secret)];
+      await until(async () => (await gaugeOf(replica, "ledger_queue_rows")) === 2);
+      await expectShed(replica, other.secret, 10);
+      expect(await shedBy(replica, "ledger_queue")).toBe(10);
+      await lock.release();
+      expect(statuses(await Promise.all(queued))).toEqual([200, 200]);
+      expect((await chatAt(replica, other.secret)).status).toBe(200);
+      expect(await gaugeOf(replica, "ledger_queue_rows")).toBe(0);
+      expect(await shop.counters(busy.accountId)).toMatchObject({ usage: 2, holds: 0, units: 2, released: 0 });
+    });
+  });
+
+  test("LEDGER_TIMEOUT_MS: a reserve that waits for longer is shed, and holds nothing; other accounts are served meanwhile", async () => {
+    await withReplica({ LEDGER_TIMEOUT_MS: "600" }, async (replica) => {
+      const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
+      const lock = await lockAccount(busy.accountId);
+      const calls = shop.provider.callCount();
+      const waiting = chatAt(replica, busy.secret);
+      expect((await chatAt(replica, other.secret)).status).toBe(200);
+      expectRefusal(await waiting, "service_unavailable");
+      expect(shop.provider.callCount()).toBe(calls + 1);
+      expect(await shedBy(replica, "ledger_timeout")).toBe(1);
+      await lock.release();
+      await until(async () => (await shop.counters(busy.accountId)).holds === 0);
+      expect((await chatAt(replica, busy.secret)).status).toBe(200);
+      expect(await shop.counters(busy.accountId)).toMatchObject({ usage: 1, units: 1, holds: 0 });
+    });
+  });
+
+  test("SPOOL_BYTES_MAX: with settlements that the ledger cannot take and the spool full, shed at once and not ready; served when it is replayed", async () => {
+    await withReplica({ SPOOL_BYTES_MAX: "1024", LEDGER_TIMEOUT_MS: "400" }, async (replica) => {
+      const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
+      const streams = 8;
+      shop.provider.always({ chunkDelayMs: 40, tokens: 50 });
+      const admitted = Array.from({ length: streams }, () => chatAt(replica, busy.secret, { stream: true }));
+      await shop.provider.waitForCalls(streams);
+      const lock = await lockAccount(busy.accountId);
+      // Settled on disk: the clients get their answers whole.
+      for (const { text } of await Promise.all(admitted)) expect(text).toContain("[DONE]");
+      expect(await gaugeOf(replica, "spool_settlements")).toBe(streams);
+      expect(await gaugeOf(replica, "spool_bytes")).toBeGreaterThan(1024);
+      const ready = await shop.call("/readyz", { origin: replica.origin });
+      expect([ready.status, ready.json]).toEqual([503, { status: "not_ready", reason: "spool_full" }]);
+      await expectShed(replica, other.secret, 6);
+      expect(await shedBy(replica, "spool_full")).toBe(6);
+      await lock.release();
+      await until(async () => (await shop.call("/readyz", { origin: replica.origin })).status === 200, 20_000);
+      await until(async () => (await gaugeOf(replica, "spool_settlements")) === 0);
+      expect(await gaugeOf(replica, "spool_bytes")).toBe(0);
+      shop.provider.reset();
+      expect((await chatAt(replica, other.secret)).status).toBe(200);
+      expect(await shop.counters(busy.accountId)).toMatchObject({
+        usage: streams,
+        units: streams,
+        released: 0,
+        holds: 0,
+      });
+    });
+  });
+
+  test("EVENT_LOOP_LAG_MAX_MS: shed while the process gets no time, what was let in is served; well again afterwards", async () => {
+    await withReplica({ EVENT_LOOP_LAG_MAX_MS: "100" }, async (replica) => {
+      const customer = await shop.customer({ dailyLimit: 100_000 });
+      const answers: Answer[] = [];
+      const asked: Promise<unknown>[] = [];
+      const refused = () => answers.filter(({ status }) => status === 503);
+      const { pid } = replica.process;
+      // As on a machine that has too much to do: it stands still for most of the time.
+      for (let turn = 0; refused().length === 0 && turn < 60; turn++) {
+        process.kill(pid ?? 0, "SIGSTOP");
+        await sleep(400);
+        process.kill(pid ?? 0, "SIGCONT");
+        asked.push(chatAt(replica, customer.secret).then((answer) => answers.push(answer)));
+        await sleep(60);
+      }
+      await Promise.all(asked);
+      expect(refused().length).toBeGreaterThan(0);
+      for (const answer of refused()) expectRefusal(answer, "service_unavailable");
+      expect(await shedBy(replica, "lag")).toBe(refused().length);
+      const served = answers.length - refused().length;
+      await until(async () => (await chatAt(replica, customer.secret)).status === 200);
+      expect(statuses(answers).filter((status) => status !== 503 && status !== 200)).toEqual([]);
+      expect(await shop.counters(customer.accountId)).toMatchObject({ usage: served + 1, units: served + 1, holds: 0 });
+      expect(await gaugeOf(replica, "event_loop_lag_seconds")).toBeLessThan(10);
+    });
+  });
+
+  test("one pause of the whole process is no overload: what came meanwhile is served", async () => {
+    await withReplica({ EVENT_LOOP_LAG_MAX_MS: "500" }, async (replica) => {
+      const customer = await shop.customer();
+      expect((await chatAt(replica, customer.secret)).status).toBe(200);
+      process.kill(replica.process.pid ?? 0, "SIGSTOP");
+      const asked = Array.from({ length: 5 }, () => chatAt(replica, customer.secret));
+      await sleep(1_500);
+      process.kill(replica.process.pid ?? 0, "SIGCONT");
+      expect(statuses(await Promise.all(asked))).toEqual([200, 200, 200, 200, 200]);
+      expect(await shedBy(replica, "lag")).toBe(0);
+    });
+  });
+});
+
+describe("429 too_many_requests for one key; others are served", () => {
+  test("RATE_IN_FLIGHT: so many at once", async () => {
+    await withReplica({ RATE_IN_FLIGHT: "2" }, async (replica) => {
+      const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
+      shop.provider.always({ delayMs: 2_500 });
+      const admitted = [chatAt(replica, one.secret), chatAt(replica, one.secret, { stream: true })];
+      await shop.provider.waitForCalls(2);
+      await expectShed(replica, one.secret, 10, "too_many_requests");
+      expect(await shedBy(replica, "in_flight_per_key")).toBe(10);
+      expect((await chatAt(replica, other.secret)).status).toBe(200);
+      expect(statuses(await Promise.all(admitted))).toEqual([200, 200]);
+      shop.provider.reset();
+      await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 0);
+      expect((await chatAt(replica, one.secret)).status).toBe(200);
+    });
+  });
+
+  test("RATE_PER_MINUTE: so many a minute", async () => {
+    await withReplica({ RATE_PER_MINUTE: "3" }, async (replica) => {
+      const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
+      for (let i = 0; i < 3; i++) expect((await chatAt(replica, one.secret)).status).toBe(200);
+      await expectShed(replica, one.secret, 5, "too_many_requests");
+      expect(await shedBy(replica, "rate")).toBe(5);
+      expect((await chatAt(replica, other.secret)).status).toBe(200);
+    });
+  });
+});
+
+describe("time limits of what we ask, each counted", () => {
+  test("a provider that is late: with the first byte, with the whole answer, between two chunks; then its route is left alone", async () => {
+    const env = { PROVIDER_FIRST_BYTE_MS: "300", PROVIDER_TOTAL_MS: "300", PROVIDER_IDLE_MS: "300" };
+    await withReplica(env, async (replica) => {
+      const { secret, accountId } = await shop.customer();
+      shop.provider.always({ hang: "mid_stream", cutAfterChunks: 2, tokens: 9 });
+      expect((await chatAt(replica, secret, { stream: true })).text).toContain("provider_unavailable");
+      expect(await timeOutsOf(replica, "provider_idle")).toBe(1);
+      shop.provider.always({ hang: "headers" });
+      expectRefusal(await chatAt(replica, secret), "provider_unavailable");
+      expect(await timeOutsOf(replica, "provider_total")).toBe(1);
+      for (let i = 1; i <= 4; i++) {
+        expectRefusal(await chatAt(replica, secret, { stream: true }), "provider_unavailable");
+        expect(await timeOutsOf(replica, "provider_first_byte")).toBe(i);
+      }
+      expect((await metricsOf(replica)).get("tollgate_breaker_openings_total")).toBe(1);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0, released: 6 });
+    });
+  });
+
+  test("RATE_REDIS_MS: a Redis that does not answer holds nobody up, and is counted", async () => {
+    const redis = await startRedis();
+    try {
+      await withReplica({ REDIS_URL: redis.url }, async (replica) => {
+        const { secret } = await shop.customer();
+        // Until the limiter's connection stands, it is not asked.
+        await until(async () => (await chatAt(replica, secret)).status === 200);
+        process.kill(redis.pid, "SIGSTOP");
+        await until(async () => {
+          expect((await chatAt(replica, secret)).status).toBe(200);
+          return ((await timeOutsOf(replica, "rate_redis")) ?? 0) >= 1;
+        }, 20_000);
+      });
+    } finally {
+      process.kill(redis.pid, "SIGCONT");
+      await redis.stop();
+    }
+  });
+});
+
+/** Holds an account's lock in a session of its own, as a long transaction would. */
+async function lockAccount(accountId: number): Promise<{ release(): Promise<void> }> {
+  const held = Promise.withResolvers<void>();
+  const locked = Promise.withResolvers<void>();
+  const over = shop.world.sql.begin(async (tx) => {
+    await tx`select lock_accounts(${`{${accountId}}`}::text::bigint[])`;
+    locked.resolve();
+    await held.promise;
+  });
+  await locked.promise;
+  return {
+    async release() {
+      held.resolve();
+      await over;
+    },
+  };
+}

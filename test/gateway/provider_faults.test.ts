@@ -1,0 +1,433 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFile } from "node:fs/promises";
+import type { Socket } from "node:net";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { encrypt } from "../../src/platform/crypto.ts";
+import { answerOf, type RawServer, startHungPort, startRawServer } from "../catalog/sockets.ts";
+import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
+import { until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
+import { expectRefusal } from "./checks.ts";
+import { openRawClient } from "./raw_client.ts";
+import { type Answer, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
+
+/**
+ * What a provider can do beyond what failover.test.ts shows: answers cut at every byte, bombs, endless answers, answers
+ * that are no HTTP, and words behind the end. Nothing of it is charged, no truncated answer is a 200, the memory stays
+ * bounded, and the replica serves on. Source: rulings › Who pays when something breaks.
+ */
+
+setDefaultTimeout(120_000);
+const CONNECT_MS = 500;
+const FIRST_BYTE_MS = 2_000;
+const SSE = "text/event-stream";
+/** One less than the failures in a row that open a route's breaker. */
+const AT_ONCE = 4;
+const CUT_DELAY_MS = 5;
+const MEMORY_MB_MAX = 150;
+
+let shop: Shop;
+/** Knows the raw and the hung provider too. */
+let replica: ReplicaProcess;
+let raw: RawServer;
+let hung: Awaited<ReturnType<typeof startHungPort>>;
+let answerRaw: (socket: Socket, request: string) => void = () => {};
+let good: { secret: string };
+const started: FakeProvider[] = [];
+
+beforeAll(async () => {
+  shop = await openShop();
+  raw = await startRawServer((socket, request) => answerRaw(socket, request));
+  hung = await startHungPort();
+  const { sql } = shop.world;
+  const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-raw-0123456789abcdef");
+  for (const [model, baseUrl] of [
+    ["chat-raw", raw.baseUrl],
+    ["chat-hung", `http://127.0.0.1:${hung.port}/v1`],
+  ] as const) {
+    const [row] =
+      await sql`insert into providers (name, base_url, key_ciphertext) values (${model}, ${baseUrl}, ${key}) returning id`;
+    await sql`insert into models (id, name, owned_by, modality, context_length) values (${model}, ${model}, 'tollgate', 'text', 8192)`;
+    await sql`insert into routes (model_id, provider_id, upstream_model) values (${model}, ${Number(row?.id)}, 'up')`;
+    await sql`insert into routes (model_id, provider_id, upstream_model, priority)
+      select ${model}, id, 'backup', 1 from providers where name = 'second'`;
+  }
+  const ports = [shop.provider.port, shop.second.port, raw.port, hung.port];
+  replica = await shop.start({
+    PROVIDER_ALLOW_PRIVATE: ports.map((port) => `127.0.0.1:${port}`).join(","),
+    PROVIDER_CONNECT_MS: String(CONNECT_MS),
+    PROVIDER_FIRST_BYTE_MS: String(FIRST_BYTE_MS),
+    PROVIDER_TOTAL_MS: "20000",
+  });
+  good = await shop.customer({ dailyLimit: 1_000_000 });
+});
+afterEach(async () => {
+  shop.provider.reset();
+  shop.second.reset();
+  // One good answer closes the breaker of a route, so that no test meets what another one left.
+  for (const model of ["chat-a", "chat-two-routes", "image-a"]) {
+    await until(async () => {
+      const calls = [...started, shop.provider].map((one) => one.callCount());
+      const { status } = model === "image-a" ? await image(good.secret) : await chat(good.secret, { model });
+      return status === 200 && [...started, shop.provider].some((one, i) => one.callCount() > (calls[i] ?? 0));
+    }, 10_000);
+  }
+  shop.provider.reset();
+  shop.second.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+    expect(replica.process.exitCode).toBeNull();
+  } finally {
+    await replica.kill();
+    raw.close();
+    hung.close();
+    await shop.close();
+    await Promise.all(started.map((one) => one.stop()));
+  }
+});
+
+const chat = (secret: string, over: Record<string, unknown> = {}): Promise<Answer> =>
+  shop.chat(secret, over, { origin: replica.origin });
+const image = (secret: string, over: Record<string, unknown> = {}): Promise<Answer> =>
+  shop.call("/v1/images/generations", { secret, body: imageBody(over), origin: replica.origin });
+
+async function expectReleased(accountId: number, reason = "provider_failed"): Promise<void> {
+  await until(async () => (await shop.counters(accountId)).holds === 0);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, units: 0 });
+  const [receipt] = await shop.world.sql`select reason from receipts where account_id = ${accountId}`;
+  expect(receipt?.reason).toBe(reason);
+}
+
+/** Runs `work` for each number from 0 to `last`, some at once. */
+async function forEach(last: number, work: (at: number) => Promise<void>): Promise<void> {
+  let next = 0;
+  const run = async () => {
+    while (next <= last) await work(next++);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, run));
+}
+
+/** The replica's memory while `work` runs stays within the limit. */
+async function withinMemory<T>(name: string, work: () => Promise<T>): Promise<T> {
+  const before = await rssMb();
+  let peak = before;
+  const timer = setInterval(
+    () =>
+      void rssMb().then((mb) => {
+        peak = Math.max(peak, mb);
+      }),
+    25,
+  );
+  const startMs = performance.now();
+  try {
+    return await work();
+  } finally {
+    clearInterval(timer);
+    console.log(
+      `${name}: memory ${Math.round(before)} to ${Math.round(peak)} MB in ${Math.round(performance.now() - startMs)} ms`,
+    );
+    expect(peak - before).toBeLessThan(MEMORY_MB_MAX);
+  }
+}
+
+async function rssMb(): Promise<number> {
+  const status = await readFile(`/proc/${replica.process.pid}/status`, "utf8");
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? 0) / 1024;
+}
+
+describe("an answer cut at every byte: the next route serves, or 503; never a truncated 200", () => {
+  const CONTENT = "Grüße 🚦";
+  const ANSWER = JSON.stringify({
+    id: "chatcmpl-1",
+    object: "chat.completion",
+    created: 1_700_000_000,
+    model: "up",
+    choices: [{ index: 0, message: { role: "assistant", content: CONTENT }, finish_reason: "stop" }],
+    usage: { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 },
+  });
+  const cutAt = (body: string, framing: Behaviour) => {
+    for (let at = 0; at < Buffer.byteLength(body); at++)
+      shop.provider.when((call) => call.body.includes(`cut@${at}@`), {
+        body,
+        ...framing,
+        cutAfterBytes: at,
+        cutDelayMs: CUT_DELAY_MS,
+      });
+    shop.provider.always({ body });
+  };
+
+  test.each([
+    ["with a length", {}],
+    ["in chunks", { chunked: true }],
+  ] as const)("chat, %s: the next route's answer, whole, under the same hold", async (_, framing) => {
+    const { secret, accountId } = await shop.customer({ dailyLimit: 100_000 });
+    const last = Buffer.byteLength(ANSWER);
+    cutAt(ANSWER, framing);
+    shop.second.always({ content: "the second's" });
+    let seconds = 0;
+    await forEach(last, async (at) => {
+      const ask = (n: number) =>
+        chat(secret, { model: "chat-two-routes", messages: [{ role: "user", content: `cut@${n}@` }] });
+      const { status, json } = await ask(at);
+      expect({ at, status }).toEqual({ at, status: 200 });
+      expect({ at, content: json.choices[0].message.content }).toEqual({
+        at,
+        content: at < last ? "the second's" : CONTENT,
+      });
+      expect(json.model).toBe("chat-two-routes");
+      if (at < last) {
+        seconds++;
+        expect((await ask(last)).json.choices[0].message.content).toBe(CONTENT);
+      }
+    });
+    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([2 * last + 1, seconds]);
+    expect(await shop.counters(accountId)).toMatchObject({
+      usage: 2 * last + 1,
+      units: 2 * last + 1,
+      released: 0,
+      holds: 0,
+    });
+  });
+
+  test("an image, without another route: 503, released", async () => {
+    const { secret, accountId } = await shop.customer({ dailyLimit: 100_000 });
+    const body = JSON.stringify({ created: 1, data: [{ b64_json: "iVBORw0KGgo=" }] });
+    const last = Buffer.byteLength(body);
+    cutAt(body, { chunked: true });
+    await forEach(last, async (at) => {
+      const answer = await image(secret, { prompt: `cut@${at}@`, response_format: "b64_json" });
+      if (at === last) expect(answer.json.data).toEqual([{ b64_json: "iVBORw0KGgo=" }]);
+      else {
+        expectRefusal(answer, "provider_unavailable");
+        expect((await image(secret, { prompt: `cut@${last}@` })).status).toBe(200);
+      }
+    });
+    expect(await shop.counters(accountId)).toMatchObject({
+      usage: last + 1,
+      units: last + 1,
+      released: last,
+      holds: 0,
+    });
+  });
+});
+
+describe("connections", () => {
+  test.each([
+    ["JSON", false],
+    ["stream", true],
+  ] as const)("a connect that hangs: the next route within PROVIDER_CONNECT_MS (%s)", async (_, stream) => {
+    const { secret, accountId } = await shop.customer();
+    const startMs = performance.now();
+    expect((await chat(secret, { model: "chat-hung", stream })).status).toBe(200);
+    expect(performance.now() - startMs).toBeGreaterThan(CONNECT_MS * 0.9);
+    expect(performance.now() - startMs).toBeLessThan(CONNECT_MS + 3_000);
+    expect(shop.second.callCount()).toBe(1);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
+  });
+
+  test("a request that is never read, a socket that is cut without a word: 503, released, and the breaker opens and closes", async () => {
+    const one = await shop.customer();
+    shop.provider.next({ hang: "connect" });
+    expectRefusal(await chat(one.secret, { stream: true }), "provider_unavailable");
+    await expectReleased(one.accountId);
+    const { secret, accountId } = await shop.customer();
+    shop.provider.reset();
+    shop.provider.always({ cutBeforeHeaders: true });
+    for (let i = 0; i < 20; i++) expectRefusal(await chat(secret, { stream: i % 2 === 0 }), "provider_unavailable");
+    // Five open it for a second; a probe may have got through since.
+    const calls = shop.provider.callCount();
+    expect(calls).toBeGreaterThanOrEqual(4);
+    expect(calls).toBeLessThanOrEqual(8);
+    shop.provider.always(undefined);
+    await until(async () => (await chat(secret)).status === 200, 10_000);
+    const { usage, released, holds } = await shop.counters(accountId);
+    expect({ usage, holds, many: released >= 20 }).toEqual({ usage: 1, holds: 0, many: true });
+  });
+
+  const chunkedBody = (chunks: string) =>
+    `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n${chunks}`;
+  test.each([
+    ["noise", "\u0000\u0001\u0002 hello\r\n\r\n"],
+    ["half a status line", "HTTP/1.1 2"],
+    ["another protocol", "SSH-2.0-OpenSSH_9.6\r\n"],
+    ["a status that is no number", "HTTP/1.1 OK 200\r\ncontent-length: 2\r\n\r\n{}"],
+    [
+      "headers of 8 MB",
+      `HTTP/1.1 200 OK\r\n${`x-filler: ${"y".repeat(8_000)}\r\n`.repeat(1_000)}content-length: 2\r\n\r\n{}`,
+    ],
+    ["a chunk size that is none", chunkedBody("zz\r\n{}\r\n0\r\n\r\n")],
+    ["a chunk size beyond all measure", chunkedBody("ffffffffffffffff\r\n{}")],
+    [
+      "two lengths",
+      "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\ncontent-length: 900\r\n\r\n{}",
+    ],
+    ["no content though it says JSON", String(answerOf(204, { "content-type": "application/json" }))],
+    [
+      "a field that stands twice",
+      String(answerOf(200, { "content-type": "application/json" }, '{"id":"a","choices":[],"id":"b","choices":[]}')),
+    ],
+    ["JSON nested without end", String(answerOf(200, { "content-type": "application/json" }, "[".repeat(200_000)))],
+  ])("an answer that is no HTTP, or no answer: the next route serves (%s)", async (_, wire) => {
+    const { secret, accountId } = await shop.customer();
+    answerRaw = (socket) => {
+      socket.write(wire);
+      setTimeout(() => socket.destroy(), 50);
+    };
+    const { status, json } = await chat(secret, { model: "chat-raw" });
+    expect(status).toBe(200);
+    expect(json.choices[0].message.content.length).toBeGreaterThan(10);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
+    // Five failures would open its breaker.
+    answerRaw = (socket) => socket.write(answerOf(200, { "content-type": "application/json" }, '{"choices":[]}'));
+    await until(async () => (await chat(good.secret, { model: "chat-raw" })).json.choices.length === 0, 10_000);
+  });
+});
+
+describe("bombs and answers without end: 503 or an error event, the memory bounded", () => {
+  test.each([
+    ["JSON", false, {}],
+    ["JSON that says it is not compressed", false, { headers: { "content-encoding": "identity" } }],
+    ["a stream", true, {}],
+    ["a stream that says it is not compressed", true, { headers: { "content-encoding": "identity" } }],
+  ] as const)("256 MB gzipped: %s", async (name, stream, behaviour) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ gzipBomb: true, ...behaviour });
+    expectRefusal(await withinMemory(name, () => chat(secret, { stream })), "provider_unavailable");
+    await expectReleased(accountId);
+  });
+
+  test.each([
+    ["JSON of a gigabyte", false, { giantLineBytes: 1_000_000_000 }],
+    ["an error's body without end", false, { status: 500, endless: "line" }],
+    [
+      "a stream whose first line never ends",
+      true,
+      { body: "data: ", contentType: SSE, chunked: true, endless: "line" },
+    ],
+    [
+      "a stream whose first event never comes",
+      true,
+      { body: ": hello\n\n", contentType: SSE, chunked: true, endless: "comments" },
+    ],
+  ] as const)("before the first byte: 503, released (%s)", async (name, stream, behaviour) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next(behaviour);
+    expectRefusal(await withinMemory(name, () => chat(secret, { stream })), "provider_unavailable");
+    await expectReleased(accountId);
+    await until(() => shop.provider.counters().open === 0);
+  });
+
+  test("a line without end in the middle of a stream: an error event, released", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ endless: "line" });
+    const { text } = await withinMemory("a line without end", () => chat(secret, { stream: true }));
+    expect(JSON.parse(eventsOf(text).at(-1) ?? "").error.code).toBe("provider_unavailable");
+    expect(text).not.toContain("[DONE]");
+    await expectReleased(accountId, "provider_broke_off");
+    await until(() => shop.provider.counters().open === 0);
+  });
+
+  test("events without end: they flow through as long as the client likes", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ endless: "events" });
+    await withinMemory("300 MB of events", async () => {
+      const client = openRawClient(replica.port, secret);
+      await until(() => client.bytes() > 300_000_000, 60_000);
+      client.leave();
+      await until(async () => (await shop.counters(accountId)).usage === 1);
+    });
+    const [receipt] = await shop.world
+      .sql`select reason, estimated, completion_tokens from receipts where account_id = ${accountId}`;
+    expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
+    expect(Number(receipt?.completion_tokens)).toBeGreaterThan(50_000_000);
+  });
+
+  test("ten thousand images for one: the first is fetched, no other", async () => {
+    const { secret, accountId } = await shop.customer();
+    const url = `${shop.second.url}/images/none.png`;
+    shop.provider.next({
+      body: JSON.stringify({ created: 1, data: [{ b64_json: "iVBORw0KGgo=" }, ...Array(10_000).fill({ url })] }),
+    });
+    const { status, json } = await withinMemory("images", () => image(secret, { response_format: "b64_json" }));
+    expect([status, json.data.length, shop.second.counters().calls]).toEqual([200, 1, 0]);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1 });
+  });
+});
+
+describe("words behind the end of a stream", () => {
+  const chunk = (delta: unknown, finish: string | null = null) =>
+    `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 5, model: "up", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
+  const usage = `data: ${JSON.stringify({ id: "c", choices: [], usage: { prompt_tokens: 3, completion_tokens: 4 } })}\n\n`;
+  const DONE = "data: [DONE]\n\n";
+
+  test.each([
+    [
+      "a chunk behind [DONE]",
+      `${chunk({ content: "a" })}${chunk({}, "stop")}${usage}${DONE}${chunk({ content: "late" })}`,
+      2,
+    ],
+    ["two [DONE]", `${chunk({ content: "a" })}${chunk({}, "stop")}${usage}${DONE}${DONE}`, 2],
+    [
+      "an error behind [DONE]",
+      `${chunk({ content: "a" })}${chunk({}, "stop")}${usage}${DONE}data: {"error":{"message":"late"}}\n\n`,
+      2,
+    ],
+    ["noise behind [DONE]", `${chunk({ content: "a" })}${chunk({}, "stop")}${usage}${DONE}\u0000\u0001 oops`, 2],
+    [
+      "a chunk behind the finish",
+      `${chunk({ content: "a" })}${chunk({}, "stop")}${chunk({ x_late: 1 })}${usage}${DONE}`,
+      3,
+    ],
+    ["two finishes", `${chunk({ content: "a" })}${chunk({}, "stop")}${chunk({}, "length")}${usage}${DONE}`, 3],
+    [
+      "usage twice: the last counts",
+      `${chunk({ content: "a" })}${chunk({}, "stop")}${usage.replace("4}", "9}")}${usage}${DONE}`,
+      2,
+    ],
+    [
+      "empty events between",
+      `data:\n\n${chunk({ content: "a" })}data: \n\ndata\n\n${chunk({}, "stop")}${usage}${DONE}`,
+      2,
+    ],
+  ])("%s: settled once by the provider's word, one [DONE], nothing behind it", async (_, body, chunks) => {
+    for (const framing of [{}, { chunked: true, splitEvery: 11 }]) {
+      const { secret, accountId } = await shop.customer();
+      shop.provider.next({ body, contentType: SSE, ...framing });
+      const { status, text } = await chat(secret, { stream: true });
+      const events = eventsOf(text);
+      expect([status, events.length, events.indexOf("[DONE]")]).toEqual([200, chunks + 1, chunks]);
+      expect(text).toEndWith(DONE);
+      expect(text).not.toContain('"late"');
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+      const [receipt] = await shop.world
+        .sql`select reason, estimated, completion_tokens from receipts where account_id = ${accountId}`;
+      expect(receipt).toMatchObject({ reason: "complete", estimated: false, completion_tokens: 4 });
+    }
+  });
+});
+
+// Last: the first provider is another one behind it.
+test("connection refused, and back on the same port: the second route serves meanwhile, then the first again", async () => {
+  const { secret, accountId } = await shop.customer();
+  const { port } = shop.provider;
+  await shop.provider.stop();
+  for (const stream of [false, true, false])
+    expect((await chat(secret, { model: "chat-two-routes", stream })).status).toBe(200);
+  expect(shop.second.callCount()).toBe(3);
+  expectRefusal(await chat(secret), "provider_unavailable");
+  const back = await startFakeProvider({ port });
+  started.push(back);
+  await until(
+    async () => (await chat(secret, { model: "chat-two-routes" })).status === 200 && back.callCount() > 0,
+    10_000,
+  );
+  const { usage, released, holds } = await shop.counters(accountId);
+  expect({ released, holds, units: usage }).toEqual({
+    released: 1,
+    holds: 0,
+    units: shop.second.callCount() + back.callCount(),
+  });
+});

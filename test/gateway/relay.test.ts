@@ -1,0 +1,733 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { Socket } from "node:net";
+import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
+import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
+import { openChatStream } from "../../src/gateway/chat_wire.ts";
+import type { Relayed } from "../../src/gateway/chunks.ts";
+import { createRelays, type IdleLimit, type OpenedStream, type RelayOptions } from "../../src/gateway/relay.ts";
+import { type RawServer, rejectionOf, route, startRawServer } from "../catalog/sockets.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import {
+  payloadsIn,
+  relayedChunks,
+  richTranscript,
+  shortTranscript,
+  type Transcript,
+  type UsageIn,
+} from "./transcripts.ts";
+
+/**
+ * One stream from a provider to a client, whatever either does to it: the same output however the bytes are cut into
+ * pieces, and never a clean end of a broken stream. Source: rulings › Streams, Who pays when something breaks.
+ */
+
+setDefaultTimeout(120_000);
+const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
+const CLIENT_MODEL = "client/model";
+const USAGE_PLACES: UsageIn[] = ["own", "finish", "every", "none"];
+const BROKE_OFF = '{"error":"broke off"}';
+const AT_ONCE = 16;
+
+beforeAll(() => console.log(`seed ${SEED}`));
+
+/** A clock that a test sets. */
+const nowMs = 1_000_000;
+const relays = createRelays({ providerIdleMs: 10_000, clientIdleMs: 5_000, nowMs: () => nowMs });
+afterAll(() => {
+  expect(relays.count()).toBe(0);
+  relays.close();
+});
+
+type Ended = { how: "complete" | "brokeOff" | "clientLeft" | "endedByUs"; relayed?: Relayed };
+
+/** The ends of one stream, noted; more than one is a failure of the relay. */
+function noteEnds() {
+  const ended: Ended[] = [];
+  return {
+    ended,
+    ends: {
+      complete: async (relayed: Relayed) => void ended.push({ how: "complete", relayed }),
+      async brokeOff() {
+        ended.push({ how: "brokeOff" });
+        return BROKE_OFF;
+      },
+      clientLeft: async (relayed: Relayed) => void ended.push({ how: "clientLeft", relayed }),
+      async endedByUs() {
+        ended.push({ how: "endedByUs" });
+        return '{"error":"ended by us"}';
+      },
+    },
+  };
+}
+
+const facts = (wantsUsage = true) => ({ requestId: "r1", createdUnix: 5, modelId: CLIENT_MODEL, wantsUsage });
+
+/** A provider whose answer is these pieces, each read on its own, and then this end. */
+function piecesFrom(pieces: readonly Uint8Array[], end: "end" | "cut" = "end"): ProviderClient {
+  let next = 0;
+  const body = () =>
+    new ReadableStream<Uint8Array>(
+      {
+        pull(controller) {
+          const piece = pieces[next++];
+          if (piece !== undefined) controller.enqueue(piece);
+          else if (end === "end") controller.close();
+          else controller.error(new Error("the connection was reset"));
+        },
+      },
+      { highWaterMark: 0 },
+    );
+  return providerOf(async () => new Response(body(), { headers: { "content-type": "text/event-stream" } }));
+}
+
+function providerOf(post: ProviderClient["post"]): ProviderClient {
+  const none = () => Promise.reject(new Error("not asked for here"));
+  return { post, postWhole: none, listModels: none, ping: none };
+}
+
+function open(provider: ProviderClient, requestId = "r1", to = route("http://127.0.0.1:1")): Promise<OpenedStream> {
+  const text = "{}";
+  return openChatStream(
+    {
+      provider,
+      requestId,
+      body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
+      raw: { text, value: {}, spans: new Map() },
+      capTokens: null,
+      signal: new AbortController().signal,
+      firstByteMs: 20_000,
+      totalMs: 20_000,
+    },
+    to,
+  );
+}
+
+/** What a client of the stream gets; `refused`: no first event came. */
+type Outcome = { refused?: unknown; text: string; ended: Ended[] };
+
+async function relayed(
+  provider: ProviderClient,
+  { wantsUsage = true, requestId = "r1", to = route("http://127.0.0.1:1") } = {},
+): Promise<Outcome> {
+  let opened: OpenedStream;
+  try {
+    opened = await open(provider, requestId, to);
+  } catch (refused) {
+    return { refused, text: "", ended: [] };
+  }
+  const { ended, ends } = noteEnds();
+  const text = await new Response(relays.start(opened, facts(wantsUsage), ends)).text();
+  return { text, ended };
+}
+
+/** The client's text by construction, in the chunks that went out for each payload. */
+function expectedOf({ chunks }: Transcript, wantsUsage: boolean) {
+  const out = relayedChunks(chunks, { modelId: CLIENT_MODEL, wantsUsage });
+  const reported = chunks.find(({ usage }) => usage !== undefined);
+  const last = chunks.find(({ usage, choices }) => usage !== undefined && choices.length === 0);
+  const usageChunk = reported && { ...(last ?? { ...reported, choices: [] }), model: CLIENT_MODEL };
+  return { out, usageChunk: wantsUsage ? usageChunk : undefined };
+}
+
+const eventsIn = (text: string) =>
+  text
+    .split("\n\n")
+    .slice(0, -1)
+    .map((event) => {
+      expect(event.startsWith("data: ") && !event.includes("\n")).toBe(true);
+      return event.slice(6);
+    });
+
+/** The text of a whole stream is what its transcript says, in values; from here on it is compared as text. */
+async function wholeText(transcript: Transcript, wantsUsage: boolean): Promise<string> {
+  const { text, ended } = await relayed(piecesFrom([transcript.bytes]), { wantsUsage });
+  const { out, usageChunk } = expectedOf(transcript, wantsUsage);
+  const events = eventsIn(text);
+  expect(events.at(-1)).toBe("[DONE]");
+  expect(events.slice(0, -1).map((event) => JSON.parse(event))).toEqual([
+    ...out.filter((chunk) => chunk !== undefined),
+    ...(usageChunk ? [usageChunk] : []),
+  ]);
+  expect(ended.map(({ how }) => how)).toEqual(["complete"]);
+  return text;
+}
+
+function splitAt(bytes: Uint8Array, cuts: readonly number[]): Uint8Array[] {
+  const ends = [...[...cuts].sort((a, b) => a - b), bytes.length];
+  return ends.map((end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1], end));
+}
+
+/** Runs `work` for every number from 0 to `last`, some at once. */
+async function forEach(last: number, work: (at: number) => Promise<void>): Promise<void> {
+  let next = 0;
+  const run = async () => {
+    while (next <= last) await work(next++);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, run));
+}
+
+describe("the same output however the bytes are split", () => {
+  test.each(USAGE_PLACES)("in two at every byte (usage: %s)", async (usageIn) => {
+    const transcript = richTranscript(usageIn);
+    for (const wantsUsage of [true, false]) {
+      const whole = await wholeText(transcript, wantsUsage);
+      await forEach(transcript.bytes.length, async (at) => {
+        const { text, ended } = await relayed(piecesFrom(splitAt(transcript.bytes, [at])), { wantsUsage });
+        if (text !== whole) expect({ at, text }).toEqual({ at, text: whole });
+        expect(ended.map(({ how }) => how)).toEqual(["complete"]);
+      });
+    }
+  });
+
+  test("byte by byte with empty pieces between, and in 500 random sets of pieces", async () => {
+    const random = randomFrom(SEED);
+    const transcript = richTranscript("own");
+    const whole = await wholeText(transcript, true);
+    const single = [...transcript.bytes].flatMap((byte) => [new Uint8Array(0), Uint8Array.of(byte)]);
+    expect((await relayed(piecesFrom(single))).text).toBe(whole);
+    for (let round = 0; round < 500; round++) {
+      const cuts = Array.from({ length: Math.floor(random() * 30) }, () =>
+        Math.floor(random() * transcript.bytes.length),
+      );
+      const { text } = await relayed(piecesFrom(splitAt(transcript.bytes, cuts)));
+      if (text !== whole) expect({ SEED, round, cuts, text }).toEqual({ SEED, round, cuts, text: whole });
+    }
+  });
+
+  test("an error event: what came before it, then an error event of ours, at every split", async () => {
+    const { bytes, chunks } = shortTranscript();
+    const before = bytes.subarray(0, find(bytes, ": ping"));
+    const wire = Buffer.concat([
+      before,
+      Buffer.from('data: {"error":{"message":"org-secret é"}}\r\n\r\ndata: [DONE]\n\n'),
+    ]);
+    const [first] = relayedChunks(chunks, { modelId: CLIENT_MODEL, wantsUsage: true });
+    await forEach(wire.length, async (at) => {
+      const { text, ended } = await relayed(piecesFrom(splitAt(wire, [at])));
+      const events = eventsIn(text);
+      expect(events.map((event) => JSON.parse(event))).toEqual([first, JSON.parse(BROKE_OFF)]);
+      expect(ended).toEqual([{ how: "brokeOff" }]);
+    });
+  });
+});
+
+/** What must come of the first `at` bytes and then a cut, or a clean end: by another parser's reading, and the rules. */
+function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: number; end: "end" | "cut" }) {
+  const bytes = transcript.bytes.subarray(0, at);
+  // A clean end completes the event that was being read.
+  const payloads = payloadsIn(end === "end" ? Buffer.concat([bytes, Buffer.from("\n\n")]) : bytes);
+  const isGood = payloads.map((payload) => payload === "[DONE]" || isJson(payload));
+  const good = isGood.includes(false) ? isGood.indexOf(false) : payloads.length;
+  if (payloads.length === 0 || good === 0) return { refused: true, text: "" };
+  if (payloads.includes("[DONE]")) return { refused: false, text: whole };
+  const { out, usageChunk } = expectedOf(transcript, true);
+  const came = transcript.chunks.slice(0, good);
+  const isFinished = came.some(({ choices }) => choices.some(({ finish_reason }) => finish_reason !== null));
+  const shown = out.slice(0, good).filter((chunk) => chunk !== undefined);
+  const wholeEvents = eventsIn(whole);
+  const events = wholeEvents.slice(0, shown.length);
+  if (end === "end" && isFinished && good === payloads.length) {
+    const hasUsage = usageChunk !== undefined && came.some(({ usage }) => usage !== undefined);
+    events.push(...(hasUsage ? [wholeEvents.at(-2) ?? ""] : []), "[DONE]");
+  } else events.push(BROKE_OFF);
+  return { refused: false, text: events.map((event) => `data: ${event}\n\n`).join("") };
+}
+
+function expectEnd({ text, ended, refused }: Outcome): void {
+  if (refused !== undefined) expect(refused).toBeInstanceOf(ProviderFailure);
+  // Settled exactly when complete.
+  else expect(ended.map(({ how }) => how)).toEqual([text.endsWith("data: [DONE]\n\n") ? "complete" : "brokeOff"]);
+}
+
+describe("a cut at every byte: all of it, or what came and an error event; never a clean end of a broken stream", () => {
+  test.each(
+    USAGE_PLACES.flatMap(
+      (usageIn) =>
+        [
+          [usageIn, "cut"],
+          [usageIn, "end"],
+        ] as const,
+    ),
+  )("usage: %s, then a %s", async (usageIn, end) => {
+    const transcript = richTranscript(usageIn);
+    const whole = await wholeText(transcript, true);
+    let complete = 0;
+    await forEach(transcript.bytes.length, async (at) => {
+      const outcome = await relayed(piecesFrom([transcript.bytes.subarray(0, at)], end));
+      const expected = expectedCut(transcript, whole, { at, end });
+      expectEnd(outcome);
+      if (outcome.text !== expected.text || (outcome.refused !== undefined) !== expected.refused)
+        expect({ at, ...outcome }).toMatchObject({ at, ...expected });
+      if (outcome.text === whole) complete++;
+    });
+    expect(complete).toBeGreaterThan(0);
+    expect(complete).toBeLessThan(transcript.bytes.length / 2);
+  });
+});
+
+/** How a real provider may cut its answer: with a length, in chunks, or until the connection closes. */
+type Framing = "length" | "chunked" | "close";
+type Plan = { pieces: Uint8Array[]; framing: Framing; end: "whole" | "fin" | "rst"; lengthSaid: number };
+
+describe("over sockets", () => {
+  const plans = new Map<string, Plan>();
+  const transcript = shortTranscript();
+  let server: RawServer;
+  let provider: ProviderClient;
+  beforeAll(async () => {
+    server = await startRawServer((socket, request) => {
+      const plan = plans.get(/x-request-id: (\S+)/i.exec(request)?.[1] ?? "");
+      if (plan) void answer(socket, plan);
+    });
+    const config = { providerConnectMs: 5_000, providerFirstByteMs: 20_000, providerAllowPrivate: [server.hostPort] };
+    provider = createProviderClient({ config, log: quietLog().log });
+  });
+  afterAll(() => server.close());
+
+  async function answer(socket: Socket, { pieces, framing, end, lengthSaid }: Plan): Promise<void> {
+    const write = (bytes: Uint8Array | string) => new Promise((resolve) => socket.write(bytes, resolve));
+    const said = {
+      length: `content-length: ${lengthSaid}`,
+      chunked: "transfer-encoding: chunked",
+      close: "connection: close",
+    };
+    socket.setNoDelay(true);
+    await write(`HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n${said[framing]}\r\n\r\n`);
+    for (const piece of pieces) {
+      if (piece.length === 0) continue;
+      await write(
+        framing === "chunked"
+          ? Buffer.concat([Buffer.from(`${piece.length.toString(16)}\r\n`), piece, Buffer.from("\r\n")])
+          : piece,
+      );
+      await sleep(1); // Else the system may join two writes into one segment.
+    }
+    if (end === "whole" && framing === "chunked") await write("0\r\n\r\n");
+    if (end === "whole" && framing !== "close") return;
+    if (end === "rst") socket.resetAndDestroy();
+    else socket.end();
+  }
+
+  let calls = 0;
+  async function ask(plan: Plan): Promise<Outcome> {
+    const requestId = `call-${++calls}`;
+    plans.set(requestId, plan);
+    const outcome = await relayed(provider, { requestId, to: route(server.baseUrl) });
+    plans.delete(requestId);
+    return outcome;
+  }
+
+  test("in two at every byte: the same output", async () => {
+    const { bytes } = transcript;
+    const whole = await wholeText(transcript, true);
+    await forEach(bytes.length, async (at) => {
+      const framing = (["length", "chunked", "close"] as const)[at % 3] ?? "length";
+      const outcome = await ask({ pieces: splitAt(bytes, [at]), framing, end: "whole", lengthSaid: bytes.length });
+      if (outcome.text !== whole) expect({ at, framing, ...outcome }).toMatchObject({ at, framing, text: whole });
+      expectEnd(outcome);
+    });
+  });
+
+  test.each([
+    ["length", "fin"],
+    ["chunked", "fin"],
+    ["close", "fin"],
+    ["chunked", "rst"],
+  ] as const)("a cut at every byte: %s, %s", async (framing, end) => {
+    const { bytes } = transcript;
+    const whole = await wholeText(transcript, true);
+    const wholeEvents = eventsIn(whole);
+    let exact = 0;
+    await forEach(bytes.length, async (at) => {
+      const outcome = await ask({
+        pieces: splitAt(bytes.subarray(0, at), [at >> 1]),
+        framing,
+        end,
+        lengthSaid: bytes.length + 1,
+      });
+      const expected = expectedCut(transcript, whole, { at, end: framing === "close" ? "end" : "cut" });
+      expectEnd(outcome);
+      if (outcome.text === expected.text && (outcome.refused !== undefined) === expected.refused) exact++;
+      else {
+        // The system may drop what it had received when the connection breaks: then less came, and never a good end.
+        const events = eventsIn(outcome.text);
+        expect({ at, last: events.at(-1) ?? "refused" }).toEqual({ at, last: outcome.refused ? "refused" : BROKE_OFF });
+        expect(events.slice(0, -1)).toEqual(wholeEvents.slice(0, Math.max(0, events.length - 1)));
+        expect(events.length).toBeLessThanOrEqual(eventsIn(expected.text).length);
+      }
+    });
+    console.log(`${framing}, ${end}: ${bytes.length + 1} cuts, ${exact} with all that was sent`);
+    expect(exact).toBeGreaterThan(bytes.length / 2);
+  });
+});
+
+const CHUNK = (delta: unknown, finish: string | null = null) =>
+  `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
+const bytesOf = (text: string) => new TextEncoder().encode(text);
+
+/** A provider's side in the test's hands. `aborted`: its call was ended by the relay. */
+function handProvider(first = CHUNK({ content: "one" })) {
+  let controller!: ReadableStreamDefaultController<Uint8Array>;
+  const state = { aborted: false };
+  const body = new ReadableStream<Uint8Array>({
+    start(c) {
+      controller = c;
+      c.enqueue(bytesOf(first));
+    },
+  });
+  const provider = providerOf(async (_route, _path, _body, { signal }) => {
+    signal.addEventListener("abort", () => {
+      state.aborted = true;
+      controller.error(signal.reason);
+    });
+    return new Response(body, { headers: { "content-type": "text/event-stream" } });
+  });
+  return {
+    provider,
+    state,
+    send: (text: string) => controller.enqueue(bytesOf(text)),
+    close: () => controller.close(),
+  };
+}
+
+/** A stream with a relay of its own, so that its clock, its options and its failures are its own. */
+async function openOne(options: Partial<RelayOptions> = {}, ends: Partial<ReturnType<typeof noteEnds>["ends"]> = {}) {
+  const timeouts: IdleLimit[] = [];
+  const failures: unknown[] = [];
+  const clock = { ms: 0 };
+  const own = createRelays({
+    providerIdleMs: 120_000,
+    clientIdleMs: 60_000,
+    nowMs: () => clock.ms,
+    onTimeout: (limit) => timeouts.push(limit),
+    onFailure: (error) => failures.push(error),
+    ...options,
+  });
+  const hand = handProvider();
+  const noted = noteEnds();
+  const opened = await open(hand.provider);
+  const reader = own.start(opened, facts(), { ...noted.ends, ...ends }).getReader();
+  const next = async () => new TextDecoder().decode((await reader.read()).value);
+  /** Lets the clock jump once all that was sent has been read, and the relays look at it. */
+  const jump = async (ms: number) => {
+    await sleep(20);
+    clock.ms += ms;
+    await sleep(1_300);
+  };
+  return { ...hand, own, reader, next, jump, ended: noted.ended, timeouts, failures };
+}
+
+describe("silence", () => {
+  test("a keep-alive every 15 s without output, however the provider keeps itself busy; one at a time for a client that does not read", async () => {
+    const { own, next, jump, send, ended, reader, timeouts, state } = await openOne();
+    expect(await next()).toContain("one");
+    send(": still thinking\n\n");
+    await jump(14_000);
+    send(": still thinking\n\n");
+    await jump(2_000);
+    expect(await next()).toBe(": keep-alive\n\n");
+    // Not read from now on: one keep-alive waits for the client, no second one behind it.
+    for (let i = 0; i < 3; i++) {
+      await jump(16_000);
+      send(": still thinking\n\n");
+    }
+    expect(await next()).toBe(": keep-alive\n\n");
+    send(CHUNK({ content: "two" }));
+    expect(await next()).toContain("two");
+    expect(ended).toEqual([]);
+    // Nor does a busy provider keep a client alive that takes nothing.
+    await jump(16_000);
+    await jump(50_000);
+    send(": still thinking\n\n");
+    await jump(12_000);
+    expect([timeouts, ended.map(({ how }) => how), state.aborted, own.count()]).toEqual([
+      ["client_idle"],
+      ["clientLeft"],
+      true,
+      0,
+    ]);
+    await rejectionOf(reader.read().then(() => reader.read()));
+    own.close();
+  });
+
+  test("a provider that sends no whole line for PROVIDER_IDLE_MS has broken off, however many bytes it drips", async () => {
+    const { own, next, jump, send, ended, timeouts, state } = await openOne();
+    await next();
+    send('data: {"choices":[{');
+    await jump(70_000);
+    await next();
+    send('"index":0,');
+    await jump(60_000);
+    expect(await next()).toBe(`data: ${BROKE_OFF}\n\n`);
+    expect([timeouts, ended, state.aborted]).toEqual([["provider_idle"], [{ how: "brokeOff" }], true]);
+    own.close();
+  });
+
+  test("a client that takes nothing for CLIENT_IDLE_MS is cut and settled, whatever the provider does", async () => {
+    const { own, jump, send, ended, timeouts, state, reader } = await openOne();
+    send(CHUNK({ content: "two" }));
+    await jump(61_000);
+    expect([timeouts, ended.map(({ how }) => how), state.aborted]).toEqual([["client_idle"], ["clientLeft"], true]);
+    expect(ended[0]?.relayed?.text).toContain("one");
+    await rejectionOf(reader.read());
+    own.close();
+  });
+
+  test("a line of 7 MB in pieces of 1 KB passes; without an end it breaks the stream off before it fills the memory", async () => {
+    const piece = bytesOf("x".repeat(1024));
+    const good = [
+      bytesOf(CHUNK({ content: "@" }).split("@")[0] ?? ""),
+      ...Array(7 * 1024).fill(piece),
+      bytesOf(CHUNK({ content: "@" }).split("@")[1] ?? ""),
+    ];
+    const startMs = performance.now();
+    const { text } = await relayed(piecesFrom([bytesOf(CHUNK({})), ...good, bytesOf("data: [DONE]\n\n")]));
+    const tookMs = performance.now() - startMs;
+    expect(text.length).toBeGreaterThan(7_000_000);
+    expect(text).toEndWith("data: [DONE]\n\n");
+    // Linear: each byte is looked at once. Searching the whole line for every piece takes minutes.
+    console.log(`7 MB in ${good.length} pieces: ${Math.round(tookMs)} ms`);
+    expect(tookMs).toBeLessThan(10_000);
+    const endless = await relayed(piecesFrom([bytesOf(CHUNK({ content: "one" })), ...Array(20 * 1024).fill(piece)]));
+    expect(eventsIn(endless.text).length).toBe(2);
+    expect(endless.ended).toEqual([{ how: "brokeOff" }]);
+  });
+});
+
+describe("an end that the ledger cannot be told", () => {
+  const failing = async () => {
+    throw new Error("the disk is full");
+  };
+
+  /** Nothing is left open, the failure was told once, and the client was not told that all is well. */
+  async function expectFailed(
+    { own, failures, reader, state }: Awaited<ReturnType<typeof openOne>>,
+    isCancelled = false,
+  ): Promise<void> {
+    await until(() => failures.length > 0);
+    expect(failures).toEqual([new Error("the disk is full")]);
+    let text = "";
+    const broke = await (async () => {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return false;
+        text += new TextDecoder().decode(value);
+      }
+    })().catch(() => true);
+    expect({ broke, done: text.includes("[DONE]") }).toEqual({ broke: !isCancelled, done: false });
+    expect([own.count(), state.aborted]).toEqual([0, true]);
+    own.close();
+  }
+
+  test("complete: the stream breaks off without [DONE]", async () => {
+    const one = await openOne({}, { complete: failing });
+    await one.next();
+    one.send("data: [DONE]\n\n: more\n\n");
+    one.send(": and more\n\n");
+    await expectFailed(one);
+  });
+  test("the provider broke off", async () => {
+    const one = await openOne({}, { brokeOff: failing });
+    await one.next();
+    one.send("data: oops\n\n");
+    await expectFailed(one);
+  });
+  test("the provider fell silent: found by the timer, where nobody waits", async () => {
+    const one = await openOne({}, { brokeOff: failing });
+    await one.next();
+    one.send(": line\n");
+    await one.jump(121_000);
+    await expectFailed(one);
+  });
+  test("the client left", async () => {
+    const one = await openOne({}, { clientLeft: failing });
+    await one.next();
+    await one.reader.cancel();
+    await expectFailed(one, true);
+  });
+  test("the client reads too slowly: found by the timer, where nobody waits", async () => {
+    const one = await openOne({}, { clientLeft: failing });
+    await one.jump(61_000);
+    await expectFailed(one);
+  });
+  test("we end it: the others are ended all the same", async () => {
+    const one = await openOne({}, { endedByUs: failing });
+    const other = noteEnds();
+    const stream = one.own.start(await open(handProvider().provider), facts(), other.ends);
+    await one.own.endAll();
+    expect(other.ended).toEqual([{ how: "endedByUs" }]);
+    expect(await new Response(stream).text()).toEndWith('data: {"error":"ended by us"}\n\n');
+    await expectFailed(one);
+  });
+  test("a rejection here would have ended the process", async () => {
+    // What the tests above rely on: a rejected promise that nobody handles is not overlooked by the runtime.
+    const child = Bun.spawn(
+      [process.execPath, "-e", "void (async () => { throw new Error('x') })(); setTimeout(() => {}, 1000)"],
+      { stderr: "ignore" },
+    );
+    expect(await child.exited).not.toBe(0);
+  });
+});
+
+describe("one end only", () => {
+  test("a stream that begins once all are ended is ended too", async () => {
+    const one = await openOne();
+    await one.own.endAll();
+    const late = noteEnds();
+    const hand = handProvider();
+    const text = await new Response(one.own.start(await open(hand.provider), facts(), late.ends)).text();
+    expect(text).toBe('data: {"error":"ended by us"}\n\n');
+    expect([late.ended, hand.state.aborted, one.own.count()]).toEqual([[{ how: "endedByUs" }], true, 0]);
+    one.own.close();
+  });
+
+  test("the client leaves while the end is being settled: nothing more, and nothing twice", async () => {
+    const settled = Promise.withResolvers<void>();
+    const ended: string[] = [];
+    const one = await openOne(
+      {},
+      {
+        complete: async () => {
+          ended.push("complete");
+          await settled.promise;
+        },
+        clientLeft: async () => void ended.push("clientLeft"),
+      },
+    );
+    await one.next();
+    one.send(CHUNK({}, "stop"));
+    await one.next();
+    one.close();
+    await until(() => ended.length === 1);
+    await one.reader.cancel();
+    settled.resolve();
+    await one.own.endAll();
+    await sleep(10);
+    expect([ended, one.failures, one.own.count()]).toEqual([["complete"], [], 0]);
+    one.own.close();
+  });
+
+  test("everything at once, 300 times: one end each", async () => {
+    const random = randomFrom(SEED);
+    for (let round = 0; round < 300; round++) {
+      const one = await openOne();
+      const acts = [
+        () => one.send(CHUNK({ content: "x" })),
+        () => one.send("data: [DONE]\n\n"),
+        () => one.send("data: oops\n\n"),
+        () => void one.own.endAll(),
+        () => void one.reader.cancel(),
+        () => void one.reader.read().catch(() => {}), // It may break off: which end came first is not the question.
+      ];
+      for (let i = 0; i < 6; i++) {
+        try {
+          acts[Math.floor(random() * acts.length)]?.();
+        } catch {
+          // The provider's side is closed already.
+        }
+        if (random() < 0.5) await Promise.resolve();
+        if (random() < 0.2) await sleep(0);
+      }
+      await one.own.endAll();
+      await until(() => one.ended.length > 0);
+      if (one.ended.length !== 1 || one.failures.length > 0)
+        expect({ SEED, round, ended: one.ended, failures: one.failures }).toEqual({
+          SEED,
+          round,
+          ended: [expect.anything()],
+          failures: [],
+        });
+      expect(one.own.count()).toBe(0);
+      one.own.close();
+    }
+  });
+});
+
+describe("behind [DONE]", () => {
+  let server: RawServer;
+  let provider: ProviderClient;
+  let behave: (socket: Socket) => void = () => {};
+  let closed = 0;
+  const seen = new WeakSet<Socket>();
+  beforeAll(async () => {
+    server = await startRawServer((socket) => {
+      if (!seen.has(socket)) socket.once("close", () => closed++);
+      seen.add(socket);
+      behave(socket);
+    });
+    const config = { providerConnectMs: 5_000, providerFirstByteMs: 20_000, providerAllowPrivate: [server.hostPort] };
+    provider = createProviderClient({ config, log: quietLog().log });
+  });
+  afterAll(() => server.close());
+
+  const ask = () => relayed(provider, { to: route(server.baseUrl) });
+  const wire = `${CHUNK({ content: "one" })}${CHUNK({}, "stop")}data: [DONE]\n\n`;
+  const chunked = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
+  const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+
+  test("the provider closes its side: the connection is used again", async () => {
+    behave = (socket) => socket.write(`${HEAD}transfer-encoding: chunked\r\n\r\n${chunked(wire)}0\r\n\r\n`);
+    await ask();
+    const before = server.connections();
+    for (let i = 0; i < 10; i++) {
+      expect((await ask()).ended).toMatchObject([{ how: "complete" }]);
+      await sleep(5);
+    }
+    expect(server.connections() - before).toBeLessThanOrEqual(2);
+  });
+
+  test.each([
+    ["chunks of an answer", CHUNK({ content: "late" })],
+    ["another [DONE]", "data: [DONE]\n\n"],
+    ["an error", 'data: {"error":{"message":"late"}}\n\n'],
+    ["no event at all", "\u0000\u0001 oops"],
+  ])("the provider goes on with %s, at once or later: not relayed, and its call is ended", async (_, more) => {
+    const whole = (await relayed(piecesFrom([bytesOf(wire)]))).text;
+    behave = (socket) => socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}${more}`);
+    const atOnce = closed;
+    expect(await ask()).toMatchObject({ text: whole, ended: [{ how: "complete" }] });
+    await until(() => closed > atOnce);
+    behave = (socket) => {
+      socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}`);
+      setTimeout(() => socket.write(more), 50);
+    };
+    const later = closed;
+    expect(await ask()).toMatchObject({ text: whole, ended: [{ how: "complete" }] });
+    await until(() => closed > later);
+  });
+
+  test("the provider neither closes nor sends: its call is ended after a second", async () => {
+    behave = (socket) => socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}`);
+    const before = closed;
+    const startMs = performance.now();
+    expect(await ask()).toMatchObject({ ended: [{ how: "complete" }] });
+    expect(performance.now() - startMs).toBeLessThan(900);
+    await until(() => closed > before);
+    expect(performance.now() - startMs).toBeGreaterThan(900);
+  });
+});
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function find(bytes: Uint8Array, text: string): number {
+  return Buffer.from(bytes).indexOf(text);
+}
+
+/** Numbers from 0 up to 1, the same for the same seed. */
+function randomFrom(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}

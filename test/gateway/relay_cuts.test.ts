@@ -1,0 +1,146 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { until } from "../platform/own_redis.ts";
+import { expectRefusal } from "./checks.ts";
+import { type Answer, eventsOf, openShop, PRICES, type Shop } from "./shop.ts";
+import { payloadsIn, relayedChunks, shortTranscript, USAGE } from "./transcripts.ts";
+
+/**
+ * A provider's connection that breaks at any byte of its stream, through a replica that is a process: the client has the
+ * whole answer and pays, or is told of an error and does not. Source: rulings › Who pays when something breaks.
+ */
+
+setDefaultTimeout(120_000);
+const MODEL = "chat-a";
+/** One less than the failures in a row that open a route's breaker. */
+const AT_ONCE = 4;
+/** So that what was sent has been read before the connection breaks; what has not is dropped with it. */
+const CUT_DELAY_MS = 20;
+const BALANCE = 1_000_000_000_000n;
+const CHARGE =
+  USAGE.prompt_tokens * 1000 * (PRICES.inputMicroUsd / 1_000_000) +
+  USAGE.completion_tokens * 1000 * (PRICES.outputMicroUsd / 1_000_000);
+const { bytes, chunks } = shortTranscript();
+const WIRE = new TextDecoder().decode(bytes);
+/** What a client that asked for usage gets of it, event by event. */
+const EVENTS = [
+  ...relayedChunks(chunks, { modelId: MODEL, wantsUsage: true }).filter((chunk) => chunk !== undefined),
+  { ...chunks.at(-1), model: MODEL },
+];
+
+let shop: Shop;
+beforeAll(async () => {
+  shop = await openShop();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+type Cut = { at: number; answer: Answer };
+
+/** Calls the model once for every byte of the stream, its connection breaking there. */
+async function cutAtEveryByte(secret: string, framing: { chunked?: boolean }): Promise<Cut[]> {
+  const call = async (at: number): Promise<Cut> => ({
+    at,
+    answer: await shop.chat(secret, {
+      stream: true,
+      stream_options: { include_usage: true },
+      messages: [{ role: "user", content: `cut@${at}@` }],
+    }),
+  });
+  const behaviour = { contentType: "text/event-stream", body: WIRE, ...framing };
+  const ats = Array.from({ length: bytes.length }, (_, at) => at);
+  for (const at of ats) {
+    shop.provider.when(({ body }) => body.includes(`cut@${at}@`), {
+      ...behaviour,
+      cutAfterBytes: at,
+      cutDelayMs: CUT_DELAY_MS,
+    });
+  }
+  shop.provider.always(behaviour);
+  const cuts: Cut[] = [];
+  const run = async () => {
+    for (let at = ats.shift(); at !== undefined; at = ats.shift()) {
+      const cut = await call(at);
+      cuts.push(cut);
+      // Before the first event it is a failure of the route: a good answer behind it keeps the breaker closed.
+      if (cut.answer.status !== 200) cuts.push(await call(bytes.length));
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, run));
+  return cuts;
+}
+
+/** True if the answer is whole; fails unless it is, or says that it is not. */
+function isWhole({ at, answer }: Cut): boolean {
+  if (answer.status !== 200) {
+    expectRefusal(answer, "provider_unavailable");
+    return false;
+  }
+  const events = eventsOf(answer.text);
+  if (events.at(-1) === "[DONE]") {
+    expect(events.slice(0, -1).map((event) => JSON.parse(event))).toEqual(EVENTS);
+    return true;
+  }
+  const last = JSON.parse(events.at(-1) ?? "");
+  expect({ at, last }).toMatchObject({
+    at,
+    last: { error: { code: "provider_unavailable" }, request_id: answer.headers.get("x-request-id") },
+  });
+  expect(answer.text).not.toContain("[DONE]");
+  expect(events.slice(0, -1).map((event) => JSON.parse(event))).toEqual(EVENTS.slice(0, events.length - 1));
+  return false;
+}
+
+/** Whether the client got all of what was sent up to the cut, as another parser reads it. */
+function isExact({ at, answer }: Cut): boolean {
+  const payloads = payloadsIn(bytes.subarray(0, at));
+  if (payloads.length === 0) return answer.status === 503;
+  const events = eventsOf(answer.text);
+  if (payloads.includes("[DONE]")) return events.at(-1) === "[DONE]";
+  // The chunk that carries the usage waits for a good end.
+  return answer.status === 200 && events.length === Math.min(payloads.length, EVENTS.length - 1) + 1;
+}
+
+describe.each([
+  ["in chunks, paid by package", { chunked: true }, false],
+  ["with a length, paid by balance", {}, true],
+] as const)("%s", (name, framing, isByBalance) => {
+  test("cut at every byte: usage records = whole answers, provider calls = holds, the books balance", async () => {
+    const { secret, accountId } = isByBalance
+      ? await shop.payer(BALANCE)
+      : await shop.customer({ dailyLimit: 100_000 });
+    shop.provider.reset();
+    const cuts = await cutAtEveryByte(secret, framing);
+    const whole = cuts.filter(isWhole);
+    const exact = cuts.filter(isExact).length;
+    console.log(`${name}: ${cuts.length} calls, ${whole.length} whole, ${exact} with all that was sent`);
+    // Every cut before the end is no answer, and the calls that were not cut are.
+    for (const { at } of cuts.filter((cut) => !whole.includes(cut))) expect(at).toBeLessThan(bytes.length);
+    for (const { at } of whole) expect(at).toBeGreaterThanOrEqual(bytes.length - 1);
+    expect(exact).toBeGreaterThan(cuts.length * 0.5);
+
+    await until(async () => (await shop.counters(accountId)).holds === 0);
+    const receipts = await shop.world
+      .sql`select request_id, outcome, reason from receipts where account_id = ${accountId}`;
+    expect(receipts.length).toBe(cuts.length);
+    expect(shop.provider.callCount()).toBe(cuts.length);
+    const settled = receipts.filter(({ outcome }) => outcome === "settled").map(({ request_id }) => request_id);
+    expect(settled.sort()).toEqual(whole.map(({ answer }) => answer.headers.get("x-request-id")).sort());
+    const refused = cuts.filter(({ answer }) => answer.status !== 200).length;
+    const reasons = Map.groupBy(receipts, ({ reason }) => String(reason));
+    expect(Object.fromEntries([...reasons].map(([reason, rows]) => [reason, rows.length]))).toEqual({
+      complete: whole.length,
+      provider_failed: refused,
+      provider_broke_off: cuts.length - whole.length - refused,
+    });
+    const counters = await shop.counters(accountId);
+    if (isByBalance) expect(counters.balance).toBe(Number(BALANCE) - whole.length * CHARGE);
+    else expect(counters.units).toBe(whole.length);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  });
+});

@@ -1,0 +1,343 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { Buffer } from "node:buffer";
+import { readConfig } from "../../src/config.ts";
+import { createSight, newTrail } from "../../src/gateway/sight.ts";
+import type { RequestLine } from "../../src/platform/log.ts";
+import { createMetrics } from "../../src/platform/metrics.ts";
+import type { RequestFacts } from "../../src/platform/request_facts.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { metricsOf } from "./metrics_reader.ts";
+import { imageBody, openShop, type Shop } from "./shop.ts";
+
+/** What is told of each request when it has ended: one line of the log, and the metrics. */
+
+setDefaultTimeout(60_000);
+const CHAT = "POST /v1/chat/completions";
+let shop: Shop;
+let replica: ReplicaProcess;
+beforeAll(async () => {
+  shop = await openShop({ env: { INTERNAL_PORT: "0" } });
+  [replica] = shop.replicas as [ReplicaProcess];
+});
+afterAll(async () => {
+  try {
+    expect(await shop.world.unbalanced()).toEqual([]);
+    expect((await shop.world.sql`select 1 from holds`).length).toBe(0);
+  } finally {
+    await shop.close();
+  }
+});
+
+type Line = Record<string, unknown>;
+
+/** The lines of requests that a replica has written. */
+function requestLines(from: ReplicaProcess = replica): Line[] {
+  const lines = from.logged().split("\n");
+  return lines.filter((line) => line.includes('"message":"request"')).map((line): Line => JSON.parse(line));
+}
+
+/** The one line of a request, once it is written. */
+async function lineOf(requestId: string | null, from: ReplicaProcess = replica): Promise<Line> {
+  const found = () => requestLines(from).filter((line) => line.requestId === requestId);
+  await until(() => found().length > 0, 10_000);
+  await sleep(150); // A second one would come with the next write.
+  expect(found()).toHaveLength(1);
+  return found()[0] ?? {};
+}
+
+const idOf = ({ headers }: { headers: Headers }) => headers.get("x-request-id");
+
+describe("one line a request, at its end", () => {
+  test("a chat: who, what, where it was served, how long each part took, and the bytes of its answer", async () => {
+    const { secret, accountId, keyId } = await shop.customer();
+    const answer = await shop.chat(secret);
+    const line = await lineOf(idOf(answer));
+    expect(line).toEqual({
+      level: "info",
+      time: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+      message: "request",
+      requestId: idOf(answer),
+      accountId,
+      keyId,
+      keyPrefix: secret.slice(0, 9),
+      model: "chat-a",
+      route: CHAT,
+      status: 200,
+      stream: false,
+      provider: "first",
+      routeId: expect.any(Number),
+      end: "complete",
+      totalMs: expect.any(Number),
+      reserveMs: expect.any(Number),
+      firstByteMs: expect.any(Number),
+      providerMs: expect.any(Number),
+      settleMs: expect.any(Number),
+      bytesOut: Buffer.byteLength(answer.text),
+    });
+    const { totalMs, reserveMs, providerMs, settleMs } = line as Record<string, number>;
+    expect(Number(reserveMs) + Number(providerMs) + Number(settleMs)).toBeLessThanOrEqual(Number(totalMs) + 0.3);
+    expect(replica.logged()).not.toContain(secret);
+    expect(replica.logged()).not.toContain("Tell me about tolls");
+  });
+
+  test("a stream: when it is over, with every byte that went out", async () => {
+    const { secret } = await shop.customer();
+    shop.provider.next({ chunkDelayMs: 100, tokens: 5 });
+    const answer = await shop.chat(secret, { stream: true });
+    const line = await lineOf(idOf(answer));
+    expect(line).toMatchObject({
+      stream: true,
+      status: 200,
+      end: "complete",
+      bytesOut: Buffer.byteLength(answer.text),
+    });
+    const { totalMs, firstByteMs, providerMs } = line as Record<string, number>;
+    expect(Number(totalMs) - Number(firstByteMs)).toBeGreaterThan(200);
+    expect(providerMs).toBeGreaterThan(200);
+  });
+
+  test("a stream that broke off, and one whose client left, say so", async () => {
+    const { secret } = await shop.customer();
+    // The first chunk has arrived by the time of the cut: else there is no stream yet.
+    shop.provider.next({ cutAfterChunks: 2, cutDelayMs: 300, tokens: 5 });
+    const broken = await shop.chat(secret, { stream: true });
+    expect(await lineOf(idOf(broken))).toMatchObject({ status: 200, stream: true, end: "provider_broke_off" });
+
+    shop.provider.next({ chunkDelayMs: 100, tokens: 50 });
+    const leaving = new AbortController();
+    const response = await fetch(`${shop.origin}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+      body: JSON.stringify({ model: "chat-a", stream: true, messages: [{ role: "user", content: "Hello" }] }),
+      signal: leaving.signal,
+    });
+    await response.body?.getReader().read();
+    leaving.abort();
+    expect(await lineOf(idOf(response))).toMatchObject({ status: 200, stream: true, end: "client_left" });
+  });
+
+  test("an image, and a list of models", async () => {
+    const { secret, accountId } = await shop.customer();
+    const image = await shop.call("/v1/images/generations", { secret, body: imageBody() });
+    expect(await lineOf(idOf(image))).toMatchObject({
+      route: "POST /v1/images/generations",
+      model: "image-a",
+      status: 200,
+    });
+    const models = await shop.call("/v1/models/vendor%2Fchat-b", { secret });
+    const line = await lineOf(idOf(models));
+    expect(line).toMatchObject({ route: "GET /v1/models/*", status: 200, accountId });
+    expect(Object.keys(line)).not.toContain("model");
+  });
+
+  test("a refusal: its code; what was not come to is left out", async () => {
+    const { secret, accountId } = await shop.customer(null);
+    const refused = await shop.chat(secret);
+    const line = await lineOf(idOf(refused));
+    expect(line).toMatchObject({ status: 402, refusal: "package_required", accountId, model: "chat-a", level: "info" });
+    for (const field of ["provider", "providerMs", "settleMs", "end", "bytesOut", "reserveMs"])
+      expect(Object.keys(line)).not.toContain(field);
+  });
+
+  test("a key that is none of ours, a path and a query of a client's own are not written", async () => {
+    const strange = `sk-strange-${"x".repeat(30)}`;
+    expect(await lineOf(idOf(await shop.chat(strange)))).toMatchObject({ status: 401, accountId: 0, route: CHAT });
+    const other = await shop.call("/v1/strange/path?strange=query", { secret: strange });
+    expect(await lineOf(idOf(other))).toMatchObject({ status: 404, refusal: "not_found", route: "none" });
+    const listed = await shop.call("/v1/usage?limit=1&strange=query", { secret: (await shop.customer()).secret });
+    expect(await lineOf(idOf(listed))).toMatchObject({ status: listed.status, route: "GET /v1/usage" });
+    expect(replica.logged()).not.toContain("strange");
+  });
+
+  test("the panel's API too; pages and probes have none", async () => {
+    const panel = await shop.call("/api/panel/me", { host: "panel.tollgate.test" });
+    expect(await lineOf(idOf(panel))).toMatchObject({
+      route: "GET /api/panel/me",
+      status: 401,
+      refusal: "session_required",
+    });
+    const before = requestLines().length;
+    for (const path of ["/healthz", "/readyz", "/nowhere"]) await shop.call(path);
+    await sleep(300);
+    expect(requestLines()).toHaveLength(before);
+  });
+
+  test("what ended in 5xx has a line at level warn even where nothing else has: LOG_REQUESTS=0", async () => {
+    const silent = await shop.start({ LOG_REQUESTS: "0", LOG_LEVEL: "info" });
+    try {
+      const { secret } = await shop.customer();
+      const good = await shop.chat(secret, {}, { origin: silent.origin });
+      const refused = await shop.chat(secret, { model: "nobody" }, { origin: silent.origin });
+      expect([good.status, refused.status]).toEqual([200, 404]);
+      shop.provider.next({ status: 500, body: "{}" });
+      const failed = await shop.chat(secret, {}, { origin: silent.origin });
+      expect(failed.status).toBe(503);
+      const line = await lineOf(idOf(failed), silent);
+      expect(line).toMatchObject({ level: "warn", refusal: "provider_unavailable", provider: "first", status: 503 });
+      expect(requestLines(silent)).toHaveLength(1);
+      expect(await silent.stop()).toBe(0);
+    } finally {
+      await silent.kill();
+    }
+  });
+
+  test("a replica that ends has written all of them", async () => {
+    const ending = await shop.start({});
+    const { secret } = await shop.customer();
+    const answer = await shop.chat(secret, {}, { origin: ending.origin });
+    expect(await ending.stop()).toBe(0);
+    expect(requestLines(ending).map(({ requestId }) => requestId)).toEqual([idOf(answer)]);
+  });
+});
+
+describe("sampling", () => {
+  const facts = (): RequestFacts => ({
+    requestId: "r",
+    url: new URL("http://x/v1/models"),
+    peerAddress: () => "",
+    startedMs: 0,
+    accountId: 0,
+    refusal: "",
+    trail: undefined,
+    trace: undefined,
+  });
+  /** Of 100 requests with each status, so many lines. */
+  function linesAt(logged: number, status: number): number {
+    const lines: RequestLine[] = [];
+    let turn = 0;
+    const log = { request: (line: RequestLine) => void lines.push(line) };
+    const sight = createSight({
+      metrics: createMetrics(),
+      log,
+      logged,
+      nowMs: () => 1,
+      random: () => (turn++ % 100) / 100,
+    });
+    for (let i = 0; i < 100; i++) sight.answered({ name: "GET /v1/models", isApi: true }, facts(), status);
+    return lines.length;
+  }
+
+  test("a share of the lines is that share, and 5xx have all theirs", () => {
+    expect([linesAt(1, 200), linesAt(0.25, 200), linesAt(0.25, 404), linesAt(0, 200)]).toEqual([100, 25, 25, 0]);
+    expect([linesAt(1, 500), linesAt(0.25, 503), linesAt(0, 503)]).toEqual([100, 100, 100]);
+  });
+
+  test("LOG_REQUESTS is a number from 0 to 1", () => {
+    const env = { DATABASE_URL: "postgres://x/x", SECRET_KEY: "11".repeat(32) };
+    const read = (LOG_REQUESTS: string) => readConfig({ ...env, LOG_REQUESTS }).logRequests;
+    expect([read(""), read("0"), read("0.01"), read("1"), read("1.0")]).toEqual([1, 0, 0.01, 1, 1]);
+    for (const wrong of ["2", "-1", "1.1", "10%", "all", ".5", "1e-3", "NaN"])
+      expect(() => read(wrong)).toThrow("LOG_REQUESTS must be a number from 0 to 1");
+  });
+
+  test("a stream that is over before its answer has begun is told once all the same", () => {
+    const lines: RequestLine[] = [];
+    const log = { request: (line: RequestLine) => void lines.push(line) };
+    const sight = createSight({ metrics: createMetrics(), log, logged: 1, nowMs: () => 5, random: Math.random });
+    const trail = {
+      ...newTrail("r", "x", { accountId: 1, keyId: 2 }),
+      kind: "stream" as const,
+      held: true,
+      end: "ended_by_us",
+    };
+    sight.streamOver(trail, 17);
+    expect(lines).toHaveLength(0);
+    sight.answered({ name: CHAT, isApi: true }, { ...facts(), trail }, 200);
+    expect(lines).toMatchObject([{ bytesOut: 17, end: "ended_by_us", status: 200, stream: true }]);
+  });
+});
+
+describe("metrics of requests", () => {
+  test("by route, status and refusal; garbage adds no series", async () => {
+    const { secret } = await shop.customer();
+    await shop.chat(secret);
+    await shop.chat("sk-nobody", {});
+    await shop.chat(secret, { model: "nobody" });
+    await shop.call("/v1/none/of/ours", { secret });
+    await shop.call("/none/of/ours");
+    await shop.call("/v1/models/nobody", { secret });
+    await shop.call("/v1/models", { secret, method: "PUT" });
+    const before = await metricsOf(replica);
+    for (let i = 0; i < 30; i++) {
+      const garbage = `garbage-${i}`;
+      await shop.chat(`sk-${garbage}`, {});
+      await shop.chat(secret, { model: garbage });
+      await shop.call(`/v1/${garbage}/${i}?${garbage}`, { secret });
+      await shop.call(`/${garbage}`);
+      await shop.call(`/v1/models/${garbage}`, { secret });
+      await shop.call("/v1/models", { secret, method: "PUT" });
+    }
+    const after = await metricsOf(replica);
+    expect([...after.keys()].sort()).toEqual([...before.keys()].sort());
+    expect([...after.keys()].join("\n")).not.toMatch(/garbage|nobody/);
+    const rise = (series: string) => Number(after.get(series)) - Number(before.get(series));
+    const ended = (route: string, code: number, refusal: string) =>
+      rise(`tollgate_requests_total{route="${route}",code="${code}",refusal="${refusal}"}`);
+    expect(ended(CHAT, 401, "invalid_api_key")).toBe(30);
+    expect(ended(CHAT, 404, "model_not_found")).toBe(30);
+    expect(ended("GET /v1/models/*", 404, "model_not_found")).toBe(30);
+    expect(ended("none", 404, "not_found")).toBe(60);
+    expect(ended("none", 405, "method_not_allowed")).toBe(30);
+  });
+
+  test("first byte, provider, hold, settlement, stream and batches are timed and counted, each once", async () => {
+    const { secret } = await shop.customer();
+    const before = await metricsOf(replica);
+    await shop.chat(secret);
+    await lineOf(idOf(await shop.chat(secret, { stream: true })));
+    await shop.call("/v1/images/generations", { secret, body: imageBody() });
+    shop.provider.next({ status: 500, body: "{}" });
+    await shop.chat(secret);
+    const after = await metricsOf(replica);
+    const rise = (series: string) => Number(after.get(series)) - Number(before.get(series));
+    for (const kind of ["json", "stream", "image"]) {
+      expect(rise(`tollgate_first_byte_seconds_count{kind="${kind}"}`)).toBe(1);
+      expect(rise(`tollgate_provider_seconds_count{kind="${kind}"}`)).toBe(1);
+    }
+    expect(rise(`tollgate_stream_seconds_count{end="complete"}`)).toBe(1);
+    expect(rise("tollgate_hold_seconds_count")).toBe(4);
+    expect(rise(`tollgate_settle_seconds_count{kind="settle"}`)).toBe(3);
+    expect(rise(`tollgate_settle_seconds_count{kind="release"}`)).toBe(1);
+    expect(rise(`tollgate_ledger_batch_rows_sum{lane="free"}`)).toBe(8);
+    expect(after.get(`tollgate_ledger_batch_rows_bucket{lane="free",le="+Inf"}`)).toBe(
+      Number(after.get(`tollgate_ledger_batch_rows_count{lane="free"}`)),
+    );
+  });
+
+  test("a replay is counted, and caches, caps, the books and the process are seen", async () => {
+    const { secret } = await shop.customer();
+    const before = await metricsOf(replica);
+    const once = { headers: { "idempotency-key": "sight" } };
+    expect((await shop.chat(secret, {}, once)).status).toBe(200);
+    expect((await shop.chat(secret, {}, once)).headers.get("idempotent-replayed")).toBe("true");
+    const rises = async () => {
+      const after = await metricsOf(replica);
+      const rise = (series: string) => Number(after.get(series)) - Number(before.get(series));
+      return {
+        replays: rise("tollgate_idempotent_replays_total"),
+        misses: rise(`tollgate_cache_misses_total{cache="keys"}`),
+        hits: rise(`tollgate_cache_hits_total{cache="keys"}`),
+      };
+    };
+    await until(async () => (await rises()).replays === 1 && (await rises()).misses >= 1, 10_000);
+    // News of the new account may come after its first request, and the key is looked up again.
+    await until(async () => {
+      expect((await shop.chat(secret)).status).toBe(200);
+      return (await rises()).hits >= 1;
+    }, 10_000);
+    expect((await rises()).replays).toBe(1);
+    const now = await metricsOf(replica);
+    expect(now.get("tollgate_database_up")).toBe(1);
+    expect(now.get("tollgate_ready")).toBe(1);
+    expect(now.get("tollgate_bus_up")).toBe(1);
+    expect(now.get(`tollgate_cap{of="pool_queries"}`)).toBe(5);
+    expect(Number(now.get("tollgate_spool_disk_free_bytes"))).toBeGreaterThan(1e6);
+    expect(Number(now.get("process_resident_memory_bytes"))).toBeGreaterThan(1e7);
+    await until(
+      async () => Number((await metricsOf(replica)).get("tollgate_books_checked_timestamp_seconds")) > 1.7e9,
+      30_000,
+    );
+    expect((await metricsOf(replica)).get("tollgate_books_broken")).toBe(0);
+  });
+});

@@ -1,0 +1,222 @@
+import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { connect } from "node:net";
+import { sleep, until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, RUNTIME } from "../replica.ts";
+import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
+import { gaugeOf, timeOutsOf } from "./metrics_reader.ts";
+import { chatBody, openShop, type Shop } from "./shop.ts";
+
+/**
+ * Clients that take their time are cut, over bare sockets: slow with their headers, with their body, with reading. (Slow
+ * readers of streams are in stream.test.ts.) Meanwhile everybody else is served. Source: house plan › Threats and controls.
+ * Deno's server has no time limit for a connection on which it waits for the client: there it is for the proxy to cut it.
+ */
+
+setDefaultTimeout(90_000);
+const BODY_READ_MS = 1_000;
+/** The runtime cuts unfinished headers after some 12 s, and silent connections in steps of 4 s. */
+const HEADERS_MS_MAX = 25_000;
+const CLIENT_IDLE_MS = 1_500;
+
+let shop: Shop;
+let replica: ReplicaProcess;
+beforeAll(async () => {
+  const env = { INTERNAL_PORT: "0", BODY_READ_MS: String(BODY_READ_MS), CLIENT_IDLE_MS: String(CLIENT_IDLE_MS) };
+  shop = await openShop({ redisUrl: "", env });
+  [replica] = shop.replicas as [ReplicaProcess];
+});
+afterEach(() => {
+  shop.provider.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** A bare socket to the replica, and what became of it. */
+function openSocket(...parts: string[]) {
+  let bytes = 0;
+  let closedMs: number | undefined;
+  const openedMs = performance.now();
+  const socket = connect(replica.port, "127.0.0.1", () => {
+    for (const part of parts) socket.write(part);
+  });
+  socket.on("data", (chunk) => {
+    bytes += chunk.length;
+  });
+  socket.on("error", () => {}); // "close" follows.
+  socket.on("close", () => {
+    closedMs = performance.now() - openedMs;
+  });
+  return { socket, bytes: () => bytes, closedMs: () => closedMs };
+}
+
+/** Writes a byte now and then, until the socket is closed. */
+async function trickle({ socket, closedMs }: ReturnType<typeof openSocket>, everyMs: number): Promise<void> {
+  while (closedMs() === undefined) {
+    await sleep(everyMs);
+    // Before it is connected it would come ahead of the headers.
+    if (socket.writable && !socket.connecting) socket.write("a");
+  }
+}
+
+const head = (secret: string, ...fields: string[]) =>
+  [
+    "POST /v1/chat/completions HTTP/1.1",
+    "Host: localhost",
+    `Authorization: Bearer ${secret}`,
+    "Content-Type: application/json",
+    ...fields,
+    "",
+    "",
+  ].join("\r\n");
+
+test("headers that stop, trickle in, or never begin: cut; others are served meanwhile", async () => {
+  const { secret } = await shop.customer();
+  const unfinished = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Slow: ";
+  const whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const stopped = openSocket(unfinished);
+  const trickling = openSocket(unfinished);
+  const silent = openSocket();
+  // The second request of a connection that has been served once.
+  const second = openSocket(whole);
+  await until(() => second.bytes() > 0);
+  second.socket.write(unfinished);
+  const all = [stopped, trickling, silent, second];
+  const tricklings = Promise.all([trickle(trickling, 700), trickle(second, 700)]);
+  for (let i = 0; i < 5; i++) {
+    expect((await shop.chat(secret)).status).toBe(200);
+    await sleep(300);
+  }
+  if (RUNTIME === "deno") {
+    expect(all.map(({ closedMs }) => closedMs())).toEqual([undefined, undefined, undefined, undefined]);
+    for (const { socket } of all) socket.destroy();
+    return void (await tricklings);
+  }
+  await until(() => all.every(({ closedMs }) => closedMs() !== undefined), HEADERS_MS_MAX);
+  await tricklings;
+  console.log(`slow headers were cut after ${all.map(({ closedMs }) => Math.round(closedMs() ?? 0)).join(", ")} ms`);
+});
+
+test("a connection kept alive for nothing is cut", async () => {
+  const whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const idle = openSocket(whole);
+  await until(() => idle.bytes() > 0);
+  if (RUNTIME === "deno") {
+    const had = idle.bytes();
+    await sleep(CLIENT_IDLE_MS + 5_000);
+    idle.socket.write(whole);
+    await until(() => idle.bytes() === 2 * had);
+    return void idle.socket.destroy();
+  }
+  await until(() => idle.closedMs() !== undefined, HEADERS_MS_MAX);
+});
+
+test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is free again, nothing charged, and the connection ends", async () => {
+  const { secret } = await shop.customer();
+  const before = (await timeOutsOf(replica, "body")) ?? 0;
+  const half = JSON.stringify(chatBody()).slice(0, 40);
+  const chunk = `${half.length.toString(16)}\r\n${half}\r\n`;
+  await withoutEffect(shop, async () => {
+    const startedAt = performance.now();
+    const answers = Promise.all([
+      rawCall(replica.port, head(secret, "Content-Length: 5000"), half),
+      rawCall(replica.port, head(secret, "Transfer-Encoding: chunked"), chunk),
+      rawCall(replica.port, head(secret, "Content-Length: 5000")),
+    ]);
+    await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 3);
+    for (const answer of await answers) {
+      expectRefusal(answer, "invalid_request");
+      expect(answer.json.error.message).toContain("in time");
+    }
+    expect(performance.now() - startedAt).toBeGreaterThan(BODY_READ_MS - 50);
+  });
+  expect(await gaugeOf(replica, "in_flight_requests")).toBe(0);
+  expect(await timeOutsOf(replica, "body")).toBe(before + 3);
+  const trickling = openSocket(head(secret, "Content-Length: 5000"), half);
+  await withoutEffect(shop, async () => {
+    const ended = trickle(trickling, 300);
+    if (RUNTIME === "deno") {
+      // It is answered and its place is free; the connection waits for the rest.
+      await until(() => trickling.bytes() > 0);
+      await sleep(BODY_READ_MS);
+      expect(trickling.closedMs()).toBeUndefined();
+      trickling.socket.destroy();
+    }
+    await ended;
+  });
+  expect(trickling.bytes()).toBeGreaterThan(0);
+  expect(await gaugeOf(replica, "in_flight_requests")).toBe(0);
+  expect((await shop.chat(secret)).status).toBe(200);
+});
+
+test("a form of the panel, signed in or not, is timed too", async () => {
+  const before = (await timeOutsOf(replica, "body")) ?? 0;
+  const lines = [
+    "POST /api/panel/sign-in HTTP/1.1",
+    "Host: panel.tollgate.test",
+    "Origin: http://panel.tollgate.test",
+    "Content-Type: application/json",
+    "Content-Length: 500",
+  ];
+  const answer = await rawCall(replica.port, `${lines.join("\r\n")}\r\n\r\n`, '{"email":');
+  expect([answer.status, answer.json?.error?.message]).toEqual([422, "The body did not arrive in time."]);
+  expect(await timeOutsOf(replica, "body")).toBe(before + 1);
+});
+
+test("a client that does not read its answer is cut, though it is all there; settled once", async () => {
+  const { secret, accountId } = await shop.customer();
+  const content = "x".repeat(24 * 1024 * 1024);
+  shop.provider.next({ content });
+  const body = JSON.stringify(chatBody());
+  const client = openSocket(head(secret, `Content-Length: ${body.length}`), body);
+  await until(() => client.bytes() > 0, 20_000);
+  client.socket.pause();
+  await until(async () => (await shop.counters(accountId)).usage === 1);
+  // What the kernel keeps for it is all that it gets.
+  await sleep(CLIENT_IDLE_MS + 10_000);
+  client.socket.resume();
+  await until(() => client.closedMs() !== undefined);
+  expect(client.bytes()).toBeLessThan(content.length);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, holds: 0 });
+});
+
+test("a client that reads its answer slowly but steadily gets all of it", async () => {
+  const { secret } = await shop.customer();
+  const content = "x".repeat(24 * 1024 * 1024);
+  shop.provider.next({ content });
+  const body = JSON.stringify(chatBody());
+  const client = openSocket(head(secret, `Content-Length: ${body.length}`), body);
+  await until(() => client.bytes() > 0, 20_000);
+  const startedAt = performance.now();
+  // Stops and goes on for longer than a client may stand still.
+  while (client.bytes() < content.length && client.closedMs() === undefined) {
+    client.socket.pause();
+    await sleep(400);
+    client.socket.resume();
+    const had = client.bytes();
+    await until(() => client.bytes() > had || client.closedMs() !== undefined);
+  }
+  console.log(`24 MiB read in ${Math.round(performance.now() - startedAt)} ms`);
+  expect(client.bytes()).toBeGreaterThan(content.length);
+});
+
+test("a stream whose client does not read is counted", async () => {
+  const { secret, accountId } = await shop.customer();
+  const before = (await timeOutsOf(replica, "client_idle")) ?? 0;
+  const delta = { content: "y".repeat(1_000_000) };
+  const event = `data: ${JSON.stringify({ id: "1", choices: [{ index: 0, delta, finish_reason: null }] })}\n\n`;
+  shop.provider.next({ contentType: "text/event-stream", body: event.repeat(60) });
+  const body = JSON.stringify(chatBody({ stream: true }));
+  const client = openSocket(head(secret, `Content-Length: ${body.length}`), body);
+  await until(() => client.bytes() > 0, 20_000);
+  client.socket.pause();
+  await until(async () => (await shop.counters(accountId)).usage === 1, 20_000);
+  expect(await timeOutsOf(replica, "client_idle")).toBe(before + 1);
+  client.socket.resume();
+  await until(() => client.closedMs() !== undefined);
+});
