@@ -5,7 +5,16 @@
  */
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -48,7 +57,7 @@ function isInstalled(wanted: string): boolean {
 function install(wanted: string): void {
   console.error("Installing the locked dependencies.");
   // Its output goes to our stderr: the caller's stdout belongs to the script.
-  const { status } = spawnSync(process.execPath, ["install", "--frozen-lockfile"], {
+  const { status } = spawnSync(process.execPath, ["install", "--frozen-lockfile", "--no-summary"], {
     cwd: repository,
     stdio: ["ignore", 2, 2],
   });
@@ -89,8 +98,11 @@ function isOwnerDead(): boolean {
 }
 
 function whatToInstall(): string {
-  const locked = readFileSync(join(repository, "bun.lock"));
-  return `${createHash("sha256").update(locked).digest("hex")} ${process.platform}-${process.arch}\n`;
+  const hash = createHash("sha256").update(readFileSync(join(repository, "bun.lock")));
+  // The lock file names the patches and not what is in them.
+  const patches = join(repository, "patches");
+  for (const name of readdirSync(patches).sort()) hash.update(readFileSync(join(patches, name)));
+  return `${hash.digest("hex")} ${process.platform}-${process.arch}\n`;
 }
 
 /** Runs the script in its own process, passes signals on and ends the way it ends. */

@@ -1,6 +1,7 @@
 /**
  * Runs every `test/**\/*.test.ts` against a real PostgreSQL and Redis, each file in a process of its own, and closes with the
  * line `N passed, N failed`. Arguments choose files by a part of their path: `bun run test ledger panel/api`.
+ * The contract suite is run twice, with its replicas on Bun and on Deno; `--deno` runs what runs on Deno alone.
  * A skipped or todo test, a file without tests, one that does not load or never ends count as failed: nothing is left out silently.
  * Files that need a program which this machine lacks are left out aloud; with CI set they run, and fail.
  */
@@ -15,8 +16,32 @@ import { type Services, startServices } from "./services.ts";
 
 const testWaitMs = 60_000;
 const fileWaitMs = 8 * 60_000;
-/** Two files at once only where there are processors for both: some tests measure time. */
-const filesAtOnceMax = availableParallelism() >= 4 ? 2 : 1;
+/**
+ * Tests wait more than they work, so that two processors carry three files at once. Those that work all the time count twice: two
+ * of them beside each other would make tests of time limits fail.
+ */
+const atOnceMax = availableParallelism() >= 2 ? 3 : 1;
+const busyFiles = /^test\/(?:browser\/|deploy\/|chaos|cli|bench|docs|backup|demo|ledger\/properties|gateway\/overload)/;
+const weightOf = ({ file }: Job) => Math.min(busyFiles.test(file) ? 2 : 1, atOnceMax);
+/** The longest begin first, so that none of them is what everybody waits for in the end. */
+const longestFirst = [
+  "browser/looks",
+  "test/chaos",
+  "test/docs",
+  "deploy/",
+  "ledger/properties",
+  "faults/",
+  "browser/",
+  "test/cli",
+  "ledger/closing",
+];
+/** The contract suite: whatever speaks HTTP to the gateway, or to its internal listener, as replicas of its own serve it. */
+const contractFolders = /^test\/(?:gateway|http)\//;
+const opensReplicas = /\bopenShop\(/;
+/** Beside it: tests that run something on Deno themselves. */
+const denoFiles = /^test\/(?:deno\/|platform\/deno)/;
+/** Of each failed file, told again at the end. */
+const WHY_LINES_MAX = 30;
 const repository = dirname(import.meta.dirname);
 /** Programs that some tests cannot do without, and where Debian puts them. */
 const programs = [
@@ -25,8 +50,21 @@ const programs = [
     name: "knot",
     path: "/usr/sbin/knotd",
   },
+  { files: /^test\/backup\.test\.ts$/, name: "postgresql", path: "/usr/bin/pg_dump" },
   { files: /^test\/browser\//, name: "chromium", path: "/usr/bin/chromium" },
+  { files: /^test\/deploy\/topology\.test\.ts$/, name: "caddy", path: "/usr/bin/caddy" },
+  { files: /^test\/deploy\/pgbouncer\.test\.ts$/, name: "pgbouncer", path: "/usr/sbin/pgbouncer" },
+  { files: /^test\/deploy\/promtool\.test\.ts$/, name: "prometheus", path: "/usr/bin/promtool" },
 ];
+
+type RuntimeName = "bun" | "deno";
+
+/** One file, and what its replicas run on. */
+interface Job {
+  file: string;
+  runtime: RuntimeName;
+  isContract: boolean;
+}
 
 interface FileResult {
   passed: number;
@@ -43,8 +81,8 @@ let reports: string | undefined;
 let isInterrupted = false;
 
 async function main(): Promise<number> {
-  const files = findFiles(process.argv.slice(2)).filter(canRun);
-  if (files.length === 0) {
+  const jobs = findJobs(process.argv.slice(2));
+  if (jobs.length === 0) {
     console.log("No test file has that in its path.");
     return closeWith({ passed: 0, failed: 1 });
   }
@@ -54,18 +92,53 @@ async function main(): Promise<number> {
   if (!(await isPanelBuilt())) await buildPanel();
   const { databaseUrl, redisUrl } = services;
   const env = { ...process.env, DATABASE_URL: databaseUrl, REDIS_URL: redisUrl };
-  const results = await runAll(files, env, reports);
+  const results = await runAll(jobs, env, reports);
+  // Not all files were run: the interruption says how it ended, and nothing else does.
+  if (isInterrupted) return new Promise<number>(() => {});
   await cleanUp();
-  for (const [file, result] of results) if (result.failed > 0) console.log(`FAILED ${file}`);
+  // Once more at the end, where it is looked for.
+  for (const [job, result] of results) if (result.failed > 0) console.log(`FAILED ${nameOf(job)}\n${whyOf(result)}`);
+  if (jobs.some(({ isContract }) => isContract)) console.log(contractLine(results));
   return closeWith({
     passed: sum(results.values(), (result) => result.passed),
     failed: sum(results.values(), (result) => result.failed),
   });
 }
 
-function findFiles(parts: string[]): string[] {
+function findJobs(args: string[]): Job[] {
+  const parts = args.filter((arg) => arg !== "--deno");
   const all = [...new Glob("test/**/*.test.{ts,tsx}").scanSync({ cwd: repository })].sort();
-  return parts.length === 0 ? all : all.filter((file) => parts.some((part) => file.includes(part)));
+  const chosen = parts.length === 0 ? all : all.filter((file) => parts.some((part) => file.includes(part)));
+  const jobs = chosen.filter(canRun).flatMap((file): Job[] => {
+    const isContract = contractFolders.test(file) && opensReplicas.test(readFileSync(join(repository, file), "utf8"));
+    const onBun: Job = { file, runtime: "bun", isContract };
+    return isContract ? [onBun, { ...onBun, runtime: "deno" }] : [onBun];
+  });
+  const wanted = args.includes("--deno")
+    ? jobs.filter(({ file, runtime }) => runtime === "deno" || denoFiles.test(file))
+    : jobs;
+  return wanted.sort((a, b) => rankOf(a) - rankOf(b));
+}
+
+/** Files that are run a second time are no short ones: they stand before the rest, which fills the end. */
+function rankOf({ file, runtime }: Job): number {
+  const place = longestFirst.findIndex((part) => file.includes(part));
+  if (place >= 0) return place;
+  return longestFirst.length + Number(runtime === "bun");
+}
+
+function nameOf({ file, runtime }: Job): string {
+  return runtime === "deno" ? `${file} on Deno` : file;
+}
+
+function contractLine(results: ReadonlyMap<Job, FileResult>): string {
+  const contract = [...results].filter(([{ isContract }]) => isContract);
+  const said = (["bun", "deno"] as const).flatMap((runtime) => {
+    const own = contract.filter(([job]) => job.runtime === runtime).map(([, result]) => result);
+    const where = runtime === "deno" ? "Deno" : "Bun";
+    return own.length > 0 ? [`${sum(own, ({ passed }) => passed)} passed on ${where}`] : [];
+  });
+  return `contract suite: ${said.join(", ")}`;
 }
 
 function canRun(file: string): boolean {
@@ -75,17 +148,24 @@ function canRun(file: string): boolean {
   return false;
 }
 
-async function runAll(files: string[], env: NodeJS.ProcessEnv, folder: string): Promise<Map<string, FileResult>> {
-  const results = new Map<string, FileResult>();
-  const waiting = [...files];
-  const worker = async () => {
-    for (let file = waiting.shift(); file !== undefined && !isInterrupted; file = waiting.shift()) {
-      const result = await runFile(file, env, join(folder, `${files.indexOf(file)}.xml`));
-      results.set(file, result);
-      print(file, result);
-    }
+async function runAll(jobs: Job[], env: NodeJS.ProcessEnv, folder: string): Promise<Map<Job, FileResult>> {
+  const results = new Map<Job, FileResult>();
+  const waiting = [...jobs];
+  const running = new Map<Job, Promise<void>>();
+  const run = async (job: Job) => {
+    const jobEnv = { ...env, TOLLGATE_RUNTIME: job.runtime };
+    const result = await runFile(job.file, jobEnv, join(folder, `${jobs.indexOf(job)}.xml`));
+    results.set(job, result);
+    print(nameOf(job), result);
+    running.delete(job);
   };
-  await Promise.all(Array.from({ length: filesAtOnceMax }, worker));
+  while (!isInterrupted && (waiting.length > 0 || running.size > 0)) {
+    const free = atOnceMax - sum(running.keys(), weightOf);
+    const next = waiting.findIndex((job) => weightOf(job) <= free);
+    const [job] = next < 0 ? [] : waiting.splice(next, 1);
+    if (job !== undefined) running.set(job, run(job));
+    else await Promise.race(running.values());
+  }
   return results;
 }
 
@@ -165,7 +245,7 @@ function readReport(path: string): Counts | null {
 }
 
 /** Names of passed tests are the rules that hold; of a failed file everything is shown. */
-function print(file: string, { passed, failed, remarks, output, seconds }: FileResult): void {
+function print(name: string, { passed, failed, remarks, output, seconds }: FileResult): void {
   const shown =
     failed > 0
       ? output.trim()
@@ -174,7 +254,15 @@ function print(file: string, { passed, failed, remarks, output, seconds }: FileR
           .filter((line) => line.startsWith("(pass)"))
           .join("\n");
   const counts = [`${passed} passed`, `${failed} failed`, ...remarks].join(", ");
-  console.log(`${shown}\n${failed > 0 ? "FAIL" : "ok  "} ${file}: ${counts}, ${seconds.toFixed(1)} s\n`);
+  console.log(`${shown}\n${failed > 0 ? "FAIL" : "ok  "} ${name}: ${counts}, ${seconds.toFixed(1)} s\n`);
+}
+
+/** The last of what a failed file said, without the tests that passed. */
+function whyOf({ output, remarks }: FileResult): string {
+  const lines = output.split("\n").filter((line) => line.trim() !== "" && !line.startsWith("(pass)"));
+  const lastFailed = lines.findLastIndex((line) => line.startsWith("(fail)"));
+  const end = lastFailed < 0 ? lines.length : lastFailed + 1;
+  return [...lines.slice(Math.max(0, end - WHY_LINES_MAX), end), ...remarks].map((line) => `  ${line}`).join("\n");
 }
 
 function killGroup(pid: number | undefined): void {

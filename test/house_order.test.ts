@@ -120,6 +120,33 @@ const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
     ],
   },
   {
+    rule: "calls to elsewhere go by the outbound guard",
+    bad: [
+      { path: "src/catalog/a.ts", text: "const answer = await fetch(url);" },
+      { path: "src/catalog/a.ts", text: "return fetch (`https://${host}/`, { method });" },
+      { path: "src/gateway/a.ts", text: "const get = globalThis.fetch;" },
+      { path: "src/gateway/a.ts", text: "const get = fetch;" },
+      { path: "src/gateway/a.ts", text: "startClient(url, fetch);" },
+      { path: "src/panel/a.ts", text: 'import { request } from "node:https";' },
+      { path: "src/panel/a.ts", text: 'import { createServer, connect } from "node:net";' },
+      { path: "src/panel/a.ts", text: 'import https from "node:https";' },
+      { path: "src/panel/a.ts", text: 'const { request } = await import("node:http");' },
+      { path: "src/accounts/a.ts", text: 'import { lookup } from "node:dns/promises";' },
+      { path: "src/accounts/a.ts", text: 'import { request } from "undici";' },
+      { path: "src/ledger/a.ts", text: "const socket = new WebSocket(url);" },
+    ],
+    good: [
+      { path: "src/catalog/guard.ts", text: 'import { request } from "node:https";' },
+      { path: "src/http/a.ts", text: "type App = { fetch(request: Request, peer: Peer): Promise<Response> };" },
+      { path: "src/http/a.ts", text: "return { async fetch(received, peer) {} };\nserve({ fetch: app.fetch });" },
+      { path: "src/http/a.ts", text: 'import { createServer, type IncomingMessage } from "node:http";' },
+      { path: "src/config.ts", text: 'import { isIPv4 } from "node:net";\nimport type { Socket } from "node:net";' },
+      { path: "src/gateway/a.ts", text: '// await fetch(url)\nconst said = "fetch(url)"; prefetch(url);' },
+      { path: "src/panel/web/api.ts", text: "await fetch(path);" },
+      { path: "test/a.test.ts", text: "await fetch(url);" },
+    ],
+  },
+  {
     rule: "relative imports carry their extension",
     bad: [
       { path: "src/gateway/a.ts", text: 'import { b } from "./b";' },

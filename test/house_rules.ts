@@ -3,11 +3,11 @@ import { posix } from "node:path";
 import { codeAndStrings } from "./source_text.ts";
 
 /** Left to right: a room imports only from rooms further right. Rooms of one row do not import each other. */
-const rows = [["entry"], ["http"], ["panel"], ["gateway"], ["ledger"], ["catalog", "accounts"], ["platform"]];
+export const rows = [["entry"], ["http"], ["panel"], ["gateway"], ["ledger"], ["catalog", "accounts"], ["platform"]];
 /** What starts everything counts as one room. */
 const entryPaths = ["src/main.ts", "src/replica.ts", "src/cli.ts", "src/cli/", "src/demo.ts", "src/demo/"];
 /** May be imported from everywhere, and import only each other and platform. deps.ts holds nothing but types, from everywhere. */
-const sharedFiles = ["src/config.ts", "src/errors.ts", "src/deps.ts"];
+export const sharedFiles = ["src/config.ts", "src/errors.ts", "src/deps.ts"];
 const depsFile = "src/deps.ts";
 
 const runtimeFile = "src/platform/runtime.ts";
@@ -30,6 +30,26 @@ const clockFiles = [
   "src/panel/web/ui/clock.ts",
   runtimeFile,
 ];
+/** Who may open a connection to elsewhere. */
+const outboundFiles = [
+  // Decides which addresses may be called, and fetches files from them.
+  "src/catalog/guard.ts",
+  // Connects to what the guard has checked.
+  "src/catalog/reach.ts",
+  // Call the address that they are told, and look no name up.
+  runtimeFile,
+  "src/platform/node_fetch.ts",
+  // Asks the resolvers that the operator names.
+  "src/platform/dns_query.ts",
+  // The demo's own processes, on this machine.
+  "src/demo.ts",
+  "src/demo/demo_provider.ts",
+  "src/demo/postgres/embedded_postgres.ts",
+  // In the browser.
+  "src/panel/web/",
+];
+/** Of node's modules for the network, what opens no connection to elsewhere. */
+const inboundNames = ["isIP", "isIPv4", "isIPv6", "createServer", "Server", "STATUS_CODES"];
 const extensions = /\.(?:tsx?|css|json|svg|png|html|sql)$/;
 /** Folders of src deeper than this need no place on the README's map. */
 const mapDepthMax = 2;
@@ -100,6 +120,29 @@ export const houseRules: HouseRule[] = [
     },
   },
   {
+    name: "calls to elsewhere go by the outbound guard",
+    findings: ({ path, text }) => {
+      if (!isIn("src/", path) || isListed(outboundFiles, path)) return [];
+      const { code } = codeAndStrings(text);
+      const called = /(?<![.\w$]|\basync )fetch\s*\((?!\s*\w+\??\s*:)/g;
+      const handedOn = /\b(?:globalThis|window|self)\s*(?:\?\.|\.|\[)\s*(?:fetch\b|["'])|[=(,:?]\s*fetch\s*[;,)\n]/g;
+      const others = /\bnew\s+(?:WebSocket|EventSource|XMLHttpRequest)\b/g;
+      const imported = imports(text)
+        .filter(({ isType }) => !isType)
+        .filter(({ from, names }) =>
+          /^(?:node:)?(?:https?|http2|net|tls|dgram|dns)(?:\/promises)?$/.test(from)
+            ? names.length === 0 || names.some((name) => !inboundNames.includes(name))
+            : /^(?:undici|axios|got|ky|node-fetch|superagent|ws)$/.test(from),
+        );
+      return [
+        ...matches(code, called),
+        ...matches(code, handedOn),
+        ...matches(code, others),
+        ...imported.map(({ from }) => `imports ${from}`),
+      ];
+    },
+  },
+  {
     name: "relative imports carry their extension",
     findings: ({ text }) =>
       imports(text)
@@ -134,6 +177,8 @@ export function missingOnMap(readme: string | null, paths: string[]): string[] {
 interface Import {
   from: string;
   isType: boolean;
+  /** The values it takes by name; none where it takes the module whole. */
+  names: string[];
 }
 
 /** Import and export statements and import() calls, as written. Text inside strings and comments is none. */
@@ -142,11 +187,27 @@ function imports(text: string): Import[] {
   const statement = /\b(?:import|export)\b([^"'`;()]*?\bfrom)?\s*\(?\s*(["'])(\s*)\2/g;
   return [...code.matchAll(statement)].map((found) => {
     const start = found.index + found[0].length - 1 - (found[3] ?? "").length;
-    return { from: text.slice(start, found.index + found[0].length - 1), isType: /^\s*type\b/.test(found[1] ?? "") };
+    const clause = found[1] ?? "";
+    return {
+      from: text.slice(start, found.index + found[0].length - 1),
+      isType: /^\s*type\b/.test(clause),
+      names: namesOf(clause),
+    };
   });
 }
 
-function relativeImports(path: string, text: string): { target: string; isType: boolean }[] {
+/** Of `import { a, type B, c as d } from`: a and c. */
+function namesOf(clause: string): string[] {
+  const listed = /\{([^}]*)\}/.exec(clause)?.[1] ?? "";
+  return listed
+    .split(",")
+    .map((name) => name.trim())
+    .filter((name) => name !== "" && !name.startsWith("type "))
+    .map((name) => name.split(/\s+/)[0] ?? "");
+}
+
+/** What a file imports from this repository, from its root. */
+export function relativeImports(path: string, text: string): { target: string; isType: boolean }[] {
   return imports(text)
     .filter(({ from }) => from.startsWith("."))
     .map(({ from, isType }) => ({ target: posix.join(posix.dirname(path), from), isType }));
@@ -160,7 +221,8 @@ function mayImport(path: string, target: string): boolean {
   return roomOf(path) === roomOf(target) || rowOf(path) < rowOf(target);
 }
 
-function roomOf(path: string): string {
+/** The room of a file in src: its folder, or "entry" for what starts everything. */
+export function roomOf(path: string): string {
   return isListed(entryPaths, path) ? "entry" : (path.split("/")[1] ?? "");
 }
 

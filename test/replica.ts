@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { denoReplicaCommand } from "../scripts/test_deno.ts";
 
 /** A replica as it runs in production: a process of its own, spoken to over a socket. */
 export type ReplicaProcess = {
@@ -19,14 +20,23 @@ export type ReplicaProcess = {
 
 export const TEST_SECRET_KEY = randomBytes(32).toString("base64");
 const READY_MS_MAX = 30_000;
+/** For a replica that is to count tokens: its tables take a second of a processor at each start, so that others go without. */
+export const COUNTING = { BUN_OPTIONS: "" };
+const NO_TABLES = fileURLToPath(new URL("no_token_tables.ts", import.meta.url));
+const ESTIMATING = { BUN_OPTIONS: `--preload=${NO_TABLES}` };
 const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
+/** Bun's most. A replica that finds less replaces itself when all is loaded, and loads it again: half a second of a processor. */
+const ROOMY = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
 
-/** Starts src/main.ts and waits until it listens. Rejects with its output if it does not. */
-export async function startReplicaProcess(
-  env: Record<string, string>,
-  command: string[] = [process.execPath, MAIN],
-): Promise<ReplicaProcess> {
-  const [program = "", ...args] = command;
+/** What replicas run on: the contract suite is run once on each (`scripts/run_tests.ts`). Any other name is refused. */
+export const RUNTIME = runtimeNamed(process.env.TOLLGATE_RUNTIME ?? "bun");
+
+/**
+ * Starts src/main.ts, on RUNTIME unless a command is given, and waits until it listens. It estimates texts unless told to count
+ * (COUNTING). Rejects with its output if it does not.
+ */
+export async function startReplicaProcess(env: Record<string, string>, command?: string[]): Promise<ReplicaProcess> {
+  const [program = "", ...args] = command ?? commandOn(RUNTIME, env);
   const child = spawn(program, args, {
     env: {
       PATH: process.env.PATH ?? "",
@@ -39,13 +49,18 @@ export async function startReplicaProcess(
       PANEL_URL: "http://panel.tollgate.test",
       DB_POOL_MAX: "5",
       LEDGER_LANES: "2",
+      // Test machines stand still for longer than a replica should.
+      EVENT_LOOP_LAG_MAX_MS: "5000",
+      ...ESTIMATING,
+      ...(command === undefined && ROOMY),
       ...env,
     },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";
+  // With its output read to the end.
   const exited = new Promise<number>((resolve) =>
-    child.once("exit", (code, signal) => resolve(code ?? (signal ? 128 : 0))),
+    child.once("close", (code, signal) => resolve(code ?? (signal ? 128 : 0))),
   );
   child.stderr.on("data", (bytes) => {
     output += bytes;
@@ -75,4 +90,15 @@ export async function startReplicaProcess(
       await exited;
     },
   };
+}
+
+function commandOn(runtime: typeof RUNTIME, env: Record<string, string>): string[] {
+  if (runtime === "bun") return [process.execPath, MAIN];
+  // Deno has no variable for options.
+  return denoReplicaCommand(env.BUN_OPTIONS === "" ? [] : [`--preload=${NO_TABLES}`]);
+}
+
+function runtimeNamed(name: string): "bun" | "deno" {
+  if (name !== "bun" && name !== "deno") throw new Error(`TOLLGATE_RUNTIME is bun or deno, not ${name}`);
+  return name;
 }

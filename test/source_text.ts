@@ -5,6 +5,8 @@ export interface SourceText {
   code: string;
   /** Contents of the string and template literals, `${…}` left out. */
   strings: string[];
+  /** Regular expressions as written, with their flags. */
+  regExps: string[];
 }
 
 /** After one of these a slash begins a regular expression, not a division. */
@@ -13,6 +15,7 @@ const beforeRegExp = /(?:^|[=(,:[!&|?{};>\n]|\breturn|\bcase|\btypeof)\s*$/;
 export function codeAndStrings(source: string): SourceText {
   let code = "";
   const strings: string[] = [];
+  const regExps: string[] = [];
   /** For each open template the depth of braces inside its `${`, and what of it was read before. */
   const templates: { depth: number; read: string }[] = [];
   let at = 0;
@@ -67,11 +70,13 @@ export function codeAndStrings(source: string): SourceText {
       keep(1);
       readTemplate("");
     } else if (char === "/" && beforeRegExp.test(code.slice(-20))) {
-      const literal = /\/(?:[^\\/\n[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\//y;
+      const literal = /\/(?:[^\\/\n[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+\/[a-z]*/y;
       literal.lastIndex = at;
       const found = literal.exec(source)?.[0];
-      if (found) blank(at + found.length);
-      else keep(1);
+      if (found) {
+        regExps.push(found);
+        blank(at + found.length);
+      } else keep(1);
     } else if (template && char === "{") {
       template.depth++;
       keep(1);
@@ -81,5 +86,5 @@ export function codeAndStrings(source: string): SourceText {
       readTemplate(template.read);
     } else keep(1);
   }
-  return { code, strings };
+  return { code, strings, regExps };
 }

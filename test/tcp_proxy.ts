@@ -1,68 +1,167 @@
 import { createServer, connect as dial, type Socket } from "node:net";
 
-/** A TCP proxy in front of a server of the tests, which can be told to misbehave. */
+/** What one direction of a connection keeps at most while it may not write; beyond it the sender is not read. */
+const KEPT_BYTES_MAX = 1024 * 1024;
+
+/** A TCP proxy in front of a server of the tests, which can be told to misbehave. One misbehaviour at a time. */
 export type TcpProxy = {
   /** The server's URL, by way of the proxy. */
   url: string;
   port: number;
-  /** Resets what is open, refuses what comes. */
+  /** Closes what is open, and what comes. */
   cut(): void;
-  /** Lets requests through and drops every reply: a COMMIT whose answer is lost, a server gone silent. */
+  /** Resets (RST) what is open, and what comes. */
+  reset(): void;
+  /** Lets requests through and drops every reply: a server gone silent after it has heard. */
   dropReplies(): void;
-  /** As a plain proxy again, for connections that come from now on; the silent ones stay silent. */
+  /**
+   * Swallows the next reply and resets that connection: a COMMIT whose answer is lost. With `asking`, the next reply on a
+   * connection whose client sends this text from now on. Resolves when it has happened.
+   */
+  dropNextReply(asking?: string): Promise<void>;
+  /** Connections stay open and are taken, no byte passes either way. What is held up passes after `mend`. */
+  hang(): void;
+  /** Every byte comes so many milliseconds later, in both directions. */
+  latency(ms: number): void;
+  /** As a plain proxy again. Connections whose replies were dropped stay silent. */
   mend(): void;
   close(): Promise<void>;
 };
 
+type Mode = "pass" | "cut" | "reset" | "drop" | "hang";
+type Loss = { asking: string | undefined; done: () => void };
+type Link = { client: Socket; upstream: Socket; wake(): void };
+
 /** Listens on a free port before the server of `targetUrl`. */
 export async function startTcpProxy(targetUrl: string): Promise<TcpProxy> {
   const target = new URL(targetUrl);
-  const open = new Set<Socket>();
-  let mode: "pass" | "cut" | "drop" = "pass";
+  const links = new Set<Link>();
+  let mode: Mode = "pass";
+  let delayMs = 0;
+  let loss: Loss | undefined;
+
   const server = createServer((client) => {
+    client.on("error", () => client.destroy());
     if (mode === "cut") return client.destroy();
+    if (mode === "reset") return client.resetAndDestroy();
     const upstream = dial(Number(target.port), target.hostname);
+    const gate = () => ({ open: mode !== "hang", delayMs });
+    const forth = pump(client, upstream, gate);
+    const back = pump(upstream, client, gate);
+    const link: Link = {
+      client,
+      upstream,
+      wake() {
+        forth.wake();
+        back.wake();
+      },
+    };
+    links.add(link);
+    const onClose = () => {
+      forth.end();
+      back.end();
+      if (client.destroyed && upstream.destroyed) links.delete(link);
+    };
     let silent = false;
-    for (const socket of [client, upstream]) {
-      open.add(socket);
-      socket.on("error", () => socket.destroy());
-      socket.on("close", () => {
-        open.delete(socket);
-        client.destroy();
-        upstream.destroy();
-      });
-    }
-    client.on("data", (bytes) => upstream.write(bytes));
-    upstream.on("data", (bytes) => {
-      if (mode === "drop") silent = true;
-      if (!silent) client.write(bytes);
+    let asked = false;
+    client.on("data", (bytes: Buffer) => {
+      if (loss?.asking !== undefined && bytes.includes(loss.asking)) asked = true;
+      forth.push(bytes);
     });
+    upstream.on("data", (bytes: Buffer) => {
+      if (loss && (loss.asking === undefined || asked)) {
+        loss.done();
+        loss = undefined;
+        return client.resetAndDestroy();
+      }
+      if (mode === "drop") silent = true;
+      if (!silent) back.push(bytes);
+    });
+    upstream.on("error", () => upstream.destroy());
+    for (const socket of [client, upstream]) socket.on("close", onClose);
   });
+
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const address = server.address();
   if (address === null || typeof address === "string") throw new Error("the proxy has no port");
   const url = new URL(targetUrl);
   url.hostname = "127.0.0.1";
   url.port = String(address.port);
-  const cutAll = () => {
-    for (const socket of open) socket.destroy();
+
+  const become = (next: Mode, nextDelayMs = 0) => {
+    mode = next;
+    delayMs = nextDelayMs;
+    for (const link of links) {
+      if (next === "cut" || next === "reset") {
+        if (next === "cut") link.client.destroy();
+        else link.client.resetAndDestroy();
+        link.upstream.destroy();
+      } else link.wake();
+    }
   };
   return {
     url: url.href,
     port: address.port,
-    cut() {
-      mode = "cut";
-      cutAll();
+    cut: () => become("cut"),
+    reset: () => become("reset"),
+    dropReplies: () => become("drop"),
+    dropNextReply(asking) {
+      return new Promise((done) => {
+        loss = { asking, done };
+      });
     },
-    dropReplies() {
-      mode = "drop";
-    },
-    mend() {
-      mode = "pass";
-    },
+    hang: () => become("hang"),
+    latency: (ms) => become("pass", ms),
+    mend: () => become("pass"),
     async close() {
-      cutAll();
+      become("cut");
       await new Promise<void>((resolve) => server.close(() => resolve()));
+    },
+  };
+}
+
+/** One direction of a connection: keeps what may not pass yet, in order, and does not read more than it may keep. */
+function pump(from: Socket, to: Socket, gate: () => { open: boolean; delayMs: number }) {
+  const kept: { bytes: Buffer; dueMs: number }[] = [];
+  let keptBytes = 0;
+  let blocked = false;
+  let over = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  function wake(): void {
+    clearTimeout(timer);
+    while (!blocked && gate().open) {
+      const next = kept[0];
+      if (next === undefined) break;
+      const waitMs = next.dueMs - performance.now();
+      if (waitMs > 0) {
+        timer = setTimeout(wake, waitMs);
+        return;
+      }
+      kept.shift();
+      keptBytes -= next.bytes.length;
+      blocked = !to.write(next.bytes);
+    }
+    if (from.isPaused() && keptBytes < KEPT_BYTES_MAX) from.resume();
+    if (over && kept.length === 0) to.end();
+  }
+
+  to.on("drain", () => {
+    blocked = false;
+    wake();
+  });
+  return {
+    wake,
+    push(bytes: Buffer): void {
+      kept.push({ bytes, dueMs: performance.now() + gate().delayMs });
+      keptBytes += bytes.length;
+      if (keptBytes >= KEPT_BYTES_MAX) from.pause();
+      wake();
+    },
+    /** One side is gone: the other gets what is still kept, then its end too. */
+    end(): void {
+      over = true;
+      wake();
     },
   };
 }

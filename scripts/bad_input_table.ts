@@ -1,0 +1,138 @@
+import { writeFileSync } from "node:fs";
+import { ERROR_TABLE, type ErrorCode } from "../src/errors.ts";
+import {
+  BAD_CHAT,
+  BAD_ENCODINGS,
+  BAD_IMAGE,
+  BAD_METHODS,
+  BAD_MODEL_IDS,
+  BAD_QUERIES,
+  BAD_TYPES,
+  type BodyCase,
+  BYTES_MAX,
+  NO_HTTP,
+  NO_JSON,
+  TOO_LARGE,
+  TWICE,
+  UNKNOWN_PATHS,
+} from "../test/gateway/body_cases.ts";
+
+/** The page of bad input, made of the cases that the tests run. `bun scripts/bad_input_table.ts` writes docs/bad-input.md. */
+
+/** Longer text is shown by its beginning. */
+const SHOWN_CHARS_MAX = 90;
+const SHOWN_BYTES_MAX = 40;
+const SHORT_ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+type Row = { what: string; sent: string; code: string | null; param?: string | null };
+type Section = { title: string; request: string; rows: Row[] };
+
+/** The whole page as Markdown. */
+export function badInputPage(): string {
+  const sections = allSections();
+  const count = sections.reduce((sum, { rows }) => sum + rows.length, 0);
+  return [
+    "# Bad input",
+    "",
+    `${count} things that clients send and that are refused, each of them a case of \`test/gateway/bad_input.test.ts\`, which also checks`,
+    "that nothing is charged, written or sent to a provider. The answer is always the envelope of the contract, with the status, code and",
+    "`param` named here; bodies are refused by the panel's playground too, as 422 `validation_failed` where it is 400 here.",
+    `The limit of a body is ${BYTES_MAX.toLocaleString("en")} bytes in these tests (\`BODY_BYTES_MAX\`; 20 MiB by default). Made by \`bun scripts/bad_input_table.ts\`.`,
+    "",
+    ...sections.flatMap(({ title, request, rows }) => [
+      `## ${title}`,
+      "",
+      `\`${request}\``,
+      "",
+      "| what | sent | status | code | param |",
+      "| --- | --- | --- | --- | --- |",
+      ...rows.map(lineOf),
+      "",
+    ]),
+  ].join("\n");
+}
+
+function allSections(): Section[] {
+  const chat = "POST /v1/chat/completions";
+  const images = "POST /v1/images/generations";
+  const refused = (code: ErrorCode, sent: string, what = "") => ({ what, sent, code });
+  return [
+    { title: "A body that is no JSON object", request: chat, rows: NO_JSON.map(rowOfBody) },
+    { title: "A field that stands twice", request: chat, rows: TWICE.map(rowOfBody) },
+    { title: "Fields of a chat", request: chat, rows: BAD_CHAT.map(rowOfBody) },
+    { title: "Fields of an image", request: images, rows: BAD_IMAGE.map(rowOfBody) },
+    {
+      title: "Size of the body",
+      request: `${chat} and ${images}`,
+      rows: TOO_LARGE.map(([what, how, bytes]) =>
+        refused("request_too_large", `${how === "declared" ? "Content-Length: " : "chunks: "}${bytes}`, what),
+      ),
+    },
+    {
+      title: "Type and coding of the body",
+      request: `${chat} and ${images}`,
+      rows: [
+        ...BAD_TYPES.map((type) => refused("unsupported_media_type", `Content-Type: ${type || "(none)"}`, "type")),
+        ...BAD_ENCODINGS.map((coding) => refused("unsupported_media_type", `Content-Encoding: ${coding}`, "coding")),
+      ],
+    },
+    {
+      title: "Ids in the path",
+      request: "GET /v1/models/{id}",
+      rows: BAD_MODEL_IDS.map((id) => ({ ...refused("model_not_found", id, "no model's id"), param: "model" })),
+    },
+    {
+      title: "Paths and methods",
+      request: "any",
+      rows: [
+        ...UNKNOWN_PATHS.map((path) => refused("not_found", `GET ${path}`, "no such address")),
+        ...BAD_METHODS.flatMap(([path, methods]) =>
+          methods.map((method) => refused("method_not_allowed", `${method} ${path}`, "not this method")),
+        ),
+      ],
+    },
+    {
+      title: "Queries",
+      request: "GET /v1/usage",
+      rows: BAD_QUERIES.map(([query, param]) => ({ ...refused("invalid_request", `?${query}`, param), param })),
+    },
+    {
+      title: "What is no HTTP",
+      request: "bytes on the socket",
+      rows: NO_HTTP.map(([what, bytes]) => ({ what, sent: bytes.replace("HEAD", "(a good head) "), code: null })),
+    },
+  ];
+}
+
+function rowOfBody([what, body, param = null, code = "invalid_request"]: BodyCase): Row {
+  return { what, sent: shownBody(body), code, param };
+}
+
+function shownBody(body: unknown): string {
+  if (typeof body === "string") return body;
+  if (!(body instanceof Uint8Array)) return JSON.stringify(body);
+  // What is packed has other bytes on another machine.
+  return Buffer.from(body.subarray(0, body[0] === 0x1f ? 3 : SHOWN_BYTES_MAX)).toString("latin1");
+}
+
+/** What no code belongs to is answered by the runtime, which knows of no envelope. */
+function lineOf({ what, sent, code, param = null }: Row): string {
+  const status = code === null ? "400, or the connection ends" : String(ERROR_TABLE[code as ErrorCode][0]);
+  const cells = [what, asCode(sent), status, code === null ? "" : `\`${code}\``, param === null ? "" : `\`${param}\``];
+  return `| ${cells.join(" | ")} |`;
+}
+
+/** Text as one cell: what cannot be printed is escaped, what is long is cut. */
+function asCode(text: string): string {
+  if (text === "") return "(nothing)";
+  const shown = [...text.slice(0, SHOWN_CHARS_MAX)].map(printable).join("").replaceAll("|", "\\|");
+  const rest = text.length > SHOWN_CHARS_MAX ? ` … (${text.length} characters)` : "";
+  return `\`\` ${shown} \`\`${rest}`;
+}
+
+function printable(sign: string): string {
+  if (/[\x20-\x7e]/.test(sign)) return sign;
+  return SHORT_ESCAPES[sign] ?? `\\u${(sign.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`;
+}
+
+if (import.meta.main) writeFileSync(new URL("../docs/bad-input.md", import.meta.url), badInputPage());

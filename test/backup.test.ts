@@ -1,0 +1,262 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { spawn, spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import {
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import postgres from "postgres";
+import { type Service, startPostgres } from "../scripts/services.ts";
+import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
+import { openShop, type Shop } from "./gateway/shop.ts";
+import { sleep, until } from "./platform/own_redis.ts";
+import { TEST_SECRET_KEY } from "./replica.ts";
+
+/** A backup of a shop that is at work, and a service that goes on from it on another server. */
+
+const repository = dirname(import.meta.dirname);
+/** Where Debian puts Postgres, by version. */
+const DEBIAN = "/usr/lib/postgresql";
+const SERVER_MS_MAX = 60_000;
+/** A copy has what was under way held for so long. */
+const LEASE_SECONDS = 10;
+const CUSTOMERS = 4;
+
+setDefaultTimeout(180_000);
+
+type Server = { url: string; stop(): Promise<void> };
+
+let folder: string;
+let server: Server;
+/** Of another system identifier, its transaction ids behind the first one's. */
+let other: Service;
+let shop: Shop;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-backup-`));
+  server = await serverOfTools(join(folder, "postgres"));
+  process.env.DATABASE_URL = server.url;
+  other = await startPostgres();
+  shop = await openShop({ env: { LEASE_SECONDS: String(LEASE_SECONDS) } });
+});
+afterAll(async () => {
+  await shop.close();
+  await other.stop();
+  await server.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+type Run = { code: number | null; out: string; err: string };
+
+/** Not waited for in one piece: the shop goes on meanwhile. */
+async function bun(args: string[], env: Record<string, string>): Promise<Run> {
+  const child = spawn(process.execPath, args, {
+    cwd: repository,
+    env: { PATH: process.env.PATH ?? "", HOME: process.env.HOME ?? "/tmp", ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const run: Run = { code: null, out: "", err: "" };
+  child.stdout.on("data", (bytes) => (run.out += bytes));
+  child.stderr.on("data", (bytes) => (run.err += bytes));
+  run.code = await new Promise((resolve) => child.once("close", resolve));
+  return run;
+}
+
+const backup = (args: string[], databaseUrl: string, env: Record<string, string> = {}) =>
+  bun(["scripts/backup.ts", ...args], { DATABASE_URL: databaseUrl, ...env });
+
+async function newDatabase(serverUrl: string): Promise<string> {
+  const name = `tollgate_test_${randomBytes(6).toString("hex")}`;
+  const sql = postgres(serverUrl, { max: 1, onnotice: () => {} });
+  await sql.unsafe(`create database ${name}`);
+  await sql.end({ timeout: 5 });
+  const url = new URL(serverUrl);
+  url.pathname = `/${name}`;
+  return url.href;
+}
+
+test("a backup while requests run, restored on another server: the books balance, and the same keys are served and charged", async () => {
+  const people = await Promise.all(Array.from({ length: CUSTOMERS }, () => shop.customer({ dailyLimit: 1000 })));
+  const payer = await shop.payer(5_000_000_000n);
+  let working = true;
+  let answered = 0;
+  const workers = [...people, payer].map(async ({ secret }) => {
+    while (working) {
+      expect((await shop.chat(secret)).status).toBe(200);
+      answered++;
+    }
+  });
+  await until(() => answered > 20, 30_000);
+  const before = answered;
+  const saved = await backup(["save", join(folder, "saved")], shop.world.url);
+  const after = answered;
+  working = false;
+  await Promise.all(workers);
+  expect(saved).toMatchObject({ code: 0, err: "" });
+  expect(after).toBeGreaterThan(before);
+
+  const [name = "", ...more] = readdirSync(join(folder, "saved"));
+  const file = join(folder, "saved", name);
+  expect(more).toEqual([]);
+  expect(saved.out).toStartWith(file);
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+
+  const copy = await newDatabase(other.url);
+  expect(await backup(["restore", file], copy)).toMatchObject({ code: 0, err: "" });
+  const sql = postgres(copy, { max: 2, onnotice: () => {} });
+  try {
+    const [{ settled } = { settled: 0 }] =
+      await sql`select count(*)::int as settled from receipts where outcome = 'settled'`;
+    expect(settled).toBeGreaterThanOrEqual(before);
+    expect(settled).toBeLessThanOrEqual(answered);
+    const env = { DATABASE_URL: copy, REDIS_URL: "" };
+    const replica = await shop.start(env);
+    // What was under way when the backup was made is given back when its lease ends.
+    const holds = async () => Number((await sql`select count(*)::int as n from holds`)[0]?.n);
+    await until(async () => (await holds()) === 0, 60_000);
+    const usageOf = async (accountId: number) =>
+      Number(
+        (await sql`select count(*)::int as n from receipts where account_id = ${accountId} and outcome = 'settled'`)[0]
+          ?.n,
+      );
+    for (const { secret, accountId } of [...people, payer]) {
+      const had = await usageOf(accountId);
+      expect((await shop.chat(secret, {}, { origin: replica.origin })).status).toBe(200);
+      expect(await usageOf(accountId)).toBe(had + 1);
+    }
+    const doctor = await bun(["src/cli.ts", "doctor", "--full", "--json"], {
+      ...env,
+      SECRET_KEY: TEST_SECRET_KEY,
+      SPOOL_DIR: join(folder, "none"),
+      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port},127.0.0.1:${shop.second.port}`,
+    });
+    const { ok, findings } = JSON.parse(doctor.out) as { ok: boolean; findings: { what: string; state: string }[] };
+    expect({ ok, books: findings.find(({ what }) => what === "books") }).toMatchObject({
+      ok: true,
+      books: { state: "ok" },
+    });
+    const views = await sql`select table_name as name from information_schema.views where table_name like 'inv\\_%'`;
+    expect(views.length).toBeGreaterThanOrEqual(9);
+    for (const { name: view } of views) expect(await sql.unsafe(`select * from ${view}`)).toHaveLength(0);
+    expect(await replica.stop()).toBe(0);
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+  expect(await shop.world.unbalanced()).toEqual([]);
+});
+
+test("what cannot be done is told in one sentence, exit code 1, and leaves nothing behind", async () => {
+  const empty = await newDatabase(server.url);
+  const noFile = join(folder, "none.dump");
+  const torn = join(folder, "torn.dump");
+  writeFileSync(torn, "PGDMP and then nothing");
+  const [saved = ""] = readdirSync(join(folder, "saved"));
+  const cases: { args: string[]; url?: string; env?: Record<string, string>; says: RegExp }[] = [
+    { args: [], says: /^Usage: / },
+    { args: ["save"], says: /^Usage: / },
+    { args: ["erase", "x"], says: /^Usage: / },
+    { args: ["save", "x"], url: "", says: /^DATABASE_URL is not set/ },
+    { args: ["save", join(folder, "nobody")], url: "postgres://u@127.0.0.1:1/x", says: /^pg_dump failed: / },
+    { args: ["save", join(folder, "foreign")], url: empty, says: /is no backup of this service: it lacks accounts/ },
+    { args: ["save", join(folder, "no_tools")], env: { PATH: folder }, says: /^pg_dump is not on the PATH: install / },
+    { args: ["restore", noFile], url: empty, says: /^There is no file / },
+    { args: ["restore", torn], url: empty, says: /^pg_restore failed: / },
+    {
+      args: ["restore", join(folder, "saved", saved)],
+      says: /^The database has \d+ tables already\. Restore into an empty one\.$/,
+    },
+  ];
+  for (const { args, url = shop.world.url, env, says } of cases) {
+    const { code, out, err } = await backup(args, url, env);
+    expect({ args, code, out, lines: err.trim().split("\n").length }).toEqual({ args, code: 1, out: "", lines: 1 });
+    expect(err.trim()).toMatch(says);
+  }
+  for (const name of ["nobody", "foreign", "no_tools"]) expect(readdirSync(join(folder, name))).toEqual([]);
+});
+
+/** The server of DATABASE_URL where the client programs on the PATH are as new; else Debian's, which comes with its own. */
+async function serverOfTools(place: string): Promise<Server> {
+  const given = process.env.DATABASE_URL ?? "";
+  const sql = postgres(given, { max: 1, onnotice: () => {} });
+  const [row] = await sql`show server_version_num`;
+  await sql.end({ timeout: 5 });
+  const tools = Number(
+    /\b(\d+)(?:\.\d+)?/.exec(spawnSync("pg_dump", ["--version"], { encoding: "utf8" }).stdout ?? "")?.[1] ?? 0,
+  );
+  if (tools >= Math.floor(Number(row?.server_version_num) / 10_000)) return { url: given, stop: async () => {} };
+  const versions = existsSync(DEBIAN) ? readdirSync(DEBIAN).sort((a, b) => Number(b) - Number(a)) : [];
+  const bin = versions
+    .map((version) => join(DEBIAN, version, "bin"))
+    .find((path) => existsSync(join(path, "pg_dump")) && existsSync(join(path, "initdb")));
+  if (bin === undefined)
+    throw new Error("This test needs pg_dump as new as the server, or Debian's package postgresql.");
+  process.env.PATH = `${bin}:${process.env.PATH}`;
+  return await startDebians(bin, place);
+}
+
+async function startDebians(bin: string, place: string): Promise<Server> {
+  mkdirSync(place, { recursive: true, mode: 0o755 });
+  // PostgreSQL does not run as root; the package has made this user.
+  const [uid, gid] = process.getuid?.() === 0 ? userOf("postgres") : [undefined, undefined];
+  if (uid !== undefined && gid !== undefined) {
+    chownSync(place, uid, gid);
+    for (let above = dirname(place); above !== tmpdir() && above !== "/"; above = dirname(above))
+      spawnSync("chmod", ["o+x", above]);
+  }
+  const who = uid === undefined ? {} : { uid, gid };
+  const data = join(place, "data");
+  const made = spawnSync(
+    join(bin, "initdb"),
+    ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+    { cwd: "/", encoding: "utf8", ...who },
+  );
+  if (made.status !== 0) throw new Error(`initdb failed: ${made.stderr}`);
+  const port = await freePort();
+  const child = startOwnedProcess({
+    command: join(bin, "postgres"),
+    args: [
+      "-D",
+      data,
+      "-p",
+      String(port),
+      "-c",
+      "listen_addresses=127.0.0.1",
+      "-c",
+      "unix_socket_directories=",
+      "-c",
+      "max_connections=200",
+    ],
+    env: { PATH: process.env.PATH ?? "", LC_ALL: "C" },
+    outputFile: join(folder, "postgres.log"),
+    cwd: "/",
+    stopSignal: "SIGINT",
+    ...who,
+  });
+  const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
+  for (const deadline = performance.now() + SERVER_MS_MAX; ; await sleep(100)) {
+    const sql = postgres(url, { max: 1, onnotice: () => {}, connect_timeout: 2 });
+    const isUp = await sql`select 1`.then(
+      () => true,
+      () => false,
+    );
+    await sql.end({ timeout: 1 });
+    if (isUp) return { url, stop: () => child.stop() };
+    if (performance.now() > deadline)
+      throw new Error(`Postgres did not start:\n${readFileSync(join(folder, "postgres.log"), "utf8")}`);
+  }
+}
+
+function userOf(name: string): [uid: number, gid: number] {
+  const [, uid, gid] = new RegExp(`^${name}:[^:]*:(\\d+):(\\d+):`, "m").exec(readFileSync("/etc/passwd", "utf8")) ?? [];
+  if (uid === undefined) throw new Error(`There is no user ${name}.`);
+  return [Number(uid), Number(gid)];
+}

@@ -1,0 +1,91 @@
+import { describe, expect, test } from "bun:test";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** The bench as it is run, only shorter: on the tests' Postgres and Redis. */
+
+const TEST_MS_MAX = 60_000;
+const REPOSITORY = join(import.meta.dirname, "..");
+const SHORT = ["--given-services", "--rounds", "1", "--seconds", "0.5", "--warm-up", "1"];
+
+type Figures = {
+  workload: string;
+  contender: string;
+  measured: number;
+  perSecond: number;
+  gatewayCpuUs: number | null;
+};
+
+async function bench(...args: string[]) {
+  const child = Bun.spawn([process.execPath, "bench/run.ts", ...args], {
+    cwd: REPOSITORY,
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const [stdout, stderr, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ]);
+  return { stdout, stderr, code };
+}
+
+describe("bench", () => {
+  test(
+    "a run gives figures of every contender, equal books, ratios last, and ends with 0",
+    async () => {
+      const folder = mkdtempSync(join(tmpdir(), "tollgate-bench-test-"));
+      const file = join(folder, "figures.json");
+      try {
+        const only = ["--only", "json32,stream50", "--contenders", "bare,tollgate"];
+        const { stdout, stderr, code } = await bench(...SHORT, ...only, "--json", file, "--pictures", folder);
+        expect({ code, stderr: code === 0 ? "" : stderr }).toEqual({ code: 0, stderr: "" });
+        const report: { figures: Figures[]; failures: string[] } = JSON.parse(readFileSync(file, "utf8"));
+        expect(report.failures).toEqual([]);
+        expect(report.figures.map((f) => `${f.workload} ${f.contender}`).sort()).toEqual([
+          "json32 bare",
+          "json32 tollgate",
+          "stream50 bare",
+          "stream50 tollgate",
+        ]);
+        for (const figures of report.figures) {
+          expect(figures.measured).toBeGreaterThan(0);
+          expect(figures.perSecond).toBeGreaterThan(0);
+          if (process.platform === "linux") expect(figures.gatewayCpuUs).toBeGreaterThan(0);
+        }
+        expect(stdout.slice(stdout.lastIndexOf("\n\n"))).toMatch(
+          /^\n\nGoals\n[\s\S]*JSON, 32 in flight, 0 ms: rate against bare/,
+        );
+        expect(readFileSync(join(folder, "rate.svg"), "utf8")).toContain("json32");
+      } finally {
+        rmSync(folder, { recursive: true, force: true });
+      }
+    },
+    TEST_MS_MAX,
+  );
+
+  test(
+    "a provider that breaks one answer in a hundred: the run fails and says what",
+    async () => {
+      const args = ["--only", "json32", "--contenders", "tollgate", "--breaks-one-in", "100"];
+      const { stdout, code } = await bench(...SHORT, ...args);
+      expect(code).toBe(1);
+      expect(stdout).toMatch(/FAILED\nwarm-up, tollgate, round 0: \d+ × status 50\d in place of 200/);
+      expect(stdout).toMatch(/\d+ good answers, but \d+ calls of the provider/);
+    },
+    TEST_MS_MAX,
+  );
+
+  test.each([
+    { args: ["--only", "json33"], says: "--only: no such name: json33; one of json1, json32" },
+    { args: ["--rounds", "0"], says: '--rounds must be a whole number above 0 and at most 100, not "0"' },
+    { args: ["--seconds", "long"], says: '--seconds must be a number above 0 and at most 120, not "long"' },
+    { args: ["--contenders", "apache"], says: "--contenders: no such name: apache" },
+    { args: ["--write", "README.md"], says: "README.md has no <!-- figures --> and <!-- /figures --> behind it" },
+    { args: ["--fast"], says: "Unknown option '--fast'" },
+  ])("bad flags end with 2 and one clear line: $args", async ({ args, says }) => {
+    const { stderr, code } = await bench(...args);
+    expect(code).toBe(2);
+    expect(stderr).toStartWith(says);
+  });
+});

@@ -1,0 +1,559 @@
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import postgres from "postgres";
+import { type Service, startPostgres, startRedis } from "../../scripts/services.ts";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { redisBus } from "../../src/platform/bus.ts";
+import { encrypt } from "../../src/platform/crypto.ts";
+import { type Db, isPassing } from "../../src/platform/db.ts";
+import { createLog } from "../../src/platform/log.ts";
+import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
+import { type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
+import { startTcpProxy } from "../tcp_proxy.ts";
+import { createWorld, type World } from "../world.ts";
+import type { Column, Finding } from "./checker.ts";
+import type { Random } from "./random.ts";
+
+/**
+ * Where the run takes place: a Postgres, a Redis and two providers of its own, and seats for replicas. A seat has its
+ * port, its spool, its clock and its ways to Postgres and Redis; the processes in it come and go.
+ */
+
+export const LEASE_SECONDS = 3;
+/** Below the range that the system hands out by itself: a server that is down must find its port free again. */
+const PORT_FIRST = 20_000;
+const PORT_LAST = 32_000;
+const CALLS_KEPT_MAX = 1_000_000;
+const BEHAVIOURS_AT_ONCE_MAX = 6;
+const POSTGRES_CONNECTIONS_MAX = 100;
+const START_TRIES_MAX = 4;
+const TERM_MS_MAX = 25_000;
+const BOOKS_MS_MAX = 40_000;
+const BOOKS_AGAIN_MS = 150;
+const PROVIDER_PACE_MS = 4;
+const IMAGE_SIZE = "512x512";
+const LAST_WORDS_CHARS = 500;
+
+const REPLICA_ENV = {
+  LEASE_SECONDS: String(LEASE_SECONDS),
+  LEDGER_TIMEOUT_MS: "1800",
+  DRAIN_SECONDS: "2",
+  // A few settlements fill it.
+  SPOOL_BYTES_MAX: "2048",
+  RATE_PER_MINUTE: "100000",
+  RATE_IN_FLIGHT: "10000",
+  PROVIDER_CONNECT_MS: "2000",
+  PROVIDER_FIRST_BYTE_MS: "6000",
+  PROVIDER_IDLE_MS: "4000",
+  PROVIDER_TOTAL_MS: "9000",
+  CLIENT_IDLE_MS: "2500",
+  LOG_LEVEL: "info",
+  LOG_REQUESTS: "0", // Millions of lines, which the stage would keep.
+};
+
+/** Micro-USD per million tokens, and per image. */
+export const PRICES = { input: 3_000_000n, output: 15_000_000n, image: 40_000n };
+export const IMAGE = { model: "image-a", size: IMAGE_SIZE };
+
+/** In the prompt of a stream that is too large for any buffer on its way. */
+export const STOPPED_READER = "for a reader that stops";
+const LARGE_EVENT_CHARS = 1_000_000;
+const LARGE_EVENTS = 16;
+
+/** What the log of a replica never says unless something is broken. */
+const ALARMS = [
+  '"level":"fatal"',
+  "was ended twice",
+  "the ledger knows no such hold",
+  "the ledger refused a row",
+  "ledger batch failed",
+  "the ledger would not hold a request",
+  "a request failed",
+  "UnhandledPromiseRejection",
+  "Unhandled",
+  "panic",
+];
+
+export type Stage = Awaited<ReturnType<typeof openStage>>;
+
+/** Starts everything. `seats` replicas are running when it resolves. */
+export async function openStage(seats: number, log: (line: string) => void) {
+  // By its name the next run of the tests removes it, should this one be killed.
+  const folder = join(tmpdir(), `tollgate-${process.pid}-postgres-chaos`);
+  mkdirSync(folder, { recursive: true });
+  const findings: Finding[] = [];
+  const note = (column: Column, what: string, about: Partial<Finding> = {}) => {
+    const now = Date.now();
+    findings.push({ column, what, fromMs: now, toMs: now, ...about });
+  };
+
+  const database = await ownPostgres(join(folder, "postgres"));
+  const redis = await ownRedis();
+  // The world opens its database on the server that the environment names.
+  const givenUrl = process.env.DATABASE_URL;
+  process.env.DATABASE_URL = database.url;
+  const world = await createWorld();
+  if (givenUrl === undefined) delete process.env.DATABASE_URL;
+  else process.env.DATABASE_URL = givenUrl;
+  const db = world.openDb();
+  const bus = redisBus(redis.url, createLog("silent"));
+
+  const provider = await startFakeProvider({ paceMs: PROVIDER_PACE_MS, journalCallsMax: CALLS_KEPT_MAX });
+  const second = await startFakeProvider({ paceMs: PROVIDER_PACE_MS, journalCallsMax: CALLS_KEPT_MAX });
+  const spoil = [spoilerOf(provider), spoilerOf(second)];
+  // Behind the spoilers: the rule that came last is asked first.
+  provider.when(({ body }) => body.includes(STOPPED_READER), largeStream());
+  const providerWay = await startTcpProxy(provider.url);
+  await prepareBooks(world, [
+    { name: "first", baseUrl: `${providerWay.url}v1`, apiKey: provider.apiKey },
+    { name: "second", baseUrl: second.baseUrl, apiKey: second.apiKey },
+  ]);
+  const env = {
+    ...REPLICA_ENV,
+    PROVIDER_ALLOW_PRIVATE: [providerWay.port, provider.port, second.port].map((port) => `127.0.0.1:${port}`).join(),
+  };
+  const replicas = await Promise.all(
+    Array.from({ length: seats }, (_, index) => openSeat(index, { world, redisUrl: redis.url, env, note, log })),
+  );
+  let clockAheadSeconds = 0;
+  // However this process ends, no replica stays behind; Postgres and Redis have guards of their own.
+  const onExit = () => {
+    for (const seat of replicas) seat.killNow();
+  };
+  let closing: Promise<void> | undefined;
+  process.on("exit", onExit);
+  await Promise.all(replicas.map((seat) => seat.start()));
+
+  return {
+    world,
+    bus,
+    database,
+    redis,
+    provider,
+    second,
+    providerWay,
+    /** Makes a provider misbehave, the first or the second. */
+    spoil,
+    log,
+    replicas,
+    findings,
+    note,
+
+    /** Work on the books that is tried again while Postgres is away. Throws what does not pass, or after 40 s. */
+    async books<T>(work: (db: Db) => Promise<T>): Promise<T> {
+      const endsAt = performance.now() + BOOKS_MS_MAX;
+      for (;;) {
+        try {
+          // What we have taken down ourselves need not be asked.
+          if (database.isUp()) return await work(db);
+        } catch (error) {
+          if (!isPassing(error) || performance.now() > endsAt) throw error;
+        }
+        if (performance.now() > endsAt) throw new Error(`Postgres is not back after ${BOOKS_MS_MAX / 1000} s`);
+        await sleep(BOOKS_AGAIN_MS);
+      }
+    },
+
+    /** Sets the ledger's clock ahead by so many seconds more. */
+    async advanceClock(seconds: number): Promise<void> {
+      clockAheadSeconds += seconds;
+      await world.sql.unsafe(
+        `create or replace function ledger_now() returns timestamptz language sql volatile as
+           $$ select clock_timestamp() + interval '${clockAheadSeconds} seconds' $$`,
+      );
+    },
+    clockAheadSeconds: () => clockAheadSeconds,
+
+    /** Keeps the logs where a person can read them; the folder. */
+    keepLogs(name: string): string {
+      const kept = join(tmpdir(), name);
+      mkdirSync(kept, { recursive: true });
+      for (const seat of replicas)
+        seat.logs().forEach((text, life) => {
+          writeFileSync(join(kept, `replica${seat.index}-${life}.log`), text);
+        });
+      return kept;
+    },
+
+    /** May be called again. */
+    close(): Promise<void> {
+      closing ??= close();
+      return closing;
+    },
+  };
+
+  async function close(): Promise<void> {
+    database.thaw();
+    redis.thaw();
+    await Promise.all(replicas.map((seat) => seat.close()));
+    await Promise.all([provider.stop(), second.stop(), providerWay.close()]);
+    bus.close();
+    // Not world.close(), which asks the server to drop the database: it may be down, and its folder goes anyway.
+    await Promise.all([db.close(), world.sql.end({ timeout: 1 })]);
+    await Promise.all([database.stop(), redis.stop()]);
+    process.off("exit", onExit);
+    for (const path of [folder, world.spoolDir]) rmSync(path, { recursive: true, force: true });
+  }
+}
+
+/** Spoils a share of the calls, each by one of the behaviours, until the function it returns is called. */
+export type Spoil = (share: number, behaviours: readonly Behaviour[], random: Random) => () => void;
+
+function spoilerOf(provider: FakeProvider): Spoil {
+  let spoil: { share: number; count: number; random: Random } | undefined;
+  // Rules cannot be taken back, so a few stand there for good, and their behaviours change.
+  const slots: Behaviour[] = Array.from({ length: BEHAVIOURS_AT_ONCE_MAX }, () => ({}));
+  slots.forEach((behaviour, index) => {
+    provider.when(({ id, generation }) => {
+      if (spoil === undefined || !generation) return false;
+      const { share, count, random } = spoil;
+      return Math.floor((random.fork(`call ${id}`).next() / share) * count) === index;
+    }, behaviour);
+  });
+  return (share, behaviours, random) => {
+    behaviours.slice(0, slots.length).forEach((behaviour, index) => {
+      const slot = slots[index] ?? {};
+      for (const name of Object.keys(slot)) Reflect.deleteProperty(slot, name);
+      Object.assign(slot, behaviour);
+    });
+    spoil = { share, count: Math.min(behaviours.length, slots.length), random };
+    return () => {
+      spoil = undefined;
+    };
+  };
+}
+
+function largeStream(): Behaviour {
+  const chunk = (choice: object) =>
+    `data: ${JSON.stringify({ id: "large", object: "chat.completion.chunk", choices: [choice] })}\n\n`;
+  const event = chunk({ index: 0, delta: { content: "x".repeat(LARGE_EVENT_CHARS) }, finish_reason: null });
+  const finish = chunk({ index: 0, delta: {}, finish_reason: "stop" });
+  return { contentType: "text/event-stream", body: `${event.repeat(LARGE_EVENTS)}${finish}data: [DONE]\n\n` };
+}
+
+/** One life of a process in a seat. `endedMs` is Infinity while it runs, `leavingMs` until it is sent SIGTERM. */
+export type Life = { startedMs: number; leavingMs: number; endedMs: number; end: "alive" | "killed" | "stopped" };
+/** A time in which a process was stopped by a signal. */
+export type Pause = { fromMs: number; toMs: number };
+export type Seat = Awaited<ReturnType<typeof openSeat>>;
+
+type SeatOptions = {
+  world: World;
+  redisUrl: string;
+  env: Record<string, string>;
+  note: (column: Column, what: string, about?: Partial<Finding>) => void;
+  log: (line: string) => void;
+};
+
+async function openSeat(index: number, { world, redisUrl, env, note, log }: SeatOptions) {
+  const postgresWay = await startTcpProxy(world.url);
+  const redisWay = await startTcpProxy(redisUrl);
+  const port = await steadyPort();
+  const spoolDir = join(world.spoolDir, `replica${index}`);
+  const clockFile = join(world.spoolDir, `clock${index}`);
+  mkdirSync(spoolDir, { recursive: true });
+  writeFileSync(clockFile, "0");
+  const lives: Life[] = [];
+  const pauses: Pause[] = [];
+  const processes: { replica: ReplicaProcess; readTo: number }[] = [];
+  /** The process that is to serve now; and whether its end is our doing. */
+  let running: ReplicaProcess | undefined;
+  let doomed = false;
+  let ended: Promise<void> = Promise.resolve();
+  let starting: Promise<void> | undefined;
+  let closed = false;
+
+  function adopt(replica: ReplicaProcess): void {
+    const never = Number.POSITIVE_INFINITY;
+    const life: Life = { startedMs: Date.now(), leavingMs: never, endedMs: never, end: "alive" };
+    lives.push(life);
+    processes.push({ replica, readTo: 0 });
+    running = replica;
+    const child = replica.process;
+    ended = new Promise((resolve) => {
+      const onEnd = () => {
+        life.endedMs = Date.now();
+        // An end that is not orderly leaves holds behind, as a kill does.
+        life.end = child.exitCode === 0 ? "stopped" : "killed";
+        running = undefined;
+        resolve();
+        if (doomed || closed) return;
+        note(
+          "broken",
+          `replica ${index} ended by itself (${child.signalCode ?? child.exitCode}): ${lastWords(replica)}`,
+        );
+        // As whoever supervises replicas would.
+        seat.start().catch((error) => note("broken", `replica ${index} does not start again: ${error}`));
+      };
+      if (child.exitCode !== null || child.signalCode !== null) onEnd();
+      else child.once("exit", onEnd);
+    });
+  }
+
+  async function launch(more: Record<string, string>): Promise<void> {
+    for (let triesLeft = START_TRIES_MAX; ; triesLeft--) {
+      try {
+        const replica = await startReplicaProcess({ ...seatEnv(), ...more });
+        doomed = more.FAILPOINTS?.includes("kill") ?? false;
+        return adopt(replica);
+      } catch (error) {
+        if (triesLeft === 1 || closed) throw error;
+        log(
+          `replica ${index} did not start and is started again: ${String(error).replace(/\s+/g, " ").slice(-LAST_WORDS_CHARS)}`,
+        );
+        await sleep(500);
+      }
+    }
+  }
+
+  const seat = {
+    index,
+    port,
+    spoolDir,
+    lives,
+    pauses,
+    postgresWay,
+    redisWay,
+    isRunning: () => running !== undefined,
+    /** Resolves when the process that runs now has ended. */
+    ended: () => ended,
+    logs: () => processes.map(({ replica }) => replica.logged()),
+
+    /** Starts a replica. With a failpoint that kills it will end by itself, and that is no finding. */
+    async start(more: Record<string, string> = {}): Promise<void> {
+      if (running !== undefined || closed) return;
+      starting ??= launch(more).finally(() => {
+        starting = undefined;
+      });
+      await starting;
+    },
+
+    async kill(): Promise<void> {
+      seat.killNow();
+      await ended;
+    },
+    killNow(): void {
+      doomed = true;
+      running?.process.kill("SIGKILL");
+    },
+    freeze(): void {
+      pauses.push({ fromMs: Date.now(), toMs: Number.POSITIVE_INFINITY });
+      running?.process.kill("SIGSTOP");
+    },
+    /** Also after it has frozen by a failpoint: then some time since it started. */
+    thaw(): void {
+      running?.process.kill("SIGCONT");
+      const pause = pauses.at(-1);
+      if (pause?.toMs === Number.POSITIVE_INFINITY) pause.toMs = Date.now();
+      else pauses.push({ fromMs: lives.at(-1)?.startedMs ?? 0, toMs: Date.now() });
+    },
+
+    /** SIGTERM, and its exit code. `twice`: told again at once, it does not wait for anything. */
+    async term(twice = false): Promise<number | null> {
+      doomed = true;
+      const child = running?.process;
+      const life = lives.at(-1);
+      if (child === undefined || life === undefined) return null;
+      life.leavingMs = Date.now();
+      child.kill("SIGTERM");
+      if (twice) {
+        await sleep(100);
+        child.kill("SIGTERM");
+      }
+      const inTime = await Promise.race([ended.then(() => true), sleep(TERM_MS_MAX).then(() => false)]);
+      if (!inTime) {
+        note("broken", `replica ${index} did not end within ${TERM_MS_MAX / 1000} s of SIGTERM`);
+        await seat.kill();
+      }
+      return child.exitCode;
+    },
+
+    /** Sets this replica's clock ahead, or behind. */
+    setClock: (aheadMs: number) => writeFileSync(clockFile, String(-aheadMs)),
+    /** Files of settlements that wait. */
+    spooled: () => (existsSync(spoolDir) ? readdirSync(spoolDir).filter((name) => name.endsWith(".spool")) : []),
+    setAside: () => existsSync(join(spoolDir, "aside.jsonl")),
+
+    /** Whether /readyz says yes within 2 s. */
+    async isReady(): Promise<boolean> {
+      return fetch(`http://localhost:${port}/readyz`, { signal: AbortSignal.timeout(2000) }).then(
+        ({ status }) => status === 200,
+        () => false,
+      );
+    },
+
+    /** Reads what the log has said since the last time; alarms become findings. */
+    readLog(): void {
+      for (const entry of processes) {
+        const text = entry.replica.logged();
+        const end = text.lastIndexOf("\n") + 1;
+        if (end <= entry.readTo) continue;
+        for (const line of text.slice(entry.readTo, end).split("\n"))
+          if (ALARMS.some((alarm) => line.includes(alarm)))
+            note("broken", `replica ${index} logged: ${line.slice(0, 600)}`);
+        entry.readTo = end;
+      }
+    },
+
+    async close(): Promise<void> {
+      closed = true;
+      await starting?.catch(() => {}); // It has been told by whoever started it.
+      await seat.kill();
+      await Promise.all([postgresWay.close(), redisWay.close()]);
+    },
+  };
+
+  function seatEnv(): Record<string, string> {
+    return {
+      ...env,
+      PORT: String(port),
+      DATABASE_URL: postgresWay.url,
+      REDIS_URL: redisWay.url,
+      SPOOL_DIR: spoolDir,
+      CLOCK_BACK_FILE: clockFile,
+      BUN_OPTIONS: `--preload=${join(import.meta.dirname, "../browser/moved_clock.ts")}`,
+    };
+  }
+  return seat;
+}
+
+/** The end of what a process has logged. */
+function lastWords(replica: ReplicaProcess): string {
+  return replica.logged().trimEnd().split("\n").slice(-5).join(" | ").slice(-LAST_WORDS_CHARS);
+}
+
+/** A Postgres to crash, freeze and start again, durable as in production. */
+async function ownPostgres(dataDir: string) {
+  const port = await steadyPort();
+  const settings = { max_connections: POSTGRES_CONNECTIONS_MAX };
+  let service: Service = await startPostgres({ dataDir, port, settings });
+  const sql = postgres(service.url, { max: 1, onnotice: () => {} });
+  let frozen: number[] = [];
+  let isUp = true;
+  const pids = async () => {
+    const rows = await sql<{ pid: number }[]>`select pid from pg_stat_activity where pid <> pg_backend_pid()`;
+    return [service.pid, ...rows.map(({ pid }) => pid)];
+  };
+  const signalAll = (all: readonly number[], signal: "SIGKILL" | "SIGSTOP" | "SIGCONT") => {
+    for (const pid of all) {
+      try {
+        process.kill(pid, signal);
+      } catch {
+        // It ended in the meantime.
+      }
+    }
+  };
+  return {
+    url: service.url,
+    /** `whole`: SIGKILL to every process; else an immediate shutdown, as of pg_ctl stop -m immediate. */
+    async crash(whole: boolean): Promise<void> {
+      const all = await pids();
+      isUp = false;
+      if (whole) signalAll(all, "SIGKILL");
+      else process.kill(service.pid, "SIGQUIT");
+      await service.stop();
+    },
+    async start(): Promise<void> {
+      service = await startPostgres({ dataDir, port, settings });
+      isUp = true;
+    },
+    isUp: () => isUp,
+    /** SIGSTOP to every process: connections are taken, and nobody answers. */
+    async freeze(): Promise<void> {
+      frozen = await pids();
+      signalAll(frozen, "SIGSTOP");
+    },
+    thaw(): void {
+      signalAll(frozen, "SIGCONT");
+      frozen = [];
+    },
+    async stop(): Promise<void> {
+      await sql.end({ timeout: 1 });
+      await service.stop();
+    },
+  };
+}
+
+async function ownRedis() {
+  const port = await steadyPort();
+  let service: Service | undefined = await startRedis({ port });
+  const signal = (name: NodeJS.Signals) => {
+    if (service) process.kill(service.pid, name);
+  };
+  return {
+    url: service.url,
+    freeze: () => signal("SIGSTOP"),
+    thaw: () => signal("SIGCONT"),
+    async kill(): Promise<void> {
+      signal("SIGKILL");
+      await service?.stop();
+      service = undefined;
+    },
+    async start(): Promise<void> {
+      service = await startRedis({ port });
+    },
+    async stop(): Promise<void> {
+      await service?.stop();
+    },
+  };
+}
+
+/** The catalog, and a note of every revocation made within its own transaction, when its locks are held. */
+async function prepareBooks(
+  { sql }: World,
+  providers: { name: string; baseUrl: string; apiKey: string }[],
+): Promise<void> {
+  const secretKey = Buffer.from(TEST_SECRET_KEY, "base64");
+  const ids: number[] = [];
+  for (const { name, baseUrl, apiKey } of providers) {
+    const [row] = await sql`
+      insert into providers (name, base_url, key_ciphertext) values (${name}, ${baseUrl}, ${encrypt(secretKey, apiKey)}) returning id`;
+    ids.push(Number(row?.id));
+  }
+  const [first = 0, second = 0] = ids;
+  const addModel = async (id: string, modality: string, priced: boolean, routes: number[]) => {
+    await sql`
+      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
+      values (${id}, ${id}, 'tollgate', ${modality}, 8192, ${priced ? String(PRICES.input) : null},
+        ${priced ? String(PRICES.output) : null}, 1000)`;
+    for (const [priority, providerId] of routes.entries())
+      await sql`insert into routes (model_id, provider_id, upstream_model, priority) values (${id}, ${providerId}, ${`up-${id}`}, ${priority})`;
+  };
+  await addModel("chat-a", "text", true, [first]);
+  await addModel("chat-b", "text", true, [second]);
+  await addModel("chat-two-routes", "text", true, [first, second]);
+  await addModel("chat-unpriced", "text", false, [first]);
+  await addModel(IMAGE.model, "image", false, [first]);
+  await sql`insert into image_prices (model_id, size, micro_usd) values (${IMAGE.model}, ${IMAGE.size}, ${String(PRICES.image)})`;
+  await sql.unsafe(`
+    create table revoked_keys (key_id bigint, at timestamptz);
+    create function note_revoked() returns trigger language plpgsql as
+      $$ begin insert into revoked_keys values (new.id, ledger_now()); return null; end $$;
+    create trigger note_revoked after update of status on keys for each row when (new.status = 'revoked')
+      execute function note_revoked()`);
+}
+
+let nextPort = PORT_FIRST + ((process.pid * 41) % (PORT_LAST - PORT_FIRST));
+
+/** A free port that the system gives to nobody by itself. */
+async function steadyPort(): Promise<number> {
+  for (let tries = PORT_LAST - PORT_FIRST; tries > 0; tries--) {
+    nextPort = nextPort >= PORT_LAST ? PORT_FIRST : nextPort + 1;
+    const port = nextPort;
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`no port between ${PORT_FIRST} and ${PORT_LAST} is free`);
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", () => resolve(false));
+    server.listen(port, "127.0.0.1", () => server.close(() => resolve(true)));
+  });
+}
+
+export const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));

@@ -1,0 +1,91 @@
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { freePort } from "../../src/demo/postgres/embedded_postgres.ts";
+import { startOwnedProcess } from "../../src/demo/postgres/owned_process.ts";
+
+/** A real PgBouncer in transaction mode, in front of the tests' Postgres. */
+
+const PROGRAM = "/usr/sbin/pgbouncer";
+const START_MS_MAX = 15_000;
+const PORT_TRIES_MAX = 5;
+const POLL_MS = 20;
+/** It refuses to run as root, and goes on as nobody. */
+const NOBODY = 65_534;
+
+export type PgBouncer = Awaited<ReturnType<typeof startPgBouncer>>;
+export type PgBouncerOptions = {
+  /** Of the Postgres behind it. */
+  databaseUrl: string;
+  /** Who logs in here, and there. */
+  role: string;
+  password: string;
+  /** Connections to Postgres, of one database. */
+  poolSize: number;
+};
+
+/** Starts it. Throws one sentence when it is not installed. */
+export async function startPgBouncer(options: PgBouncerOptions) {
+  if (!existsSync(PROGRAM))
+    throw new Error("The test of the pooler needs a real PgBouncer, and there is none here: apt-get install pgbouncer");
+  for (let triesLeft = PORT_TRIES_MAX; ; triesLeft--) {
+    try {
+      return await startOn(await freePort(), options);
+    } catch (error) {
+      // Somebody else may have taken the port in between.
+      if (triesLeft === 1) throw error;
+    }
+  }
+}
+
+async function startOn(port: number, { databaseUrl, role, password, poolSize }: PgBouncerOptions) {
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-pgbouncer-"));
+  chmodSync(folder, 0o755); // Another user may have to read here.
+  const { hostname, port: serverPort } = new URL(databaseUrl);
+  const users = join(folder, "users.txt");
+  const settings = join(folder, "pgbouncer.ini");
+  writeFileSync(users, `"${role}" "${password}"\n`);
+  writeFileSync(
+    settings,
+    `[databases]
+* = host=${hostname} port=${serverPort || 5432}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = ${users}
+admin_users = ${role}
+pool_mode = transaction
+default_pool_size = ${poolSize}
+max_client_conn = 500
+`,
+  );
+  const outputFile = join(folder, "output");
+  const isRoot = process.getuid?.() === 0;
+  const server = startOwnedProcess({
+    command: PROGRAM,
+    args: [settings],
+    env: { LC_ALL: "C" },
+    outputFile,
+    stopSignal: "SIGINT",
+    ...(isRoot ? { uid: NOBODY, gid: NOBODY } : {}),
+  });
+  const stop = () => server.stop().finally(() => rmSync(folder, { recursive: true, force: true }));
+  const output = () => readFileSync(outputFile, "utf8");
+  const endsAt = performance.now() + START_MS_MAX;
+  while (!output().includes("process up")) {
+    if (server.hasExited() || performance.now() > endsAt) {
+      const said = output().trim().split("\n").slice(-3).join(" ");
+      await stop();
+      throw new Error(`PgBouncer did not start on port ${port}: ${said}`);
+    }
+    await sleep(POLL_MS);
+  }
+  return {
+    /** The address of a database behind it. */
+    urlOf: (database: string) => `postgres://${role}:${password}@127.0.0.1:${port}/${database}`,
+    stop,
+  };
+}

@@ -1,0 +1,63 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { spawnSync } from "node:child_process";
+import { YAML } from "bun";
+import { createMetrics, METRICS, type MetricSources } from "../../src/platform/metrics.ts";
+import { REPOSITORY, repositoryText } from "./image.ts";
+
+/** Prometheus's own tool reads the alerts, tries them on made-up days, and reads what a replica says. */
+
+setDefaultTimeout(60_000);
+const PROMTOOL = "/usr/bin/promtool";
+const ALERTS = "deploy/prometheus/alerts.yaml";
+const ALERT_TESTS = "deploy/prometheus/alerts.test.yaml";
+
+// biome-ignore lint/suspicious/noExplicitAny: what a file says is for the tests to say.
+type Parsed = any;
+const rules: Parsed[] = (YAML.parse(repositoryText(ALERTS)) as Parsed).groups.flatMap(({ rules }: Parsed) => rules);
+
+function run(args: string[], input = ""): { status: number | null; said: string } {
+  const { status, stdout, stderr, error } = spawnSync(PROMTOOL, args, { cwd: REPOSITORY, encoding: "utf8", input });
+  if (error) throw new Error(`This needs ${PROMTOOL}: apt-get install prometheus`, { cause: error });
+  return { status, said: `${stdout}${stderr}` };
+}
+
+test("it reads every rule", () => {
+  const { status, said } = run(["check", "rules", ALERTS]);
+  expect({ status, said }).toEqual({ status: 0, said: expect.stringContaining(`${rules.length} rules found`) });
+});
+
+test("alerts fire when they shall and not before, with their summaries; every alert that pages is tried", () => {
+  const { status, said } = run(["test", "rules", ALERT_TESTS]);
+  expect({ status, said }).toEqual({ status: 0, said: expect.stringContaining("SUCCESS") });
+  const { tests }: Parsed = YAML.parse(repositoryText(ALERT_TESTS));
+  const tried = new Set(
+    tests.flatMap(({ alert_rule_test: tries }: Parsed) => tries.map(({ alertname }: Parsed) => alertname)),
+  );
+  const paging = rules.filter(({ labels }) => labels.severity === "page").map(({ alert }) => alert);
+  expect(paging.length).toBeGreaterThan(10);
+  expect(paging.filter((alert) => !tried.has(alert))).toEqual([]);
+});
+
+test("it refuses rules that are none", () => {
+  expect(run(["check", "rules", "package.json"]).status).not.toBe(0);
+});
+
+test("it reads what a replica says, and has nothing to say of names and words", async () => {
+  const metrics = createMetrics();
+  metrics.ended("POST /v1/chat/completions", 200, "");
+  metrics.ended("POST /v1/chat/completions", 402, "package_required");
+  metrics.firstByte("json", 12);
+  metrics.held(0.3);
+  metrics.watch(sources());
+  expect(run(["check", "metrics"], await metrics.text())).toEqual({ status: 0, said: "" });
+  expect(run(["check", "metrics"], '# TYPE a counter\na{b="c} 1\n').status).not.toBe(0);
+});
+
+/** A value for everything that is read when somebody asks, by the names that the metrics have. */
+function sources(): MetricSources {
+  const read = METRICS.map(({ name, labels }) => {
+    const [values = null] = Object.values(labels);
+    return [name.slice("tollgate_".length), () => (values ? Object.fromEntries(values.map((value) => [value, 1])) : 1)];
+  });
+  return Object.fromEntries(read) as MetricSources;
+}

@@ -1,0 +1,435 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { randomUUID } from "node:crypto";
+import { constants as http2 } from "node:http2";
+import { connect } from "node:net";
+import { type Service, startRedis } from "../../scripts/services.ts";
+import { addHost, setHostStatus } from "../../src/accounts/hosts_store.ts";
+import { readConfig } from "../../src/config.ts";
+import { type Bus, redisBus } from "../../src/platform/bus.ts";
+import type { Db } from "../../src/platform/db.ts";
+import { behave, booksAtRest, callsOf, receiptsOf } from "../faults/fault_shop.ts";
+import { gaugeOf, internalOrigin } from "../gateway/metrics_reader.ts";
+import { chatBody, eventsOf, openShop, type Shop } from "../gateway/shop.ts";
+import { givePassword, PASSWORD } from "../panel/panel_client.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { type Caddy, startCaddy, type TlsAnswer, type TlsRequest, type Try } from "./caddy.ts";
+
+/**
+ * What `deploy/` puts together, as it runs: Caddy with the Caddyfile, three replicas, Postgres and Redis.
+ * Source: rulings › Who pays when something breaks.
+ */
+
+setDefaultTimeout(180_000);
+const API = "api.tollgate.test";
+const PANEL = "panel.tollgate.test";
+const LEASE_SECONDS = 3;
+/** Clients that ask without a pause while a replica dies. */
+const AT_ONCE = 12;
+const DEATHS = 2;
+/** Only a death between two questions for readiness has connections refused. */
+const DEATHS_MAX = 6;
+const RETRIES_MS_MAX = 60_000;
+
+let redis: Service;
+let shop: Shop;
+let caddy: Caddy;
+let db: Db;
+let bus: Bus;
+/** As they stand behind Caddy now, with the folder of each. */
+const replicas: { running: ReplicaProcess; spoolDir: string }[] = [];
+
+beforeAll(async () => {
+  redis = await startRedis();
+  shop = await openShop({
+    replicas: 3,
+    redisUrl: redis.url,
+    env: {
+      BASE_URL: `https://${API}/v1`,
+      PANEL_URL: `https://${PANEL}`,
+      // As in production: else 127.0.0.1 were a name to be served.
+      ALLOW_LOCAL_HOSTS: "false",
+      INTERNAL_PORT: "0",
+      TRUSTED_PROXIES: "127.0.0.1",
+      LEASE_SECONDS: String(LEASE_SECONDS),
+      LEDGER_TIMEOUT_MS: "20000",
+      EVENT_LOOP_LAG_MAX_MS: "20000",
+    },
+  });
+  for (const [i, running] of shop.replicas.entries())
+    replicas.push({ running, spoolDir: `${shop.world.spoolDir}/replica${i + 1}` });
+  db = shop.world.openDb();
+  bus = redisBus(redis.url, quietLog().log);
+  caddy = await startCaddy({
+    replicas: shop.replicas.map(({ port }) => port),
+    ask: `${internalOrigin(shop.replicas[0] as ReplicaProcess)}/ask`,
+  });
+});
+afterAll(async () => {
+  try {
+    await booksAtRest(shop);
+  } finally {
+    await caddy?.stop();
+    bus?.close();
+    await db?.close();
+    await Promise.all(replicas.map(({ running }) => running.kill()));
+    await shop?.close();
+    await redis?.stop();
+  }
+});
+
+const json = (answer: TlsAnswer) => JSON.parse(answer.text);
+const ask = (name: string, request: TlsRequest) => caddy.open(name, request).ended;
+const chatRequest = (secret: string, over: Record<string, unknown> = {}, headers: Record<string, string> = {}) => ({
+  path: "/v1/chat/completions",
+  headers: { authorization: `Bearer ${secret}`, "content-type": "application/json", ...headers },
+  body: JSON.stringify(chatBody(over)),
+});
+
+function domainDeps() {
+  const config = readConfig({
+    DATABASE_URL: shop.world.url,
+    SECRET_KEY: "11".repeat(32),
+    BASE_URL: `https://${API}/v1`,
+    PANEL_URL: `https://${PANEL}`,
+  });
+  return { db, bus, config };
+}
+
+/** Waits until the replica that Caddy asks says this of a name: its memory is told by the bus. */
+async function untilAsked(name: string, status: number): Promise<void> {
+  const origin = internalOrigin(shop.replicas[0] as ReplicaProcess);
+  await until(async () => (await fetch(`${origin}/ask?domain=${name}`)).status === status, 10_000);
+}
+
+const certificatesFor = (name: string) =>
+  caddy
+    .logged()
+    .split("\n")
+    .filter((line) => line.includes("certificate obtained successfully") && line.includes(`"${name}"`)).length;
+
+describe("certificates", () => {
+  test("a reseller's domain: refused while it is pending; once it is active the first handshake gets its certificate, and a chat over it is answered", async () => {
+    const name = "ai.new-reseller.example";
+    const reseller = await shop.world.addReseller();
+    await addHost(domainDeps(), { host: name, resellerId: reseller.accountId });
+    await expect(caddy.handshake(name)).rejects.toThrow(/alert/i);
+
+    await setHostStatus(domainDeps(), { host: name, resellerId: reseller.accountId, status: "active" });
+    await untilAsked(name, 200);
+    expect(await caddy.handshake(name)).toEqual({
+      names: `DNS:${name}`,
+      issuer: expect.stringContaining("Caddy Local Authority"),
+    });
+
+    const customer = await shop.world.addCustomer(reseller.accountId);
+    await shop.world.givePackage(customer);
+    const { secret } = await shop.world.addKey(customer);
+    const answer = await ask(name, chatRequest(secret));
+    expect([answer.status, answer.whole]).toEqual([200, true]);
+    expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, units: 1, holds: 0 });
+    expect((await ask(name, { path: "/api/panel/brand/public" })).status).toBe(200);
+    expect(certificatesFor(name)).toBe(1);
+  });
+
+  test("the service's own hosts get theirs", async () => {
+    for (const name of [API, PANEL]) expect((await caddy.handshake(name)).names).toBe(`DNS:${name}`);
+  });
+
+  test("an unknown name, a name below ours and no name at all are refused at the handshake, and get no certificate", async () => {
+    const names = ["stranger.example", `other.${API}`, undefined];
+    for (const name of names) await expect(caddy.handshake(name)).rejects.toThrow(/alert/i);
+    expect(caddy.logged()).not.toMatch(/certificate obtained successfully.*(?:stranger|other\.api|127\.0\.0\.1)/);
+  });
+
+  test("http is sent to https by 308, which leaves a POST one", async () => {
+    const answer = await fetch(`http://127.0.0.1:${caddy.httpPort}/v1/models?limit=1`, {
+      method: "POST",
+      headers: { host: API },
+      redirect: "manual",
+    });
+    expect([answer.status, answer.headers.get("location")]).toEqual([308, `https://${API}/v1/models?limit=1`]);
+  });
+});
+
+describe("a client that leaves", () => {
+  test("a stream is not buffered: a chunk arrives while the provider holds the next one back. Who leaves then is settled as left, and the provider is told", async () => {
+    const { secret, accountId } = await shop.customer();
+    const mark = behave(shop, { tokens: 10, cutAfterChunks: 3, hang: "mid_stream" });
+    const call = caddy.open(API, chatRequest(secret, { stream: true, ...mark }));
+    // It sends three and then nothing for ever: what is here now did not wait for more.
+    await until(() => eventsOf(call.sofar().text).filter((event) => event.includes('"content"')).length >= 3, 20_000);
+    const { status, headers, whole } = call.sofar();
+    expect([status, whole]).toEqual([200, false]);
+    expect(headers.get("content-type")).toBe("text/event-stream; charset=utf-8");
+    expect(headers.get("content-encoding")).toBeNull();
+
+    const [seen] = shop.provider.calls().filter(({ body }) => body.includes(mark.user));
+    expect(seen?.outcome).toBe("open");
+    call.leave();
+    await shop.provider.waitForAborted(Number(seen?.id), 20_000);
+    await until(async () => (await shop.counters(accountId)).usage === 1, 20_000);
+    expect(await receiptsOf(shop, accountId)).toMatchObject([{ outcome: "settled", reason: "client_left", units: 1 }]);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+  });
+
+  test("the same over HTTP/2, as browsers speak it: a stream that is reset is settled as left", async () => {
+    const { secret, accountId } = await shop.customer();
+    const mark = behave(shop, { tokens: 10, cutAfterChunks: 3, hang: "mid_stream" });
+    const { path, headers, body } = chatRequest(secret, { stream: true, ...mark });
+    const session = caddy.openHttp2(API);
+    try {
+      const stream = session.request({ ":method": "POST", ":path": path, ...headers });
+      let got = "";
+      stream.on("data", (bytes: Buffer) => {
+        got += bytes;
+      });
+      stream.on("error", () => {}); // Reset by ourselves.
+      stream.end(body);
+      await until(() => eventsOf(got).filter((event) => event.includes('"content"')).length >= 3, 20_000);
+      // One stream of the connection, which goes on.
+      stream.close(http2.NGHTTP2_CANCEL);
+      await until(async () => (await shop.counters(accountId)).usage === 1, 20_000);
+      expect(await receiptsOf(shop, accountId)).toMatchObject([
+        { outcome: "settled", reason: "client_left", units: 1 },
+      ]);
+      expect(session.closed).toBe(false);
+    } finally {
+      session.destroy();
+    }
+  });
+
+  test("from an answer that is no stream: the provider's runs to its end and is settled", async () => {
+    const { secret, accountId } = await shop.customer();
+    const mark = behave(shop, { delayMs: 1500 });
+    const call = caddy.open(API, chatRequest(secret, mark));
+    await until(() => callsOf(shop, mark) === 1, 20_000);
+    call.leave();
+    await until(async () => (await shop.counters(accountId)).usage === 1, 20_000);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
+    const [seen] = shop.provider.calls().filter(({ body }) => body.includes(mark.user));
+    expect(seen?.outcome).toBe("complete");
+  });
+});
+
+describe("where a client comes from", () => {
+  /** Signs in, and returns the address that the new session says it was from. */
+  async function signedInFrom(signIn: (body: string, headers: Record<string, string>) => Promise<number>) {
+    const person = await shop.world.addAdmin();
+    const email = await givePassword(shop, person);
+    const headers = {
+      "content-type": "application/json",
+      origin: `https://${PANEL}`,
+      "x-forwarded-for": "198.51.100.7",
+    };
+    expect(await signIn(JSON.stringify({ email, password: PASSWORD }), headers)).toBe(200);
+    const [row] = await shop.world.sql`select address from sessions where account_id = ${person.accountId}`;
+    return row?.address;
+  }
+  const path = "/api/panel/sign-in";
+
+  test("through Caddy it is the address that Caddy sees, whatever the client says", async () => {
+    const from = "127.0.0.7";
+    const address = await signedInFrom(
+      async (body, headers) => (await ask(PANEL, { path, headers, body, from })).status,
+    );
+    expect(address).toBe(from);
+  });
+
+  test("past Caddy: who is no trusted proxy is believed nothing; the trusted proxy is", async () => {
+    const port = (replicas[0] as { running: ReplicaProcess }).running.port;
+    const directly = (from: string) => (body: string, headers: Record<string, string>) =>
+      plainCall({ port, from }, { path, headers: { host: PANEL, ...headers }, body });
+    expect(await signedInFrom(directly("127.0.0.9"))).toBe("127.0.0.9");
+    expect(await signedInFrom(directly("127.0.0.1"))).toBe("198.51.100.7");
+  });
+});
+
+test("nothing of the internal port is reached through Caddy: its paths have the public answer", async () => {
+  const internal = new URL(internalOrigin(shop.replicas[0] as ReplicaProcess)).host;
+  for (const path of ["/metrics", "/version", "/ask?domain=stranger.example", `/ask?domain=${API}`]) {
+    const answer = await ask(API, { path });
+    expect([path, answer.status, json(answer).error.code]).toEqual([path, 404, "not_found"]);
+  }
+  for (const path of ["/healthz", "/readyz"]) {
+    const answer = await ask(API, { path });
+    expect([answer.status, Object.keys(json(answer))]).toEqual([200, ["status"]]);
+  }
+  // Asking for it by name does not help: the name decides nothing but which tenant is meant.
+  for (const request of [{ path: "/metrics", headers: { host: internal } }, { path: `http://${internal}/metrics` }]) {
+    const answer = await ask(API, request);
+    expect([answer.status >= 400, answer.text.includes("tollgate_")]).toEqual([true, false]);
+  }
+});
+
+test("bodies that anybody breaks take no replica out of service", async () => {
+  const { secret } = await shop.customer();
+  const broken = {
+    path: "/v1/chat/completions",
+    headers: { "transfer-encoding": "chunked" },
+    body: "5\r\nabcde\r\nzz\r\n",
+  };
+  const refused = await Promise.all(Array.from({ length: 12 }, () => ask(API, broken)));
+  for (const { status } of refused) expect(status).not.toBe(200);
+  const answers = await Promise.all(Array.from({ length: 12 }, () => ask(API, chatRequest(secret))));
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+});
+
+describe("a replica is killed under load", () => {
+  type Order = { id: string; stream: boolean; secret: string; user: string };
+  type Fate = { order: Order; first: TlsAnswer; last: "served" | "charged_unanswered" };
+  let tries: Try[] = [];
+  const fates: Fate[] = [];
+
+  const send = ({ id, stream, secret, user }: Order, attempt: string) =>
+    ask(API, chatRequest(secret, { stream, user }, { "idempotency-key": id, "x-attempt": attempt }));
+
+  function isServed({ stream }: Order, { status, whole, text }: TlsAnswer): boolean {
+    if (status !== 200 || !whole) return false;
+    return stream ? eventsOf(text).at(-1) === "[DONE]" && !text.includes('"error"') : text.includes('"finish_reason"');
+  }
+
+  /** The client's own retries, with the same key: as SDKs make them. */
+  async function askAgain(order: Order): Promise<Fate["last"]> {
+    const endsAt = performance.now() + RETRIES_MS_MAX;
+    for (let n = 2; performance.now() < endsAt; n++) {
+      const answer = await send(order, `${order.id}.${n}`);
+      if (isServed(order, answer)) return "served";
+      // This one was taken by a replica that died as well.
+      if (answer.status === 200) continue;
+      const { code } = json(answer).error;
+      // It died between settling and answering. The client is told that it was served once, and which request that was.
+      if (code === "idempotency_conflict" && !answer.headers.has("retry-after")) return "charged_unanswered";
+      if (!["idempotency_conflict", "service_unavailable"].includes(code))
+        throw new Error(`a retry was answered ${answer.status} ${answer.text}`);
+      await sleep(200);
+    }
+    throw new Error(`never served: ${order.id}`);
+  }
+
+  /** Attempts that one replica refused and another answered. */
+  function rerouted(all: readonly Try[]): ReadonlySet<string> {
+    const refused = new Set(all.filter(({ error }) => error.startsWith("dial ")).map(({ attempt }) => attempt));
+    return new Set(
+      all.filter(({ attempt, error }) => error === "" && refused.has(attempt)).map(({ attempt }) => attempt),
+    );
+  }
+
+  /** One death: with work under way on the victim, and clients that go on. Then the same replica starts again. */
+  async function die(place: number, served: () => number): Promise<void> {
+    const { running: victim, spoolDir } = replicas[place] as (typeof replicas)[number];
+    await until(async () => ((await gaugeOf(victim, "in_flight_requests")) ?? 0) >= 2, 30_000);
+    await victim.kill();
+    const before = served();
+    await until(() => served() >= before + 4 * AT_ONCE, 60_000);
+    const running = await shop.start({ PORT: String(victim.port), SPOOL_DIR: spoolDir });
+    replicas[place] = { running, spoolDir };
+  }
+
+  test("what it had not taken goes to another one and is answered; what it had taken is told, and the client's own retry is served", async () => {
+    const customers = await Promise.all(Array.from({ length: 4 }, () => shop.customer({ dailyLimit: 1_000_000 })));
+    shop.provider.when(({ body }) => body.includes('"stream":true'), { chunkDelayMs: 30, tokens: 15 });
+    shop.provider.always({ tokens: 3, delayMs: 150 });
+    let over = false;
+    const client = async (i: number) => {
+      const { secret } = customers[i % customers.length] as { secret: string };
+      while (!over) {
+        const id = randomUUID();
+        const order = { id, stream: i % 2 === 0, secret, user: `order-${id}` };
+        const first = await send(order, `${id}.1`);
+        fates.push({ order, first, last: isServed(order, first) ? "served" : await askAgain(order) });
+      }
+    };
+    const clients = Promise.all(Array.from({ length: AT_ONCE }, (_, i) => client(i)));
+    try {
+      for (let death = 0; death < DEATHS || (rerouted(caddy.tries()).size === 0 && death < DEATHS_MAX); death++)
+        // Not the first one, whom Caddy asks about names.
+        await Promise.race([die(1 + (death % 2), () => fates.length), clients]);
+    } finally {
+      over = true;
+      await clients;
+    }
+    tries = caddy.tries();
+
+    const ports = replicas.slice(1).map(({ running }) => running.port);
+    const taken = Map.groupBy(
+      tries.filter(({ error }) => !error.startsWith("dial ")),
+      ({ attempt }) => attempt,
+    );
+    const failed = fates.filter(({ order, first }) => !isServed(order, first));
+    // No POST was sent to a second replica once it may have been read by a first.
+    for (const [attempt, its] of taken) expect([attempt, its.length]).toEqual([attempt, 1]);
+    // The only requests that failed are those that the dead one had taken: broken off, or answered 503 by Caddy.
+    for (const { order, first } of failed) {
+      expect(ports).toContain(Number(taken.get(`${order.id}.1`)?.[0]?.port));
+      if (first.status === 200) {
+        expect(order.stream).toBe(true);
+        expect(first.text).not.toContain("[DONE]");
+      } else {
+        expect([first.status, json(first)]).toEqual([
+          503,
+          { error: expect.anything(), request_id: expect.any(String) },
+        ]);
+        expect(json(first).error).toMatchObject({ type: "server_error", code: "service_unavailable", param: null });
+        expect(first.headers.get("retry-after")).toBe("1");
+        expect(first.headers.get("x-request-id")).toBe(json(first).request_id);
+      }
+    }
+    // What was refused a connection was answered by another one, without its client's doing.
+    const again = rerouted(tries);
+    const firsts = fates.filter(({ order }) => again.has(`${order.id}.1`));
+    expect(firsts.map(({ order, first }) => isServed(order, first))).toEqual(firsts.map(() => true));
+    expect(again.size).toBeGreaterThan(0);
+    expect(failed.length).toBeGreaterThan(0);
+
+    const unanswered = fates.filter(({ last }) => last === "charged_unanswered").length;
+    const broken = failed.filter(({ first }) => first.status === 200).length;
+    console.log(
+      `${fates.length} requests: ${again.size} went to another replica by the proxy's retry, ${failed.length} were on one that ` +
+        `died (${broken} streams broken off, ${failed.length - broken} answered 503), ${failed.length - unanswered} of them ` +
+        `served at the client's retry, ${unanswered} charged before the death and not answered`,
+    );
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 30_000);
+    const counters = await Promise.all(customers.map(({ accountId }) => shop.counters(accountId)));
+    const sum = (of: "usage" | "units" | "released") => counters.reduce((total, one) => total + one[of], 0);
+    // Each order is charged once, however often it was sent. An attempt takes one hold at most, and what served was settled: what
+    // was released was of attempts that did not serve, those of retries that came too early among them.
+    expect({ usage: sum("usage"), units: sum("units") }).toEqual({ usage: fates.length, units: fates.length });
+    expect(sum("released")).toBeLessThanOrEqual(taken.size - fates.filter(({ last }) => last === "served").length);
+    for (const { accountId } of customers) {
+      const released = (await receiptsOf(shop, accountId)).filter(({ outcome }) => outcome === "released");
+      // The second where a retry was faster than what a late settlement could have been.
+      for (const { reason } of released) expect(["lease_ended", "ended_by_us"]).toContain(reason);
+    }
+    // Whoever retries may meet the next death too: the provider is called once at most for each attempt that a replica took.
+    const attempts = [...taken.keys()];
+    for (const { order, first } of fates) {
+      const calls = callsOf(shop, order);
+      if (isServed(order, first)) expect([order.id, calls]).toEqual([order.id, 1]);
+      else expect(calls).toBeLessThanOrEqual(attempts.filter((attempt) => attempt.startsWith(order.id)).length);
+    }
+  });
+});
+
+type PlainCall = { path: string; headers: Record<string, string>; body: string };
+
+/** One POST to a replica itself, from that address of loopback. The answer's status. */
+function plainCall(
+  { port, from }: { port: number; from: string },
+  { path, headers, body }: PlainCall,
+): Promise<number> {
+  const fields = { ...headers, connection: "close", "content-length": String(Buffer.byteLength(body)) };
+  const head = Object.entries(fields).map(([field, value]) => `${field}: ${value}`);
+  return new Promise((resolve, reject) => {
+    let got = "";
+    const socket = connect({ host: "127.0.0.1", port, localAddress: from }, () =>
+      socket.write(`POST ${path} HTTP/1.1\r\n${head.join("\r\n")}\r\n\r\n${body}`),
+    );
+    socket.on("data", (bytes) => {
+      got += bytes;
+    });
+    socket.once("error", reject);
+    socket.once("close", () => resolve(Number(got.split(" ")[1])));
+  });
+}

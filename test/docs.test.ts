@@ -1,0 +1,501 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: shell text.
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { spawn, spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { Glob } from "bun";
+import postgres from "postgres";
+import { DOCUMENT, diagramOf, sources, withDiagram } from "../scripts/architecture_diagram.ts";
+import { denoReplicaCommand } from "../scripts/test_deno.ts";
+import { VARIABLES } from "../src/config.ts";
+import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { ERROR_TABLE } from "../src/errors.ts";
+import { anchorsOf, blocksOf, commandsOf, relativeLinksOf, sectionOf } from "./doc_text.ts";
+import { startFakeProvider } from "./fake_provider.ts";
+import { openShop } from "./gateway/shop.ts";
+import { sleep } from "./platform/own_redis.ts";
+
+/**
+ * The documents say what is so. A block marked `sh` in the documents below is run as it stands, against real servers; one marked
+ * `sh elsewhere`, and those of all other documents, needs somebody's own machine, and is compared with what exists.
+ */
+
+const repository = dirname(import.meta.dirname);
+/** Run against a shop: what clients do. */
+const CLIENTS = ["docs/quick-start.md", "docs/api.md"];
+/** Run one after another on an empty database: what operators do. Of the README, the first steps. */
+const OPERATORS = ["docs/operations.md", "docs/resellers.md"];
+const FIRST_STEPS = "First steps in production";
+/** Programs of a machine that are no part of this repository. */
+const FOREIGN = [
+  "git",
+  "deno",
+  "cd",
+  "cp",
+  "kill",
+  "curl",
+  "dig",
+  "export",
+  "docker",
+  "kubectl",
+  "openssl",
+  "printf",
+  "echo",
+];
+const SCRIPT_MS_MAX = 200_000;
+const END_MS_MAX = 20_000;
+
+setDefaultTimeout(240_000);
+
+const read = (path: string) => readFileSync(join(repository, path), "utf8");
+const places = ["*.md", "{deploy,docs,src,.github}/**/*.md"];
+const all = places.flatMap((place) => [...new Glob(place).scanSync({ cwd: repository, dot: true })].sort());
+const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
+
+let folder: string;
+let programs: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-docs-`));
+  programs = programsFolder(join(folder, "bin"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+test("every document that this repository needs is there", () => {
+  for (const path of [
+    ...CLIENTS,
+    ...OPERATORS,
+    "docs/architecture.md",
+    "docs/deno.md",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+  ])
+    expect(all).toContain(path);
+  for (const path of ["LICENSE", ".github/pull_request_template.md", ".github/ISSUE_TEMPLATE/bug_report.md"])
+    expect(existsSync(join(repository, path))).toBe(true);
+  expect(read("LICENSE")).toStartWith("MIT License");
+});
+
+test("every relative link leads to a file, and its anchor to a heading", () => {
+  const broken = all.flatMap((path) =>
+    relativeLinksOf(read(path)).flatMap((link) => {
+      const [target = "", anchor] = link.split("#");
+      const file = target === "" ? path : join(dirname(path), decodeURIComponent(target));
+      if (!existsSync(join(repository, file))) return [`${path}: ${link}`];
+      return anchor === undefined || anchorsOf(read(file)).has(anchor) ? [] : [`${path}: ${link} (no such heading)`];
+    }),
+  );
+  expect(broken).toEqual([]);
+});
+
+test("the API guide says of every error what to do, with its status", () => {
+  const rows = [...sectionOf(read("docs/api.md"), "Errors").matchAll(/^\| `(\w+)` +\| (\d{3}) +\| (.+) \|$/gm)];
+  expect(rows.map(([, code, status]) => [code, Number(status)])).toEqual(
+    Object.entries(ERROR_TABLE).map(([code, [status]]) => [code, status]),
+  );
+  for (const [, code, , advice = ""] of rows)
+    expect({ code, long: advice.trim().length > 10 }).toEqual({ code, long: true });
+});
+
+test("the operator's guide says of every variable how to choose it, and of no other", () => {
+  const table = sectionOf(read("docs/operations.md"), "Variables");
+  const chosen = [...table.matchAll(/^\| (`.+?) +\|/gm)].flatMap(([, cell = ""]) => [...cell.matchAll(/`([A-Z_]+)`/g)]);
+  expect([...new Set(chosen.map(([, name]) => name ?? ""))].sort()).toEqual(Object.keys(VARIABLES).sort());
+  const known = new Set([...Object.keys(VARIABLES), ...scriptVariables()]);
+  const unknown = [...CLIENTS, ...OPERATORS, "docs/architecture.md"].flatMap((path) =>
+    [...read(path).matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)].map(([, name = ""]) => name).filter((name) => !known.has(name)),
+  );
+  expect(unknown).toEqual([]);
+});
+
+/** Variables that documents name and that no replica reads. */
+function scriptVariables(): string[] {
+  return ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_API_BASE", "PROVIDER_BASE_URL", "PROVIDER_API_KEY"];
+}
+
+test("the API guide has every address of the API, and names none that does not exist", () => {
+  const routes = [...read("docs/routes.md").matchAll(/^\| ([A-Z]+) \| `([^`]+)` \|/gm)].map(
+    ([, method, path = ""]) => ({
+      method,
+      path,
+    }),
+  );
+  const guide = read("docs/api.md");
+  const headings = [...guide.matchAll(/^### ((?:GET|POST).*)$/gm)].flatMap(([, text = ""]) => text.split(", "));
+  for (const { method, path } of routes.filter((route) => route.path.startsWith("/v1/"))) {
+    const shown = path.slice("/v1".length);
+    const isThere =
+      headings.includes(`${method} ${shown}`) || guide.includes(`\`${method} ${shown.replace("*", "{id}")}\``);
+    expect({ method, path, isThere }).toEqual({ method, path, isThere: true });
+  }
+  const served = new Set(routes.map(({ path }) => path));
+  for (const heading of headings) {
+    const path = heading.split(" ")[1] ?? "";
+    expect({ heading, exists: served.has(path) || served.has(`/v1${path}`) }).toEqual({ heading, exists: true });
+  }
+  for (const [, path = ""] of guide.matchAll(/`(\/api\/panel\/[^`]+)`/g)) expect(served).toContain(path);
+});
+
+test("Deno's flags are those that the tests run it with, each with its reason", () => {
+  const flags = denoReplicaCommand().filter((word) => word.startsWith("--"));
+  const [command = ""] = /^NODE_ENV=production deno run .*$/m.exec(read("docs/deno.md")) ?? [];
+  expect(command).toBe(`NODE_ENV=production deno run ${flags.join(" ")} src/main.ts`);
+  const table = sectionOf(read("docs/deno.md"), "Deploy");
+  for (const flag of flags) expect(table).toMatch(new RegExp(`^\\| .*\`${flag}\`.*\\|`, "m"));
+});
+
+test("what the operator's guide quotes of the log is what the code writes", () => {
+  const code = sources()
+    .map(({ text }) => text)
+    .join("\n");
+  const quoted = [...read("docs/operations.md").matchAll(/log: ((?:"[^"]+"(?:, )?)+)/g)].flatMap(([, texts = ""]) =>
+    [...texts.matchAll(/"([^"]+)"/g)].map(([, text = ""]) => text),
+  );
+  expect(quoted.length).toBeGreaterThan(5);
+  expect(quoted.filter((text) => !code.includes(text))).toEqual([]);
+});
+
+test("the architecture's diagram is the code's own rooms and imports", () => {
+  const document = readFileSync(DOCUMENT, "utf8");
+  expect(withDiagram(document, diagramOf(sources()))).toBe(document);
+});
+
+test("the diagram can differ: a file that imports from another room adds an arrow, a room's last import takes one", () => {
+  const files = sources();
+  const before = diagramOf(files);
+  const extra = { path: "src/ledger/extra.ts", text: 'import { a } from "../catalog/catalog.ts";' };
+  expect(diagramOf([...files, extra])).not.toBe(before);
+  expect(diagramOf(files.filter(({ path }) => !path.startsWith("src/http/")))).not.toBe(before);
+});
+
+/** Every command that is not run: those of `elsewhere`, and of documents that are not run as a whole. */
+function notRun(): { where: string; command: string }[] {
+  return all.flatMap((path) =>
+    blocksOf(read(path))
+      .filter(({ language }) => ["sh", "bash", "shell"].includes(language))
+      .filter(({ mark, text }) => mark === "elsewhere" || !isRun(path, text))
+      .flatMap(({ text, line }) => commandsOf(text).map((command) => ({ where: `${path}:${line}`, command }))),
+  );
+}
+
+function isRun(path: string, text: string): boolean {
+  return CLIENTS.includes(path) || OPERATORS.includes(path) || (path === "README.md" && firstSteps() === text);
+}
+
+const firstSteps = () =>
+  blocksOf(sectionOf(read("README.md"), FIRST_STEPS)).find(({ language }) => language === "sh")?.text;
+
+test("commands that need somebody's own machine exist: scripts, their options, files, subcommands, addresses", () => {
+  const wrong = notRun().flatMap(({ where, command }) => {
+    const problem = problemOf(command);
+    return problem === undefined ? [] : [`${where}: ${command}: ${problem}`];
+  });
+  expect(wrong).toEqual([]);
+});
+
+test("a shell block has no other mark than elsewhere", () => {
+  const marks = all.flatMap((path) => blocksOf(read(path)).map(({ language, mark }) => `${language} ${mark}`.trim()));
+  expect([...new Set(marks.filter((mark) => mark.startsWith("sh ")))]).toEqual(["sh elsewhere"]);
+});
+
+test("the checker of commands can fail", () => {
+  for (const command of [
+    "bun run nothing",
+    "bun scripts/nothing.ts",
+    "bun run bench --nothing",
+    "bun run cli nothing",
+    "bun run cli provider add --nothing x",
+    "npx -y bun@1.0.0 run demo",
+    "frobnicate",
+    "kubectl apply -f deploy/nothing.yaml",
+    "curl -sS http://127.0.0.1:8080/nothing",
+  ])
+    expect({ command, found: problemOf(command) !== undefined }).toEqual({ command, found: true });
+});
+
+/** Why a command cannot work; undefined: nothing speaks against it. */
+function problemOf(command: string): string | undefined {
+  const words = (command.match(/"[^"]*"|'[^']*'|\S+/g) ?? []).filter((word) => !/^[A-Z_]+=/.test(word));
+  const [program = "", ...args] = words;
+  if (words.length === 0) return undefined;
+  if (program === "npx") {
+    const version = (JSON.parse(read("package.json")) as { devDependencies: { bun: string } }).devDependencies.bun;
+    return args[1] === `bun@${version}` ? problemOf(["bun", ...args.slice(2)].join(" ")) : "another version of bun";
+  }
+  if (program === "bun" && args[0] === "run") return problemOfScript(args[1] ?? "", args.slice(2));
+  if (program === "bun" && args[0] === "install") return undefined;
+  if (program === "bun") return existsSync(join(repository, args[0] ?? "")) ? undefined : "there is no such file";
+  if (!FOREIGN.includes(program)) return "an unknown program";
+  // A file of settings is made from its example.
+  const files = args.flatMap((arg) => /^(?:--[a-z-]+=)?((?:deploy|scripts)\/\S+(?<!\.env))$/.exec(arg)?.[1] ?? []);
+  const missing = files.find((file) => !existsSync(join(repository, file)));
+  if (missing !== undefined) return `there is no ${missing}`;
+  const address = program === "curl" ? /https?:\/\/[^/\s"]+(\/[\w/.-]*)/.exec(command)?.[1] : undefined;
+  if (address === undefined || read("docs/routes.md").includes(`\`${address}\``)) return undefined;
+  return read("src/http/internal.ts").includes(`"${address}"`) ? undefined : "no such address";
+}
+
+function problemOfScript(name: string, args: string[]): string | undefined {
+  if (name.endsWith(".ts")) return existsSync(join(repository, name)) ? undefined : "there is no such file";
+  const script = scripts[name];
+  if (script === undefined) return "there is no such script";
+  const options = args.filter((arg) => arg.startsWith("--")).map((arg) => arg.slice(2).split("=")[0] ?? "");
+  if (name === "cli")
+    return problemOfCli(
+      args.filter((arg) => !arg.startsWith("-")),
+      options,
+    );
+  const file = script.split(" ").findLast((word) => word.endsWith(".ts")) ?? "";
+  const texts = [...new Glob("*.ts").scanSync({ cwd: join(repository, dirname(file)) })].map((one) =>
+    read(join(dirname(file), one)),
+  );
+  // As parseArgs is told of them, or as they are looked for in the arguments.
+  const isKnown = (option: string) => {
+    const pattern = new RegExp(`(?:^|[\\s{,])"?${option}"?: \\{ type: |["'\`]--${option}\\b`, "m");
+    return texts.some((text) => pattern.test(text));
+  };
+  const unknown = options.find((option) => !isKnown(option));
+  return unknown === undefined ? undefined : `no option --${unknown}`;
+}
+
+const helps = new Map<string, string>();
+
+/** The longest run of words that is a command has each of the options in its help. */
+function problemOfCli(words: string[], options: string[]): string | undefined {
+  const help = (path: string[]) => {
+    const key = path.join(" ");
+    const known = helps.get(key);
+    if (known !== undefined) return known;
+    const { stdout } = spawnSync(process.execPath, ["src/cli.ts", ...path, "--help"], {
+      cwd: repository,
+      encoding: "utf8",
+    });
+    helps.set(key, stdout);
+    return stdout;
+  };
+  const isSubcommand = (path: string[], word: string) =>
+    new RegExp(`^  ${word}\\b`, "m").test(help(path).split("Commands:")[1] ?? "");
+  const path: string[] = [];
+  for (const word of words) {
+    if (!isSubcommand(path, word)) break;
+    path.push(word);
+  }
+  if (path.length === 0 && words.length > 0) return "there is no such command";
+  const unknown = options.find((option) => option !== "help" && !help(path).includes(`--${option}`));
+  return unknown === undefined ? undefined : `no option --${unknown}`;
+}
+
+test("quick start and API guide: every command and the SDK's lines work; what was asked is what was charged", async () => {
+  const shop = await openShop();
+  try {
+    const person = await shop.customer({ dailyLimit: 100 });
+    // The demo's models, by the names that the shop has for its own.
+    const demo = read("src/demo/demo_provider.ts");
+    for (const model of ["sim-small", "sim-image"]) expect(demo).toContain(model);
+    const filled = (text: string) =>
+      text
+        .replaceAll("http://localhost:8080", shop.origin)
+        .replaceAll("sk-…", person.secret)
+        .replaceAll("sim-small", "chat-a")
+        .replaceAll("sim-image", "image-a");
+    const script = CLIENTS.flatMap((path) => shellOf(path)).map(filled);
+    const { code, output } = await runShell(script.join("\n"), {});
+    expect({ code, output }).toMatchObject({ code: 0 });
+    expect(output).not.toContain('"error"');
+    // Two streams.
+    expect(output.match(/^data: \[DONE\]$/gm)).toHaveLength(2);
+
+    const [js, python] = ["js", "python"].map((language) =>
+      filled(blocksOf(read("docs/quick-start.md")).find((block) => block.language === language)?.text ?? ""),
+    );
+    const sdk = await runModule(js ?? "", { OPENAI_BASE_URL: `${shop.origin}/v1`, OPENAI_API_KEY: person.secret });
+    expect({ code: sdk.code, output: sdk.output }).toMatchObject({ code: 0 });
+    expect(sdk.output.length).toBeGreaterThan(40);
+    // The same calls in another language: there may be no Python here.
+    expect(stringsOf(python ?? "")).toEqual(stringsOf(js ?? ""));
+
+    const calls = shop.provider.callCount();
+    const posts = script.join("\n").match(/\/(?:chat\/completions|images\/generations)"/g)?.length ?? 0;
+    // The one with an Idempotency-Key is sent twice and served once; the SDK sent two more.
+    expect(calls).toBe(posts + 2);
+    expect(await shop.counters(person.accountId)).toMatchObject({ usage: calls, units: calls, holds: 0, released: 0 });
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** Models and texts of a block, in their order. */
+function stringsOf(code: string): string[] {
+  return [...code.matchAll(/\b(?:model|role|content)"?\s*[:=]\s*"([^"]*)"/g)].map(([, text = ""]) => text);
+}
+
+test("first steps, operator's and reseller's guide: every command works in its order, and the books balance", async () => {
+  const provider = await startFakeProvider({ models: ["gpt-mini"] });
+  const name = `tollgate_test_${randomBytes(6).toString("hex")}`;
+  const server = postgres(process.env.DATABASE_URL ?? "", { max: 1, onnotice: () => {} });
+  await server.unsafe(`create database ${name}`);
+  const url = new URL(process.env.DATABASE_URL ?? "");
+  url.pathname = `/${name}`;
+  const [port, internalPort] = [await freePort(), await freePort()];
+  const keyFile = join(folder, "key");
+  try {
+    const steps = firstSteps();
+    if (steps === undefined) throw new Error(`the README has no commands below "${FIRST_STEPS}"`);
+    const script = [steps, ...OPERATORS.flatMap((path) => shellOf(path))]
+      .join("\n")
+      .replaceAll("postgres://…", url.href)
+      .replaceAll("redis://…", process.env.REDIS_URL ?? "")
+      .replaceAll("PROVIDER_KEY=sk-…", `PROVIDER_KEY=${provider.apiKey}`)
+      .replaceAll("OPENAI_API_KEY=sk-…", `OPENAI_API_KEY=$(grep -o 'sk-[A-Za-z0-9_-]*' "${keyFile}" | head -n 1)`)
+      .replaceAll("https://api.openai.com/v1", provider.baseUrl)
+      .replaceAll("https://api.example.com", `http://localhost:${port}`)
+      .replaceAll("https://panel.example.com", `http://panel.localhost:${port}`)
+      .replaceAll("127.0.0.1:8080", `127.0.0.1:${port}`)
+      .replaceAll("127.0.0.1:9090", `127.0.0.1:${internalPort}`)
+      .replace(/^(bun run cli key add [^#\n]*).*$/m, `$1 | tee "${keyFile}"`)
+      // Built by a test of its own.
+      .replace(/^bun run build\b.*$/m, "")
+      .replace(/^bun run start\b.*$/m, startedBeside(port, join(folder, "replica.log")));
+    const { code, output } = await runShell(script, {
+      PORT: String(port),
+      INTERNAL_PORT: String(internalPort),
+      LISTEN_HOST: "127.0.0.1",
+      SPOOL_DIR: join(folder, "spool"),
+      PANEL_DIR: join(folder, "none"),
+      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}`,
+      NEW_PROVIDER_KEY: provider.apiKey,
+      DRAIN_NOTICE_SECONDS: "0",
+      EVENT_LOOP_LAG_MAX_MS: "5000",
+    });
+    expect({ code, output }).toMatchObject({ code: 0 });
+    expect(output).not.toContain('"error"');
+    expect(output).toContain('{"status":"ready"}');
+    expect(output).toContain('"object":"chat.completion"');
+    expect(output).toMatch(/Nothing is wrong|All is well/);
+    expect(provider.callCount()).toBe(1);
+    const named = [...read("docs/operations.md").matchAll(/`(tollgate_\w+)`/g)].map(([, metric = ""]) => metric);
+    expect(named.filter((metric) => !new RegExp(`^# TYPE ${metric} `, "m").test(output))).toEqual([]);
+    for (const label of metricLabels()) expect(output).toContain(label);
+
+    const books = postgres(url.href, { max: 1, onnotice: () => {} });
+    const [counts] =
+      await books`select (select count(*)::int from holds) as holds, (select count(*)::int from receipts) as receipts`;
+    expect(counts).toEqual({ holds: 0, receipts: 1 });
+    const views = await books`select table_name as name from information_schema.views where table_name like 'inv\\_%'`;
+    expect(views.length).toBeGreaterThanOrEqual(9);
+    for (const { name: view } of views) expect(await books.unsafe(`select * from ${view}`)).toHaveLength(0);
+    await books.end({ timeout: 5 });
+  } finally {
+    await server.unsafe(`drop database ${name} with (force)`);
+    await server.end({ timeout: 5 });
+    await provider.stop();
+  }
+});
+
+/** Labels that the operator's guide names by "shed by `a` or `b`" and "time-outs of `a`, `b`", as they stand in the metrics. */
+function metricLabels(): string[] {
+  const text = sectionOf(read("docs/operations.md"), "Alarms");
+  const labels = (words: RegExp, label: string) =>
+    [...text.matchAll(words)].flatMap(([, values = ""]) =>
+      [...values.matchAll(/`(\w+)`/g)].map(([, value]) => `${label}="${value}"`),
+    );
+  const values = "((?:(?:, | or )?`(?!tollgate_)[a-z_]+`)+)";
+  const found = [
+    ...labels(new RegExp(`shed (?:by )?${values}`, "g"), "reason"),
+    ...labels(new RegExp(`time-outs of ${values}`, "g"), "limit"),
+  ];
+  expect(found.length).toBeGreaterThan(10);
+  return found;
+}
+
+/** Starts a replica beside the script, and goes on when it answers. */
+function startedBeside(port: number, log: string): string {
+  return [
+    `bun run start >"${log}" 2>&1 &`,
+    "tries=0",
+    `until curl -sS "http://127.0.0.1:${port}/readyz" >/dev/null 2>&1; do`,
+    '  tries=$((tries + 1)); [ "$tries" -lt 200 ] || exit 70; sleep 0.2',
+    "done",
+  ].join("\n");
+}
+
+/** The blocks of a document that are run. */
+function shellOf(path: string): string[] {
+  const blocks = blocksOf(read(path)).filter(({ language, mark }) => language === "sh" && mark === "");
+  expect({ path, blocks: blocks.length > 0 }).toEqual({ path, blocks: true });
+  return blocks.map(({ text }) => text);
+}
+
+type Run = { code: number | null; output: string };
+
+/** One shell for the whole text, which ends at the first command that fails; what it started ends with it. */
+async function runShell(text: string, env: Record<string, string>): Promise<Run> {
+  const file = join(folder, "script.sh");
+  writeFileSync(file, `set -eu\n${text}\n`);
+  return await run("/bin/sh", [file], env);
+}
+
+/** A module that finds this repository's packages. */
+async function runModule(text: string, env: Record<string, string>): Promise<Run> {
+  const place = join(repository, ".cache");
+  mkdirSync(place, { recursive: true });
+  const file = join(mkdtempSync(join(place, "docs-")), "quick_start.mjs");
+  try {
+    writeFileSync(file, text);
+    return await run(process.execPath, [file], env);
+  } finally {
+    rmSync(dirname(file), { recursive: true, force: true });
+  }
+}
+
+async function run(program: string, args: string[], env: Record<string, string>): Promise<Run> {
+  const child = spawn(program, args, {
+    cwd: repository,
+    detached: true, // A group of its own, so that all of it can be ended.
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { PATH: `${programs}:${process.env.PATH}`, HOME: process.env.HOME ?? "/tmp", ...env },
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8");
+    stream.on("data", (bytes: string) => {
+      output += bytes;
+    });
+  }
+  const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
+  const late = sleep(SCRIPT_MS_MAX).then(() => "late" as const);
+  const code = await Promise.race([exited, late]);
+  await endGroup(child.pid ?? 0);
+  if (code === "late") throw new Error(`${basename(args[0] ?? "")} did not end:\n${output}`);
+  return { code, output };
+}
+
+/** SIGTERM to all that is left, and SIGKILL to what does not end. */
+async function endGroup(pid: number): Promise<void> {
+  const signal = (name: NodeJS.Signals | 0) => {
+    try {
+      return process.kill(-pid, name);
+    } catch {
+      return false; // Nothing of it is left.
+    }
+  };
+  signal("SIGTERM");
+  for (const deadline = performance.now() + END_MS_MAX; signal(0) && performance.now() < deadline; ) await sleep(50);
+  signal("SIGKILL");
+}
+
+/** This very bun, and stand-ins for what the machine lacks. */
+function programsFolder(place: string): string {
+  mkdirSync(place, { recursive: true });
+  symlinkSync(process.execPath, join(place, "bun"));
+  const standIn = (name: string, command: string) => {
+    if (spawnSync(name, [name === "curl" ? "--version" : "version"]).status === 0) return;
+    writeFileSync(join(place, name), `#!/bin/sh\n${command}\n`, { mode: 0o755 });
+  };
+  standIn("curl", `exec "${process.execPath}" "${join(import.meta.dirname, "curl_stand_in.ts")}" "$@"`);
+  standIn("openssl", `head -c "$3" /dev/urandom | base64 -w 0`);
+  return place;
+}

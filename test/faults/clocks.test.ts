@@ -1,0 +1,282 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expectRefusal } from "../gateway/checks.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
+import { behave, booksAtRest, CALM, callsOf, flowing, HELD_USAGE, openCall, receiptsOf } from "./fault_shop.ts";
+
+/**
+ * The database's clock rules: what a replica's own clock says changes no grant, no expiry, no day and no lease. Source:
+ * rulings › Counting.
+ */
+
+setDefaultTimeout(120_000);
+const LEASE_SECONDS = 3;
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+const MOVED_CLOCK = fileURLToPath(new URL("../browser/moved_clock.ts", import.meta.url));
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS) } });
+});
+afterAll(async () => {
+  try {
+    await shop.world.setClock(null);
+    await booksAtRest(shop);
+  } finally {
+    await shop.close();
+  }
+});
+
+type Moved = ReplicaProcess & { moveTo(aheadMs: number): void };
+let clocks = 0;
+
+/** A replica whose clock is so far ahead of the machine's, which is the database's; behind, if negative. */
+async function startMoved(aheadMs: number, env: Record<string, string> = {}): Promise<Moved> {
+  const name = `clock${++clocks}`;
+  const file = join(shop.world.spoolDir, name);
+  const moveTo = (ms: number) => writeFileSync(file, String(-ms));
+  moveTo(aheadMs);
+  const replica = await startReplicaProcess(
+    {
+      DATABASE_URL: shop.world.url,
+      REDIS_URL: process.env.REDIS_URL ?? "",
+      SPOOL_DIR: join(shop.world.spoolDir, `spool-${name}`),
+      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
+      ...CALM,
+      LEASE_SECONDS: String(LEASE_SECONDS),
+      CLOCK_BACK_FILE: file,
+      ...env,
+    },
+    [process.execPath, "--preload", MOVED_CLOCK, MAIN],
+  );
+  return { ...replica, moveTo };
+}
+
+describe("two replicas, their clocks ten minutes ahead and ten minutes behind", () => {
+  let ahead: Moved;
+  let behind: Moved;
+  beforeAll(async () => {
+    [ahead, behind] = await Promise.all([startMoved(10 * MINUTE_MS), startMoved(-10 * MINUTE_MS)]);
+  });
+  afterAll(() => Promise.all([ahead.kill(), behind.kill()]));
+  const both = () => [ahead, behind];
+
+  test.concurrent("both are served, and what is written is of the database's time and day", async () => {
+    const customer = await shop.customer({ dailyLimit: 2 });
+    const [before] = await shop.world.sql`select clock_timestamp()::text as now`;
+    for (const { origin } of both()) expect((await shop.chat(customer.secret, {}, { origin })).status).toBe(200);
+    // The day is used up for both, whatever their clocks say of it.
+    for (const { origin } of both())
+      expectRefusal(await shop.chat(customer.secret, {}, { origin }), "daily_quota_exceeded");
+    const [after] = await shop.world.sql`select clock_timestamp()::text as now`;
+    const receipts = await receiptsOf(shop, customer.accountId);
+    expect(receipts).toHaveLength(2);
+    for (const { createdAt, finishedAt, day } of receipts) {
+      expect(Date.parse(createdAt)).toBeGreaterThanOrEqual(Date.parse(before?.now));
+      expect(Date.parse(finishedAt)).toBeLessThanOrEqual(Date.parse(after?.now));
+      expect([before?.now.slice(0, 10), after?.now.slice(0, 10)]).toContain(day);
+    }
+    // Their ids carry their own clocks: that much apart, and both are taken.
+    const times = receipts.map(({ requestId }) => Number.parseInt(requestId.replaceAll("-", "").slice(0, 12), 16));
+    expect(Math.abs((times[0] ?? 0) - (times[1] ?? 0))).toBeGreaterThan(19 * MINUTE_MS);
+  });
+
+  test.concurrent("a package ends when the database says so: not ten minutes early, not ten minutes late", async () => {
+    const [open, over] = [await shop.customer(), await shop.customer()];
+    const endIn = (accountId: number, minutes: number) =>
+      shop.world.sql`
+        update packages set ends_at = clock_timestamp() + make_interval(mins => ${minutes}),
+          starts_at = clock_timestamp() - interval '1 hour' where account_id = ${accountId}`;
+    await endIn(open.accountId, 5);
+    await endIn(over.accountId, -5);
+    for (const { origin } of both()) {
+      expect((await shop.chat(open.secret, {}, { origin })).status).toBe(200);
+      expectRefusal(await shop.chat(over.secret, {}, { origin }), "package_expired");
+    }
+  });
+
+  test.concurrent("a key that has expired by the database's clock gets no metered answer from a replica that lags behind", async () => {
+    const expiresAt = new Date(Date.now() + 4_000).toISOString();
+    const customer = await shop.customer({}, { expiresAt });
+    const { origin } = behind;
+    const answer = await shop.chat(customer.secret, {}, { origin });
+    expect(answer.status).toBe(200);
+    await sleep(Date.parse(expiresAt) + 500 - Date.now());
+    const mark = behave(shop, {});
+    for (const stream of [false, true])
+      expectRefusal(await shop.chat(customer.secret, { stream, ...mark }, { origin }), "invalid_api_key");
+    expect(callsOf(shop, mark)).toBe(0);
+    expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, holds: 0, released: 0 });
+  });
+
+  // Alone and last: it moves the clocks for all.
+  test("leases are of monotonic clocks: streams longer than a lease live on, also when the wall clock jumps by hours", async () => {
+    const customer = await shop.customer();
+    const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 450 });
+    const calls = both().map(({ origin }) => openCall(origin, customer.secret, { stream: true, ...mark }));
+    await flowing(calls);
+    ahead.moveTo(5 * HOUR_MS);
+    behind.moveTo(-5 * HOUR_MS);
+    await Promise.all(calls.map(({ ended }) => ended));
+    for (const call of calls) expect(call.got()).toEndWith("data: [DONE]\n\n");
+    const receipts = await receiptsOf(shop, customer.accountId);
+    expect(receipts).toHaveLength(2);
+    for (const { outcome, reason, livedSeconds } of receipts) {
+      expect({ outcome, reason }).toEqual({ outcome: "settled", reason: "complete" });
+      expect(livedSeconds).toBeGreaterThan(LEASE_SECONDS);
+    }
+  });
+});
+
+for (const [what, aheadMs] of [
+  ["two hours ahead", 2 * HOUR_MS],
+  ["two hours behind", -2 * HOUR_MS],
+] as const) {
+  test.concurrent(`a replica that is ${what}: 503 and a line in its log, nothing dispatched, nothing charged`, async () => {
+    const replica = await startMoved(aheadMs);
+    try {
+      const customer = await shop.customer();
+      const mark = behave(shop, { tokens: 5 });
+      for (const stream of [false, true]) {
+        const answer = await shop.chat(customer.secret, { stream, ...mark }, { origin: replica.origin });
+        expectRefusal(answer, "service_unavailable");
+      }
+      expect(callsOf(shop, mark)).toBe(0);
+      expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 0, released: 0, holds: 0, units: 0 });
+      const said = () =>
+        replica
+          .logged()
+          .split("\n")
+          .find((text) => text.includes("clock_skew"));
+      await until(() => said() !== undefined);
+      const line = said();
+      expect(line).toContain('"level":"error"');
+      expect(line).toContain("this machine's clock is more than an hour off the database's");
+      // Others, whose clocks are right, serve on.
+      expect((await shop.chat(customer.secret)).status).toBe(200);
+    } finally {
+      await replica.kill();
+    }
+  });
+}
+
+/** The database's clock moves on while a stream is open. In rising order: a replica's request ids never go back. */
+type Passing = { name: string; zone: string; from: string; to: string; day: string; next: string };
+const PASSINGS: Passing[] = [
+  {
+    name: "midnight, UTC",
+    zone: "UTC",
+    from: "2031-02-28T23:59:50Z",
+    to: "2031-03-01T00:00:10Z",
+    day: "2031-02-28",
+    next: "2031-03-01",
+  },
+  {
+    name: "midnight, far from UTC",
+    zone: "Pacific/Auckland",
+    from: "2031-03-10T10:59:50Z",
+    to: "2031-03-10T11:00:10Z",
+    day: "2031-03-10",
+    next: "2031-03-11",
+  },
+  {
+    name: "the hour that is left out in spring: the same day",
+    zone: "Europe/Berlin",
+    from: "2031-03-30T00:59:50Z",
+    to: "2031-03-30T01:00:10Z",
+    day: "2031-03-30",
+    next: "2031-03-30",
+  },
+  {
+    name: "midnight after the day of 23 hours",
+    zone: "Europe/Berlin",
+    from: "2031-03-30T21:59:50Z",
+    to: "2031-03-30T22:00:10Z",
+    day: "2031-03-30",
+    next: "2031-03-31",
+  },
+  {
+    name: "the hour that comes twice in autumn: the same day",
+    zone: "Europe/Berlin",
+    from: "2031-10-26T00:59:50Z",
+    to: "2031-10-26T01:00:10Z",
+    day: "2031-10-26",
+    next: "2031-10-26",
+  },
+  {
+    name: "midnight after the day of 25 hours",
+    zone: "Europe/Berlin",
+    from: "2031-10-26T22:59:50Z",
+    to: "2031-10-26T23:00:10Z",
+    day: "2031-10-26",
+    next: "2031-10-27",
+  },
+];
+
+describe("the database's clock moves on while a stream is open", () => {
+  let replica: Moved;
+  beforeAll(async () => {
+    replica = await startMoved(0, { LEASE_SECONDS: "600" });
+  });
+  afterAll(() => replica.kill());
+
+  /** Sets the database's clock, and the replica's with it. */
+  async function setClocks(at: string): Promise<void> {
+    await shop.world.setClock(at);
+    replica.moveTo(Date.parse(at) - Date.now());
+    await shop.world.sql`select make_receipt_months(1)`;
+  }
+
+  /** A stream that has begun before the clock moves, and ends after. */
+  async function streamOver(secret: string, to: string): Promise<void> {
+    const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 200 });
+    const call = openCall(replica.origin, secret, { stream: true, ...mark });
+    await flowing([call]);
+    await setClocks(to);
+    expect(call.over()).toBe(false);
+    await call.ended;
+    expect(call.got()).toEndWith("data: [DONE]\n\n");
+  }
+
+  for (const { name, zone, from, to, day, next } of PASSINGS) {
+    test(`${name}: it settles on the day of its reservation`, async () => {
+      await setClocks(from);
+      const customer = await shop.customer({ dailyLimit: 1, days: 5, timeZone: zone });
+      await streamOver(customer.secret, to);
+      expect(await receiptsOf(shop, customer.accountId)).toMatchObject([
+        { outcome: "settled", reason: "complete", units: 1, day },
+      ]);
+      const another = await shop.chat(customer.secret, {}, { origin: replica.origin });
+      if (next === day) {
+        expectRefusal(another, "daily_quota_exceeded");
+      } else {
+        expect(another.status).toBe(200);
+        expect((await receiptsOf(shop, customer.accountId)).at(-1)).toMatchObject({ units: 1, day: next });
+      }
+      const days = await shop.world.sql`
+        select day::text, d.units_used, d.units_held from package_days d join packages p on p.id = d.package_id
+        where p.account_id = ${customer.accountId} order by day`;
+      const used = [...new Set([day, next])].map((one) => ({ day: one, units_used: 1, units_held: 0 }));
+      expect([...days] as unknown).toEqual(used);
+    });
+  }
+
+  test("its package ends: it settles on that package; what comes later is refused", async () => {
+    await setClocks("2031-11-05T12:00:00Z");
+    const customer = await shop.customer({ dailyLimit: 5, days: 1 });
+    await setClocks("2031-11-06T11:59:50Z");
+    await streamOver(customer.secret, "2031-11-06T12:00:10Z");
+    expect(await receiptsOf(shop, customer.accountId)).toMatchObject([
+      { outcome: "settled", reason: "complete", units: 1, day: "2031-11-06" },
+    ]);
+    const { origin } = replica;
+    expectRefusal(await shop.chat(customer.secret, {}, { origin }), "package_expired");
+    expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, units: 1, holds: 0 });
+  });
+});

@@ -1,0 +1,172 @@
+import { expect } from "bun:test";
+import { readFileSync } from "node:fs";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { chatBody, PRICES, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+
+/** What the fault tests share: calls that may be cut off, behaviours of the provider for one of them, and what the books say. */
+
+/** For replicas on a machine that is busy with other things: they are not to shed what only its slowness delays. */
+export const CALM = { EVENT_LOOP_LAG_MAX_MS: "20000", LEDGER_TIMEOUT_MS: "10000" };
+/** Where a request is to be given up on time: see the tests' own limits. */
+export const PROMPT = { ...CALM, LEDGER_TIMEOUT_MS: "1800" };
+
+/** What `chatBody` with `max_tokens: 10` keeps back of a balance: 20 bytes of text, 16 tokens around it, 10 of output. */
+export const HELD_NANO_USD = BigInt((36 * PRICES.inputMicroUsd) / 1000) + BigInt((10 * PRICES.outputMicroUsd) / 1000);
+/** What a provider reports that used all of it. */
+export const HELD_USAGE = { prompt_tokens: 36, completion_tokens: 10 };
+/**
+ * What is within the hold however the prompt was counted: a money that fails the bound by bytes and is freed before the
+ * tokenizer's is asked for gets the smaller hold. More than that would be an overrun, which raises the model's margin for all.
+ */
+export const SMALL_USAGE = { prompt_tokens: 16, completion_tokens: 10 };
+
+/** Replicas that come up at once at most: each needs a second of a processor for it. */
+const STARTS_AT_ONCE = 2;
+const START_WAIT_MS_MAX = 110_000;
+const LOG_CHARS_SHOWN = 3000;
+let starting = 0;
+
+/** Starts a replica, runs `work` with it, and kills it. What fails says what the replica said last. */
+export async function withReplica<R extends ReplicaProcess>(
+  start: () => Promise<R>,
+  work: (replica: R) => Promise<void>,
+): Promise<void> {
+  await until(() => starting < STARTS_AT_ONCE, START_WAIT_MS_MAX);
+  starting++;
+  const replica = await start().finally(() => {
+    starting--;
+  });
+  try {
+    await work(replica);
+  } catch (error) {
+    const { exitCode, signalCode } = replica.process;
+    const end = `${exitCode ?? signalCode ?? "running"}: ${replica.logged().slice(-LOG_CHARS_SHOWN)}`;
+    throw new Error(`${error instanceof Error ? error.message : error}\nThe replica (${end})`, { cause: error });
+  } finally {
+    await replica.kill();
+  }
+}
+
+/** Whether the kernel has stopped the process. */
+export function isFrozen({ process: { pid } }: ReplicaProcess): boolean {
+  return /^\d+ \(.*\) T/.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
+}
+
+/** A buyer of one request: a package of one unit, or a balance that covers one hold. */
+export type Buyer = { accountId: number; secret: string; keyId: number };
+export type Purse = "package" | "balance";
+
+export async function buyerOfOne(shop: Shop, purse: Purse): Promise<Buyer> {
+  return purse === "package"
+    ? await shop.customer({ dailyLimit: 1, days: 1, totalLimit: 1 })
+    : await shop.payer(HELD_NANO_USD);
+}
+
+/** A chat call as far as it came. `ended` resolves, however it ended. */
+export type OpenCall = {
+  /** undefined: no answer yet, or none at all. */
+  status(): number | undefined;
+  got(): string;
+  /** Why it was cut off. */
+  failure(): string;
+  over(): boolean;
+  /** Cuts the connection, as a client that leaves. */
+  leave(): void;
+  ended: Promise<void>;
+};
+
+/** Sends a chat of ten tokens. Marked, so that the provider can tell it from others: see `behave`. */
+export function openCall(origin: string, secret: string, over: Record<string, unknown> = {}): OpenCall {
+  const cut = new AbortController();
+  let status: number | undefined;
+  let got = "";
+  let over_ = false;
+  let failure = "";
+  const run = async () => {
+    const response = await fetch(`${origin}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+      body: JSON.stringify({ ...chatBody(), max_tokens: 10, ...over }),
+      signal: cut.signal,
+    });
+    status = response.status;
+    const decoder = new TextDecoder();
+    for await (const bytes of response.body ?? []) got += decoder.decode(bytes, { stream: true });
+  };
+  const ended = run()
+    .catch((error) => {
+      failure = String(error); // Cut off: what came until then is what counts.
+    })
+    .finally(() => {
+      over_ = true;
+    });
+  return {
+    status: () => status,
+    failure: () => failure,
+    got: () => got,
+    over: () => over_,
+    leave: () => cut.abort(),
+    ended,
+  };
+}
+
+/** Waits until each of these streams has brought its first event. Throws with what came instead. */
+export async function flowing(calls: readonly OpenCall[]): Promise<void> {
+  const open = (call: OpenCall) => call.got().includes("data: ");
+  await until(() => calls.every((call) => open(call) || call.over()), 30_000);
+  const other = calls.filter((call) => !open(call)).map((call) => `${call.status()} ${call.got()} ${call.failure()}`);
+  if (other.length > 0) throw new Error(`${other.length} streams did not begin: ${other[0]}`);
+}
+
+let marks = 0;
+
+/** Has the provider behave like this for every call that carries the mark, which it returns: fields for the body. */
+export function behave(shop: Shop, behaviour: Behaviour): { user: string } {
+  const user = `mark-${++marks}-`;
+  shop.provider.when((call) => call.body.includes(user), behaviour);
+  return { user };
+}
+
+/** How many calls with this mark the provider got. */
+export function callsOf(shop: Shop, { user }: { user: string }): number {
+  return shop.provider.calls().filter((call) => call.generation && call.body.includes(user)).length;
+}
+
+export type Receipt = {
+  requestId: string;
+  outcome: "settled" | "released";
+  reason: string;
+  units: number;
+  charged: number;
+  shortfall: number;
+  day: string | null;
+  /** Seconds, by the database's clock. */
+  livedSeconds: number;
+  createdAt: string;
+  finishedAt: string;
+};
+
+/** An account's receipts, oldest first. */
+export async function receiptsOf(shop: Shop, accountId: number): Promise<Receipt[]> {
+  const rows = await shop.world.sql`
+    select request_id as "requestId", outcome, reason, units, charged_nano_usd::float8 as charged,
+      shortfall_nano_usd::float8 as shortfall, day::text, created_at::text as "createdAt", finished_at::text as "finishedAt",
+      extract(epoch from finished_at - created_at)::float8 as "livedSeconds"
+    from receipts where account_id = ${accountId} order by created_at, request_id`;
+  return [...rows] as unknown as Receipt[];
+}
+
+/** Waits until no hold is left, then checks every invariant. */
+export async function booksAtRest(shop: Shop, maxMs = 30_000): Promise<void> {
+  await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, maxMs);
+  expect(await shop.world.unbalanced()).toEqual([]);
+}
+
+/** What a promise resolves to, and how long that took. */
+export async function clocked<T>(promise: Promise<T>): Promise<{ value: T; tookMs: number }> {
+  const startedMs = performance.now();
+  const value = await promise;
+  return { value, tookMs: performance.now() - startedMs };
+}

@@ -1,0 +1,170 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { expectRefusal } from "../gateway/checks.ts";
+import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import {
+  type Buyer,
+  behave,
+  booksAtRest,
+  buyerOfOne,
+  CALM,
+  callsOf,
+  flowing,
+  HELD_NANO_USD,
+  HELD_USAGE,
+  isFrozen,
+  openCall,
+  type Purse,
+  receiptsOf,
+  withReplica,
+} from "./fault_shop.ts";
+
+/**
+ * A replica that stands still past its leases, and then goes on as if nothing had been. Another one has released what it
+ * held. Source: rulings › Who pays when something breaks › replica died.
+ */
+
+setDefaultTimeout(120_000);
+const LEASE_SECONDS = 3;
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ env: { ...CALM, LEASE_SECONDS: String(LEASE_SECONDS) } });
+});
+afterAll(async () => {
+  try {
+    await booksAtRest(shop);
+  } finally {
+    await shop.close();
+  }
+});
+
+const PURSES: Purse[] = ["package", "balance"];
+const signal = (replica: ReplicaProcess, name: "SIGSTOP" | "SIGCONT") => replica.process.kill(name);
+
+/** Waits until the surviving replica has released what the frozen one holds for the buyer. */
+async function reaped({ accountId }: Buyer): Promise<void> {
+  const isReaped = async () => (await receiptsOf(shop, accountId)).some(({ reason }) => reason === "lease_ended");
+  await until(isReaped, 30_000);
+}
+
+const withVictim = (env: Record<string, string>, work: (victim: ReplicaProcess) => Promise<void>) =>
+  withReplica(() => shop.start(env), work);
+
+for (const purse of PURSES) {
+  const stream = purse === "balance";
+
+  test.concurrent(`between reserve and dispatch, past its lease, ${purse}: nothing is dispatched, 503, nothing charged`, () =>
+    withVictim({ FAILPOINTS: "after_reserve=freeze" }, async (victim) => {
+      const buyer = await buyerOfOne(shop, purse);
+      const mark = behave(shop, { tokens: 10, usage: HELD_USAGE });
+      const answer = shop.chat(buyer.secret, { stream, max_tokens: 10, ...mark }, { origin: victim.origin });
+      await until(() => isFrozen(victim), 20_000);
+      expect(await shop.counters(buyer.accountId)).toMatchObject({ holds: 1, released: 0 });
+      await reaped(buyer);
+      signal(victim, "SIGCONT");
+      expectRefusal(await answer, "service_unavailable");
+      expect(callsOf(shop, mark)).toBe(0);
+      const receipts = await receiptsOf(shop, buyer.accountId);
+      expect(receipts).toMatchObject([{ outcome: "released", reason: "lease_ended", units: 0, charged: 0 }]);
+      // It lives, and serves with a new hold.
+      expect((await shop.chat(buyer.secret, { max_tokens: 10, ...mark }, { origin: victim.origin })).status).toBe(200);
+      expect(callsOf(shop, mark)).toBe(1);
+    }));
+
+  for (const taken of [false, true]) {
+    const meanwhile = taken ? "taken meanwhile: a recorded loss" : "still free: taken late";
+
+    test.concurrent(`mid-stream, past its lease, ${purse} ${meanwhile}; the stream ends well`, () =>
+      withVictim({}, async (victim) => {
+        const buyer = await buyerOfOne(shop, purse);
+        const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 60 });
+        const call = openCall(victim.origin, buyer.secret, { stream: true, ...mark });
+        await flowing([call]);
+        signal(victim, "SIGSTOP");
+        await reaped(buyer);
+        if (taken) await take(buyer);
+        signal(victim, "SIGCONT");
+        await call.ended;
+        expect(call.got()).toEndWith("data: [DONE]\n\n");
+        expect(callsOf(shop, mark)).toBe(1);
+        await expectLate(buyer, purse, taken);
+      }));
+
+    test.concurrent(`before settle, past its lease, ${purse} ${meanwhile}; the answer is delivered`, () =>
+      withVictim({ FAILPOINTS: "before_settle=freeze" }, async (victim) => {
+        const buyer = await buyerOfOne(shop, purse);
+        const mark = behave(shop, { tokens: 10, usage: HELD_USAGE });
+        const answer = shop.chat(buyer.secret, { stream, max_tokens: 10, ...mark }, { origin: victim.origin });
+        await until(() => isFrozen(victim), 20_000);
+        await reaped(buyer);
+        if (taken) await take(buyer);
+        signal(victim, "SIGCONT");
+        expect((await answer).status).toBe(200);
+        expect(callsOf(shop, mark)).toBe(1);
+        await expectLate(buyer, purse, taken);
+      }));
+  }
+}
+
+/** Another request, through another replica, uses up what was released. */
+async function take(buyer: Buyer): Promise<void> {
+  const mark = behave(shop, { tokens: 10, usage: HELD_USAGE });
+  expect((await shop.chat(buyer.secret, { max_tokens: 10, ...mark })).status).toBe(200);
+}
+
+/** The late settlement wrote its record, once, and took what was there. */
+async function expectLate({ accountId }: Buyer, purse: Purse, taken: boolean): Promise<void> {
+  const receipts = await receiptsOf(shop, accountId);
+  expect(receipts).toHaveLength(taken ? 2 : 1);
+  const held = Number(HELD_NANO_USD);
+  const paid =
+    purse === "package" ? { charged: 0, shortfall: 0 } : { charged: taken ? 0 : held, shortfall: taken ? held : 0 };
+  const units = purse === "package" && !taken ? 1 : 0;
+  expect(receipts[0]).toMatchObject({ outcome: "settled", reason: "late", units, ...paid });
+  if (taken) expect(receipts[1]).toMatchObject({ outcome: "settled", reason: "complete", shortfall: 0 });
+  const counters = await shop.counters(accountId);
+  expect(counters).toMatchObject({ usage: receipts.length, released: 0, holds: 0 });
+  if (purse === "package") expect(counters.units).toBe(1);
+  else expect(counters.balance).toBe(0);
+}
+
+test.concurrent("for less than its lease: the request goes on and is served", () =>
+  withVictim({ FAILPOINTS: "after_reserve=freeze", LEASE_SECONDS: "60" }, async (victim) => {
+    const buyer = await buyerOfOne(shop, "package");
+    const answer = shop.chat(buyer.secret, {}, { origin: victim.origin });
+    await until(() => isFrozen(victim), 20_000);
+    await sleep((LEASE_SECONDS + 1) * 1000);
+    signal(victim, "SIGCONT");
+    expect((await answer).status).toBe(200);
+    expect(await receiptsOf(shop, buyer.accountId)).toMatchObject([
+      { outcome: "settled", reason: "complete", units: 1 },
+    ]);
+  }));
+
+test.concurrent("in the middle of forty requests: every good answer has its one usage record, and no refused one has", () =>
+  withVictim({}, async (victim) => {
+    const customer = await shop.customer({ dailyLimit: 100 });
+    const mark = behave(shop, { delayMs: 50, tokens: 10 });
+    const answers: Promise<Answer>[] = [];
+    for (let i = 0; i < 40; i++) {
+      answers.push(shop.chat(customer.secret, { stream: i % 2 === 0, ...mark }, { origin: victim.origin }));
+      await sleep(5);
+      // In the middle: some have ended, others have not begun.
+      if (i === 25) await answers[0];
+      if (i === 25) signal(victim, "SIGSTOP");
+    }
+    await sleep((LEASE_SECONDS + 2) * 1000);
+    signal(victim, "SIGCONT");
+    const ended = await Promise.all(answers);
+    await until(async () => (await shop.counters(customer.accountId)).holds === 0, 20_000);
+    const settled = (await receiptsOf(shop, customer.accountId))
+      .filter(({ outcome }) => outcome === "settled")
+      .map(({ requestId }) => requestId);
+    const good = ended.filter(({ status }) => status === 200).map(({ headers }) => headers.get("x-request-id") ?? "");
+    for (const answer of ended) if (answer.status !== 200) expectRefusal(answer, "service_unavailable");
+    expect(settled.sort()).toEqual(good.sort());
+    expect(good.length).toBeGreaterThan(0);
+    expect((await shop.counters(customer.accountId)).units).toBe(good.length);
+  }));

@@ -1,0 +1,217 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { expectRefusal } from "../gateway/checks.ts";
+import { type Answer, type CallOptions, openShop, type Shop } from "../gateway/shop.ts";
+import { askFor, codeOf, openWorldLedger } from "../ledger/ledger_world.ts";
+import { PANEL, signInTo } from "../panel/panel_client.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
+import {
+  behave,
+  booksAtRest,
+  callsOf,
+  clocked,
+  HELD_NANO_USD,
+  HELD_USAGE,
+  PROMPT,
+  receiptsOf,
+  withReplica,
+} from "./fault_shop.ts";
+
+/**
+ * Postgres falls silent: packets are dropped, or a COMMIT is done and its answer lost. Nobody waits for long, nothing is done
+ * twice, and it mends by itself. Source: rulings › Who pays when something breaks; reliability › Postgres silent.
+ */
+
+setDefaultTimeout(120_000);
+const LEASE_SECONDS = 4;
+/** By default a request is given up after 1.8 s; the rest is for a slow machine. */
+const SHED_MS_MAX = 3_500;
+/** The beat notices a silent pool after 10 s, and its next one needs another. */
+const RECOVERED_MS_MAX = 25_000;
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ env: { ...PROMPT, LEASE_SECONDS: String(LEASE_SECONDS) } });
+});
+afterAll(async () => {
+  try {
+    await booksAtRest(shop);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** A replica that meets its Postgres by way of a proxy. */
+async function behindProxy(
+  env: Record<string, string>,
+  work: (replica: ReplicaProcess, proxy: TcpProxy) => Promise<void>,
+): Promise<void> {
+  const proxy = await startTcpProxy(shop.world.url);
+  const start = () => shop.start({ DATABASE_URL: proxy.url, ...env });
+  await withReplica(start, (replica) => work(replica, proxy)).finally(proxy.close);
+}
+
+// A prepared statement's arguments are on the wire, its text is not.
+const RESERVE = '{"chat-a"}';
+const SETTLE = "{settle}";
+
+describe("the reply to a COMMIT is lost: done once, and the same answer", () => {
+  let proxy: TcpProxy;
+  let replica: ReplicaProcess;
+  beforeAll(async () => {
+    proxy = await startTcpProxy(shop.world.url);
+    replica = await shop.start({ DATABASE_URL: proxy.url, LEDGER_TIMEOUT_MS: "20000" });
+  });
+  afterAll(async () => {
+    await replica.kill();
+    await proxy.close();
+  });
+
+  for (const purse of ["package", "balance"] as const) {
+    for (const [what, asking] of [
+      ["reserve", RESERVE],
+      ["settle", SETTLE],
+    ] as const) {
+      for (const stream of [false, true]) {
+        test(`of a ${what}, ${purse}, ${stream ? "stream" : "answer"}`, async () => {
+          const { origin } = replica;
+          const buyer =
+            purse === "package" ? await shop.customer({ dailyLimit: 5 }) : await shop.payer(5n * HELD_NANO_USD);
+          const mark = behave(shop, { tokens: 10, usage: HELD_USAGE });
+          const ask = () => shop.chat(buyer.secret, { stream, max_tokens: 10, ...mark }, { origin });
+          // The statement has to be known to the lane's connection before.
+          expect((await ask()).status).toBe(200);
+          const lost = proxy.dropNextReply(asking);
+          const answering = ask();
+          await lost;
+          const answer = await answering;
+          expect(answer.status).toBe(200);
+          if (stream) expect(answer.text).toEndWith("data: [DONE]\n\n");
+          expect(callsOf(shop, mark)).toBe(2);
+          const receipts = await receiptsOf(shop, buyer.accountId);
+          expect(receipts).toHaveLength(2);
+          const [, receipt] = receipts;
+          expect(receipt).toMatchObject({ outcome: "settled", reason: "complete", shortfall: 0 });
+          expect(receipt?.requestId).toBe(answer.headers.get("x-request-id") ?? "");
+          const left = purse === "package" ? { units: 2 } : { balance: Number(3n * HELD_NANO_USD) };
+          expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: 2, holds: 0, ...left });
+        });
+      }
+    }
+  }
+});
+
+/** Everything that asks the database for something, as a client does; with what each says when all is well. */
+function calls(origin: string, known: { secret: string }, unknown: { secret: string }, cookie: string) {
+  const at = (path: string, options: CallOptions = {}) => shop.call(path, { origin, ...options });
+  const panel = { host: PANEL, headers: { origin: `http://${PANEL}`, cookie } };
+  return {
+    chat: { well: 200, call: () => shop.chat(known.secret, {}, { origin }) },
+    stream: { well: 200, call: () => shop.chat(known.secret, { stream: true }, { origin }) },
+    "chat of a key not seen before": { well: 200, call: () => shop.chat(unknown.secret, {}, { origin }) },
+    models: { well: 200, call: () => at("/v1/models", { secret: known.secret }) },
+    balance: { well: 200, call: () => at("/v1/balance", { secret: known.secret }) },
+    usage: { well: 200, call: () => at("/v1/usage", { secret: known.secret }) },
+    "the panel's keys": { well: 200, call: () => at("/api/panel/keys", panel) },
+    "the panel's sign-in": {
+      well: 401,
+      call: () => at("/api/panel/sign-in", { ...panel, body: { email: "a@example.com", password: "wrong" } }),
+    },
+  };
+}
+
+for (const how of ["hang", "dropReplies"] as const) {
+  const what = how === "hang" ? "no packet passes" : "no reply comes";
+
+  test(`silent, ${what}: 503 in time for whoever asks, alive but not ready, and well again by itself`, () =>
+    behindProxy({}, async (replica, proxy) => {
+      const { origin } = replica;
+      const [known, unknown] = [await shop.customer({ dailyLimit: 1000 }), await shop.customer({ dailyLimit: 1000 })];
+      const session = await signInTo(shop, known, { origin });
+      const everything = calls(origin, known, unknown, session.cookie);
+      expect((await everything.chat.call()).status).toBe(200);
+      const providerCalls = shop.provider.callCount();
+      proxy[how]();
+      const refused: Promise<{ name: string; value: Answer; tookMs: number }>[] = [];
+      const health: Promise<{ path: string; value: Answer; tookMs: number }>[] = [];
+      // Some come while others already wait; whoever came first keeps nobody longer.
+      for (const pauseMs of [0, 300, 500, 900, 1200]) {
+        await sleep(pauseMs);
+        for (const [name, { call }] of Object.entries(everything))
+          refused.push(clocked(call()).then((answer) => ({ name, ...answer })));
+        for (const path of ["/healthz", "/readyz"])
+          health.push(clocked(shop.call(path, { origin })).then((answer) => ({ path, ...answer })));
+      }
+      for (const { name, value, tookMs } of await Promise.all(refused)) {
+        expectRefusal(value, "service_unavailable");
+        expect({ name, inTime: tookMs < SHED_MS_MAX, tookMs }).toMatchObject({ inTime: true });
+      }
+      for (const { path, value, tookMs } of await Promise.all(health)) {
+        if (path === "/healthz") expect(value).toMatchObject({ status: 200 });
+        else expect(value).toMatchObject({ status: 503, json: { reason: "database_unreachable" } });
+        expect(tookMs).toBeLessThan(SHED_MS_MAX);
+      }
+      expect(shop.provider.callCount()).toBe(providerCalls);
+
+      proxy.mend();
+      const mendedMs = performance.now();
+      for (const { well, call } of Object.values(everything))
+        await until(async () => (await call()).status === well, RECOVERED_MS_MAX);
+      await until(async () => (await shop.call("/readyz", { origin })).status === 200, RECOVERED_MS_MAX);
+      console.log(`${what}: all is well ${Math.round(performance.now() - mendedMs)} ms after the end of the silence`);
+      // What was refused is given back, also where its COMMIT had been done.
+      await until(async () => (await shop.counters(known.accountId)).holds === 0, 20_000);
+      const receipts = await receiptsOf(shop, known.accountId);
+      const settled = receipts.filter(({ outcome }) => outcome === "settled");
+      expect((await shop.counters(known.accountId)).units).toBe(settled.length);
+      for (const { outcome, units } of receipts) if (outcome === "released") expect(units).toBe(0);
+    }));
+}
+
+test("connections are lost while they are being set up, again and again: the replica lives, and is well when they no longer are", () =>
+  behindProxy({}, async (replica, proxy) => {
+    const { origin } = replica;
+    const customer = await shop.customer({ dailyLimit: 1000 });
+    for (let i = 0; i < 4; i++) {
+      // The first thing a connection of the pool asks is which types of arrays there are.
+      const lost = proxy.dropNextReply("typarray");
+      proxy.cut();
+      proxy.mend();
+      await lost;
+      expect((await shop.call("/healthz", { origin })).status).toBe(200);
+    }
+    await until(async () => (await shop.call("/readyz", { origin })).status === 200, RECOVERED_MS_MAX);
+    await until(async () => (await shop.chat(customer.secret, {}, { origin })).status === 200, RECOVERED_MS_MAX);
+    expect(replica.process.exitCode).toBeNull();
+  }));
+
+test("silent: a reserve is given up on its own time, however many attempts of others it had to wait for", async () => {
+  const TIMEOUT_MS = 3_000;
+  const proxy = await startTcpProxy(shop.world.url);
+  const open = await openWorldLedger(shop.world, {
+    databaseUrl: proxy.url,
+    timeoutMs: TIMEOUT_MS,
+    leaseSeconds: LEASE_SECONDS,
+  });
+  const customer = await shop.customer({ dailyLimit: 1000 });
+  await open.ledger.release(await open.ledger.reserve(askFor(customer, customer)), "not_dispatched");
+  proxy.hang();
+  const refusals = [];
+  for (let i = 0; i < 12; i++) {
+    refusals.push(clocked(codeOf(open.ledger.reserve(askFor(customer, customer)))));
+    await sleep(125);
+  }
+  for (const { value, tookMs } of await Promise.all(refusals)) {
+    expect(value).toBe("service_unavailable");
+    // An attempt takes half of it: whoever had to wait for one more would take half as long again.
+    expect(tookMs).toBeLessThan(TIMEOUT_MS * 1.4);
+    expect(tookMs).toBeGreaterThan(TIMEOUT_MS * 0.95);
+  }
+  expect(open.ledger.status()).toMatchObject({ holds: 0 });
+  proxy.mend();
+  await until(async () => (await codeOf(open.ledger.reserve(askFor(customer, customer)))) === "granted", 20_000);
+  proxy.cut();
+  await open.close();
+  await proxy.close();
+});

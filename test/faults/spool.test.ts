@@ -1,0 +1,476 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { startLedgerJobs } from "../../src/ledger/jobs.ts";
+import type { Hold } from "../../src/ledger/ledger.ts";
+import type { Finish } from "../../src/ledger/ledger_store.ts";
+import { openSpool, type Spool } from "../../src/ledger/spool.ts";
+import { createLog } from "../../src/platform/log.ts";
+import { expectRefusal } from "../gateway/checks.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import { askFor, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
+import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
+import {
+  behave,
+  booksAtRest,
+  CALM,
+  callsOf,
+  flowing,
+  HELD_NANO_USD,
+  HELD_USAGE,
+  type OpenCall,
+  openCall,
+  type Purse,
+  receiptsOf,
+  withReplica,
+} from "./fault_shop.ts";
+
+/**
+ * Settlements that wait: over the limit, on a disk that is full, twice, and against the other ends of their holds. None is lost
+ * and none is taken twice. Source: rulings › Who pays when something breaks; reliability › spool full.
+ */
+
+setDefaultTimeout(120_000);
+const SPOOL_BYTES_MAX = 1024;
+/** What the tiny disk holds. */
+const DISK_BYTES = 32 * 1024;
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ env: { ...CALM, LEASE_SECONDS: "4", LEDGER_TIMEOUT_MS: "4000" } });
+});
+afterAll(async () => {
+  try {
+    await booksAtRest(shop);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** The ids in the spool of this folder. */
+function spooledIn(folder: string): string[] {
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".spool"))
+    .flatMap((name) => readFileSync(join(folder, name), "utf8").split("\n"))
+    .filter(Boolean)
+    .map((line) => JSON.parse(line).requestId);
+}
+
+const readiness = async (origin: string) => {
+  const { status, json } = await shop.call("/readyz", { origin });
+  return status === 200 ? "ready" : String(json.reason);
+};
+
+/** Opens streams that take some seconds; half are paid by a package, half by a balance. */
+async function openStreams(origin: string, count: number) {
+  const customer = await shop.customer({ dailyLimit: 1000 });
+  const payer = await shop.payer(BigInt(count) * HELD_NANO_USD);
+  for (const { secret } of [customer, payer])
+    await until(async () => (await shop.call("/v1/models", { secret, origin })).status === 200, 20_000);
+  const mark = behave(shop, { tokens: 10, usage: HELD_USAGE, chunkDelayMs: 400 });
+  const calls = Array.from({ length: count }, (_, i) =>
+    openCall(origin, i % 2 === 0 ? customer.secret : payer.secret, { stream: true, ...mark }),
+  );
+  await flowing(calls);
+  return { customer, payer, calls };
+}
+
+/** New work is refused, before it reaches a provider. */
+async function expectShed({ secret }: { secret: string }, origin: string): Promise<void> {
+  const mark = behave(shop, { tokens: 5 });
+  for (const stream of [false, true])
+    expectRefusal(await shop.chat(secret, { stream, ...mark }, { origin }), "service_unavailable");
+  expect(callsOf(shop, mark)).toBe(0);
+}
+
+const complete = (call: OpenCall) => call.got().endsWith("data: [DONE]\n\n");
+
+/** Each of the streams has its one usage record, and was paid for in full. */
+async function expectAllTaken({ customer, payer, calls }: Awaited<ReturnType<typeof openStreams>>): Promise<void> {
+  const half = calls.length / 2;
+  await until(async () => (await shop.counters(customer.accountId)).usage === half, 30_000);
+  await until(async () => (await shop.counters(payer.accountId)).usage === half, 30_000);
+  expect(await shop.counters(customer.accountId)).toMatchObject({ units: half, holds: 0, released: 0 });
+  const balance = Number(BigInt(half) * HELD_NANO_USD);
+  expect(await shop.counters(payer.accountId)).toMatchObject({ balance, holds: 0, released: 0 });
+  for (const receipt of await receiptsOf(shop, payer.accountId))
+    expect(receipt).toMatchObject({ charged: Number(HELD_NANO_USD), shortfall: 0 });
+}
+
+test.concurrent("over SPOOL_BYTES_MAX: not ready, no new work; what was under way is written all the same, and taken once", async () => {
+  const proxy = await startTcpProxy(shop.world.url);
+  const folder = join(shop.world.spoolDir, "over");
+  const start = () =>
+    shop.start({
+      DATABASE_URL: proxy.url,
+      SPOOL_DIR: folder,
+      SPOOL_BYTES_MAX: String(SPOOL_BYTES_MAX),
+      LEASE_SECONDS: "60",
+    });
+  await withReplica(start, async ({ origin }) => {
+    const streams = await openStreams(origin, 12);
+    proxy.cut();
+    await Promise.all(streams.calls.map(({ ended }) => ended));
+    expect(streams.calls.filter(complete)).toHaveLength(12);
+    // All twelve are there, though some of them came when the limit was passed.
+    expect(new Set(spooledIn(folder)).size).toBe(12);
+    expect(await readiness(origin)).toBe("spool_full");
+    await expectShed(streams.customer, origin);
+    proxy.mend();
+    await expectAllTaken(streams);
+    await until(async () => (await readiness(origin)) === "ready", 20_000);
+    expect(spooledIn(folder)).toEqual([]);
+    expect((await shop.chat(streams.customer.secret, {}, { origin })).status).toBe(200);
+  }).finally(proxy.close);
+});
+
+/** Whether a process may have a disk of its own here. */
+const canMount =
+  spawnSync("unshare", ["-Urm", "sh", "-c", "mount -t tmpfs none /tmp"], { timeout: 10_000 }).status === 0;
+
+if (!canMount)
+  console.log(
+    "Left out: a spool on a disk that is really full needs `unshare -Urm` and tmpfs, which this machine refuses.",
+  );
+else
+  describe("a disk that is full", () => {
+    type Full = {
+      replica: ReplicaProcess;
+      proxy: TcpProxy;
+      folder: string;
+      origin: string;
+      fill(): void;
+      free(): void;
+    };
+
+    /** A replica whose spool is a tmpfs of a few pages, in a mount namespace of its own. */
+    async function onTinyDisk(name: string, work: (full: Full) => Promise<void>): Promise<void> {
+      const mountPoint = join(shop.world.spoolDir, name);
+      mkdirSync(mountPoint);
+      const proxy = await startTcpProxy(shop.world.url);
+      const mounted = `mount -t tmpfs -o size=${DISK_BYTES} none "$0" && exec "$@"`;
+      const start = () =>
+        startReplicaProcess(
+          {
+            DATABASE_URL: proxy.url,
+            REDIS_URL: process.env.REDIS_URL ?? "",
+            SPOOL_DIR: join(mountPoint, "spool"),
+            PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
+            ...CALM,
+            LEDGER_TIMEOUT_MS: "4000",
+            LEASE_SECONDS: "60",
+            DRAIN_SECONDS: "2",
+          },
+          ["unshare", "-Urm", "sh", "-c", mounted, mountPoint, process.execPath, MAIN],
+        );
+      await withReplica(start, (replica) => work(fullDisk(replica, proxy, mountPoint))).finally(proxy.close);
+    }
+
+    function fullDisk(replica: ReplicaProcess, proxy: TcpProxy, mountPoint: string): Full {
+      // The process's own view of the mount.
+      const seen = `/proc/${replica.process.pid}/root${mountPoint}`;
+      const filler = join(seen, "filler");
+      return {
+        replica,
+        proxy,
+        origin: replica.origin,
+        folder: join(seen, "spool"),
+        fill() {
+          try {
+            for (;;) writeFileSync(filler, "x".repeat(1024), { flag: "a" });
+          } catch (error) {
+            expect(String(error)).toContain("ENOSPC");
+          }
+        },
+        free: () => rmSync(filler),
+      };
+    }
+
+    test.concurrent("settlements wait in memory, their clients with them; written once there is room, taken once", () =>
+      onTinyDisk("full-then-room", async ({ origin, proxy, folder, fill, free }) => {
+        const streams = await openStreams(origin, 8);
+        fill();
+        proxy.cut();
+        await until(async () => (await readiness(origin)) === "spool_full", 20_000);
+        await sleep(2_000);
+        // Nobody is told that an answer is complete whose settlement is written nowhere.
+        expect(streams.calls.filter(complete)).toEqual([]);
+        free();
+        await Promise.all(streams.calls.map(({ ended }) => ended));
+        expect(streams.calls.filter(complete)).toHaveLength(8);
+        expect(new Set(spooledIn(folder)).size).toBe(8);
+        expect(await readiness(origin)).toBe("database_unreachable");
+        proxy.mend();
+        await expectAllTaken(streams);
+        await until(async () => (await readiness(origin)) === "ready", 20_000);
+      }));
+
+    test.concurrent("Postgres is back first: what waits in memory is taken from there; ready once the disk takes writes again", () =>
+      onTinyDisk("full-then-database", async ({ origin, proxy, fill, free }) => {
+        const streams = await openStreams(origin, 8);
+        fill();
+        proxy.cut();
+        await until(async () => (await readiness(origin)) === "spool_full", 20_000);
+        proxy.mend();
+        await expectAllTaken(streams);
+        await Promise.all(streams.calls.map(({ ended }) => ended));
+        expect(streams.calls.filter(complete)).toHaveLength(8);
+        expect(await readiness(origin)).toBe("spool_full");
+        await expectShed(streams.customer, origin);
+        free();
+        await until(async () => (await readiness(origin)) === "ready", 20_000);
+        expect((await shop.chat(streams.customer.secret, {}, { origin })).status).toBe(200);
+      }));
+
+    test.concurrent("full of what waits: the replay makes its own room", () =>
+      onTinyDisk("full-of-itself", async ({ origin, proxy, folder, fill }) => {
+        const first = await openStreams(origin, 8);
+        const second = await openStreams(origin, 8);
+        proxy.cut();
+        await Promise.all(first.calls.map(({ ended }) => ended));
+        // The second eight end a little later, when no page is left.
+        fill();
+        expect(spooledIn(folder).length).toBeGreaterThanOrEqual(8);
+        proxy.mend();
+        await expectAllTaken(first);
+        await expectAllTaken(second);
+      }));
+
+    test.concurrent("SIGTERM with settlements that are written nowhere: the process ends, and not with 0", () =>
+      onTinyDisk("full-at-the-end", async ({ replica, origin, proxy, fill }) => {
+        const streams = await openStreams(origin, 4);
+        fill();
+        proxy.cut();
+        await until(async () => (await readiness(origin)) === "spool_full", 20_000);
+        const exited = await Promise.race([replica.stop(), sleep(40_000).then(() => "still running")]);
+        expect(exited).toBe(1);
+        expect(streams.calls.filter(complete)).toEqual([]);
+        // Their holds' leases are a minute; the books must come to rest before that.
+        await shop.world.sql`update holds set lease_ends_at = clock_timestamp() where account_id in
+          (${streams.customer.accountId}, ${streams.payer.accountId})`;
+      }));
+  });
+
+/** A settlement as a replica's spool has it. */
+function lineOf({ requestId, accountId }: Hold, over: Partial<Record<keyof Finish, unknown>> = {}): string {
+  const finish = { requestId, accountId, kind: "settle", reason: "complete", strict: false, estimated: false };
+  return `${JSON.stringify({ ...finish, promptTokens: 10, cachedTokens: 0, completionTokens: 20, chargeNanoUsd: "0", ...over })}\n`;
+}
+
+/** A replica's spool as a former life left it. */
+function leaveSpool(name: string, lines: string[]): void {
+  mkdirSync(join(shop.world.spoolDir, name));
+  writeFileSync(join(shop.world.spoolDir, name, "000000000000001-000000.spool"), lines.join(""));
+}
+
+describe("a hold has one end, whoever brings it, and however often", () => {
+  const HOLDS = 30;
+  const CHARGE = 1_000n;
+
+  /** Two ledgers, as two replicas have them, and holds that the first of them has. */
+  async function twoLedgers(
+    purse: Purse,
+    lines: (hold: Hold) => string[],
+    work: (sides: { a: Side; b: Side; holds: Hold[]; accountId: number }) => Promise<void>,
+  ): Promise<void> {
+    const name = `races-${crypto.randomUUID()}`;
+    const person = await shop.world.addCustomer();
+    const key = await shop.world.addKey(person, { mode: purse === "package" ? "package" : "payg" });
+    if (purse === "package") await shop.world.givePackage(person, { dailyLimit: HOLDS });
+    else await shop.world.setBalance(person, CHARGE * BigInt(HOLDS));
+    const a = await openWorldLedger(shop.world);
+    // Each holds exactly what it will be charged.
+    const price = purse === "package" ? {} : { promptPico: 0n, outputPico: CHARGE * 1000n, capMax: 1, capMin: 1 };
+    const asks = Array.from({ length: HOLDS }, () => a.ledger.reserve(askFor(person, key, price)));
+    const holds = await Promise.all(asks);
+    leaveSpool(name, holds.flatMap(lines));
+    const b = await openWorldLedger(shop.world, { spool: name });
+    try {
+      await work({ a, b, holds, accountId: person.accountId });
+      expect(b.ledger.status().spoolEmpty).toBe(true);
+    } finally {
+      await a.close();
+      await b.close();
+    }
+  }
+  type Side = Awaited<ReturnType<typeof openWorldLedger>>;
+
+  for (const purse of ["package", "balance"] as const) {
+    const charge = purse === "package" ? {} : { chargeNanoUsd: CHARGE };
+    const spooledCharge = purse === "package" ? {} : { chargeNanoUsd: String(CHARGE) };
+
+    /** Of `count` settled holds. */
+    async function expectSettled(accountId: number, count: number): Promise<void> {
+      const receipts = await receiptsOf(shop, accountId);
+      expect(receipts).toHaveLength(HOLDS);
+      expect(new Set(receipts.map(({ requestId }) => requestId)).size).toBe(HOLDS);
+      const settled = receipts.filter(({ outcome }) => outcome === "settled");
+      expect(settled).toHaveLength(count);
+      for (const { units, charged, shortfall } of settled)
+        expect({ units, charged, shortfall }).toEqual(
+          purse === "package"
+            ? { units: 1, charged: 0, shortfall: 0 }
+            : { units: 0, charged: Number(CHARGE), shortfall: 0 },
+        );
+      const left = { units: count, balance: (HOLDS - count) * Number(CHARGE) };
+      const { units, balance, holds } = await shop.counters(accountId);
+      expect(holds).toBe(0);
+      expect(purse === "package" ? units : balance).toBe(purse === "package" ? left.units : left.balance);
+    }
+
+    test(`${purse}: the same settlement twice in a spool, and a third time from the ledger that has the hold`, () =>
+      twoLedgers(
+        purse,
+        (hold) => [lineOf(hold, spooledCharge), lineOf(hold, spooledCharge)],
+        async ({ a, b, holds, accountId }) => {
+          const [replayed] = await Promise.all([
+            b.ledger.replaySpool(),
+            ...holds.map((hold) => a.ledger.settle(hold, usageOf(charge))),
+          ]);
+          expect(replayed).toBe(2 * HOLDS);
+          await expectSettled(accountId, HOLDS);
+        },
+      ));
+
+    test(`${purse}: a settlement races a release: whichever comes first stands`, () =>
+      twoLedgers(
+        purse,
+        (hold) => [lineOf(hold, { kind: "release", reason: "ended_by_us" })],
+        async ({ a, b, holds, accountId }) => {
+          await Promise.all([b.ledger.replaySpool(), ...holds.map((hold) => a.ledger.settle(hold, usageOf(charge)))]);
+          const settled = (await receiptsOf(shop, accountId)).filter(({ outcome }) => outcome === "settled");
+          await expectSettled(accountId, settled.length);
+        },
+      ));
+
+    test(`${purse}: a settlement races the reaper: it is written either way, once`, () =>
+      twoLedgers(
+        purse,
+        () => [],
+        async ({ a, b, holds, accountId }) => {
+          await b.ledger.replaySpool();
+          await shop.world.sql`update holds set lease_ends_at = clock_timestamp() where account_id = ${accountId}`;
+          await Promise.all(
+            holds.flatMap((hold) => [
+              b.ledger.reap(hold.requestId, hold.accountId),
+              a.ledger.settle(hold, usageOf(charge)),
+            ]),
+          );
+          await expectSettled(accountId, HOLDS);
+        },
+      ));
+  }
+});
+
+test.each(["Postgres was away", "the reply to its refusal was lost"])(
+  "an overrun that was not refused in time, since %s: its answer was delivered, so it is a loss and no refusal",
+  async (why) => {
+    const proxy = await startTcpProxy(shop.world.url);
+    const { ledger, close } = await openWorldLedger(shop.world, { databaseUrl: proxy.url, timeoutMs: 2_000 });
+    const person = await shop.world.addCustomer();
+    const key = await shop.world.addKey(person, { mode: "payg" });
+    await shop.world.setBalance(person, 1_000n);
+    const price = { promptPico: 0n, outputPico: 600_000n, capMax: 1, capMin: 1 };
+    const hold = await ledger.reserve(askFor(person, key, price));
+    const away = why === "Postgres was away" ? Promise.resolve() : proxy.dropNextReply();
+    const settling = ledger.settle(hold, usageOf({ chargeNanoUsd: 1_500n }), { strict: true });
+    await away;
+    proxy.cut();
+    expect((await settling).spooled).toBe(true);
+    const refused = why === "Postgres was away" ? [] : [{ outcome: "released", reason: "overrun_refused" }];
+    expect(await receiptsOf(shop, person.accountId)).toMatchObject(refused);
+    // The last attempt is given up with the row.
+    await sleep(300);
+    proxy.mend();
+    expect(await ledger.replaySpool()).toBe(1);
+    expect(await receiptsOf(shop, person.accountId)).toMatchObject([
+      { outcome: "settled", reason: refused.length > 0 ? "late" : "complete", charged: 1_000, shortfall: 500 },
+    ]);
+    expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, balance: 0, holds: 0 });
+    await close();
+    await proxy.close();
+  },
+);
+
+describe("the replay", () => {
+  const log = createLog("silent");
+  let folders = 0;
+  const opened = async (lines: string[]): Promise<Spool> => {
+    const name = `replay-${++folders}`;
+    leaveSpool(name, lines);
+    const directory = join(shop.world.spoolDir, name);
+    return openSpool({ directory, bytesMax: SPOOL_BYTES_MAX, startedMs: Date.now(), log });
+  };
+  const holdOf = (i: number) => ({ requestId: crypto.randomUUID(), accountId: i }) as Hold;
+
+  test("goes on past what the ledger cannot take now, and keeps it", async () => {
+    const spool = await opened(Array.from({ length: 700 }, (_, i) => lineOf(holdOf(i))));
+    const taken: number[] = [];
+    let lockHeld = true;
+    const apply = async ({ accountId }: Finish) => {
+      if (lockHeld && accountId === 3) throw new Error("its account is locked");
+      taken.push(accountId);
+    };
+    expect(await spool.replay(apply).catch((error: Error) => error.message)).toBe("its account is locked");
+    expect(taken).toHaveLength(699);
+    expect(spool.empty()).toBe(false);
+    lockHeld = false;
+    await spool.replay(apply);
+    expect(taken).toContain(3);
+    expect(spool.empty()).toBe(true);
+  });
+
+  test("gives up when nothing is taken any more", async () => {
+    const spool = await opened(Array.from({ length: 3_000 }, (_, i) => lineOf(holdOf(i))));
+    let tried = 0;
+    const apply = async () => {
+      tried++;
+      throw new Error("away");
+    };
+    expect(await spool.replay(apply).catch((error: Error) => error.message)).toBe("away");
+    expect(tried).toBe(1_500);
+    expect(spool.waiting().settlements).toBe(3_000);
+  });
+
+  test("does not keep the heartbeat, or the leases of what is under way, waiting; nothing is reaped meanwhile", async () => {
+    const { ledger, db, close } = await openWorldLedger(shop.world, { leaseSeconds: 2 });
+    const person = await shop.customer({ dailyLimit: 2 });
+    const hold = await ledger.reserve(askFor(person, person));
+    const dead = await ledger.reserve(askFor(person, person));
+    await shop.world
+      .sql`update holds set lease_ends_at = lease_ends_at - interval '1 hour' where request_id = ${dead.requestId}`;
+    let reaped = 0;
+    const endless = Promise.withResolvers<number>();
+    const jobs = startLedgerJobs({
+      ledger: {
+        ...ledger,
+        status: () => ({ ...ledger.status(), spoolEmpty: false }),
+        replaySpool: () => endless.promise,
+        reap: async (requestId, accountId) => {
+          reaped++;
+          return ledger.reap(requestId, accountId);
+        },
+      },
+      db,
+      log,
+      replicaId: crypto.randomUUID(),
+      version: "1.2.3",
+      health: () => ({ inFlight: 0, ledgerP99Ms: null, draining: false, busHealthy: true }),
+      leaseSeconds: 2,
+      nowMs: () => performance.now(),
+    });
+    await sleep(5_000);
+    expect(ledger.alive(hold)).toBe(true);
+    expect(jobs.databaseUp()).toBe(true);
+    expect(reaped).toBe(0);
+    endless.resolve(0);
+    await ledger.settle(hold, usageOf());
+    await jobs.stop();
+    await close();
+  });
+});

@@ -1,0 +1,515 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { Glob } from "bun";
+import { EXCEPTIONS, judge } from "../scripts/audit.ts";
+import type { Role } from "../src/accounts/people_store.ts";
+import { readConfig } from "../src/config.ts";
+import type { Deps } from "../src/deps.ts";
+import { panelRoutes } from "../src/panel/api/panel_routes.ts";
+import { createLog } from "../src/platform/log.ts";
+import { startReplica } from "../src/replica.ts";
+import { expectRefusal } from "./gateway/checks.ts";
+import { type Answer, imageBody, openShop, type Shop } from "./gateway/shop.ts";
+import { givePassword, PANEL, PASSWORD, type PanelSession, signInTo } from "./panel/panel_client.ts";
+import { FORMS, OTHER_ROUTES, ROUTE_TABLE } from "./panel/route_table.ts";
+import { TEST_SECRET_KEY } from "./replica.ts";
+import { codeAndStrings } from "./source_text.ts";
+
+/**
+ * What docs/security.md promises and no other test shows: that its table is true to the tests, and what must hold of every route
+ * or of every file. Source: reliability › Threats and controls.
+ */
+
+setDefaultTimeout(60_000);
+const REPOSITORY = dirname(import.meta.dirname);
+const PREFIX = "/api/panel";
+
+let shop: Shop;
+let people: Record<Role, { accountId: number }>;
+let sessions: Record<Role, PanelSession>;
+let key: { secret: string; keyId: number; accountId: number };
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "" });
+  const { world } = shop;
+  key = await shop.customer();
+  people = { customer: key, reseller: await world.addReseller(), admin: await world.addAdmin() };
+  sessions = {
+    customer: await signInTo(shop, people.customer),
+    reseller: await signInTo(shop, people.reseller),
+    admin: await signInTo(shop, people.admin),
+  };
+});
+afterAll(async () => {
+  const { sql } = shop.world;
+  expect(await sql`select 1 from holds`).toHaveLength(0);
+  expect(await shop.world.unbalanced()).toEqual([]);
+  await shop.close();
+});
+
+describe("docs/security.md", () => {
+  const page = readFileSync(join(REPOSITORY, "docs/security.md"), "utf8");
+  const named = [...page.matchAll(/`(test\/[\w./]+)` › (.+?)(?= <br>| \||\n)/g)].map((found) => ({
+    file: found[1] ?? "",
+    name: (found[2] ?? "").trim(),
+  }));
+
+  test("every test that its table names is there, under that name", () => {
+    expect(named.length).toBeGreaterThan(40);
+    const missing = named.filter(({ file, name }) => {
+      const path = join(REPOSITORY, file);
+      return !existsSync(path) || !namesIn(readFileSync(path, "utf8")).has(name);
+    });
+    expect(missing).toEqual([]);
+  });
+
+  test("every file that it names is there", () => {
+    const files = [...page.matchAll(/`((?:src|test|docs|scripts)\/[\w./]+\.\w+)`/g)].map((found) => found[1] ?? "");
+    expect(files.length).toBeGreaterThan(30);
+    expect([...new Set(files)].filter((file) => !existsSync(join(REPOSITORY, file)))).toEqual([]);
+  });
+
+  test("every row of the table has a control, where it is, and a test", () => {
+    const rows = page.split("\n").filter((line) => /^\| (?!-|threat)/.test(line));
+    expect(rows.length).toBeGreaterThan(12);
+    for (const row of rows) {
+      const [threat, control, where, tests, ...rest] = row
+        .split("|")
+        .slice(1, -1)
+        .map((cell) => cell.trim());
+      expect(rest, row).toEqual([]);
+      expect(control, threat).toMatch(/\w{3}/);
+      expect(where, threat).toMatch(/`src\//);
+      expect(tests, threat).toMatch(/`test\/[\w./]+` › \w/);
+    }
+  });
+});
+
+/** Names of tests as they stand in a file, those of templates with their placeholders. */
+function namesIn(source: string): Set<string> {
+  const names = [...source.matchAll(/\b(?:test|row)\(\s*(?:"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`)/g)];
+  return new Set(names.map(([, plain, template]) => (plain ?? template ?? "").replace(/\\(["`'])/g, "$1")));
+}
+
+describe("mass assignment", () => {
+  /** What no form is for: who one is, what one has, and what the service keeps up. */
+  const EXTRAS: Readonly<Record<string, unknown>> = {
+    id: 1,
+    accountId: 1,
+    account_id: 1,
+    tenantId: 1,
+    resellerId: 1,
+    reseller_id: 1,
+    role: "admin",
+    status: "active",
+    email: "thief@example.com",
+    password_hash: "x",
+    passwordHash: "x",
+    totpEnabled: false,
+    balance: 1e9,
+    balanceNanoUsd: "9000000000",
+    balance_nano_usd: "9000000000",
+    unitsUsed: 0,
+    paygEnabled: true,
+    enabled: true,
+    digest: "x",
+    keyCiphertext: "x",
+    createdAt: "2020-01-01T00:00:00Z",
+    requestId: "x",
+    by: { accountId: 1 },
+    constructor: {},
+  };
+
+  /** The routes of the panel as the framework has them, with the shapes of their bodies. */
+  async function shapes(): Promise<Map<string, Record<string, unknown> | undefined>> {
+    const config = readConfig({
+      DATABASE_URL: shop.world.url,
+      SECRET_KEY: TEST_SECRET_KEY,
+      PORT: "0",
+      SPOOL_DIR: `${shop.world.spoolDir}/shapes`,
+      LOG_LEVEL: "silent",
+    });
+    const clock = { nowMs: () => performance.now(), unixMs: () => Date.now() };
+    const replica = await startReplica(config, clock, createLog("silent"));
+    const routes = panelRoutes(replica.deps as Deps).routes;
+    await replica.drain();
+    return new Map(
+      routes
+        .filter(({ method }) => method !== "GET")
+        .map(({ method, path, hooks }) => {
+          const body = hooks?.body as { properties?: Record<string, unknown>; anyOf?: unknown[] } | undefined;
+          return [`${method} ${path.slice(PREFIX.length)}`, body && (body.properties ?? {})];
+        }),
+    );
+  }
+
+  const callAs = (role: Role, route: string, body: unknown): Promise<Answer> => {
+    const [method = "", pattern = ""] = route.split(" ");
+    const ids = pattern.replace(/:resellerId|:id|:keyId|:packageId/g, "999999999").replace(/:\w+/g, "none");
+    // A model is named in the query: its id may hold slashes.
+    const path = pattern.startsWith("/admin/model") ? `${ids}?id=none` : ids;
+    const session = sessions[role];
+    return shop.call(PREFIX + path, {
+      host: PANEL,
+      method,
+      headers: { cookie: session.cookie, origin: `http://${PANEL}`, "x-csrf-token": session.csrf },
+      body: typeof body === "string" ? body : JSON.stringify(body),
+    });
+  };
+
+  /** Who everybody is and what everybody has. */
+  async function standing(): Promise<string> {
+    const { sql } = shop.world;
+    const rows = await Promise.all([
+      sql`select * from accounts order by id`,
+      sql`select * from balances order by account_id`,
+      sql`select * from packages order by id`,
+      sql`select * from keys order by id`,
+      sql`select * from providers order by id`,
+      sql`select account_id, host from sessions order by 1, 2`,
+    ]);
+    return JSON.stringify(rows);
+  }
+
+  test("every route whose body has a shape has a form in the table, and no other", async () => {
+    const shaped = [...(await shapes())].filter(([, fields]) => fields !== undefined).map(([route]) => route);
+    expect(shaped.sort()).toEqual(Object.keys(FORMS).sort());
+  });
+
+  test("fields that a form is not for are refused by name, on every route, and nothing changes", async () => {
+    const fieldsOf = await shapes();
+    const before = await standing();
+    for (const [route, form] of Object.entries(FORMS)) {
+      const who = ROUTE_TABLE[route]?.who ?? "open";
+      if (who === "open") throw new Error(`${route} is open`);
+      for (const [extra, value] of Object.entries(EXTRAS)) {
+        if (extra in (fieldsOf.get(route) ?? {}) || extra in form) continue;
+        const answer = await callAs(who[0] as Role, route, { ...form, [extra]: value });
+        // Of a body of several shapes the framework names no field.
+        const param = answer.json?.error?.param === null ? null : extra;
+        expectRefusal(answer, "validation_failed", { param });
+      }
+    }
+    expect(await standing()).toBe(before);
+  });
+
+  test("a prototype in a body is no prototype", async () => {
+    const named = await callAs("customer", "PATCH /settings/profile", '{"name":"Ann","__proto__":{"role":"admin"}}');
+    expect([200, 422]).toContain(named.status);
+    // As a prototype it would end this session too.
+    await callAs("customer", "POST /sign-out-everywhere", '{"__proto__":{"thisToo":true}}');
+    expect((await sessions.customer.get("/me")).json.person.role).toBe("customer");
+  });
+
+  test("routes without a form read none of it, and nothing changes", async () => {
+    const fieldsOf = await shapes();
+    const ending = ["POST /sign-out"]; // Of its own below: it ends the session.
+    const bare = [...fieldsOf].filter(([, fields]) => fields === undefined).map(([route]) => route);
+    const before = await standing();
+    for (const route of bare.filter((one) => !ending.includes(one))) {
+      const who = ROUTE_TABLE[route]?.who ?? "open";
+      const role = who === "open" ? "customer" : (who[0] as Role);
+      const answer = await callAs(role, route, EXTRAS);
+      // Refused for what is missing or unknown, or done without a look at the body.
+      expect([200, 401, 404, 422], `${route}: ${answer.text}`).toContain(answer.status);
+    }
+    expect(await standing()).toBe(before);
+  });
+
+  test("at the door too: a sign-in is who the password says", async () => {
+    const person = await shop.world.addCustomer();
+    const email = await givePassword(shop, person);
+    const before = await standing();
+    const answer = await shop.call(`${PREFIX}/sign-in`, {
+      host: PANEL,
+      headers: { origin: `http://${PANEL}` },
+      body: { ...EXTRAS, accountId: people.admin.accountId, email, password: PASSWORD },
+    });
+    expect(answer.status).toBe(200);
+    const cookie = answer.headers.get("set-cookie")?.split(";", 1)[0] ?? "";
+    const me = await shop.call(`${PREFIX}/me`, { host: PANEL, headers: { cookie } });
+    expect(me.json.person).toMatchObject({ accountId: person.accountId, role: "customer" });
+    await shop.world.sql`delete from sessions where account_id = ${person.accountId}`;
+    expect(await standing()).toBe(before);
+  });
+
+  test("at the API: a request is paid by the account of its key, whoever it names", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    const named = { accountId: payer.accountId, account_id: payer.accountId, user: String(payer.accountId), key_id: 1 };
+    expect((await shop.chat(key.secret, named)).status).toBe(200);
+    const image = await shop.call("/v1/images/generations", { secret: key.secret, body: imageBody(named) });
+    expect(image.status).toBe(200);
+    expect(await shop.counters(payer.accountId)).toMatchObject({ usage: 0, balance: 1_000_000_000 });
+    expect((await shop.counters(key.accountId)).usage).toBeGreaterThanOrEqual(2);
+  });
+});
+
+describe("caches", () => {
+  const NO_STORE = /\bno-store\b/;
+
+  test("no answer of the API or the panel may be stored, good or refused, with or without a session", async () => {
+    for (const [route, { who }] of Object.entries(ROUTE_TABLE)) {
+      const [method = "", pattern = ""] = route.split(" ");
+      const path = PREFIX + pattern.replace(/:resellerId|:id|:keyId|:packageId/g, "999999999").replace(/:\w+/g, "none");
+      // What changes something is asked without a session, or about what is not there.
+      const roles: readonly (Role | null)[] = who === "open" ? [null] : method === "GET" ? [null, ...who] : [null];
+      for (const role of roles) {
+        const cookie = role === null ? "" : sessions[role].cookie;
+        const answer = await shop.call(path, { host: PANEL, method, headers: { cookie } });
+        expect(answer.headers.get("cache-control"), `${route} ${role} ${answer.status}`).toMatch(NO_STORE);
+      }
+    }
+    for (const [route, { who, call }] of Object.entries(OTHER_ROUTES)) {
+      const method = route.split(" ")[0] ?? "";
+      if (who !== "key") continue;
+      for (const secret of [key.secret, "sk-none"]) {
+        const answer = await shop.call(call.path, { method, secret, body: call.body });
+        expect(answer.headers.get("cache-control"), `${route} ${answer.status}`).toMatch(NO_STORE);
+      }
+    }
+  });
+
+  test("what is not found, not allowed or not ready may not be stored either", async () => {
+    for (const [path, method] of [
+      ["/v1/nothing", "GET"],
+      ["/v1/chat/completions", "GET"],
+      ["/nothing", "GET"],
+      ["/assets/none.js", "GET"],
+      ["/brand/none", "GET"],
+      ["/healthz", "GET"],
+      ["/readyz", "GET"],
+    ] as const) {
+      const answer = await shop.call(path, { method, host: PANEL });
+      expect(answer.headers.get("cache-control"), path).toMatch(NO_STORE);
+    }
+  });
+
+  test("a stream is kept by nobody", async () => {
+    const stream = await shop.chat(key.secret, { stream: true });
+    expect(stream.status).toBe(200);
+    expect(stream.headers.get("cache-control")).toMatch(/\bno-(?:store|cache)\b/);
+  });
+
+  test("forwarded hosts change no answer: not whose brand it is, not a link, not an address", async () => {
+    const forwarded = {
+      "x-forwarded-host": "evil.test",
+      "x-host": "evil.test",
+      "x-forwarded-server": "evil.test",
+      "x-original-url": "/v1/models",
+      "x-rewrite-url": "/v1/models",
+      forwarded: "host=evil.test;proto=http",
+      "x-forwarded-proto": "http",
+      "x-forwarded-port": "1",
+      "x-http-method-override": "DELETE",
+    };
+    const { cookie, csrf } = sessions.admin;
+    const own = { cookie, origin: `http://${PANEL}`, "x-csrf-token": csrf };
+    for (const path of ["/me", "/keys", "/settings"]) {
+      const plain = await shop.call(PREFIX + path, { host: PANEL, headers: own });
+      const told = await shop.call(PREFIX + path, { host: PANEL, headers: { ...own, ...forwarded } });
+      const timeless = ({ status, text }: Answer) => `${status} ${text.replace(/"serverTime":"[^"]*"/, "")}`;
+      expect(timeless(told)).toBe(timeless(plain));
+    }
+    const invited = await shop.call(`${PREFIX}/people`, {
+      host: PANEL,
+      headers: { ...own, ...forwarded },
+      body: { email: "forwarded@example.com", name: "Forwarded" },
+    });
+    expect(invited.json.link.url).toStartWith(`http://${PANEL}/`);
+    const page = await shop.call("/sign-in", { host: PANEL, headers: { accept: "text/html", ...forwarded } });
+    expect(page.text).not.toContain("evil.test");
+  });
+});
+
+describe("the audit of the packages", () => {
+  const HOLE = {
+    elysia: [
+      {
+        id: 1104,
+        url: "https://github.com/advisories/GHSA-aaaa-bbbb-cccc",
+        title: "Bad thing",
+        severity: "high",
+        vulnerable_versions: "<99",
+      },
+    ],
+  };
+  const TODAY = "2026-06-15T12:00:00Z";
+  const excepted = (until: `${number}-${number}-${number}`) => [
+    { id: "GHSA-aaaa-bbbb-cccc", reason: "the bad part is not used", until },
+  ];
+
+  /** scripts/audit.ts as `check` runs it, against a registry that answers so. */
+  async function audit(answer: (() => Response) | null) {
+    const registry = answer && Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: answer });
+    const child = Bun.spawn([process.execPath, join(REPOSITORY, "scripts/audit.ts")], {
+      env: {
+        PATH: process.env.PATH ?? "",
+        HOME: process.env.HOME ?? "/tmp",
+        NPM_CONFIG_REGISTRY: `http://127.0.0.1:${registry?.port ?? 1}/`,
+      },
+      stdout: "pipe",
+      stderr: "pipe",
+    });
+    const said = (await new Response(child.stdout).text()) + (await new Response(child.stderr).text());
+    const code = await child.exited;
+    await registry?.stop(true);
+    return { code, said };
+  }
+
+  test("fails on a hole, and says which package, what and where to read of it", async () => {
+    const { code, said } = await audit(() => Response.json(HOLE));
+    expect(code).toBe(1);
+    expect(said).toContain("elysia <99 (high): Bad thing, GHSA-aaaa-bbbb-cccc");
+  });
+
+  test("passes without one", async () => {
+    expect(await audit(() => Response.json({}))).toEqual({ code: 0, said: "No package has a known hole.\n" });
+  });
+
+  test("a registry without the endpoint, or nobody at all: passes, and says aloud in one line that nothing is known", async () => {
+    const refused = (status: number) => () => new Response("no", { status });
+    for (const answer of [refused(404), refused(405), null]) {
+      const { code, said } = await audit(answer);
+      expect([code, said.trim().split("\n").length]).toEqual([0, 1]);
+      expect(said).toStartWith("AUDIT NOT DONE:");
+    }
+  });
+
+  test("a registry that fails, or answers nonsense, is no good word", async () => {
+    for (const answer of [() => new Response("no", { status: 500 }), () => new Response("<html>")]) {
+      const { code, said } = await audit(answer);
+      expect(code).toBe(1);
+      expect(said).toContain("The audit failed");
+    }
+  });
+
+  test("an exception holds until its day, and one that is needed no longer is told", () => {
+    const said = { stdout: JSON.stringify(HOLE), stderr: "" };
+    expect(judge(said, excepted("2026-12-31"), TODAY).exitCode).toBe(0);
+    expect(judge(said, excepted("2026-06-14"), TODAY).exitCode).toBe(1);
+    expect(judge(said, excepted("2026-06-14"), TODAY).lines[0]).toContain("ended on 2026-06-14");
+    expect(judge({ stdout: "{}", stderr: "" }, excepted("2026-12-31"), TODAY).lines[0]).toContain("needed no longer");
+    for (const { reason, until } of EXCEPTIONS) {
+      expect(reason.length).toBeGreaterThan(20);
+      expect(until).toMatch(/^\d{4}-\d\d-\d\d$/);
+    }
+  });
+});
+
+describe("CPU by hostile text", () => {
+  const TEXT_CHARS = 20_000;
+  /** Quadratic patterns take several times as long; the machine may be busy, so the best of a few tries counts. */
+  const MS_MAX = 150;
+  const TRIES = 4;
+  /** Repeated, these are what patterns choke on. */
+  const UNITS = [
+    ..."aA0f .-_/@:;%\\\"'[](){}<>=&,+*#?!~`|$^é\t\n\r\u0000",
+    ...[
+      "👍",
+      "a.",
+      "a-",
+      "a@",
+      "0.",
+      "0 ",
+      "a ",
+      "//",
+      "\\\\",
+      "[a",
+      "a:",
+      "::",
+      "a,",
+      "=a",
+      "a=",
+      "<a",
+      "&a",
+      "%2",
+      "%20",
+    ],
+    ...[
+      "``",
+      "**",
+      "*a",
+      "_a",
+      "[](",
+      "![](",
+      "](",
+      "sk-",
+      "0a",
+      "Aa0",
+      "a\n",
+      "\n ",
+      "a/",
+      "../",
+      "data:",
+      "Bearer ",
+      "http://",
+    ],
+  ];
+  const ENDS: readonly [before: string, after: string][] = [
+    ["", ""],
+    ["", "\u0001"],
+    ["x", "!"],
+  ];
+  /** What reads so little that it does not matter. */
+  const SHORT_READERS = new Map([
+    ["/^\\d*\\.?\\d+$/", "a field of a few characters, typed by the person whose browser it is"],
+    ["/^-?\\d*\\.?\\d+$/", "the same"],
+    ["/^(.+?)\\1+$/su", "a password, typed by the person whose browser it is"],
+    ["/\\/+$/", "a provider's address of at most 2,048 characters, typed by an admin"],
+    ["/0+$/", "nine digits"],
+  ]);
+
+  const files = [...new Glob("src/**/*.{ts,tsx}").scanSync({ cwd: REPOSITORY })]
+    // On the operator's own machine: commands, and the demo.
+    .filter((path) => !/^src\/(?:cli|demo)\//.test(path));
+  const patterns = new Set(
+    files.flatMap((path) => codeAndStrings(readFileSync(join(REPOSITORY, path), "utf8")).regExps),
+  );
+
+  const slowestOf = (pattern: RegExp): { ms: number; text: string } => {
+    let slowest = { ms: 0, text: "" };
+    for (const unit of UNITS) {
+      for (const [before, after] of ENDS) {
+        const text = before + unit.repeat(TEXT_CHARS / unit.length) + after;
+        let ms = Number.POSITIVE_INFINITY;
+        for (let i = 0; i < TRIES && ms > MS_MAX; i++) ms = Math.min(ms, timeOf(pattern, text));
+        if (ms > MS_MAX) return { ms, text: `${before}${unit}…${after}` };
+        if (ms > slowest.ms) slowest = { ms, text: `${before}${unit}…${after}` };
+      }
+    }
+    return slowest;
+  };
+
+  const timeOf = (pattern: RegExp, text: string): number => {
+    const startedAt = performance.now();
+    if (pattern.global) text.replace(pattern, "");
+    else pattern.exec(text);
+    return performance.now() - startedAt;
+  };
+
+  /** Undefined for what is none: between a page's tags a slash may look like the beginning of one. */
+  const patternOf = (written: string): RegExp | undefined => {
+    const [, source = "", flags = ""] = /^\/([\s\S]*)\/([a-z]*)$/.exec(written) ?? [];
+    const areFlags = /^[dgimsuvy]*$/.test(flags) && new Set(flags).size === flags.length;
+    return areFlags ? new RegExp(source, flags) : undefined;
+  };
+
+  test("every regular expression of src is linear in what it reads", () => {
+    expect(patterns.size).toBeGreaterThan(100);
+    const slow: string[] = [];
+    for (const written of patterns) {
+      if (SHORT_READERS.has(written)) continue;
+      const pattern = patternOf(written);
+      if (pattern === undefined) continue;
+      const { ms, text } = slowestOf(pattern);
+      if (ms > MS_MAX) slow.push(`${written} on ${JSON.stringify(text)}: ${Math.round(ms)} ms`);
+    }
+    expect(slow).toEqual([]);
+    expect([...SHORT_READERS.keys()].filter((written) => !patterns.has(written))).toEqual([]);
+  });
+
+  test("a quadratic pattern is found", () => {
+    expect(slowestOf(/\/+$/).ms).toBeGreaterThan(MS_MAX);
+  });
+});

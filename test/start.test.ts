@@ -1,0 +1,419 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, type Server } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import postgres from "postgres";
+import { readConfig, VARIABLES } from "../src/config.ts";
+import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { decrypt, encrypt } from "../src/platform/crypto.ts";
+import { openDb } from "../src/platform/db.ts";
+import { checkSecretKey } from "../src/platform/secret_key_store.ts";
+import { createTestDatabase, type TestDatabase } from "./database.ts";
+import { until } from "./platform/own_redis.ts";
+import { type ReplicaProcess, startReplicaProcess } from "./replica.ts";
+import { startTcpProxy } from "./tcp_proxy.ts";
+
+/**
+ * What is wrong at the start is said at the start: all of it, in sentences, with exit code 1 and before anything is begun.
+ * What may pass is waited for, not without end.
+ */
+
+setDefaultTimeout(120_000);
+const SOURCES = join(import.meta.dirname, "../src");
+const KEY = "5e".repeat(32);
+const OTHER_KEY = "6f".repeat(32);
+const ANOTHER = "SECRET_KEY is not the key that this database's secrets are encrypted with";
+
+let folder: string;
+let database: TestDatabase;
+let sql: postgres.Sql;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), `tollgate-${process.pid}-start-`));
+  database = await createTestDatabase();
+  sql = postgres(database.url, { max: 2, onnotice: () => {} });
+});
+afterAll(async () => {
+  await sql.end({ timeout: 5 });
+  await database.drop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+type Started = { process: ChildProcess; output(): string; exited: Promise<number | null> };
+
+/** A program of src with this environment and no other; `stdin` is all it is told. */
+function start(program: string, env: Record<string, string>, stdin = ""): Started {
+  const [file = "", ...args] = program.split(" ");
+  const child = spawn(process.execPath, [join(SOURCES, file), ...args], {
+    env: {
+      PATH: process.env.PATH ?? "",
+      HOME: process.env.HOME ?? "/tmp",
+      PORT: "0",
+      LISTEN_HOST: "127.0.0.1",
+      ...env,
+    },
+    stdio: ["pipe", "pipe", "pipe"],
+    cwd: folder,
+  });
+  child.stdin?.end(stdin);
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (bytes) => (output += bytes));
+  const exited = new Promise<number | null>((resolve) => child.once("close", resolve));
+  return { process: child, output: () => output, exited };
+}
+
+/** Runs it to its end. */
+async function run(
+  program: string,
+  env: Record<string, string>,
+  stdin = "",
+): Promise<{ code: number | null; output: string }> {
+  const started = start(program, env, stdin);
+  try {
+    const code = await started.exited;
+    return { code, output: started.output() };
+  } finally {
+    started.process.kill("SIGKILL");
+  }
+}
+
+const right = () => ({ DATABASE_URL: database.url, SECRET_KEY: KEY, SPOOL_DIR: join(folder, "spool") });
+
+describe("the configuration", () => {
+  /** A wrong value of each variable that can have one. */
+  const WRONG: Partial<Record<keyof typeof VARIABLES, string>> = {
+    NODE_ENV: "prod",
+    PORT: "80a",
+    INTERNAL_PORT: "65536",
+    DATABASE_URL: "mysql://root:pw-canary@db/x",
+    DB_WAIT_SECONDS: "-1",
+    DB_PREPARE: "yes",
+    DB_POOL_MAX: "0",
+    LEDGER_LANES: "33",
+    LEDGER_QUEUE_MAX: "1.5",
+    LEDGER_TIMEOUT_MS: "49",
+    LEASE_SECONDS: "1",
+    SPOOL_BYTES_MAX: "1 MiB",
+    LOG_REQUESTS: "1.5",
+    OTEL_EXPORTER_OTLP_ENDPOINT: "grpc://pw-canary@otel:4317",
+    OTEL_EXPORTER_OTLP_HEADERS: "pw-canary",
+    OTEL_TRACES_SAMPLER_ARG: "10%",
+    REDIS_URL: "pw-canary@redis:6379",
+    SECRET_KEY: "pw-canary",
+    BASE_URL: "https://api.example.com",
+    ALIAS_URL: "ftp://example.com/v1",
+    PANEL_URL: "https://example.com/panel",
+    BRAND_SUPPORT: "ask Bob",
+    SERVER_ADDRESSES: "192.0.2.1,example.com",
+    DNS_RESOLVERS: "1.1.1.1",
+    TRUSTED_PROXIES: "10.0.0.0/33",
+    ALLOW_LOCAL_HOSTS: "1",
+    BILLING_TIMEZONE: "Berlin",
+    BODY_BYTES_MAX: "1023",
+    BODY_READ_MS: "0",
+    IN_FLIGHT_MAX: "many",
+    EVENT_LOOP_LAG_MAX_MS: "9",
+    RATE_PER_MINUTE: "0",
+    RATE_IN_FLIGHT: "0",
+    RATE_REDIS_MS: "1001",
+    PROVIDER_CONNECT_MS: "0",
+    PROVIDER_FIRST_BYTE_MS: "5s",
+    PROVIDER_IDLE_MS: "0",
+    PROVIDER_TOTAL_MS: "0",
+    CLIENT_IDLE_MS: "0",
+    PROVIDER_ALLOW_PRIVATE: "http://10.0.0.7:8000/v1",
+    SESSION_IDLE_SECONDS: "59",
+    SESSION_MAX_SECONDS: "59",
+    CACHE_TTL_MS: "99",
+    DRAIN_NOTICE_SECONDS: "601",
+    DRAIN_SECONDS: "0",
+    LOG_LEVEL: "verbose",
+    FAILPOINTS: "explode",
+  };
+  /** Any text will do. */
+  const FREE = ["LISTEN_HOST", "INTERNAL_HOST", "SPOOL_DIR", "PANEL_DIR", "BRAND_NAME", "OTEL_SERVICE_NAME"];
+
+  test("each wrong variable is named once, with what it must be and what was found, and no other", () => {
+    expect([...Object.keys(WRONG), ...FREE].sort()).toEqual(Object.keys(VARIABLES).sort());
+    const ok = { DATABASE_URL: "postgres://x/x", SECRET_KEY: KEY };
+    for (const [name, value] of Object.entries(WRONG)) {
+      const said = problemsOf({ ...ok, [name]: value });
+      expect(said).toEqual([expect.stringMatching(new RegExp(`^${name} must .*, not .+: `))]);
+      if (!value.includes("canary")) expect(said[0]).toContain(JSON.stringify(value));
+    }
+    expect(problemsOf({ ...ok, PORT: "8080", INTERNAL_PORT: "8080" })).toEqual([
+      expect.stringMatching(/^INTERNAL_PORT must be another than PORT/),
+    ]);
+    expect(problemsOf({ ...ok, BRAND_SUPPORT: "x ".repeat(5000) })[0]?.length).toBeLessThan(300);
+  });
+
+  test("what is missing and all that is wrong come in one message: exit 1, no secret, no folder, no connection", async () => {
+    const port = await freePort();
+    let connections = 0;
+    const server: Server = createServer((socket) => {
+      connections++;
+      socket.destroy();
+    });
+    await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+    try {
+      const DATABASE_URL = `postgres://user:pw-canary@127.0.0.1:${port}/x`;
+      const REDIS_URL = `redis://:pw-canary@127.0.0.1:${port}`;
+      const one = await run("main.ts", { DATABASE_URL, REDIS_URL, PORT: "http", LOG_LEVEL: "loud", SPOOL_DIR: "made" });
+      expect(one.code).toBe(1);
+      expect(one.output.trimEnd().split("\n")).toEqual([
+        "The configuration is wrong:",
+        '  - PORT must be a whole number, not "http": public port; 0 takes a free one',
+        "  - SECRET_KEY is not set: 32 bytes in base64 or hex: encrypts provider keys",
+        '  - LOG_LEVEL must be one of these, not "loud": trace, debug, info, warn, error, silent',
+      ]);
+    } finally {
+      server.close();
+    }
+    expect(connections).toBe(0);
+    expect(existsSync(join(folder, "made"))).toBe(false);
+    const all = await run("main.ts", { ...WRONG, SPOOL_DIR: "made" });
+    expect(all.code).toBe(1);
+    for (const name of Object.keys(WRONG)) expect(all.output.match(new RegExp(`^  - ${name} `, "gm"))).toHaveLength(1);
+    expect(all.output).not.toContain("canary");
+    expect(existsSync(join(folder, "made"))).toBe(false);
+  });
+
+  test("a spool's folder that cannot be written to, a port that is taken: one sentence, exit 1", async () => {
+    writeFileSync(join(folder, "file"), "");
+    const spool = await run("main.ts", { ...right(), SPOOL_DIR: join(folder, "file") });
+    expect(spool).toEqual({ code: 1, output: expect.stringMatching(/^SPOOL_DIR names a folder .* \(EEXIST\): .*\n$/) });
+    const taken = createServer();
+    await new Promise<void>((resolve) => taken.listen(0, "127.0.0.1", resolve));
+    const { port } = taken.address() as { port: number };
+    try {
+      for (const variable of ["PORT", "INTERNAL_PORT"]) {
+        const { code, output } = await run("main.ts", { ...right(), LOG_LEVEL: "warn", [variable]: String(port) });
+        expect({ code, output }).toEqual({
+          code: 1,
+          output: expect.stringMatching(new RegExp(`^${variable}: nothing can listen on 127.0.0.1:${port} .*\\n$`)),
+        });
+      }
+    } finally {
+      taken.close();
+    }
+  });
+
+  function problemsOf(env: Record<string, string>): string[] {
+    try {
+      readConfig(env);
+    } catch (error) {
+      const [title, ...lines] = (error as Error).message.split("\n");
+      expect(title).toBe("The configuration is wrong:");
+      return lines.map((line) => line.replace(/^ {2}- /, ""));
+    }
+    return [];
+  }
+});
+
+describe("Postgres at the start", () => {
+  test("refused: a line for each attempt, waits that double, then one sentence and exit 1", async () => {
+    const DATABASE_URL = `postgres://user:pw-canary@127.0.0.1:${await freePort()}/x`;
+    const { code, output } = await run("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "4" });
+    expect(code).toBe(1);
+    const lines = output.trimEnd().split("\n");
+    expect(lines.pop()).toBe("Postgres does not answer: start it, or correct DATABASE_URL.");
+    const tries = lines.map((line) => JSON.parse(line));
+    // 0.5 + 1 + 2 s; the fourth wait would end after the time is over.
+    expect(tries.map(({ againInMs }) => againInMs)).toEqual([500, 1000, 2000]);
+    for (const line of tries)
+      expect(line).toMatchObject({ level: "warn", message: "Postgres is not there yet", why: expect.any(String) });
+    expect(output).not.toContain("pw-canary");
+  });
+
+  test("silent: the same, in time", async () => {
+    const proxy = await startTcpProxy(database.url);
+    proxy.hang();
+    try {
+      const env = { ...right(), DATABASE_URL: proxy.url, DB_WAIT_SECONDS: "0" };
+      const { code, output } = await run("main.ts", env);
+      expect({ code, output }).toEqual({
+        code: 1,
+        output: expect.stringMatching(/^Postgres does not answer in time: .*\n$/),
+      });
+    } finally {
+      await proxy.close();
+    }
+  });
+
+  test("there within the time: it starts", async () => {
+    const proxy = await startTcpProxy(database.url);
+    proxy.cut();
+    const env = { ...right(), DATABASE_URL: proxy.url, DB_WAIT_SECONDS: "60" };
+    const started = start("main.ts", env);
+    try {
+      await until(() => started.output().includes("Postgres is not there yet"), 30_000);
+      proxy.mend();
+      await until(() => started.output().includes('"message":"listening"'), 60_000);
+      started.process.kill("SIGTERM");
+      expect(await started.exited).toBe(0);
+    } finally {
+      started.process.kill("SIGKILL");
+      await proxy.close();
+    }
+  });
+
+  test.each(["SIGTERM", "SIGINT"] as const)("%s while it waits ends it at once, with exit code 0", async (signal) => {
+    const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/x`;
+    const started = start("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "3600" });
+    try {
+      await until(() => started.output().includes("Postgres is not there yet"), 30_000);
+      started.process.kill(signal);
+      expect(await started.exited).toBe(0);
+      expect(started.output()).toContain("ended before it listened");
+    } finally {
+      started.process.kill("SIGKILL");
+    }
+  });
+
+  test("a database without its schema is no reason to wait: one sentence, exit 1", async () => {
+    const url = new URL(database.url);
+    url.pathname = "/postgres";
+    const { code, output } = await run("main.ts", { ...right(), DATABASE_URL: url.href });
+    expect({ code, output }).toEqual({
+      code: 1,
+      output: expect.stringMatching(/^The database has 0 of \d+ migrations\. Run: bun run cli migrate\n$/),
+    });
+  });
+});
+
+test("Redis refused or silent at the start: the replica starts, is ready, and says what is missing", async () => {
+  const proxy = await startTcpProxy(process.env.REDIS_URL ?? "");
+  proxy.hang();
+  try {
+    for (const REDIS_URL of [`redis://:pw-canary@127.0.0.1:${await freePort()}`, proxy.url]) {
+      const replica = await startReplicaProcess({ ...right(), REDIS_URL });
+      try {
+        expect((await fetch(`${replica.origin}/readyz`)).status).toBe(200);
+        await until(() => /"level":"warn".*Redis/.test(replica.logged()), 30_000);
+        expect(await replica.stop()).toBe(0);
+        expect(replica.logged()).not.toContain("pw-canary");
+      } finally {
+        await replica.kill();
+      }
+    }
+  } finally {
+    await proxy.close();
+  }
+});
+
+describe("SECRET_KEY", () => {
+  const cli = (args: string, key: string, stdin = "") =>
+    run(`cli.ts ${args}`, { ...right(), SECRET_KEY: key, PROVIDER_ALLOW_PRIVATE: "127.0.0.1:9" }, stdin);
+  const secrets = async () => {
+    const [providers, people, [check]] = await Promise.all([
+      sql`select name, key_ciphertext from providers order by name`,
+      sql`select id, totp_ciphertext from accounts where totp_ciphertext is not null order by id`,
+      sql`select ciphertext from secret_key_check`,
+    ]);
+    return { providers, people, check: check?.ciphertext as Buffer | undefined };
+  };
+  const bytesOf = (hex: string) => Buffer.from(hex, "hex");
+
+  test("of two who come first with different keys one becomes the database's, however many come at once", async () => {
+    const other = await createTestDatabase();
+    const keys = Array.from({ length: 8 }, (_, i) => Buffer.alloc(32, i));
+    const dbs = keys.map(() => openDb({ databaseUrl: other.url, dbPrepare: true, dbPoolMax: 1 }));
+    try {
+      const results = await Promise.allSettled(keys.map((key, i) => checkSecretKey(at(dbs, i), key)));
+      const taken = results.flatMap(({ status }, i) => (status === "fulfilled" ? [i] : []));
+      expect(taken).toHaveLength(1);
+      for (const result of results) if (result.status === "rejected") expect(String(result.reason)).toContain(ANOTHER);
+      for (const [i, key] of keys.entries()) {
+        const again = checkSecretKey(at(dbs, 0), key);
+        if (i === taken[0]) await again;
+        else await expect(again).rejects.toThrow(ANOTHER);
+      }
+    } finally {
+      await Promise.all(dbs.map((db) => db.close()));
+      await other.drop();
+    }
+  });
+
+  test("the first start makes it the database's; with another one nothing starts, and nothing is encrypted", async () => {
+    const first = await startReplicaProcess({ ...right() });
+    expect(await first.stop()).toBe(0);
+    expect((await cli("provider add --name one --url http://127.0.0.1:9/v1 --key sk-one", KEY)).code).toBe(0);
+    const before = await secrets();
+
+    const wrong = await run("main.ts", { ...right(), SECRET_KEY: OTHER_KEY, LOG_LEVEL: "warn" });
+    expect(wrong).toEqual({ code: 1, output: expect.stringMatching(new RegExp(`^${ANOTHER}.*\\n$`)) });
+    for (const command of [
+      "provider add --name two --url http://127.0.0.1:9/v1 --key sk-two",
+      "provider set one --key sk-new",
+    ]) {
+      const { code, output } = await cli(command, OTHER_KEY);
+      expect({ command, code, output }).toEqual({ command, code: 1, output: expect.stringContaining(ANOTHER) });
+    }
+    expect(await secrets()).toEqual(before);
+    // What encrypts nothing needs no key.
+    expect((await cli("provider set one --disable", OTHER_KEY)).code).toBe(0);
+  });
+
+  test("rotate: what the old key opened the new one opens; with a wrong old key, or a replica running, nothing changes", async () => {
+    const [{ id } = { id: "" }] = await sql`
+      insert into accounts (role, email, name, totp_ciphertext, totp_enabled_at)
+      values ('customer', 'ann@example.com', 'Ann', ${encrypt(bytesOf(KEY), "TOTPSECRET")}, now()) returning id`;
+    const [{ id: damaged } = { id: "" }] = await sql`
+      insert into accounts (role, email, name, totp_ciphertext, totp_enabled_at)
+      values ('customer', 'bob@example.com', 'Bob', ${Buffer.from("damaged")}, now()) returning id`;
+    const before = await secrets();
+
+    let replica: ReplicaProcess | undefined = await startReplicaProcess({ ...right() });
+    try {
+      await until(async () => (await sql`select from replicas`).length > 0, 30_000);
+      const running = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
+      expect(running).toEqual({ code: 1, output: expect.stringContaining("Replicas are running (1)") });
+    } finally {
+      await replica.stop();
+      replica = undefined;
+    }
+    for (const [stdin, says] of [
+      ["7a".repeat(32), "not the database's key so far: nothing was changed"],
+      ["short", "must be 32 bytes"],
+      ["", "empty"],
+    ] as const) {
+      const { code, output } = await cli("secret-key rotate --old-stdin", OTHER_KEY, stdin);
+      expect({ stdin, code, output }).toEqual({ stdin, code: 1, output: expect.stringContaining(says) });
+    }
+    expect((await cli("secret-key rotate", OTHER_KEY)).output).toContain("Give the old key");
+    expect(await secrets()).toEqual(before);
+
+    const done = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
+    expect(done.code).toBe(0);
+    expect(done.output).toContain("Encrypted anew: 1 providers' keys, 1 second factors.");
+    expect(done.output).toContain(`remove them: ${damaged}.`);
+    const { providers, people } = await secrets();
+    expect(decrypt(bytesOf(OTHER_KEY), providers[0]?.key_ciphertext)).toBe("sk-one");
+    const ann = people.find((row) => row.id === id);
+    expect(decrypt(bytesOf(OTHER_KEY), ann?.totp_ciphertext)).toBe("TOTPSECRET");
+
+    expect((await run("main.ts", right())).output).toContain(ANOTHER);
+    const next = await startReplicaProcess({ ...right(), SECRET_KEY: OTHER_KEY });
+    expect(await next.stop()).toBe(0);
+  });
+
+  test("rotate when the old key is lost: what it encrypted is named, and new secrets are taken", async () => {
+    const lost = await cli("secret-key rotate --old-lost --json", KEY);
+    expect(lost.code).toBe(0);
+    expect(JSON.parse(lost.output)).toMatchObject({
+      providers: 0,
+      secondFactors: 0,
+      unreadable: { providers: ["one"] },
+    });
+    expect((await cli("provider set one --key sk-again", KEY)).code).toBe(0);
+    const { providers } = await secrets();
+    expect(decrypt(bytesOf(KEY), providers[0]?.key_ciphertext)).toBe("sk-again");
+  });
+
+  function at<T>(list: T[], i: number): T {
+    const item = list[i];
+    if (item === undefined) throw new Error("there is no such item");
+    return item;
+  }
+});
