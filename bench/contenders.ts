@@ -1,0 +1,261 @@
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
+import { encrypt } from "../src/platform/crypto.ts";
+import { createWorld, type World } from "../test/world.ts";
+import type { BareReady } from "./bare.ts";
+import { type Helper, startHelper } from "./helper.ts";
+import type { ProviderQuestion, ProviderReady, ProviderReply } from "./provider.ts";
+import type { ContenderName } from "./workloads.ts";
+
+/** Starts those who are compared, each as it is run in production, and each a process of its own. */
+
+/** Accounts with a key each. One alone would be a hot account, which `bun run bench:ledger` measures. */
+export const ACCOUNTS = 32;
+/** More than any run uses. */
+const DAILY_LIMIT = 1_000_000;
+const TOTAL_LIMIT = 30_000_000;
+const MODEL = "chat-a";
+const HOST = "api.example.com";
+const START_MS_MAX = 30_000;
+const POLL_MS = 20;
+const FETCHES_MAX = "65535";
+/** The peer has a connection for each account, so that no account of it waits for another's transaction. */
+const PEER_LANES = "32";
+const NGINX_PLACES = ["/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"];
+
+export type Contender = {
+  name: ContenderName;
+  port: number;
+  /** The Host header it is asked with. */
+  host: string;
+  /** Its CPU and memory are the gateway's; null: there is no gateway. */
+  pid: number | null;
+  /** The books of those who keep any. */
+  shop: Shop | null;
+  stop(): Promise<void>;
+};
+
+/** A database with accounts, keys and a model to sell. */
+export type Shop = { world: World; secrets: string[]; exhausted: string[]; databaseUrl: string };
+
+/** What the gateway is told that differs from its defaults, and why. */
+export const GATEWAY_SETTINGS: Readonly<Record<string, string>> = {
+  NODE_ENV: "production",
+  LISTEN_HOST: "127.0.0.1",
+  PORT: "0",
+  // 32 keys carry the load of thousands.
+  RATE_PER_MINUTE: "100000000",
+  RATE_IN_FLIGHT: "10000",
+  // Client, provider, gateway and Postgres share the machine, so a replica is late through no fault of its own.
+  EVENT_LOOP_LAG_MAX_MS: "10000",
+  LEDGER_TIMEOUT_MS: "20000",
+  // Nobody is in front that would have to notice.
+  DRAIN_NOTICE_SECONDS: "0",
+};
+
+export type Provider = { helper: Helper<ProviderQuestion, ProviderReply>; port: number };
+
+export async function startProvider(env: Record<string, string>): Promise<Provider> {
+  const { helper, ready } = await startHelper<ProviderQuestion, ProviderReply, ProviderReady>(beside("provider"), env);
+  return { helper, port: ready.port };
+}
+
+export type StartOptions = {
+  provider: Provider;
+  redisUrl: string;
+  /** Where a profile of the gateway goes when it ends. */
+  profileDir?: string | undefined;
+  /** Parts of the gateway's work that are left out: `bench/without.ts`. */
+  without?: readonly string[];
+};
+
+/** Starts one contender. Throws one sentence when it does not come up. */
+export async function startContender(name: ContenderName, options: StartOptions): Promise<Contender> {
+  switch (name) {
+    case "direct":
+      return { name, port: options.provider.port, host: "provider", pid: null, shop: null, stop: async () => {} };
+    case "bare":
+      return startBare(options.provider);
+    case "nginx":
+      return startNginx(options.provider);
+    default:
+      return startGateway(name, options);
+  }
+}
+
+/** The nginx of this machine; undefined: there is none. */
+export function nginxProgram(): string | undefined {
+  const folders = [...(process.env.PATH ?? "").split(":"), ...NGINX_PLACES];
+  return folders.map((folder) => join(folder, "nginx")).find((path) => existsSync(path));
+}
+
+async function startBare({ port }: Provider): Promise<Contender> {
+  const env = { BENCH_UPSTREAM: `http://127.0.0.1:${port}`, BUN_CONFIG_MAX_HTTP_REQUESTS: FETCHES_MAX };
+  const { helper, ready } = await startHelper<string, string, BareReady>(beside("bare"), env);
+  return { name: "bare", port: ready.port, host: "bare", pid: helper.pid, shop: null, stop: helper.stop };
+}
+
+async function startNginx(provider: Provider): Promise<Contender> {
+  const command = nginxProgram();
+  if (command === undefined) throw new Error("There is no nginx on this machine.");
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-bench-nginx-"));
+  const port = await freePort();
+  const config = join(folder, "nginx.conf");
+  writeFileSync(config, nginxConfig(folder, port, provider.port));
+  const outputFile = join(folder, "output.log");
+  const server = startOwnedProcess({
+    command,
+    args: ["-p", folder, "-c", config, "-e", "stderr"],
+    env: { PATH: process.env.PATH ?? "" },
+    outputFile,
+    stopSignal: "SIGTERM",
+  });
+  const isUp = () => listens(port);
+  await until(isUp, () =>
+    server.hasExited() ? `nginx did not start: ${readFileSync(outputFile, "utf8")}` : undefined,
+  );
+  const stop = () => server.stop().finally(() => rmSync(folder, { recursive: true, force: true }));
+  return { name: "nginx", port, host: "nginx", pid: server.pid, shop: null, stop };
+}
+
+function nginxConfig(folder: string, port: number, providerPort: number): string {
+  const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+  return `${process.getuid?.() === 0 ? "user root;\n" : ""}daemon off;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+pid ${folder}/nginx.pid;
+error_log stderr warn;
+events { worker_connections 20000; }
+http {
+  access_log off;
+  ${temporary.map((name) => `${name}_temp_path ${folder}/${name};`).join("\n  ")}
+  client_max_body_size 32m;
+  client_body_buffer_size 2m;
+  keepalive_requests 1000000000;
+  upstream provider {
+    server 127.0.0.1:${providerPort};
+    keepalive 1024;
+    keepalive_requests 1000000000;
+  }
+  server {
+    listen 127.0.0.1:${port} backlog=4096;
+    location / {
+      proxy_pass http://provider;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_buffering off;
+    }
+  }
+}
+`;
+}
+
+async function startGateway(name: "tollgate" | "peer", options: StartOptions): Promise<Contender> {
+  const { provider, redisUrl, profileDir, without = [] } = options;
+  const secretKey = Buffer.from(crypto.getRandomValues(new Uint8Array(32)));
+  const shop = await openShop(provider, secretKey);
+  const whole = name === "peer" ? beside("peer") : join(import.meta.dirname, "../src/main.ts");
+  const entry = without.length > 0 ? beside("without") : whole;
+  const profile = profileDir !== undefined && name === "tollgate" ? ["--cpu-prof", `--cpu-prof-dir=${profileDir}`] : [];
+  const folder = mkdtempSync(join(tmpdir(), `tollgate-bench-${name}-`));
+  mkdirSync(join(folder, "spool"));
+  const outputFile = join(folder, "output.log");
+  const server = startOwnedProcess({
+    command: process.execPath,
+    args: [...profile, entry],
+    env: {
+      PATH: process.env.PATH ?? "",
+      HOME: process.env.HOME ?? "/tmp",
+      ...GATEWAY_SETTINGS,
+      DATABASE_URL: shop.databaseUrl,
+      REDIS_URL: redisUrl,
+      SECRET_KEY: secretKey.toString("base64"),
+      BASE_URL: `http://${HOST}/v1`,
+      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}`,
+      SPOOL_DIR: join(folder, "spool"),
+      ...(name === "peer" && { LEDGER_LANES: PEER_LANES }),
+      ...(without.length > 0 && { BENCH_WITHOUT: without.join(",") }),
+    },
+    outputFile,
+    stopSignal: "SIGTERM",
+  });
+  const said = () => (existsSync(outputFile) ? readFileSync(outputFile, "utf8") : "");
+  const portSaid = () => Number(/"port":(\d+).*"message":"listening"/.exec(said())?.[1] ?? 0);
+  await until(
+    async () => portSaid() !== 0,
+    () => (server.hasExited() ? `${name} did not start: ${said()}` : undefined),
+  );
+  return {
+    name,
+    port: portSaid(),
+    host: HOST,
+    pid: server.pid,
+    shop,
+    async stop() {
+      await server.stop();
+      await shop.world.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function openShop(provider: Provider, secretKey: Buffer): Promise<Shop> {
+  const world = await createWorld();
+  const { sql } = world;
+  const baseUrl = `http://127.0.0.1:${provider.port}/v1`;
+  const [row] = await sql`
+    insert into providers (name, base_url, key_ciphertext) values ('bench', ${baseUrl}, ${encrypt(secretKey, "sk-bench")}) returning id`;
+  await sql`
+    insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
+    values (${MODEL}, ${MODEL}, 'tollgate', 'text', 1000000, 3000000, 15000000, 1000)`;
+  await sql`insert into routes (model_id, provider_id, upstream_model) values (${MODEL}, ${Number(row?.id)}, ${MODEL})`;
+  const secrets: string[] = [];
+  const exhausted: string[] = [];
+  const plenty = await world.addOffering({ dailyLimit: DAILY_LIMIT, totalLimit: TOTAL_LIMIT });
+  const one = await world.addOffering({ dailyLimit: 1, totalLimit: 30 });
+  for (let i = 0; i < ACCOUNTS; i++) {
+    const rich = await world.addCustomer();
+    await world.assign(rich, plenty);
+    secrets.push((await world.addKey(rich)).secret);
+    const poor = await world.addCustomer();
+    await world.assign(poor, one);
+    exhausted.push((await world.addKey(poor)).secret);
+  }
+  return { world, secrets, exhausted, databaseUrl: world.url };
+}
+
+/** What the books say by now: units charged, usage records, holds that have not ended. */
+export async function booksOf({ world }: Shop): Promise<{ units: number; records: number; holds: number }> {
+  const [row] = await world.sql`
+    select (select coalesce(sum(units_used), 0)::bigint from packages) as units,
+      (select count(*) from receipts where outcome = 'settled') as records, (select count(*) from holds) as holds`;
+  return { units: Number(row?.units), records: Number(row?.records), holds: Number(row?.holds) };
+}
+
+function beside(name: string): string {
+  return join(import.meta.dirname, `${name}.ts`);
+}
+
+async function until(isSo: () => Promise<boolean>, whyNever: () => string | undefined): Promise<void> {
+  const lastMs = performance.now() + START_MS_MAX;
+  while (!(await isSo())) {
+    const why = whyNever() ?? (performance.now() > lastMs ? "a contender does not listen" : undefined);
+    if (why !== undefined) throw new Error(why);
+    await Bun.sleep(POLL_MS);
+  }
+}
+
+function listens(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1");
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once("error", () => resolve(false));
+  });
+}

@@ -1,0 +1,114 @@
+import type { GeneratorReply } from "./generator.ts";
+import type { ContenderName } from "./workloads.ts";
+
+export type Spread = { p50: number; p99: number };
+
+/** What one contender did in one round of one workload. null: it was not, or could not be, measured. */
+export type Figures = {
+  workload: string;
+  round: number;
+  contender: ContenderName;
+  /** Requests, streams or refusals that ended. */
+  measured: number;
+  perSecond: number;
+  /** µs of CPU a request. */
+  gatewayCpuUs: number | null;
+  postgresCpuUs: number | null;
+  redisCpuUs: number | null;
+  /** Share of one core. */
+  providerLoad: number | null;
+  generatorLoad: number | null;
+  wholeMs: Spread;
+  firstByteMs: Spread;
+  relayMs: Spread | null;
+  /** Of the gateway, when the round ended. */
+  residentMb: number | null;
+};
+
+/** Memory of one gateway while many streams are open, bytes. */
+export type HeldFigures = {
+  contender: ContenderName;
+  streams: number;
+  /** At rest, after a first time with as many. */
+  startBytes: number;
+  openBytes: number;
+  /** At rest again. */
+  endBytes: number;
+};
+
+/** One insert in a transaction of its own, on the Postgres of the run while it has nothing else to do; ms. */
+export type Commit = { workload: string; round: number; ms: Spread };
+
+/** Smallest, middle and largest of the rounds. */
+export type Range = { min: number; median: number; max: number };
+
+/** How the channel's reply is written down. */
+export function figuresOf(
+  reply: GeneratorReply,
+  about: { workload: string; round: number; contender: ContenderName },
+): Figures {
+  const a = (name: string) => {
+    const ms = reply.cpuMs[name];
+    return ms === null || ms === undefined || reply.measured === 0 ? null : (ms * 1000) / reply.measured;
+  };
+  const load = (name: string) => {
+    const ms = reply.cpuMs[name];
+    return ms === null || ms === undefined ? null : ms / (reply.seconds * 1000);
+  };
+  return {
+    ...about,
+    measured: reply.measured,
+    perSecond: reply.measured / reply.seconds,
+    gatewayCpuUs: a("gateway"),
+    postgresCpuUs: a("postgres"),
+    redisCpuUs: a("redis"),
+    providerLoad: load("provider"),
+    generatorLoad: load("generator"),
+    wholeMs: reply.wholeMs,
+    firstByteMs: reply.firstByteMs,
+    relayMs: reply.relayMs,
+    residentMb: reply.residentBytes === null ? null : reply.residentBytes / 1024 / 1024,
+  };
+}
+
+/** The range of what was measured; null: nothing was. */
+export function rangeOf(values: readonly (number | null | undefined)[]): Range | null {
+  const sorted = values.filter((value) => typeof value === "number" && Number.isFinite(value)) as number[];
+  sorted.sort((a, b) => a - b);
+  const [min] = sorted;
+  const max = sorted.at(-1);
+  if (min === undefined || max === undefined) return null;
+  const low = sorted[Math.floor((sorted.length - 1) / 2)] as number;
+  const high = sorted[Math.ceil((sorted.length - 1) / 2)] as number;
+  return { min, median: (low + high) / 2, max };
+}
+
+/** The contender's figure over the other's of the same round, over all rounds that have both. */
+export function pairedRatio(
+  all: readonly Figures[],
+  of: { workload: string; contender: ContenderName; to: ContenderName },
+  pick: (figures: Figures) => number | null,
+): Range | null {
+  const ours = all.filter((f) => f.workload === of.workload && f.contender === of.contender);
+  return rangeOf(
+    ours.map((our) => {
+      const their = all.find((f) => f.workload === of.workload && f.contender === of.to && f.round === our.round);
+      const [a, b] = [pick(our), their === undefined ? null : pick(their)];
+      return a === null || b === null || b === 0 ? null : a / b;
+    }),
+  );
+}
+
+/** What a core carries a second that is to be at work for so much of the time and no more. */
+const CORE_SHARE = 0.7;
+
+export function perCore(us: number): number {
+  return (CORE_SHARE * 1_000_000) / us;
+}
+
+/** NaN where there is nothing to spread. */
+export function spread(values: readonly number[]): Spread {
+  const sorted = Float64Array.from(values).sort();
+  const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+  return { p50: at(0.5), p99: at(0.99) };
+}

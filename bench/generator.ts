@@ -1,0 +1,368 @@
+import type { Socket } from "bun";
+import { cpuMs, residentBytes } from "./cpu.ts";
+import { type Spread, spread } from "./figures.ts";
+import { answerQuestions, sharedMicros } from "./helper.ts";
+import { AnswerReader } from "./http_reader.ts";
+import { MARK_DIGITS, type Plan, STAMP_DIGITS } from "./workloads.ts";
+
+/**
+ * The load generator, a process of its own: so many clients on sockets of their own, each sending its next request when its
+ * last was answered. It checks every answer: the status, the mark that it sent, each chunk counted, and [DONE].
+ */
+
+export type Job = {
+  port: number;
+  /** The Host header. */
+  host: string;
+  /** Client n uses key n, and begins again at the first behind the last. Empty: each request has a key that is none. */
+  secrets: string[];
+  inFlight: number;
+  plan: Plan;
+  bodyBytes: number;
+  status: number;
+  /** Not counted: connections are made, streams come to lie one behind the other. */
+  warmMs: number;
+  runMs: number;
+  /** It is measured for longer, up to a limit, until so many answers have come. */
+  answersMin: number;
+  /** Every client sends one request and no more; "held" is answered when all streams have begun. */
+  held: boolean;
+  /** Processes whose CPU is measured. */
+  pids: Record<string, number>;
+  /** Its memory is measured. */
+  gatewayPid: number | null;
+};
+
+export type GeneratorQuestion = { kind: "run"; job: Job } | { kind: "finish" };
+
+export type GeneratorReply = {
+  /** Good answers from the first to the last, those that were not measured too. */
+  good: number;
+  /** What was wrong, a few of each kind. */
+  problems: string[];
+  /** Good answers that ended while it was measured, and how long that was. */
+  measured: number;
+  seconds: number;
+  chunks: number;
+  /** From the request's first byte to the answer's last, and to its body's first; ms. */
+  wholeMs: Spread;
+  firstByteMs: Spread;
+  /** From the moment the provider wrote a chunk to the moment it was read here, ms; null: no streams. */
+  relayMs: Spread | null;
+  /** CPU while it was measured, ms. */
+  cpuMs: Record<string, number | null>;
+  residentBytes: number | null;
+};
+
+const PROBLEMS_MAX = 5;
+const PROBLEM_CHARACTERS_MAX = 240;
+const ANSWERED_MS_MAX = 30_000;
+/** Held streams are begun so many at a time. */
+const OPENING_MAX = 100;
+/** A round is measured for at most so many times what was asked for. */
+const LONGER_MAX = 5;
+const POLL_MS = 5;
+const SAMPLES_MAX = 2_000_000;
+const EVENT_END = "\n\n";
+const CONTENT = '"content":"';
+const KEY_CHARACTERS = 49;
+
+let running: Run | undefined;
+
+answerQuestions<GeneratorQuestion, GeneratorReply | "held">({}, async (question) => {
+  if (question.kind === "run") {
+    running = new Run(question.job);
+    return question.job.held ? await running.hold() : await running.measure();
+  }
+  if (running === undefined) throw new Error("nothing was begun");
+  return await running.finish();
+});
+
+type Numbers = { whole: number[]; first: number[]; relay: number[] };
+
+class Run {
+  readonly job: Job;
+  good = 0;
+  isOver = false;
+  numbers: Numbers | undefined;
+  readonly #problems = new Map<string, number>();
+  #clients: Client[] = [];
+  #seconds = 0;
+  #cpu: Record<string, number | null> = {};
+  #residentBytes: number | null = null;
+
+  constructor(job: Job) {
+    this.job = job;
+  }
+
+  async measure(): Promise<GeneratorReply> {
+    const { job } = this;
+    this.#clients = await Promise.all(Array.from({ length: job.inFlight }, (_, i) => Client.open(this, i)));
+    const streamMs = Math.max(job.plan.chunks, 0) * job.plan.everyMs + job.plan.delayMs;
+    this.#clients.forEach((client, i) => {
+      // Spread over one request's time, so that they do not all end at the same moment for ever.
+      setTimeout(() => client.next(), (streamMs * i) / job.inFlight);
+    });
+    await Bun.sleep(job.warmMs + streamMs);
+    const before = cpuMs(job.pids);
+    const beganMs = performance.now();
+    this.numbers = { whole: [], first: [], relay: [] };
+    await Bun.sleep(job.runMs);
+    await until(() => (this.numbers?.whole.length ?? 0) >= job.answersMin, job.runMs * (LONGER_MAX - 1));
+    this.#seconds = (performance.now() - beganMs) / 1000;
+    const after = cpuMs(job.pids);
+    const { numbers } = this;
+    this.numbers = undefined;
+    if (job.gatewayPid !== null) this.#residentBytes = residentBytes(job.gatewayPid);
+    for (const name of Object.keys(job.pids)) {
+      const [from, to] = [before[name] ?? null, after[name] ?? null];
+      this.#cpu[name] = from === null || to === null ? null : to - from;
+    }
+    this.isOver = true;
+    return await this.#end(numbers);
+  }
+
+  /** Begins every stream; all are open when it resolves. */
+  async hold(): Promise<"held"> {
+    this.numbers = { whole: [], first: [], relay: [] };
+    let opening = 0;
+    for (let i = 0; i < this.job.inFlight; i++) {
+      while (opening >= OPENING_MAX) await Bun.sleep(1);
+      const client = await Client.open(this, i);
+      this.#clients.push(client);
+      opening++;
+      client.onFirst = () => {
+        client.onFirst = undefined;
+        opening--;
+      };
+      client.next();
+    }
+    await until(() => opening === 0, ANSWERED_MS_MAX);
+    this.isOver = true;
+    return "held";
+  }
+
+  finish(): Promise<GeneratorReply> {
+    return this.#end(this.numbers as Numbers);
+  }
+
+  problem(text: string): void {
+    const short = text.slice(0, PROBLEM_CHARACTERS_MAX);
+    // Request ids and marks differ, and make no new kind.
+    const kind = short.replace(/[0-9a-f-]{8,}/g, "…");
+    this.#problems.set(kind, (this.#problems.get(kind) ?? 0) + 1);
+  }
+
+  async #end(numbers: Numbers): Promise<GeneratorReply> {
+    await until(() => this.#clients.every((client) => !client.isBusy), ANSWERED_MS_MAX);
+    const unanswered = this.#clients.filter((client) => client.isBusy).length;
+    if (unanswered > 0) this.problem(`${unanswered} requests had no answer after ${ANSWERED_MS_MAX / 1000} s`);
+    for (const client of this.#clients) client.close();
+    return {
+      good: this.good,
+      problems: [...this.#problems].slice(0, PROBLEMS_MAX).map(([what, times]) => `${times} × ${what}`),
+      measured: numbers.whole.length,
+      seconds: this.#seconds,
+      chunks: numbers.relay.length,
+      wholeMs: spread(numbers.whole),
+      firstByteMs: spread(numbers.first),
+      relayMs: this.job.plan.chunks === 0 ? null : spread(numbers.relay),
+      cpuMs: this.#cpu,
+      residentBytes: this.#residentBytes,
+    };
+  }
+}
+
+class Client {
+  /** Told when its first answer begins, or fails. */
+  onFirst: (() => void) | undefined;
+  isBusy = false;
+  readonly #run: Run;
+  readonly #request: Buffer;
+  readonly #mark: Buffer;
+  readonly #key: Buffer | undefined;
+  readonly #index: number;
+  readonly #reader: AnswerReader;
+  #socket: Socket<Client> | undefined;
+  #sent = 0;
+  #unsent: Buffer | undefined;
+  #sentMs = 0;
+  #firstMs = 0;
+  #status = 0;
+  #parts: Buffer[] = [];
+  /** Of an event stream: what belongs to an event that has not ended yet. */
+  #tail = "";
+  #chunks = 0;
+  #sawMark = false;
+  #sawDone = false;
+
+  static async open(run: Run, index: number): Promise<Client> {
+    const client = new Client(run, index);
+    await client.#connect();
+    return client;
+  }
+
+  private constructor(run: Run, index: number) {
+    this.#run = run;
+    this.#index = index;
+    const { request, markAt, keyAt } = requestOf(run.job, index);
+    this.#request = request;
+    this.#mark = request.subarray(markAt, markAt + MARK_DIGITS);
+    this.#key = run.job.secrets.length === 0 ? request.subarray(keyAt, keyAt + KEY_CHARACTERS) : undefined;
+    this.#reader = new AnswerReader({
+      head: (status) => {
+        this.#status = status;
+      },
+      body: (bytes) => this.#body(bytes),
+      end: () => this.#end(),
+    });
+  }
+
+  next(): void {
+    if (this.#run.isOver) return;
+    this.isBusy = true;
+    writeDigits(this.#mark, this.#index * 1_000_000 + (this.#sent++ % 1_000_000));
+    if (this.#key !== undefined) writeDigits(this.#key.subarray(0, MARK_DIGITS), this.#index * 1_000_000 + this.#sent);
+    this.#status = 0;
+    this.#firstMs = 0;
+    this.#parts = [];
+    this.#tail = "";
+    this.#chunks = 0;
+    this.#sawMark = false;
+    this.#sawDone = false;
+    this.#sentMs = performance.now();
+    this.#write(this.#request);
+  }
+
+  close(): void {
+    this.#socket?.terminate();
+  }
+
+  async #connect(): Promise<void> {
+    const handlers = {
+      data: (_: Socket<Client>, bytes: Buffer) => this.#take(bytes),
+      drain: () => this.#write(this.#unsent),
+      close: () => this.#closed(),
+      error: () => {},
+    };
+    const { port } = this.#run.job;
+    this.#socket = await Bun.connect<Client>({ hostname: "127.0.0.1", port, socket: handlers });
+    this.#socket.setNoDelay(true);
+  }
+
+  #write(bytes: Buffer | undefined): void {
+    if (bytes === undefined) return;
+    const written = Math.max(this.#socket?.write(bytes) ?? 0, 0);
+    this.#unsent = written < bytes.length ? bytes.subarray(written) : undefined;
+  }
+
+  #take(bytes: Buffer): void {
+    try {
+      this.#reader.push(bytes);
+    } catch (error) {
+      this.#run.problem(String(error));
+      this.close();
+    }
+  }
+
+  #closed(): void {
+    if (!this.isBusy && this.#run.isOver) return;
+    const wasBusy = this.isBusy;
+    this.isBusy = false;
+    if (wasBusy) {
+      this.#run.problem(`the connection was cut ${this.#status === 0 ? "before" : "in the middle of"} an answer`);
+      this.onFirst?.();
+    }
+    // A client whose connection was closed between two requests, or cut, goes on with another.
+    if (!this.#run.isOver && !this.#run.job.held) this.#connect().then(() => this.next());
+  }
+
+  #body(bytes: Buffer): void {
+    if (this.#firstMs === 0) {
+      this.#firstMs = performance.now();
+      this.onFirst?.();
+    }
+    if (this.#run.job.plan.chunks === 0 || this.#status !== 200) this.#parts.push(bytes);
+    else this.#events(bytes);
+  }
+
+  #events(bytes: Buffer): void {
+    const nowMicros = sharedMicros();
+    const relay = this.#run.numbers?.relay;
+    const text = this.#tail + bytes.toString("latin1");
+    let at = 0;
+    for (let end = text.indexOf(EVENT_END); end >= 0; end = text.indexOf(EVENT_END, at)) {
+      const contentAt = text.indexOf(CONTENT, at);
+      if (contentAt >= 0 && contentAt < end) {
+        const stampAt = contentAt + CONTENT.length;
+        const stamped = Number(text.slice(stampAt, stampAt + STAMP_DIGITS));
+        if (this.#chunks++ === 0) this.#sawMark = text.slice(stampAt, end).includes(this.#mark.toString("latin1"));
+        if (relay !== undefined && relay.length < SAMPLES_MAX) relay.push((nowMicros - stamped) / 1000);
+      } else if (text.startsWith("data: [DONE]", at)) this.#sawDone = true;
+      at = end + EVENT_END.length;
+    }
+    this.#tail = at === 0 ? text : text.slice(at);
+  }
+
+  #end(): void {
+    const { numbers, job } = this.#run;
+    const wrong = this.#wrong(job);
+    if (wrong !== undefined) this.#run.problem(wrong);
+    else {
+      this.#run.good++;
+      const now = performance.now();
+      numbers?.whole.push(now - this.#sentMs);
+      numbers?.first.push(this.#firstMs - this.#sentMs);
+    }
+    this.isBusy = false;
+    this.onFirst?.(); // An answer without a body.
+    if (!job.held) this.next();
+  }
+
+  /** What is wrong with the answer. */
+  #wrong({ status, plan }: Job): string | undefined {
+    const text = () => Buffer.concat(this.#parts).toString("utf8");
+    if (this.#status !== status) return `status ${this.#status} in place of ${status}: ${text()}`;
+    if (status !== 200) return undefined;
+    if (plan.chunks === 0) {
+      const [first] = this.#parts;
+      const isWhole = this.#parts.length === 1 && first !== undefined && first.includes(this.#mark);
+      return isWhole || text().includes(this.#mark.toString("latin1")) ? undefined : `another's answer: ${text()}`;
+    }
+    if (!this.#sawDone) return `a stream without [DONE], ${this.#chunks} chunks: ${this.#tail}`;
+    if (!this.#sawMark) return "another's stream";
+    if (plan.chunks > 0 && this.#chunks !== plan.chunks) return `a stream of ${this.#chunks} chunks`;
+    return undefined;
+  }
+}
+
+/** The bytes of client `index`'s request, made once; the mark and a wrong key are written anew into each. */
+function requestOf(job: Job, index: number): { request: Buffer; markAt: number; keyAt: number } {
+  const { delayMs, chunks, everyMs } = job.plan;
+  const mark = "0".repeat(MARK_DIGITS);
+  const plan = `[[${delayMs} ${chunks} ${everyMs} ${mark}]]`;
+  const start = `{"model":"chat-a","messages":[{"role":"user","content":"${plan} `;
+  const end = `"}]${chunks === 0 ? "" : ',"stream":true'}}`;
+  const filling = "Tell me what a gate is for, and who pays. ";
+  const body = start + filling.repeat(Math.ceil(job.bodyBytes / filling.length)).slice(start.length + end.length) + end;
+  const secret = job.secrets[index % job.secrets.length] ?? `sk-${"0".repeat(KEY_CHARACTERS)}`;
+  const head =
+    `POST /v1/chat/completions HTTP/1.1\r\nhost: ${job.host}\r\nauthorization: Bearer ${secret}\r\n` +
+    `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
+  const keyAt = head.indexOf(secret) + "sk-".length;
+  return { request: Buffer.from(head + body, "latin1"), markAt: head.length + body.indexOf(mark), keyAt };
+}
+
+function writeDigits(into: Buffer, value: number): void {
+  let rest = value;
+  for (let at = into.length - 1; at >= 0; at--) {
+    into[at] = 48 + (rest % 10);
+    rest = Math.floor(rest / 10);
+  }
+}
+
+/** Returns when it is so, or `msMax` are over. */
+async function until(isSo: () => boolean, msMax: number): Promise<void> {
+  const lastMs = performance.now() + msMax;
+  while (!isSo() && performance.now() < lastMs) await Bun.sleep(POLL_MS);
+}

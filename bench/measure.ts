@@ -1,0 +1,239 @@
+import { booksOf, type Contender, type Provider } from "./contenders.ts";
+import { residentBytes } from "./cpu.ts";
+import { type Commit, type Figures, figuresOf, type HeldFigures } from "./figures.ts";
+import type { GeneratorQuestion, GeneratorReply, Job } from "./generator.ts";
+import type { Helper } from "./helper.ts";
+import type { BenchServices } from "./servers.ts";
+import type { Workload } from "./workloads.ts";
+
+/**
+ * Alternating rounds of every workload, and after each phase the question whether all who count agree: the client's good
+ * answers, the provider's calls, the units charged and the usage records.
+ */
+
+const WARM_MS = 300;
+/** The warm-up goes on in steps until a request costs hardly less CPU than in the step before. */
+const STEP_MS = 4_000;
+const STEADY_RATIO = 0.95;
+const REPLY_MS_MAX = 120_000;
+/** Of 100 or fewer the p99 would be the slowest: so many commits, and so many answers to a client that is alone. */
+const COMMITS_A_ROUND = 200;
+const ANSWERS_MIN_ALONE = 200;
+/** While all streams are open. */
+const HELD_MS = 1_500;
+const REST_MS_MAX = 20_000;
+const REST_LOOK_MS = 500;
+/** A gateway is at rest when its memory has not fallen for so long; ours gives it back within this. */
+const REST_STABLE_MS = 11_000;
+const REST_RATIO_MAX = 1.05;
+
+export type Stage = {
+  contenders: Contender[];
+  provider: Provider;
+  generator: Helper<GeneratorQuestion, GeneratorReply | "held">;
+  services: BenchServices;
+  rounds: number;
+  roundMs: number;
+  /** The most that a contender is warmed up for. */
+  warmUpMs: number;
+  /** Progress, a line each. */
+  say(line: string): void;
+};
+
+export type Results = { figures: Figures[]; held: HeldFigures[]; commits: Commit[]; failures: string[] };
+
+/** Runs the workloads one after the other. Stops at the first phase with a failure. */
+export async function measure(stage: Stage, workloads: readonly Workload[]): Promise<Results> {
+  const results: Results = { figures: [], held: [], commits: [], failures: [] };
+  await warmUp(stage, results);
+  for (const workload of workloads) {
+    const contenders = stage.contenders.filter(({ name }) => workload.contenders.includes(name));
+    if (results.failures.length > 0) break;
+    stage.say(`${workload.name}: ${workload.what}`);
+    if (workload.held) for (const contender of contenders) await hold(stage, workload, contender, results);
+    else await rounds(stage, workload, contenders, results);
+  }
+  if (results.failures.length === 0) await checkViews(stage, results);
+  return results;
+}
+
+async function rounds(stage: Stage, workload: Workload, contenders: Contender[], results: Results): Promise<void> {
+  if (workload.status === 402) await exhaust(contenders, results);
+  for (let round = 1; round <= stage.rounds; round++) {
+    for (const contender of inTurn(contenders, round)) {
+      const reply = await phase(stage, results, { workload, contender, round, runMs: stage.roundMs });
+      if (reply === undefined) return;
+      results.figures.push(figuresOf(reply, { workload: workload.name, round, contender: contender.name }));
+    }
+    // What a commit takes is a goal's measure, so it is taken in the same minute.
+    if (workload.inFlight === 1 && workload.plan.delayMs === 0) {
+      results.commits.push({ workload: workload.name, round, ms: await stage.services.commitMs(COMMITS_A_ROUND) });
+    }
+  }
+}
+
+/** Each begins a round in its turn, and every second round runs backwards. */
+function inTurn<T>(list: readonly T[], round: number): T[] {
+  const turned = list.map((_, i) => list[(i + round - 1) % list.length] as T);
+  return round % 2 === 0 ? turned.reverse() : turned;
+}
+
+/** Until code is compiled, pools are filled and caches are warm: a large program takes a minute to come to what it does for hours. */
+async function warmUp(stage: Stage, results: Results): Promise<void> {
+  const kinds = [
+    { inFlight: 128, plan: { delayMs: 0, chunks: 0, everyMs: 0 } },
+    { inFlight: 32, plan: { delayMs: 0, chunks: 100, everyMs: 0 } },
+  ];
+  for (const contender of stage.contenders.filter(({ name }) => name !== "direct")) {
+    stage.say(`${contender.name}: warming up, ${Math.ceil(stage.warmUpMs / 1000)} s at most`);
+    for (const kind of kinds) {
+      const workload: Workload = {
+        ...{ name: "warm-up", what: "", bodyBytes: 1024, status: 200, held: false, contenders: [], quick: true },
+        ...kind,
+      };
+      if (!(await warmUpWith(stage, results, { workload, contender, maxMs: stage.warmUpMs / kinds.length }))) return;
+    }
+  }
+}
+
+/** False: something was wrong. */
+async function warmUpWith(
+  stage: Stage,
+  results: Results,
+  { workload, contender, maxMs }: { workload: Workload; contender: Contender; maxMs: number },
+): Promise<boolean> {
+  const endMs = performance.now() + maxMs;
+  const of = { workload, contender, round: 0, runMs: Math.min(STEP_MS, maxMs) };
+  for (let lastUs = Number.POSITIVE_INFINITY; ; ) {
+    const reply = await phase(stage, results, of);
+    if (reply === undefined) return false;
+    const us = ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured;
+    if (us > lastUs * STEADY_RATIO || performance.now() > endMs) return true;
+    lastUs = us;
+  }
+}
+
+type Phase = { workload: Workload; contender: Contender; round: number; runMs: number };
+
+/** One contender, one round. Undefined: something was wrong, and stands among the failures. */
+async function phase(stage: Stage, results: Results, of: Phase): Promise<GeneratorReply | undefined> {
+  const { workload, contender, round } = of;
+  const where = `${workload.name}, ${contender.name}, round ${round}`;
+  const check = await counting(stage, contender);
+  const reply = await stage.generator.ask({ kind: "run", job: jobOf(stage, of) }, REPLY_MS_MAX);
+  if (reply === "held") throw new Error("the generator held what it should have measured");
+  const failures = [...reply.problems, ...(await check(workload.status === 200 ? reply.good : 0))];
+  if (reply.measured === 0) failures.push("no request ended while it was measured");
+  results.failures.push(...failures.map((failure) => `${where}: ${failure}`));
+  return failures.length === 0 ? reply : undefined;
+}
+
+function jobOf({ services, provider, generator }: Stage, { workload, contender, runMs }: Phase): Job {
+  const { inFlight, plan, bodyBytes, status, held } = workload;
+  const secrets = status === 402 ? contender.shop?.exhausted : contender.shop?.secrets;
+  const { postgresPid, redisPid } = services;
+  return {
+    ...{ port: contender.port, host: contender.host, inFlight, plan, bodyBytes, status, held },
+    ...{ warmMs: WARM_MS, runMs, answersMin: inFlight === 1 ? ANSWERS_MIN_ALONE : 1 },
+    secrets: status === 401 ? [] : (secrets ?? ["sk-unused"]),
+    pids: {
+      provider: provider.helper.pid,
+      generator: generator.pid,
+      ...(contender.pid !== null && { gateway: contender.pid }),
+      ...(contender.shop !== null && postgresPid !== null && { postgres: postgresPid }),
+      ...(contender.shop !== null && redisPid !== null && { redis: redisPid }),
+    },
+    gatewayPid: contender.pid,
+  };
+}
+
+/** Counts now; what it returns counts again and says what differs from `good` answers in between. */
+async function counting({ provider }: Stage, { shop }: Contender): Promise<(good: number) => Promise<string[]>> {
+  const count = async () => ({
+    calls: (await provider.helper.ask("count", REPLY_MS_MAX)).calls,
+    ...(shop !== null && (await booksOf(shop))),
+  });
+  const before = await count();
+  return async (good) => {
+    const after = await count();
+    const more = (name: "calls" | "units" | "records") => (after[name] ?? 0) - (before[name] ?? 0);
+    const differs: string[] = [];
+    if (more("calls") !== good) differs.push(`${good} good answers, but ${more("calls")} calls of the provider`);
+    if (shop === null) return differs;
+    if (more("units") !== good) differs.push(`${good} good answers, but ${more("units")} units charged`);
+    if (more("records") !== good) differs.push(`${good} good answers, but ${more("records")} usage records`);
+    if (after.holds !== 0) differs.push(`${after.holds} holds have not ended`);
+    return differs;
+  };
+}
+
+/** The one request of each small package. */
+async function exhaust(contenders: Contender[], results: Results): Promise<void> {
+  for (const { port, host, name, shop } of contenders) {
+    const body = JSON.stringify({ model: "chat-a", messages: [{ role: "user", content: "[[0 0 0 first]]" }] });
+    for (const secret of shop?.exhausted ?? []) {
+      const headers = { host, authorization: `Bearer ${secret}`, "content-type": "application/json" };
+      const answer = await fetch(`http://127.0.0.1:${port}/v1/chat/completions`, { method: "POST", headers, body });
+      // 402: a round before this one has used it up.
+      if (answer.status !== 200 && answer.status !== 402)
+        results.failures.push(`${name}: a small package answers ${answer.status}: ${await answer.text()}`);
+    }
+  }
+}
+
+/** Memory with many streams open: a first time to have had as many, a second time to measure. */
+async function hold(stage: Stage, workload: Workload, contender: Contender, results: Results): Promise<void> {
+  const pid = contender.pid;
+  if (pid === null || results.failures.length > 0) return;
+  await wave(stage, workload, contender, results);
+  const startBytes = await atRest(pid);
+  const openBytes = await wave(stage, workload, contender, results);
+  const endBytes = await atRest(pid, startBytes);
+  results.held.push({ contender: contender.name, streams: workload.inFlight, startBytes, openBytes, endBytes });
+}
+
+/** Opens all streams, looks, and ends them. The memory while all were open. */
+async function wave(stage: Stage, workload: Workload, contender: Contender, results: Results): Promise<number> {
+  const { generator, provider } = stage;
+  const check = await counting(stage, contender);
+  const job = jobOf(stage, { workload, contender, round: 0, runMs: 0 });
+  await generator.ask({ kind: "run", job }, REPLY_MS_MAX);
+  await Bun.sleep(HELD_MS);
+  const bytes = residentBytes(contender.pid ?? 0) ?? 0;
+  const { open } = await provider.helper.ask("count", REPLY_MS_MAX);
+  const failures = open === workload.inFlight ? [] : [`${open} of ${workload.inFlight} streams are open`];
+  await provider.helper.ask("end streams", REPLY_MS_MAX);
+  const reply = await generator.ask({ kind: "finish" }, REPLY_MS_MAX);
+  if (reply === "held") throw new Error("the generator goes on holding");
+  failures.push(...reply.problems, ...(await check(reply.good)));
+  results.failures.push(...failures.map((failure) => `${workload.name}, ${contender.name}: ${failure}`));
+  return bytes;
+}
+
+/** The least memory, once it falls no further, or is what it was before; bytes. */
+async function atRest(pid: number, before = 0): Promise<number> {
+  const beganMs = performance.now();
+  let least = Number.POSITIVE_INFINITY;
+  let fellMs = beganMs;
+  for (;;) {
+    await Bun.sleep(REST_LOOK_MS);
+    const now = performance.now();
+    const bytes = residentBytes(pid) ?? 0;
+    if (bytes < least) {
+      if (bytes < least / REST_RATIO_MAX) fellMs = now;
+      least = bytes;
+    }
+    if (least <= before * REST_RATIO_MAX || now - fellMs > REST_STABLE_MS || now - beganMs > REST_MS_MAX) return least;
+  }
+}
+
+/** The ledger's own invariants, over everything that was measured. */
+async function checkViews({ contenders, say }: Stage, results: Results): Promise<void> {
+  for (const { name, shop } of contenders) {
+    if (shop === null) continue;
+    say(`${name}: the books are read`);
+    results.failures.push(
+      ...(await shop.world.unbalanced()).map((what) => `${name}: the books do not balance: ${what}`),
+    );
+  }
+}

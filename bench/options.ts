@@ -1,0 +1,123 @@
+import { parseArgs } from "node:util";
+import { CONTENDERS, type ContenderName, type Workload, workloads } from "./workloads.ts";
+import { checkPlace } from "./written.ts";
+
+/** The command line of `bun run bench`. */
+
+export type Options = {
+  workloads: Workload[];
+  contenders: ContenderName[];
+  isQuick: boolean;
+  rounds: number;
+  seconds: number;
+  /** Seconds that a contender is warmed up for at most. */
+  warmUp: number;
+  json: string | undefined;
+  pictures: string | undefined;
+  write: string | undefined;
+  profile: string | undefined;
+  givenServices: boolean;
+  /** The provider breaks every n-th answer: for the bench's own test. */
+  breaksOneIn: number;
+};
+
+/** Said on standard error; the process ends with 2. */
+export class UsageError extends Error {
+  override readonly name = "UsageError";
+}
+
+/** The tables' place in a page. */
+export const PLACE = "figures";
+/** Whom the goals' ratios are of. */
+const QUICK_CONTENDERS = ["bare", "tollgate"] as const;
+const ROUNDS_MAX = 100;
+const SECONDS_MAX = 120;
+const WARM_UP_MAX = 600;
+
+export const USAGE = `bun run bench [flags]
+  --quick            the workloads of the goals, against the bare proxy alone, in fewer and shorter rounds
+  --only NAME,…      only these workloads
+  --contenders NAME,…  only these of ${CONTENDERS.join(", ")}
+  --rounds N         rounds of each workload
+  --seconds N        how long a round is measured
+  --warm-up N        seconds of the same work before, at most: until a request costs no less CPU
+  --json FILE        all figures as JSON; - for standard output
+  --pictures DIR     bar charts as SVG
+  --write FILE       the tables into a Markdown file, between <!-- ${PLACE} --> and <!-- /${PLACE} -->
+  --profile DIR      a CPU profile of the gateway
+  --given-services   the Postgres and Redis of DATABASE_URL and REDIS_URL in place of the bench's own`;
+
+/** Throws UsageError in one line; also where `--write` would fail when all is measured. */
+export function readOptions(args: string[]): Options | "help" {
+  const values = parsed(args);
+  if (values.help) return "help";
+  const isQuick = values.quick ?? false;
+  const all = workloads(isQuick && values.only === undefined);
+  const names = all.map(({ name }) => name);
+  const only = chosen("--only", values.only, names);
+  return {
+    workloads: all.filter(({ name }) => only.includes(name)),
+    contenders: chosen("--contenders", values.contenders, CONTENDERS, isQuick ? QUICK_CONTENDERS : CONTENDERS),
+    isQuick,
+    rounds: number("--rounds", values.rounds ?? (isQuick ? "2" : "3"), { max: ROUNDS_MAX, isWhole: true }),
+    seconds: number("--seconds", values.seconds ?? (isQuick ? "1" : "1.5"), { max: SECONDS_MAX, isWhole: false }),
+    warmUp: number("--warm-up", values["warm-up"] ?? (isQuick ? "6" : "80"), { max: WARM_UP_MAX, isWhole: false }),
+    json: values.json,
+    pictures: values.pictures,
+    write: values.write,
+    profile: values.profile,
+    givenServices: values["given-services"] ?? false,
+    breaksOneIn: number("--breaks-one-in", values["breaks-one-in"] ?? "1000000000", { max: 1e9, isWhole: true }),
+  };
+}
+
+function parsed(args: string[]) {
+  try {
+    const { values } = parseArgs({
+      args,
+      options: {
+        help: { type: "boolean", short: "h" },
+        quick: { type: "boolean" },
+        only: { type: "string" },
+        contenders: { type: "string" },
+        rounds: { type: "string" },
+        seconds: { type: "string" },
+        "warm-up": { type: "string" },
+        json: { type: "string" },
+        pictures: { type: "string" },
+        write: { type: "string" },
+        profile: { type: "string" },
+        "given-services": { type: "boolean" },
+        "breaks-one-in": { type: "string" },
+      },
+    });
+    if (values.write !== undefined) checkPlace(values.write, PLACE);
+    return values;
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message.split(". ")[0] : String(error));
+  }
+}
+
+/** The names that a flag has; without it `otherwise`. */
+function chosen<T extends string>(
+  flag: string,
+  value: string | undefined,
+  known: readonly T[],
+  otherwise: readonly T[] = known,
+): T[] {
+  if (value === undefined) return [...otherwise];
+  const wanted = value.split(",").map((name) => name.trim());
+  const strange = wanted.filter((name) => !known.some((one) => one === name));
+  if (strange.length > 0)
+    throw new UsageError(`${flag}: no such name: ${strange.join(", ")}; one of ${known.join(", ")}`);
+  return known.filter((name) => wanted.includes(name));
+}
+
+function number(flag: string, value: string, { max, isWhole }: { max: number; isWhole: boolean }): number {
+  const n = Number(value);
+  if (!(n > 0 && n <= max) || (isWhole && !Number.isInteger(n)))
+    throw new UsageError(
+      `${flag} must be a ${isWhole ? "whole " : ""}number above 0 and at most ${max}, not "${value}"`,
+    );
+  return n;
+}

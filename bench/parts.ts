@@ -1,0 +1,149 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { command, type Flags } from "./command.ts";
+import { type Contender, type Provider, startContender, startProvider } from "./contenders.ts";
+import { type Range, rangeOf } from "./figures.ts";
+import type { GeneratorQuestion, GeneratorReply, Job } from "./generator.ts";
+import { rangeText } from "./goals.ts";
+import { type Helper, startHelper } from "./helper.ts";
+import { disturbances, machine } from "./machine.ts";
+import { asMarkdown, asText } from "./report.ts";
+import { type BenchServices, startBenchServices } from "./servers.ts";
+import { writeFigures } from "./written.ts";
+
+/**
+ * `bun run bench:parts`: what the parts of a JSON request cost the gateway. The same gateway is run whole and with one part
+ * after another left out (`bench/without.ts`), beside the bare proxy, in alternating rounds: what the CPU of a request falls by
+ * is what the part costs. CPU is read from /proc: on Linux alone. Ends with 1 when an answer was not the one asked for.
+ */
+
+/** What a gateway lacks whose CPU is this line's; the next one lacks one part more. */
+const LINES: readonly { what: string; part: string; without: readonly string[] }[] = [
+  { what: "whole", part: "the rate limiter, in Redis", without: [] },
+  { what: "without the rate limiter", part: "the ledger: reserve and settle", without: ["limiter"] },
+  { what: "… and the ledger", part: "the call to the provider", without: ["limiter", "ledger"] },
+  {
+    what: "… and the call to the provider",
+    part: "the flow: model, bounds, failover, the answer read and patched",
+    without: ["limiter", "ledger", "provider"],
+  },
+  {
+    what: "… and the flow",
+    part: "the door: host, key, body read, parsed and checked",
+    without: ["limiter", "ledger", "provider", "flow"],
+  },
+  {
+    what: "… and the door",
+    part: "the server and the router",
+    without: ["limiter", "ledger", "provider", "flow", "door"],
+  },
+];
+const IN_FLIGHT = [32, 256];
+const BODY_BYTES = 1024;
+const WARM_MS = 300;
+const WARM_UP_MS = 12_000;
+const REPLY_MS_MAX = 60_000;
+const WHOLE = { rounds: 5, runMs: 3_000 } as const;
+const QUICK = { rounds: 3, runMs: 1_500 } as const;
+
+type Measured = { inFlight: number; round: number; what: string; us: number };
+type Stage = {
+  services: BenchServices;
+  provider: Provider;
+  generator: Helper<GeneratorQuestion, GeneratorReply | "held">;
+  contenders: { what: string; contender: Contender }[];
+  problems: string[];
+};
+
+await command("parts", async (flags, atEnd) => {
+  if (process.platform !== "linux") throw new Error("CPU is read from /proc: there is none on this system.");
+  const host = machine();
+  for (const line of disturbances(host)) say(`note: ${line}`);
+  const services = await startBenchServices(false, say);
+  atEnd(services.stop);
+  process.env.DATABASE_URL = services.databaseUrl;
+  const provider = await startProvider({ BENCH_BREAKS_ONE_IN: "0" });
+  atEnd(provider.helper.stop);
+  const { helper: generator } = await startHelper<GeneratorQuestion, GeneratorReply | "held", object>(
+    join(import.meta.dirname, "generator.ts"),
+    {},
+  );
+  atEnd(generator.stop);
+  const stage: Stage = { services, provider, generator, contenders: [], problems: [] };
+  for (const { what, without } of [{ what: "bare proxy", without: undefined }, ...LINES]) {
+    const options = { provider, redisUrl: services.redisUrl, ...(without && { without }) };
+    const contender = await startContender(without === undefined ? "bare" : "tollgate", options);
+    atEnd(contender.stop);
+    stage.contenders.push({ what, contender });
+  }
+  return await run(stage, flags, [
+    `bun run bench:parts ${process.argv.slice(2).join(" ")}`.trim(),
+    `${host.cpu}, ${host.cores} cores shared by client, provider, gateway, Redis and Postgres, Bun ${host.bun}`,
+    ...disturbances(host).map((line) => `note: ${line}`),
+  ]);
+});
+
+async function run(stage: Stage, { isQuick, write, json }: Flags, facts: string[]): Promise<boolean> {
+  const { rounds, runMs } = isQuick ? QUICK : WHOLE;
+  const measured: Measured[] = [];
+  for (const { what, contender } of stage.contenders) {
+    say(`${what}: warming up`);
+    await measure(stage, contender, { inFlight: 128, runMs: WARM_UP_MS });
+  }
+  for (const inFlight of IN_FLIGHT) {
+    for (let round = 1; round <= rounds; round++) {
+      say(`${inFlight} in flight, round ${round} of ${rounds}`);
+      const inTurn = round % 2 === 0 ? stage.contenders.toReversed() : stage.contenders;
+      for (const { what, contender } of inTurn)
+        measured.push({ inFlight, round, what, us: await measure(stage, contender, { inFlight, runMs }) });
+    }
+  }
+  const tables = IN_FLIGHT.map((inFlight) => tableOf(measured, inFlight, rounds));
+  for (const line of facts) console.log(line);
+  for (const table of tables) console.log(asText(table));
+  if (json !== undefined) writeFileSync(json, `${JSON.stringify({ facts, measured }, null, 1)}\n`);
+  if (write !== undefined && stage.problems.length === 0)
+    writeFigures(write, "parts", [...facts.map((fact) => `- ${fact}`), "", ...tables.map(asMarkdown)].join("\n"));
+  for (const problem of stage.problems) console.error(`FAILED ${problem}`);
+  return stage.problems.length === 0;
+}
+
+/** CPU of the gateway a request, µs. */
+async function measure(stage: Stage, contender: Contender, load: { inFlight: number; runMs: number }): Promise<number> {
+  const { generator, provider } = stage;
+  const job: Job = {
+    ...{ port: contender.port, host: contender.host, secrets: contender.shop?.secrets ?? ["sk-unused"] },
+    ...{ plan: { delayMs: 0, chunks: 0, everyMs: 0 }, bodyBytes: BODY_BYTES, status: 200, held: false },
+    ...{ warmMs: WARM_MS, answersMin: 1, ...load, gatewayPid: contender.pid },
+    pids: { provider: provider.helper.pid, generator: generator.pid, gateway: contender.pid ?? 0 },
+  };
+  const reply = await generator.ask({ kind: "run", job }, REPLY_MS_MAX);
+  if (reply === "held") throw new Error("the generator held what it should have measured");
+  stage.problems.push(...reply.problems);
+  return ((reply.cpuMs.gateway ?? 0) * 1000) / reply.measured;
+}
+
+function tableOf(measured: readonly Measured[], inFlight: number, rounds: number) {
+  const of = (what: string, round: number) =>
+    measured.find((one) => one.inFlight === inFlight && one.what === what && one.round === round)?.us ?? Number.NaN;
+  const overRounds = (pick: (round: number) => number) =>
+    rangeOf(Array.from({ length: rounds }, (_, i) => pick(i + 1)));
+  const us = (range: Range | null) =>
+    range === null ? "–" : `${range.median.toFixed(0)} (${range.min.toFixed(0)}–${range.max.toFixed(0)})`;
+  const rows = LINES.map(({ what, part }, i) => {
+    const next = LINES[i + 1]?.what;
+    const cost = overRounds((round) => of(what, round) - (next === undefined ? 0 : of(next, round)));
+    const ratio = overRounds((round) => of(what, round) / of("bare proxy", round));
+    return [what, us(overRounds((round) => of(what, round))), rangeText(ratio), part, us(cost)];
+  });
+  return {
+    title: `${inFlight} in flight`,
+    note: `CPU of the gateway, µs a request: median (smallest–largest) of ${rounds} rounds`,
+    head: ["gateway", "CPU µs", "× bare", "what the next line lacks", "costs µs"],
+    rows: [["bare proxy", us(overRounds((round) => of("bare proxy", round))), "1", "", ""], ...rows],
+  };
+}
+
+function say(line: string): void {
+  console.error(line);
+}

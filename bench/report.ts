@@ -1,0 +1,122 @@
+import { type Commit, type Figures, type HeldFigures, pairedRatio, rangeOf } from "./figures.ts";
+import type { Goal } from "./goals.ts";
+import type { ContenderName, Workload } from "./workloads.ts";
+
+/** Figures as tables, for a terminal and for a page. */
+
+type Table = { title: string; note: string; head: string[]; rows: string[][] };
+
+const HEAD = [
+  ...["", "a second", "× bare: min–median–max", "CPU µs", "× bare: min–median–max", "Postgres µs", "Redis µs"],
+  ...["p50 ms", "p99", "first byte p50", "p99", "relay p50", "p99", "MB"],
+];
+
+/** A table for each workload: medians over the rounds, and paired ratios. */
+export function workloadTables(workloads: readonly Workload[], all: readonly Figures[]): Table[] {
+  return workloads
+    .map((workload) => ({ workload, own: all.filter((f) => f.workload === workload.name) }))
+    .filter(({ own }) => own.length > 0)
+    .map(({ workload: { name, what }, own }) => {
+      const contenders = [...new Set(own.map((f) => f.contender))];
+      return {
+        title: `${name}: ${what}`,
+        note: distance(own),
+        head: HEAD,
+        rows: contenders.map((c) => row(own, name, c)),
+      };
+    });
+}
+
+function row(own: readonly Figures[], workload: string, contender: ContenderName): string[] {
+  const ours = own.filter((f) => f.contender === contender);
+  const middle = (pick: (f: Figures) => number | null, digits = 1) => {
+    const range = rangeOf(ours.map(pick));
+    return range === null ? "–" : range.median.toFixed(range.median >= 100 ? 0 : digits);
+  };
+  const ratio = (pick: (f: Figures) => number | null) => {
+    if (contender === "bare") return "1";
+    const range = pairedRatio(own, { workload, contender, to: "bare" }, pick);
+    return range === null ? "–" : `${range.min.toFixed(2)}–${range.median.toFixed(2)}–${range.max.toFixed(2)}`;
+  };
+  return [
+    contender,
+    middle((f) => f.perSecond),
+    ratio((f) => f.perSecond),
+    middle((f) => f.gatewayCpuUs),
+    ratio((f) => f.gatewayCpuUs),
+    middle((f) => f.postgresCpuUs),
+    middle((f) => f.redisCpuUs),
+    middle((f) => f.wholeMs.p50, 2),
+    middle((f) => f.wholeMs.p99, 2),
+    middle((f) => f.firstByteMs.p50, 2),
+    middle((f) => f.firstByteMs.p99, 2),
+    middle((f) => f.relayMs?.p50 ?? null, 2),
+    middle((f) => f.relayMs?.p99 ?? null, 2),
+    middle((f) => f.residentMb, 0),
+  ];
+}
+
+/** How far the provider and the generator are from being what is measured. */
+function distance(own: readonly Figures[]): string {
+  const rate = (contender: ContenderName) =>
+    rangeOf(own.filter((f) => f.contender === contender).map((f) => f.perSecond))?.median;
+  const load = (pick: (f: Figures) => number | null) =>
+    rangeOf(own.filter((f) => f.contender === "tollgate").map(pick));
+  const [direct, ours] = [rate("direct"), rate("tollgate")];
+  const percent = (value: number | undefined) => (value === undefined ? "–" : `${Math.round(value * 100)} %`);
+  const loads = `with tollgate the provider takes ${percent(load((f) => f.providerLoad)?.median)} of a core, the generator ${percent(load((f) => f.generatorLoad)?.median)}`;
+  const far = direct && ours ? `direct is ${(direct / ours).toFixed(1)} × tollgate; ` : "";
+  return load((f) => f.generatorLoad) === null ? far : far + loads;
+}
+
+export function heldTable(held: readonly HeldFigures[]): Table[] {
+  if (held.length === 0) return [];
+  const mb = (bytes: number) => (bytes / 1024 / 1024).toFixed(0);
+  return [
+    {
+      title: `open: ${held[0]?.streams.toLocaleString("en")} streams open at once, a chunk a second`,
+      note: "",
+      head: ["", "at the start MB", "open MB", "closed MB", "KB a stream"],
+      rows: held.map(({ contender, streams, startBytes, openBytes, endBytes }) => [
+        ...[contender, mb(startBytes), mb(openBytes), mb(endBytes)],
+        ((openBytes - startBytes) / streams / 1024).toFixed(1),
+      ]),
+    },
+  ];
+}
+
+export function commitLine(commits: readonly Commit[]): string[] {
+  const [p50, p99] = [rangeOf(commits.map((c) => c.ms.p50)), rangeOf(commits.map((c) => c.ms.p99))];
+  if (p50 === null || p99 === null) return [];
+  return [`one commit on this Postgres: p50 ${p50.median.toFixed(2)} ms, p99 ${p99.median.toFixed(2)} ms`];
+}
+
+export function goalsTable(goals: readonly Goal[]): Table {
+  const word = (met: boolean | null) => (met === null ? "not measured" : met ? "met" : "MISSED");
+  return {
+    title: "Goals",
+    note: "median (smallest–largest) of the rounds; the hot account has a bench of its own, bun run bench:ledger",
+    head: ["", "goal", "measured", ""],
+    rows: goals.map(({ what, goal, measured, met }) => [what, goal, measured, word(met)]),
+  };
+}
+
+/** In columns, for a terminal. */
+export function asText({ title, note, head, rows }: Table): string {
+  const lines = [head, ...rows];
+  const widths = head.map((_, i) => Math.max(...lines.map((line) => line[i]?.length ?? 0)));
+  const text = lines.map((line) =>
+    line
+      .map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0)))
+      .join("  ")
+      .trimEnd(),
+  );
+  return [`\n${title}`, ...text, ...(note === "" ? [] : [`(${note})`])].join("\n");
+}
+
+/** For a page. */
+export function asMarkdown({ title, note, head, rows }: Table): string {
+  const line = (cells: string[]) => `| ${cells.join(" | ")} |`;
+  const rule = line(head.map((_, i) => (i === 0 ? "---" : "---:")));
+  return [`### ${title}\n`, line(head), rule, ...rows.map(line), ...(note === "" ? [] : [`\n${note}.`]), ""].join("\n");
+}

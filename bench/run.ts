@@ -1,0 +1,184 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { bars, type Group } from "./bars.ts";
+import { ACCOUNTS, type Contender, GATEWAY_SETTINGS, startContender, startProvider } from "./contenders.ts";
+import { type Figures, pairedRatio, rangeOf } from "./figures.ts";
+import type { GeneratorQuestion, GeneratorReply } from "./generator.ts";
+import { goalsOf } from "./goals.ts";
+import { startHelper } from "./helper.ts";
+import { disturbances, machine, possible } from "./machine.ts";
+import { measure, type Results } from "./measure.ts";
+import { type Options, PLACE, readOptions, USAGE, UsageError } from "./options.ts";
+import { asMarkdown, asText, commitLine, goalsTable, heldTable, workloadTables } from "./report.ts";
+import { type BenchServices, startBenchServices } from "./servers.ts";
+import { CONTENDERS, type Workload } from "./workloads.ts";
+import { writeFigures } from "./written.ts";
+
+/**
+ * `bun run bench`: the gateway with all its work, on real Postgres and Redis, against proxies that do none of it, in
+ * alternating rounds. Ends with 1 when an answer was wrong or the books differ, with 2 when the command line is.
+ */
+
+type Report = {
+  command: string;
+  machine: ReturnType<typeof machine>;
+  services: string;
+  missing: string[];
+  workloads: Workload[];
+} & Results;
+
+/** What was started, in order. Ended backwards, whatever happens. */
+const started: (() => Promise<void>)[] = [];
+
+await main().catch(async (error) => {
+  await stopAll();
+  console.error(error instanceof Error ? error.message : error);
+  process.exit(error instanceof UsageError ? 2 : 1);
+});
+
+async function main(): Promise<void> {
+  const options = readOptions(process.argv.slice(2));
+  if (options === "help") return console.log(USAGE);
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.once(signal, () => void stopAll().finally(() => process.exit(130)));
+  }
+  const report = await run(options);
+  await stopAll();
+  show(report, options);
+  process.exit(report.failures.length === 0 ? 0 : 1);
+}
+
+async function stopAll(): Promise<void> {
+  for (let stop = started.pop(); stop !== undefined; stop = started.pop()) await stop();
+}
+
+async function run(options: Options): Promise<Report> {
+  const host = machine();
+  const { workloads, contenders: names, missing } = possible(options.workloads, options.contenders);
+  const say = (line: string) => console.error(line);
+  say("starting Postgres, Redis, the provider, the load generator and the contenders");
+  const services = await startBenchServices(options.givenServices, say);
+  started.push(services.stop);
+  process.env.DATABASE_URL = services.databaseUrl;
+  const stage = { ...(await startContenders(options, names, services, say)), services, rounds: options.rounds };
+  const lacks = [...disturbances(host), ...missing, ...services.missing];
+  for (const line of lacks) say(`note: ${line}`);
+  const results = await measure(
+    { ...stage, roundMs: options.seconds * 1000, warmUpMs: options.warmUp * 1000, say },
+    workloads,
+  );
+  const command = ["bun run bench", ...process.argv.slice(2)].join(" ");
+  return { command, machine: host, services: services.about, missing: lacks, workloads, ...results };
+}
+
+async function startContenders(
+  options: Options,
+  names: Options["contenders"],
+  services: BenchServices,
+  say: (line: string) => void,
+) {
+  const provider = await startProvider({ BENCH_BREAKS_ONE_IN: String(options.breaksOneIn) });
+  started.push(provider.helper.stop);
+  const { helper: generator } = await startHelper<GeneratorQuestion, GeneratorReply | "held", object>(
+    join(import.meta.dirname, "generator.ts"),
+    {},
+  );
+  started.push(generator.stop);
+  const contenders: Contender[] = [];
+  for (const name of names) {
+    const contender = await startContender(name, {
+      provider,
+      redisUrl: services.redisUrl,
+      profileDir: options.profile,
+    });
+    started.push(contender.stop);
+    contenders.push(contender);
+    if (contender.pid !== null) say(`${name}: process ${contender.pid}, port ${contender.port}`);
+  }
+  return { provider, generator, contenders };
+}
+
+/** Tables, files, and last of all the goals, or what was wrong. */
+function show(report: Report, options: Options): void {
+  const say = options.json === "-" ? console.error : console.log;
+  const goals = goalsOf(report);
+  const tables = [...workloadTables(report.workloads, report.figures), ...heldTable(report.held)];
+  const { cpu, cores, memoryGb, system, bun } = report.machine;
+  const facts = [
+    `${report.command}: ${options.rounds} rounds of ${options.seconds} s each, ${ACCOUNTS} accounts`,
+    `${cpu}, ${cores} cores shared by client, provider, gateway, Redis and Postgres, ${memoryGb} GB, ${system}, Bun ${bun}`,
+    report.services,
+    `the gateway's settings that are not its defaults: ${Object.entries(GATEWAY_SETTINGS)
+      .map((pair) => pair.join("="))
+      .join(" ")}`,
+    ...commitLine(report.commits),
+    ...report.missing.map((line) => `note: ${line}`),
+  ];
+  say(facts.join("\n"));
+  for (const table of tables) say(asText(table));
+  if (options.json !== undefined) {
+    const text = `${JSON.stringify({ ...report, settings: GATEWAY_SETTINGS, goals }, null, 1)}\n`;
+    if (options.json === "-") process.stdout.write(text);
+    else writeFileSync(options.json, text);
+  }
+  if (options.pictures !== undefined) draw(report, options.pictures);
+  if (options.write !== undefined && report.failures.length === 0) {
+    const lines = [...facts.map((fact) => `- ${fact}`), ""].join("\n");
+    writeFigures(options.write, PLACE, [lines, asMarkdown(goalsTable(goals)), ...tables.map(asMarkdown)].join("\n"));
+  }
+  say(asText(goalsTable(goals)));
+  if (report.failures.length > 0) say(`\nFAILED\n${report.failures.join("\n")}`);
+}
+
+function draw(report: Report, folder: string): void {
+  mkdirSync(folder, { recursive: true });
+  const series = CONTENDERS.filter((name) => report.figures.some((f) => f.contender === name));
+  const groups = (
+    pick: (name: string, contender: (typeof CONTENDERS)[number]) => number | undefined,
+    digits: number,
+  ): Group[] =>
+    report.workloads
+      .map(({ name }) => ({
+        name,
+        bars: series.flatMap((contender) => {
+          const value = pick(name, contender);
+          return value === undefined ? [] : [{ series: contender, value, label: value.toFixed(digits) }];
+        }),
+      }))
+      .filter((group) => group.bars.length > 1);
+  const ratios = (pick: (f: Figures) => number | null) =>
+    groups((workload, contender) => {
+      if (contender === "direct") return undefined;
+      return pairedRatio(report.figures, { workload, contender, to: "bare" }, pick)?.median;
+    }, 2);
+  const relay = groups(
+    (workload, contender) =>
+      rangeOf(
+        report.figures.filter((f) => f.workload === workload && f.contender === contender).map((f) => f.relayMs?.p99),
+      )?.median,
+    2,
+  );
+  const picture = (name: string, text: string) => writeFileSync(join(folder, name), text);
+  picture(
+    "rate.svg",
+    bars(
+      "Requests or streams a second, against the bare proxy in the same round",
+      series,
+      ratios((f) => f.perSecond),
+      1,
+    ),
+  );
+  picture(
+    "cpu.svg",
+    bars(
+      "CPU of the gateway a request, against the bare proxy in the same round",
+      series,
+      ratios((f) => f.gatewayCpuUs),
+      1,
+    ),
+  );
+  picture(
+    "relay.svg",
+    bars("From the provider's write of a chunk to the client's read, 99th percentile, ms", series, relay),
+  );
+}

@@ -1,0 +1,134 @@
+/** What is measured: how many requests at once, of which size, against which provider. */
+
+export const CONTENDERS = ["direct", "bare", "nginx", "tollgate", "peer"] as const;
+export type ContenderName = (typeof CONTENDERS)[number];
+
+/** How the provider answers; it stands in each request, so that every contender relays the same. */
+export type Plan = {
+  /** Before the answer, ms. */
+  delayMs: number;
+  /** 0: a JSON answer of 1 KB. */
+  chunks: number;
+  /** Between two chunks, ms. */
+  everyMs: number;
+};
+
+export type Workload = {
+  name: string;
+  what: string;
+  inFlight: number;
+  plan: Plan;
+  /** Of a request, about. */
+  bodyBytes: number;
+  status: 200 | 401 | 402;
+  /** Streams stay open until all are; the memory of the gateway is what counts. */
+  held: boolean;
+  contenders: readonly ContenderName[];
+  quick: boolean;
+};
+
+/** A chunk's moment, in microseconds, at the start of its content. */
+export const STAMP_DIGITS = 16;
+/** A request's mark, which comes back in its answer. */
+export const MARK_DIGITS = 12;
+
+const PROXIES: readonly ContenderName[] = ["direct", "bare", "nginx", "tollgate"];
+const ALL = CONTENDERS;
+const KILOBYTE = 1024;
+/** A request's size where nothing else is said. */
+const SMALL = KILOBYTE;
+/** Large bodies, and streams without a pause, are as many at once. */
+const BUSY = 32;
+const HELD_STREAMS = 5_000;
+const HELD_STREAMS_QUICK = 1_000;
+
+const QUICK_JSON = ["json1", "json32", "json256-20"];
+
+/** All workloads in the order in which they run; those of a quick run alone where `isQuick`. */
+export function workloads(isQuick: boolean): Workload[] {
+  const all = [
+    ...[0, 20].flatMap((delayMs) => [1, 32, 256, 1000].map((inFlight) => json(inFlight, delayMs))),
+    stream("stream1", 1, { delayMs: 0, chunks: 50, everyMs: 0 }, true),
+    stream("stream50", BUSY, { delayMs: 0, chunks: 50, everyMs: 0 }, false),
+    stream("stream200", BUSY, { delayMs: 0, chunks: 200, everyMs: 0 }, true),
+    stream("stream50x10", 200, { delayMs: 0, chunks: 50, everyMs: 10 }, true),
+    body("body10k", 10 * KILOBYTE, false),
+    body("body100k", 100 * KILOBYTE, true),
+    body("body1m", KILOBYTE * KILOBYTE, false),
+    refusal("refuse402", 402, "an exhausted package"),
+    refusal("refuse401", 401, "keys that are none"),
+    held(isQuick ? HELD_STREAMS_QUICK : HELD_STREAMS),
+  ];
+  return isQuick ? all.filter((workload) => workload.quick) : all;
+}
+
+function json(inFlight: number, delayMs: number): Workload {
+  const name = `json${inFlight}${delayMs === 0 ? "" : `-${delayMs}`}`;
+  return {
+    name,
+    what: `JSON 1 KB, ${inFlight} in flight, provider ${delayMs} ms`,
+    inFlight,
+    plan: { delayMs, chunks: 0, everyMs: 0 },
+    bodyBytes: SMALL,
+    status: 200,
+    held: false,
+    contenders: ALL,
+    quick: QUICK_JSON.includes(name),
+  };
+}
+
+function stream(name: string, inFlight: number, plan: Plan, quick: boolean): Workload {
+  return {
+    name,
+    what: `stream of ${plan.chunks} chunks, ${plan.everyMs} ms between them, ${inFlight} open`,
+    inFlight,
+    plan,
+    bodyBytes: SMALL,
+    status: 200,
+    held: false,
+    contenders: inFlight === 1 ? PROXIES : ALL,
+    quick,
+  };
+}
+
+function body(name: string, bodyBytes: number, quick: boolean): Workload {
+  return {
+    name,
+    what: `request bodies of ${bodyBytes / KILOBYTE} KB, ${BUSY} in flight, provider 0 ms`,
+    inFlight: BUSY,
+    plan: { delayMs: 0, chunks: 0, everyMs: 0 },
+    bodyBytes,
+    status: 200,
+    held: false,
+    contenders: PROXIES,
+    quick,
+  };
+}
+
+function refusal(name: string, status: 401 | 402, of: string): Workload {
+  return {
+    name,
+    what: `refusals (${status}) of ${of}, ${BUSY} in flight`,
+    inFlight: BUSY,
+    plan: { delayMs: 0, chunks: 0, everyMs: 0 },
+    bodyBytes: SMALL,
+    status,
+    held: false,
+    contenders: ["tollgate"],
+    quick: true,
+  };
+}
+
+function held(streams: number): Workload {
+  return {
+    name: "open",
+    what: `${streams.toLocaleString("en")} streams open at once, a chunk a second`,
+    inFlight: streams,
+    plan: { delayMs: 0, chunks: -1, everyMs: 1000 },
+    bodyBytes: SMALL,
+    status: 200,
+    held: true,
+    contenders: ["bare", "tollgate"],
+    quick: true,
+  };
+}
