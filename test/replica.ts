@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
@@ -101,4 +102,9 @@ function commandOn(runtime: typeof RUNTIME, env: Record<string, string>): string
 function runtimeNamed(name: string): "bun" | "deno" {
   if (name !== "bun" && name !== "deno") throw new Error(`TOLLGATE_RUNTIME is bun or deno, not ${name}`);
   return name;
+}
+
+/** Whether the kernel has stopped the process. */
+export function isFrozen({ process: { pid } }: ReplicaProcess): boolean {
+  return /^\d+ \(.*\) T/.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
 }

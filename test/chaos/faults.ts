@@ -305,7 +305,8 @@ export const FAULTS: readonly Fault[] = [
   spoiled("provider slow", "answers take longer than a lease", () => [
     { delayMs: LEASE_SECONDS * 1000 + 1500 },
     { firstByteDelayMs: LEASE_SECONDS * 1000 + 1000 },
-    { chunkDelayMs: 120 },
+    // The longest answer has 500 chunks, and has to end while its client still waits.
+    { chunkDelayMs: 40 },
   ]),
   {
     name: "clients leave",
@@ -363,7 +364,7 @@ function frozenAt(point: FailpointName, where: string): Fault {
       const endsAt = performance.now() + FAILPOINT_MS_MAX;
       let isFrozen = false;
       while (!isFrozen && performance.now() < endsAt) {
-        isFrozen = !(await isAwake(seat));
+        isFrozen = seat.isFrozen();
         await sleep(50);
       }
       return async () => {
@@ -375,13 +376,6 @@ function frozenAt(point: FailpointName, where: string): Fault {
       };
     },
   };
-}
-
-function isAwake({ port }: Seat): Promise<boolean> {
-  return fetch(`http://localhost:${port}/healthz`, { signal: AbortSignal.timeout(800) }).then(
-    ({ ok }) => ok,
-    () => false,
-  );
 }
 
 /** Some of one provider's calls, or of both providers', are answered badly. */

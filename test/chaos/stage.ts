@@ -11,7 +11,7 @@ import { encrypt } from "../../src/platform/crypto.ts";
 import { type Db, isPassing } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
-import { type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
+import { isFrozen, type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type World } from "../world.ts";
 import type { Column, Finding } from "./checker.ts";
@@ -210,7 +210,8 @@ function spoilerOf(provider: FakeProvider): Spoil {
     provider.when(({ id, generation }) => {
       if (spoil === undefined || !generation) return false;
       const { share, count, random } = spoil;
-      return Math.floor((random.fork(`call ${id}`).next() / share) * count) === index;
+      // Beyond the share nothing is spoiled: the slots behind `count` may still hold what an earlier fault put there.
+      return index < count && Math.floor((random.fork(`call ${id}`).next() / share) * count) === index;
     }, behaviour);
   });
   return (share, behaviours, random) => {
@@ -318,6 +319,7 @@ async function openSeat(index: number, { world, redisUrl, env, note, log }: Seat
     postgresWay,
     redisWay,
     isRunning: () => running !== undefined,
+    isFrozen: () => running !== undefined && isFrozen(running),
     /** Resolves when the process that runs now has ended. */
     ended: () => ended,
     logs: () => processes.map(({ replica }) => replica.logged()),

@@ -1,5 +1,4 @@
 import { expect } from "bun:test";
-import { readFileSync } from "node:fs";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { chatBody, PRICES, type Shop } from "../gateway/shop.ts";
 import { until } from "../platform/own_redis.ts";
@@ -47,11 +46,6 @@ export async function withReplica<R extends ReplicaProcess>(
   } finally {
     await replica.kill();
   }
-}
-
-/** Whether the kernel has stopped the process. */
-export function isFrozen({ process: { pid } }: ReplicaProcess): boolean {
-  return /^\d+ \(.*\) T/.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
 }
 
 /** A buyer of one request: a package of one unit, or a balance that covers one hold. */

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
-import type { ReplicaProcess } from "../replica.ts";
+import { isFrozen, type ReplicaProcess } from "../replica.ts";
 import {
   type Buyer,
   behave,
@@ -13,7 +13,6 @@ import {
   flowing,
   HELD_NANO_USD,
   HELD_USAGE,
-  isFrozen,
   openCall,
   type Purse,
   receiptsOf,

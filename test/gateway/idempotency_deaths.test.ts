@@ -1,18 +1,9 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { type Service, startRedis } from "../../scripts/services.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
-import {
-  type Buyer,
-  behave,
-  booksAtRest,
-  CALM,
-  callsOf,
-  isFrozen,
-  receiptsOf,
-  withReplica,
-} from "../faults/fault_shop.ts";
+import { type Buyer, behave, booksAtRest, CALM, callsOf, receiptsOf, withReplica } from "../faults/fault_shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
-import type { ReplicaProcess } from "../replica.ts";
+import { isFrozen, type ReplicaProcess } from "../replica.ts";
 import { expectRefusal } from "./checks.ts";
 import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
