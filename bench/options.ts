@@ -35,7 +35,7 @@ const SECONDS_MAX = 120;
 const WARM_UP_MAX = 600;
 
 export const USAGE = `bun run bench [flags]
-  --quick            the workloads of the goals, against the bare proxy alone, in fewer and shorter rounds
+  --quick            the workloads of the goals but memory's, against the bare proxy alone, in fewer and shorter rounds
   --only NAME,…      only these workloads
   --contenders NAME,…  only these of ${CONTENDERS.join(", ")}
   --rounds N         rounds of each workload
