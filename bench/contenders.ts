@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../src/demo/free_port.ts";
 import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 import { encrypt } from "../src/platform/crypto.ts";
 import { createWorld, type World } from "../test/world.ts";

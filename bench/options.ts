@@ -1,4 +1,6 @@
+import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
+import type { Goal } from "./goals.ts";
 import { CONTENDERS, type ContenderName, type Workload, workloads } from "./workloads.ts";
 import { checkPlace } from "./written.ts";
 
@@ -13,6 +15,8 @@ export type Options = {
   /** Seconds that a contender is warmed up for at most. */
   warmUp: number;
   json: string | undefined;
+  /** The goals as earlier runs measured them. */
+  earlier: Goal[][];
   pictures: string | undefined;
   write: string | undefined;
   profile: string | undefined;
@@ -42,6 +46,7 @@ export const USAGE = `bun run bench [flags]
   --seconds N        how long a round is measured
   --warm-up N        seconds of the same work before, at most: until a request costs no less CPU
   --json FILE        all figures as JSON; - for standard output
+  --earlier FILE,…   the goals of these runs, from their JSON, beside this one's
   --pictures DIR     bar charts as SVG
   --write FILE       the tables into a Markdown file, between <!-- ${PLACE} --> and <!-- /${PLACE} -->
   --profile DIR      a CPU profile of the gateway
@@ -63,6 +68,7 @@ export function readOptions(args: string[]): Options | "help" {
     seconds: number("--seconds", values.seconds ?? (isQuick ? "1" : "1.5"), { max: SECONDS_MAX, isWhole: false }),
     warmUp: number("--warm-up", values["warm-up"] ?? (isQuick ? "6" : "80"), { max: WARM_UP_MAX, isWhole: false }),
     json: values.json,
+    earlier: values.earlier,
     pictures: values.pictures,
     write: values.write,
     profile: values.profile,
@@ -84,6 +90,7 @@ function parsed(args: string[]) {
         seconds: { type: "string" },
         "warm-up": { type: "string" },
         json: { type: "string" },
+        earlier: { type: "string" },
         pictures: { type: "string" },
         write: { type: "string" },
         profile: { type: "string" },
@@ -92,10 +99,17 @@ function parsed(args: string[]) {
       },
     });
     if (values.write !== undefined) checkPlace(values.write, PLACE);
-    return values;
+    return { ...values, earlier: values.earlier?.split(",").map(goalsIn) ?? [] };
   } catch (error) {
     throw new UsageError(error instanceof Error ? error.message.split(". ")[0] : String(error));
   }
+}
+
+/** The goals of an earlier run's `--json`. Throws when there are none. */
+function goalsIn(file: string): Goal[] {
+  const { goals }: { goals?: Goal[] } = JSON.parse(readFileSync(file, "utf8"));
+  if (!Array.isArray(goals)) throw new Error(`${file} is no JSON of bun run bench`);
+  return goals;
 }
 
 /** The names that a flag has; without it `otherwise`. */

@@ -91,14 +91,31 @@ export function commitLine(commits: readonly Commit[]): string[] {
   return [`one commit on this Postgres: p50 ${p50.median.toFixed(2)} ms, p99 ${p99.median.toFixed(2)} ms`];
 }
 
-export function goalsTable(goals: readonly Goal[]): Table {
-  const word = (met: boolean | null) => (met === null ? "not measured" : met ? "met" : "MISSED");
+/** `earlier`: the same goals as whole runs before this one measured them, a column each. */
+export function goalsTable(goals: readonly Goal[], earlier: readonly (readonly Goal[])[] = []): Table {
+  const runs = [...earlier, goals];
+  const rows = goals.map(({ what, goal }) => {
+    const of = runs.map((run) => run.find((one) => one.what === what));
+    return [what, goal, ...of.map((one) => one?.measured ?? "–"), verdict(of.map((one) => one?.met ?? null))];
+  });
+  const columns = earlier.length === 0 ? ["measured"] : runs.map((_, i) => `run ${i + 1}`);
   return {
     title: "Goals",
     note: "median (smallest–largest) of the rounds; the hot account has a bench of its own, bun run bench:ledger",
-    head: ["", "goal", "measured", ""],
-    rows: goals.map(({ what, goal, measured, met }) => [what, goal, measured, word(met)]),
+    head: ["", earlier.length === 0 ? "goal" : `goal${LAST_RUNS}`, ...columns, ""],
+    rows,
   };
+}
+
+/** Commits take their time in each run: a goal that counts in them is stated as of the last. */
+const LAST_RUNS = ", by the last run's commits";
+
+function verdict(met: readonly (boolean | null)[]): string {
+  const known = met.filter((one) => one !== null);
+  const good = known.filter((one) => one).length;
+  if (known.length === 0) return "not measured";
+  if (good === known.length) return "met";
+  return good === 0 ? "MISSED" : `met in ${good} of ${known.length}`;
 }
 
 /** In columns, for a terminal. */

@@ -124,9 +124,13 @@ function show(report: Report, options: Options): void {
   if (options.pictures !== undefined) draw(report, options.pictures);
   if (options.write !== undefined && report.failures.length === 0) {
     const lines = [...facts.map((fact) => `- ${fact}`), ""].join("\n");
-    writeFigures(options.write, PLACE, [lines, asMarkdown(goalsTable(goals)), ...tables.map(asMarkdown)].join("\n"));
+    writeFigures(
+      options.write,
+      PLACE,
+      [lines, asMarkdown(goalsTable(goals, options.earlier)), ...tables.map(asMarkdown)].join("\n"),
+    );
   }
-  say(asText(goalsTable(goals)));
+  say(asText(goalsTable(goals, options.earlier)));
   if (report.failures.length > 0) say(`\nFAILED\n${report.failures.join("\n")}`);
 }
 

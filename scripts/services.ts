@@ -8,7 +8,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { setTimeout as sleep } from "node:timers/promises";
-import { freePort, startEmbeddedPostgres } from "../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../src/demo/free_port.ts";
+import { startEmbeddedPostgres } from "../src/demo/postgres/embedded_postgres.ts";
 import { type OwnedProcess, processExists, startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 import { redisProgram } from "./redis_program.ts";
 

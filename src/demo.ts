@@ -5,7 +5,8 @@ import { destination } from "pino";
 import { type Config, ConfigError, readConfig } from "./config.ts";
 import { type DemoFolder, openDemoFolder } from "./demo/demo_folder.ts";
 import { askProvider, type DemoProvider, hostAndPort, startSimulated } from "./demo/demo_provider.ts";
-import { freePort, startEmbeddedPostgres } from "./demo/postgres/embedded_postgres.ts";
+import { canListen, freePort } from "./demo/free_port.ts";
+import { startEmbeddedPostgres } from "./demo/postgres/embedded_postgres.ts";
 import { type Seeded, seed } from "./demo/seed.ts";
 import { welcome } from "./demo/welcome.ts";
 import { inProcessBus } from "./platform/bus.ts";
@@ -188,7 +189,7 @@ async function choosePort(): Promise<number> {
   if (first === undefined || first > PORT_MAX) throw new Error(`PORT is not a port number: ${wanted}.`);
   if (first === 0) return freePort();
   for (let port = first; port < first + PORTS_TRIED_MAX && port <= PORT_MAX; port++) {
-    if (await isTaken(port)) continue;
+    if ((await isTaken(port)) || !(await canListen(port))) continue;
     if (port !== first) say(`  Port ${first} is taken, so the demo uses ${port}. PORT chooses another.`);
     return port;
   }

@@ -16,7 +16,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import postgres from "postgres";
 import { type Service, startPostgres } from "../scripts/services.ts";
-import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../src/demo/free_port.ts";
 import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 import { openShop, type Shop } from "./gateway/shop.ts";
 import { sleep, until } from "./platform/own_redis.ts";

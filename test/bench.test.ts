@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { goalsTable } from "../bench/report.ts";
 
 /** The bench as it is run, only shorter: on the tests' Postgres and Redis. */
 
@@ -82,10 +83,24 @@ describe("bench", () => {
     { args: ["--seconds", "long"], says: '--seconds must be a number above 0 and at most 120, not "long"' },
     { args: ["--contenders", "apache"], says: "--contenders: no such name: apache" },
     { args: ["--write", "README.md"], says: "README.md has no <!-- figures --> and <!-- /figures --> behind it" },
+    { args: ["--earlier", "package.json"], says: "package.json is no JSON of bun run bench" },
     { args: ["--fast"], says: "Unknown option '--fast'" },
   ])("bad flags end with 2 and one clear line: $args", async ({ args, says }) => {
     const { stderr, code } = await bench(...args);
     expect(code).toBe(2);
     expect(stderr).toStartWith(says);
   });
+});
+
+test("goals of several runs: a column each, and in how many they were met", () => {
+  const goal = (what: string, measured: string, met: boolean | null) => ({ what, goal: "≤ 1", measured, met });
+  const first = [goal("rate", "0.9", true), goal("CPU", "3", false), goal("memory", "–", null)];
+  const last = [goal("rate", "1.1", false), goal("CPU", "2", false), goal("memory", "1", true)];
+  const { head, rows } = goalsTable(last, [first]);
+  expect(head.slice(2)).toEqual(["run 1", "run 2", ""]);
+  expect(rows).toEqual([
+    ["rate", "≤ 1", "0.9", "1.1", "met in 1 of 2"],
+    ["CPU", "≤ 1", "3", "2", "MISSED"],
+    ["memory", "≤ 1", "–", "1", "met"],
+  ]);
 });

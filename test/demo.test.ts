@@ -13,7 +13,7 @@ import {
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../src/demo/free_port.ts";
 import { processExists } from "../src/demo/postgres/owned_process.ts";
 import { startFakeProvider } from "./fake_provider.ts";
 

@@ -1,10 +1,10 @@
 import { spawnSync } from "node:child_process";
 import { createSocket } from "node:dgram";
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { freePort } from "../src/demo/free_port.ts";
 import { startOwnedProcess } from "../src/demo/postgres/owned_process.ts";
 
 /** Servers' folders, which are often not on a person's PATH. */
@@ -38,7 +38,7 @@ export async function startDnsServer(zones: Zones, { broken = [] }: { broken?: s
   // Said at once: no other port would help.
   program("knotd");
   for (let triesLeft = portTriesMax; ; triesLeft--) {
-    const port = await freePort();
+    const port = await freeForBoth();
     try {
       return await startOn(port, zones, broken);
     } catch (error) {
@@ -50,7 +50,7 @@ export async function startDnsServer(zones: Zones, { broken = [] }: { broken?: s
 
 /** The address of a resolver that is not there. */
 export async function deadResolver(): Promise<string> {
-  return `127.0.0.1:${await freePort()}`;
+  return `127.0.0.1:${await freeForBoth()}`;
 }
 
 async function startOn(port: number, zones: Zones, broken: string[]): Promise<DnsServer> {
@@ -144,18 +144,15 @@ function zoneFile(zone: string, records: readonly string[], serial: number): str
 }
 
 /** A port of loopback that is free for UDP and TCP. */
-async function freePort(): Promise<number> {
+async function freeForBoth(): Promise<number> {
   for (let triesLeft = portTriesMax; triesLeft > 0; triesLeft--) {
-    const tcp = createServer();
-    await new Promise<void>((resolve) => tcp.listen(0, "127.0.0.1", resolve));
-    const address = tcp.address();
-    const port = address === null || typeof address === "string" ? 0 : address.port;
+    const port = await freePort();
     const udp = createSocket("udp4");
     const isFree = await new Promise<boolean>((resolve) => {
       udp.once("error", () => resolve(false));
       udp.bind(port, "127.0.0.1", () => resolve(true));
     });
-    await Promise.all([udp, tcp].map((socket) => new Promise<void>((resolve) => void socket.close(() => resolve()))));
+    await new Promise<void>((resolve) => void udp.close(() => resolve()));
     if (isFree) return port;
   }
   throw new Error("No port of loopback is free for both UDP and TCP.");

@@ -10,7 +10,7 @@ import postgres from "postgres";
 import { DOCUMENT, diagramOf, sources, withDiagram } from "../scripts/architecture_diagram.ts";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
 import { VARIABLES } from "../src/config.ts";
-import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../src/demo/free_port.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 import { anchorsOf, blocksOf, commandsOf, relativeLinksOf, sectionOf } from "./doc_text.ts";
 import { startFakeProvider } from "./fake_provider.ts";

@@ -16,8 +16,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import postgres from "postgres";
 import { startPostgres, startRedis } from "../scripts/services.ts";
+import { freePort } from "../src/demo/free_port.ts";
 import { linkLibraries } from "../src/demo/postgres/binaries.ts";
-import { freePort, startEmbeddedPostgres } from "../src/demo/postgres/embedded_postgres.ts";
+import { startEmbeddedPostgres } from "../src/demo/postgres/embedded_postgres.ts";
 import { processExists } from "../src/demo/postgres/owned_process.ts";
 
 const startMsMax = 5_000;

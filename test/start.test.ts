@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import postgres from "postgres";
 import { readConfig, VARIABLES } from "../src/config.ts";
-import { freePort } from "../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../src/demo/free_port.ts";
 import { decrypt, encrypt } from "../src/platform/crypto.ts";
 import { openDb } from "../src/platform/db.ts";
 import { checkSecretKey } from "../src/platform/secret_key_store.ts";

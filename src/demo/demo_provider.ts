@@ -5,7 +5,7 @@ import { createProviderClient } from "../catalog/provider_client.ts";
 import type { Config } from "../config.ts";
 import { randomToken, Secret } from "../platform/crypto.ts";
 import type { Log } from "../platform/log.ts";
-import { freePort } from "./postgres/embedded_postgres.ts";
+import { freePort } from "./free_port.ts";
 import { startOwnedProcess } from "./postgres/owned_process.ts";
 
 /** The provider that the demo sells: the simulated one, in a process of its own, or a real one that the operator names. */

@@ -9,7 +9,7 @@ import {
   type Page,
 } from "playwright-core";
 import { buildPanel, isPanelBuilt } from "../../scripts/build_panel.ts";
-import { freePort } from "../../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../../src/demo/free_port.ts";
 import { openShop } from "../gateway/shop.ts";
 import { signInTo } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";

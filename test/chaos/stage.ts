@@ -1,10 +1,10 @@
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import postgres from "postgres";
 import { type Service, startPostgres, startRedis } from "../../scripts/services.ts";
+import { freePort } from "../../src/demo/free_port.ts";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { redisBus } from "../../src/platform/bus.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
@@ -23,9 +23,6 @@ import type { Random } from "./random.ts";
  */
 
 export const LEASE_SECONDS = 3;
-/** Below the range that the system hands out by itself: a server that is down must find its port free again. */
-const PORT_FIRST = 20_000;
-const PORT_LAST = 32_000;
 const CALLS_KEPT_MAX = 1_000_000;
 const BEHAVIOURS_AT_ONCE_MAX = 6;
 const POSTGRES_CONNECTIONS_MAX = 100;
@@ -252,7 +249,7 @@ type SeatOptions = {
 async function openSeat(index: number, { world, redisUrl, env, note, log }: SeatOptions) {
   const postgresWay = await startTcpProxy(world.url);
   const redisWay = await startTcpProxy(redisUrl);
-  const port = await steadyPort();
+  const port = await freePort();
   const spoolDir = join(world.spoolDir, `replica${index}`);
   const clockFile = join(world.spoolDir, `clock${index}`);
   mkdirSync(spoolDir, { recursive: true });
@@ -429,7 +426,7 @@ function lastWords(replica: ReplicaProcess): string {
 
 /** A Postgres to crash, freeze and start again, durable as in production. */
 async function ownPostgres(dataDir: string) {
-  const port = await steadyPort();
+  const port = await freePort();
   const settings = { max_connections: POSTGRES_CONNECTIONS_MAX };
   let service: Service = await startPostgres({ dataDir, port, settings });
   const sql = postgres(service.url, { max: 1, onnotice: () => {} });
@@ -480,7 +477,7 @@ async function ownPostgres(dataDir: string) {
 }
 
 async function ownRedis() {
-  const port = await steadyPort();
+  const port = await freePort();
   let service: Service | undefined = await startRedis({ port });
   const signal = (name: NodeJS.Signals) => {
     if (service) process.kill(service.pid, name);
@@ -536,26 +533,6 @@ async function prepareBooks(
       $$ begin insert into revoked_keys values (new.id, ledger_now()); return null; end $$;
     create trigger note_revoked after update of status on keys for each row when (new.status = 'revoked')
       execute function note_revoked()`);
-}
-
-let nextPort = PORT_FIRST + ((process.pid * 41) % (PORT_LAST - PORT_FIRST));
-
-/** A free port that the system gives to nobody by itself. */
-async function steadyPort(): Promise<number> {
-  for (let tries = PORT_LAST - PORT_FIRST; tries > 0; tries--) {
-    nextPort = nextPort >= PORT_LAST ? PORT_FIRST : nextPort + 1;
-    const port = nextPort;
-    if (await isFree(port)) return port;
-  }
-  throw new Error(`no port between ${PORT_FIRST} and ${PORT_LAST} is free`);
-}
-
-function isFree(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once("error", () => resolve(false));
-    server.listen(port, "127.0.0.1", () => server.close(() => resolve(true)));
-  });
 }
 
 export const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));

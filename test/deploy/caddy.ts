@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import * as tls from "node:tls";
-import { freePort } from "../../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../../src/demo/free_port.ts";
 import { startOwnedProcess } from "../../src/demo/postgres/owned_process.ts";
 import { REPOSITORY } from "./image.ts";
 

@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { freePort } from "../../src/demo/postgres/embedded_postgres.ts";
+import { freePort } from "../../src/demo/free_port.ts";
 import { startOwnedProcess } from "../../src/demo/postgres/owned_process.ts";
 
 /** A real PgBouncer in transaction mode, in front of the tests' Postgres. */

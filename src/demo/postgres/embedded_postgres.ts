@@ -1,8 +1,9 @@
 /** A real PostgreSQL 18 for demo and tests on a machine that has none: one call starts it, one stops it. */
 import { existsSync, readFileSync, statSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { connect } from "node:net";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { freePort } from "../free_port.ts";
 import { type PostgresFolder, preparePostgresFolder, serverEnv, takeOverData } from "./folder.ts";
 import { outlivePredecessor, readLockFile } from "./lock.ts";
 import { type OwnedProcess, startOwnedProcess } from "./owned_process.ts";
@@ -16,7 +17,7 @@ const portTriesMax = 5;
 export interface EmbeddedPostgresOptions {
   /** Made if missing and kept: the next start finds the same data. */
   dataDir: string;
-  /** A free one from the system if not given. */
+  /** A free one if not given. */
   port?: number;
   /** Told in a sentence what takes time or is unusual. */
   log?: (message: string) => void;
@@ -123,17 +124,5 @@ function accepts(port: number): Promise<boolean> {
     };
     socket.once("connect", () => finish(true));
     socket.once("error", () => finish(false));
-  });
-}
-
-/** A port that nobody listens on now. Somebody may take it before we do, so the caller tries again. */
-export function freePort(): Promise<number> {
-  return new Promise((done, fail) => {
-    const server = createServer();
-    server.once("error", fail);
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => done(typeof address === "object" && address ? address.port : 0));
-    });
   });
 }
