@@ -90,22 +90,35 @@ export async function withBody(
   request: Request,
   work: (raw: Body, leave: Leave) => Promise<Response>,
 ): Promise<Response> {
-  const leaveGate = deps.gate.enter();
-  let leaveRate: Leave | undefined;
-  let left = false;
-  const leave = () => {
-    if (left) return;
-    left = true;
-    leaveGate();
-    leaveRate?.();
-  };
+  const places = new Places(deps.gate.enter());
   try {
     const reading = readBody(deps, request, deps.config.bodyBytesMax);
     reading.catch(() => {}); // Its refusal is thrown below, once the rate has been asked.
-    leaveRate = await deps.limiter.enter(limitId);
-    return await work(await reading, leave);
+    places.rate = await deps.limiter.enter(limitId);
+    return await work(await reading, places.leave);
   } catch (error) {
-    leave();
+    places.leave();
     throw error;
   }
+}
+
+/** The places that a request has taken. A closure of `withBody` would keep the request's body for as long as its stream is open. */
+class Places {
+  #gate: Leave | undefined;
+  #rate: Leave | undefined;
+
+  constructor(gate: Leave) {
+    this.#gate = gate;
+  }
+
+  set rate(rate: Leave) {
+    this.#rate = rate;
+  }
+
+  readonly leave: Leave = () => {
+    const [gate, rate] = [this.#gate, this.#rate];
+    this.#gate = this.#rate = undefined;
+    gate?.();
+    rate?.();
+  };
 }
