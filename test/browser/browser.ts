@@ -166,8 +166,15 @@ export async function settled(page: Page, { keepsMoving = false }: { keepsMoving
     if (document.fonts.status !== "loaded") return "fonts are loading";
     return document.querySelector("h1") === null ? "there is no h1" : "";
   };
+  const ask = () =>
+    page.evaluate(lacks, keepsMoving).catch((error: unknown) => {
+      // As when nobody is signed in: the page leads on, maybe while it is being asked.
+      if (error instanceof Error && error.message.includes("because of a navigation"))
+        return "it leads to another page";
+      throw error;
+    });
   const endsAt = performance.now() + WAIT_MS_MAX;
-  for (let why = await page.evaluate(lacks, keepsMoving); why !== ""; why = await page.evaluate(lacks, keepsMoving)) {
+  for (let why = await ask(); why !== ""; why = await ask()) {
     if (performance.now() > endsAt) throw new Error(`${page.url()} does not come to rest: ${why}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
