@@ -45,6 +45,7 @@ beforeAll(async () => {
   shop = await openShop({
     replicas: 3,
     redisUrl: redis.url,
+    keepsPorts: true,
     env: {
       BASE_URL: `https://${API}/v1`,
       PANEL_URL: `https://${PANEL}`,

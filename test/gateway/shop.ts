@@ -1,3 +1,4 @@
+import { freePort } from "../../src/demo/free_port.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import { type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
@@ -10,19 +11,31 @@ export type Shop = Awaited<ReturnType<typeof openShop>>;
 // biome-ignore lint/suspicious/noExplicitAny: what a test expects in an answer is for the test to say.
 export type Answer = { status: number; headers: Headers; text: string; json: any };
 
-type ShopOptions = { replicas?: number; env?: Record<string, string>; redisUrl?: string };
+type ShopOptions = {
+  replicas?: number;
+  env?: Record<string, string>;
+  redisUrl?: string;
+  /** A replica that has ended finds its port still free. */
+  keepsPorts?: boolean;
+};
 
 /** 3 and 15 USD per million tokens; 40,000 micro-USD an image. */
 export const PRICES = { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000, imageMicroUsd: 40_000 };
 
-export async function openShop({ replicas = 1, env = {}, redisUrl = process.env.REDIS_URL ?? "" }: ShopOptions = {}) {
+export async function openShop({
+  replicas = 1,
+  env = {},
+  redisUrl = process.env.REDIS_URL ?? "",
+  keepsPorts = false,
+}: ShopOptions = {}) {
   const world = await createWorld();
   const provider = await startFakeProvider();
   const second = await startFakeProvider();
   await fillCatalog(world, provider, second);
   let spools = 0;
-  const start = (more: Record<string, string> = {}): Promise<ReplicaProcess> =>
+  const start = async (more: Record<string, string> = {}): Promise<ReplicaProcess> =>
     startReplicaProcess({
+      ...(keepsPorts && { PORT: String(await freePort()) }),
       DATABASE_URL: world.url,
       REDIS_URL: redisUrl,
       SPOOL_DIR: `${world.spoolDir}/replica${++spools}`,
