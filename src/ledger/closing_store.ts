@@ -136,10 +136,11 @@ async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Pr
     (select r.written_in from (select unnest(${toArray(ended)}::text::xid8[]) as id order by 1) ended
       cross join lateral (select written_in from ${tx(table)} where written_in = ended.id limit ${rowsMax + 1}) r)
     union all (select written_in from ${tx(table)} where written_in >= ${from}::text::xid8 order by written_in limit ${rowsMax + 1})`;
+  // Sorted by the column of the table: without its name it were the text, in which 1000 comes before 999.
   const [row] = await tx`
     with ids as materialized (${ids("receipts")} union all ${ids("balance_entries")})
-    select (select count(*)::int from ids) as rows, (select written_in::text from ids order by written_in limit 1) as first,
-      (select written_in::text from ids order by written_in offset ${rowsMax} limit 1) as over`;
+    select (select count(*)::int from ids) as rows, (select written_in::text from ids order by ids.written_in limit 1) as first,
+      (select written_in::text from ids order by ids.written_in offset ${rowsMax} limit 1) as over`;
   const over = row?.over === null ? undefined : BigInt(String(row?.over));
   const rows = Number(row?.rows);
   const taken = over === undefined ? ended : ended.filter((id) => id < over);

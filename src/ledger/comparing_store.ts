@@ -40,8 +40,8 @@ export async function compareDue(slices: Slices): Promise<Broken[]> {
       const found = await atRest(slices, async (tx) => {
         const due = toCounted(
           await tx`
-            select id::text, day::text from book_due
-            where kind = ${kind} and (id, day) > (${id}::text::bigint, ${day}::text::date) order by id, day limit ${max}`,
+            select id::text, day::text from book_due d
+            where kind = ${kind} and (id, day) > (${id}::text::bigint, ${day}::text::date) order by d.id, d.day limit ${max}`,
         );
         return { due, broken: await compare(tx, kind, due) };
       });

@@ -4,6 +4,7 @@ import { appendFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { check, checkIfDue, INVARIANTS, type InvariantName } from "../../src/ledger/books_check_store.ts";
 import { closeUp } from "../../src/ledger/closing_store.ts";
+import { compareDue } from "../../src/ledger/comparing_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import type { Finish } from "../../src/ledger/ledger_store.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
@@ -545,6 +546,43 @@ describe("a check says what the views say", () => {
     busy = false;
     await Promise.all(traffic);
     for (const hold of holds) await one.ledger.release(hold, "not_dispatched");
+  });
+});
+
+describe("ids of different lengths, of which the shorter one is the smaller", () => {
+  const WITHIN_MS = 10_000;
+  let young: World;
+  let sql: Sql;
+  beforeAll(async () => {
+    young = await createWorld();
+    sql = connect({ databaseUrl: young.url, dbPrepare: true }, 1);
+  });
+  afterAll(async () => {
+    await sql.end();
+    await young.close();
+  });
+
+  test("transactions 92 to 107, more than a slice takes: each row is folded, and the closing comes to its end", async () => {
+    const { accountId } = await young.addCustomer();
+    await young.setBalance({ accountId }, 0n);
+    await young.sql`
+      insert into balance_entries (account_id, amount_nano_usd, kind, written_in)
+      select ${accountId}, case when n % 2 = 0 then 1 else -1 end, 'top_up', (92 + n / 40)::text::xid8
+      from generate_series(0, 639) as n`;
+    const slices = openSlices(sql, { budgetMs: WITHIN_MS, onSlice: (all) => (all.rows = 50) });
+    slices.rows = 50;
+    expect(await closeUp(slices)).toBe(true);
+    const [sum] = await young.sql`select rows::int from book_sums where kind = 'account' and id = ${accountId}`;
+    const [all] = await young.sql`select count(*)::int as rows from balance_entries where account_id = ${accountId}`;
+    expect(sum?.rows).toBe(all?.rows);
+  });
+
+  test("more packages to compare than a slice takes: none is left out", async () => {
+    await young.sql`
+      insert into book_due (kind, id, day) select 'package', n, '-infinity' from generate_series(1, 1200) as n`;
+    expect(await compareDue(openSlices(sql, { budgetMs: WITHIN_MS }))).toEqual([]);
+    const [due] = await young.sql`select count(*)::int as left from book_due where kind = 'package'`;
+    expect(due?.left).toBe(0);
   });
 });
 
