@@ -154,8 +154,9 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
       const { out, broken } = this.#rewritten();
       // An end without [DONE] is a good one if a finish_reason came. Source: rulings › Who pays.
       const isWhole = this.#sawDone || (this.#sawEnd && this.#rewriter.finished);
-      if (broken === undefined && isWhole) return void this.#complete(out);
+      // At once, though the end may have come with it: only [DONE] has to wait for the settlement.
       if (out !== "") this.#enqueue(out);
+      if (broken === undefined && isWhole) return void this.#complete();
       if (broken !== undefined) throw broken;
       if (this.#sawEnd) throw new Error("the stream ended without a finish_reason");
       if (out === "") this.#read();
@@ -208,14 +209,14 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     return { out };
   }
 
-  async #complete(out: string): Promise<void> {
+  async #complete(): Promise<void> {
     if (!this.#end()) return;
     if (!this.#sawEnd) this.#letProviderClose();
     // Settled before the last byte: a client that has read [DONE] has been charged exactly once.
     await this.#tell(async () => {
       await this.#ends.complete(this.#rewriter.relayed);
       const usage = this.#rewriter.usageChunk();
-      this.#close(`${out}${usage === undefined ? "" : `data: ${usage}\n\n`}data: [DONE]\n\n`);
+      this.#close(`${usage === undefined ? "" : `data: ${usage}\n\n`}data: [DONE]\n\n`);
     });
   }
 

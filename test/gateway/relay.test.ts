@@ -212,6 +212,22 @@ describe("the same output however the bytes are split", () => {
   });
 });
 
+test("text that comes with the end goes out at once: [DONE] alone waits for the settlement", async () => {
+  const { bytes } = shortTranscript();
+  const { promise: settled, resolve: settle } = Promise.withResolvers<void>();
+  const { ends } = noteEnds();
+  const complete = () => settled;
+  const opened = await open(piecesFrom([bytes]));
+  const reader = relays.start(opened, facts(false), { ...ends, complete }).getReader();
+  const whole = eventsIn(await wholeText(shortTranscript(), false));
+  const { value } = await reader.read();
+  expect(eventsIn(Buffer.from(value ?? []).toString())).toEqual(whole.slice(0, -1));
+  const rest = reader.read();
+  expect(await Promise.race([rest, sleep(100)])).toBeUndefined();
+  settle();
+  expect(eventsIn(Buffer.from((await rest).value ?? []).toString())).toEqual(["[DONE]"]);
+});
+
 /** What must come of the first `at` bytes and then a cut, or a clean end: by another parser's reading, and the rules. */
 function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: number; end: "end" | "cut" }) {
   const bytes = transcript.bytes.subarray(0, at);
