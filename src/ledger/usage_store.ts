@@ -133,35 +133,30 @@ export async function notCharged(
 }
 
 /** Where in the index the receipts lie that are asked for. Throws InputError. */
-function receiptsOf({ accountId, start, end, after }: UsageQuery): SQL {
+function receiptsOf({ accountId, ...query }: UsageQuery): SQL {
   // The request id carries its time, and receipts are partitioned by it: only the months asked for are read.
-  const floors = start === undefined ? [] : [requestIdFloor(start, "start")];
-  const limits = limitsOf({ end, after });
+  const { from, below } = requestIdsOf(query);
   return allOf([
-    ...floors.map((floor) => sql`request_id >= ${floor}::text::uuid`),
-    ...limits.map((limit) => sql`request_id < ${limit}::text::uuid`),
+    from !== undefined && sql`request_id >= ${from}::text::uuid`,
+    below !== undefined && sql`request_id < ${below}::text::uuid`,
     ...(accountId === undefined
       ? []
       : [
-          ...[ID_MIN, ...floors].map(
-            (id) => sql`(account_id, request_id) >= (${accountId}::bigint, ${id}::text::uuid)`,
-          ),
-          ...[ID_MAX, ...limits].map((id) => sql`(account_id, request_id) < (${accountId}::bigint, ${id}::text::uuid)`),
+          sql`(account_id, request_id) >= (${accountId}::bigint, ${from ?? ID_MIN}::text::uuid)`,
+          sql`(account_id, request_id) < (${accountId}::bigint, ${below ?? ID_MAX}::text::uuid)`,
         ]),
   ]);
 }
 
 /** The same of the refusals. Their minute is that of their last request id, so that one index serves for both. Throws InputError. */
 function refusalsOf({ accountId, start, end, after, ...filter }: UsageQuery & { accountId: number }): SQL {
-  const floors = start === undefined ? [] : [requestIdFloor(start, "start")];
-  const limits = limitsOf({ end, after });
-  const upTo = (id: string) => sql`(account_id, minute) <= (${accountId}::bigint, ${minuteOf(id)}::text::timestamptz)`;
-  const from = (id: string) => sql`(account_id, minute) >= (${accountId}::bigint, ${minuteOf(id)}::text::timestamptz)`;
+  const { from, below } = requestIdsOf({ start, end, after });
+  const minute = (id: string) => sql`(${accountId}::bigint, ${minuteOf(id)}::text::timestamptz)`;
   return allOf([
-    ...[ID_MIN, ...floors].map(from),
-    ...[ID_MAX, ...limits].map(upTo),
-    ...floors.map((floor) => sql`last_request_id >= ${floor}::text::uuid`),
-    ...limits.map((limit) => sql`last_request_id < ${limit}::text::uuid`),
+    sql`(account_id, minute) >= ${minute(from ?? ID_MIN)}`,
+    sql`(account_id, minute) <= ${minute(below ?? ID_MAX)}`,
+    from !== undefined && sql`last_request_id >= ${from}::text::uuid`,
+    below !== undefined && sql`last_request_id < ${below}::text::uuid`,
     ...matches({ ...filter, mode: undefined }),
     // A refused request was paid by nothing: what it would have been is its key's mode.
     filter.mode !== undefined &&
@@ -259,12 +254,17 @@ export function matches({ keyId, modelId, hosts, mode }: UsageFilter): (SQL | fa
   ];
 }
 
-/** Request ids that the wanted ones lie below. Throws InputError. */
-function limitsOf({ end, after }: Pick<UsageQuery, "end" | "after">): string[] {
-  return [
+/**
+ * The wanted request ids: from one on, and below another; undefined: without a bound. One of each, since Postgres begins its walk along
+ * an index at the first that it is given, however far the nearer one lies. Throws InputError.
+ */
+function requestIdsOf({ start, end, after }: Pick<UsageQuery, "start" | "end" | "after">) {
+  const limits = [
     ...(end === undefined ? [] : [requestIdFloor(end, "end")]),
     ...(after === undefined ? [] : [checkRequestId(after)]),
   ];
+  // As text ids stand in the order of their bytes, as Postgres compares them.
+  return { from: start === undefined ? undefined : requestIdFloor(start, "start"), below: limits.toSorted()[0] };
 }
 
 export function allOf(conditions: (SQL | false)[]): SQL {

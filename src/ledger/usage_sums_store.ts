@@ -1,4 +1,4 @@
-import { type SQL, sql } from "drizzle-orm";
+import { sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
 import type { Db } from "../platform/db.ts";
 import { ALL_KEYS, CLOCKS_APART, DAY, IS_FOLDED, QUARTER, TAIL } from "./rollups_store.ts";
@@ -10,6 +10,9 @@ import { allOf, alongIndex, matches, type UsageFilter, unixMsOf } from "./usage_
  */
 
 const DAYS_MAX = 92;
+/** Rows of the rollups as one. */
+const SUMS = sql.raw(`sum(u.requests) as requests, sum(u.prompt_tokens) as prompt_tokens,
+  sum(u.completion_tokens) as completion_tokens, sum(u.charged_nano_usd) as charged_nano_usd`);
 
 export type Measure = "requests" | "tokens" | "charged";
 export type UsageSum = {
@@ -46,10 +49,17 @@ export async function usageDays(
   const [first = 0, last = 0] = [calendar.edges[0], calendar.edges.at(-1)];
   const since = start === undefined ? first : Math.min(unixMsOf(start, "start"), last);
   const upto = end === undefined ? last : Math.min(unixMsOf(end, "end"), last);
-  // A day that lies outside of what was asked for becomes one without an instant.
-  const edges = calendar.edges.map((ms) => Math.min(Math.max(ms, since), Math.max(since, upto)));
-  const found = await usageBetween(db, { filter, edges, byKey: false });
-  const rows = found.map((row) => ({ day: calendar.days[Number(row.i) - 1] ?? "", ...toSum(row) }));
+  // Of each day what was asked for; a day that lies outside of it is no part.
+  const parts = calendar.days
+    .map((day, i) => ({
+      day,
+      from: Math.max(calendar.edges[i] ?? last, since),
+      to: Math.min(calendar.edges[i + 1] ?? last, upto),
+    }))
+    .filter(({ from, to }) => from < to);
+  const edges = [...parts.map(({ from }) => from), ...parts.slice(-1).map(({ to }) => to)];
+  const found = parts.length === 0 ? [] : await usageBetween(db, { filter, edges, byKey: false });
+  const rows = found.map((row) => ({ day: parts[Number(row.i) - 1]?.day ?? "", ...toSum(row) }));
   rows.sort((a, b) => (a.day === b.day ? (a.modelId < b.modelId ? -1 : 1) : a.day < b.day ? -1 : 1));
   return { timeZone: calendar.timeZone, days: calendar.days, rows, models: byMeasure(rows, measure) };
 }
@@ -91,36 +101,40 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
         : sql`select ${ALL_KEYS}::bigint as key_id`;
   const key = byKey || keyId !== undefined ? sql`key_id` : sql`${ALL_KEYS}::bigint`;
   const moments = sql`${`{${edges.map((ms) => new Date(ms).toISOString()).join(",")}}`}::text::timestamptz[]`;
+  const begun = sql.raw(`request_id_floor(e.quarter - interval '${CLOCKS_APART}')`);
+  const over = sql.raw(`request_id_floor(e.at + interval '${CLOCKS_APART}')`);
   const isAsked = allOf([sql`account_id = ${accountId}::bigint`, ...matches(filter)]);
   return alongIndex(
     db,
     sql`
     with edges as materialized (
-      select i, at, quarter, span_begins(${DAY}, quarter + interval '12 hours') as midnight from (
-        select i::int, at, span_begins(${QUARTER}, at) as quarter from unnest(${moments}) with ordinality as e(at, i)) e
+      select *, case when quarter < midnight then 1 else -1 end as times from (
+        select *, span_begins(${DAY}, quarter + interval '12 hours') as midnight from (
+          select i::int, at, span_begins(${QUARTER}, at) as quarter from unnest(${moments}) with ordinality as e(at, i)) e) e
     ), keys_asked as materialized (${keys}),
     whole as (
-      select e.i, ${summed(sql`u.`, sql`1`)} from edges e join edges n on n.i = e.i + 1 cross join keys_asked k
+      select e.i, u.key_id, u.kind_id, ${SUMS} from edges e join edges n on n.i = e.i + 1 cross join keys_asked k
       cross join lateral (
         select * from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${DAY}
           and begins >= e.midnight and begins < n.midnight offset 0) u
       group by e.i, u.key_id, u.kind_id
     ), off as materialized (
-      select e.i, ${summed(sql`u.`, sql`case when e.quarter < e.midnight then 1 else -1 end`)} from edges e cross join keys_asked k
+      select e.i, e.times, u.key_id, u.kind_id, ${SUMS} from edges e cross join keys_asked k
       cross join lateral (
         select * from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${QUARTER}
           and begins >= least(e.quarter, e.midnight) and begins < greatest(e.quarter, e.midnight) offset 0) u
-      group by e.i, u.key_id, u.kind_id
+      group by e.i, e.times, u.key_id, u.kind_id
     ), rolled_up as (
-      select * from whole union all select * from off
-      union all select i - 1, key_id, kind_id, -requests, -prompt_tokens, -completion_tokens, -charged_nano_usd from off
+      select i, 1 as times, key_id, kind_id, requests, prompt_tokens, completion_tokens, charged_nano_usd from whole
+      union all select i, times, key_id, kind_id, requests, prompt_tokens, completion_tokens, charged_nano_usd from off
+      union all select i - 1, -times, key_id, kind_id, requests, prompt_tokens, completion_tokens, charged_nano_usd from off
     ), pieces as materialized (
       select e.i, ${key} as key_id, r.model_id, -1 as times, r.prompt_tokens, r.completion_tokens, r.charged_nano_usd
       from edges e cross join lateral (
         select * from receipts
         where outcome = 'settled' and ${isAsked} and e.quarter < e.at and created_at >= e.quarter and created_at < e.at
-          and request_id >= request_id_floor(e.quarter - ${sql.raw(`interval '${CLOCKS_APART}'`)})
-          and request_id < request_id_floor(e.at + ${sql.raw(`interval '${CLOCKS_APART}'`)})
+          and request_id >= ${begun} and request_id < ${over}
+          and (account_id, request_id) >= (${accountId}::bigint, ${begun}) and (account_id, request_id) < (${accountId}::bigint, ${over})
           and ${sql.raw(IS_FOLDED)} offset 0) r
     ), records as (
       select * from pieces
@@ -129,7 +143,8 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
       select width_bucket(created_at, ${moments}), ${key}, model_id, 1, prompt_tokens, completion_tokens, charged_nano_usd
       from ${sql.raw(TAIL)} tail where ${isAsked}
     ), parts as (
-      select i, key_id, k.model_id, requests, prompt_tokens, completion_tokens, charged_nano_usd
+      select i, key_id, k.model_id, times * requests as requests, times * prompt_tokens as prompt_tokens,
+        times * completion_tokens as completion_tokens, times * charged_nano_usd as charged_nano_usd
       from rolled_up join usage_kinds k on k.id = rolled_up.kind_id where ${allOf(matches({ ...filter, keyId: undefined }))}
       union all
       select i, key_id, model_id, times, times * prompt_tokens, times * completion_tokens, times * charged_nano_usd from records
@@ -139,12 +154,6 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
     from parts where i between 1 and ${edges.length - 1}::int
     group by i, key_id, model_id having sum(requests) <> 0`,
   );
-}
-
-/** Rows of the rollups as sums, taken so many times. */
-function summed(of: SQL, times: SQL): SQL {
-  return sql`${of}key_id, ${of}kind_id, sum(${times} * ${of}requests) as requests, sum(${times} * ${of}prompt_tokens) as prompt_tokens,
-    sum(${times} * ${of}completion_tokens) as completion_tokens, sum(${times} * ${of}charged_nano_usd) as charged_nano_usd`;
 }
 
 /** The days that end today, in the zone of the account's package or else in `timeZone`, and when each begins and the last one ends. */

@@ -4,9 +4,10 @@ import { join } from "node:path";
 import { check } from "../../src/ledger/books_check_store.ts";
 import { openSlices } from "../../src/ledger/slices_store.ts";
 import { statementOf } from "../../src/ledger/statement_store.ts";
+import { usage } from "../../src/ledger/usage_store.ts";
 import { requestsByKey, usageDays } from "../../src/ledger/usage_sums_store.ts";
 import { usageCsv } from "../../src/panel/api/usage_csv.ts";
-import { connect, type Db } from "../../src/platform/db.ts";
+import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 
 /**
@@ -165,6 +166,42 @@ test(
   SLOW_MS,
 );
 
+test("a page of days ago costs what it shows, as the newest does", async () => {
+  const one = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
+  try {
+    const [row] = await one.sql`
+      select request_id as after from receipts
+      where account_id = ${big.accountId} and request_id < request_id_floor(now() - interval '4 days')
+      order by request_id desc limit 1`;
+    const after = String(row?.after);
+    const asked = { accountId: big.accountId, limit: 100 };
+    const newest = await indexBlocks(one, () => usage({ db: one }, asked));
+    expect(newest).toBeGreaterThan(0);
+    const bounds = [
+      { after },
+      { after, end: new Date().toISOString() },
+      { end: new Date(Number.parseInt(after.replace("-", "").slice(0, 12), 16)).toISOString() },
+    ];
+    for (const bound of bounds)
+      expect(await indexBlocks(one, () => usage({ db: one }, { ...asked, ...bound }))).toBeLessThan(2 * newest);
+  } finally {
+    await one.close();
+  }
+});
+
+/** Blocks of the receipts' indexes that `read` looks at, over a pool of one connection. */
+async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>): Promise<number> {
+  const soFar = async () => {
+    await one.sql`select pg_stat_force_next_flush()`;
+    const [row] = await one.sql`
+      select sum(idx_blks_read + idx_blks_hit)::int as blocks from pg_statio_user_indexes where relname like 'receipts%'`;
+    return Number(row?.blocks);
+  };
+  const before = await soFar();
+  expect((await read()).rows).toHaveLength(100);
+  return (await soFar()) - before;
+}
+
 test(
   "a reader that stops in the middle of a file leaves nothing open",
   async () => {
@@ -197,7 +234,7 @@ test(
     const months = [...new Set([String(now?.month), String(now?.this_month)])];
     for (const month of months) {
       const startMs = performance.now();
-      const { usage, balance } = await statementOf(
+      const { usage: used, balance } = await statementOf(
         { db },
         { resellerId: reseller.accountId, month, timeZone: "UTC", rowsMax: 1000 },
       );
@@ -206,13 +243,13 @@ test(
         select count(*)::int as requests, count(*) filter (where mode = 'package')::int as package_requests, sum(prompt_tokens)::int as prompt_tokens,
           sum(charged_nano_usd)::text as charged, count(*) filter (where account_id = ${reseller.accountId})::int as charges
         from receipts where to_char(finished_at at time zone 'UTC', 'YYYY-MM') = ${month}`;
-      expect(usage.totals).toMatchObject({
+      expect(used.totals).toMatchObject({
         requests: counted?.requests,
         packageRequests: counted?.package_requests,
         promptTokens: counted?.prompt_tokens,
         chargedNanoUsd: BigInt(String(counted?.charged)),
       });
-      expect(usage.rows.reduce((sum, { requests }) => sum + requests, 0)).toBe(counted?.requests);
+      expect(used.rows.reduce((sum, { requests }) => sum + requests, 0)).toBe(counted?.requests);
       expect(balance.charges).toBe(Number(counted?.charges));
       const sums = Object.values(balance.sumsNanoUsd).reduce((sum, nano) => sum + nano, 0n);
       expect(balance.openingNanoUsd + sums).toBe(balance.closingNanoUsd);
