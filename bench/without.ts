@@ -1,58 +1,11 @@
 import { readFileSync } from "node:fs";
 import { plugin } from "bun";
+import { LEFT_OUT } from "./left_out.ts";
 
 /**
  * The gateway with parts of its work left out as it is loaded, named by BENCH_WITHOUT: what is missing in its CPU is theirs.
  * It keeps no books and is no product: `bun run bench:parts` alone starts it.
  */
-
-type Edit = { file: string; from: string; to: string };
-
-const CANNED = "globalThis.cannedAnswer";
-const EDITS: Record<string, readonly Edit[]> = {
-  limiter: [
-    { file: "gateway/door.ts", from: "leaveRate = await deps.limiter.enter(limitId);", to: "leaveRate = () => {};" },
-  ],
-  ledger: [
-    {
-      file: "ledger/batch.ts",
-      from: "reserve: (ask) => submit<ReserveResult>(ask.accountId, { ask }),",
-      to: `reserve: async () => ({ firstSentMs: nowMs(), result: { code: null, mode: "package", heldNanoUsd: 0n, capTokens: null,
-        limit: 1, used: 0, remaining: 1, resetsAt: null } }),`,
-    },
-    {
-      file: "ledger/batch.ts",
-      from: "finish: (finish) => submit<FinishResult>(finish.accountId, { finish }),",
-      to: `finish: async () => ({ firstSentMs: nowMs(), result: { outcome: "settled", chargedNanoUsd: 0n, shortfallNanoUsd: 0n,
-        units: 1 } }),`,
-    },
-  ],
-  // A turn of the event loop is what an answer takes at the least.
-  provider: [
-    {
-      file: "catalog/provider_client.ts",
-      from: "const response = await upstreamFetch(place.target, init);",
-      to: `await new Promise((resolve) => setImmediate(resolve));
-        const response = ${CANNED}(init.body);`,
-    },
-  ],
-  flow: [
-    {
-      file: "gateway/flow.ts",
-      from: 'const model = modelOf(deps, caller, body.model, "text");',
-      to: `if (body.model) { leave(); return ${CANNED}(raw.text); }
-        const model = modelOf(deps, caller, body.model, "text");`,
-    },
-  ],
-  door: [
-    {
-      file: "gateway/v1_routes.ts",
-      from: "async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {",
-      to: `async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {
-        if (true) return ${CANNED}(await request.text());`,
-    },
-  ],
-};
 
 /** What the bench's provider answers, with the request's mark in it. */
 (globalThis as { cannedAnswer?: (body: string) => Response }).cannedAnswer = (body) => {
@@ -69,7 +22,7 @@ const EDITS: Record<string, readonly Edit[]> = {
 };
 
 const edits = (process.env.BENCH_WITHOUT ?? "").split(",").flatMap((part) => {
-  const own = EDITS[part];
+  const own = LEFT_OUT[part];
   if (own === undefined) throw new Error(`BENCH_WITHOUT names ${part}, which is no part`);
   return own;
 });

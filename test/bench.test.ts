@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { LEFT_OUT } from "../bench/left_out.ts";
 import { goalsTable } from "../bench/report.ts";
 
 /** The bench as it is run, only shorter: on the tests' Postgres and Redis. */
@@ -32,6 +33,13 @@ async function bench(...args: string[]) {
 }
 
 describe("bench", () => {
+  test("the lines that bench:parts leaves out stand in the source, once each", () => {
+    for (const { file, from } of Object.values(LEFT_OUT).flat()) {
+      const source = readFileSync(join(REPOSITORY, "src", file), "utf8");
+      expect({ file, from, times: source.split(from).length - 1 }).toEqual({ file, from, times: 1 });
+    }
+  });
+
   test(
     "a run gives figures of every contender, equal books, ratios last, and ends with 0",
     async () => {
