@@ -256,7 +256,7 @@ async function addAccounts({ sql }: World): Promise<Account[]> {
   await sql`insert into balances (account_id) select id from accounts`;
   await sql`
     insert into packages (account_id, name, starts_at, ends_at, first_day, days, time_zone, daily_limit, total_limit, carryover)
-    select id, 'plenty', now() - interval '1 day', now() + interval '29 days', current_date - 1, 30, 'UTC', 1000000, 30000000, false
+    select id, 'plenty', now() - interval '1 day', now() + interval '29 days', current_date - 1, 30, 'UTC', 10000000, 300000000, false
     from accounts`;
   const rows = await sql`
     insert into keys (account_id, name, digest, prefix, suffix, mode)

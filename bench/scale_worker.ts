@@ -87,6 +87,8 @@ async function drive({ loads, warmMs, runMs }: DriveQuestion): Promise<DriveRepl
     await Promise.all(under);
   }
 
+  const over = Promise.all(running);
+  over.catch(() => {}); // Thrown below; told once, not by each of those under way.
   await Bun.sleep(warmMs);
   isMeasured = true;
   const cpuBefore = process.cpuUsage();
@@ -96,7 +98,7 @@ async function drive({ loads, warmMs, runMs }: DriveQuestion): Promise<DriveRepl
   const seconds = (performance.now() - beganMs) / 1000;
   isMeasured = false;
   isOver = true;
-  await Promise.all(running);
+  await over;
   return { pairs, taken, seconds, cpuMs: (cpu.user + cpu.system) / 1000 };
 }
 
