@@ -1,5 +1,6 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { openLedger } from "../src/ledger/ledger.ts";
 import { type Ask, type Finish, runBatch } from "../src/ledger/ledger_store.ts";
 import { newRequestId } from "../src/platform/crypto.ts";
@@ -13,8 +14,12 @@ import { startBenchServices } from "./servers.ts";
 
 /**
  * Reserve + settle pairs a second on ONE hot account: group commit against a transaction for each step, alternating in
- * one run, on one Postgres of the bench's own, with the same SQL. Ends with 1 when a pair was lost or doubled.
+ * one run, on one Postgres of the bench's own, with the same SQL. Ends with 1 when a pair was lost or doubled, with 2 for flags
+ * that make no sense.
  */
+
+const USAGE_TEXT = `bun run bench:ledger [flags]
+  --commit-delay MS   a slower disk: Postgres waits so long before each flush of a commit, 0 to 100 (0)`;
 
 const IN_FLIGHT = [64, 256, 1000] as const;
 const ROUNDS = 3;
@@ -33,16 +38,40 @@ type Contender = { pair(): Promise<void>; inFlightMax: number; close(): Promise<
 type Asker = () => Ask;
 
 const say = (line: string) => console.error(line);
+const commitDelayMs = readCommitDelay();
 const services = await startBenchServices(false, say);
 process.env.DATABASE_URL = services.databaseUrl;
 const world = await createWorld();
 try {
   console.log(services.about);
+  if (commitDelayMs > 0) {
+    await delayCommits(world);
+    console.log(`commit_delay ${commitDelayMs} ms, commit_siblings 0`);
+  }
   for (const line of [...disturbances(machine()), ...services.missing]) say(`note: ${line}`);
   process.exitCode = (await run(world)) ? 0 : 1;
 } finally {
   await world.close();
   await services.stop();
+}
+
+function readCommitDelay(): number {
+  try {
+    const { values } = parseArgs({ options: { "commit-delay": { type: "string", default: "0" } } });
+    const ms = Number(values["commit-delay"]);
+    if (ms >= 0 && ms <= 100) return ms;
+    throw new Error("--commit-delay must be a number from 0 to 100");
+  } catch (error) {
+    console.error(`${error instanceof Error ? error.message : error}\n${USAGE_TEXT}`);
+    process.exit(2);
+  }
+}
+
+/** For connections that are opened from here on. */
+async function delayCommits({ sql, url }: World): Promise<void> {
+  const name = new URL(url).pathname.slice(1);
+  await sql.unsafe(`alter database "${name}" set commit_delay = ${Math.round(commitDelayMs * 1000)}`);
+  await sql.unsafe(`alter database "${name}" set commit_siblings = 0`);
 }
 
 /** False: the books differ from what was driven. */
@@ -83,7 +112,7 @@ async function run(world: World): Promise<boolean> {
 async function hotAccount(world: World): Promise<Asker> {
   const { accountId } = await world.addCustomer();
   const { keyId } = await world.addKey({ accountId });
-  await world.givePackage({ accountId }, { dailyLimit: 1_000_000, totalLimit: 30_000_000 });
+  await world.givePackage({ accountId }, { dailyLimit: 10_000_000, totalLimit: 300_000_000 });
   return () => ({
     ...{ requestId: newRequestId(), accountId, keyId, tenantId: 0, host: "api.example.com", ownHost: true },
     ...{ modelId: "model-a", promptPico: 0n, outputPico: -1n, capMax: 1, capMin: 1, tokenBound: 100 },

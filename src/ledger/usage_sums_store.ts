@@ -11,8 +11,8 @@ import { allOf, alongIndex, matches, type UsageFilter, unixMsOf } from "./usage_
 
 const DAYS_MAX = 92;
 /** Rows of the rollups as one. */
-const SUMS = sql.raw(`sum(u.requests) as requests, sum(u.prompt_tokens) as prompt_tokens,
-  sum(u.completion_tokens) as completion_tokens, sum(u.charged_nano_usd) as charged_nano_usd`);
+const SUMS = sql.raw(`sum(requests) as requests, sum(prompt_tokens) as prompt_tokens,
+  sum(completion_tokens) as completion_tokens, sum(charged_nano_usd) as charged_nano_usd`);
 
 export type Measure = "requests" | "tokens" | "charged";
 export type UsageSum = {
@@ -88,8 +88,8 @@ type Between = {
 /**
  * Sums by part, model and, if asked for, key. Between two edges lie the whole days between the midnights of UTC nearest to
  * them, and what lies between each edge and its midnight is added or taken away: quarters of an hour from the rollups, the
- * piece of a quarter from receipts, if an edge is no quarter's. Each such read is fenced (offset 0): the planner would read all
- * quarters that an account has, and sort them out after.
+ * piece of a quarter from receipts, if an edge is no quarter's. Each such read is fenced, by its sum or by an offset: the planner
+ * would read all quarters that an account has, and sort them out after.
  */
 function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record<string, unknown>[]> {
   const { accountId, keyId } = filter;
@@ -113,17 +113,15 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
           select i::int, at, span_begins(${QUARTER}, at) as quarter from unnest(${moments}) with ordinality as e(at, i)) e) e
     ), keys_asked as materialized (${keys}),
     whole as (
-      select e.i, u.key_id, u.kind_id, ${SUMS} from edges e join edges n on n.i = e.i + 1 cross join keys_asked k
+      select e.i, k.key_id, u.* from edges e join edges n on n.i = e.i + 1 cross join keys_asked k
       cross join lateral (
-        select * from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${DAY}
-          and begins >= e.midnight and begins < n.midnight offset 0) u
-      group by e.i, u.key_id, u.kind_id
+        select kind_id, ${SUMS} from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${DAY}
+          and begins >= e.midnight and begins < n.midnight group by kind_id) u
     ), off as materialized (
-      select e.i, e.times, u.key_id, u.kind_id, ${SUMS} from edges e cross join keys_asked k
+      select e.i, e.times, k.key_id, u.* from edges e cross join keys_asked k
       cross join lateral (
-        select * from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${QUARTER}
-          and begins >= least(e.quarter, e.midnight) and begins < greatest(e.quarter, e.midnight) offset 0) u
-      group by e.i, e.times, u.key_id, u.kind_id
+        select kind_id, ${SUMS} from usage_sums where account_id = ${accountId}::bigint and key_id = k.key_id and span = ${QUARTER}
+          and begins >= least(e.quarter, e.midnight) and begins < greatest(e.quarter, e.midnight) group by kind_id) u
     ), rolled_up as (
       select i, 1 as times, key_id, kind_id, requests, prompt_tokens, completion_tokens, charged_nano_usd from whole
       union all select i, times, key_id, kind_id, requests, prompt_tokens, completion_tokens, charged_nano_usd from off
