@@ -16,6 +16,7 @@ import { useNow } from "../ui/clock.ts";
 import { CopyText } from "../ui/copy_text.tsx";
 import { cx } from "../ui/cx.ts";
 import { Figure, Figures, Page, Section } from "../ui/page.tsx";
+import { Scrolling } from "../ui/scrolling.tsx";
 import { Badge, Empty, Loaded, Loading, Problem, Skeleton, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
@@ -233,8 +234,7 @@ function BrokenRows({ name, says, checkedAt }: { name: string; says: string; che
 function RowsTable({ label, rows }: { label: string; rows: readonly Record<string, string | null>[] }) {
   const columns = Object.keys(rows[0] ?? {});
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.
-    <section tabIndex={0} aria-label={label} className="max-h-80 overflow-auto rounded-md border border-line">
+    <Scrolling label={label} className="max-h-80 overflow-auto rounded-md border border-line">
       <table className="w-full border-collapse font-mono text-12 [&_td]:px-3 [&_td]:py-1.5 [&_th]:px-3 [&_th]:py-1.5">
         <caption className="sr-only">{label}</caption>
         <thead className="sticky top-0 bg-sunken text-ink-3">
@@ -258,7 +258,7 @@ function RowsTable({ label, rows }: { label: string; rows: readonly Record<strin
           ))}
         </tbody>
       </table>
-    </section>
+    </Scrolling>
   );
 }
 

@@ -4,6 +4,7 @@ import { CHAT, NOTHING_CHARGED } from "../copy.ts";
 import { formatCount, formatOf, formatTook } from "../format.ts";
 import { Button, TextLink } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
+import { inPlace } from "../ui/in_place.tsx";
 import { Markdown } from "../ui/markdown.tsx";
 import { clearChatError, sendChat, stopChat, useChatStatus } from "./chat_run.ts";
 import { type Offers, useSpent } from "./playground.tsx";
@@ -97,9 +98,8 @@ function Conversation() {
   const turns = usePlayground((state) => state.turns);
   return (
     <ol aria-label="Conversation" className="grid gap-6 py-2">
-      {turns.map((turn, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: a conversation grows at its end; each turn keeps its place.
-        <li key={index} className="min-w-0">
+      {inPlace(turns, (turn) => (
+        <li className="min-w-0">
           <Bubble turn={turn} />
         </li>
       ))}

@@ -2,6 +2,7 @@ import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
 import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZone } from "../format.ts";
 import { Button } from "./buttons.tsx";
+import { Scrolling } from "./scrolling.tsx";
 
 /**
  * Amounts by day, one bar a day, stacked by model, key or host: the five largest and "Other".
@@ -334,8 +335,7 @@ function besideBar(middle: number, bar: number, width: number): number {
 
 function NumbersTable({ title, days, series, format }: Pick<BarsProps, "title" | "days" | "series" | "format">) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.
-    <section tabIndex={0} aria-label={title} className="max-h-80 overflow-auto rounded-md border border-line">
+    <Scrolling label={title} className="max-h-80 overflow-auto rounded-md border border-line">
       <table className="w-full border-collapse text-13 [&_td]:px-3 [&_td]:py-1.5 [&_th]:px-3 [&_th]:py-1.5">
         <caption className="sr-only">{title}</caption>
         <thead className="sticky top-0 bg-sunken text-12 text-ink-3">
@@ -371,7 +371,7 @@ function NumbersTable({ title, days, series, format }: Pick<BarsProps, "title" |
           ))}
         </tbody>
       </table>
-    </section>
+    </Scrolling>
   );
 }
 

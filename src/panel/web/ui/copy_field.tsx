@@ -6,6 +6,7 @@ import { Checkbox } from "./choices.tsx";
 import { CopyButton } from "./copy_text.tsx";
 import { cx } from "./cx.ts";
 import { Dialog } from "./dialog.tsx";
+import { ScrollingCode } from "./scrolling.tsx";
 import { Banner } from "./states.tsx";
 
 /**
@@ -90,19 +91,9 @@ export function SnippetTabs({ snippets, label = "Example request" }: { snippets:
         <CopyButton value={shown.code} what={`the ${shown.label} example`} variant="quiet" />
       </div>
       <div role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${shown.id}`}>
-        <Code>{shown.code}</Code>
+        <ScrollingCode className="text-12 text-ink">{shown.code}</ScrollingCode>
       </div>
     </div>
-  );
-}
-
-/** Lines of code that scroll sideways, not the page. */
-function Code({ children }: { children: string }) {
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.
-    <pre tabIndex={0} className="overflow-x-auto p-4 font-mono text-12 leading-5 text-ink -outline-offset-2">
-      <code>{children}</code>
-    </pre>
   );
 }
 

@@ -1,6 +1,8 @@
 import { lexer, type MarkedToken, type Token } from "marked";
-import { Fragment, memo, type ReactNode, useMemo } from "react";
+import { memo, type ReactNode, useMemo } from "react";
 import { CopyButton } from "./copy_text.tsx";
+import { inPlace } from "./in_place.tsx";
+import { Scrolling, ScrollingCode } from "./scrolling.tsx";
 
 /**
  * Markdown as React elements, by the tokens of marked's lexer. Raw HTML stays text, images become links, links are
@@ -17,9 +19,8 @@ export function MarkdownTokens({ text }: { text: string }) {
   if (blocks === null) return <p className="prose whitespace-pre-wrap">{text}</p>;
   return (
     <div className="prose">
-      {blocks.map((token, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: an answer grows at its end; blocks keep their places.
-        <Block key={index} raw={token.raw} token={token} />
+      {inPlace(blocks, (token) => (
+        <Block raw={token.raw} token={token} />
       ))}
     </div>
   );
@@ -32,10 +33,7 @@ const Block = memo(
 );
 
 function drawAll(tokens: readonly Token[] | undefined, depth: number): ReactNode {
-  return tokens?.map((token, index) => (
-    // biome-ignore lint/suspicious/noArrayIndexKey: tokens have no other name.
-    <Fragment key={index}>{draw(token, depth + 1)}</Fragment>
-  ));
+  return tokens && inPlace(tokens, (token) => draw(token, depth + 1));
 }
 
 /** The lexer is used without extensions: each token is one of its own kinds. */
@@ -82,9 +80,8 @@ function draw(token: Token, depth: number): ReactNode {
     case "blockquote":
       return <blockquote>{drawAll(token.tokens, depth)}</blockquote>;
     case "list": {
-      const items = token.items.map((item, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: an item is its place in the list.
-        <li key={index}>
+      const items = inPlace(token.items, (item) => (
+        <li>
           {item.task && !hasBox(item.tokens) && <TaskBox isDone={item.checked === true} />}
           {drawAll(item.tokens, depth)}
         </li>
@@ -106,20 +103,18 @@ function draw(token: Token, depth: number): ReactNode {
       return <SafeLink href={token.href}>{plain(token.text) || "Image"}</SafeLink>;
     case "table":
       return (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.
-        <section tabIndex={0} aria-label="Table" className="overflow-x-auto">
+        <Scrolling label="Table" className="overflow-x-auto">
           <table>
             <thead>
-              <tr>{token.header.map((cell, index) => cellOf("th", cell, index, depth))}</tr>
+              <tr>{inPlace(token.header, (cell) => cellOf("th", cell, depth))}</tr>
             </thead>
             <tbody>
-              {token.rows.map((row, index) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: a row is its place in the table.
-                <tr key={index}>{row.map((cell, at) => cellOf("td", cell, at, depth))}</tr>
+              {inPlace(token.rows, (row) => (
+                <tr>{inPlace(row, (cell) => cellOf("td", cell, depth))}</tr>
               ))}
             </tbody>
           </table>
-        </section>
+        </Scrolling>
       );
     case "html":
       return token.block ? <p className="whitespace-pre-wrap">{token.raw.trimEnd()}</p> : token.raw;
@@ -149,14 +144,9 @@ function TaskBox({ isDone }: { isDone: boolean }) {
 function cellOf(
   Cell: "th" | "td",
   cell: { align: "center" | "left" | "right" | null; tokens: Token[] },
-  index: number,
   depth: number,
 ) {
-  return (
-    <Cell key={index} style={cell.align ? { textAlign: cell.align } : undefined}>
-      {drawAll(cell.tokens, depth)}
-    </Cell>
-  );
+  return <Cell style={cell.align ? { textAlign: cell.align } : undefined}>{drawAll(cell.tokens, depth)}</Cell>;
 }
 
 function CodeBlock({ code, language }: { code: string; language: string }) {
@@ -166,10 +156,7 @@ function CodeBlock({ code, language }: { code: string; language: string }) {
         {language || "code"}
         <CopyButton value={code} what="the code" variant="quiet" />
       </div>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard. */}
-      <pre tabIndex={0} className="overflow-x-auto p-4 font-mono text-13 leading-5 wrap-normal -outline-offset-2">
-        <code>{code}</code>
-      </pre>
+      <ScrollingCode className="text-13 wrap-normal">{code}</ScrollingCode>
     </div>
   );
 }

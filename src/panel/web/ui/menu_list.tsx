@@ -3,6 +3,7 @@ import { Check } from "lucide-react";
 import { useRef, useState } from "react";
 import { useLocation } from "wouter";
 import { cx } from "./cx.ts";
+import { inPlace } from "./in_place.tsx";
 import type { MenuItem, MenuProps } from "./menu.tsx";
 
 /** The menu itself. Loaded by menu.tsx, which shows how it is used. Not modal: the page under it can be scrolled. */
@@ -45,10 +46,8 @@ export function MenuList({
           className="z-50 max-h-[min(28rem,var(--radix-dropdown-menu-content-available-height))] min-w-48 max-w-80 animate-rise overflow-y-auto rounded-md bg-raised p-1 text-ink shadow-overlay"
         >
           {header && <div className="border-b border-line px-3 py-2">{header}</div>}
-          {items.map((item, index) => (
+          {inPlace(items, (item) => (
             <Entry
-              // biome-ignore lint/suspicious/noArrayIndexKey: items have no other name, and a menu is drawn anew each time.
-              key={index}
               item={item}
               onChoose={(act) => {
                 chosen.current = act;

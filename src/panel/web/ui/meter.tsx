@@ -4,6 +4,7 @@ import { formatCount, formatDuration, formatUtc } from "../format.ts";
 import { announce } from "./announce.ts";
 import { nowMs, useNow } from "./clock.ts";
 import { cx } from "./cx.ts";
+import { inPlace } from "./in_place.tsx";
 
 /**
  * How much is used and how much is left, and when more comes.
@@ -119,14 +120,10 @@ function Tickets({ share, level, size }: { share: number; level: Level; size: "m
   const count = size === "sm" ? TICKETS / 2 : TICKETS;
   return (
     <div className="flex h-full gap-0.5">
-      {Array.from({ length: count }, (_, ticket) => {
+      {inPlace(Array.from({ length: count }), (_, ticket) => {
         const filled = Math.min(1, Math.max(0, share * count - ticket));
         return (
-          <span
-            // biome-ignore lint/suspicious/noArrayIndexKey: a ticket is its place in the strip.
-            key={ticket}
-            className="h-full flex-1 overflow-hidden rounded-[2px] bg-sunken ring-1 ring-edge/40 ring-inset"
-          >
+          <span className="h-full flex-1 overflow-hidden rounded-[2px] bg-sunken ring-1 ring-edge/40 ring-inset">
             {filled > 0 && (
               <span
                 className={cx("block h-full forced-color-adjust-none", LEVEL_FILL[level])}

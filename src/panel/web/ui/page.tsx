@@ -2,6 +2,7 @@ import type { LucideIcon } from "lucide-react";
 import { type ReactNode, useEffect, useId } from "react";
 import { type BrandLook, BrandMark } from "./brand_mark.tsx";
 import { cx } from "./cx.ts";
+import { inPlace } from "./in_place.tsx";
 
 /**
  * The frame of a page's content: a heading, one sentence, one primary action; then sections. No card in a card.
@@ -180,9 +181,8 @@ export function Figure({ label, children, note }: { label: ReactNode; children: 
 export function Facts({ facts }: { facts: readonly (readonly [name: ReactNode, value: ReactNode])[] }) {
   return (
     <dl className="grid grid-cols-[minmax(6rem,auto)_1fr] gap-x-6 gap-y-2 text-13">
-      {facts.map(([name, value], index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: a fact is its place in the list.
-        <div key={index} className="col-span-2 grid grid-cols-subgrid">
+      {inPlace(facts, ([name, value]) => (
+        <div className="col-span-2 grid grid-cols-subgrid">
           <dt className="text-ink-3">{name}</dt>
           <dd className="min-w-0 text-ink tabular-nums">{value}</dd>
         </div>

@@ -19,6 +19,7 @@ import { Button, IconButton } from "./buttons.tsx";
 import { nowMs } from "./clock.ts";
 import { CopyText } from "./copy_text.tsx";
 import { cx } from "./cx.ts";
+import { inPlace } from "./in_place.tsx";
 
 /**
  * What a page shows when it has nothing, not yet, not any more, or not for you.
@@ -86,9 +87,8 @@ export function Skeleton({ className }: { className?: string }) {
 export function SkeletonRows({ rows, className }: { rows: number; className?: string }) {
   return (
     <div aria-hidden className={className}>
-      {Array.from({ length: rows }, (_, row) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: the shapes have no other name and never move.
-        <div key={row} className="flex h-(--row) items-center gap-4 border-b border-line px-4 last:border-0">
+      {inPlace(Array.from({ length: rows }), (_, row) => (
+        <div className="flex h-(--row) items-center gap-4 border-b border-line px-4 last:border-0">
           <Skeleton className={cx("h-3", WIDTHS[row % WIDTHS.length])} />
           <Skeleton className="ml-auto h-3 w-20" />
           <Skeleton className="h-3 w-12" />

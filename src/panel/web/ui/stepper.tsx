@@ -1,6 +1,7 @@
 import { Check, X } from "lucide-react";
 import type { ReactNode } from "react";
 import { cx } from "./cx.ts";
+import { inPlace } from "./in_place.tsx";
 
 /**
  * Where one stands on a way of a few steps.
@@ -21,13 +22,8 @@ const WORDS: Record<StepState, string> = { done: "done", current: "current", tod
 export function Stepper({ label, steps }: { label: string; steps: readonly { label: ReactNode; state: StepState }[] }) {
   return (
     <ol aria-label={label} className="flex flex-col gap-2 sm:flex-row sm:items-center sm:gap-0">
-      {steps.map(({ label: words, state }, index) => (
-        <li
-          // biome-ignore lint/suspicious/noArrayIndexKey: a step is its place on the way.
-          key={index}
-          aria-current={state === "current" ? "step" : undefined}
-          className="flex items-center sm:not-last:flex-auto"
-        >
+      {inPlace(steps, ({ label: words, state }, index) => (
+        <li aria-current={state === "current" ? "step" : undefined} className="flex items-center sm:not-last:flex-auto">
           <span
             className={cx(
               "grid size-6 flex-none place-content-center rounded-full text-12 font-semibold",
