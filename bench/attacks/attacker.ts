@@ -1,0 +1,170 @@
+import { connect, type Socket } from "node:net";
+import process from "node:process";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/**
+ * One attack on a replica, in a process of its own so that its work does not delay whoever watches the neighbour.
+ * It reads an Assault as JSON from its first argument and prints a Toll as JSON. It stops by itself after `seconds`.
+ */
+
+export type Assault = {
+  kind: "bombs" | "silent" | "bodies" | "usage" | "hosts";
+  port: number;
+  /** API keys that the attacker uses in turn. */
+  secrets: readonly string[];
+  /** Requests at once: of all keys together for bombs and bodies, of each key for silent and usage. */
+  atOnce: number;
+  seconds: number;
+};
+
+/** How many answers came with each status; "none": the connection ended or waited without an answer. */
+export type Toll = Record<string, number>;
+
+const BODY_BYTES = 20 * 1024 * 1024;
+/** The requests a minute that a key has by default, spread evenly. */
+const USAGE_EVERY_MS = 100;
+const HOSTS_EVERY_MS = 2;
+const CONNECTS_AT_ONCE = 200;
+
+if (import.meta.main) {
+  const assault: Assault = JSON.parse(process.argv[2] ?? "");
+  process.stdout.write(JSON.stringify(await run(assault)), () => process.exit(0));
+}
+
+async function run(assault: Assault): Promise<Toll> {
+  const toll: Toll = {};
+  const note = (status: string) => {
+    toll[status] = (toll[status] ?? 0) + 1;
+  };
+  const attacks = { bombs, silent, bodies, usage, hosts };
+  await attacks[assault.kind](assault, note);
+  return toll;
+}
+
+type Note = (status: string) => void;
+
+/** Bodies of millions of empty objects. */
+async function bombs(assault: Assault, note: Note): Promise<void> {
+  const head = '{"model":"chat-a","messages":[{"role":"user","content":[';
+  const tail = "{}]}]}";
+  const body = Buffer.from(head + "{},".repeat(Math.floor((BODY_BYTES - head.length - tail.length) / 3)) + tail);
+  await manyBodies(assault, note, { body, heldBackBytes: 0 });
+}
+
+/** Bodies that are legitimate but for their number: one long text each, whose last byte never comes. */
+async function bodies(assault: Assault, note: Note): Promise<void> {
+  const head = '{"model":"chat-a","messages":[{"role":"user","content":"';
+  const tail = '"}]}';
+  const body = Buffer.from(head + "x".repeat(BODY_BYTES - head.length - tail.length) + tail);
+  await manyBodies(assault, note, { body, heldBackBytes: 1 });
+}
+
+async function manyBodies(
+  { port, secrets, atOnce, seconds }: Assault,
+  note: Note,
+  { body, heldBackBytes }: { body: Buffer; heldBackBytes: number },
+): Promise<void> {
+  const endsAt = performance.now() + seconds * 1000;
+  await Promise.all(
+    Array.from({ length: atOnce }, async (_, n) => {
+      const secret = secrets[n % secrets.length] ?? "";
+      const sent = heldBackBytes === 0 ? body : body.subarray(0, -heldBackBytes);
+      note(await answerOf({ port, secret, length: body.length, sent, endsAt }));
+    }),
+  );
+}
+
+/** Requests whose body is announced and never comes. */
+async function silent({ port, secrets, atOnce, seconds }: Assault, note: Note): Promise<void> {
+  const endsAt = performance.now() + seconds * 1000;
+  const waiting: Promise<void>[] = [];
+  for (let n = 0; n < secrets.length * atOnce; n++) {
+    const secret = secrets[n % secrets.length] ?? "";
+    waiting.push(answerOf({ port, secret, length: 100, sent: Buffer.alloc(0), endsAt }).then(note));
+    if (n % CONNECTS_AT_ONCE === 0) await sleep(10);
+  }
+  await Promise.all(waiting);
+}
+
+type Post = { port: number; secret: string; length: number; sent: Buffer; endsAt: number };
+
+/** The status of a chat request, or "none" where there was none until `endsAt`. */
+function answerOf({ port, secret, length, sent, endsAt }: Post): Promise<string> {
+  return new Promise((resolve) => {
+    const socket: Socket = connect(port, "127.0.0.1", () => {
+      socket.write(
+        `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${secret}\r\n` +
+          `content-type: application/json\r\ncontent-length: ${length}\r\n\r\n`,
+      );
+      if (sent.length > 0) socket.write(sent);
+    });
+    let status = "none";
+    const timer = setTimeout(() => socket.destroy(), endsAt - performance.now());
+    socket.on("data", (bytes) => {
+      if (status === "none") status = bytes.toString("latin1", 9, 12);
+      socket.destroy();
+    });
+    socket.on("error", () => {}); // "close" follows.
+    socket.on("close", () => {
+      clearTimeout(timer);
+      resolve(status);
+    });
+  });
+}
+
+/** Lists of usage with a filter that no record passes. */
+async function usage({ port, secrets, atOnce, seconds }: Assault, note: Note): Promise<void> {
+  const endsAt = performance.now() + seconds * 1000;
+  const read = async (secret: string) => {
+    try {
+      const response = await fetch(`http://127.0.0.1:${port}/v1/usage?model=none&limit=1000`, {
+        headers: { authorization: `Bearer ${secret}`, host: "localhost" },
+        signal: AbortSignal.timeout(Math.max(1, endsAt + 5_000 - performance.now())),
+      });
+      await response.text();
+      note(String(response.status));
+    } catch {
+      note("none"); // The attack's time is over.
+    }
+  };
+  await Promise.all(
+    secrets.map(async (secret) => {
+      const open = new Set<Promise<void>>();
+      while (performance.now() < endsAt) {
+        if (open.size < atOnce) {
+          const one: Promise<void> = read(secret).finally(() => open.delete(one));
+          open.add(one);
+        }
+        await sleep(USAGE_EVERY_MS);
+      }
+      await Promise.all(open);
+    }),
+  );
+}
+
+/** Names that nobody serves, a new one each time, without a key. */
+async function hosts({ port, atOnce, seconds }: Assault, note: Note): Promise<void> {
+  const endsAt = performance.now() + seconds * 1000;
+  let names = 0;
+  const ask = async () => {
+    try {
+      const response = await fetch(`http://127.0.0.1:${port}/v1/models`, {
+        headers: { host: `n${names++}.strange.example` },
+        signal: AbortSignal.timeout(5_000),
+      });
+      await response.text();
+      note(String(response.status));
+    } catch {
+      note("none");
+    }
+  };
+  const open = new Set<Promise<void>>();
+  while (performance.now() < endsAt) {
+    if (open.size < atOnce) {
+      const one: Promise<void> = ask().finally(() => open.delete(one));
+      open.add(one);
+    }
+    await sleep(HOSTS_EVERY_MS);
+  }
+  await Promise.all(open);
+}

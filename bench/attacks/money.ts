@@ -1,0 +1,262 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { openRawClient } from "../../test/gateway/raw_client.ts";
+import { chatBody, eventsOf, imageBody, type Shop } from "../../test/gateway/shop.ts";
+import type { Attack } from "./attack.ts";
+
+/** What a customer tries who wants to pay less, or to have others pay. Prices: 3 and 15 USD per million tokens, 0.04 USD an image. */
+
+const USD = 1_000_000_000n;
+const HIDDEN_TOKENS = 5_000;
+const RACERS = 500;
+const UNITS = 50;
+const FREE_IMAGES = 235;
+const NEIGHBOUR_CALLS = 100;
+const WAIT_MS_MAX = 30_000;
+
+export const moneyAttacks: Attack[] = [
+  {
+    name: "500 requests at once against a package of 50",
+    async run(shop) {
+      const buyer = await shop.customer({ dailyLimit: UNITS, days: 1, totalLimit: UNITS });
+      const before = shop.provider.callCount();
+      const answers = await Promise.all(Array.from({ length: RACERS }, () => shop.chat(buyer.secret)));
+      const served = answers.filter(({ status }) => status === 200).length;
+      const refused = answers.filter(
+        ({ json }) => json?.error?.code === "package_quota_exceeded" || json?.error?.code === "daily_quota_exceeded",
+      ).length;
+      const calls = shop.provider.callCount() - before;
+      const { usage, units } = await shop.counters(buyer.accountId);
+      return {
+        attacker: `${served} served, ${refused} refused`,
+        others: `${calls} provider calls, ${usage} usage records, ${units} units`,
+        isStopped: [served, calls, usage, units].every((n) => n === UNITS) && refused === RACERS - UNITS,
+      };
+    },
+  },
+  {
+    name: "1. leave a stream whose usage was already reported",
+    async run(shop) {
+      const usage = { prompt_tokens: 10, completion_tokens: HIDDEN_TOKENS };
+      const mark = behave(shop, { usage, usageIn: "every", chunkDelayMs: 20 });
+      const whole = await readWhole(shop, mark);
+      const left = await leaveEarly(shop, mark);
+      return { attacker: `paid ${usd(left)} for what costs ${usd(whole)}`, others: "", isStopped: left >= whole };
+    },
+  },
+  {
+    name: "1. leave a stream of a model that hides its reasoning",
+    async run(shop) {
+      const mark = behave(shop, {
+        usage: { prompt_tokens: 10, completion_tokens: HIDDEN_TOKENS },
+        tokens: 40,
+        chunkDelayMs: 20,
+      });
+      // Others read such answers to the end first, so that the model's habit is known.
+      for (let n = 0; n < 10; n++) await readWhole(shop, mark);
+      const whole = await readWhole(shop, mark);
+      const left = await leaveEarly(shop, mark);
+      return { attacker: `paid ${usd(left)} for what costs ${usd(whole)}`, others: "", isStopped: left >= whole };
+    },
+  },
+  {
+    name: "2. one picture that the provider counts as 36,835 tokens, 20 times",
+    async run(shop) {
+      const attacker = await shop.payer(USD / 100n);
+      const mark = behave(shop, { usage: { prompt_tokens: 36_835, completion_tokens: 5 }, tokens: 5 });
+      const content = [{ type: "image_url", image_url: { url: "https://pictures.example/large.png" } }];
+      const messages = [{ role: "user", content }];
+      for (let n = 0; n < 20; n++) {
+        await shop.chat(attacker.secret, { model: "vendor/chat-b", messages, max_tokens: 10, ...mark });
+      }
+      await sleep(1_500); // What was learned has reached the replica.
+      // An honest hold: 36 tokens at 3 USD and 100 at 15 USD a million; the neighbour has three times that.
+      let refused = 0;
+      for (let n = 0; n < 20; n++) {
+        const neighbour = await shop.payer(3n * (36n * 3_000n + 100n * 15_000n));
+        const { status } = await shop.chat(neighbour.secret, { model: "vendor/chat-b", max_tokens: 100 });
+        if (status !== 200) refused++;
+      }
+      return {
+        attacker: `paid ${usd(Number(USD / 100n) - (await shop.counters(attacker.accountId)).balance)}`,
+        others: `${refused} of 20 with three times the money refused`,
+        isStopped: refused === 0,
+      };
+    },
+  },
+  {
+    name: "3. parameters that cost money or choose another model",
+    async run(shop) {
+      const attacker = await shop.customer();
+      const costly = {
+        service_tier: "priority",
+        models: ["other-vendor/dear"],
+        provider: { order: ["other"] },
+        web_search_options: {},
+        store: true,
+        best_of: 20,
+        n_predict: 100_000,
+        plugins: [{ id: "web" }],
+        route: "fallback",
+      };
+      const answer = await shop.chat(attacker.secret, costly);
+      const sent: Record<string, unknown> = JSON.parse(shop.provider.lastCall()?.body ?? "{}");
+      const image = await shop.call("/v1/images/generations", {
+        secret: attacker.secret,
+        body: imageBody({ quality: "high", num_images: 10 }),
+      });
+      const sentImage: Record<string, unknown> = JSON.parse(shop.provider.lastCall()?.body ?? "{}");
+      const names = [...Object.keys(costly), "quality", "num_images"];
+      const passed = names.filter((name) => name in sent || name in sentImage);
+      const told = [answer, image].flatMap(({ headers }) => headers.get("x-dropped-params")?.split(/, ?/) ?? []);
+      return {
+        attacker: `${passed.length} of ${names.length} were sent on, ${told.length} named as dropped`,
+        others: "",
+        isStopped: passed.length === 0 && told.length === names.length,
+      };
+    },
+  },
+  {
+    name: `4. stream: true on ${FREE_IMAGES} image requests`,
+    async run(shop) {
+      const attacker = await shop.customer({ dailyLimit: 100_000 });
+      shop.provider.when((call) => call.path.endsWith("/images/generations") && /"stream":\s*true/.test(call.body), {
+        body: 'event: image_generation.completed\ndata: {"b64_json":"aGk="}\n\n',
+        contentType: "text/event-stream",
+      });
+      const before = shop.provider.callCount();
+      for (let n = 0; n < FREE_IMAGES; n++)
+        await shop.call("/v1/images/generations", { secret: attacker.secret, body: imageBody({ stream: true }) });
+      const calls = shop.provider.callCount() - before;
+      const neighbour = await shop.customer();
+      const refused = await refusedOf(NEIGHBOUR_CALLS, () =>
+        shop.call("/v1/images/generations", { secret: neighbour.secret, body: imageBody() }),
+      );
+      const { units } = await shop.counters(attacker.accountId);
+      return {
+        attacker: `${calls} provider calls, ${units} units paid`,
+        others: `${refused} of ${NEIGHBOUR_CALLS} refused`,
+        isStopped: units === calls && refused === 0,
+      };
+    },
+  },
+  {
+    name: "5. ten prompts above the operator's token rate, ten pictures to a text model",
+    async run(shop) {
+      const attacker = await shop.customer();
+      const large = behave(shop, {
+        status: 429,
+        body: JSON.stringify({
+          error: {
+            message:
+              "Request too large for up-chat-a in organization org-x on tokens per min (TPM): Limit 30000, Requested 36835. The input or output tokens must be reduced in order to run successfully.",
+            type: "tokens",
+            code: "rate_limit_exceeded",
+          },
+        }),
+      });
+      const picture = behave(shop, {
+        status: 404,
+        body: JSON.stringify({ error: { message: "No endpoints found that support image input", code: 404 } }),
+      });
+      const statuses = new Set<number>();
+      for (let n = 0; n < 10; n++) {
+        statuses.add((await shop.chat(attacker.secret, large)).status);
+        statuses.add((await shop.chat(attacker.secret, picture)).status);
+      }
+      const neighbour = await shop.customer();
+      const refused = await refusedOf(NEIGHBOUR_CALLS, () => shop.chat(neighbour.secret));
+      return {
+        attacker: `got ${[...statuses].join(", ")}`,
+        others: `${refused} of ${NEIGHBOUR_CALLS} refused`,
+        isStopped: refused === 0,
+      };
+    },
+  },
+  {
+    name: "6. an answer whose connection drops between its usage and [DONE]",
+    async run(shop) {
+      const payer = await shop.payer(10n * USD);
+      const chunk = (fields: object) =>
+        `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 1, model: "m", ...fields })}\n\n`;
+      const body =
+        chunk({ choices: [{ index: 0, delta: { role: "assistant", content: "Tolls." }, finish_reason: null }] }) +
+        chunk({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }] }) +
+        chunk({
+          choices: [],
+          usage: { prompt_tokens: 10, completion_tokens: HIDDEN_TOKENS, total_tokens: HIDDEN_TOKENS + 10 },
+        });
+      const mark = behave(shop, {
+        body,
+        contentType: "text/event-stream",
+        chunked: true,
+        cutAfterBytes: Buffer.byteLength(body),
+        cutDelayMs: 100,
+      });
+      const { text } = await shop
+        .chat(payer.secret, { stream: true, max_tokens: HIDDEN_TOKENS, ...mark })
+        .catch((error) => ({ text: String(error) }));
+      const paid = await paidBy(shop, payer.accountId, 10n * USD);
+      return {
+        attacker: `paid ${usd(paid)} for ${HIDDEN_TOKENS} tokens; ended ${eventsOf(text).at(-1) === "[DONE]" ? "with" : "without"} [DONE]`,
+        others: "",
+        isStopped: paid >= HIDDEN_TOKENS * 15_000 && eventsOf(text).at(-1) !== "[DONE]",
+      };
+    },
+  },
+];
+
+let marks = 0;
+
+/** Has the provider behave like this for every call that carries the mark, which it returns: fields for the body. */
+function behave(shop: Shop, behaviour: Parameters<Shop["provider"]["when"]>[1]): { user: string } {
+  const user = `attack-${++marks}-`;
+  shop.provider.when((call) => call.body.includes(user), behaviour);
+  return { user };
+}
+
+/** What a stream costs that is read to its end, nano-USD. */
+async function readWhole(shop: Shop, mark: object): Promise<number> {
+  const payer = await shop.payer(10n * USD);
+  await shop.chat(payer.secret, { stream: true, max_tokens: HIDDEN_TOKENS, ...mark });
+  return paidBy(shop, payer.accountId, 10n * USD);
+}
+
+/** What the same stream costs when its client leaves after three events, nano-USD. */
+async function leaveEarly(shop: Shop, mark: object): Promise<number> {
+  const payer = await shop.payer(10n * USD);
+  const client = openRawClient(Number(new URL(shop.origin).port), payer.secret, {
+    ...chatBody(),
+    max_tokens: HIDDEN_TOKENS,
+    ...mark,
+  });
+  await until(() => client.events() >= 3);
+  client.leave();
+  return paidBy(shop, payer.accountId, 10n * USD);
+}
+
+/** What an account paid of its only top-up once all of its holds have ended, nano-USD. */
+async function paidBy(shop: Shop, accountId: number, toppedUp: bigint): Promise<number> {
+  await until(async () => {
+    const { holds, usage, released } = await shop.counters(accountId);
+    return holds === 0 && usage + released > 0;
+  });
+  return Number(toppedUp) - (await shop.counters(accountId)).balance;
+}
+
+async function refusedOf(times: number, call: () => Promise<{ status: number }>): Promise<number> {
+  let refused = 0;
+  for (let n = 0; n < times; n++) if ((await call()).status !== 200) refused++;
+  return refused;
+}
+
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  const endsAt = performance.now() + WAIT_MS_MAX;
+  while (!(await holds())) {
+    if (performance.now() > endsAt) throw new Error(`not so after ${WAIT_MS_MAX} ms: ${holds}`);
+    await sleep(10);
+  }
+}
+
+function usd(nanoUsd: number): string {
+  return `$${(nanoUsd / 1e9).toFixed(6)}`;
+}

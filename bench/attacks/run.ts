@@ -1,0 +1,68 @@
+import process from "node:process";
+import { parseArgs } from "node:util";
+import { startServices } from "../../scripts/services.ts";
+
+/**
+ * What a customer who means harm may try, as an attacker would run it, on a replica with its default limits:
+ * `bun run attacks [--only PART-OF-NAME]`. Prints a table; ends with 1 if an attack is not stopped.
+ */
+
+const HEAD = ["attack", "the attacker", "others", "stopped"];
+/** As in production, where tests are more generous. */
+const DEFAULTS = {
+  RATE_PER_MINUTE: "600",
+  RATE_IN_FLIGHT: "300",
+  EVENT_LOOP_LAG_MAX_MS: "500",
+  DB_POOL_MAX: "10",
+  LEDGER_LANES: "4",
+  LOG_REQUESTS: "0",
+};
+
+const only = readFlags();
+const services = await startServices();
+process.env.DATABASE_URL = services.databaseUrl;
+process.env.REDIS_URL = services.redisUrl;
+// These read the environment, so they come after it was set.
+const { openShop } = await import("../../test/gateway/shop.ts");
+const { moneyAttacks } = await import("./money.ts");
+const { starvingAttacks } = await import("./starving.ts");
+try {
+  process.exitCode = (await run()) ? 0 : 1;
+} finally {
+  await services.stop();
+}
+
+/** Ends the process with 2, and one line, where the command line makes no sense. */
+function readFlags(): string | undefined {
+  try {
+    return parseArgs({ options: { only: { type: "string" } } }).values.only;
+  } catch (error) {
+    console.error(error instanceof Error ? error.message.split(". ")[0] : error);
+    process.exit(2);
+  }
+}
+
+async function run(): Promise<boolean> {
+  const attacks = [
+    ...moneyAttacks.map((attack) => ({
+      ...attack,
+      env: { ...DEFAULTS, RATE_PER_MINUTE: "100000", RATE_IN_FLIGHT: "10000" },
+    })),
+    ...starvingAttacks.map((attack) => ({ ...attack, env: DEFAULTS })),
+  ].filter(({ name }) => only === undefined || name.includes(only));
+  const rows: string[][] = [];
+  for (const { name, env, run: runAttack } of attacks) {
+    console.log(`running: ${name}`);
+    const shop = await openShop({ env });
+    try {
+      const { attacker, others, isStopped } = await runAttack(shop);
+      const books = await shop.world.unbalanced();
+      rows.push([name, attacker, books.length > 0 ? `${others} BOOKS: ${books[0]}` : others, isStopped ? "yes" : "NO"]);
+      console.log(`  ${rows.at(-1)?.slice(1).join(" · ")}`);
+    } finally {
+      await shop.close();
+    }
+  }
+  console.log(`\n${[HEAD, HEAD.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`).join("\n")}`);
+  return rows.length > 0 && rows.every((row) => row.at(-1) === "yes");
+}

@@ -1,0 +1,132 @@
+import { spawn } from "node:child_process";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import type { Shop } from "../../test/gateway/shop.ts";
+import { residentBytes } from "../cpu.ts";
+import type { Attack } from "./attack.ts";
+import type { Assault, Toll } from "./attacker.ts";
+import { type Neighbour, refusals, type Seen, watch } from "./neighbour.ts";
+
+/** What a customer tries who wants others not to be served: each attack beside a neighbour who sends 25 small chats a second. */
+
+const ATTACK_SECONDS = 15;
+const ALONE_MS = 8_000;
+/** A neighbour's p99 may be so many times what it is alone. */
+const P99_RATIO_MAX = 3;
+const ATTACKER_KEYS = 34;
+const RECORDS = 300_000;
+const SAMPLE_MS = 50;
+const NEIGHBOURS = 5;
+const ATTACKER = fileURLToPath(new URL("attacker.ts", import.meta.url));
+
+type Part = Pick<Assault, "kind" | "atOnce"> & { keys: number };
+
+const BOMBS: Part = { kind: "bombs", keys: 1, atOnce: 9 };
+const SILENT: Part = { kind: "silent", keys: ATTACKER_KEYS, atOnce: 300 };
+const BODIES: Part = { kind: "bodies", keys: 1, atOnce: 60 };
+const USAGE: Part = { kind: "usage", keys: 3, atOnce: 50 };
+const HOSTS: Part = { kind: "hosts", keys: 1, atOnce: 100 };
+
+export const starvingAttacks: Attack[] = [
+  attack("14. nine bodies of 20 MiB with seven million objects each", [BOMBS]),
+  attack("15. 34 keys of one account, 300 silent bodies each", [SILENT]),
+  attack("16. 60 bodies of 20 MiB from one key", [BODIES]),
+  attack("17. three keys that list usage by a filter that nothing passes", [USAGE]),
+  attack("18. strange Host names", [HOSTS]),
+  attack("14 to 17 at once", [BOMBS, SILENT, BODIES, USAGE]),
+];
+
+function attack(name: string, parts: readonly Part[]): Attack {
+  return {
+    name,
+    async run(shop) {
+      const port = Number(new URL(shop.origin).port);
+      const secrets = await keysOf(shop, Math.max(...parts.map(({ keys }) => keys)));
+      const neighbours = await Promise.all(
+        Array.from({ length: NEIGHBOURS }, () => shop.customer({ dailyLimit: 1_000_000, totalLimit: 30_000_000 })),
+      );
+      const neighbour: Neighbour = { port, secrets: neighbours.map(({ secret }) => secret) };
+      await watchFor(neighbour, 2_000); // Warms the caches.
+      const alone = await watchFor(neighbour, ALONE_MS);
+      const memory = watchMemory(shop);
+      let isOver = false;
+      const seen = watch(neighbour, () => isOver);
+      const tolls = await Promise.all(
+        parts.map(({ kind, atOnce, keys }) =>
+          assault({ kind, port, atOnce, secrets: secrets.slice(0, keys), seconds: ATTACK_SECONDS }),
+        ),
+      );
+      isOver = true;
+      const during = await seen;
+      const { startMb, mostMb } = memory.end();
+      const ratio = during.p99Ms / alone.p99Ms;
+      return {
+        attacker: parts.map(({ kind }, i) => `${kind}: ${said(tolls[i] ?? {})}`).join("; "),
+        others: `${refusals(during)} of ${during.requests} refused; p50 ${ms(alone.p50Ms)} → ${ms(during.p50Ms)}, p99 ${ms(alone.p99Ms)} → ${ms(during.p99Ms)} (× ${ratio.toFixed(1)}); replica ${startMb} → ${mostMb} MB`,
+        isStopped: refusals(during) === 0 && ratio <= P99_RATIO_MAX,
+      };
+    },
+  };
+}
+
+/** Keys of one account that has used the service a lot. */
+async function keysOf(shop: Shop, count: number): Promise<string[]> {
+  const attacker = await shop.customer({ dailyLimit: 1_000_000, totalLimit: 30_000_000 });
+  const keys = [attacker.secret];
+  while (keys.length < count) keys.push((await shop.world.addKey(attacker)).secret);
+  await shop.world.sql`
+    insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd, charged_nano_usd,
+      shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated, created_at, finished_at)
+    select (left(request_id_floor(at)::text, 14) || '7000-8000-' || lpad(n::text, 12, '0'))::uuid, ${attacker.accountId}, ${attacker.keyId},
+      'chat-a', 'localhost', 'payg', 'settled', 'complete', 0, 0, 0, 0, 10, 0, 10, 20, false, at, at
+    from (select n, clock_timestamp() - interval '2 hours' + n * interval '20 milliseconds' as at from generate_series(1, ${RECORDS}::int) as n) as made`;
+  await shop.world.sql`analyze receipts`;
+  return keys;
+}
+
+async function watchFor(neighbour: Neighbour, forMs: number): Promise<Seen> {
+  const endsAt = performance.now() + forMs;
+  return watch(neighbour, () => performance.now() > endsAt);
+}
+
+function assault(what: Assault): Promise<Toll> {
+  const child = spawn(process.execPath, [ATTACKER, JSON.stringify(what)], { stdio: ["ignore", "pipe", "inherit"] });
+  let said = "";
+  child.stdout.setEncoding("utf8").on("data", (text) => {
+    said += text;
+  });
+  return new Promise((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code) => {
+      if (code === 0) resolve(JSON.parse(said));
+      else reject(new Error(`the attacker of kind ${what.kind} ended with ${code}`));
+    });
+  });
+}
+
+/** The replica's resident memory at the start and at most, MB. */
+function watchMemory(shop: Shop): { end(): { startMb: number; mostMb: number } } {
+  const pid = shop.replicas[0]?.process.pid ?? 0;
+  const megabytes = () => Math.round((residentBytes(pid) ?? 0) / 1024 / 1024);
+  const startMb = megabytes();
+  let mostMb = startMb;
+  const timer = setInterval(() => {
+    mostMb = Math.max(mostMb, megabytes());
+  }, SAMPLE_MS);
+  return {
+    end() {
+      clearInterval(timer);
+      return { startMb, mostMb };
+    },
+  };
+}
+
+function said(toll: Toll): string {
+  return Object.entries(toll)
+    .map(([status, n]) => `${n} × ${status}`)
+    .join(", ");
+}
+
+function ms(value: number): string {
+  return `${value < 100 ? value.toFixed(1) : Math.round(value)} ms`;
+}
