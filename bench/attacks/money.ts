@@ -15,11 +15,16 @@ const WAIT_MS_MAX = 30_000;
 
 export const moneyAttacks: Attack[] = [
   {
-    name: "500 requests at once against a package of 50",
+    name: "500 requests at once, through three replicas, against a package of 50",
+    replicas: 3,
     async run(shop) {
       const buyer = await shop.customer({ dailyLimit: UNITS, days: 1, totalLimit: UNITS });
       const before = shop.provider.callCount();
-      const answers = await Promise.all(Array.from({ length: RACERS }, () => shop.chat(buyer.secret)));
+      const answers = await Promise.all(
+        Array.from({ length: RACERS }, (_, n) =>
+          shop.chat(buyer.secret, {}, { origin: shop.replicas[n % 3]?.origin ?? shop.origin }),
+        ),
+      );
       const served = answers.filter(({ status }) => status === 200).length;
       const refused = answers.filter(
         ({ json }) => json?.error?.code === "package_quota_exceeded" || json?.error?.code === "daily_quota_exceeded",

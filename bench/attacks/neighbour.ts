@@ -1,22 +1,25 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { chatBody } from "../../test/gateway/shop.ts";
 
-/** A customer who only wants to be served: one small chat every 40 ms, whatever the others do. */
+/** Customers who only want to be served: one small chat every 40 ms, whatever the others do. */
 
 const EVERY_MS = 40;
+/** One request of so many comes with a key that the replica has not met yet, and has to look up. */
+const FRESH_EVERY = 5;
 const GIVE_UP_MS = 30_000;
 
-/** As many customers as keep each of them within its rate, taken in turn. */
-export type Neighbour = { port: number; secrets: readonly string[] };
+/** `secrets`: of as many customers as keep each of them within its rate, taken in turn. `fresh`: keys that are used once. */
+export type Neighbour = { port: number; secrets: readonly string[]; fresh: string[] };
 export type Seen = { requests: number; refused: Record<string, number>; p50Ms: number; p99Ms: number };
 
 /** Sends until `isOver`, and says what came. */
-export async function watch({ port, secrets }: Neighbour, isOver: () => boolean): Promise<Seen> {
+export async function watch({ port, secrets, fresh }: Neighbour, isOver: () => boolean): Promise<Seen> {
   const tookMs: number[] = [];
   const refused: Record<string, number> = {};
   let turn = 0;
   const one = async () => {
-    const secret = secrets[turn++ % secrets.length] ?? "";
+    const known = secrets[turn++ % secrets.length] ?? "";
+    const secret = turn % FRESH_EVERY === 0 ? (fresh.pop() ?? known) : known;
     const startedMs = performance.now();
     let status = "none";
     try {

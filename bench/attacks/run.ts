@@ -51,9 +51,9 @@ async function run(): Promise<boolean> {
     ...starvingAttacks.map((attack) => ({ ...attack, env: DEFAULTS })),
   ].filter(({ name }) => only === undefined || name.includes(only));
   const rows: string[][] = [];
-  for (const { name, env, run: runAttack } of attacks) {
+  for (const { name, env, replicas = 1, run: runAttack } of attacks) {
     console.log(`running: ${name}`);
-    const shop = await openShop({ env });
+    const shop = await openShop({ env, replicas });
     try {
       const { attacker, others, isStopped } = await runAttack(shop);
       const books = await shop.world.unbalanced();

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Shop } from "../../test/gateway/shop.ts";
+import type { Person } from "../../test/world.ts";
 import { residentBytes } from "../cpu.ts";
 import type { Attack } from "./attack.ts";
 import type { Assault, Toll } from "./attacker.ts";
@@ -17,6 +18,8 @@ const ATTACKER_KEYS = 34;
 const RECORDS = 300_000;
 const SAMPLE_MS = 50;
 const NEIGHBOURS = 5;
+/** Enough for one request in five, alone and during the attack. */
+const FRESH_KEYS = 200;
 const ATTACKER = fileURLToPath(new URL("attacker.ts", import.meta.url));
 
 type Part = Pick<Assault, "kind" | "atOnce"> & { keys: number };
@@ -45,7 +48,13 @@ function attack(name: string, parts: readonly Part[]): Attack {
       const neighbours = await Promise.all(
         Array.from({ length: NEIGHBOURS }, () => shop.customer({ dailyLimit: 1_000_000, totalLimit: 30_000_000 })),
       );
-      const neighbour: Neighbour = { port, secrets: neighbours.map(({ secret }) => secret) };
+      const fresh = await Promise.all(
+        Array.from(
+          { length: FRESH_KEYS },
+          async (_, i) => (await shop.world.addKey(neighbours[i % NEIGHBOURS] as Person)).secret,
+        ),
+      );
+      const neighbour: Neighbour = { port, secrets: neighbours.map(({ secret }) => secret), fresh };
       await watchFor(neighbour, 2_000); // Warms the caches.
       const alone = await watchFor(neighbour, ALONE_MS);
       const memory = watchMemory(shop);
