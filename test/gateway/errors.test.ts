@@ -585,11 +585,10 @@ describe("hosts", () => {
     const { secret } = await shop.customer();
     const auth = `Authorization: Bearer ${secret}\r\n`;
     expect((await raw(`Host: ${BASE}\r\n${auth}`, `http://${BASE}/v1/models`)).status).toBe(200);
-    const foreign = [`Host: ${BASE}\r\n${auth}`, "http://foreign.test/v1/models"] as const;
-    const served = [`Host: foreign.test\r\n${auth}`, `http://${BASE}/v1/models`] as const;
-    const [refused, answered] = RUNTIME === "deno" ? [foreign, served] : [served, foreign];
-    expectRefusal(await raw(...refused), "host_not_allowed");
-    expect((await raw(...answered)).status).toBe(200);
+    const foreign = await raw(`Host: ${BASE}\r\n${auth}`, "http://foreign.test/v1/models");
+    const served = await raw(`Host: foreign.test\r\n${auth}`, `http://${BASE}/v1/models`);
+    expectRefusal(RUNTIME === "deno" ? foreign : served, "host_not_allowed");
+    expect((RUNTIME === "deno" ? served : foreign).status).toBe(200);
     // A malformed Host is refused whatever the target says.
     expectRefusal(await raw(`Host: a b\r\n${auth}`, `http://${BASE}/v1/models`), "host_not_allowed");
   });
