@@ -25,7 +25,7 @@ RUN bun install --frozen-lockfile --production \
 FROM manifest AS panel
 RUN bun install --frozen-lockfile
 COPY tsconfig.json ./
-COPY scripts/build_panel.ts ./scripts/
+COPY scripts/build_panel.ts scripts/check_installed.ts ./scripts/
 COPY src ./src
 RUN bun scripts/build_panel.ts
 
@@ -64,6 +64,7 @@ WORKDIR /app
 ENV NODE_ENV=production PORT=8080 INTERNAL_PORT=9090 SPOOL_DIR=/var/lib/tollgate/spool
 COPY --from=modules /app/node_modules ./node_modules
 COPY package.json bunfig.toml tsconfig.json ./
+COPY scripts/check_installed.ts ./scripts/
 COPY drizzle ./drizzle
 COPY src ./src
 COPY --from=panel /app/dist/panel ./dist/panel

@@ -1,7 +1,8 @@
 /**
  * Installs the locked dependencies when they are missing or older than bun.lock, then runs a script with the same bun:
  * `bun scripts/ensure_installed.ts src/demo.ts [arguments]`. So every command works on a fresh clone. It needs no dependency.
- * With `--panel` before the script the panel is built too, if it was not built from these very sources.
+ * With `--panel` before the script the panel is built too, if it was not built from these very sources. Without a script it
+ * only installs.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -32,10 +33,9 @@ async function main(): Promise<void> {
   const given = process.argv.slice(2);
   const withPanel = given[0] === "--panel";
   const [script, ...args] = withPanel ? given.slice(1) : given;
-  if (!script) fail("Usage: bun scripts/ensure_installed.ts [--panel] <script> [arguments]");
   await ensureInstalled();
   if (withPanel) ensurePanel();
-  run(script, args);
+  if (script) run(script, args);
 }
 
 async function ensureInstalled(): Promise<void> {

@@ -1,5 +1,5 @@
 import process from "node:process";
-import { Command, CommanderError } from "commander";
+import { Command, CommanderError, Help, type Option } from "commander";
 import { addAccountCommands, addHostCommands, addKeyCommands } from "./cli/account_commands.ts";
 import {
   addAllotmentCommands,
@@ -20,6 +20,8 @@ import { migrate } from "./platform/migrate.ts";
 
 const EXIT_FAILED = 1;
 const EXIT_MISUSED = 2;
+const HELP = new Help();
+const isRequired = ({ mandatory }: Option) => mandatory;
 
 const program = new Command("cli")
   .description(
@@ -27,7 +29,15 @@ const program = new Command("cli")
   )
   .exitOverride()
   .showHelpAfterError("(--help says more)")
-  .configureHelp({ sortSubcommands: false, showGlobalOptions: false });
+  .configureHelp({
+    sortSubcommands: false,
+    showGlobalOptions: false,
+    // The options that a command cannot do without, in its usage and in the list.
+    commandUsage: (command) =>
+      [HELP.commandUsage(command), ...command.options.filter(isRequired).map(({ flags }) => flags)].join(" "),
+    optionDescription: (option) =>
+      [HELP.optionDescription(option), isRequired(option) ? "(required)" : ""].filter(Boolean).join(" "),
+  });
 
 does(program.command("migrate").description("bring the database up to date"), {}, async ({ config }) => {
   const { before, applied } = await migrate(config.databaseUrl);

@@ -118,6 +118,13 @@ test.concurrent(
     ))
       expect(out).toContain(`\n  ${name}`);
     expect((await cli("key rotate --help")).out).toContain("--overlap");
+    const add = await cli("offering add --help");
+    expect(add.out.replace(/\s+/g, " ")).toContain("--name <name> --kind <kind> --daily <requests> --wholesale <usd>");
+    expect(add.out.replace(/\s+/g, " ")).toContain("what a reseller pays for it (required)");
+    expect(await cli("offering add --name x --kind custom --daily 5")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("--wholesale <usd>"),
+    });
   },
   SLOW_MS,
 );
@@ -380,6 +387,20 @@ test.concurrent(
     const { providers } = await json("provider test sim", { env });
     expect(providers[0]).toMatchObject({ name: "sim", ok: true, problem: null });
 
+    // A route to a model that the provider does not list; that of a model which is switched off does not count.
+    for (const id of ["listed-1", "unlisted-1", "unlisted-2"]) await json(`model add ${id}`);
+    await json("model route listed-1 --provider sim --upstream sim-small");
+    await json("model route unlisted-1 --provider sim --upstream nowhere-1");
+    await json("model route unlisted-2 --provider sim --upstream nowhere-2");
+    await json("model set unlisted-2 --disable");
+    expect((await json("provider test sim", { env })).providers[0]).toMatchObject({ ok: true, unlisted: ["nowhere-1"] });
+    expect((await cli("provider test sim", { env })).out).toContain("answers, but does not list nowhere-1");
+    const doctor = await cli("doctor", { env });
+    expect(doctor.out).toMatch(/warning\s+provider sim: answers in \d+ ms.*but does not list nowhere-1\n\s+→ .*--upstream/);
+    expect(doctor.out).not.toContain("All is well");
+    await json("model set unlisted-1 --disable");
+    expect((await json("provider test sim", { env })).providers[0].unlisted).toEqual([]);
+
     const other = await cli("provider test", { env: { SECRET_KEY: "6f".repeat(32) } });
     expect(other.code).toBe(1);
     expect(other.out).toContain("another SECRET_KEY");
@@ -488,7 +509,7 @@ test(
     const finding = (out: string, what: string) =>
       JSON.parse(out).findings.find((found: { what: string }) => found.what === what);
     await json("model add doctor-1");
-    await json("model route doctor-1 --provider sim");
+    await json("model route doctor-1 --provider sim --upstream sim-small");
     const well = await cli("doctor --json", { env });
     expect(JSON.parse(well.out).findings.filter(({ state }: { state: string }) => state === "wrong")).toEqual([]);
     expect(well.code).toBe(0);

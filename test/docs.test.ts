@@ -2,9 +2,17 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import postgres from "postgres";
 import { DOCUMENT, diagramOf, sources, withDiagram } from "../scripts/architecture_diagram.ts";
@@ -14,6 +22,7 @@ import { freePort } from "../src/demo/free_port.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 import { anchorsOf, blocksOf, commandsOf, relativeLinksOf, sectionOf } from "./doc_text.ts";
 import { startFakeProvider } from "./fake_provider.ts";
+import { freshClone } from "./fresh_clone.ts";
 import { openShop } from "./gateway/shop.ts";
 import { sleep } from "./platform/own_redis.ts";
 
@@ -25,7 +34,7 @@ import { sleep } from "./platform/own_redis.ts";
 const repository = dirname(import.meta.dirname);
 /** Run against a shop: what clients do. */
 const CLIENTS = ["docs/quick-start.md", "docs/api.md"];
-/** Run one after another on an empty database: what operators do. Of the README, the first steps. */
+/** Run one after another on an empty database: what operators do, after the README's first steps. */
 const OPERATORS = ["docs/operations.md", "docs/resellers.md"];
 const FIRST_STEPS = "First steps in production";
 /** Programs of a machine that are no part of this repository. */
@@ -181,11 +190,14 @@ function notRun(): { where: string; command: string }[] {
 }
 
 function isRun(path: string, text: string): boolean {
-  return CLIENTS.includes(path) || OPERATORS.includes(path) || (path === "README.md" && firstSteps() === text);
+  return CLIENTS.includes(path) || OPERATORS.includes(path) || (path === "README.md" && firstSteps().includes(text));
 }
 
+/** The two blocks that are run: from the installation to the start, and the first request. */
 const firstSteps = () =>
-  blocksOf(sectionOf(read("README.md"), FIRST_STEPS)).find(({ language }) => language === "sh")?.text;
+  blocksOf(sectionOf(read("README.md"), FIRST_STEPS))
+    .filter(({ language, mark }) => language === "sh" && mark === "")
+    .map(({ text }) => text);
 
 test("commands that need somebody's own machine exist: scripts, their options, files, subcommands, addresses", () => {
   const wrong = notRun().flatMap(({ where, command }) => {
@@ -332,50 +344,67 @@ function stringsOf(code: string): string[] {
   return [...code.matchAll(/\b(?:model|role|content)"?\s*[:=]\s*"([^"]*)"/g)].map(([, text = ""]) => text);
 }
 
-test("first steps, operator's and reseller's guide: every command works in its order, and the books balance", async () => {
-  const provider = await startFakeProvider({ models: ["gpt-mini"] });
+test("first steps on a fresh clone, as they stand, then operator's and reseller's guide: every command works, and the books balance", async () => {
+  const provider = await startFakeProvider({ models: ["provider-mini"] });
   const name = `tollgate_test_${randomBytes(6).toString("hex")}`;
   const server = postgres(process.env.DATABASE_URL ?? "", { max: 1, onnotice: () => {} });
   await server.unsafe(`create database ${name}`);
   const url = new URL(process.env.DATABASE_URL ?? "");
   url.pathname = `/${name}`;
   const [port, internalPort] = [await freePort(), await freePort()];
-  const keyFile = join(folder, "key");
+  const clone = freshClone(join(folder, "clone"));
+  const [install = "", request = "", ...rest] = firstSteps();
+  expect({ install: install.split("\n").at(-1)?.startsWith("bun run start"), rest }).toEqual({ install: true, rest: [] });
+  const env = {
+    // What the section has its reader export.
+    DATABASE_URL: url.href,
+    REDIS_URL: process.env.REDIS_URL ?? "",
+    SECRET_KEY: randomBytes(32).toString("base64"),
+    API_HOST: `localhost:${port}`,
+    BASE_URL: `http://localhost:${port}/v1`,
+    PANEL_URL: `http://panel.localhost:${port}`,
+    PROVIDER_BASE_URL: provider.baseUrl,
+    PROVIDER_API_KEY: provider.apiKey,
+    PROVIDER_MODEL: "provider-mini",
+    // What keeps this test out of the way of others.
+    PORT: String(port),
+    INTERNAL_PORT: String(internalPort),
+    LISTEN_HOST: "127.0.0.1",
+    SPOOL_DIR: join(folder, "spool"),
+    PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}`,
+    DRAIN_NOTICE_SECONDS: "0",
+    EVENT_LOOP_LAG_MAX_MS: "5000",
+  };
+  const service = startShell(install, env, clone);
   try {
-    const steps = firstSteps();
-    if (steps === undefined) throw new Error(`the README has no commands below "${FIRST_STEPS}"`);
-    const script = [steps, ...OPERATORS.flatMap((path) => shellOf(path))]
-      .join("\n")
-      .replaceAll("postgres://…", url.href)
-      .replaceAll("redis://…", process.env.REDIS_URL ?? "")
-      .replaceAll("PROVIDER_KEY=sk-…", `PROVIDER_KEY=${provider.apiKey}`)
-      .replaceAll("OPENAI_API_KEY=sk-…", `OPENAI_API_KEY=$(grep -o 'sk-[A-Za-z0-9_-]*' "${keyFile}" | head -n 1)`)
-      .replaceAll("https://api.openai.com/v1", provider.baseUrl)
-      .replaceAll("https://api.example.com", `http://localhost:${port}`)
-      .replaceAll("https://panel.example.com", `http://panel.localhost:${port}`)
-      .replaceAll("127.0.0.1:8080", `127.0.0.1:${port}`)
-      .replaceAll("127.0.0.1:9090", `127.0.0.1:${internalPort}`)
-      .replace(/^(bun run cli key add [^#\n]*).*$/m, `$1 | tee "${keyFile}"`)
-      // Built by a test of its own.
-      .replace(/^bun run build\b.*$/m, "")
-      .replace(/^bun run start\b.*$/m, startedBeside(port, join(folder, "replica.log")));
-    const { code, output } = await runShell(script, {
-      PORT: String(port),
-      INTERNAL_PORT: String(internalPort),
-      LISTEN_HOST: "127.0.0.1",
-      SPOOL_DIR: join(folder, "spool"),
-      PANEL_DIR: join(folder, "none"),
-      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}`,
-      NEW_PROVIDER_KEY: provider.apiKey,
-      DRAIN_NOTICE_SECONDS: "0",
-      EVENT_LOOP_LAG_MAX_MS: "5000",
+    await service.untilAnswers(`http://127.0.0.1:${port}/readyz`);
+    const steps = service.output();
+    expect(steps).not.toContain("does not list");
+    // The doctor came before the start: no replica is the one thing that it can miss.
+    expect(steps).toMatch(/replicas: none was heard of lately[\s\S]*Nothing is wrong, 1 warnings\./);
+    const [, apiKey = ""] = /(sk-[\w-]{30,})/.exec(steps) ?? [];
+    // The panel was built, and is served.
+    const page = await fetch(`http://127.0.0.1:${port}/`, {
+      headers: { host: `panel.localhost:${port}`, accept: "text/html" },
     });
+    expect([page.status, (await page.text()).startsWith("<!doctype html>")]).toEqual([200, true]);
+
+    const answer = await runShell(request, { PORT: env.PORT, API_HOST: env.API_HOST, API_KEY: apiKey }, clone);
+    expect(answer).toEqual({ code: 0, output: expect.stringContaining('"object":"chat.completion"') });
+
+    const script = OPERATORS.flatMap((path) => shellOf(path))
+      .join("\n")
+      .replaceAll("OPENAI_API_KEY=sk-…", `OPENAI_API_KEY=${apiKey}`)
+      .replaceAll("https://api.example.com", `http://localhost:${port}`)
+      .replaceAll("127.0.0.1:8080", `127.0.0.1:${port}`)
+      .replaceAll("127.0.0.1:9090", `127.0.0.1:${internalPort}`);
+    const { code, output } = await runShell(script, { ...env, NEW_PROVIDER_KEY: provider.apiKey }, clone);
     expect({ code, output }).toMatchObject({ code: 0 });
     expect(output).not.toContain('"error"');
     expect(output).toContain('{"status":"ready"}');
     expect(output).toContain('"object":"chat.completion"');
     expect(output).toMatch(/Nothing is wrong|All is well/);
-    expect(provider.callCount()).toBe(1);
+    expect(provider.callCount()).toBe(2);
     const named = [...read("docs/operations.md").matchAll(/`(tollgate_\w+)`/g)].map(([, metric = ""]) => metric);
     expect(named.filter((metric) => !new RegExp(`^# TYPE ${metric} `, "m").test(output))).toEqual([]);
     for (const label of metricLabels()) expect(output).toContain(label);
@@ -383,12 +412,13 @@ test("first steps, operator's and reseller's guide: every command works in its o
     const books = postgres(url.href, { max: 1, onnotice: () => {} });
     const [counts] =
       await books`select (select count(*)::int from holds) as holds, (select count(*)::int from receipts) as receipts`;
-    expect(counts).toEqual({ holds: 0, receipts: 1 });
+    expect(counts).toEqual({ holds: 0, receipts: 2 });
     const views = await books`select table_name as name from information_schema.views where table_name like 'inv\\_%'`;
     expect(views.length).toBeGreaterThanOrEqual(9);
     for (const { name: view } of views) expect(await books.unsafe(`select * from ${view}`)).toHaveLength(0);
     await books.end({ timeout: 5 });
   } finally {
+    await service.end();
     await server.unsafe(`drop database ${name} with (force)`);
     await server.end({ timeout: 5 });
     await provider.stop();
@@ -411,17 +441,6 @@ function metricLabels(): string[] {
   return found;
 }
 
-/** Starts a replica beside the script, and goes on when it answers. */
-function startedBeside(port: number, log: string): string {
-  return [
-    `bun run start >"${log}" 2>&1 &`,
-    "tries=0",
-    `until curl -sS "http://127.0.0.1:${port}/readyz" >/dev/null 2>&1; do`,
-    '  tries=$((tries + 1)); [ "$tries" -lt 200 ] || exit 70; sleep 0.2',
-    "done",
-  ].join("\n");
-}
-
 /** The blocks of a document that are run. */
 function shellOf(path: string): string[] {
   const blocks = blocksOf(read(path)).filter(({ language, mark }) => language === "sh" && mark === "");
@@ -432,10 +451,14 @@ function shellOf(path: string): string[] {
 type Run = { code: number | null; output: string };
 
 /** One shell for the whole text, which ends at the first command that fails; what it started ends with it. */
-async function runShell(text: string, env: Record<string, string>): Promise<Run> {
-  const file = join(folder, "script.sh");
-  writeFileSync(file, `set -eu\n${text}\n`);
-  return await run("/bin/sh", [file], env);
+function startShell(text: string, env: Record<string, string>, cwd: string) {
+  const file = join(mkdtempSync(join(folder, "shell-")), "script.sh");
+  writeFileSync(file, text);
+  return start("/bin/sh", ["-eu", file], { env, cwd });
+}
+
+async function runShell(text: string, env: Record<string, string>, cwd = repository): Promise<Run> {
+  return await toItsEnd(startShell(text, env, cwd));
 }
 
 /** A module that finds this repository's packages. */
@@ -445,16 +468,19 @@ async function runModule(text: string, env: Record<string, string>): Promise<Run
   const file = join(mkdtempSync(join(place, "docs-")), "quick_start.mjs");
   try {
     writeFileSync(file, text);
-    return await run(process.execPath, [file], env);
+    return await toItsEnd(start(process.execPath, [file], { env, cwd: repository }));
   } finally {
     rmSync(dirname(file), { recursive: true, force: true });
   }
 }
 
-async function run(program: string, args: string[], env: Record<string, string>): Promise<Run> {
+type Where = { env: Record<string, string>; cwd: string };
+
+/** Starts a program in a group of its own, so that all of it can be ended. */
+function start(program: string, args: string[], { env, cwd }: Where) {
   const child = spawn(program, args, {
-    cwd: repository,
-    detached: true, // A group of its own, so that all of it can be ended.
+    cwd,
+    detached: true,
     stdio: ["ignore", "pipe", "pipe"],
     env: { PATH: `${programs}:${process.env.PATH}`, HOME: process.env.HOME ?? "/tmp", ...env },
   });
@@ -466,11 +492,29 @@ async function run(program: string, args: string[], env: Record<string, string>)
     });
   }
   const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
+  return {
+    exited,
+    output: () => output,
+    end: () => endGroup(child.pid ?? 0),
+    /** Waits for a 200. Throws with the output when the program ends before, or takes too long. */
+    async untilAnswers(address: string): Promise<void> {
+      for (const deadline = performance.now() + SCRIPT_MS_MAX; performance.now() < deadline; ) {
+        if (child.exitCode !== null) break;
+        const answer = await fetch(address).catch(() => undefined); // It does not listen yet.
+        if (answer?.status === 200) return;
+        await sleep(200);
+      }
+      throw new Error(`${address} does not answer:\n${output}`);
+    },
+  };
+}
+
+async function toItsEnd({ exited, output, end }: ReturnType<typeof start>): Promise<Run> {
   const late = sleep(SCRIPT_MS_MAX).then(() => "late" as const);
   const code = await Promise.race([exited, late]);
-  await endGroup(child.pid ?? 0);
-  if (code === "late") throw new Error(`${basename(args[0] ?? "")} did not end:\n${output}`);
-  return { code, output };
+  await end();
+  if (code === "late") throw new Error(`a program did not end:\n${output()}`);
+  return { code, output: output() };
 }
 
 /** SIGTERM to all that is left, and SIGKILL to what does not end. */

@@ -3,7 +3,7 @@ import { InputError, Refusal } from "../errors.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { findModel, findProvider, listRoutes, type ProviderRow } from "./catalog_store.ts";
+import { findModel, findProvider, listRoutes, listRoutesTo, type ProviderRow } from "./catalog_store.ts";
 import { GuardError } from "./guard.ts";
 import { createProviderClient, type ProviderClient, type Upstream } from "./provider_client.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
@@ -13,6 +13,8 @@ import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider
 /** Everything together: look-up, connect, list of models, and the chat. */
 const TEST_MS_MAX = 20_000;
 const CHAT_BODY_BYTES_MAX = 256 * 1024;
+/** Routes of one provider that are compared with its list. */
+const ROUTES_MAX = 1_000;
 
 /** Where it failed: `key` cannot be decrypted here, `dns` the name leads nowhere, `rejected` it refused the call itself. */
 export type TestFailureKind = FailureKind | "key" | "dns" | "tls" | "rejected";
@@ -22,6 +24,8 @@ export type ProviderTest = {
   /** Of the list of models: look-up and connection included. */
   tookMs: number;
   models: number;
+  /** Upstream models of its routes that its list does not name: a request for one of them most likely fails. */
+  unlisted: string[];
   /** Of the chat; null: none was asked for, or it was not reached. */
   chatTookMs: number | null;
   kind: TestFailureKind | null;
@@ -30,6 +34,11 @@ export type ProviderTest = {
 
 /** A chat of one token, as a route would send it. */
 export type TestChat = { upstreamModel: string; capField: "max_tokens" | "max_completion_tokens" };
+export type TestOptions = {
+  /** The upstream models of its routes, to be compared with its list. */
+  upstreamModels: readonly string[];
+  chat?: TestChat | undefined;
+};
 type TestDeps = {
   config: Pick<Config, "secretKey" | "providerConnectMs" | "providerFirstByteMs" | "providerAllowPrivate">;
   log: Log;
@@ -39,9 +48,10 @@ type TestDeps = {
 export async function testProvider(
   deps: TestDeps,
   { name, baseUrl, keyCiphertext }: ProviderRow,
-  chat?: TestChat,
+  { upstreamModels, chat }: TestOptions,
 ): Promise<ProviderTest> {
-  const test: ProviderTest = { ok: false, tookMs: 0, models: 0, chatTookMs: null, kind: null, problem: null };
+  const nothing = { models: 0, unlisted: [], chatTookMs: null, kind: null, problem: null };
+  const test: ProviderTest = { ok: false, tookMs: 0, ...nothing };
   let apiKey: Secret;
   try {
     apiKey = new Secret(decrypt(deps.config.secretKey, keyCiphertext));
@@ -59,7 +69,9 @@ export async function testProvider(
   const msSince = (since: number) => Math.round(performance.now() - since);
   try {
     try {
-      test.models = (await client.listModels(upstream, deadline.signal)).length;
+      const listed = new Set(await client.listModels(upstream, deadline.signal));
+      test.models = listed.size;
+      test.unlisted = [...new Set(upstreamModels)].filter((model) => !isListed(listed, model));
     } finally {
       test.tookMs = msSince(startedMs);
     }
@@ -75,6 +87,11 @@ export async function testProvider(
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** Google lists its models as `models/NAME`, and takes NAME alone too. */
+function isListed(listed: ReadonlySet<string>, model: string): boolean {
+  return listed.has(model) || listed.has(`models/${model}`);
 }
 
 async function askForOneToken(
@@ -110,7 +127,9 @@ export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests 
     const provider = await findProvider(deps, providerId);
     if (!provider) throw new Refusal("not_found", { message: "There is no such provider." });
     const chat = modelId === undefined ? undefined : await chatOf(deps, provider, modelId);
-    return await testProvider(deps, provider, chat);
+    const routes = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX });
+    const upstreamModels = routes.filter(({ enabled }) => enabled).map(({ upstreamModel }) => upstreamModel);
+    return await testProvider(deps, provider, { upstreamModels, chat });
   }
 
   return {

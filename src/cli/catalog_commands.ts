@@ -18,7 +18,7 @@ import { type Context, does } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, parsedBy, readSecret } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
-import { testProviders } from "./provider_test.ts";
+import { testProviders, unlistedSentence } from "./provider_test.ts";
 
 /** The commands `provider` and `model`. */
 
@@ -82,17 +82,19 @@ export function addProviderCommands(program: Command): void {
   does(
     provider
       .command("test [name]")
-      .description("ask one provider, or all enabled ones, for their models: the time it took, or what failed"),
+      .description(
+        "ask one provider, or all enabled ones, for their models: the time it took, or what failed, and which models of its routes it does not list",
+      ),
     { secretKey: true },
     async (context, _options, [name]) => {
       const tests = await testProviders(context, name);
       const text = table(
         ["PROVIDER", "RESULT", "TIME", "MODELS"],
-        tests.map(({ name: tested, ok, problem, tookMs, models }) => [
-          tested,
-          ok ? "answers" : (problem ?? "failed"),
-          ok ? `${tookMs} ms` : "",
-          ok ? String(models) : "",
+        tests.map((test) => [
+          test.name,
+          test.ok ? ["answers", unlistedSentence(test)].filter(Boolean).join(", but ") : (test.problem ?? "failed"),
+          test.ok ? `${test.tookMs} ms` : "",
+          test.ok ? String(test.models) : "",
         ]),
         "There are no enabled providers.",
       );

@@ -2,6 +2,7 @@ import { readdir } from "node:fs/promises";
 import process from "node:process";
 import type { Command } from "commander";
 import { listModels, listProviders, listRoutes } from "../catalog/catalog_store.ts";
+import type { ProviderTest } from "../catalog/provider_test.ts";
 import { type CheckOptions, checkNow } from "../ledger/books_check_store.ts";
 import { receiptMonthsAhead } from "../ledger/books_store.ts";
 import { connectRedis } from "../platform/bus.ts";
@@ -11,7 +12,7 @@ import { type Context, does } from "./context.ts";
 import { readServer, replicasUp } from "./doctor_store.ts";
 import { sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
-import { testProviders } from "./provider_test.ts";
+import { testProviders, unlistedSentence } from "./provider_test.ts";
 
 /** The command `doctor`: what an operator looks at first when something is wrong. */
 
@@ -129,16 +130,26 @@ async function checkProviders(context: Context): Promise<Found | Finding[]> {
       detail: "SECRET_KEY is not set, so their keys cannot be read",
       advice: "Set SECRET_KEY as the replicas have it.",
     };
-  return (await testProviders(context)).map(({ name, ok, tookMs, models, problem }) => ({
-    what: `provider ${name}`,
-    ...(ok
-      ? { state: "ok" as const, detail: `answers in ${tookMs} ms, names ${models} models` }
-      : {
-          state: "wrong" as const,
-          detail: problem ?? "it failed",
-          advice: "Mend it with provider set, or switch it off with provider set --disable.",
-        }),
-  }));
+  return (await testProviders(context)).map((test) => ({ what: `provider ${test.name}`, ...foundOf(test) }));
+}
+
+/** A model that is not listed may be served all the same, so that it is no more than a warning. */
+function foundOf(test: ProviderTest): Found {
+  const { ok, tookMs, models, problem } = test;
+  const unlisted = unlistedSentence(test);
+  if (!ok)
+    return {
+      state: "wrong",
+      detail: problem ?? "it failed",
+      advice: "Mend it with provider set, or switch it off with provider set --disable.",
+    };
+  const detail = `answers in ${tookMs} ms, lists ${models} models`;
+  if (unlisted === "") return { state: "ok", detail };
+  return {
+    state: "warning",
+    detail: `${detail}, but ${unlisted}`,
+    advice: "Requests on that route are likely to get 503. Name the provider's own model: model route --upstream.",
+  };
 }
 
 async function checkModels(context: Context): Promise<Found> {

@@ -1,5 +1,6 @@
 import { ConfigError } from "../config.ts";
 import { InputError, Refusal } from "../errors.ts";
+import { DriverError } from "../platform/db.ts";
 import { SchemaError } from "../platform/migrate.ts";
 
 /** What a person can do about Postgres's answer, by SQLSTATE or the driver's code. */
@@ -29,7 +30,7 @@ export function sentenceOf(error: unknown): string {
 
 /** The same, for what a person can do something about; undefined: its stack says more. */
 export function knownSentence(error: unknown): string | undefined {
-  const isOurs = [InputError, Refusal, ConfigError, SchemaError].some((kind) => error instanceof kind);
+  const isOurs = [InputError, Refusal, ConfigError, SchemaError, DriverError].some((kind) => error instanceof kind);
   if (error instanceof Error && isOurs) return error.message;
   return SENTENCES[causeOf(error).code];
 }

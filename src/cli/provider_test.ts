@@ -3,9 +3,15 @@ import { type ProviderTest, testProvider } from "../catalog/provider_test.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
 
-/** Tests one provider, or every enabled one. Throws InputError if there is none of that name. */
+/** Names of models that one line shows. */
+const NAMED_MAX = 5;
+
+/** Tests one provider, or every enabled one, and compares its list with the routes of enabled models. Throws InputError if there is none of that name. */
 export async function testProviders(context: Context, name?: string): Promise<(ProviderTest & { name: string })[]> {
-  const { providers } = await loadCatalog(context.db.orm);
+  const { providers, models, routes } = await loadCatalog(context.db.orm);
+  const sold = new Set(models.map(({ id }) => id));
+  const upstreamModelsOf = (id: number) =>
+    routes.filter(({ providerId, modelId }) => providerId === id && sold.has(modelId)).map((one) => one.upstreamModel);
   const asked = providers.filter((row) => name === undefined || row.name === name);
   if (name !== undefined && asked.length === 0) {
     const disabled = (await listProviders(context)).some((row) => row.name === name);
@@ -13,5 +19,14 @@ export async function testProviders(context: Context, name?: string): Promise<(P
       disabled ? `The provider ${name} is disabled.` : `There is no provider ${JSON.stringify(name)}.`,
     );
   }
-  return await Promise.all(asked.map(async (row) => ({ name: row.name, ...(await testProvider(context, row)) })));
+  const test = (row: (typeof asked)[number]) =>
+    testProvider(context, row, { upstreamModels: upstreamModelsOf(row.id) });
+  return await Promise.all(asked.map(async (row) => ({ name: row.name, ...(await test(row)) })));
+}
+
+/** What a provider that answers lacks: the upstream models of routes that it does not list. "": nothing. */
+export function unlistedSentence({ unlisted }: Pick<ProviderTest, "unlisted">): string {
+  if (unlisted.length === 0) return "";
+  const more = unlisted.length - NAMED_MAX;
+  return `does not list ${unlisted.slice(0, NAMED_MAX).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }

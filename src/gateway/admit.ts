@@ -10,15 +10,31 @@ import { Refusal } from "../errors.ts";
 /** The host a request came in on. `resellerId` is set for a reseller's domain, null for the service's own. */
 export type Host = { name: string; resellerId: number | null };
 
+/** A Host header: a name, perhaps with the dot of the DNS root, and perhaps a port. */
+const HOST = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\.?(?::\d{0,5})?$/i;
+const NAME = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
+
 /**
- * The name in a Host header, without its port. Throws host_not_allowed for one that is missing, doubled, malformed, or
- * another than the request's own target: the runtimes let an absolute target and a Host header disagree.
+ * The name of the host that a request asks for. `target` is the host of its URL: the runtimes take that from the Host header,
+ * and Deno from an absolute target, which wins over a Host header that says otherwise (RFC 9112 §3.2.2; Bun drops the host of
+ * an absolute target). The header must be well-formed in any case. Throws host_not_allowed.
  */
 export function hostName(header: string | null, target: string): string {
-  const match = header === null ? null : /^([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)(?::\d{1,5})?$/i.exec(header);
-  if (match?.[1] === undefined || match[1].toLowerCase() !== target.toLowerCase())
-    throw new Refusal("host_not_allowed");
-  return match[1].toLowerCase();
+  if (header === null || !HOST.test(header)) throw malformedHost();
+  if (NAME.test(target)) return target;
+  const isRooted = target.endsWith(".");
+  throw unservedHost(isRooted ? "This host is not served here: leave out the dot at the end of its name." : undefined);
+}
+
+/** A Host header, or the host of an absolute target, that is missing, given twice, or no host with a port. */
+export function malformedHost(): Refusal {
+  return new Refusal("host_not_allowed", {
+    message: "The request needs one Host header: a host name, and at most a port from 0 to 65535.",
+  });
+}
+
+export function unservedHost(message = "This host is not served here."): Refusal {
+  return new Refusal("host_not_allowed", { message });
 }
 
 /** Checks that a key that was found may act now, on this host. Throws invalid_api_key, host_not_allowed. */

@@ -115,7 +115,9 @@ export const Balance = Type.Object(
     quota: Type.Optional(
       Nullable(Type.Integer({ description: "The package's allowance of tokens, where it has one." })),
     ),
-    used_tokens: Type.Integer({ description: "Of the package, or over the balance's life." }),
+    used_tokens: Type.Integer({
+      description: "Of the package, or over the balance's life: the sum of chargedTokens of its usage records.",
+    }),
     remaining_tokens: Type.Optional(Nullable(Type.Integer())),
     package: Type.Optional(Nullable(PackageEntitlement)),
     payg: Type.Optional(
@@ -139,6 +141,9 @@ export const UsageRecord = Type.Object(
     promptTokens: Type.Optional(Type.Integer()),
     completionTokens: Type.Optional(Type.Integer()),
     totalTokens: Type.Optional(Type.Integer()),
+    chargedTokens: Type.Optional(
+      Type.Integer({ description: "Of totalTokens, what counts in used_tokens. The service bears the rest." }),
+    ),
     mode: Type.Optional(mode),
     createdAt: Type.Optional(moment),
     host: Type.Optional(Type.String({ description: "The host the request came in on." })),

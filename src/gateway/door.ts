@@ -5,7 +5,7 @@ import type { Claim } from "../platform/claims.ts";
 import { keyPrefixOf } from "../platform/crypto.ts";
 import { factsOf, type Trail } from "../platform/request_facts.ts";
 import { within } from "../platform/runtime.ts";
-import { admitKey, type Host, hostName } from "./admit.ts";
+import { admitKey, type Host, hostName, unservedHost } from "./admit.ts";
 import { type Body, readBody } from "./body.ts";
 import { countRefusal } from "./refusals.ts";
 import { newTrail } from "./sight.ts";
@@ -62,10 +62,6 @@ async function resellerHost(deps: Deps, name: string): Promise<Host> {
   const found = await inTime(deps.hosts.get(name));
   if (found === undefined) throw unservedHost();
   return { name, resellerId: found.resellerId };
-}
-
-function unservedHost(): Refusal {
-  return new Refusal("host_not_allowed", { message: "This host is not served here." });
 }
 
 /** The beginning of a request's trail, noted in its facts: whose it is, as far as is known. */

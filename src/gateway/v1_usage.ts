@@ -3,6 +3,7 @@ import { toUsd } from "../ledger/price.ts";
 import { type UsageRow, usage } from "../ledger/usage_store.ts";
 import type { UsageRecord } from "./answers.ts";
 import type { Caller } from "./door.ts";
+import { refuseRepeated } from "./query.ts";
 import { checker, USAGE_LIMIT_DEFAULT, UsageQuery } from "./wire.ts";
 
 const checkQuery = checker(UsageQuery);
@@ -25,6 +26,7 @@ export async function listUsage(deps: Deps, { key, requestId }: Caller, params: 
 }
 
 function readQuery(params: URLSearchParams): UsageQuery {
+  refuseRepeated(params);
   const given: Record<string, unknown> = {};
   for (const name of Object.keys(UsageQuery.properties)) {
     const value = params.get(name);
@@ -45,6 +47,7 @@ function toWire(row: UsageRow): UsageRecord {
     promptTokens: row.promptTokens,
     completionTokens: row.completionTokens,
     totalTokens: row.promptTokens + row.completionTokens,
+    chargedTokens: row.chargedTokens,
     mode: row.mode,
     createdAt: row.createdAt,
     host: row.host,

@@ -1,6 +1,7 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
+import { malformedHost } from "../gateway/admit.ts";
 import { hostOf } from "../gateway/door.ts";
 import { openapiOf } from "../gateway/openapi.ts";
 import type { RouteName } from "../gateway/sight.ts";
@@ -14,6 +15,7 @@ import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../platform/request_facts.ts";
 import { type Peer, within } from "../platform/runtime.ts";
 import { clientAddress } from "./client_address.ts";
+import { headOf } from "./head.ts";
 import { healthRoutes } from "./health.ts";
 
 /** APIs that clients look for and that are not offered. Source: rulings › Out of contract. */
@@ -78,7 +80,7 @@ export function createApp(deps: Deps): App {
       const url = hot === undefined ? URL.parse(received.url) : hot.url;
       if (url === null) {
         deps.metrics.ended(NO_ROUTE.name, 403, "host_not_allowed");
-        return toErrorResponse(new Refusal("host_not_allowed"), requestId);
+        return toErrorResponse(malformedHost(), requestId);
       }
       const request = hot === undefined ? asRoutable(received, url) : received;
       const peerAddress = () =>
@@ -95,7 +97,7 @@ export function createApp(deps: Deps): App {
       };
       noteFacts(request, facts);
       const handled = await (hot === undefined ? routed(request, url) : served(request, hot.serve));
-      const response = received.method === "HEAD" ? new Response(null, handled) : handled;
+      const response = received.method === "HEAD" ? await headOf(handled) : handled;
       // What does not say that it may be kept, may not.
       if (!response.headers.has("cache-control")) response.headers.set("cache-control", "no-store");
       // So that the next request of this client goes to another replica, and none meets a connection that is being closed.

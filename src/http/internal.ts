@@ -5,6 +5,7 @@ import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
 import { runtimeName } from "../platform/runtime.ts";
 import { createDomainAsk } from "./domain_ask.ts";
+import { headOf } from "./head.ts";
 import { alive, createReadiness } from "./health.ts";
 
 export type InternalDeps = Pick<Deps, "metrics" | "gate" | "ledger" | "db" | "hosts" | "clock" | "log">;
@@ -32,7 +33,7 @@ export function createInternalApp(deps: InternalDeps): (request: Request) => Pro
       const response = await answer(asked);
       response.headers.set("cache-control", "no-store");
       response.headers.set("x-request-id", requestId);
-      return method === "HEAD" ? new Response(null, response) : response;
+      return method === "HEAD" ? await headOf(response) : response;
     } catch (error) {
       return toErrorResponse(refusalOf(deps, error, requestId), requestId);
     }

@@ -56,6 +56,8 @@ export type UsageRow = {
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
+  /** What counts as used by the package or the balance: less than all tokens where the operator bears the rest. */
+  chargedTokens: number;
   heldNanoUsd: bigint;
   chargedNanoUsd: bigint;
   /** What it cost beyond what could be charged: the operator's loss. */
@@ -310,6 +312,7 @@ function toUsageRow(row: Record<string, unknown>): UsageRow {
     promptTokens: Number(row.prompt_tokens),
     cachedTokens: Number(row.cached_tokens),
     completionTokens: Number(row.completion_tokens),
+    chargedTokens: Number(row.charged_tokens),
     heldNanoUsd: BigInt(String(row.held_nano_usd)),
     chargedNanoUsd: BigInt(String(row.charged_nano_usd)),
     shortfallNanoUsd: BigInt(String(row.shortfall_nano_usd)),

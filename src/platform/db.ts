@@ -26,6 +26,11 @@ export type Db = {
   close(): Promise<void>;
 };
 
+/** postgres.js is loaded without `patches/`. */
+export class DriverError extends Error {
+  override readonly name = "DriverError";
+}
+
 type ConnectOptions = { databaseUrl: string; dbPrepare: boolean; fetchTypes?: boolean };
 
 /** Opens the pool; connects on first use. */
@@ -119,9 +124,10 @@ export function sqlState(error: unknown): string {
 /**
  * A client of its own with `max` connections. bigint columns come back as strings. Without prepared statements each query waits
  * for the one before it: an unprepared query is described before it is run, and a pooler that takes its connection to Postgres
- * for free in between gives it to others; the answer then comes to nobody.
+ * for free in between gives it to others; the answer then comes to nobody. Throws DriverError.
  */
 export function connect({ databaseUrl, dbPrepare, fetchTypes = true }: ConnectOptions, max: number): Sql {
+  checkDriver();
   return postgres(databaseUrl, {
     max,
     prepare: dbPrepare,
@@ -132,4 +138,13 @@ export function connect({ databaseUrl, dbPrepare, fetchTypes = true }: ConnectOp
     onnotice: () => {},
     connection: { application_name: "tollgate" },
   });
+}
+
+/**
+ * Throws DriverError for a postgres.js without the changes in `patches/`. Unpatched, it leaves a transaction on a lost connection
+ * waiting for ever, and runs what follows on another one.
+ */
+function checkDriver(): void {
+  if ("isPatched" in postgres) return;
+  throw new DriverError("postgres.js is installed without its patch. Run: bun install --frozen-lockfile");
 }

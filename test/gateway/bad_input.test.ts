@@ -205,6 +205,18 @@ describe("paths, ids and queries", () => {
     expect((await shop.call("//v1//chat//completions/", { secret, body: chatBody() })).status).toBe(200);
   });
 
+  test("HEAD says the length that GET has, also of a refusal", async () => {
+    const lengthOf = ({ headers }: Answer) => headers.get("content-length");
+    for (const path of ["/v1/models", "/v1/models/chat-a", "/v1/balance", "/v1/usage", "/v1/nothing", "/healthz", "/readyz"]) {
+      const [whole, head] = [await get(path), await get(path, "HEAD")];
+      const length = String(Buffer.byteLength(whole.text));
+      expect([path, head.status, head.text, lengthOf(head)]).toEqual([path, whole.status, "", length]);
+      expect([path, lengthOf(whole)]).toEqual([path, length]);
+    }
+    const [whole, head] = [await shop.call("/v1/balance"), await shop.call("/v1/balance", { method: "HEAD" })];
+    expect([head.status, head.text, lengthOf(head)]).toEqual([401, "", lengthOf(whole)]);
+  });
+
   test("404 model_not_found for ids that are none", async () => {
     for (const id of BAD_MODEL_IDS) {
       const answer = await get(`/v1/models/${id}`);

@@ -289,6 +289,10 @@ export const BAD_QUERIES: readonly [query: string, param: string][] = [
   [`model=${"m".repeat(201)}`, "model"],
   ["model=", "model"],
   ["model=%00", "model"],
+  ["limit=1&limit=2", "limit"],
+  ["model=a&limit=1&model=a", "model"],
+  ["%6dodel=a&model=b", "model"],
+  ["page=1&page=2", "page"],
 ];
 
 /** No HTTP at all, or two messages in one: `HEAD` stands for a good request line and headers. */

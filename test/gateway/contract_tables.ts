@@ -171,6 +171,7 @@ export const MORE: Readonly<Record<string, { source: string; fields: Fields }>> 
     source: "rulings › Usage",
     fields: {
       host: "string",
+      chargedTokens: "integer",
       costUsd: "number format double minimum 0",
       estimated: "boolean",
       status: "string",

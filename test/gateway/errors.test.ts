@@ -564,11 +564,33 @@ describe("hosts", () => {
     else expect((await raw(auth)).status).toBe(400);
   });
 
-  test("a target with a host of its own does not make a foreign Host good", async () => {
+  test("a refused host is told why: the header is malformed, the name ends in a dot, or it is not served", async () => {
+    const { secret } = await shop.customer();
+    const reasonOf = async (host: string, path?: string) => {
+      const answer = await raw(`Host: ${host}\r\nAuthorization: Bearer ${secret}\r\n`, path);
+      expectRefusal(answer, "host_not_allowed");
+      return answer.json.error.message;
+    };
+    for (const host of ["", `x@${BASE}`, `${BASE}:x`, `${BASE}:65536`, `${BASE}:99999`, `${BASE}:999999`])
+      expect([host, await reasonOf(host)]).toEqual([host, expect.stringMatching(/one Host header.*port from 0 to 65535/)]);
+    for (const host of [`${BASE}.`, `${BASE}.:443`])
+      expect([host, await reasonOf(host)]).toEqual([host, expect.stringMatching(/not served here.*dot at the end/)]);
+    expect(await reasonOf("foreign.test")).toBe("This host is not served here.");
+    expect(await reasonOf(BASE, "/api/panel/brand/public")).toBe("The panel is not served on this host.");
+    for (const port of ["", ":", ":0", ":443", ":65535"])
+      expect((await raw(`Host: ${BASE}${port}\r\nAuthorization: Bearer ${secret}\r\n`)).status).toBe(200);
+  });
+
+  test("the host of an absolute target wins over the Host header; on Bun, which drops it, a proxy in front must see to that", async () => {
     const { secret } = await shop.customer();
     const auth = `Authorization: Bearer ${secret}\r\n`;
     expect((await raw(`Host: ${BASE}\r\n${auth}`, `http://${BASE}/v1/models`)).status).toBe(200);
-    expectRefusal(await raw(`Host: foreign.test\r\n${auth}`, `http://${BASE}/v1/models`), "host_not_allowed");
+    const foreign = await raw(`Host: ${BASE}\r\n${auth}`, "http://foreign.test/v1/models");
+    const served = await raw(`Host: foreign.test\r\n${auth}`, `http://${BASE}/v1/models`);
+    expectRefusal(RUNTIME === "deno" ? foreign : served, "host_not_allowed");
+    expect((RUNTIME === "deno" ? served : foreign).status).toBe(200);
+    // A malformed Host is refused whatever the target says.
+    expectRefusal(await raw(`Host: a b\r\n${auth}`, `http://${BASE}/v1/models`), "host_not_allowed");
   });
 
   test("a forwarded host counts for nothing", async () => {

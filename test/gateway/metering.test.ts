@@ -185,6 +185,21 @@ describe("/balance", () => {
     await withoutEffect(shop, async () => expectRefusal(await shop.chat(secret), "package_quota_exceeded"));
   });
 
+  test("used_tokens is the sum of chargedTokens in /usage; what the service bears of an answer is the rest of totalTokens", async () => {
+    const { secret } = await shop.customer({ tokenLimit: 150 });
+    for (let i = 0; i < 2; i++) {
+      shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
+      expect((await shop.chat(secret)).status).toBe(200);
+    }
+    const { json } = await shop.call("/v1/usage", { secret });
+    const tokens = json.data.map((record: Record<string, number>) => [record.totalTokens, record.chargedTokens]);
+    expect(tokens).toEqual([
+      [100, 50],
+      [100, 100],
+    ]);
+    expect((await balanceOf(secret)).used_tokens).toBe(150);
+  });
+
   test("a balance key: no package, the balance as a double, tokens over its life", async () => {
     const { secret } = await shop.payer(1_234_567_891n);
     shop.provider.next({ usage: { prompt_tokens: 7, completion_tokens: 5 } });
@@ -265,6 +280,7 @@ describe("/usage", () => {
         promptTokens: 11,
         completionTokens: 13,
         totalTokens: 24,
+        chargedTokens: 24,
         mode: "payg",
         createdAt: expect.stringMatching(/^\d{4}-.*Z$/),
         host: "tollgate.test",

@@ -479,6 +479,8 @@ describe("providers", () => {
       ok: true,
       tookMs: expect.any(Number),
       models: expect.any(Number),
+      // The simulated provider takes any model, and lists its own.
+      unlisted: expect.arrayContaining(["up-chat-a", "up-image-a"]),
       chatTookMs: null,
       kind: null,
       problem: null,

@@ -118,6 +118,15 @@ describe("ids and queries", () => {
   });
 });
 
+describe("a query parameter that stands twice", () => {
+  test("422 validation_failed names it, on every route with a query", async () => {
+    for (const path of ["/usage?limit=1&limit=2", "/billing/entries?limit=1&limit=1", "/usage.csv?limit=1&limit=2"])
+      expectRefusal(await person.get(path), "validation_failed", { param: "limit" });
+    for (const path of ["/keys?a=1&a=2", "/usage?%61=1&a=2"])
+      expectRefusal(await person.get(path), "validation_failed", { param: "a" });
+  });
+});
+
 describe("a form is done once", () => {
   const create = (formKey: string, session = person) =>
     session.post("/keys", { name: "double", mode: "package" }, { "idempotency-key": formKey });

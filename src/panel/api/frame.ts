@@ -8,6 +8,7 @@ import type { Deps } from "../../deps.ts";
 import { asRefusal, Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admit.ts";
 import { readBody } from "../../gateway/body.ts";
+import { refuseRepeated } from "../../gateway/query.ts";
 import type { Actor } from "../../platform/changes_store.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { sha256 } from "../../platform/runtime.ts";
@@ -55,7 +56,9 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
     .derive(async ({ request, cookie, set }) => {
       set.headers["x-request-id"] = factsOf(request).requestId;
       set.headers["cache-control"] = "no-store";
-      return { person: await personOf(deps, request, cookie[name]?.value, roles) };
+      const person = await personOf(deps, request, cookie[name]?.value, roles);
+      refuseRepeated(factsOf(request).url.searchParams);
+      return { person };
     });
 }
 

@@ -1,7 +1,7 @@
 import type { Session } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import type { Host } from "../../gateway/admit.ts";
+import { type Host, unservedHost } from "../../gateway/admit.ts";
 import { hostOf, inTime } from "../../gateway/door.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 
@@ -28,7 +28,7 @@ export async function visitorOf(deps: Deps, request: Request, token: unknown): P
 /** The panel answers on its own host and on resellers' active domains, not on a host of the API alone. */
 export async function panelHostOf(deps: Deps, request: Request): Promise<Host> {
   const host = await hostOf(deps, request);
-  if (host.resellerId === null && !deps.panelHosts.has(host.name)) throw new Refusal("host_not_allowed");
+  if (host.resellerId === null && !deps.panelHosts.has(host.name)) throw unservedHost("The panel is not served on this host.");
   return host;
 }
 

@@ -24,6 +24,7 @@ const PAGE_SIZE = 500;
 const REFETCH_MS = 10_000;
 const NAME_CHARS_MAX = 200;
 const URL_CHARS_MAX = 500;
+const UNLISTED_SHOWN = 5;
 const PROVIDERS_KEY = ["admin", "providers"];
 
 type Provider = NonNullable<Awaited<ReturnType<typeof api.admin.providers.get>>["data"]>["providers"][number];
@@ -209,6 +210,12 @@ function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest
           <span>
             {formatTook(data.tookMs)}, {formatOf(data.models, "model")}
             {data.chatTookMs !== null && `; one token in ${formatTook(data.chatTookMs)}`}
+            {data.unlisted.length > 0 && (
+              <span className="block text-warn wrap-anywhere">
+                Routes name models that it does not list: {data.unlisted.slice(0, UNLISTED_SHOWN).join(", ")}
+                {data.unlisted.length > UNLISTED_SHOWN && ` and ${data.unlisted.length - UNLISTED_SHOWN} more`}
+              </span>
+            )}
           </span>
         </span>
       )}
