@@ -296,6 +296,25 @@ test.concurrent(
 );
 
 test.concurrent(
+  "a lost second factor is removed, and the sessions end; there is none to remove twice",
+  async () => {
+    const { accountId } = await json("account add --role admin --email phone@example.com --name Phone");
+    await world.sql`update accounts set totp_ciphertext = 'x', totp_enabled_at = now() where id = ${accountId}`;
+    await world.sql`insert into recovery_codes (account_id, digest) values (${accountId}, 'x')`;
+    expect(await json("account remove-second-factor phone@example.com")).toEqual({
+      accountId,
+      secondFactorRemoved: true,
+    });
+    const [left] = await world.sql`
+      select totp_enabled_at, (select count(*)::int from recovery_codes where account_id = ${accountId}) as codes
+      from accounts where id = ${accountId}`;
+    expect({ ...left }).toEqual({ totp_enabled_at: null, codes: 0 });
+    expect(await refused("account remove-second-factor phone@example.com")).toContain("has no second factor");
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
   "a password comes from standard input, the environment or an option, and is never said again",
   async () => {
     const password = "correct horse battery";

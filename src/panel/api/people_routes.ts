@@ -105,9 +105,14 @@ function accessRoutes(deps: Deps) {
     .post(
       "/people/:id/remove-second-factor",
       async ({ person, params }) => {
-        const { accountId } = await accountInScope(deps, person, params.id);
+        const { accountId, role } = await accountInScope(deps, person, params.id);
         // One's own is removed in the settings, by password and code.
         if (accountId === person.accountId) throw new InputError("Remove your own second factor in your settings.");
+        // Else an admin's session alone would do: it can invite a second admin, who removes the first one's.
+        if (role === "admin")
+          throw new InputError(
+            "An admin's second factor is removed on the server, by the command line: account remove-second-factor.",
+          );
         await removeTotp({ ...deps, by: person.by }, accountId);
         return describe(deps, person, accountId);
       },

@@ -45,7 +45,8 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
             </Button>
           </Line>
         )}
-        {person.totpEnabled && !isSelf && (
+        {/* As with an admin's password. */}
+        {person.totpEnabled && person.role !== "admin" && (
           <Line title="Second factor" text="On. Without the app they cannot sign in, and a reset link does not help.">
             <Button size="sm" onClick={open("second_factor")} {...lock}>
               Remove second factor
