@@ -1,4 +1,5 @@
 import { t } from "elysia";
+import { modelPlaces } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { notCharged, type UsageQuery, usage } from "../../ledger/usage_store.ts";
 import { usageDays } from "../../ledger/usage_sums_store.ts";
@@ -52,7 +53,20 @@ export function usageRoutes(deps: Deps) {
       "/usage/days",
       async ({ person, query: { days = DAYS_DEFAULT, measure = "requests", ...filter } }) => {
         const asked = await askedFor(deps, person, filter);
-        return toWire(await usageDays(deps, { ...asked, days, measure, timeZone: deps.config.billingTimeZone }));
+        const { models, ...rest } = await usageDays(deps, {
+          ...asked,
+          days,
+          measure,
+          timeZone: deps.config.billingTimeZone,
+        });
+        const places = await modelPlaces(
+          deps,
+          models.map(({ modelId }) => modelId),
+        );
+        return toWire({
+          ...rest,
+          models: models.map((model) => ({ ...model, place: places.get(model.modelId) ?? 0 })),
+        });
       },
       {
         query: t.Object({

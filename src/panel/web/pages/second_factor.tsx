@@ -226,7 +226,7 @@ function PasswordStep<Sent>({
   const [password, setPassword] = useState("");
   const [code, setCode] = useState("");
   const form = useForm({
-    wrong: { password: checkTypedPassword(password), ...(asksForCode && { code: checkCode(code) }) },
+    wrong: { password: checkTypedPassword(password), code: asksForCode ? checkCode(code) : null },
     send: () => send(password, code.trim()),
     onSent,
   });
@@ -265,7 +265,7 @@ function PasswordStep<Sent>({
 export function CodeField(props: {
   value: string;
   onValue: (value: string) => void;
-  error?: string;
+  error: string | null;
   disabled?: boolean;
 }) {
   const { error, ...input } = props;

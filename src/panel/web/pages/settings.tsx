@@ -161,7 +161,7 @@ function PasswordForm({ settings: { name, email, totpEnabled }, onDone }: { sett
     wrong: {
       current: current === "" ? "Your present password." : null,
       next: checkPassword(next),
-      ...(totpEnabled && { code: checkCode(code) }),
+      code: totpEnabled ? checkCode(code) : null,
     },
     send: async () => {
       await ask(api.settings.password.post({ current, next, ...(totpEnabled && { code: code.trim() }) }));
