@@ -1,4 +1,4 @@
-import { and, desc, eq, lt, or, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -78,8 +78,12 @@ async function checkReseller(tx: Tx, resellerId: number, email: string): Promise
   if (reseller.email === email) throw emailTaken();
 }
 
+/** `invited`: no password was set yet. */
+export type AccountState = "active" | "invited" | "suspended";
+
 export type AccountFilter = {
   role?: Role;
+  state?: AccountState;
   /** Only this reseller's customers. */
   resellerId?: number;
   /** How the e-mail address or the name begins, whatever its case. */
@@ -92,13 +96,14 @@ export type AccountFilter = {
 /** Accounts, newest first. */
 export async function listAccounts(
   { db }: { db: Db },
-  { role, resellerId, q, before, limit = 100 }: AccountFilter = {},
+  { role, state, resellerId, q, before, limit = 100 }: AccountFilter = {},
 ): Promise<{ rows: Account[]; hasMore: boolean }> {
   const size = Math.min(Math.max(limit, 1), PAGE_MAX);
   const rows = await select(
     db.orm,
     and(
       role === undefined ? undefined : eq(accounts.role, role),
+      state === undefined ? undefined : isInState(state),
       resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId),
       q === undefined ? undefined : beginsWith(q),
       before === undefined ? undefined : lt(accounts.id, before),
@@ -106,6 +111,14 @@ export async function listAccounts(
     size + 1,
   );
   return { rows: rows.slice(0, size), hasMore: rows.length > size };
+}
+
+function isInState(state: AccountState): SQL | undefined {
+  if (state === "suspended") return eq(accounts.status, "suspended");
+  return and(
+    eq(accounts.status, "active"),
+    state === "invited" ? isNull(accounts.passwordHash) : isNotNull(accounts.passwordHash),
+  );
 }
 
 function beginsWith(q: string): SQL | undefined {
@@ -130,6 +143,16 @@ export async function findAccount(
     db.orm,
     and(eq(accounts.id, accountId), resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId)),
   );
+}
+
+/** The names of some accounts, by id. */
+export async function namesOf({ db }: { db: Db }, accountIds: readonly number[]): Promise<Map<number, string>> {
+  if (accountIds.length === 0) return new Map();
+  const rows = await db.orm
+    .select({ accountId: accounts.id, name: accounts.name })
+    .from(accounts)
+    .where(inArray(accounts.id, [...new Set(accountIds)]));
+  return new Map(rows.map(({ accountId, name }) => [accountId, name]));
 }
 
 /** Every account with this address, one a tenant at most. */

@@ -21,6 +21,7 @@ import { siteUrl } from "./session_door.ts";
 
 const OfPerson = t.Object({ id: Id });
 const RoleName = t.Union([t.Literal("customer"), t.Literal("reseller"), t.Literal("admin")]);
+const StateName = t.Union([t.Literal("active"), t.Literal("invited"), t.Literal("suspended")]);
 const Paging = { before: t.Optional(Id), limit: t.Optional(whole(1, 200)) };
 /** What a name may have is checked by its store; this is where nobody has to read on. */
 const NAME_LENGTH_MAX = 400;
@@ -46,6 +47,7 @@ function rowRoutes(deps: Deps) {
         query: t.Object({
           q: t.Optional(t.String({ maxLength: 254, pattern: "^[^\\u0000]*$" })),
           role: t.Optional(RoleName),
+          state: t.Optional(StateName),
           ...Paging,
         }),
       },

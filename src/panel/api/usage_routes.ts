@@ -15,8 +15,8 @@ const PAGE_DEFAULT = 50;
 const DAYS_MAX = 92;
 const DAYS_DEFAULT = 30;
 
-const Instant = t.String({ minLength: 10, maxLength: 35 });
-const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$" });
+export const Instant = t.String({ minLength: 10, maxLength: 35 });
+export const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$" });
 const OfAccount = { accountId: t.Optional(Id) };
 const Filter = {
   ...OfAccount,
