@@ -275,6 +275,16 @@ test.concurrent(
     expect(await refused("balance add money@example.com -100 --reason much")).toContain("smaller than that");
     expect(await refused("balance add money@example.com 9000000")).toContain("at most $9,000,000");
     expect(await json("payg enable money@example.com")).toMatchObject({ paygEnabled: true });
+    expect(await refused("payg grant money@example.com")).toContain("Only a reseller");
+    const { accountId: resellerId } = await json("account add --role reseller --email shop@example.com --name Shop");
+    for (const [command, granted] of [
+      ["payg grant", true],
+      ["payg withdraw", false],
+    ] as const) {
+      expect(await json(`${command} shop@example.com`)).toEqual({ accountId: resellerId, granted });
+      const [row] = await world.sql`select may_switch_payg from accounts where id = ${resellerId}`;
+      expect(row?.may_switch_payg).toBe(granted);
+    }
     expect((await cli("account list")).out).toMatch(/money@example\.com\s+Money\s+active\s+\$1\.123456\s+yes/);
   },
   SLOW_MS,

@@ -34,6 +34,8 @@ export type Account = {
   balanceNanoUsd: bigint;
   heldNanoUsd: bigint;
   paygEnabled: boolean;
+  /** Of a reseller: it may switch pay-as-you-go for its customers. */
+  maySwitchPayg: boolean;
   createdAt: string;
 };
 
@@ -241,6 +243,17 @@ export async function renameAccount(deps: ChangeDeps, accountId: number, name: s
   return update(deps, accountId, { name: checkAccountName(name) });
 }
 
+/**
+ * Grants a reseller the right to switch pay-as-you-go for its own customers, or withdraws it. Those whose it has switched on stay
+ * so. Throws InputError for an account that is no reseller.
+ */
+export async function setPaygRight(deps: ChangeDeps, accountId: number, granted: boolean): Promise<void> {
+  const account = await findAccount(deps, accountId);
+  // A role never changes.
+  if (account?.role !== "reseller") throw new InputError("Only a reseller can be granted this.");
+  await update(deps, accountId, { maySwitchPayg: granted });
+}
+
 /** When Home warns: at this share of a package left, below this balance, this many days before the end. */
 export type Notices = { unitsPercent: number; balanceNanoUsd: bigint; days: number };
 
@@ -373,6 +386,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ac
       balanceNanoUsd: sql<string>`coalesce(${balances.balanceNanoUsd}, 0)`.mapWith(BigInt),
       heldNanoUsd: sql<string>`coalesce(${balances.heldNanoUsd}, 0)`.mapWith(BigInt),
       paygEnabled: sql<boolean>`coalesce(${balances.paygEnabled}, false)`,
+      maySwitchPayg: accounts.maySwitchPayg,
       createdAt: accounts.createdAt,
     })
     .from(accounts)

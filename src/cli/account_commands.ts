@@ -156,6 +156,9 @@ function showAccount(account: Account): Output {
     ["second factor", account.totpEnabled ? "on" : "off"],
     ["balance", `${formatUsd(account.balanceNanoUsd)}, ${formatUsd(account.heldNanoUsd)} of it held`],
     ["PAYG", account.paygEnabled ? "enabled" : "disabled"],
+    ...(account.role === "reseller"
+      ? [["PAYG of customers", account.maySwitchPayg ? "may switch it" : "an admin switches it"] as const]
+      : []),
   ]);
   return { text, json: account };
 }

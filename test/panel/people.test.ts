@@ -93,9 +93,10 @@ describe("who sees whom", () => {
       balanceNanoUsd: "5000000001",
       heldNanoUsd: "0",
       paygEnabled: true,
+      maySwitchPayg: false,
       createdAt: expect.any(String),
     });
-    expect((await admin.get(`/people/${mine.accountId}`)).json).toEqual({ ...row, link: null });
+    expect((await admin.get(`/people/${mine.accountId}`)).json).toEqual({ ...row, link: null, canSwitchPayg: true });
   });
 
   test("pages and searches stay within the tenant", async () => {

@@ -73,6 +73,7 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "POST /people/:id/packages": assignment,
   "POST /people/:id/balance": { kind: "top_up", amountNanoUsd: "1000", reason: "x" },
   "PATCH /people/:id/payg": { enabled: true },
+  "PATCH /people/:id/payg-right": { granted: true },
   "POST /allotments": { resellerId: 1, offeringId: 1, pieces: 1, reason: "x" },
   "POST /admin/offerings": { name: "O", kind: "daily", dailyLimit: 5, wholesaleNanoUsd: "0" },
   "PATCH /admin/offerings/:id": { enabled: true },
@@ -253,7 +254,8 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "PUT /brand/icon": { who: reseller },
 
   "POST /people/:id/view": { who: admin },
-  "PATCH /people/:id/payg": { who: admin },
+  "PATCH /people/:id/payg": person("/payg", { enabled: true }),
+  "PATCH /people/:id/payg-right": { who: admin },
   "POST /allotments": { who: admin },
   "POST /allotments/:id/withdraw": { who: admin },
   "GET /audit": { who: admin },

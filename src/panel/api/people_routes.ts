@@ -5,6 +5,7 @@ import {
   type Account,
   activateAccount,
   addAccount,
+  findAccount,
   listAccounts,
   renameAccount,
   suspendAccount,
@@ -170,9 +171,14 @@ function partyOf({ role }: Person): "operator" | "reseller" {
   return role === "admin" ? "operator" : "reseller";
 }
 
+/** `canSwitchPayg`: the one who looks may. */
 async function describe(deps: Deps, person: Person, accountId: number) {
-  const [account, link] = await Promise.all([accountInScope(deps, person, accountId), pendingLinkOf(deps, accountId)]);
-  return toWire({ ...account, link });
+  const [account, link, own] = await Promise.all([
+    accountInScope(deps, person, accountId),
+    pendingLinkOf(deps, accountId),
+    person.role === "admin" ? undefined : findAccount(deps, person.accountId),
+  ]);
+  return toWire({ ...account, link, canSwitchPayg: person.role === "admin" || own?.maySwitchPayg === true });
 }
 
 type Wanted = { email: string; name: string; role?: Account["role"]; resellerId?: number };

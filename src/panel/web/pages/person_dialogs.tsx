@@ -15,6 +15,7 @@ import { toast } from "../ui/toast.tsx";
 import { checkCount, readCount, useForm } from "./admin_form.tsx";
 import { type Person, useRefresh, useViewer, wrongAmount } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
+import { IdleMoney } from "./idle_money.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 
 /**
@@ -338,6 +339,7 @@ export function MoneyDialog({ open, onClose, person }: DialogState & { person: P
         </Buttons>
       }
     >
+      <IdleMoney person={person} />
       {isAdmin && (
         <Segmented label="Kind" value={kind} onValue={setKind} options={MOVEMENTS} className="justify-self-start" />
       )}
