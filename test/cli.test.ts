@@ -268,7 +268,7 @@ test.concurrent(
       balanceUsd: "0.123456",
     });
     expect((await cli("balance add money@example.com 1")).out).toContain("$1.123456");
-    for (const amount of ["1.0000000001", "9000001", "1e3", "1,50", "NaN", "0"]) {
+    for (const amount of ["1.0000000001", "9000001", "1e3", "1,50", "NaN", "0", "1.250", "1,250"]) {
       expect(await refused(`balance add money@example.com ${amount}`)).not.toContain("Unexpected");
     }
     expect(await refused("balance add money@example.com -1")).toContain("--reason");
@@ -453,6 +453,7 @@ test.concurrent(
     expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");
+    expect((await cli("model price chat-1 --input 1.250 --output 4")).err).toContain("write 1250 or 1.25.");
     const removed = await json(`model route chat-1 --remove ${routed.models[0].routes[0].id}`);
     expect(removed.models[0].routes).toEqual([]);
     expect(await json("model set chat-1 --disable")).toMatchObject({ models: [{ enabled: false }] });

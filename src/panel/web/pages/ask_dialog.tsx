@@ -8,10 +8,11 @@ import { Field, TextArea, TextInput } from "../ui/fields.tsx";
 import { brandName } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useForm } from "./admin_form.tsx";
-import { useRefresh, useViewer, wrongAmount } from "./forms.ts";
+import { useRefresh, useViewer } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { type OrderKind, wants } from "./own_orders.tsx";
+import { wrongAmount } from "./typed.ts";
 
 const NOTE_CHARS_MAX = 500;
 

@@ -10,11 +10,12 @@ import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { checkCount, checkUsd, readCount, useForm } from "./admin_form.tsx";
+import { useForm } from "./admin_form.tsx";
 import { Devices } from "./devices.tsx";
 import { useViewer } from "./forms.ts";
 import { checkPassword, NewPassword } from "./new_password.tsx";
 import { CodeField, checkCode, SecondFactor } from "./second_factor.tsx";
+import { checkCount, checkUsd, readCount } from "./typed.ts";
 
 /** One's own settings: name, password, second factor, devices, notices, looks. */
 
