@@ -6,6 +6,7 @@ CREATE TABLE "accounts" (
 	"name" text NOT NULL,
 	"status" text DEFAULT 'active' NOT NULL,
 	"suspended_by_operator" boolean DEFAULT false NOT NULL,
+	"may_switch_payg" boolean DEFAULT false NOT NULL,
 	"password_hash" text,
 	"totp_ciphertext" "bytea",
 	"totp_enabled_at" timestamp with time zone,
@@ -17,7 +18,8 @@ CREATE TABLE "accounts" (
 	CONSTRAINT "accounts_notices" CHECK ("accounts"."notice_units_percent" between 0 and 100 and "accounts"."notice_balance_nano_usd" >= 0 and "accounts"."notice_days" between 0 and 30),
 	CONSTRAINT "accounts_role" CHECK ("accounts"."role" in ('customer', 'reseller', 'admin')),
 	CONSTRAINT "accounts_status" CHECK ("accounts"."status" in ('active', 'suspended')),
-	CONSTRAINT "accounts_only_customers_belong" CHECK ("accounts"."reseller_id" is null or "accounts"."role" = 'customer')
+	CONSTRAINT "accounts_only_customers_belong" CHECK ("accounts"."reseller_id" is null or "accounts"."role" = 'customer'),
+	CONSTRAINT "accounts_only_resellers_switch_payg" CHECK (not "accounts"."may_switch_payg" or "accounts"."role" = 'reseller')
 );
 --> statement-breakpoint
 CREATE TABLE "allotments" (

@@ -275,13 +275,23 @@ test.concurrent(
       balanceUsd: "0.123456",
     });
     expect((await cli("balance add money@example.com 1")).out).toContain("$1.123456");
-    for (const amount of ["1.0000000001", "9000001", "1e3", "1,50", "NaN", "0"]) {
+    for (const amount of ["1.0000000001", "9000001", "1e3", "1,50", "NaN", "0", "1.250", "1,250"]) {
       expect(await refused(`balance add money@example.com ${amount}`)).not.toContain("Unexpected");
     }
     expect(await refused("balance add money@example.com -1")).toContain("--reason");
     expect(await refused("balance add money@example.com -100 --reason much")).toContain("smaller than that");
     expect(await refused("balance add money@example.com 9000000")).toContain("at most $9,000,000");
     expect(await json("payg enable money@example.com")).toMatchObject({ paygEnabled: true });
+    expect(await refused("payg grant money@example.com")).toContain("Only a reseller");
+    const { accountId: resellerId } = await json("account add --role reseller --email shop@example.com --name Shop");
+    for (const [command, granted] of [
+      ["payg grant", true],
+      ["payg withdraw", false],
+    ] as const) {
+      expect(await json(`${command} shop@example.com`)).toEqual({ accountId: resellerId, granted });
+      const [row] = await world.sql`select may_switch_payg from accounts where id = ${resellerId}`;
+      expect(row?.may_switch_payg).toBe(granted);
+    }
     expect((await cli("account list")).out).toMatch(/money@example\.com\s+Money\s+active\s+\$1\.123456\s+yes/);
   },
   SLOW_MS,
@@ -298,6 +308,25 @@ test.concurrent(
     expect(await json(`account activate ${one.accountId}`)).toMatchObject({ status: "active" });
     expect(await refused("account suspend nobody@example.com")).toContain("There is no account");
     expect(await refused("account add --email twin@example.com --name Three")).toContain("already in use");
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
+  "a lost second factor is removed, and the sessions end; there is none to remove twice",
+  async () => {
+    const { accountId } = await json("account add --role admin --email phone@example.com --name Phone");
+    await world.sql`update accounts set totp_ciphertext = 'x', totp_enabled_at = now() where id = ${accountId}`;
+    await world.sql`insert into recovery_codes (account_id, digest) values (${accountId}, 'x')`;
+    expect(await json("account remove-second-factor phone@example.com")).toEqual({
+      accountId,
+      secondFactorRemoved: true,
+    });
+    const [left] = await world.sql`
+      select totp_enabled_at, (select count(*)::int from recovery_codes where account_id = ${accountId}) as codes
+      from accounts where id = ${accountId}`;
+    expect({ ...left }).toEqual({ totp_enabled_at: null, codes: 0 });
+    expect(await refused("account remove-second-factor phone@example.com")).toContain("has no second factor");
   },
   SLOW_MS,
 );
@@ -445,6 +474,7 @@ test.concurrent(
     expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");
+    expect((await cli("model price chat-1 --input 1.250 --output 4")).err).toContain("write 1250 or 1.25.");
     const removed = await json(`model route chat-1 --remove ${routed.models[0].routes[0].id}`);
     expect(removed.models[0].routes).toEqual([]);
     expect(await json("model set chat-1 --disable")).toMatchObject({ models: [{ enabled: false }] });

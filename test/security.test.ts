@@ -71,7 +71,7 @@ describe("docs/security.md", () => {
   });
 
   test("every row of the table has a control, where it is, and a test", () => {
-    const rows = page.split("\n").filter((line) => /^\| (?!-|threat)/.test(line));
+    const rows = rowsOf(page.slice(0, page.indexOf(CUSTOMERS)), "threat");
     expect(rows.length).toBeGreaterThan(12);
     for (const row of rows) {
       const [threat, control, where, tests, ...rest] = row
@@ -84,7 +84,26 @@ describe("docs/security.md", () => {
       expect(tests, threat).toMatch(/`test\/[\w./]+` › \w/);
     }
   });
+
+  test("whatever a paying customer may try has what stops it, and a test", () => {
+    for (const row of rowsOf(page.slice(page.indexOf(CUSTOMERS)), "attempt")) {
+      const cells = row
+        .split("|")
+        .slice(1, -1)
+        .map((cell) => cell.trim());
+      expect(cells, row).toHaveLength(3);
+      expect(cells[1], row).toMatch(/\w{3}/);
+      expect(cells[2], row).toMatch(/`test\/[\w./]+` › \w/);
+    }
+  });
 });
+
+const CUSTOMERS = "## What a paying customer may try";
+
+/** The rows of a table whose first head is this, without the head. */
+function rowsOf(text: string, head: string): string[] {
+  return text.split("\n").filter((line) => /^\| (?!-)/.test(line) && !line.startsWith(`| ${head} `));
+}
 
 /** Names of tests as they stand in a file, those of templates with their placeholders. */
 function namesIn(source: string): Set<string> {

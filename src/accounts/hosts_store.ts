@@ -106,8 +106,8 @@ export async function findHost(
 }
 
 export type HostFilter = {
-  /** null: all but removed ones. */
-  status: HostStatus | null;
+  /** null: all but removed ones. `failing`: off for its checks, or live and its last check did not succeed. */
+  status: HostStatus | "failing" | null;
   /** Part of the name. */
   q: string;
   /** The last row of the page before. */
@@ -127,7 +127,7 @@ export async function pageOfHosts(
     .innerJoin(accounts, eq(accounts.id, hosts.resellerId))
     .where(
       and(
-        status === null ? isLiving : eq(hosts.status, status),
+        status === "failing" ? isFailing : status === null ? isLiving : eq(hosts.status, status),
         q === "" ? undefined : sql`position(${q}::text in ${hosts.host}) > 0`,
         before === null
           ? undefined
@@ -321,6 +321,7 @@ export async function settleCheck(deps: ChangeDeps, done: CheckClaim, report: Dn
 const now = sql`clock_timestamp()`;
 const newToken = sql`default`;
 const isLiving = ne(hosts.status, "removed");
+const isFailing = sql`(${hosts.status} = 'failed' or (${hosts.status} = 'active' and ${hosts.failures} > 0))`;
 
 function nextCheckAt({ nextSeconds }: Step, { plannedAt }: CheckClaim): SQL | string | null {
   if (nextSeconds === "kept") return plannedAt;

@@ -1,4 +1,4 @@
-import { and, desc, eq, lt, or, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -34,6 +34,8 @@ export type Account = {
   balanceNanoUsd: bigint;
   heldNanoUsd: bigint;
   paygEnabled: boolean;
+  /** Of a reseller: it may switch pay-as-you-go for its customers. */
+  maySwitchPayg: boolean;
   createdAt: string;
 };
 
@@ -78,8 +80,12 @@ async function checkReseller(tx: Tx, resellerId: number, email: string): Promise
   if (reseller.email === email) throw emailTaken();
 }
 
+/** `invited`: no password was set yet. */
+export type AccountState = "active" | "invited" | "suspended";
+
 export type AccountFilter = {
   role?: Role;
+  state?: AccountState;
   /** Only this reseller's customers. */
   resellerId?: number;
   /** How the e-mail address or the name begins, whatever its case. */
@@ -92,13 +98,14 @@ export type AccountFilter = {
 /** Accounts, newest first. */
 export async function listAccounts(
   { db }: { db: Db },
-  { role, resellerId, q, before, limit = 100 }: AccountFilter = {},
+  { role, state, resellerId, q, before, limit = 100 }: AccountFilter = {},
 ): Promise<{ rows: Account[]; hasMore: boolean }> {
   const size = Math.min(Math.max(limit, 1), PAGE_MAX);
   const rows = await select(
     db.orm,
     and(
       role === undefined ? undefined : eq(accounts.role, role),
+      state === undefined ? undefined : isInState(state),
       resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId),
       q === undefined ? undefined : beginsWith(q),
       before === undefined ? undefined : lt(accounts.id, before),
@@ -106,6 +113,14 @@ export async function listAccounts(
     size + 1,
   );
   return { rows: rows.slice(0, size), hasMore: rows.length > size };
+}
+
+function isInState(state: AccountState): SQL | undefined {
+  if (state === "suspended") return eq(accounts.status, "suspended");
+  return and(
+    eq(accounts.status, "active"),
+    state === "invited" ? isNull(accounts.passwordHash) : isNotNull(accounts.passwordHash),
+  );
 }
 
 function beginsWith(q: string): SQL | undefined {
@@ -130,6 +145,16 @@ export async function findAccount(
     db.orm,
     and(eq(accounts.id, accountId), resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId)),
   );
+}
+
+/** The names of some accounts, by id. */
+export async function namesOf({ db }: { db: Db }, accountIds: readonly number[]): Promise<Map<number, string>> {
+  if (accountIds.length === 0) return new Map();
+  const rows = await db.orm
+    .select({ accountId: accounts.id, name: accounts.name })
+    .from(accounts)
+    .where(inArray(accounts.id, [...new Set(accountIds)]));
+  return new Map(rows.map(({ accountId, name }) => [accountId, name]));
 }
 
 /** Every account with this address, one a tenant at most. */
@@ -216,6 +241,17 @@ export async function setPassword(
 /** Changes the name. False: no such account. Throws InputError. */
 export async function renameAccount(deps: ChangeDeps, accountId: number, name: string): Promise<boolean> {
   return update(deps, accountId, { name: checkAccountName(name) });
+}
+
+/**
+ * Grants a reseller the right to switch pay-as-you-go for its own customers, or withdraws it. Those whose it has switched on stay
+ * so. Throws InputError for an account that is no reseller.
+ */
+export async function setPaygRight(deps: ChangeDeps, accountId: number, granted: boolean): Promise<void> {
+  const account = await findAccount(deps, accountId);
+  // A role never changes.
+  if (account?.role !== "reseller") throw new InputError("Only a reseller can be granted this.");
+  await update(deps, accountId, { maySwitchPayg: granted });
 }
 
 /** When Home warns: at this share of a package left, below this balance, this many days before the end. */
@@ -350,6 +386,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ac
       balanceNanoUsd: sql<string>`coalesce(${balances.balanceNanoUsd}, 0)`.mapWith(BigInt),
       heldNanoUsd: sql<string>`coalesce(${balances.heldNanoUsd}, 0)`.mapWith(BigInt),
       paygEnabled: sql<boolean>`coalesce(${balances.paygEnabled}, false)`,
+      maySwitchPayg: accounts.maySwitchPayg,
       createdAt: accounts.createdAt,
     })
     .from(accounts)

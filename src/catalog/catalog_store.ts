@@ -114,6 +114,18 @@ async function selectModels(tx: Tx, where: SQL | undefined, limit?: number) {
   return await (limit === undefined ? query : query.limit(limit));
 }
 
+/**
+ * Where models stand among all there are, the first that was added at 0, whether they are enabled or not. No model is ever
+ * removed, so that its place stays. A model that is not there has none.
+ */
+export async function modelPlaces({ db }: ReadDeps, ids: readonly string[]): Promise<Map<string, number>> {
+  if (ids.length === 0) return new Map();
+  const rows = await db.orm.execute<{ id: string; place: number }>(sql`
+    select id, place from (select id, (row_number() over (order by created_at, id) - 1)::int as place from models) as m
+    where id in ${ids}`);
+  return new Map(rows.map(({ id, place }) => [id, Number(place)]));
+}
+
 /** Prices of images: of one model, of some, or of all. */
 export async function listImagePrices({ db }: ReadDeps, modelId?: string | readonly string[]) {
   return await db.orm

@@ -30,6 +30,7 @@ import {
   setPassword,
   suspendAccount,
 } from "../accounts/people_store.ts";
+import { removeTotp } from "../accounts/second_factor_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatUsd } from "./money.ts";
@@ -110,6 +111,21 @@ export function addAccountCommands(program: Command): void {
 
   does(
     account
+      .command("remove-second-factor <account>")
+      .description("for who lost it: the password alone signs in; every session of the account ends"),
+    { changes: true },
+    async (context, _options, [reference]) => {
+      const { accountId } = await accountOf(context, reference);
+      if (!(await removeTotp(context, accountId))) throw new InputError(`Account ${accountId} has no second factor.`);
+      return {
+        text: `The second factor of account ${accountId} is removed; its sessions have ended.`,
+        json: { accountId, secondFactorRemoved: true },
+      };
+    },
+  );
+
+  does(
+    account
       .command("suspend <account>")
       .description("stop its keys and sessions at once; a reseller's customers are stopped with it"),
     { changes: true },
@@ -137,8 +153,12 @@ function showAccount(account: Account): Output {
     ["reseller", account.resellerId === null ? "none" : String(account.resellerId)],
     ["status", account.status],
     ["password", account.hasPassword ? "set" : "none"],
+    ["second factor", account.totpEnabled ? "on" : "off"],
     ["balance", `${formatUsd(account.balanceNanoUsd)}, ${formatUsd(account.heldNanoUsd)} of it held`],
     ["PAYG", account.paygEnabled ? "enabled" : "disabled"],
+    ...(account.role === "reseller"
+      ? [["PAYG of customers", account.maySwitchPayg ? "may switch it" : "an admin switches it"] as const]
+      : []),
   ]);
   return { text, json: account };
 }

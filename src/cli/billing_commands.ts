@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander";
+import { setPaygRight } from "../accounts/people_store.ts";
 import {
   addOffering,
   findOffering,
@@ -331,6 +332,21 @@ export function addPaygCommands(program: Command): void {
         const { accountId } = await accountOf(context, reference);
         await setPayg(context, accountId, enabled);
         return { text: `PAYG of account ${accountId} is ${name}d.`, json: { accountId, paygEnabled: enabled } };
+      },
+    );
+  }
+  for (const [name, description, granted] of [
+    ["grant", "let a reseller enable and disable it for its own customers", true],
+    ["withdraw", "take that right from a reseller; its customers stay as they are", false],
+  ] as const) {
+    does(
+      payg.command(`${name} <reseller>`).description(description),
+      { changes: true },
+      async (context, _options, [reference]) => {
+        const { accountId } = await accountOf(context, reference);
+        await setPaygRight(context, accountId, granted);
+        const may = granted ? "may enable and disable" : "may not enable or disable";
+        return { text: `Reseller ${accountId} ${may} PAYG for its customers.`, json: { accountId, granted } };
       },
     );
   }

@@ -1,22 +1,31 @@
 import { InputError } from "../errors.ts";
+import { NANO_DECIMALS, readUsd } from "../platform/usd.ts";
 
 /** Money as people write it, to and from integers: exact, no floating point on the way. */
 
-const NANO_DECIMALS = 9;
 const MICRO_DECIMALS = 6;
 /** Nine million dollars: the most a balance may hold. */
 const USD_MAX = 9_000_000n;
+const NANO_PER_USD = 1_000_000_000n;
+const NANO_PER_MICRO = 1_000n;
 
-/** `12.40`, `$0.000000001`, `-3` → nano-USD. Throws InputError. */
+/** `12.40`, `$0.000000001`, `-3` → nano-USD. Throws InputError, also for what could be read as another amount. */
 export function parseUsd(text: string): bigint {
-  return parseDecimal(text, NANO_DECIMALS);
+  const read = readUsd(text);
+  if ("wrong" in read) throw new InputError(read.wrong);
+  const { nanoUsd } = read;
+  if ((nanoUsd < 0n ? -nanoUsd : nanoUsd) > USD_MAX * NANO_PER_USD)
+    throw new InputError("An amount is at most 9,000,000 USD.");
+  return nanoUsd;
 }
 
 /** A price as `0.15` → micro-USD. Throws InputError. */
 export function parsePrice(text: string): number {
-  const micro = parseDecimal(text, MICRO_DECIMALS);
-  if (micro < 0n) throw new InputError("A price is not negative.");
-  return Number(micro);
+  const nanoUsd = parseUsd(text);
+  if (nanoUsd < 0n) throw new InputError("A price is not negative.");
+  if (nanoUsd % NANO_PER_MICRO !== 0n)
+    throw new InputError(`An amount in USD has at most ${MICRO_DECIMALS} decimals here.`);
+  return Number(nanoUsd / NANO_PER_MICRO);
 }
 
 /** Nano-USD as `$12.40`: all digits that count, two decimals at least. */
@@ -33,16 +42,6 @@ export function decimalUsd(nanoUsd: bigint): string {
 /** Micro-USD as `$0.15`. */
 export function formatPrice(microUsd: number): string {
   return `$${formatDecimal(BigInt(microUsd), MICRO_DECIMALS)}`;
-}
-
-function parseDecimal(text: string, decimals: number): bigint {
-  const [, sign, whole = "", fraction = ""] = /^(-?)\$?(\d{1,12})(?:\.(\d+))?$/.exec(text.trim()) ?? [];
-  if (sign === undefined) throw new InputError(`${JSON.stringify(text)} is not an amount in USD, as in 12.50.`);
-  if (fraction.length > decimals) throw new InputError(`An amount in USD has at most ${decimals} decimals here.`);
-  const scale = 10n ** BigInt(decimals);
-  const amount = BigInt(whole) * scale + BigInt(fraction.padEnd(decimals, "0"));
-  if (amount > USD_MAX * scale) throw new InputError("An amount is at most 9,000,000 USD.");
-  return sign === "-" ? -amount : amount;
 }
 
 function formatDecimal(amount: bigint, decimals: number): string {

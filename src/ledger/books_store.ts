@@ -187,17 +187,35 @@ export function checkReason(reason: string | null): void {
   }
 }
 
-/** Lets an account pay by balance, or no more. Throws InputError if there is no such account. Source: contract › Limits, PAYG. */
-export async function setPayg(deps: ChangeDeps, accountId: number, enabled: boolean): Promise<void> {
+/**
+ * Lets an account pay by balance, or no more. With `resellerId` it is that reseller who does it, and needs the right to. Throws
+ * InputError if there is no such account, or no such right. Source: contract › Limits, PAYG.
+ */
+export async function setPayg(
+  deps: ChangeDeps,
+  accountId: number,
+  enabled: boolean,
+  resellerId?: number,
+): Promise<void> {
   const known =
     isRowId(accountId) &&
     (await changing(deps, async (tx) => {
+      if (resellerId !== undefined) await checkPaygRight(tx, resellerId);
       const [row] = await tx.execute<{ known: boolean }>(
         sql`select set_payg(${accountId}::bigint, ${enabled}) as known`,
       );
       return row?.known === true;
     }));
   if (!known) throw noSuchAccount();
+}
+
+/** The row is locked, so that a right that is withdrawn at the same moment is not used after. */
+async function checkPaygRight(tx: Tx, resellerId: number): Promise<void> {
+  const [row] = await tx.execute<{ granted: boolean }>(
+    sql`select may_switch_payg as granted from accounts where id = ${resellerId}::bigint for share`,
+  );
+  if (row?.granted !== true)
+    throw new InputError("You may not switch pay-as-you-go: ask the operator to do it, or for the right to.");
 }
 
 /** How many months after this one have their partition of receipts, without a gap. */

@@ -1,6 +1,7 @@
 import { sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
+import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import type { Db } from "../platform/db.ts";
 import type { Mode } from "./usage_store.ts";
 
@@ -71,6 +72,30 @@ export async function findReceipt(
     left join package_days d on d.package_id = r.package_id and d.day = r.day
     limit 1`;
   return row && toReceipt(row);
+}
+
+/** Whose requests may be found: everybody's, or an account's own and those of its customers. */
+export type RequestScope = "everybody" | { accountId: number };
+
+/**
+ * The account that a request belongs to, whatever became of it: under way, charged, given back, or refused as far as refusals are
+ * kept. undefined: there is none in scope, which says nothing of others.
+ */
+export async function findRequester(
+  { db }: { db: Db },
+  { requestId, scope }: { requestId: string; scope: RequestScope },
+): Promise<{ accountId: number; name: string } | undefined> {
+  const inScope =
+    scope === "everybody" ? db.sql`true` : db.sql`(a.id = ${scope.accountId} or a.reseller_id = ${scope.accountId})`;
+  const [row] = await db.sql`
+    select a.id, a.name from (
+      select account_id from receipts where request_id = ${requestId}::text::uuid
+      union all select account_id from holds where request_id = ${requestId}::text::uuid
+      union all select account_id from refusal_counts
+        where minute = ${minuteOf(requestId)}::text::timestamptz and last_request_id = ${requestId}::text::uuid
+    ) r join accounts a on a.id = r.account_id
+    where ${inScope} limit 1`;
+  return row && { accountId: Number(row.id), name: String(row.name) };
 }
 
 /**

@@ -94,6 +94,19 @@ export type ReleasedRow = {
   finishedAt: string;
 };
 
+/** Holds of everybody that were given back, newest first. Throws InputError. */
+export async function givenBack(
+  { db }: { db: Db },
+  query: UsageQuery,
+): Promise<Page<ReleasedRow & { accountId: number }>> {
+  const size = sizeOf(query);
+  const rows = await finishedRequests(db, "released", query, size + 1);
+  return {
+    rows: rows.slice(0, size).map((row) => ({ accountId: Number(row.account_id), ...toReleased(row) })),
+    hasMore: rows.length > size,
+  };
+}
+
 /** Requests of one minute that were refused with the same code, by key and model. */
 export type RefusedRow = {
   kind: "refused";

@@ -47,6 +47,8 @@ export const accounts = pgTable(
       .default("active"),
     /** By an admin or the command line: then a reseller cannot undo it. */
     suspendedByOperator: boolean().notNull().default(false),
+    /** A reseller's right to let its own customers pay by balance, or no more; granted by an admin. */
+    maySwitchPayg: boolean().notNull().default(false),
     passwordHash: text(),
     /** The second factor's secret, encrypted; it counts once `totpEnabledAt` is set. */
     totpCiphertext: bytea(),
@@ -71,6 +73,7 @@ export const accounts = pgTable(
     check("accounts_role", sql`${t.role} in ('customer', 'reseller', 'admin')`),
     check("accounts_status", sql`${t.status} in ('active', 'suspended')`),
     check("accounts_only_customers_belong", sql`${t.resellerId} is null or ${t.role} = 'customer'`),
+    check("accounts_only_resellers_switch_payg", sql`not ${t.maySwitchPayg} or ${t.role} = 'reseller'`),
   ],
 );
 

@@ -422,12 +422,14 @@ describe("money", () => {
     });
   });
 
-  test("PAYG is switched by an admin alone, and works at once", async () => {
+  test("PAYG is switched by an admin, by nobody else without the right to, and works at once", async () => {
     const { person, at } = await freshCustomer();
     const key = await shop.world.addKey(person, { mode: "payg" });
     await topUp(person, USD);
-    for (const session of [as.acme, as.rival, as.customer])
+    for (const session of [as.rival, as.customer])
       expectRefusal(await session.patch(`${at}/payg`, { enabled: true }), "not_found");
+    expectRefusal(await as.acme.patch(`${at}/payg`, { enabled: true }), "validation_failed");
+    expect((await as.acme.get(at)).json).toMatchObject({ paygEnabled: false, canSwitchPayg: false });
     expectRefusal(await shop.chat(key.secret), "package_required");
     expect(ok(await as.admin.patch(`${at}/payg`, { enabled: true }))).toEqual({ paygEnabled: true });
     expect((await shop.chat(key.secret)).status).toBe(200);
@@ -441,6 +443,38 @@ describe("money", () => {
     });
     expectRefusal(await as.admin.patch(`${at}/payg`, { enabled: "yes" }), "validation_failed", { param: "enabled" });
     expectRefusal(await as.admin.patch("/people/999999/payg", { enabled: true }), "not_found");
+  });
+
+  test("PAYG is switched by a reseller who was granted the right, for its own customers alone, until it is withdrawn", async () => {
+    const { person, at } = await freshCustomer();
+    const right = (session: PanelSession, granted: boolean, of: Person = acme) =>
+      session.patch(`/people/${of.accountId}/payg-right`, { granted });
+    for (const session of [as.acme, as.rival, as.customer]) expectRefusal(await right(session, true), "not_found");
+    for (const other of [person, house]) expectRefusal(await right(as.admin, true, other), "validation_failed");
+    expect(ok(await right(as.admin, true))).toEqual({ maySwitchPayg: true });
+    const [granted] = await audited(acme, "accounts");
+    expect(granted).toMatchObject({
+      action: "changed",
+      actor_id: String(as.admin.accountId),
+      after: { may_switch_payg: true },
+    });
+    const key = await shop.world.addKey(person, { mode: "payg" });
+    const chat = () => shop.chat(key.secret, {}, { host: ACME });
+    await topUp(person, USD);
+    expectRefusal(await chat(), "package_required");
+    expect((await as.acme.get(at)).json.canSwitchPayg).toBe(true);
+    expect(ok(await as.acme.patch(`${at}/payg`, { enabled: true }))).toEqual({ paygEnabled: true });
+    expect((await chat()).status).toBe(200);
+    const [switched] = await audited(person, "balances");
+    expect(switched).toMatchObject({ actor_id: String(acme.accountId), after: { payg_enabled: true } });
+    // Its own customers: not itself, not another's, not the house's.
+    for (const { accountId } of [acme, rivals, house])
+      expectRefusal(await as.acme.patch(`/people/${accountId}/payg`, { enabled: true }), "not_found");
+    // The right is acme's, not every reseller's.
+    expectRefusal(await as.rival.patch(`/people/${rivals.accountId}/payg`, { enabled: true }), "validation_failed");
+    ok(await right(as.admin, false));
+    expectRefusal(await as.acme.patch(`${at}/payg`, { enabled: false }), "validation_failed");
+    expect((await chat()).status).toBe(200);
   });
 
   test("a double click tops up once", async () => {

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { INVARIANTS } from "../../src/ledger/books_check_store.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
-import { type PanelSession, signInTo } from "./panel_client.ts";
+import { givePassword, type PanelSession, signInTo } from "./panel_client.ts";
 
 /**
  * The admin's books, replicas and landing page. Source: the ledger's README › Invariants, panel brief › Books, house plan ›
@@ -223,10 +223,16 @@ test("the landing page counts requests of 24 hours, accounts, open orders and fa
   await shop.chat(secret);
   shop.provider.next({ status: 500 });
   await shop.chat(secret);
+  // Only who has set a password is active; the others have an invitation. The suspended one could be either.
+  await givePassword(shop, { accountId });
   const suspended = await shop.world.addCustomer();
   await shop.world.sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
   await shop.world.sql`insert into orders (account_id, kind, amount_nano_usd) values (${accountId}, 'top_up', 5)`;
   const reseller = await shop.world.addReseller();
+  // Its reseller answers this one, not an admin.
+  const theirs = await shop.world.addCustomer(reseller.accountId);
+  await shop.world
+    .sql`insert into orders (account_id, kind, amount_nano_usd) values (${theirs.accountId}, 'top_up', 5)`;
   for (const [host, status, failures] of [
     ["a.fails.test", "failed", 3],
     ["b.wobbles.test", "active", 1],
@@ -236,7 +242,8 @@ test("the landing page counts requests of 24 hours, accounts, open orders and fa
     await shop.world.sql`
       insert into hosts (host, reseller_id, status, failures) values (${host}, ${reseller.accountId}, ${status}, ${failures})`;
   expect(await overview()).toEqual({
-    accountsActive: before.accountsActive + 2,
+    accountsActive: before.accountsActive + 1,
+    accountsInvited: before.accountsInvited + 2,
     accountsSuspended: before.accountsSuspended + 1,
     ordersOpen: before.ordersOpen + 1,
     domainsFailing: before.domainsFailing + 2,
@@ -244,6 +251,23 @@ test("the landing page counts requests of 24 hours, accounts, open orders and fa
     providersFailing: [],
     books: { checkedAt: expect.stringMatching(INSTANT), broken: 0, uncounted: 0 },
   });
+});
+
+test("every figure of the landing page is the length of the list that it leads to", async () => {
+  const { json } = await admin.get("/admin/overview");
+  const count = async (path: string, rows: string) => (await admin.get(path)).json[rows].length;
+  expect(await count("/people?state=active&limit=200", "people")).toBe(json.accountsActive);
+  expect(await count("/people?state=invited&limit=200", "people")).toBe(json.accountsInvited);
+  expect(await count("/people?state=suspended&limit=200", "people")).toBe(json.accountsSuspended);
+  expect(await count("/orders/incoming?status=open&limit=100", "orders")).toBe(json.ordersOpen);
+  expect(await count("/admin/domains?status=failing&limit=200", "domains")).toBe(json.domainsFailing);
+  const start = new Date(Date.now() - 86_400_000).toISOString();
+  const requests = async (kind: string) => count(`/admin/requests?kind=${kind}&start=${start}&limit=200`, "rows");
+  expect(await requests("charged")).toBe(json.requests.settled);
+  expect(await requests("released")).toBe(json.requests.released);
+  // None of them is empty here, so that each of these says something.
+  for (const figure of [json.accountsActive, json.accountsInvited, json.ordersOpen, json.requests.released])
+    expect(figure).toBeGreaterThan(0);
 });
 
 test("figures that take too long are left out, and the pages answer all the same", async () => {

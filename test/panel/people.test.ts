@@ -93,9 +93,10 @@ describe("who sees whom", () => {
       balanceNanoUsd: "5000000001",
       heldNanoUsd: "0",
       paygEnabled: true,
+      maySwitchPayg: false,
       createdAt: expect.any(String),
     });
-    expect((await admin.get(`/people/${mine.accountId}`)).json).toEqual({ ...row, link: null });
+    expect((await admin.get(`/people/${mine.accountId}`)).json).toEqual({ ...row, link: null, canSwitchPayg: true });
   });
 
   test("pages and searches stay within the tenant", async () => {
@@ -384,6 +385,12 @@ describe("looking after people", () => {
       after: null,
     });
     expectRefusal(await admin.post(`/people/${admin.accountId}/remove-second-factor`), "validation_failed");
+    // A session of an admin can invite another admin: that one must not switch off the first one's second factor.
+    const colleague = await shop.world.addAdmin();
+    await shop.world
+      .sql`update accounts set totp_ciphertext = 'x', totp_enabled_at = now() where id = ${colleague.accountId}`;
+    expectRefusal(await admin.post(`/people/${colleague.accountId}/remove-second-factor`), "validation_failed");
+    expect((await admin.get(`/people/${colleague.accountId}`)).json.totpEnabled).toBe(true);
     expectRefusal(await acme.post(`/people/${acme.accountId}/remove-second-factor`), "not_found");
   });
 

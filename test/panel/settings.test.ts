@@ -122,7 +122,8 @@ test("ten wrong passwords in the settings: 429 with Retry-After for the right on
   expectRefusal(answer, "too_many_requests");
   expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(800);
   expectRefusal(await session.post("/settings/totp", { password: PASSWORD }), "too_many_requests");
-  expectRefusal(await session.post("/settings/recovery-codes", { password: PASSWORD }), "too_many_requests");
+  const renew = { password: PASSWORD, code: "123456" };
+  expectRefusal(await session.post("/settings/recovery-codes", renew), "too_many_requests");
   // What was counted is the person in their settings, not the sign-in.
   expect((await (await signInTo(shop, session)).get("/me")).status).toBe(200);
 });
@@ -179,17 +180,58 @@ test("the second factor: password, secret, code, ten recovery codes shown once; 
   for (const hidden of [secret, ...confirmed.json.recoveryCodes]) expect(text).not.toContain(hidden);
 });
 
-test("new recovery codes ask for the password; the old ones are gone", async () => {
+test("new recovery codes ask for the password and a current code; the old ones are gone", async () => {
   const session = await somebody();
-  expectRefusal(await session.post("/settings/recovery-codes", { password: PASSWORD }), "validation_failed");
-  const { recoveryCodes } = await secure(session);
-  const wrong = await session.post("/settings/recovery-codes", { password: WRONG });
-  expectRefusal(wrong, "validation_failed", { param: "password" });
-  const renewed = (await session.post("/settings/recovery-codes", { password: PASSWORD })).json.recoveryCodes;
+  const renew = (body: unknown) => session.post("/settings/recovery-codes", body);
+  expectRefusal(await renew({ password: PASSWORD, code: "123456" }), "validation_failed", { param: "code" });
+  const { recoveryCodes, secret, code } = await secure(session);
+  expectRefusal(await renew({ password: WRONG, code: code(1) }), "validation_failed", { param: "password" });
+  // The password alone: with the codes that it would give, the second factor could be removed without ever having had it.
+  expectRefusal(await renew({ password: PASSWORD }), "validation_failed", { param: "code" });
+  expectRefusal(await renew({ password: PASSWORD, code: wrongCode(secret) }), "validation_failed", { param: "code" });
+  const [first = "", second = ""] = recoveryCodes;
+  const renewed: string[] = (await renew({ password: PASSWORD, code: code(1) })).json.recoveryCodes;
   expect(new Set([...recoveryCodes, ...renewed]).size).toBe(20);
-  const remove = (code: string) => session.post("/settings/totp/remove", { password: PASSWORD, code });
-  expectRefusal(await remove(recoveryCodes[0] ?? ""), "validation_failed", { param: "code" });
-  expect((await remove(renewed[0])).status).toBe(200);
+  expectRefusal(await renew({ password: PASSWORD, code: first }), "validation_failed", { param: "code" });
+  const again: string[] = (await renew({ password: PASSWORD, code: renewed[0] })).json.recoveryCodes;
+  expect(again).toHaveLength(10);
+  const remove = (typed = "") => session.post("/settings/totp/remove", { password: PASSWORD, code: typed });
+  for (const old of [second, renewed[1]]) expectRefusal(await remove(old), "validation_failed", { param: "code" });
+  expect((await remove(again[0])).status).toBe(200);
+});
+
+test("a new password asks for a code too where the second factor is on; a new password that is too short uses none up", async () => {
+  const session = await somebody();
+  const { secret, code } = await secure(session);
+  const change = (body: object) =>
+    session.post("/settings/password", { current: PASSWORD, next: NEW_PASSWORD, ...body });
+  expectRefusal(await change({}), "validation_failed", { param: "code" });
+  expectRefusal(await change({ code: wrongCode(secret) }), "validation_failed", { param: "code" });
+  expectRefusal(await change({ code: code(1), next: "short" }), "validation_failed", { param: "next" });
+  expectRefusal(await change({ code: code(1), current: WRONG }), "validation_failed", { param: "current" });
+  expect((await change({ code: code(1) })).status).toBe(200);
+  expect((await session.get("/settings")).json.totpEnabled).toBe(true);
+});
+
+test("while the second factor is on, nothing that the password alone can do replaces it or takes it away", async () => {
+  const session = await somebody();
+  const { secret } = await secure(session);
+  const [was] = await shop.world.sql`select totp_ciphertext from accounts where id = ${session.accountId}`;
+  const digests = () =>
+    shop.world.sql`select digest from recovery_codes where account_id = ${session.accountId} order by 1`;
+  const codes = await digests();
+  const tries: [path: string, body: object][] = [
+    ["/settings/totp", { password: PASSWORD }],
+    ["/settings/totp/confirm", { code: codeAt(secret, 1) }],
+    ["/settings/recovery-codes", { password: PASSWORD }],
+    ["/settings/totp/remove", { password: PASSWORD }],
+    ["/settings/password", { current: PASSWORD, next: NEW_PASSWORD }],
+  ];
+  for (const [path, body] of tries) expect((await session.post(path, body)).status, path).toBe(422);
+  const [now] = await shop.world
+    .sql`select totp_ciphertext, totp_enabled_at is not null as on from accounts where id = ${session.accountId}`;
+  expect({ ...now }).toEqual({ totp_ciphertext: was?.totp_ciphertext, on: true });
+  expect(await digests()).toEqual(codes);
 });
 
 test("removing it asks for password and code together; every other session ends, and the next sign-in needs no code", async () => {
@@ -210,12 +252,35 @@ test("removing it asks for password and code together; every other session ends,
   expect((await (await signInTo(shop, account)).get("/me")).status).toBe(200);
 });
 
-test("ten wrong codes with the right password: 429, the right code included", async () => {
+test("ten wrong codes: 429, the right code included; the right password in between buys no further guess", async () => {
   const session = await somebody();
   const { secret, code } = await secure(session);
   const remove = (typed: string) => session.post("/settings/totp/remove", { password: PASSWORD, code: typed });
-  for (let i = 0; i < 10; i++) expectRefusal(await remove(wrongCode(secret)), "validation_failed", { param: "code" });
-  expectRefusal(await remove(code(1)), "too_many_requests");
+  for (let i = 0; i < 10; i++) {
+    expectRefusal(await remove(wrongCode(secret)), "validation_failed", { param: "code" });
+    // Proves the password, and is refused since the second factor is on.
+    if (i % 3 === 0) expectRefusal(await session.post("/settings/totp", { password: PASSWORD }), "validation_failed");
+  }
+  const answer = await remove(code(1));
+  expectRefusal(answer, "too_many_requests");
+  expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(800);
+  const renew = { password: PASSWORD, code: code(1) };
+  expectRefusal(await session.post("/settings/recovery-codes", renew), "too_many_requests");
+  expectRefusal(
+    await session.post("/settings/password", { current: PASSWORD, next: NEW_PASSWORD, code: code(1) }),
+    "too_many_requests",
+  );
+});
+
+test("ten wrong passwords leave the codes alone, and ten wrong codes the passwords", async () => {
+  const session = await somebody();
+  const { secret, code } = await secure(session);
+  const remove = (password: string, typed: string) => session.post("/settings/totp/remove", { password, code: typed });
+  for (let i = 0; i < 9; i++) {
+    expectRefusal(await remove(WRONG, code(1)), "validation_failed", { param: "password" });
+    expectRefusal(await remove(PASSWORD, wrongCode(secret)), "validation_failed", { param: "code" });
+  }
+  expect((await remove(PASSWORD, code(1))).status).toBe(200);
 });
 
 test("every change asks for the CSRF token", async () => {
@@ -225,7 +290,7 @@ test("every change asks for the CSRF token", async () => {
     ["POST", "/settings/totp", { password: PASSWORD }],
     ["POST", "/settings/totp/confirm", { code: "123456" }],
     ["POST", "/settings/totp/remove", { password: PASSWORD, code: "123456" }],
-    ["POST", "/settings/recovery-codes", { password: PASSWORD }],
+    ["POST", "/settings/recovery-codes", { password: PASSWORD, code: "123456" }],
     ["PATCH", "/settings/profile", { name: "Other" }],
     ["PATCH", "/settings/notices", { days: 1 }],
     ["DELETE", "/settings/devices/x", undefined],

@@ -6,6 +6,7 @@ import { hashPassword } from "../../src/accounts/passwords.ts";
 import { codeAt, wrongCode } from "../accounts/authenticator.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
+import { ownRedis } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { givePassword, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
 
@@ -14,6 +15,7 @@ import { givePassword, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
 const ACME = "ai.acme.test";
 const OTHER = "ai.other.test";
 const NEW_PASSWORD = "an even longer password";
+const PROXIED = { TRUSTED_PROXIES: "127.0.0.1,::1" };
 
 let shop: Shop;
 let acme: Person;
@@ -21,7 +23,7 @@ let addresses = 0;
 
 beforeAll(async () => {
   // Limits count in each replica by itself; what the two share is the database.
-  shop = await openShop({ redisUrl: "", replicas: 2, env: { TRUSTED_PROXIES: "127.0.0.1,::1" } });
+  shop = await openShop({ redisUrl: "", replicas: 2, env: PROXIED });
   acme = await shop.world.addReseller();
   const other = await shop.world.addReseller();
   await shop.world
@@ -123,8 +125,45 @@ describe("the second factor", () => {
     const answer = await trySignIn({ email, code: code(1) });
     expectRefusal(answer, "too_many_requests");
     expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(800);
-    expectRefusal(await trySignIn({ email }), "too_many_requests");
+    // The password is not what was guessed.
+    expect((await trySignIn({ email })).json.error.code).toBe("second_factor_required");
   });
+
+  test("wrong codes are counted by account, at the sign-in and in the settings together", async () => {
+    const { email, session, secret, code } = await addSecured();
+    const remove = (typed: string) => session.post("/settings/totp/remove", { password: PASSWORD, code: typed });
+    for (let i = 0; i < 5; i++) {
+      expectRefusal(await trySignIn({ email, code: wrongCode(secret) }), "session_required");
+      expectRefusal(await remove(wrongCode(secret)), "validation_failed", { param: "code" });
+    }
+    expectRefusal(await trySignIn({ email, code: code(1) }), "too_many_requests");
+    expectRefusal(await remove(code(1)), "too_many_requests");
+  });
+
+  test("ten wrong codes over two replicas: each of them refuses the right one", async () => {
+    const redis = await ownRedis();
+    const shared = await openShop({ redisUrl: redis.url, replicas: 2, env: PROXIED });
+    try {
+      const person = await shared.world.addCustomer();
+      const session = await signInTo(shared, person);
+      const { secret } = (await session.post("/settings/totp", { password: PASSWORD })).json;
+      const unixMs = Date.now();
+      await session.post("/settings/totp/confirm", { code: codeAt(secret, 0, unixMs) });
+      const enter = (replica: number, code: string) =>
+        shared.call("/api/panel/sign-in", {
+          host: PANEL,
+          origin: shared.replicas[replica]?.origin ?? "",
+          headers: { origin: `http://${PANEL}`, "x-forwarded-for": newAddress() },
+          body: { email: session.email, password: PASSWORD, code },
+        });
+      const wrong = wrongCode(secret);
+      for (let i = 0; i < 10; i++) expectRefusal(await enter(i % 2, wrong), "session_required");
+      for (const replica of [0, 1]) expectRefusal(await enter(replica, codeAt(secret, 1, unixMs)), "too_many_requests");
+    } finally {
+      await shared.close();
+      await redis.stop();
+    }
+  }, 60_000);
 
   test("wrong codes count against the address too", async () => {
     const { email, secret } = await addSecured();

@@ -413,10 +413,21 @@ describe("days", () => {
         },
       ],
       models: [
-        { modelId: "chat-a", requests: 2, promptTokens: 200, completionTokens: 10, chargedNanoUsd: "11" },
-        { modelId: "vendor/chat-b", requests: 1, promptTokens: 10, completionTokens: 9000, chargedNanoUsd: "0" },
+        { modelId: "chat-a", place: 0, requests: 2, promptTokens: 200, completionTokens: 10, chargedNanoUsd: "11" },
+        {
+          modelId: "vendor/chat-b",
+          place: expect.any(Number),
+          requests: 1,
+          promptTokens: 10,
+          completionTokens: 9000,
+          chargedNanoUsd: "0",
+        },
       ],
     });
+    // By where it stands in the catalog the panel gives a model its colour: on every page and by every measure the same.
+    for (const query of ["days=3&measure=tokens", "days=3&measure=charged", "days=1"])
+      for (const { modelId, place } of (await session.get(`/usage/days?${query}`)).json.models)
+        expect(place).toBe(json.models.find((model: { modelId: string }) => model.modelId === modelId).place);
     const models = async (query: string) =>
       (await session.get(`/usage/days?${query}`)).json.models.map(({ modelId }: { modelId: string }) => modelId);
     expect(await models("days=3&measure=tokens")).toEqual(["vendor/chat-b", "chat-a"]);

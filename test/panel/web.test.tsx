@@ -12,7 +12,9 @@ import {
   formatUsd,
   parseUsd,
   toUsdInput,
+  wrongUsd,
 } from "../../src/panel/web/format.ts";
+import { checkUsd, readCount, wrongAmount } from "../../src/panel/web/pages/typed.ts";
 import { MarkdownTokens } from "../../src/panel/web/ui/markdown_tokens.tsx";
 
 /** What the panel makes of figures, refusals and other people's Markdown. */
@@ -53,11 +55,56 @@ describe("money", () => {
   });
 
   test("what is typed comes back exactly, and nonsense not at all", () => {
-    for (const nano of ["1", "12400000", "1000000000", "123456789012345678", "-3000000000", "0"]) {
+    const amounts = [
+      "1",
+      "12400000",
+      "1000000000",
+      "123456789012345678",
+      "-3000000000",
+      "0",
+      "1225000000",
+      "-999001000000",
+    ];
+    for (const nano of amounts) {
       expect(parseUsd(toUsdInput(nano))).toBe(nano);
     }
     expect(parseUsd("$1,200.50")).toBe("1200500000000");
     for (const typed of ["", "abc", "1,2", "1.0000000001", "--1", "1e3", "."]) expect(parseUsd(typed)).toBeNull();
+  });
+
+  test("an amount that half of the world reads as another is refused, with both ways to write it; what can be read in one way is not", () => {
+    for (const [typed, sentence] of [
+      ["1.250", "1.250 can be read in two ways: write 1250 or 1.25."],
+      ["1,250", "1,250 can be read in two ways: write 1250 or 1.25."],
+      ["$12.500", "$12.500 can be read in two ways: write 12500 or 12.5."],
+      ["-3.000", "-3.000 can be read in two ways: write -3000 or -3.00."],
+      ["1.225", "1.225 can be read in two ways: write 1225 or 1.2250."],
+    ] as const) {
+      expect([typed, parseUsd(typed), wrongUsd(typed)]).toEqual([typed, null, sentence]);
+      for (const [way] of [...sentence.matchAll(/-?[\d.]+(?= or|\.$)/g)])
+        expect([way, wrongUsd(way)]).toEqual([way, null]);
+    }
+    for (const [typed, nano] of [
+      ["0.125", "125000000"],
+      ["1.2500", "1250000000"],
+      ["1250.000", "1250000000000"],
+      ["1,250.00", "1250000000000"],
+      ["1,250,000", "1250000000000000"],
+      ["\u22125", "-5000000000"],
+    ] as const)
+      expect([typed, parseUsd(typed)]).toEqual([typed, nano]);
+    for (const typed of ["1.250,50", "12,50", "1,25", "1 250", "1'250", "0,125", "1250,000", "1.250.000", "01,250,0"])
+      expect([typed, wrongUsd(typed)]).toEqual([typed, "An amount in US dollars, as in 20 or 12.50."]);
+  });
+
+  test("every field for an amount says which way to write it", () => {
+    const asked = "1.250 can be read in two ways: write 1250 or 1.25.";
+    expect(checkUsd("1.250", { maxUsd: 9_000_000, decimals: 9 })).toBe(asked);
+    expect(checkUsd("1.250", { maxUsd: 1_000, decimals: 6, optional: true })).toBe(asked);
+    expect(wrongAmount("1.250")).toBe(asked);
+    expect(wrongAmount("-1.250", { mayTake: true })).toContain("write -1250 or -1.25");
+    expect(readCount("15,000")).toBe(15_000);
+    for (const typed of ["1,5", "1.500", "15,00", ",5"]) expect(readCount(typed)).toBeNaN();
   });
 });
 

@@ -16,21 +16,34 @@ export async function activePackages(sql: Sql): Promise<Map<number, number>> {
   return new Map(rows.map((row) => [Number(row.offering_id), Number(row.active)]));
 }
 
-export type Counts = { accountsActive: number; accountsSuspended: number; ordersOpen: number; domainsFailing: number };
+/** Each as its own list counts: people by state, orders that an admin decides, domains that fail. */
+export type Counts = {
+  accountsActive: number;
+  accountsInvited: number;
+  accountsSuspended: number;
+  ordersOpen: number;
+  domainsFailing: number;
+};
 
-/** Small tables, and the index of open orders. A domain fails when it is off for it, or answers and its last check did not succeed. */
+/**
+ * Small tables, and the index of open orders. Conditions as in the lists that the figures lead to: `people_store` (state),
+ * `orders_store` (of the house), `hosts_store` (failing).
+ */
 export async function countEverything(sql: Sql): Promise<Counts> {
   return await sql.begin(async (tx) => {
     await tx`select set_config('statement_timeout', ${String(COUNTS_MS_MAX)}, true)`;
     const [row] = await tx`
-      select a.active, a.suspended, o.open, h.failing
-      from (select count(*) filter (where status = 'active')::int as active,
+      select a.active, a.invited, a.suspended, o.open, h.failing
+      from (select count(*) filter (where status = 'active' and password_hash is not null)::int as active,
+              count(*) filter (where status = 'active' and password_hash is null)::int as invited,
               count(*) filter (where status = 'suspended')::int as suspended from accounts) as a,
-        (select count(*)::int as open from orders where status = 'open') as o,
+        (select count(*)::int as open from orders join accounts on accounts.id = orders.account_id
+          where orders.status = 'open' and accounts.reseller_id is null) as o,
         (select count(*)::int as failing from hosts
           where status = 'failed' or (status = 'active' and failures > 0)) as h`;
     return {
       accountsActive: Number(row?.active),
+      accountsInvited: Number(row?.invited),
       accountsSuspended: Number(row?.suspended),
       ordersOpen: Number(row?.open),
       domainsFailing: Number(row?.failing),

@@ -91,7 +91,7 @@ function adminRoutes(deps: Deps) {
       },
       {
         query: t.Object({
-          status: t.Optional(Status),
+          status: t.Optional(t.Union([Status, t.Literal("failing")])),
           q: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: PLAIN })),
           /** The last row of the page before, as in "12/ai.example.com". */
           before: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: CURSOR.source })),

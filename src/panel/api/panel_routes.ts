@@ -15,6 +15,7 @@ import { peopleBillingRoutes } from "./people_billing_routes.ts";
 import { peopleRoutes } from "./people_routes.ts";
 import { playgroundRoutes } from "./playground_routes.ts";
 import { providersRoutes } from "./providers_routes.ts";
+import { requestsRoutes } from "./requests_routes.ts";
 import { sessionRoutes } from "./session_routes.ts";
 import { settingsRoutes } from "./settings_routes.ts";
 import { usageRoutes } from "./usage_routes.ts";
@@ -25,6 +26,7 @@ export function panelRoutes(deps: Deps) {
     .use(sessionRoutes(deps))
     .use(settingsRoutes(deps))
     .use(usageRoutes(deps))
+    .use(requestsRoutes(deps))
     .use(playgroundRoutes(deps))
     .use(keysRoutes(deps))
     .use(homeRoutes(deps))

@@ -1,7 +1,7 @@
 import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
 import { type Key, listKeys } from "../../accounts/keys_store.ts";
-import { type Account, findAccount } from "../../accounts/people_store.ts";
+import { type Account, findAccount, setPaygRight } from "../../accounts/people_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
@@ -39,6 +39,7 @@ export function peopleBillingRoutes(deps: Deps) {
     .use(packageRoutes(deps))
     .use(moneyRoutes(deps))
     .use(allotmentRoutes(deps))
+    .use(paygRoutes(deps))
     .use(adminRoutes(deps));
 }
 
@@ -149,17 +150,31 @@ function allotmentRoutes(deps: Deps) {
   );
 }
 
+/** Whether an account's balance pays for requests: for an admin to say, and for a reseller who was granted the right. */
+function paygRoutes(deps: Deps) {
+  return signedIn(deps, "reseller", "admin").patch(
+    "/people/:id/payg",
+    async ({ person, params, body: { enabled } }) => {
+      const { accountId } = await accountInScope(deps, person, params.id);
+      const resellerId = person.role === "admin" ? undefined : person.accountId;
+      await setPayg({ ...deps, by: person.by }, accountId, enabled, resellerId);
+      return { paygEnabled: enabled };
+    },
+    { params: OfPerson, body: t.Object({ enabled: t.Boolean() }) },
+  );
+}
+
 /** What is an admin's alone. */
 function adminRoutes(deps: Deps) {
   return signedIn(deps, "admin")
     .patch(
-      "/people/:id/payg",
-      async ({ person, params, body: { enabled } }) => {
+      "/people/:id/payg-right",
+      async ({ person, params, body: { granted } }) => {
         const { accountId } = await accountInScope(deps, person, params.id);
-        await setPayg({ ...deps, by: person.by }, accountId, enabled);
-        return { paygEnabled: enabled };
+        await setPaygRight({ ...deps, by: person.by }, accountId, granted);
+        return { maySwitchPayg: granted };
       },
-      { params: OfPerson, body: t.Object({ enabled: t.Boolean() }) },
+      { params: OfPerson, body: t.Object({ granted: t.Boolean() }) },
     )
     .post(
       "/allotments",

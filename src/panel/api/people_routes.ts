@@ -5,6 +5,7 @@ import {
   type Account,
   activateAccount,
   addAccount,
+  findAccount,
   listAccounts,
   renameAccount,
   suspendAccount,
@@ -21,6 +22,7 @@ import { siteUrl } from "./session_door.ts";
 
 const OfPerson = t.Object({ id: Id });
 const RoleName = t.Union([t.Literal("customer"), t.Literal("reseller"), t.Literal("admin")]);
+const StateName = t.Union([t.Literal("active"), t.Literal("invited"), t.Literal("suspended")]);
 const Paging = { before: t.Optional(Id), limit: t.Optional(whole(1, 200)) };
 /** What a name may have is checked by its store; this is where nobody has to read on. */
 const NAME_LENGTH_MAX = 400;
@@ -46,6 +48,7 @@ function rowRoutes(deps: Deps) {
         query: t.Object({
           q: t.Optional(t.String({ maxLength: 254, pattern: "^[^\\u0000]*$" })),
           role: t.Optional(RoleName),
+          state: t.Optional(StateName),
           ...Paging,
         }),
       },
@@ -105,9 +108,14 @@ function accessRoutes(deps: Deps) {
     .post(
       "/people/:id/remove-second-factor",
       async ({ person, params }) => {
-        const { accountId } = await accountInScope(deps, person, params.id);
+        const { accountId, role } = await accountInScope(deps, person, params.id);
         // One's own is removed in the settings, by password and code.
         if (accountId === person.accountId) throw new InputError("Remove your own second factor in your settings.");
+        // Else an admin's session alone would do: it can invite a second admin, who removes the first one's.
+        if (role === "admin")
+          throw new InputError(
+            "An admin's second factor is removed on the server, by the command line: account remove-second-factor.",
+          );
         await removeTotp({ ...deps, by: person.by }, accountId);
         return describe(deps, person, accountId);
       },
@@ -163,9 +171,14 @@ function partyOf({ role }: Person): "operator" | "reseller" {
   return role === "admin" ? "operator" : "reseller";
 }
 
+/** `canSwitchPayg`: the one who looks may. */
 async function describe(deps: Deps, person: Person, accountId: number) {
-  const [account, link] = await Promise.all([accountInScope(deps, person, accountId), pendingLinkOf(deps, accountId)]);
-  return toWire({ ...account, link });
+  const [account, link, own] = await Promise.all([
+    accountInScope(deps, person, accountId),
+    pendingLinkOf(deps, accountId),
+    person.role === "admin" ? undefined : findAccount(deps, person.accountId),
+  ]);
+  return toWire({ ...account, link, canSwitchPayg: person.role === "admin" || own?.maySwitchPayg === true });
 }
 
 type Wanted = { email: string; name: string; role?: Account["role"]; resellerId?: number };

@@ -1,13 +1,13 @@
 import { Elysia, t } from "elysia";
 import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
 import { noticesOf, passwordHashOf, renameAccount, setNotices, setPassword } from "../../accounts/people_store.ts";
-import { beginSecondFactor, confirmSecondFactor, renewRecoveryCodes, takeCode } from "../../accounts/second_factor.ts";
+import { beginSecondFactor, confirmSecondFactor, renewRecoveryCodes } from "../../accounts/second_factor.ts";
 import { removeTotp, secondFactorOf } from "../../accounts/second_factor_store.ts";
 import { sessionIdOf } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { type Person, signedIn, toWire } from "./frame.ts";
-import { judged } from "./sign_in.ts";
+import { codesOf, judgeCode, judged, WRONG_CODE } from "./sign_in.ts";
 
 /** One's own settings: name, password, second factor, devices, notices. */
 
@@ -57,7 +57,7 @@ function ownRoutes(deps: Deps) {
         await changePassword(deps, person, body);
         return { saved: true };
       },
-      { body: t.Object({ current: Password, next: Password }) },
+      { body: t.Object({ current: Password, next: Password, code: t.Optional(Code) }) },
     )
     .get("/settings/devices", async ({ person }) => {
       const current = sessionIdOf(person.session.digestHex);
@@ -79,7 +79,7 @@ function secondFactorRoutes(deps: Deps) {
     .post(
       "/settings/totp",
       async ({ person, body }) => {
-        await prove(deps, person, { password: body.password });
+        await provePassword(deps, person, body.password);
         // Named after the host, which is all that a reseller's people know of the service.
         const names = { issuer: person.host.name, label: person.email };
         return beginSecondFactor({ ...deps, by: person.by }, { accountId: person.accountId, ...names });
@@ -90,7 +90,7 @@ function secondFactorRoutes(deps: Deps) {
       "/settings/totp/confirm",
       async ({ person, body }) => {
         const { accountId } = person;
-        const recoveryCodes = await judged(deps, limitsOf(person), async () => {
+        const recoveryCodes = await judged(deps, { shared: [], own: [codesOf(accountId)] }, async () => {
           const confirmed = { accountId, code: body.code, keepSession: digestOf(person) };
           return (await confirmSecondFactor({ ...deps, by: person.by }, confirmed)) ?? wrongCode();
         });
@@ -101,15 +101,18 @@ function secondFactorRoutes(deps: Deps) {
     .post(
       "/settings/recovery-codes",
       async ({ person, body }) => {
-        await prove(deps, person, { password: body.password });
+        // A code too: with one of the new ones the second factor could be removed by the password alone.
+        await provePassword(deps, person, body.password);
+        await proveCode(deps, person, body.code);
         return { recoveryCodes: await renewRecoveryCodes({ ...deps, by: person.by }, person.accountId) };
       },
-      { body: t.Object({ password: Password }) },
+      { body: t.Object({ password: Password, code: Code }) },
     )
     .post(
       "/settings/totp/remove",
       async ({ person, body }) => {
-        await prove(deps, person, body);
+        await provePassword(deps, person, body.password);
+        await proveCode(deps, person, body.code);
         await removeTotp({ ...deps, by: person.by }, person.accountId, digestOf(person));
         return { removed: true };
       },
@@ -117,43 +120,42 @@ function secondFactorRoutes(deps: Deps) {
     );
 }
 
-/** Throws InputError for `current` or `next`, too_many_requests. Every other session of the account ends. */
-async function changePassword(
-  deps: Deps,
-  person: Person,
-  { current, next }: { current: string; next: string },
-): Promise<void> {
-  const was = await prove(deps, person, { password: current, param: "current" });
-  const passwordHash = await hashPassword(next, "next");
+type NewPassword = { current: string; next: string; code?: string };
+
+/** Throws InputError for `current`, `next` or `code`, too_many_requests. Every other session of the account ends. */
+async function changePassword(deps: Deps, person: Person, { current, next, code }: NewPassword): Promise<void> {
   const { accountId, by } = person;
+  const was = await provePassword(deps, person, current, "current");
+  const passwordHash = await hashPassword(next, "next");
+  // Last, since a code works once: one that comes with a bad new password is not used up.
+  const { totpEnabled } = await secondFactorOf(deps, accountId);
+  if (totpEnabled) await proveCode(deps, person, code);
   const set = await setPassword({ ...deps, by }, { accountId, passwordHash, was, keepSession: digestOf(person) });
   if (!set) throw new InputError("The password was changed a moment ago, elsewhere.", "current");
 }
 
 /**
- * Whoever sits here must prove to be the account's person: by its password and, where asked for, a code, judged together so that
- * neither can be guessed on its own. Returns the password's hash. Throws InputError, too_many_requests.
+ * Whoever sits here must prove to be the account's person. Returns the password's hash. Throws InputError for `param`,
+ * too_many_requests.
  */
-async function prove(
-  deps: Deps,
-  person: Person,
-  { password, param = "password", code }: { password: string; param?: string; code?: string },
-): Promise<string> {
-  return judged(deps, limitsOf(person), async () => {
+async function provePassword(deps: Deps, person: Person, password: string, param = "password"): Promise<string> {
+  const limits = { shared: [], own: [`account:${person.accountId}`] };
+  return judged(deps, limits, async () => {
     const passwordHash = await passwordHashOf(deps, person.accountId);
     const matches = await verifyPassword(passwordHash, password);
     if (!matches || passwordHash === null) return new InputError("This is not your password.", param);
-    if (code !== undefined && !(await takeCode(deps, person.accountId, code))) return wrongCode();
     return passwordHash;
   });
 }
 
-function limitsOf(person: Person) {
-  return { shared: [], own: [`account:${person.accountId}`] };
+/** By a code of the app, or a recovery code. Throws InputError for `code`, too_many_requests. */
+async function proveCode(deps: Deps, { accountId }: Person, code: string | undefined): Promise<void> {
+  if (code === undefined) throw new InputError("Type a code of your app, or a recovery code.", "code");
+  await judgeCode(deps, { accountId, code, wrong: wrongCode() });
 }
 
 function wrongCode(): InputError {
-  return new InputError("Wrong code. Each code works once.", "code");
+  return new InputError(WRONG_CODE, "code");
 }
 
 function digestOf(person: Person): Buffer {

@@ -17,6 +17,7 @@ import { checker } from "../../gateway/wire.ts";
 const PASSWORD_CHARS_MAX = 1000;
 /** A recovery code with its dashes, and room for blanks. */
 const CODE_CHARS_MAX = 40;
+export const WRONG_CODE = "Wrong code. Each code works once.";
 
 export const SignInBody = Type.Object({
   email: Type.String({ minLength: 3, maxLength: 254 }),
@@ -45,17 +46,18 @@ export async function signIn(
   // By a digest: people type their passwords into the wrong field, and what is limited stands in Redis.
   const typed = createHmac("sha256", deps.config.secretKey).update(email.trim().toLowerCase()).digest("base64url");
   const who = `email:${host.resellerId ?? 0}:${typed}`;
-  const limits = { shared: [`address:${device.address}`], own: [who] };
-  const person = await judged(deps, limits, async () => {
+  const shared = [`address:${device.address}`];
+  const person = await judged(deps, { shared, own: [who] }, async () => {
     const found = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
     const matches = await verifyPassword(found?.passwordHash, password);
-    if (!matches || !found || found.suspended) return wrongPassword();
-    if (!found.totpEnabled) return found;
-    if (code === undefined) throw new Refusal("second_factor_required");
-    const taken = await inTime(takeCode(deps, found.accountId, code));
-    return taken ? found : new Refusal("session_required", { message: "Wrong code. Each code works once." });
+    return matches && found && !found.suspended ? found : wrongPassword();
   });
   const { accountId, passwordHash, totpEnabled } = person;
+  if (totpEnabled) {
+    if (code === undefined) throw new Refusal("second_factor_required");
+    const wrong = new Refusal("session_required", { message: WRONG_CODE });
+    await judgeCode(deps, { accountId, code, shared, wrong });
+  }
   const proof = { passwordHash, totpEnabled };
   const begun = await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }));
   if (begun === undefined) throw wrongPassword();
@@ -95,6 +97,24 @@ export async function signInByLink(
   const { host, device } = arrival;
   const proof = { passwordHash, totpEnabled: false };
   return (await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }))) ?? null;
+}
+
+/**
+ * Takes a code of the second factor, once. Wrong ones are counted by account, at the sign-in and in the settings together, and
+ * apart from wrong passwords: whoever knows the password gets no more guesses by typing it. Throws `wrong`, too_many_requests,
+ * and as `takeCode`.
+ */
+export async function judgeCode(
+  deps: Deps,
+  { accountId, code, shared = [], wrong }: { accountId: number; code: string; shared?: string[]; wrong: Error },
+): Promise<void> {
+  const limits = { shared, own: [codesOf(accountId)] };
+  await judged(deps, limits, async () => ((await inTime(takeCode(deps, accountId, code))) ? true : wrong));
+}
+
+/** What wrong codes of an account are counted under. */
+export function codesOf(accountId: number): string {
+  return `code:${accountId}`;
 }
 
 /**

@@ -1,4 +1,5 @@
 import { t } from "elysia";
+import { modelPlaces } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { notCharged, type UsageQuery, usage } from "../../ledger/usage_store.ts";
 import { usageDays } from "../../ledger/usage_sums_store.ts";
@@ -14,8 +15,8 @@ const PAGE_DEFAULT = 50;
 const DAYS_MAX = 92;
 const DAYS_DEFAULT = 30;
 
-const Instant = t.String({ minLength: 10, maxLength: 35 });
-const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$" });
+export const Instant = t.String({ minLength: 10, maxLength: 35 });
+export const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$" });
 const OfAccount = { accountId: t.Optional(Id) };
 const Filter = {
   ...OfAccount,
@@ -52,7 +53,20 @@ export function usageRoutes(deps: Deps) {
       "/usage/days",
       async ({ person, query: { days = DAYS_DEFAULT, measure = "requests", ...filter } }) => {
         const asked = await askedFor(deps, person, filter);
-        return toWire(await usageDays(deps, { ...asked, days, measure, timeZone: deps.config.billingTimeZone }));
+        const { models, ...rest } = await usageDays(deps, {
+          ...asked,
+          days,
+          measure,
+          timeZone: deps.config.billingTimeZone,
+        });
+        const places = await modelPlaces(
+          deps,
+          models.map(({ modelId }) => modelId),
+        );
+        return toWire({
+          ...rest,
+          models: models.map((model) => ({ ...model, place: places.get(model.modelId) ?? 0 })),
+        });
       },
       {
         query: t.Object({

@@ -1,3 +1,5 @@
+import { decimalUsd, readUsd, typedUsd } from "../../platform/usd.ts";
+
 /**
  * How numbers, money, spans and moments look. One language (en), so that words and figures agree on every machine.
  * Everything here is pure: what depends on the present takes `now` in unix milliseconds (`nowMs()` of ui/clock.ts).
@@ -72,25 +74,25 @@ export function formatPrice(microUsdPerMillion: string | number | bigint): strin
 
 /** Micro-USD without any rounding, for what is multiplied afterwards: "1225000" → "$1.225", "40000" → "$0.04". */
 export function formatMicroUsd(microUsd: string | number | bigint): string {
-  const [whole = "0", fraction = ""] = toUsdInput(BigInt(microUsd) * 1_000n).split(".");
+  const [whole = "0", fraction = ""] = decimalUsd(BigInt(microUsd) * 1_000n).split(".");
   return `$${formatCount(BigInt(whole))}.${fraction.padEnd(2, "0")}`;
 }
 
-/** Nano-USD → what a person types: "12.4", "0.0124"; no rounding. The other way: parseUsd. */
+/** Nano-USD → what a person types: "12.4", "0.0124", "1.2250"; no rounding. The other way: parseUsd. */
 export function toUsdInput(nanoUsd: string | bigint): string {
-  const amount = BigInt(nanoUsd);
-  const size = amount < 0n ? -amount : amount;
-  const fraction = (size % NANO_PER_USD).toString().padStart(9, "0").replace(/0+$/, "");
-  return `${amount < 0n ? "-" : ""}${size / NANO_PER_USD}${fraction && `.${fraction}`}`;
+  return typedUsd(BigInt(nanoUsd));
 }
 
-/** What a person typed in dollars → nano-USD as text, exactly; null if that is no amount ("1,200.50" and "$5" are). */
+/** What a person typed in dollars → nano-USD as text, exactly; null if that is no amount, or could be another. */
 export function parseUsd(typed: string): string | null {
-  const found = /^(-?)\$?(\d{1,3}(?:,\d{3})+|\d{1,9})(?:\.(\d{1,9}))?$/.exec(typed.trim());
-  if (found === null) return null;
-  const [, minus = "", whole = "", fraction = ""] = found;
-  const nano = BigInt(whole.replaceAll(",", "")) * NANO_PER_USD + BigInt(fraction.padEnd(9, "0"));
-  return `${nano === 0n ? "" : minus}${nano}`;
+  const read = readUsd(typed);
+  return "nanoUsd" in read ? String(read.nanoUsd) : null;
+}
+
+/** What is wrong with typed dollars, in a sentence that says how to write them; null: nothing. */
+export function wrongUsd(typed: string): string | null {
+  const read = readUsd(typed);
+  return "wrong" in read ? read.wrong : null;
 }
 
 /** How long something took: "0.4 s", "1.8 s", "42 s", "2 min 5 s". */

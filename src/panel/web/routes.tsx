@@ -7,6 +7,7 @@ import {
   House,
   Inbox,
   KeyRound,
+  ListTree,
   type LucideIcon,
   MessageSquare,
   Palette,
@@ -76,6 +77,8 @@ const AdminDomainsPage = page(() => import("./pages/admin_domains.tsx").then((m)
 const AdminDomainPage = page(() => import("./pages/admin_domains.tsx").then((m) => m.AdminDomainPage));
 const PeoplePage = page(() => import("./pages/admin_people.tsx").then((m) => m.PeoplePage));
 const PersonPage = page(() => import("./pages/admin_people.tsx").then((m) => m.PersonPage));
+const AdminRequestsPage = page(() => import("./pages/requests.tsx").then((m) => m.AdminRequestsPage));
+const RequestPage = page(() => import("./pages/requests.tsx").then((m) => m.RequestPage));
 const OrdersPage = page(() => import("./pages/admin_people.tsx").then((m) => m.OrdersPage));
 const OfferingsPage = page(() => import("./pages/admin_offerings.tsx").then((m) => m.OfferingsPage));
 const ModelsPage = page(() => import("./pages/admin_models.tsx").then((m) => m.ModelsPage));
@@ -116,6 +119,7 @@ export const ROUTES: readonly PageRoute[] = [
     icon: ChartColumn,
     isTab: true,
   },
+  { path: "/requests/:id", ...RequestPage, audience: "everyone" },
   {
     path: "/billing",
     ...page(() => import("./pages/billing.tsx").then((m) => m.BillingPage)),
@@ -144,6 +148,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/admin/people", ...PeoplePage, audience: "admin", label: "People", icon: Users },
   { path: "/admin/people/:id", ...PersonPage, audience: "admin" },
   { path: "/admin/orders", ...OrdersPage, audience: "admin", label: "Orders", icon: Inbox },
+  { path: "/admin/requests", ...AdminRequestsPage, audience: "admin", label: "Requests", icon: ListTree },
   { path: "/admin/offerings", ...OfferingsPage, audience: "admin", label: "Offerings", icon: Boxes },
   { path: "/admin/models", ...ModelsPage, audience: "admin", label: "Models", icon: Cpu },
   { path: "/admin/providers", ...ProvidersPage, audience: "admin", label: "Providers", icon: Server },

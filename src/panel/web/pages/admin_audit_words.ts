@@ -38,6 +38,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   cached_input_micro_usd: "cached input price",
   output_micro_usd: "output price",
   payg_enabled: "pay-as-you-go",
+  may_switch_payg: "may switch pay-as-you-go",
   owned_by: "owned by",
   base_url: "base URL",
   cap_field: "limit sent as",

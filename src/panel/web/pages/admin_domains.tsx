@@ -32,13 +32,14 @@ type Claim = { resellerId: number; host: string };
 
 const STATUS_FILTER = [
   { value: "", label: "All but removed" },
+  { value: "failing", label: "Fails its check" },
   { value: "active", label: "Live" },
   { value: "verifying", label: "Waiting for DNS" },
   { value: "pending", label: "Not checked yet" },
   { value: "suspended", label: "Off" },
   { value: "failed", label: "Not found in time" },
   { value: "removed", label: "Removed" },
-] as const satisfies readonly { value: HostStatus | ""; label: string }[];
+] as const satisfies readonly { value: HostStatus | "failing" | ""; label: string }[];
 
 export function AdminDomainsPage() {
   const [filters, setFilters] = useUrlState({ q: "", status: "" });

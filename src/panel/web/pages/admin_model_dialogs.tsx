@@ -8,7 +8,8 @@ import { Dialog } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
 import { toast } from "../ui/toast.tsx";
 import { MODALITY_OPTIONS, type Model, type Route } from "./admin_catalog.tsx";
-import { checkCount, checkUsd, readCount, readMicroUsd, useForm } from "./admin_form.tsx";
+import { useForm } from "./admin_form.tsx";
+import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed.ts";
 
 /** What is changed of a model: its fields, its prices, its routes. */
 

@@ -15,8 +15,9 @@ import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, Status } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
-import { checkCount, checkUsd, readCount, useForm } from "./admin_form.tsx";
+import { useForm } from "./admin_form.tsx";
 import { useOpened } from "./forms.ts";
+import { checkCount, checkUsd, readCount } from "./typed.ts";
 
 /** What can be sold. An offering never changes: packages are copies of it. A new price is a new offering. */
 

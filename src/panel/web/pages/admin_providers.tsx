@@ -8,7 +8,7 @@ import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
 import { CopyText } from "../ui/copy_text.tsx";
 import { Dialog, Drawer } from "../ui/dialog.tsx";
 import { Field, NativeSelect, PasswordInput, TextInput } from "../ui/fields.tsx";
-import { useUrlState } from "../ui/filter_bar.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
@@ -25,6 +25,10 @@ const REFETCH_MS = 10_000;
 const NAME_CHARS_MAX = 200;
 const URL_CHARS_MAX = 500;
 const UNLISTED_SHOWN = 5;
+const STATE_FILTER = [
+  { value: "", label: "All providers" },
+  { value: "failing", label: "Failing" },
+] as const;
 const PROVIDERS_KEY = ["admin", "providers"];
 
 type Provider = NonNullable<Awaited<ReturnType<typeof api.admin.providers.get>>["data"]>["providers"][number];
@@ -32,7 +36,8 @@ type OneProvider = NonNullable<Awaited<ReturnType<ReturnType<typeof api.admin.pr
 type Known = Pick<Provider, "id" | "name" | "baseUrl" | "enabled">;
 
 export function ProvidersPage() {
-  const [{ provider }, setUrl] = useUrlState({ provider: "" });
+  const [{ provider, state }, setUrl] = useUrlState({ provider: "", state: "" });
+  const isFailing = state === "failing";
   const editing = useOpened<Known | null>();
   const providers = useInfiniteQuery({
     queryKey: [...PROVIDERS_KEY, "list"],
@@ -55,15 +60,29 @@ export function ProvidersPage() {
       // An empty list offers the first step itself.
       action={providers.data?.pages[0]?.providers.length !== 0 && addButton}
     >
+      <FilterBar>
+        <NativeSelect
+          label="State"
+          value={isFailing ? "failing" : ""}
+          onValue={(next) => setUrl({ state: next })}
+          options={STATE_FILTER}
+        />
+      </FilterBar>
       <Section flush>
         <Loaded query={providers}>
           {({ pages }) => (
             <ProvidersTable
-              rows={pages.flatMap((page) => page.providers)}
+              rows={pages.flatMap((page) => page.providers).filter((row) => !isFailing || row.openBreakers > 0)}
               openId={openId}
               onOpen={(id) => setUrl({ provider: String(id) }, { push: true })}
               onChange={editing.open}
-              empty={<Empty action={addButton}>{EMPTY.providers}</Empty>}
+              empty={
+                isFailing ? (
+                  <Empty>No provider fails. One that does is left out for a moment, and asked again.</Empty>
+                ) : (
+                  <Empty action={addButton}>{EMPTY.providers}</Empty>
+                )
+              }
             />
           )}
         </Loaded>

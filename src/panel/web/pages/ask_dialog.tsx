@@ -8,9 +8,11 @@ import { Field, TextArea, TextInput } from "../ui/fields.tsx";
 import { brandName } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useForm } from "./admin_form.tsx";
-import { useRefresh, useViewer, wrongAmount } from "./forms.ts";
+import { useRefresh, useViewer } from "./forms.ts";
+import { useBilling } from "./holdings.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { type OrderKind, wants } from "./own_orders.tsx";
+import { wrongAmount } from "./typed.ts";
 
 const NOTE_CHARS_MAX = 500;
 
@@ -24,8 +26,13 @@ export function AskDialog({ open, onClose, kind: first }: { open: boolean; onClo
   const [amount, setAmount] = useState("");
   const [note, setNote] = useState("");
   const isPackage = kind === "package";
+  const billing = useBilling(null, { enabled: open && !isPackage });
+  const viewer = useViewer();
+  // A reseller's balance pays for what it hands out.
+  const isIdle = viewer.role !== "reseller" && billing.data?.balance.paygEnabled === false;
+  const idle = isIdle && "In US dollars. Requests are not paid from your balance yet: ask for that in the note too.";
   // A reseller's own host bears its own name; it is the operator who answers a reseller.
-  const answerer = useViewer().role === "reseller" ? "The operator" : brandName() || "Whoever you buy from";
+  const answerer = viewer.role === "reseller" ? "The operator" : brandName() || "Whoever you buy from";
   const form = useForm({
     wrong: {
       offeringId: isPackage && offering === null ? "Choose an offering." : null,
@@ -79,7 +86,11 @@ export function AskDialog({ open, onClose, kind: first }: { open: boolean; onClo
           error={form.errorOf("offeringId")}
         />
       ) : (
-        <Field label="Amount" hint="In US dollars, added to your balance." error={form.errorOf("amountNanoUsd")}>
+        <Field
+          label="Amount"
+          hint={idle || "In US dollars, added to your balance."}
+          error={form.errorOf("amountNanoUsd")}
+        >
           <TextInput value={amount} onValue={setAmount} before="$" inputMode="decimal" className="figures" />
         </Field>
       )}

@@ -1,4 +1,4 @@
-import { useMutation } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, ask } from "../api.ts";
 import { formatMoney } from "../format.ts";
@@ -11,6 +11,7 @@ import { useForm } from "./admin_form.tsx";
 import { AssignDialog } from "./assign_dialog.tsx";
 import { useRefresh, useViewer } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
+import { IdleMoney } from "./idle_money.tsx";
 import type { Incoming } from "./incoming_orders.tsx";
 import { wants } from "./own_orders.tsx";
 
@@ -78,6 +79,11 @@ function FulfilTopUp({ open, onClose, order }: DecideProps) {
   const { role, resellerId } = order.account;
   const payerId = role === "customer" ? resellerId : null;
   const payer = useBilling(payerId === viewer.accountId ? null : payerId, { enabled: open && payerId !== null });
+  const holder = useQuery({
+    queryKey: ["people", order.account.accountId],
+    queryFn: () => ask(api.people({ id: order.account.accountId }).get()),
+    enabled: open,
+  });
   const amount = order.amountNanoUsd ?? "0";
   const free = payer.data?.balance.freeNanoUsd;
   const isShort = free !== undefined && BigInt(free) < BigInt(amount);
@@ -107,6 +113,7 @@ function FulfilTopUp({ open, onClose, order }: DecideProps) {
         </>
       }
     >
+      {holder.data && <IdleMoney person={holder.data} />}
       <p className="text-14 text-ink-2">
         {payerId === null
           ? "It is added to their balance, and comes from no other."

@@ -2,7 +2,6 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { ApiError, type api, type Role, useMe } from "../api.ts";
 import { READ_ONLY } from "../copy.ts";
-import { parseUsd } from "../format.ts";
 
 /**
  * What the dialogs and forms of the money pages have in common.
@@ -84,12 +83,4 @@ export function focusInvalid(): void {
   // Some browsers give a pressed button no focus: then the form is the dialog's, or the page's first.
   const inside = document.activeElement?.closest("form") ?? document.querySelector("[role=dialog]") ?? document;
   inside.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
-}
-
-/** What is wrong with a typed amount of money; null: nothing. A correction may be below zero. */
-export function wrongAmount(typed: string, { mayTake = false } = {}): string | null {
-  const nanoUsd = parseUsd(typed);
-  if (nanoUsd === null) return "An amount in dollars, as in 20 or 12.50.";
-  if (BigInt(nanoUsd) === 0n || (!mayTake && BigInt(nanoUsd) < 0n)) return "An amount above zero.";
-  return null;
 }

@@ -7,7 +7,8 @@ import { cx } from "../ui/cx.ts";
 import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
 import { Ago } from "../ui/time.tsx";
 
-/** An admin's first look: who is there, what waits for an answer, and what fails. Each figure leads to its page. */
+/** An admin's first look: who is there, what waits for an answer, and what fails. Each figure leads to the list that it
+ * counts. */
 
 const REFETCH_MS = 30_000;
 
@@ -70,18 +71,18 @@ function OverviewCell({ label, href, value, note, tone }: Cell) {
 }
 
 function cellsOf(data: OverviewData): Cell[] {
-  const { accountsActive, accountsSuspended, ordersOpen, domainsFailing, requests, providersFailing } = data;
+  const { accountsActive, ordersOpen, domainsFailing, requests, providersFailing } = data;
   const failing = providersFailing.map(({ name }) => name);
   return [
     {
       label: "People",
-      href: "/admin/people",
+      href: "/admin/people?state=active",
       value: formatCount(accountsActive),
-      note: accountsSuspended === 0 ? "active, none suspended" : `active, ${formatCount(accountsSuspended)} suspended`,
+      note: peopleNote(data),
     },
     {
       label: "Requests in 24 h",
-      href: "/admin/providers",
+      href: "/admin/requests",
       value: requests ? formatCount(requests.settled) : "Many",
       note: requests ? `charged, ${formatCount(requests.released)} given back` : "too many to count for a first look",
     },
@@ -94,20 +95,29 @@ function cellsOf(data: OverviewData): Cell[] {
     },
     {
       label: "Providers",
-      href: "/admin/providers",
+      href: failing.length === 0 ? "/admin/providers" : "/admin/providers?state=failing",
       value: failing.length === 0 ? "Fine" : formatOf(failing.length, "fails", "fail"),
       note: failing.length === 0 ? "all routes are used" : formatList(failing),
       ...(failing.length > 0 && { tone: "bad" }),
     },
     {
       label: "Domains",
-      href: "/admin/domains",
+      href: domainsFailing === 0 ? "/admin/domains" : "/admin/domains?status=failing",
       value: domainsFailing === 0 ? "Fine" : formatOf(domainsFailing, "fails", "fail"),
       note: domainsFailing === 0 ? "none fails its check" : "look at their records",
       ...(domainsFailing > 0 && { tone: "warn" }),
     },
     booksCell(data.books),
   ];
+}
+
+/** "active; 2 invited, 1 suspended" */
+function peopleNote({ accountsInvited, accountsSuspended }: OverviewData): string {
+  const others = [
+    ...(accountsInvited > 0 ? [`${formatCount(accountsInvited)} invited`] : []),
+    ...(accountsSuspended > 0 ? [`${formatCount(accountsSuspended)} suspended`] : []),
+  ];
+  return others.length === 0 ? "active" : `active; ${others.join(", ")}`;
 }
 
 function booksCell(books: OverviewData["books"]): Cell {

@@ -7,10 +7,11 @@ import { Dialog } from "../ui/dialog.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
 import { Banner } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { checkCount, checkUsd, readCount, useForm } from "./admin_form.tsx";
+import { useForm } from "./admin_form.tsx";
 import { useRefresh } from "./forms.ts";
 import { showSecret } from "./key_secret.tsx";
 import type { OwnKey } from "./own.ts";
+import { checkCount, checkUsd, readCount } from "./typed.ts";
 
 /** The dialogs about a key that is there: name and ceilings, rotate; and what creating one has in common with them. */
 

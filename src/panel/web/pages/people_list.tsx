@@ -6,7 +6,7 @@ import { EMPTY } from "../copy.ts";
 import { formatMoney } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
-import { TextInput } from "../ui/fields.tsx";
+import { NativeSelect, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
 import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
@@ -28,22 +28,30 @@ const ROLE_FILTER = [
   { value: "reseller", label: "Resellers" },
   { value: "admin", label: "Admins" },
 ] as const satisfies readonly { value: Role | "all"; label: string }[];
+const STATE_FILTER = [
+  { value: "", label: "Any status" },
+  { value: "active", label: "Active" },
+  { value: "invited", label: "Invited" },
+  { value: "suspended", label: "Suspended" },
+] as const;
 const ROLE_WORDS: Record<Role, string> = { customer: "Customer", reseller: "Reseller", admin: "Admin" };
 
-/** The list, with search and for admins a filter by role; both stand in the address. */
+/** The list, with search, a filter by status, and for admins one by role; all stand in the address. */
 export function PeopleList({ personHref, invite }: { personHref: (accountId: number) => string; invite: ReactNode }) {
   const isAdmin = useViewer().role === "admin";
-  const [filters, setFilters] = useUrlState({ q: "", role: "all" });
+  const [filters, setFilters] = useUrlState({ q: "", role: "all", state: "" });
   const role = ROLE_FILTER.find(({ value }) => value === filters.role)?.value ?? "all";
+  const state = STATE_FILTER.find(({ value }) => value === filters.state)?.value ?? "";
   const q = useRested(filters.q.trim());
   const people = useInfiniteQuery({
-    queryKey: ["people", { q, role }],
+    queryKey: ["people", { q, role, state }],
     queryFn: ({ pageParam }) =>
       ask(
         api.people.get({
           query: {
             ...(q !== "" && { q }),
             ...(role !== "all" && { role }),
+            ...(state !== "" && { state }),
             ...(pageParam > 0 && { before: pageParam }),
           },
         }),
@@ -52,10 +60,10 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
     getNextPageParam: ({ people: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.accountId : undefined),
     placeholderData: keepPreviousData,
   });
-  const isFiltered = q !== "" || role !== "all";
+  const isFiltered = q !== "" || role !== "all" || state !== "";
   return (
     <>
-      <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", role: "all" })}>
+      <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", role: "all", state: "" })}>
         <TextInput
           type="search"
           aria-label="Search by name or e-mail"
@@ -69,6 +77,12 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
         {isAdmin && (
           <Segmented label="Role" value={role} onValue={(next) => setFilters({ role: next })} options={ROLE_FILTER} />
         )}
+        <NativeSelect
+          label="Status"
+          value={state}
+          onValue={(next) => setFilters({ state: next })}
+          options={STATE_FILTER}
+        />
       </FilterBar>
       <Section flush>
         <Loaded query={people} skeleton={<SkeletonRows rows={6} />}>
@@ -82,7 +96,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
               empty={
                 isFiltered ? (
                   <Empty icon={Search}>
-                    Nobody is found by that. The beginning of a name or an address is looked for.
+                    Nobody is found by that.{q !== "" && " The beginning of a name or an address is looked for."}
                   </Empty>
                 ) : (
                   <Empty icon={Users} action={invite}>

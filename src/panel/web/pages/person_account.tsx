@@ -45,14 +45,16 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
             </Button>
           </Line>
         )}
-        {person.totpEnabled && !isSelf && (
+        {/* As with an admin's password. */}
+        {person.totpEnabled && person.role !== "admin" && (
           <Line title="Second factor" text="On. Without the app they cannot sign in, and a reset link does not help.">
             <Button size="sm" onClick={open("second_factor")} {...lock}>
               Remove second factor
             </Button>
           </Line>
         )}
-        {isAdmin && <PaygLine person={person} />}
+        {person.canSwitchPayg && <PaygLine person={person} />}
+        {isAdmin && person.role === "reseller" && <PaygRightLine person={person} />}
         {!isSelf && (
           <Line
             title={isActive ? "Access" : "Suspended"}
@@ -116,6 +118,32 @@ function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
         checked={set.isPending ? set.variables : paygEnabled}
         pending={set.isPending}
         onValue={(enabled) => set.mutate(enabled)}
+        disabled={lock.disabled}
+      />
+    </li>
+  );
+}
+
+/** Whether a reseller switches it for its customers, or an admin does. */
+function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person: Person }) {
+  const refresh = useRefresh();
+  const { lock } = useViewer();
+  const set = useMutation({
+    mutationFn: (granted: boolean) => ask(api.people({ id: accountId })["payg-right"].patch({ granted })),
+    onSuccess: async ({ maySwitchPayg: may }) => {
+      await refresh();
+      toast.done(may ? `${name} switches it for its customers now.` : `${name} cannot switch it any more.`);
+    },
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <li className="px-4 py-3 sm:px-6">
+      <Switch
+        label={<span className="font-medium">Pay as you go of its customers</span>}
+        hint="The reseller may switch it for each of its customers. Without this only an admin does, and money it gives them waits."
+        checked={set.isPending ? set.variables : maySwitchPayg}
+        pending={set.isPending}
+        onValue={(granted) => set.mutate(granted)}
         disabled={lock.disabled}
       />
     </li>

@@ -12,10 +12,12 @@ import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
 import { Banner, Problem } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { checkCount, readCount, useForm } from "./admin_form.tsx";
-import { type Person, useRefresh, useViewer, wrongAmount } from "./forms.ts";
+import { useForm } from "./admin_form.tsx";
+import { type Person, useRefresh, useViewer } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
+import { IdleMoney } from "./idle_money.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
+import { checkCount, readCount, wrongAmount } from "./typed.ts";
 
 /**
  * The dialogs about one person: invite, hand over a link, rename, move money, grant an allotment, suspend. Loaded when the
@@ -338,6 +340,7 @@ export function MoneyDialog({ open, onClose, person }: DialogState & { person: P
         </Buttons>
       }
     >
+      <IdleMoney person={person} />
       {isAdmin && (
         <Segmented label="Kind" value={kind} onValue={setKind} options={MOVEMENTS} className="justify-self-start" />
       )}

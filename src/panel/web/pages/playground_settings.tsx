@@ -5,9 +5,9 @@ import { Button } from "../ui/buttons.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { cx } from "../ui/cx.ts";
 import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
-import { checkCount } from "./admin_form.tsx";
 import type { Offer, Offers } from "./playground.tsx";
 import { setPlayground, usePlayground } from "./playground_state.ts";
+import { checkCount } from "./typed.ts";
 
 /** What the playground asks with: model, key, and for a chat its temperature, length and system prompt. Who pays, and how much. */
 

@@ -20,7 +20,7 @@ import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { useViewer } from "./forms.ts";
 import { type AnyReceipt, plainId, type Receipt, type RefusalReceipt, useReceipt } from "./receipts.ts";
-import { nextStep, reasonText, refusalName, whatNowText } from "./request_words.ts";
+import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_words.ts";
 
 /**
  * A receipt over the list it stands in: what was held, charged and given back, with the arithmetic and why. ↑ and ↓ go to
@@ -69,7 +69,7 @@ export function ReceiptDrawer({
         </span>
       </div>
       {isUnknown(receipt.error) ? (
-        <Empty icon={SearchX}>{UNKNOWN}</Empty>
+        <Empty icon={SearchX}>{UNKNOWN_REQUEST}</Empty>
       ) : (
         <Loaded query={receipt} skeleton={<SkeletonRows rows={8} className="-mx-4" />}>
           {(data) => <ReceiptBody receipt={data} isOwn={accountId === null} />}
@@ -78,9 +78,6 @@ export function ReceiptDrawer({
     </Drawer>
   );
 }
-
-const UNKNOWN =
-  "No request here has this id. Refused ones are counted by the minute for a week: only the last of a minute is found by its id.";
 
 /** A refusal gets its id written some seconds after it happened. */
 function isUnknown(error: unknown): boolean {

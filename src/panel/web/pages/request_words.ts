@@ -28,6 +28,10 @@ const REFUSAL_NAMES: Record<string, string> = {
   idempotency_mismatch: "idempotency key used twice",
 };
 
+/** In place of a receipt. It says nothing of other people's requests. */
+export const UNKNOWN_REQUEST =
+  "No request here has this id. Refused ones are counted by the minute for a week: only the last of a minute is found by its id.";
+
 /** A refusal in two or three words, for lists. */
 export function refusalName(code: string): string {
   return REFUSAL_NAMES[code] ?? code.replaceAll("_", " ");

@@ -197,18 +197,20 @@ function Renew({ open, onClose, onChanged, email }: DialogState & { email: strin
       onClose={onClose}
       title="New recovery codes"
       description="The old ones stop working."
-      send={(password) => ask(api.settings["recovery-codes"].post({ password }))}
+      asksForCode
+      send={(password, code) => ask(api.settings["recovery-codes"].post({ password, code }))}
       onSent={({ recoveryCodes }) => setCodes(recoveryCodes)}
     />
   );
 }
 
-/** The password first: whoever finds this page open must not change the way in. */
+/** The password first, and a code where one is asked for: whoever finds this page open must not change the way in. */
 function PasswordStep<Sent>({
   open,
   onClose,
   title,
   description,
+  asksForCode = false,
   send,
   onSent,
 }: {
@@ -216,13 +218,16 @@ function PasswordStep<Sent>({
   onClose: () => void;
   title: string;
   description: string;
-  send: (password: string) => Promise<Sent>;
+  asksForCode?: boolean;
+  /** `code` is empty unless it is asked for. */
+  send: (password: string, code: string) => Promise<Sent>;
   onSent: (sent: Sent) => void;
 }) {
   const [password, setPassword] = useState("");
+  const [code, setCode] = useState("");
   const form = useForm({
-    wrong: { password: password === "" ? "Your password." : null },
-    send: () => send(password),
+    wrong: { password: checkTypedPassword(password), code: asksForCode ? checkCode(code) : null },
+    send: () => send(password, code.trim()),
     onSent,
   });
   return (
@@ -250,19 +255,40 @@ function PasswordStep<Sent>({
           maxLength={PASSWORD_CHARS_MAX}
         />
       </Field>
+      {asksForCode && <CodeField value={code} onValue={setCode} error={form.errorOf("code")} />}
       {form.problem}
     </Dialog>
   );
+}
+
+/** A code of the second factor that is on. */
+export function CodeField(props: {
+  value: string;
+  onValue: (value: string) => void;
+  error: string | null;
+  disabled?: boolean;
+}) {
+  const { error, ...input } = props;
+  return (
+    <Field label="Code" hint="Of your app, or a recovery code." error={error}>
+      <TextInput mono autoComplete="one-time-code" maxLength={CODE_CHARS_MAX} {...input} />
+    </Field>
+  );
+}
+
+function checkTypedPassword(password: string): string | null {
+  return password === "" ? "Your password." : null;
+}
+
+export function checkCode(code: string): string | null {
+  return code.trim() === "" ? "A code of your app, or a recovery code." : null;
 }
 
 function Remove({ open, onClose, onChanged }: DialogState) {
   const [password, setPassword] = useState("");
   const [code, setCode] = useState("");
   const form = useForm({
-    wrong: {
-      password: password === "" ? "Your password." : null,
-      code: code.trim() === "" ? "A code of your app, or a recovery code." : null,
-    },
+    wrong: { password: checkTypedPassword(password), code: checkCode(code) },
     send: () => ask(api.settings.totp.remove.post({ password, code: code.trim() })),
     onSent: async () => {
       onClose();
@@ -295,9 +321,7 @@ function Remove({ open, onClose, onChanged }: DialogState) {
           maxLength={PASSWORD_CHARS_MAX}
         />
       </Field>
-      <Field label="Code" hint="Of your app, or a recovery code." error={form.errorOf("code")}>
-        <TextInput mono value={code} onValue={setCode} autoComplete="one-time-code" maxLength={CODE_CHARS_MAX} />
-      </Field>
+      <CodeField value={code} onValue={setCode} error={form.errorOf("code")} />
       {form.problem}
     </Dialog>
   );

@@ -10,17 +10,18 @@ import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { checkCount, checkUsd, readCount, useForm } from "./admin_form.tsx";
+import { useForm } from "./admin_form.tsx";
 import { Devices } from "./devices.tsx";
 import { useViewer } from "./forms.ts";
 import { checkPassword, NewPassword } from "./new_password.tsx";
-import { SecondFactor } from "./second_factor.tsx";
+import { CodeField, checkCode, SecondFactor } from "./second_factor.tsx";
+import { checkCount, checkUsd, readCount } from "./typed.ts";
 
 /** One's own settings: name, password, second factor, devices, notices, looks. */
 
 const NAME_CHARS_MAX = 100;
 /** Source: accounts › people_store. */
-const NOTICE_DAYS_MAX = 90;
+const NOTICE_DAYS_MAX = 30;
 const NOTICE_USD_MAX = 9_000_000;
 const SETTINGS_KEY = ["settings"] as const;
 
@@ -150,16 +151,21 @@ function Password({ settings }: { settings: Settings }) {
   );
 }
 
-function PasswordForm({ settings: { name, email }, onDone }: { settings: Settings; onDone: () => void }) {
+function PasswordForm({ settings: { name, email, totpEnabled }, onDone }: { settings: Settings; onDone: () => void }) {
   const client = useQueryClient();
   const { lock } = useViewer();
   const { brand } = useMe();
   const [current, setCurrent] = useState("");
   const [next, setNext] = useState("");
+  const [code, setCode] = useState("");
   const form = useForm({
-    wrong: { current: current === "" ? "Your present password." : null, next: checkPassword(next) },
+    wrong: {
+      current: current === "" ? "Your present password." : null,
+      next: checkPassword(next),
+      code: totpEnabled ? checkCode(code) : null,
+    },
     send: async () => {
-      await ask(api.settings.password.post({ current, next }));
+      await ask(api.settings.password.post({ current, next, ...(totpEnabled && { code: code.trim() }) }));
       // The devices stand in there as well.
       await client.invalidateQueries({ queryKey: SETTINGS_KEY });
     },
@@ -184,6 +190,9 @@ function PasswordForm({ settings: { name, email }, onDone }: { settings: Setting
         about={[name, email, brand.name]}
         disabled={lock.disabled}
       />
+      {totpEnabled && (
+        <CodeField value={code} onValue={setCode} error={form.errorOf("code")} disabled={lock.disabled} />
+      )}
       {form.problem}
     </OwnForm>
   );

@@ -106,7 +106,7 @@ function sumText({ requests, tokens, nanoUsd }: Sums): string {
 }
 
 function seriesOf({ days, rows, models }: Days, measure: Measure) {
-  return models.map(({ modelId }) => {
+  return models.map(({ modelId, place }) => {
     const own = new Map(rows.filter((row) => row.modelId === modelId).map((row) => [row.day, row]));
     const values = days.map((day) => {
       const row = own.get(day);
@@ -114,6 +114,6 @@ function seriesOf({ days, rows, models }: Days, measure: Measure) {
       if (measure === "charged") return Number(row.chargedNanoUsd);
       return measure === "requests" ? row.requests : row.promptTokens + row.completionTokens;
     });
-    return { name: modelId, values };
+    return { name: modelId, place, values };
   });
 }

@@ -2,6 +2,7 @@ import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
 import { formatCalendarDay, formatCompact, formatCount, formatOf, formatZone } from "../format.ts";
 import { Button } from "./buttons.tsx";
+import { fillOf, type Look, looksOf, Swatch, Textures } from "./chart_looks.tsx";
 import { Scrolling } from "./scrolling.tsx";
 
 /**
@@ -10,7 +11,7 @@ import { Scrolling } from "./scrolling.tsx";
  *   <DayChart
  *     title="Requests by model" unit="requests" zone="Europe/Berlin"
  *     days={["2026-11-21", …]}
- *     series={[{ name: "model-a", values: [120, …] }]}       // one value a day
+ *     series={[{ name: "model-a", place: 0, values: [120, …] }]}       // one value a day
  *     format={formatCount}
  *   />
  *
@@ -18,7 +19,9 @@ import { Scrolling } from "./scrolling.tsx";
  * table" has every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
  */
 
-export type Series = { name: string; values: readonly number[] };
+/** `place`: a number that is this series' own wherever it is shown; by it, it gets its look. */
+export type Series = { name: string; place: number; values: readonly number[] };
+type Shown = { name: string; values: readonly number[]; look: Look };
 
 const SERIES_MAX = 5;
 const OTHER = "Other";
@@ -28,7 +31,6 @@ const GRID_LINES = 4;
 const BAR_MAX = 32;
 const LABEL_WIDTH = 56;
 const TIP_WIDTH = 192;
-const COLORS = ["var(--chart-1)", "var(--chart-2)", "var(--chart-3)", "var(--chart-4)", "var(--chart-5)"];
 
 export function DayChart({
   title,
@@ -49,17 +51,21 @@ export function DayChart({
   formatAxis?: (amount: number) => string;
 }) {
   const [isTable, setTable] = useState(false);
+  const chartId = useId();
   const shown = largest(series, days.length);
   return (
     <figure className="grid min-w-0 gap-3">
       <figcaption>
         <span className="sr-only">{title}</span>
-        <Legend series={shown} />
+        <svg aria-hidden width={0} height={0} className="absolute">
+          <Textures chartId={chartId} looks={shown.map(({ look }) => look)} />
+        </svg>
+        <Legend series={shown} chartId={chartId} />
       </figcaption>
       {isTable ? (
         <NumbersTable title={title} days={days} series={shown} format={format} />
       ) : (
-        <Bars title={title} unit={unit} days={days} series={shown} format={format} formatAxis={formatAxis} />
+        <Bars {...{ title, unit, days, chartId, format, formatAxis }} series={shown} />
       )}
       <div className="-mb-2 flex flex-wrap items-center justify-between gap-x-4">
         <p className="text-12 text-ink-3">
@@ -80,27 +86,27 @@ export function DayChart({
 }
 
 /** The largest series by their sums, the rest as one. */
-function largest(series: readonly Series[], days: number): Series[] {
+function largest(series: readonly Series[], days: number): Shown[] {
   const sum = ({ values }: Series) => values.reduce((total, value) => total + value, 0);
   const sorted = [...series].sort((a, b) => sum(b) - sum(a));
-  if (sorted.length <= SERIES_MAX) return sorted;
   const rest = sorted.slice(SERIES_MAX);
   const values = Array.from({ length: days }, (_, day) =>
     rest.reduce((total, each) => total + (each.values[day] ?? 0), 0),
   );
-  return [...sorted.slice(0, SERIES_MAX), { name: OTHER, values }];
+  const shown = [...sorted.slice(0, SERIES_MAX), ...(rest.length > 0 ? [{ name: OTHER, place: null, values }] : [])];
+  const looks = looksOf(shown.map(({ place }) => place));
+  return shown.flatMap(({ name, values }, index) => {
+    const look = looks[index];
+    return look ? [{ name, values, look }] : [];
+  });
 }
 
-function colorOf(index: number): string {
-  return COLORS[index] ?? "var(--chart-other)";
-}
-
-function Legend({ series }: { series: readonly Series[] }) {
+function Legend({ series, chartId }: { series: readonly Shown[]; chartId: string }) {
   return (
     <ul className="flex min-w-0 flex-wrap gap-x-4 gap-y-1 text-13 text-ink-2">
-      {series.map(({ name }, index) => (
+      {series.map(({ name, look }) => (
         <li key={name} className="flex min-w-0 items-center gap-1.5">
-          <Swatch index={index} />
+          <Swatch look={look} chartId={chartId} />
           <span className="truncate">{name}</span>
         </li>
       ))}
@@ -108,26 +114,17 @@ function Legend({ series }: { series: readonly Series[] }) {
   );
 }
 
-function Swatch({ index }: { index: number }) {
-  return (
-    <span
-      aria-hidden
-      className="size-2.5 flex-none rounded-[2px] forced-color-adjust-none"
-      style={{ background: colorOf(index) }}
-    />
-  );
-}
-
 type BarsProps = {
   title: string;
   unit: string;
   days: readonly string[];
-  series: readonly Series[];
+  series: readonly Shown[];
+  chartId: string;
   format: (amount: number) => string;
   formatAxis: (amount: number) => string;
 };
 
-function Bars({ title, unit, days, series, format, formatAxis }: BarsProps) {
+function Bars({ title, unit, days, series, chartId, format, formatAxis }: BarsProps) {
   const hintId = useId();
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
@@ -228,7 +225,7 @@ function Bars({ title, unit, days, series, format, formatAxis }: BarsProps) {
               fill={active === index ? "var(--hover)" : "transparent"}
               className="[g:focus-visible>&]:stroke-focus [g:focus-visible>&]:stroke-2"
             />
-            <Stack index={index} series={series} x={x(index) + (step - bar) / 2} width={bar} y={y} />
+            <Stack {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
           </g>
         ))}
       </svg>
@@ -241,6 +238,7 @@ function Bars({ title, unit, days, series, format, formatAxis }: BarsProps) {
           total={totals[active] ?? 0}
           unit={unit}
           format={format}
+          chartId={chartId}
         />
       )}
     </div>
@@ -251,18 +249,20 @@ function Bars({ title, unit, days, series, format, formatAxis }: BarsProps) {
 function Stack({
   index,
   series,
+  chartId,
   x,
   width,
   y,
 }: {
   index: number;
-  series: readonly Series[];
+  series: readonly Shown[];
+  chartId: string;
   x: number;
   width: number;
   y: (amount: number) => number;
 }) {
   let below = 0;
-  return series.map(({ name, values }, at) => {
+  return series.map(({ name, values, look }, at) => {
     const amount = values[index] ?? 0;
     const from = y(below);
     below += amount;
@@ -277,7 +277,7 @@ function Stack({
         width={width}
         height={Math.max(0.5, height - gap)}
         rx={1}
-        fill={colorOf(at)}
+        fill={fillOf(look, chartId)}
         className="forced-color-adjust-none"
       />
     );
@@ -289,6 +289,7 @@ function Tip({
   day,
   index,
   series,
+  chartId,
   total,
   unit,
   format,
@@ -296,7 +297,8 @@ function Tip({
   x: number;
   day: string;
   index: number;
-  series: readonly Series[];
+  series: readonly Shown[];
+  chartId: string;
   total: number;
   unit: string;
   format: (amount: number) => string;
@@ -313,10 +315,10 @@ function Tip({
           {format(total)} {unit}
         </span>
       </div>
-      {series.map(({ name, values }, at) =>
+      {series.map(({ name, values, look }) =>
         (values[index] ?? 0) === 0 ? null : (
           <div key={name} className="flex items-center gap-2 text-ink-2">
-            <Swatch index={at} />
+            <Swatch look={look} chartId={chartId} />
             <span className="min-w-0 flex-1 truncate">{name}</span>
             <span className="tabular-nums">{format(values[index] ?? 0)}</span>
           </div>
@@ -378,7 +380,7 @@ function NumbersTable({ title, days, series, format }: Pick<BarsProps, "title" |
 function spoken(
   day: string,
   total: number,
-  series: readonly Series[],
+  series: readonly Shown[],
   index: number,
   unit: string,
   format: (amount: number) => string,

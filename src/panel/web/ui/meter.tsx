@@ -7,16 +7,18 @@ import { cx } from "./cx.ts";
 import { inPlace } from "./in_place.tsx";
 
 /**
- * How much is used and how much is left, and when more comes.
+ * How much is left, in figures and as a bar, and when more comes.
  *
  *   <Meter label="Available now" used={188} limit={500} unit="requests" resets={<Countdown to={resetsAt} onZero={refetch} />} />
  *   <Meter label="Package" used={3_188} limit={15_000} unit="requests" />     // without `resets`: what is gone stays gone
  *   <Countdown to={iso} onZero={refetch} />                                   // "5 h 12 min", seconds in the last minute
  *
- * A limit that resets is one smooth bar with a turning arrow; one that does not is a strip of tickets, torn off one by one.
+ * A limit that resets is one smooth bar with a turning arrow; one that does not is a strip of tickets, torn off one by one. Both
+ * are as full as what is left, like the words beside them.
  */
 
-const WARN_SHARE = 0.8;
+/** With this share left or less it warns. */
+const WARN_SHARE = 0.2;
 const TICKETS = 20;
 
 export function Meter({
@@ -39,9 +41,9 @@ export function Meter({
   /** "sm": one line, for tables. */
   size?: "md" | "sm";
 }) {
-  const share = limit <= 0 ? 1 : Math.min(1, Math.max(0, used / limit));
-  const left = Math.max(0, limit - used);
-  const level = share >= 1 ? "bad" : share >= WARN_SHARE ? "warn" : "fine";
+  const left = Math.min(limit, Math.max(0, limit - used));
+  const share = limit <= 0 ? 0 : left / limit;
+  const level = share <= 0 ? "bad" : share <= WARN_SHARE ? "warn" : "fine";
   const words = `${format(left)} of ${format(limit)}${unit && ` ${unit}`} left`;
   const bar = (
     // biome-ignore lint/a11y/useSemanticElements: <meter> cannot be drawn as tickets.
@@ -50,7 +52,7 @@ export function Meter({
       aria-label={label}
       aria-valuemin={0}
       aria-valuemax={limit}
-      aria-valuenow={Math.min(used, limit)}
+      aria-valuenow={left}
       aria-valuetext={words}
       className={cx(size === "sm" ? "h-1.5" : "h-2", "w-full")}
     >
@@ -61,7 +63,7 @@ export function Meter({
     return (
       <div className="grid min-w-28 gap-1">
         <span className="text-12 text-ink-2 tabular-nums">
-          {format(left)} of {format(limit)}
+          {format(left)} of {format(limit)} left
         </span>
         {bar}
       </div>
@@ -82,7 +84,7 @@ export function Meter({
         {level !== "fine" && (
           <span className={cx("inline-flex items-baseline gap-1.5 font-medium", LEVEL_TEXT[level])}>
             <TriangleAlert size={14} aria-hidden className="flex-none translate-y-0.5" />
-            {level === "bad" ? "Used up" : `${Math.floor(share * 100)}% used`}
+            {level === "bad" ? "Used up" : `${Math.max(1, Math.floor(share * 100))}% left`}
           </span>
         )}
         {resets === undefined ? (

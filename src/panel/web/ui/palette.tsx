@@ -4,7 +4,7 @@ import { Dialog } from "./dialog.tsx";
 import { Loading, Skeleton } from "./states.tsx";
 
 /**
- * ⌘K or Ctrl+K: pages, own keys, and a request id, which opens its receipt.
+ * ⌘K or Ctrl+K: pages, own keys, and a request id, which opens its receipt: one's own, or that of somebody one looks after.
  *
  *   usePaletteKey(() => setOpen(true));
  *   <Palette open={isOpen} onOpenChange={setOpen} pages={[{ label: "Keys", href: "/keys", icon: KeyRound }]} keys={[{ id, name, prefix }]} />

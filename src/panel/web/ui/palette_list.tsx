@@ -37,11 +37,7 @@ export function PaletteList({ onOpenChange, pages, keys = [] }: PaletteProps) {
           Nothing by that name. A request id opens its receipt.
         </Command.Empty>
         {requestId && (
-          <Command.Item
-            value={requestId}
-            onSelect={go(`/usage?receipt=${encodeURIComponent(requestId)}`)}
-            className={ITEM}
-          >
+          <Command.Item value={requestId} onSelect={go(`/requests/${encodeURIComponent(requestId)}`)} className={ITEM}>
             <ReceiptText size={16} aria-hidden className="flex-none text-ink-3" />
             Receipt <span className="truncate font-mono text-13 text-ink-2">{formatEnds(requestId)}</span>
           </Command.Item>

@@ -1,0 +1,186 @@
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Search, SearchX } from "lucide-react";
+import { useState } from "react";
+import { Redirect, useLocation, useParams } from "wouter";
+import { ApiError, api, ask } from "../api.ts";
+import { Button, ButtonLink, TextLink } from "../ui/buttons.tsx";
+import { Segmented } from "../ui/choices.tsx";
+import { nowMs } from "../ui/clock.ts";
+import { NativeSelect, TextInput } from "../ui/fields.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { type Column, DataTable, toOlder } from "../ui/table.tsx";
+import { Instant } from "../ui/time.tsx";
+import { useViewer } from "./forms.ts";
+import { costText, plainId, tokensText } from "./receipts.ts";
+import { reasonName, UNKNOWN_REQUEST } from "./request_words.ts";
+
+/** A request by its id, whoever's it is; and for admins, everybody's requests. */
+
+const PAGE_SIZE = 50;
+const DAY_MS = 86_400_000;
+/** "req_", dashes and blanks that come along. */
+const ID_CHARS_MAX = 60;
+
+type Row = NonNullable<Awaited<ReturnType<typeof api.admin.requests.get>>["data"]>["rows"][number];
+type Charged = Extract<Row, { kind: "charged" }>;
+type Released = Exclude<Row, Charged>;
+
+/** Where a request id leads: to its receipt, in the usage of its account. */
+export function RequestPage() {
+  const { id = "" } = useParams<{ id: string }>();
+  const { accountId } = useViewer();
+  const requestId = plainId(id);
+  const requester = useQuery({
+    queryKey: ["requester", requestId],
+    queryFn: () => ask(api.requests({ requestId }).get()),
+  });
+  if (requester.data) return <Redirect to={receiptHref(requestId, requester.data.accountId, accountId)} replace />;
+  const isUnknown = requester.error instanceof ApiError && requester.error.code === "not_found";
+  return (
+    <Page title="Request" lead={<span className="font-mono text-13 break-all">{requestId}</span>} size="sm">
+      <Section>
+        {isUnknown ? (
+          <Empty icon={SearchX} action={<ButtonLink href="/usage">Open usage</ButtonLink>}>
+            {UNKNOWN_REQUEST}
+          </Empty>
+        ) : (
+          <Loaded query={requester} skeleton={<SkeletonRows rows={3} />}>
+            {() => null}
+          </Loaded>
+        )}
+      </Section>
+    </Page>
+  );
+}
+
+function receiptHref(requestId: string, ofAccount: number, ownAccount: number): string {
+  const whose = ofAccount === ownAccount ? "" : `accountId=${ofAccount}&`;
+  return `/usage?${whose}receipt=${requestId}`;
+}
+
+const KINDS = [
+  { value: "charged", label: "Charged" },
+  { value: "released", label: "Given back" },
+] as const;
+const RANGES = [
+  { value: "1", label: "Last 24 hours" },
+  { value: "7", label: "Last 7 days" },
+  { value: "all", label: "All time" },
+] as const;
+
+/** Everybody's, for the admin. */
+export function AdminRequestsPage() {
+  const [filters, setFilters] = useUrlState({ kind: "charged", range: "1" });
+  const kind = KINDS.find(({ value }) => value === filters.kind)?.value ?? "charged";
+  const range = RANGES.find(({ value }) => value === filters.range)?.value ?? "1";
+  const requests = useInfiniteQuery({
+    queryKey: ["admin", "requests", kind, range],
+    queryFn: ({ pageParam }) => {
+      const start = range === "all" ? {} : { start: new Date(nowMs() - Number(range) * DAY_MS).toISOString() };
+      const query = { kind, ...start, limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) };
+      return ask(api.admin.requests.get({ query }));
+    },
+    initialPageParam: "",
+    getNextPageParam: ({ rows, hasMore }) => (hasMore ? rows.at(-1)?.requestId : undefined),
+  });
+  const rows = requests.data?.pages.flatMap<Row>((page) => page.rows) ?? [];
+  const common = {
+    rowKey: ({ requestId }: Row) => requestId,
+    rowHref: ({ requestId }: Row) => `/requests/${requestId}`,
+    older: toOlder(requests),
+  };
+  return (
+    <Page title="Requests" lead="Everybody's requests, newest first. One is found by the id that a person reports.">
+      <FilterBar aside={<FindRequest />}>
+        <Segmented
+          label="What became of them"
+          value={kind}
+          onValue={(next) => setFilters({ kind: next })}
+          options={KINDS}
+        />
+        <NativeSelect label="Period" value={range} onValue={(next) => setFilters({ range: next })} options={RANGES} />
+      </FilterBar>
+      <Section flush>
+        <Loaded query={requests} skeleton={<SkeletonRows rows={8} />}>
+          {() =>
+            kind === "charged" ? (
+              <DataTable
+                caption="Charged requests"
+                {...common}
+                rows={rows.filter(isCharged)}
+                columns={[...WHOSE, ...CHARGED]}
+                empty={<Empty>No request was charged in this period.</Empty>}
+              />
+            ) : (
+              <DataTable
+                caption="Requests that were given back"
+                {...common}
+                rows={rows.filter((row) => !isCharged(row))}
+                columns={[...WHOSE, ...RELEASED]}
+                empty={<Empty>No request was given back in this period.</Empty>}
+              />
+            )
+          }
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}
+
+function FindRequest() {
+  const [typed, setTyped] = useState("");
+  const [, navigate] = useLocation();
+  const id = typed.trim();
+  return (
+    <form
+      className="flex flex-wrap items-center gap-2"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (id !== "") navigate(`/requests/${encodeURIComponent(id)}`);
+      }}
+    >
+      <TextInput
+        type="search"
+        aria-label="Find by request id"
+        placeholder="Request id"
+        before={<Search size={16} aria-hidden />}
+        value={typed}
+        onValue={setTyped}
+        maxLength={ID_CHARS_MAX}
+        className="w-72 max-w-full pl-9 font-mono"
+      />
+      <Button type="submit">Find</Button>
+    </form>
+  );
+}
+
+function isCharged(row: Row): row is Charged {
+  return row.kind === "charged";
+}
+
+const WHOSE: readonly Column<Row>[] = [
+  { head: "Time", cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
+  {
+    head: "Account",
+    cell: ({ accountId, accountName }) => (
+      <TextLink href={`/admin/people/${accountId}`} className="row-above wrap-anywhere">
+        {accountName ?? `Account ${accountId}`}
+      </TextLink>
+    ),
+  },
+  { head: "Model", cell: ({ modelId }) => modelId },
+  { head: "Host", cell: ({ host }) => host, hideBelow: "xl", inCard: false },
+];
+const CHARGED: readonly Column<Charged>[] = [
+  {
+    head: "Tokens",
+    align: "right",
+    cell: (row) => (row.promptTokens + row.completionTokens === 0 ? "–" : tokensText(row)),
+  },
+  { head: "Cost", align: "right", cell: (row) => costText(row) },
+];
+const RELEASED: readonly Column<Released>[] = [
+  { head: "Why", cell: ({ reason }) => <Badge>{reasonName(reason)}</Badge> },
+];
