@@ -6,7 +6,7 @@ import { openSlices } from "../../src/ledger/slices_store.ts";
 import { statementOf } from "../../src/ledger/statement_store.ts";
 import { usage } from "../../src/ledger/usage_store.ts";
 import { requestsByKey, usageDays } from "../../src/ledger/usage_sums_store.ts";
-import { usageCsv } from "../../src/panel/api/usage_csv.ts";
+import { type ReadPage, usageCsv } from "../../src/panel/api/usage_csv.ts";
 import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 
@@ -59,6 +59,9 @@ afterAll(async () => {
   await db?.close();
   await world.close();
 });
+
+/** Reads a page of a file, as the panel does. */
+const read: ReadPage = (page) => page({ db });
 
 /** Requests `from` to `upto`, spread over the last five days: two fifths of one account's, a fifth charges of the reseller's own. */
 async function fill(from: number, upto: number): Promise<void> {
@@ -153,7 +156,7 @@ test(
 test(
   "CSV of usage: up to its limit; a filter that nothing passes is read to the end, and is no error",
   async () => {
-    const text = await new Response(await usageCsv({ db }, "charged", { accountId: big.accountId })).text();
+    const text = await new Response(await usageCsv(read, "charged", { accountId: big.accountId })).text();
     const lines = text.trimEnd().split("\r\n");
     const [mine] = await world.sql`select count(*)::int as n from receipts where account_id = ${big.accountId}`;
     const cut = Number(mine?.n) > 100_000;
@@ -161,7 +164,7 @@ test(
     expect(lines.at(-1)?.includes("Cut after 100000 rows")).toBe(cut);
     const asked = { accountId: big.accountId, modelId: "model-none" };
     for (const kind of ["charged", "not_charged"] as const)
-      expect((await new Response(await usageCsv({ db }, kind, asked)).text()).trimEnd().split("\r\n")).toHaveLength(1);
+      expect((await new Response(await usageCsv(read, kind, asked)).text()).trimEnd().split("\r\n")).toHaveLength(1);
   },
   SLOW_MS,
 );
@@ -205,7 +208,7 @@ async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>): P
 test(
   "a reader that stops in the middle of a file leaves nothing open",
   async () => {
-    const reader = (await usageCsv({ db }, "charged", { accountId: big.accountId })).getReader();
+    const reader = (await usageCsv(read, "charged", { accountId: big.accountId })).getReader();
     await reader.read();
     const openNow = async () => {
       const [row] = await world.sql`
