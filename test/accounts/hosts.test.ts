@@ -268,9 +268,7 @@ test("2,000 names that nobody has are read in a handful of statements, and a dom
   const names = Array.from({ length: 2_000 }, (_, i) => `x${i}.stranger.example`);
   names[1_000] = "ai.among.example";
   const found = await Promise.all(names.map((name) => lookup.get(name)));
-  expect(found.filter((host) => host !== undefined)).toEqual([
-    { host: "ai.among.example", resellerId: reseller.accountId },
-  ]);
+  expect(found.filter((host) => host !== undefined)).toMatchObject([{ resellerId: reseller.accountId }]);
   expect(reads).toBeLessThanOrEqual(Math.ceil(2_000 / 256) + 1);
   // From memory.
   expect(names.map((name) => lookup.peek(name)).filter((host) => host === null)).toHaveLength(1_999);
