@@ -22,6 +22,7 @@ import type { Claims } from "./platform/claims.ts";
 import type { Db } from "./platform/db.ts";
 import type { Failpoint } from "./platform/failpoints.ts";
 import type { Log } from "./platform/log.ts";
+import type { LongReads } from "./platform/long_reads.ts";
 import type { Metrics } from "./platform/metrics.ts";
 import type { RateLimiter } from "./platform/rate_limit.ts";
 import type { Tracing } from "./platform/tracing.ts";
@@ -35,6 +36,8 @@ export type Deps = {
   /** Undefined where no collector of traces is configured. */
   tracing: Tracing | undefined;
   db: Db;
+  /** What may take long is read by these, never from `db`. */
+  longReads: LongReads;
   bus: Bus;
   keys: KeyLookup;
   keyUses: KeyUses;

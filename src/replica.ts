@@ -42,6 +42,7 @@ import { newRequestId } from "./platform/crypto.ts";
 import { connect, openDb } from "./platform/db.ts";
 import { createFailpoint } from "./platform/failpoints.ts";
 import { createLog, type Log } from "./platform/log.ts";
+import { LONG_READS_MAX, openLongReads } from "./platform/long_reads.ts";
 import { createMetrics, type MetricSources } from "./platform/metrics.ts";
 import { createRateLimiter } from "./platform/rate_limit.ts";
 import { giveMemoryBack, type ServeOptions, type Server, serve, within } from "./platform/runtime.ts";
@@ -111,6 +112,7 @@ export async function startReplica(
     sight: createSight({ metrics, log, logged: config.logRequests, tracing, nowMs, random: Math.random }),
     tracing,
     db,
+    longReads: openLongReads({ config, log, onShed: metrics.shed, onTimeOut: metrics.timedOut }),
     bus,
     keys: openKeyLookup(cached),
     keyUses: openKeyUses({ db, log, nowMs }),
@@ -234,7 +236,7 @@ export async function startReplica(
       await Promise.race([idle, sleep(END_MS_MAX)]);
       // A database that comes back in time still gets what waits for it.
       while (!ledger.status().spoolEmpty && nowMs() < deadlineMs) await sleep(SPOOL_POLL_MS);
-      const { booksCheck, domainChecks, keyUses, refusals, claims } = deps;
+      const { booksCheck, domainChecks, keyUses, refusals, claims, longReads } = deps;
       await inTime(log, { jobs: jobs.stop(), booksCheck: booksCheck.close(), domainChecks: domainChecks.close() });
       await ledger.close();
       const { spoolEmpty, holds } = ledger.status();
@@ -257,7 +259,8 @@ export async function startReplica(
       catalog.close();
       bus.close();
       const traces = tracing?.close() ?? Promise.resolve();
-      await inTime(log, { changeReader: changeReader.close(), db: db.close(), traces });
+      const pools = Promise.all([db.close(), longReads.close()]);
+      await inTime(log, { changeReader: changeReader.close(), pools, traces });
       return spoolEmpty && holds === 0;
     },
   };
@@ -290,6 +293,7 @@ function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch 
     database_up: () => Number(jobs.databaseUp()),
     bus_up: () => Number(deps.bus.healthy()),
     pool_queries: deps.db.underWay,
+    long_reads: deps.longReads.underWay,
     breakers: deps.breakers.states,
     books_broken: () => booksCheck.last().broken,
     books_uncounted: () => booksCheck.last().uncounted,
@@ -303,6 +307,7 @@ function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch 
       spool_bytes: config.spoolBytesMax,
       event_loop_lag_seconds: config.eventLoopLagMaxMs / 1000,
       pool_queries: config.dbPoolMax,
+      long_reads: LONG_READS_MAX,
     }),
   };
 }

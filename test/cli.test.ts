@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { mkdir, writeFile } from "node:fs/promises";
+import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { openKeyLookup } from "../src/accounts/key_lookup.ts";
 import { verifyPassword } from "../src/accounts/passwords.ts";
@@ -522,11 +523,56 @@ test.concurrent(
       await redis.stop();
       const without = await cli("account suspend live@example.com", { env });
       expect(without.code).toBe(0);
-      expect(without.err).toContain("other replicas learn from the changes table");
+      expect(without.err).toContain("running replicas read it in the database");
     } finally {
       bus.close();
       await db.close();
       await redis.stop();
+    }
+  },
+  SLOW_MS,
+);
+
+test.concurrent(
+  "with Redis away a change is written at once; only to tell it is Redis waited for, and not for long",
+  async () => {
+    const person = await world.addCustomer();
+    const silent = createServer();
+    let askedMs: number | undefined;
+    silent.on("connection", () => (askedMs ??= performance.now()));
+    await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+    const { port } = silent.address() as AddressInfo;
+    try {
+      for (const [command, was, is] of [
+        ["disable", "enabled", "disabled"],
+        ["enable", "disabled", "enabled"],
+        ["revoke", "enabled", "revoked"],
+      ] as const) {
+        const { keyId } = await world.addKey(person);
+        await world.sql`update keys set status = ${was} where id = ${keyId}`;
+        askedMs = undefined;
+        let writtenMs: number | undefined;
+        let over = false;
+        const statusOf = async () => (await world.sql`select status from keys where id = ${keyId}`)[0]?.status;
+        const watching = (async () => {
+          while (!over && writtenMs === undefined) {
+            if ((await statusOf()) === is) writtenMs = performance.now();
+            else await Bun.sleep(5);
+          }
+        })();
+        const { code, out, err } = await cli(`key ${command} ${keyId}`, {
+          env: { REDIS_URL: `redis://127.0.0.1:${port}` },
+        });
+        const endedMs = performance.now();
+        over = true;
+        await watching;
+        expect({ code, out }).toEqual({ code: 0, out: expect.stringContaining(is) });
+        expect(err).toContain("running replicas read it in the database");
+        // The command connects to Redis when it starts, and waits for it for longer than for the database.
+        expect((writtenMs ?? Number.NaN) - (askedMs ?? Number.NaN)).toBeLessThan(endedMs - (writtenMs ?? Number.NaN));
+      }
+    } finally {
+      silent.close();
     }
   },
   SLOW_MS,

@@ -1,16 +1,24 @@
 import type { Config } from "../config.ts";
+import { createBatches } from "../platform/batches.ts";
 import type { Bus } from "../platform/bus.ts";
 import { type CacheCounters, createCache } from "../platform/cache.ts";
 import type { Db } from "../platform/db.ts";
 import { type HostConfig, isHostName, ownHosts } from "./host_names.ts";
-import { loadActiveHost } from "./hosts_store.ts";
+import { loadActiveHosts } from "./hosts_store.ts";
 
-/** Active reseller domains, from memory. Dropped when the domain or its reseller changes, and in any case after the TTL. */
+/**
+ * Active reseller domains, from memory. Dropped when the domain or its reseller changes; read again after the TTL, as keys are.
+ * Anybody can send any Host, before any key: names that are not in memory are read together, and so often at most.
+ */
 
 const HOSTS_MAX = 20_000;
 const MISSES_MAX = 10_000;
+/** From one read of names that are not in memory to the next: 50 reads a second at most, whoever floods. */
+const READ_PAUSE_MS = 20;
 /** While the bus is silent, what changed elsewhere is noticed within this time. */
 const TTL_UNHEALTHY_MS = 1000;
+/** While the bus is heard, an entry whose TTL is over is given out for so much longer, while it is read again. */
+const STALE_MS = 5_000;
 
 export type HostLookup = {
   /** Whether the service itself answers here: API, alias, panel, or a local host where those are allowed. */
@@ -39,7 +47,8 @@ export function openHostLookup({
     max: HOSTS_MAX,
     missesMax: MISSES_MAX,
     ttlMs: () => (bus.healthy() ? config.cacheTtlMs : Math.min(config.cacheTtlMs, TTL_UNHEALTHY_MS)),
-    load: (host) => loadActiveHost({ db }, host),
+    staleMs: () => (bus.healthy() ? STALE_MS : 0),
+    load: createBatches((names) => loadActiveHosts({ db }, names), { readsMax: 1, pauseMs: READ_PAUSE_MS }),
     tagsOf: ({ host, resellerId }) => [`host:${host}`, `account:${resellerId}`],
     now: nowMs,
   });

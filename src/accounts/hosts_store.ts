@@ -6,7 +6,7 @@ import { accounts, auditEntries, hosts, sessions } from "../platform/schema.ts";
 import { checkName, isRowId, toIso } from "./checks.ts";
 import { type DnsReport, isDnsReport } from "./dns_check.ts";
 import { afterCheck, type DomainState, type HostStatus, type Step } from "./domain_states.ts";
-import { checkDomain, type HostConfig, ownHosts } from "./host_names.ts";
+import { checkDomain, type HostConfig, isHostName, ownHosts } from "./host_names.ts";
 import { lockTenant } from "./locks_store.ts";
 import { signsInOn } from "./people_store.ts";
 
@@ -206,14 +206,16 @@ export async function suspensionOf(
   return { since: toIso(String(row.since)), reason: typeof row.reason === "string" ? row.reason : null };
 }
 
-/** The reseller whose active domain this is, if the reseller is active too. */
-export async function loadActiveHost({ db }: { db: Db }, host: string): Promise<HostRef | undefined> {
-  const [row] = await db.orm
+/** Of these names, in lower case, those that are active domains of active resellers, and whose. */
+export async function loadActiveHosts({ db }: { db: Db }, names: readonly string[]): Promise<Map<string, HostRef>> {
+  // One literal, so that the statement is the same for any number. Names of hosts have no character that it would have to quote.
+  const literal = `{${names.filter(isHostName).join(",")}}`;
+  const rows = await db.orm
     .select({ host: hosts.host, resellerId: hosts.resellerId })
     .from(hosts)
     .innerJoin(accounts, and(eq(accounts.id, hosts.resellerId), eq(accounts.status, "active")))
-    .where(and(eq(hosts.host, host), eq(hosts.status, "active")));
-  return row;
+    .where(and(sql`${hosts.host} = any(${literal}::text::text[])`, eq(hosts.status, "active")));
+  return new Map(rows.map((row) => [row.host, row]));
 }
 
 /** A check that was begun: whoever has the claim makes it, and nobody else meanwhile. */

@@ -10,13 +10,16 @@ export type { KeySnapshot } from "./keys_store.ts";
 
 /**
  * Key digest (hex) → snapshot, from memory. Fast, never the authority: the ledger checks key and account again under its
- * lock. An entry is dropped when its account, or the account's reseller, changes, and in any case after its TTL.
+ * lock. An entry is dropped when its account, or the account's reseller, changes. Whatever happens it is read again after its TTL,
+ * and no older than TTL + 5 s when it is given out, or the TTL alone while the bus is silent.
  */
 
 const KEYS_MAX = 50_000;
 const MISSES_MAX = 10_000;
 /** While the bus is silent, what changed elsewhere is noticed within this time. */
 const TTL_UNHEALTHY_MS = 1000;
+/** While the bus is heard, an entry whose TTL is over is given out for so much longer, while it is read again. */
+const STALE_MS = 5_000;
 
 export type KeyLookup = {
   /** The snapshot of a key as a client sends it, at once if it is in memory. What is no key of ours by its form is not looked up. */
@@ -44,6 +47,7 @@ export function openKeyLookup({
     max: KEYS_MAX,
     missesMax: MISSES_MAX,
     ttlMs: () => (bus.healthy() ? config.cacheTtlMs : Math.min(config.cacheTtlMs, TTL_UNHEALTHY_MS)),
+    staleMs: () => (bus.healthy() ? STALE_MS : 0),
     load: createBatches((digests) => loadKeySnapshots({ db }, digests)),
     tagsOf: ({ accountId, tenantId }) => (tenantId > 0 ? [String(accountId), String(tenantId)] : [String(accountId)]),
     now: nowMs,

@@ -406,7 +406,7 @@ export function addUsageCommand(program: Command): void {
   );
 }
 
-function showUsage({ rows, hasMore }: Page<UsageRow>): Output {
+function showUsage({ rows, hasMore, nextAfter }: Page<UsageRow>): Output {
   const lines = table(
     ["TIME", "REQUEST", "ACCOUNT", "KEY", "MODEL", "HOST", "MODE", "IN", "OUT", "COST", "HOW IT ENDED"],
     rows.map((row) => [
@@ -424,6 +424,6 @@ function showUsage({ rows, hasMore }: Page<UsageRow>): Output {
     ]),
     "There are no usage records.",
   );
-  const text = hasMore ? `${lines}\nThere are more: --after ${rows.at(-1)?.requestId}` : lines;
-  return { text, json: { usage: rows, hasMore } };
+  const text = hasMore ? `${lines}\nThere may be more: --after ${nextAfter}` : lines;
+  return { text, json: { usage: rows, hasMore, nextAfter } };
 }

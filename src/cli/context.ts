@@ -10,9 +10,11 @@ import { type Output, toJson } from "./output.ts";
 
 /** Connections of a command: it does one thing after another. */
 const POOL_MAX = 2;
-/** A command that changes something waits this long for Redis before it starts. */
-const REDIS_WAIT_MS = 2500;
+/** A command that has changed something waits so long for Redis, to tell running replicas; by then they have read it in the database. */
+const REDIS_WAIT_MS = 1_000;
 const REDIS_POLL_MS = 10;
+const NOT_TOLD =
+  "The change is made, but Redis does not answer: running replicas read it in the database, within a second or two";
 /** Stands in where no provider's key is read or written. */
 const NO_SECRET_KEY = "0".repeat(64);
 
@@ -44,9 +46,8 @@ async function withContext<T>(need: Need, work: (context: Context) => Promise<T>
   // At the end the bus says that it lost Redis, which is no news.
   const log = createLog("warn", { write: (line) => void (done || warn(line)) });
   const db = openDb({ ...config, dbPoolMax: POOL_MAX });
-  const bus = need.changes && config.redisUrl ? redisBus(config.redisUrl, log) : inProcessBus(log);
+  const bus = need.changes && config.redisUrl ? tellingBus(config.redisUrl, log) : inProcessBus(log);
   try {
-    await untilHealthy(bus);
     return await work({ config, db, bus, log });
   } finally {
     done = true;
@@ -55,11 +56,29 @@ async function withContext<T>(need: Need, work: (context: Context) => Promise<T>
   }
 }
 
-/** Its connection takes a moment, and it sends nothing before. Without Redis the change is made all the same. */
-async function untilHealthy(bus: Bus): Promise<void> {
-  for (let waitedMs = 0; !bus.healthy() && waitedMs < REDIS_WAIT_MS; waitedMs += REDIS_POLL_MS) {
+/**
+ * The bus of a command, which connects while the command works. What has changed is in the database by the time it is told:
+ * only then is Redis waited for, once, and without it replicas learn from the changes table.
+ */
+function tellingBus(redisUrl: string, log: Log): Bus {
+  const bus = redisBus(redisUrl, log);
+  let connected: Promise<boolean> | undefined;
+  return {
+    ...bus,
+    async publish(changes) {
+      connected ??= becomesHealthy(bus);
+      if (await connected) await bus.publish(changes);
+      else log.warn(NOT_TOLD);
+    },
+  };
+}
+
+async function becomesHealthy(bus: Bus): Promise<boolean> {
+  for (let waitedMs = 0; !bus.healthy(); waitedMs += REDIS_POLL_MS) {
+    if (waitedMs >= REDIS_WAIT_MS) return false;
     await new Promise((resolve) => setTimeout(resolve, REDIS_POLL_MS));
   }
+  return true;
 }
 
 const warned = new Set<string>();

@@ -160,7 +160,13 @@ export const UsageList = Type.Object(
     object: list,
     mode,
     data: Type.Array(UsageRecord),
-    has_more: Type.Boolean({ description: "There are older records: ask again with after." }),
+    has_more: Type.Boolean({ description: "There may be older records: ask again with after." }),
+    next_after: Nullable(
+      Type.String({
+        description:
+          "The after of the next page; null after the last one. A page whose time was over may have fewer records than its limit, or none, and go on all the same.",
+      }),
+    ),
   },
   { title: "UsageList", description: "Newest first." },
 );

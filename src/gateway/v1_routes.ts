@@ -28,19 +28,20 @@ export function meteredRoutes(deps: Deps) {
  */
 export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
   return new Elysia({ prefix: "/v1", normalize: false })
-    .get("/models", ({ request }) => unmetered(deps, request, (caller) => listModels(deps, caller)), {
+    .get("/models", ({ request }) => unmetered(deps, request, (caller) => inTime(listModels(deps, caller))), {
       detail: described(LIST_MODELS),
     })
     .get(
       "/models/*",
-      ({ request }) => unmetered(deps, request, (caller) => getModel(deps, caller, modelIdOf(request.url))),
+      ({ request }) => unmetered(deps, request, (caller) => inTime(getModel(deps, caller, modelIdOf(request.url)))),
       { detail: described(GET_MODEL) },
     )
-    .get("/balance", ({ request }) => unmetered(deps, request, (caller) => getBalance(deps, caller)), {
+    .get("/balance", ({ request }) => unmetered(deps, request, (caller) => inTime(getBalance(deps, caller))), {
       detail: described(GET_BALANCE),
     })
     .get(
       "/usage",
+      // A long read has a time limit of its own.
       ({ request }) => unmetered(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)),
       { detail: described(LIST_USAGE) },
     )
@@ -63,7 +64,7 @@ async function unmetered(
 ): Promise<Response> {
   const caller = await identify(deps, request);
   await deps.limiter.take(`key:${caller.key.keyId}`);
-  return await inTime(answer(caller));
+  return await answer(caller);
 }
 
 async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {

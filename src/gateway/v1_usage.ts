@@ -9,9 +9,13 @@ import { checker, USAGE_LIMIT_DEFAULT, UsageQuery } from "./wire.ts";
 const checkQuery = checker(UsageQuery);
 
 /** GET /usage: the account's records on the key's hosts, newest first. Source: contract › GET /usage, rulings › Usage. */
-export async function listUsage(deps: Deps, { key, requestId }: Caller, params: URLSearchParams): Promise<Response> {
+export async function listUsage(
+  { longReads }: Deps,
+  { key, requestId, signal }: Caller,
+  params: URLSearchParams,
+): Promise<Response> {
   const query = readQuery(params);
-  const { rows, hasMore } = await usage(deps, {
+  const asked = {
     accountId: key.accountId,
     // A key without a list of hosts may act on all that its account may.
     hosts: key.hosts === null ? null : [...key.hosts],
@@ -20,8 +24,10 @@ export async function listUsage(deps: Deps, { key, requestId }: Caller, params: 
     ...(query.start !== undefined && { start: query.start }),
     ...(query.end !== undefined && { end: query.end }),
     ...(query.model !== undefined && { modelId: query.model }),
-  });
-  const body = { object: "list", mode: key.mode, data: rows.map(toWire), has_more: hasMore };
+  };
+  const reader = { door: "api", accountId: key.accountId, tenantId: key.tenantId } as const;
+  const { rows, hasMore, nextAfter } = await longReads.run(reader, { signal }, (deps) => usage(deps, asked));
+  const body = { object: "list", mode: key.mode, data: rows.map(toWire), has_more: hasMore, next_after: nextAfter };
   return Response.json(body, { headers: { "x-request-id": requestId } });
 }
 

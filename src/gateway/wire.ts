@@ -89,7 +89,7 @@ export const UsageQuery = Type.Object({
   after: Type.Optional(
     Type.String({
       pattern: "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$",
-      description: "The requestId that the page before ended with.",
+      description: "The next_after of the page before, or a requestId.",
     }),
   ),
   start: Type.Optional(

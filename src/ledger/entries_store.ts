@@ -1,12 +1,17 @@
 import { sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
+import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
+import { alongIndex } from "./usage_store.ts";
+import { type Slice, type SliceAsked, walk } from "./walk.ts";
 
 /** A balance's entries, as a bank shows them: newest first, each with the balance after it. */
 
 const PAGE_MAX = 100;
 /** Above every id. */
 const NO_ID = "9223372036854775807";
+/** A cursor: an entry's id, and the balance before that entry, in nano-USD. */
+export const ENTRIES_CURSOR = "^[1-9][0-9]{0,15}_[0-9]{1,19}$";
 
 export const ENTRY_KINDS = ["top_up", "charge", "wholesale", "transfer", "correction"] as const;
 export type EntryKind = (typeof ENTRY_KINDS)[number];
@@ -31,44 +36,88 @@ export type Entry = {
 export type EntriesQuery = {
   accountId: number;
   kind?: EntryKind;
-  /** The last id of the page before. */
-  before?: number;
+  /** The `nextBefore` of the page before. */
+  before?: string;
   limit?: number;
+  /** A page begins no further slice after this. */
+  pageMsMax?: number;
 };
+
+/** `nextBefore` is the `before` of the next page, null at the end. A page whose time was over may be empty, and go on all the same. */
+export type EntriesPage = { rows: Entry[]; hasMore: boolean; nextBefore: string | null };
 
 /**
  * Entries of one account. An account's entries are written under its lock, so their ids are in the order of what happened, and
- * the balance after one is the balance now less all that came later. The page's rows part what came later into spans of the
- * index, each summed once; one statement, so that the balance and its entries are of one moment.
+ * the balance after one is the balance now less all that came later. Entries never change: so a page's cursor carries the
+ * balance where it ended, and the next page costs what it shows, however far back it is. Throws InputError.
  */
-export async function listEntries(
-  { db }: { db: Db },
-  { accountId, kind, before, limit = PAGE_MAX }: EntriesQuery,
-): Promise<{ rows: Entry[]; hasMore: boolean }> {
+export async function listEntries({ db }: { db: Db }, query: EntriesQuery): Promise<EntriesPage> {
+  const { accountId, kind, before, limit = PAGE_MAX, pageMsMax } = query;
   const size = Math.min(Math.max(limit, 1), PAGE_MAX);
-  const rows = await db.orm.execute<Record<string, unknown>>(sql`
-    with page as materialized (
-      select *, coalesce(lag(id) over (order by id desc), ${NO_ID}::text::bigint) as newer_id from (
-        select id, kind, amount_nano_usd, reason, request_id, package_id, counterpart_id, actor_id, created_at
-        from balance_entries
-        where account_id = ${accountId}::bigint and id < ${before ?? NO_ID}::text::bigint
-          and ${kind === undefined ? sql`true` : sql`kind = ${kind}`}
-        order by id desc limit ${size + 1}) as newest
+  const { rows, next } = await walk<Record<string, unknown>, Cursor>({
+    size,
+    isFiltered: kind !== undefined,
+    after: before === undefined ? undefined : toCursor(before),
+    pageMsMax,
+    slice: (cursor, asked) => sliceOf(db, { accountId, kind, size, cursor }, asked),
+    cursorOf: (row) => ({
+      id: String(row.id),
+      balanceNanoUsd: BigInt(String(row.balance_after)) - BigInt(String(row.amount_nano_usd)),
+    }),
+  });
+  const nextBefore = next && `${next.id}_${next.balanceNanoUsd}`;
+  return { rows: rows.map(toEntry), hasMore: nextBefore !== null, nextBefore };
+}
+
+type Cursor = { id: string; balanceNanoUsd: bigint };
+type Asked = { accountId: number; kind: EntryKind | undefined; size: number; cursor: Cursor | undefined };
+
+/** Entries before the cursor. One statement, so that the balance and the entries it is counted back from are of one moment. */
+async function sliceOf(
+  db: Db,
+  { accountId, kind, size, cursor }: Asked,
+  { rowsMax, statementMsMax }: SliceAsked,
+): Promise<Slice<Record<string, unknown>, Cursor>> {
+  const balance =
+    cursor === undefined
+      ? sql`(select balance_nano_usd from balances where account_id = ${accountId}::bigint)`
+      : sql`${String(cursor.balanceNanoUsd)}::text::numeric`;
+  const found = await alongIndex(
+    db,
+    sql`
+    with slice as materialized (
+      select id, kind, amount_nano_usd, reason, request_id, package_id, counterpart_id, actor_id, created_at
+      from balance_entries where account_id = ${accountId}::bigint and id < ${cursor?.id ?? NO_ID}::text::bigint
+      order by account_id desc, id desc limit ${rowsMax}
+    ), counted as (
+      select *, ${balance} - sum(amount_nano_usd) over (order by id desc) + amount_nano_usd as balance_after from slice
+    ), page as materialized (
+      select * from counted where ${kind === undefined ? sql`true` : sql`kind = ${kind}`} order by id desc limit ${size + 1}
     )
-    select page.*, b.balance_nano_usd - sum(later.nano_usd) over (order by page.id desc) as balance_after,
-      a.name as actor_name, a.role as actor_role, c.name as counterpart_name,
+    select read.*, page.*, a.name as actor_name, a.role as actor_role, c.name as counterpart_name,
       p.name as package_name, h.id as holder_id, h.name as holder_name
-    from page
-    join balances b on b.account_id = ${accountId}::bigint
-    cross join lateral (
-      select coalesce(sum(amount_nano_usd), 0) as nano_usd from balance_entries e
-      where e.account_id = ${accountId}::bigint and e.id > page.id and e.id <= page.newer_id) as later
+    from (select count(*)::int as read, min(id)::text as last, (${balance} - sum(amount_nano_usd))::text as balance_left from slice) read
+    left join page on true
     left join accounts a on a.id = page.actor_id
     left join accounts c on c.id = page.counterpart_id
     left join packages p on p.id = page.package_id
     left join accounts h on h.id = p.account_id
-    order by page.id desc`);
-  return { rows: rows.slice(0, size).map(toEntry), hasMore: rows.length > size };
+    order by page.id desc`,
+    statementMsMax,
+  );
+  const read = Number(found[0]?.read);
+  return {
+    rows: found.filter(({ id }) => id !== null),
+    read,
+    last: { id: String(found[0]?.last), balanceNanoUsd: read === 0 ? 0n : BigInt(String(found[0]?.balance_left)) },
+  };
+}
+
+/** Throws InputError. */
+function toCursor(text: string): Cursor {
+  if (!new RegExp(ENTRIES_CURSOR).test(text)) throw new InputError("This is not where a page ended.", "before");
+  const [id = "", balance = ""] = text.split("_");
+  return { id, balanceNanoUsd: BigInt(balance) };
 }
 
 function toEntry(row: Record<string, unknown>): Entry {

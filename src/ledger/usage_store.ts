@@ -3,20 +3,16 @@ import { toIso } from "../accounts/checks.ts";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
+import { type Slice, type SliceAsked, STATEMENT_MS_MAX, walk } from "./walk.ts";
 
 /**
  * What was used, as people read it: usage records, and requests that were not charged. Request ids carry their time, receipts
- * are partitioned by it, and every list is read along an index of (account, request id), in slices: as many records as one
- * statement reads in a moment, whatever passes the filter. Sums are read from the rollups: `usage_sums_store.ts`.
+ * are partitioned by it, and every list is read along an index of (account, request id), in slices: `walk.ts`. Sums are read
+ * from the rollups: `usage_sums_store.ts`.
  */
 
 const PAGE_MAX = 1000;
 const PAGE_DEFAULT = 100;
-/** Records that one slice reads, and how long its statement may take. */
-const SLICE_ROWS = 10_000;
-const SLICE_MS_MAX = 2_000;
-/** A filter that hardly anything passes is given up after so many records. */
-const READ_MAX = 2_000_000;
 const UUID_MS_MAX = 2 ** 48 - 1;
 const REQUEST_ID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const ID_MIN = "00000000-0000-0000-0000-000000000000";
@@ -39,9 +35,11 @@ export type UsageFilter = {
 };
 
 export type UsageQuery = UsageFilter & {
-  /** The request id that the page before ended with. */
-  after?: string;
+  /** The `nextAfter` of the page before. */
+  after?: string | undefined;
   limit?: number;
+  /** A page begins no further slice after this. */
+  pageMsMax?: number;
 };
 
 export type UsageRow = {
@@ -69,13 +67,16 @@ export type UsageRow = {
   finishedAt: string;
 };
 
-export type Page<Row> = { rows: Row[]; hasMore: boolean };
+/**
+ * A page of a list. `nextAfter` is the `after` of the next one, null at the list's end: the last row's request id or, where the
+ * page's time was over before it was full, how far it has read. Such a page may be empty, and the list goes on all the same.
+ */
+export type Page<Row> = { rows: Row[]; hasMore: boolean; nextAfter: string | null };
 
 /** Usage records, newest first: requests that were settled. Throws InputError. Source: contract › GET /usage, rulings › Usage. */
 export async function usage({ db }: { db: Db }, query: UsageQuery): Promise<Page<UsageRow>> {
-  const size = sizeOf(query);
-  const rows = await finishedRequests(db, "settled", query, size + 1);
-  return { rows: rows.slice(0, size).map(toUsageRow), hasMore: rows.length > size };
+  const { rows, next } = await walk(finished(db, "settled", query));
+  return { rows: rows.map(toUsageRow), hasMore: next !== null, nextAfter: next };
 }
 
 /** A hold that was given back: the request reached the ledger, and cost nothing. */
@@ -132,19 +133,15 @@ export async function notCharged(
   query: UsageQuery & { accountId: number },
 ): Promise<Page<ReleasedRow | RefusedRow>> {
   const size = sizeOf(query);
-  const released = await finishedRequests(db, "released", query, size + 1);
-  const refused = await alongIndex(
-    db,
-    sql`
-    select n.*, k.name as key_name from (
-      select last_request_id as request_id, key_id, model_id, host, code, count, minute
-      from refusal_counts where code <> 'provider_unavailable' and ${refusalsOf(query)}
-      order by account_id desc, minute desc, last_request_id desc limit ${size + 1}
-    ) n left join keys k on k.id = n.key_id order by n.request_id desc`,
-  );
-  const rows = [...released.map(toReleased), ...refused.map(toRefused)];
-  rows.sort((a, b) => (a.requestId < b.requestId ? 1 : -1));
-  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+  const released = await walk(finished(db, "released", query));
+  const refused = await walk(refusals(db, query));
+  // As far as both have come: beyond, one of them may have more. As text ids stand in the order of their bytes.
+  const upto = [released.next ?? "", refused.next ?? ""].toSorted().at(-1) ?? "";
+  const rows = [...released.rows.map(toReleased), ...refused.rows.map(toRefused)]
+    .filter(({ requestId }) => requestId >= upto)
+    .sort((a, b) => (a.requestId < b.requestId ? 1 : -1));
+  const nextAfter = rows.length > size ? (rows[size - 1]?.requestId ?? null) : upto || null;
+  return { rows: rows.slice(0, size), hasMore: nextAfter !== null, nextAfter };
 }
 
 /** Where in the index the receipts lie that are asked for. Throws InputError. */
@@ -164,7 +161,7 @@ function receiptsOf({ accountId, ...query }: UsageQuery): SQL {
 }
 
 /** The same of the refusals. Their minute is that of their last request id, so that one index serves for both. Throws InputError. */
-function refusalsOf({ accountId, start, end, after, ...filter }: UsageQuery & { accountId: number }): SQL {
+function refusalsOf({ accountId, start, end, after }: UsageQuery & { accountId: number }): SQL {
   const { from, below } = requestIdsOf({ start, end, after });
   const minute = (id: string) => sql`(${accountId}::bigint, ${minuteOf(id)}::text::timestamptz)`;
   return allOf([
@@ -172,76 +169,77 @@ function refusalsOf({ accountId, start, end, after, ...filter }: UsageQuery & { 
     sql`(account_id, minute) <= ${minute(below ?? ID_MAX)}`,
     from !== undefined && sql`last_request_id >= ${from}::text::uuid`,
     below !== undefined && sql`last_request_id < ${below}::text::uuid`,
-    ...matches({ ...filter, mode: undefined }),
-    // A refused request was paid by nothing: what it would have been is its key's mode.
-    filter.mode !== undefined &&
-      sql`exists (select from keys where id = refusal_counts.key_id and keys.mode = ${filter.mode})`,
   ]);
 }
 
-/** One account's records stand in its index in this order; everybody's, in that of the request ids. */
-function latestFirst({ accountId }: UsageQuery): SQL {
-  return accountId === undefined ? sql`order by request_id desc` : sql`order by account_id desc, request_id desc`;
+/** Finished requests, newest first, with their keys' names. Throws InputError. */
+function finished(db: Db, outcome: "settled" | "released", query: UsageQuery) {
+  const { accountId, after } = query;
+  const conditions = matches(query);
+  // One account's records stand in its index in this order; everybody's, in that of the request ids.
+  const latestFirst =
+    accountId === undefined ? sql`order by request_id desc` : sql`order by account_id desc, request_id desc`;
+  return listOf(db, query, {
+    after,
+    isFiltered: conditions.some((condition) => condition !== false),
+    rows: (before, rowsMax) => sql`
+      select *, request_id as id from receipts
+      where outcome = ${sql.raw(`'${outcome}'`)} and ${receiptsOf({ ...query, after: before })} ${latestFirst} limit ${rowsMax}`,
+    passes: allOf(conditions),
+  });
 }
 
-/** Finished requests, newest first, up to `size`, with their keys' names. Throws InputError, also when hardly any passes the filter. */
-async function finishedRequests(
-  db: Db,
-  outcome: "settled" | "released",
-  query: UsageQuery,
-  size: number,
-): Promise<Record<string, unknown>[]> {
-  const isFiltered = matches(query).some((condition) => condition !== false);
-  const found: Record<string, unknown>[] = [];
-  let read = 0;
-  const slices = slicesOf(db, { outcome, query, rowsMax: isFiltered ? SLICE_ROWS : size });
-  for await (const slice of slices(
-    (page) => sql`
-      select r.*, k.name as key_name from (
-        select * from ${page} where ${allOf(matches(query))} order by request_id desc limit ${size}
-      ) r left join keys k on k.id = r.key_id order by r.request_id desc`,
-  )) {
-    found.push(...slice.rows);
-    read += slice.read;
-    if (found.length >= size) break;
-    if (read >= READ_MAX)
-      throw new InputError(`Of ${READ_MAX} records hardly any passes the filter: narrow the period.`, "end");
-  }
-  return found.slice(0, size);
+/** Refusals, the same. */
+function refusals(db: Db, query: UsageQuery & { accountId: number }) {
+  const { mode, after } = query;
+  return listOf(db, query, {
+    after,
+    isFiltered: true,
+    rows: (before, rowsMax) => sql`
+      select last_request_id as id, account_id, key_id, model_id, host, code, count, minute
+      from refusal_counts where ${refusalsOf({ ...query, after: before })}
+      order by account_id desc, minute desc, last_request_id desc limit ${rowsMax}`,
+    passes: allOf([
+      sql`code <> 'provider_unavailable'`,
+      ...matches({ ...query, mode: undefined }),
+      // A refused request was paid by nothing: what it would have been is its key's mode.
+      mode !== undefined && sql`exists (select from keys where id = page.key_id and keys.mode = ${mode})`,
+    ]),
+  });
 }
 
-type Slice = {
-  rows: Record<string, unknown>[];
-  /** How many records were read for them, and the last one's id. */
-  read: number;
-  last: string;
+type Source = {
+  after: string | undefined;
+  isFiltered: boolean;
+  /** Rows before a request id, newest first, whatever passes; with the request id as `id`. */
+  rows(before: string | undefined, rowsMax: number): SQL;
+  /** What passes, of a table `page`. */
+  passes: SQL;
 };
-type SlicesAsked = { outcome: "settled" | "released"; query: UsageQuery; rowsMax: number };
 
-/**
- * Reads finished requests along the index, newest first, and yields what `select` makes of each slice of them, a table to it.
- * Each is a statement of its own. Throws InputError.
- */
-function slicesOf(db: Db, { outcome, query, rowsMax }: SlicesAsked) {
-  return async function* (select: (page: SQL) => SQL): AsyncGenerator<Slice, undefined> {
-    for (let after = query.after; ; ) {
-      const asked = { ...query, after };
-      const rows = await alongIndex(
-        db,
-        sql`
-        with page as materialized (
-          select * from receipts where outcome = ${sql.raw(`'${outcome}'`)} and ${receiptsOf(asked)} ${latestFirst(asked)} limit ${rowsMax}
-        ), found as (select *, true as is_found from (${select(sql`page`)}) f)
-        select read.read, read.last, found.* from (
-          select count(*)::int as read, (select request_id::text from page order by page.request_id limit 1) as last from page
-        ) read left join found on true`,
-      );
-      const read = Number(rows[0]?.read);
-      if (read > 0) yield { rows: rows.filter((row) => row.is_found === true), read, last: String(rows[0]?.last) };
-      if (read < rowsMax) return;
-      after = String(rows[0]?.last);
-    }
+function listOf(db: Db, query: UsageQuery, { after, isFiltered, rows, passes }: Source) {
+  const size = sizeOf(query);
+  const slice = async (
+    before: string | undefined,
+    asked: SliceAsked,
+  ): Promise<Slice<Record<string, unknown>, string>> => {
+    const found = await alongIndex(
+      db,
+      sql`
+      with page as materialized (${rows(before, asked.rowsMax)}), found as (
+        select r.*, k.name as key_name, true as is_found
+        from (select * from page where ${passes} order by id desc limit ${size + 1}) r left join keys k on k.id = r.key_id
+        order by r.id desc)
+      select read.read, read.last, found.* from (
+        select count(*)::int as read, (select id::text from page order by page.id limit 1) as last from page
+      ) read left join found on true`,
+      asked.statementMsMax,
+    );
+    const [first] = found;
+    return { rows: found.filter((row) => row.is_found === true), read: Number(first?.read), last: String(first?.last) };
   };
+  const cursorOf = (row: Record<string, unknown>) => String(row.id);
+  return { size, isFiltered, after, pageMsMax: query.pageMsMax, slice, cursorOf };
 }
 
 /**
@@ -249,12 +247,17 @@ function slicesOf(db: Db, { outcome, query, rowsMax }: SlicesAsked) {
  * that is being written, and would rather sort all that an account ever did, or walk back through everybody's requests:
  * hence bounds and order that no other index has, and no sorting in its stead. Throws what passes when it takes too long.
  */
-export async function alongIndex({ orm }: Db, query: SQL): Promise<Record<string, unknown>[]> {
+export async function alongIndex(
+  { orm }: Db,
+  query: SQL,
+  statementMsMax = STATEMENT_MS_MAX,
+): Promise<Record<string, unknown>[]> {
+  const ms = String(Math.max(1, Math.round(statementMsMax)));
   return orm.transaction(async (tx) => {
     // Without jit: to sort a page's few rows counts as dear now, and would be worth a compiler.
     await tx.execute(sql`
       select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
-        set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', ${String(SLICE_MS_MAX)}, true)`);
+        set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', ${ms}, true)`);
     return tx.execute<Record<string, unknown>>(query);
   });
 }
@@ -355,7 +358,7 @@ function toReleased(row: Record<string, unknown>): ReleasedRow {
 function toRefused(row: Record<string, unknown>): RefusedRow {
   return {
     kind: "refused",
-    requestId: String(row.request_id),
+    requestId: String(row.id),
     keyId: Number(row.key_id) || null,
     keyName: nameOf(row),
     modelId: String(row.model_id) || null,

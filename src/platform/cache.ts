@@ -10,7 +10,7 @@ const RECENT_DROPS_MAX = 10_000;
 const LOAD_TIMEOUT_MS = 5000;
 
 export type Cache<V> = {
-  /** The value; null: known to be unknown; undefined: not here, ask `get`. Makes no promise. */
+  /** The value; null: known to be unknown; undefined: not here, ask `get`. Makes no promise, unless an entry's life is over. */
   peek(key: string): V | null | undefined;
   /**
    * The value, loaded if need be; undefined: there is none. Callers of one key share a load. Throws what `load` throws,
@@ -33,6 +33,11 @@ type CacheOptions<V> = {
   missesMax: number;
   /** Longest life of an entry; asked on every look, so that it also shortens the life of what is there. */
   ttlMs: () => number;
+  /**
+   * For so long beyond its life an entry is still given out, while it is read again: a database that is slow for a moment holds
+   * up nobody whose entry is here. What an invalidation dropped is gone at once, all the same. Asked on every look; default: 0.
+   */
+  staleMs?: () => number;
   load: (key: string) => Promise<V | undefined>;
   tagsOf: (value: V) => readonly string[];
   /** Monotonic, ms. */
@@ -45,7 +50,7 @@ type CacheOptions<V> = {
  * came is handed to who asked before, and not kept.
  */
 export function createCache<V extends object>(options: CacheOptions<V>): Cache<V> {
-  const { ttlMs, load, tagsOf, now, loadTimeoutMs = LOAD_TIMEOUT_MS } = options;
+  const { ttlMs, staleMs = () => 0, load, tagsOf, now, loadTimeoutMs = LOAD_TIMEOUT_MS } = options;
   const counters: CacheCounters = { hits: 0, misses: 0, drops: 0 };
   const tagIndex = createTagIndex();
   const entries = new LRUCache<string, Entry<V>>({
@@ -56,11 +61,11 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
   const misses = new LRUCache<string, { at: number }>({ max: options.missesMax });
   const loads = createLoads<V>();
 
-  const isFresh = (entry: { at: number }) => now() - entry.at < ttlMs();
+  const isFresh = (entry: { at: number }, beyondMs = 0) => now() - entry.at < ttlMs() + beyondMs;
 
   function peek(key: string): V | null | undefined {
     const entry = entries.get(key);
-    if (entry !== undefined && isFresh(entry)) {
+    if (entry !== undefined && (isFresh(entry) || isStillGiven(key, entry))) {
       counters.hits++;
       return entry.value;
     }
@@ -70,6 +75,14 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
       return null;
     }
     return undefined;
+  }
+
+  /** Whether an entry whose life is over is given out once more; it is read again meanwhile. */
+  function isStillGiven(key: string, entry: Entry<V>): boolean {
+    if (!isFresh(entry, staleMs())) return false;
+    // One that fails is begun again by the next look, and told of once the entry is given out no more.
+    if (!loads.isUnderWay(key) && loads.hasRoom()) loads.start(key, () => fill(key)).catch(() => {});
+    return true;
   }
 
   async function get(key: string): Promise<V | undefined> {
@@ -170,6 +183,8 @@ function createLoads<V>() {
 
   return {
     moment: () => invalidations,
+    isUnderWay: (key: string) => underWay.has(key),
+    hasRoom: () => running < LOADS_MAX,
     /** A load that may be shared: one that began before the last invalidation might hand on what that invalidation ended. */
     joinable(key: string): Promise<V | undefined> | undefined {
       const load = underWay.get(key);

@@ -8,7 +8,8 @@ const CONNECT_TIMEOUT_SECONDS = 5;
 /** Postgres is tried again after at most this; the client's own pauses grow to 20 s, which outlasts most outages. */
 const RECONNECT_SECONDS_MAX = 1;
 /** A transaction waits no longer than this for one lock. */
-const LOCK_TIMEOUT = statement`set local lock_timeout = '1500ms'`;
+const LOCK_MS_MAX = 1500;
+const LOCK_TIMEOUT = statement`set local lock_timeout = ${statement.raw(String(LOCK_MS_MAX))}`;
 
 export type Sql = postgres.Sql;
 export type Orm = PostgresJsDatabase<typeof schema>;
@@ -58,49 +59,123 @@ export function openDb(options: ConnectOptions & { dbPoolMax: number }): Db {
   };
 }
 
-/**
- * The same client, which counts what is under way: postgres.js does not tell how many of its connections are busy. A query
- * begins when somebody waits for it, by a call of its `handler`; fragments of queries never do.
- */
+/** The same client, which counts what is under way: postgres.js does not tell how many of its connections are busy. */
 function counted(sql: Sql, count: { underWay: number }): Sql {
   const end = () => void count.underWay--;
   const watched = <T>(query: T): T => {
-    if (!(query instanceof Promise) || !("handler" in query) || typeof query.handler !== "function") return query;
-    const { handler } = query;
-    query.handler = (begun: unknown) => {
+    onBegin(query, (begun, start) => {
       count.underWay++;
       // Past the query's own `then`, which would begin it.
-      Promise.prototype.then.call(query, end, end);
-      handler(begun);
-    };
+      Promise.prototype.then.call(begun, end, end);
+      start();
+    });
     return query;
   };
   const begin = (...args: Parameters<Sql["begin"]>) => {
     count.underWay++;
     return sql.begin(...args).finally(end);
   };
-  return new Proxy(sql, {
+  return proxied(sql, watched, begin);
+}
+
+/**
+ * Its transactions end with 55P03, which may pass, when a lock is held for long: each keeps a connection of the pool while it
+ * waits, and everybody else's requests need those. `settings` is the statement that says so.
+ */
+function impatient(orm: Orm, settings = LOCK_TIMEOUT): Orm {
+  const begin = orm.transaction.bind(orm);
+  orm.transaction = (work, config) =>
+    begin(async (tx) => {
+      await tx.execute(settings);
+      return await work(tx);
+    }, config);
+  return orm;
+}
+
+/**
+ * The same database for a read that may be given up. Once `signal` is aborted the statement under way is cancelled on the
+ * server, and no other begins. The server itself cancels a statement that takes longer than `statementMsMax` in one of
+ * its transactions: the replica that asked may have died.
+ */
+export function whileWanted(db: Db, { signal, statementMsMax }: { signal: AbortSignal; statementMsMax: number }): Db {
+  const sql = abortable(db.sql, signal);
+  const settings = statement`
+    select set_config('lock_timeout', ${String(LOCK_MS_MAX)}, true), set_config('statement_timeout', ${String(statementMsMax)}, true)`;
+  const orm = impatient(drizzle(sql, { schema, casing: "snake_case" }), settings);
+  return { sql, orm, reset: db.reset, underWay: db.underWay, close: db.close };
+}
+
+type Cancellable = Promise<unknown> & { reject(reason: unknown): void; canceller(query: unknown): Promise<void> };
+
+/** The same client for as long as `signal` is not aborted. A query's own `cancel()` does not tell when it has arrived. */
+function abortable(client: Sql, signal: AbortSignal): Sql {
+  const running = new Set<Cancellable>();
+  const cancelling: Promise<void>[] = [];
+  signal.addEventListener(
+    "abort",
+    () => {
+      for (const query of running) cancelling.push(query.canceller(query));
+    },
+    { once: true },
+  );
+  const watched = <T>(query: T): T => {
+    onBegin(query, (begun, start) => {
+      if (signal.aborted) return begun.reject(signal.reason);
+      running.add(begun);
+      const end = () => void running.delete(begun);
+      Promise.prototype.then.call(begun, end, end);
+      start();
+    });
+    return query;
+  };
+  const begin = async (...args: [Work] | [options: string, work: Work]) => {
+    signal.throwIfAborted();
+    const [options, work] = args.length === 1 ? ["", args[0]] : args;
+    return await client.begin(options, async (tx) => {
+      try {
+        return await work(proxied(tx, watched));
+      } finally {
+        // A cancellation that arrives later would meet whoever is given this connection next.
+        await Promise.allSettled(cancelling);
+      }
+    });
+  };
+  return proxied(client, watched, begin);
+}
+
+type Work = (tx: postgres.TransactionSql) => unknown;
+
+/** A client, or the client of a transaction, whose queries are `watched`. */
+function proxied<Client extends postgres.TransactionSql | Sql>(
+  client: Client,
+  watched: <T>(query: T) => T,
+  begin?: unknown,
+): Client {
+  return new Proxy(client, {
     apply: (target, self, args) => watched(Reflect.apply(target, self, args)),
     get(target, name) {
-      if (name === "begin") return begin;
+      if (name === "begin" && begin !== undefined) return begin;
       if (name === "unsafe") return (...args: Parameters<Sql["unsafe"]>) => watched(target.unsafe(...args));
       return Reflect.get(target, name);
     },
   });
 }
 
-/**
- * Its transactions end with 55P03, which may pass, when a lock is held for long: each keeps a connection of the pool while it
- * waits, and everybody else's requests need those.
- */
-function impatient(orm: Orm): Orm {
-  const begin = orm.transaction.bind(orm);
-  orm.transaction = (work, config) =>
-    begin(async (tx) => {
-      await tx.execute(LOCK_TIMEOUT);
-      return await work(tx);
-    }, config);
-  return orm;
+/** Calls `begun` instead of beginning a query, when somebody waits for it: by a call of its `handler`. Fragments of queries never begin. */
+function onBegin(query: unknown, begun: (query: Cancellable, start: () => void) => void): void {
+  if (!isCancellable(query)) return;
+  const { handler } = query;
+  query.handler = (started: unknown) => begun(query, () => handler(started));
+}
+
+function isCancellable(query: unknown): query is Cancellable & { handler(query: unknown): void } {
+  return (
+    query instanceof Promise &&
+    "handler" in query &&
+    typeof query.handler === "function" &&
+    "canceller" in query &&
+    typeof query.canceller === "function"
+  );
 }
 
 /**

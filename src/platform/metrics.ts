@@ -28,6 +28,7 @@ const SHED_REASONS = [
   "ledger_timeout",
   "rate",
   "in_flight_per_key",
+  "long_reads",
 ] as const;
 export type ShedReason = (typeof SHED_REASONS)[number];
 
@@ -40,6 +41,7 @@ const TIME_LIMITS = [
   "provider_idle",
   "provider_total",
   "rate_redis",
+  "long_read",
 ] as const;
 export type TimeLimit = (typeof TIME_LIMITS)[number];
 
@@ -65,6 +67,7 @@ const CAPS = [
   "spool_bytes",
   "event_loop_lag_seconds",
   "pool_queries",
+  "long_reads",
 ] as const;
 
 type Family = { help: string; label?: readonly [name: string, values: readonly string[]] };
@@ -153,6 +156,7 @@ const GAUGES = {
   database_up: { help: "1: the last heartbeat reached the database." },
   bus_up: { help: "1: invalidations of other replicas arrive by Redis. 1 too without Redis." },
   pool_queries: { help: "Queries and transactions under way on the pool, or waiting for it. Cap: DB_POOL_MAX." },
+  long_reads: { help: "Lists, charts and files that are being read, on connections of their own. Capped." },
   breakers: {
     help: "Routes of providers that are left alone, or that one request tries.",
     label: ["state", BREAKER_STATES],

@@ -333,11 +333,11 @@ test("each entry says the balance after it, on every page and under every filter
     sums.unshift(balance);
   }
   const all: { amountNanoUsd: bigint; balanceAfterNanoUsd: bigint; entryId: number }[] = [];
-  let before: number | undefined;
+  let before: string | undefined;
   for (let hasMore = true; hasMore; ) {
     const page = await listEntries(world.deps, { ...person, limit: 7, ...(before !== undefined && { before }) });
     all.push(...page.rows);
-    before = page.rows.at(-1)?.entryId;
+    before = page.nextBefore ?? undefined;
     hasMore = page.hasMore;
   }
   expect(all.map(({ balanceAfterNanoUsd }) => balanceAfterNanoUsd)).toEqual(sums);
@@ -355,12 +355,16 @@ test("each entry says the balance after it, on every page and under every filter
       { amountNanoUsd: -20n, balanceAfterNanoUsd: sums[5] ?? 0n, actor: null },
     ],
   });
-  const older = corrections.rows.at(-1)?.entryId ?? 0;
+  const older = corrections.nextBefore ?? "";
   const rest = await listEntries(world.deps, { ...person, kind: "correction", before: older });
   expect(rest.rows.map(({ balanceAfterNanoUsd }) => balanceAfterNanoUsd)).toEqual(
     [10, 15, 20].map((i) => sums[i] ?? 0n),
   );
-  expect(await listEntries(world.deps, await world.addCustomer())).toEqual({ rows: [], hasMore: false });
+  expect(await listEntries(world.deps, await world.addCustomer())).toEqual({
+    rows: [],
+    hasMore: false,
+    nextBefore: null,
+  });
 });
 
 test("receipt months ahead are counted up to the first gap", async () => {

@@ -252,6 +252,33 @@ test("only an active domain of an active reseller is known; every change shows a
   expect(lookup.peek(host)).toBeNull();
 });
 
+test("2,000 names that nobody has are read in a handful of statements, and a domain among them is found", async () => {
+  const reseller = await world.addReseller();
+  await addHost(world.deps, { host: "ai.among.example", resellerId: reseller.accountId, status: "active" });
+  const { db } = world.deps;
+  let reads = 0;
+  const orm = new Proxy(db.orm, {
+    get(target, name) {
+      if (name === "select") reads++;
+      return Reflect.get(target, name);
+    },
+  });
+  const counted = { sql: db.sql, orm, reset: db.reset, underWay: db.underWay, close: db.close };
+  const lookup = openHostLookup({ ...world.deps, db: counted, nowMs: () => performance.now() });
+  const names = Array.from({ length: 2_000 }, (_, i) => `x${i}.stranger.example`);
+  names[1_000] = "ai.among.example";
+  const found = await Promise.all(names.map((name) => lookup.get(name)));
+  expect(found.filter((host) => host !== undefined)).toMatchObject([{ resellerId: reseller.accountId }]);
+  expect(reads).toBeLessThanOrEqual(Math.ceil(2_000 / 256) + 1);
+  // From memory.
+  expect(names.map((name) => lookup.peek(name)).filter((host) => host === null)).toHaveLength(1_999);
+  // One at a time, as fast as they are answered: no more than 50 reads a second.
+  reads = 0;
+  const startedMs = performance.now();
+  for (let i = 0; i < 40; i++) expect(await lookup.get(`one${i}.stranger.example`)).toBeUndefined();
+  expect(reads).toBeLessThanOrEqual((performance.now() - startedMs) / 20 + 1);
+});
+
 test("suspending a domain waits for the tenant's batches", async () => {
   const reseller = await world.addReseller();
   await addHost(world.deps, { host: "ai.locked.example", resellerId: reseller.accountId, status: "active" });

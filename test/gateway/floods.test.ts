@@ -199,6 +199,27 @@ describe("2,000 requests", () => {
     expect(statements).toBeLessThan(1_000);
   });
 
+  test("on Hosts that nobody has, each another, 64 at a time: looked up together, and a reseller's domain is served meanwhile", async () => {
+    const reseller = await shop.world.addReseller();
+    const domain = "ai.flood.example";
+    await shop.world
+      .sql`insert into hosts (host, reseller_id, status) values (${domain}, ${reseller.accountId}, 'active')`;
+    const { secret } = await shop.world.addKey(await shop.world.addCustomer(reseller.accountId));
+    const served: number[] = [];
+    const strangers = () => flood(2_000, (i) => shop.call("/v1/models", { host: `x${i}.stranger.example` }), 64);
+    const statements = await statementsOf(async () => {
+      const flooding = strangers();
+      // The domain is new to the replica: its look-up goes with the others.
+      for (let i = 0; i < 3; i++) served.push((await shop.call("/v1/models", { secret, host: domain })).status);
+      expect(await flooding).toEqual({ "403 host_not_allowed": 2_000 });
+    });
+    expect(served).toEqual([200, 200, 200]);
+    // One read for all that came while the one before ran.
+    expect(statements).toBeLessThan(2_000 / 8);
+    // What is known to be nobody's is not read again.
+    expect(await statementsOf(strangers)).toBeLessThan(OWN_STATEMENTS_MAX);
+  });
+
   test("of garbage: neither the database nor Redis hears of one", async () => {
     const garbage = (i: number) => {
       const { secret } = newApiKey();

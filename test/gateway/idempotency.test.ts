@@ -225,8 +225,11 @@ describe("after the first was served", () => {
     const [{ secret, accountId, keyId }, key] = [await shop.customer(), newKey()];
     expect(isFirst(await once(secret, key))).toBe(true);
     await revokeKey({ db, bus }, { accountId, keyId });
-    await until(async () => (await once(secret, key, {}, { origin: other() })).status === 401);
-    await withoutEffect(shop, async () => expectRefusal(await once(secret, key), "invalid_api_key"));
+    // Each replica hears of it by itself, one a few milliseconds after the other; until then the kept answer may come once more.
+    for (const origin of [shop.origin, other()]) {
+      await until(async () => (await once(secret, key, {}, { origin })).status === 401);
+      await withoutEffect(shop, async () => expectRefusal(await once(secret, key, {}, { origin }), "invalid_api_key"));
+    }
   });
 
   test("a replay counts in the key's requests a minute", async () => {

@@ -2,11 +2,12 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { check } from "../../src/ledger/books_check_store.ts";
+import { listEntries } from "../../src/ledger/entries_store.ts";
 import { openSlices } from "../../src/ledger/slices_store.ts";
 import { statementOf } from "../../src/ledger/statement_store.ts";
-import { usage } from "../../src/ledger/usage_store.ts";
+import { notCharged, type UsageFilter, usage } from "../../src/ledger/usage_store.ts";
 import { requestsByKey, usageDays } from "../../src/ledger/usage_sums_store.ts";
-import { usageCsv } from "../../src/panel/api/usage_csv.ts";
+import { type ReadPage, usageCsv } from "../../src/panel/api/usage_csv.ts";
 import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 
@@ -59,6 +60,9 @@ afterAll(async () => {
   await db?.close();
   await world.close();
 });
+
+/** Reads a page of a file, as the panel does. */
+const read: ReadPage = (page) => page({ db });
 
 /** Requests `from` to `upto`, spread over the last five days: two fifths of one account's, a fifth charges of the reseller's own. */
 async function fill(from: number, upto: number): Promise<void> {
@@ -153,7 +157,7 @@ test(
 test(
   "CSV of usage: up to its limit; a filter that nothing passes is read to the end, and is no error",
   async () => {
-    const text = await new Response(await usageCsv({ db }, "charged", { accountId: big.accountId })).text();
+    const text = await new Response(await usageCsv(read, "charged", { accountId: big.accountId })).text();
     const lines = text.trimEnd().split("\r\n");
     const [mine] = await world.sql`select count(*)::int as n from receipts where account_id = ${big.accountId}`;
     const cut = Number(mine?.n) > 100_000;
@@ -161,10 +165,92 @@ test(
     expect(lines.at(-1)?.includes("Cut after 100000 rows")).toBe(cut);
     const asked = { accountId: big.accountId, modelId: "model-none" };
     for (const kind of ["charged", "not_charged"] as const)
-      expect((await new Response(await usageCsv({ db }, kind, asked)).text()).trimEnd().split("\r\n")).toHaveLength(1);
+      expect((await new Response(await usageCsv(read, kind, asked)).text()).trimEnd().split("\r\n")).toHaveLength(1);
   },
   SLOW_MS,
 );
+
+test(
+  "a page whose time is over says where to go on, also if it is empty; all pages together have every row once",
+  async () => {
+    type Part = { ids: string[]; next: string | null };
+    const whole = async (ask: (cursor: string | undefined) => Promise<Part>) => {
+      const [ids, cursors]: string[][] = [[], []];
+      for (let cursor: string | undefined; ; ) {
+        const part = await ask(cursor);
+        ids?.push(...part.ids);
+        if (part.next === null) return { ids: ids ?? [], pages: cursors?.length ?? 0 };
+        expect(cursors).not.toContain(part.next);
+        cursors?.push(part.next);
+        cursor = part.next;
+      }
+    };
+    const pages = (query: UsageFilter, list = usage) =>
+      whole(async (after) => {
+        const { rows, nextAfter } = await list({ db }, { ...query, limit: 1000, after, pageMsMax: 0 });
+        return { ids: rows.map(({ requestId }) => requestId), next: nextAfter };
+      });
+    const { accountId } = big;
+    const none = await pages({ accountId, modelId: "model-none" });
+    expect([none.ids, none.pages > 5]).toEqual([[], true]);
+    const some = await pages({ accountId, modelId: "model-3" });
+    const wanted = await world.sql`
+      select request_id::text as id from receipts where account_id = ${accountId} and model_id = 'model-3' order by request_id desc`;
+    expect(some.ids).toEqual(wanted.map(({ id }) => String(id)));
+    expect(
+      (
+        await pages(
+          { accountId, modelId: "model-none" },
+          (deps, query) => notCharged(deps, { ...query, accountId }) as never,
+        )
+      ).ids,
+    ).toEqual([]);
+
+    const charges = await whole(async (before) => {
+      const query = {
+        accountId: reseller.accountId,
+        limit: 100,
+        pageMsMax: 0,
+        ...(before !== undefined && { before }),
+      };
+      const { rows, nextBefore } = await listEntries({ db }, { ...query, kind: "top_up" });
+      return { ids: rows.map(({ balanceAfterNanoUsd }) => String(balanceAfterNanoUsd)), next: nextBefore };
+    });
+    // The top-up came first: every charge stands before it.
+    expect(charges).toEqual({ ids: ["1000000000"], pages: expect.any(Number) });
+    expect(charges.pages).toBeGreaterThan(3);
+  },
+  SLOW_MS,
+);
+
+test("a page of a balance costs what it shows, however far back it is, and says the balance then", async () => {
+  const { accountId } = reseller;
+  const [count] = await world.sql`select count(*)::int as n from balance_entries where account_id = ${accountId}`;
+  const [far] = await world.sql`
+    select id, amount_nano_usd::int as amount, (select sum(amount_nano_usd) from balance_entries o where o.account_id = ${accountId} and o.id <= e.id)::text as after
+    from balance_entries e where account_id = ${accountId} order by id offset ${Math.floor(Number(count?.n) / 10)} limit 1`;
+  const one = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
+  try {
+    const blocks = (before?: string) =>
+      indexBlocks(
+        one,
+        () => listEntries({ db: one }, { accountId, ...(before !== undefined && { before }) }),
+        "balance_entries",
+      );
+    const newest = await blocks();
+    const before = `${far?.id}_${BigInt(String(far?.after)) - BigInt(Number(far?.amount))}`;
+    expect(await blocks(before)).toBeLessThan(2 * newest);
+    const { rows } = await listEntries({ db }, { accountId, before });
+    const sums = await world.sql`
+      select id::int as id, (select sum(amount_nano_usd) from balance_entries o where o.account_id = ${accountId} and o.id <= e.id)::text as after
+      from balance_entries e where account_id = ${accountId} and id < ${far?.id} order by id desc limit 3`;
+    expect(rows.slice(0, 3).map(({ entryId, balanceAfterNanoUsd }) => [entryId, String(balanceAfterNanoUsd)])).toEqual(
+      sums.map(({ id, after }) => [id, after]),
+    );
+  } finally {
+    await one.close();
+  }
+});
 
 test("a page of days ago costs what it shows, as the newest does", async () => {
   const one = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
@@ -189,12 +275,12 @@ test("a page of days ago costs what it shows, as the newest does", async () => {
   }
 });
 
-/** Blocks of the receipts' indexes that `read` looks at, over a pool of one connection. */
-async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>): Promise<number> {
+/** Blocks of a table's indexes that `read` looks at, over a pool of one connection. */
+async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>, table = "receipts"): Promise<number> {
   const soFar = async () => {
     await one.sql`select pg_stat_force_next_flush()`;
     const [row] = await one.sql`
-      select sum(idx_blks_read + idx_blks_hit)::int as blocks from pg_statio_user_indexes where relname like 'receipts%'`;
+      select sum(idx_blks_read + idx_blks_hit)::int as blocks from pg_statio_user_indexes where relname like ${`${table}%`}`;
     return Number(row?.blocks);
   };
   const before = await soFar();
@@ -205,7 +291,7 @@ async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>): P
 test(
   "a reader that stops in the middle of a file leaves nothing open",
   async () => {
-    const reader = (await usageCsv({ db }, "charged", { accountId: big.accountId })).getReader();
+    const reader = (await usageCsv(read, "charged", { accountId: big.accountId })).getReader();
     await reader.read();
     const openNow = async () => {
       const [row] = await world.sql`

@@ -5,7 +5,15 @@ import { createCache } from "../../src/platform/cache.ts";
 type Row = { name: string; tags: string[] };
 
 /** A cache whose loads the test answers by hand, and whose clock it sets. */
-function world(options: { max?: number; missesMax?: number; ttlMs?: () => number; loadTimeoutMs?: number } = {}) {
+function world(
+  options: {
+    max?: number;
+    missesMax?: number;
+    ttlMs?: () => number;
+    staleMs?: () => number;
+    loadTimeoutMs?: number;
+  } = {},
+) {
   const asked: { key: string; answer: (row: Row | undefined) => void; fail: (error: Error) => void }[] = [];
   let nowMs = 0;
   const cache = createCache<Row>({
@@ -166,6 +174,66 @@ test("a shorter TTL ends the life of what is already there", async () => {
   pass(1500);
   ttl = 1000;
   expect(cache.peek("k")).toBeUndefined();
+});
+
+test("an entry whose life is over is given out while it is read again, once, for a bounded time", async () => {
+  const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
+  await put("k", row("old"));
+  pass(30_000);
+  for (let i = 0; i < 3; i++) expect(cache.peek("k")).toEqual(row("old"));
+  expect(await cache.get("k")).toEqual(row("old"));
+  expect(asked.length).toBe(2);
+  asked[1]?.answer(row("new"));
+  await Bun.sleep(0);
+  expect(cache.peek("k")).toEqual(row("new"));
+  pass(30_000);
+  expect(cache.peek("k")).toEqual(row("new"));
+  pass(5_000);
+  // The database has not answered: now it is waited for.
+  expect(cache.peek("k")).toBeUndefined();
+  const got = cache.get("k");
+  expect(asked.length).toBe(3);
+  asked[2]?.answer(row("newer"));
+  expect(await got).toEqual(row("newer"));
+});
+
+test("what an invalidation dropped is not given out, however young, while it is read again", async () => {
+  const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
+  await put("k", row("old", "account:1"));
+  pass(30_000);
+  expect(cache.peek("k")).toEqual(row("old", "account:1"));
+  cache.drop("account:1");
+  expect(cache.peek("k")).toBeUndefined();
+  // Nor is what was read from before the invalidation on.
+  asked[1]?.answer(row("old", "account:1"));
+  await Bun.sleep(0);
+  expect(cache.peek("k")).toBeUndefined();
+});
+
+test("an entry that is gone when it is read again is given out no more", async () => {
+  const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
+  await put("k", row("old"));
+  pass(30_000);
+  expect(cache.peek("k")).toEqual(row("old"));
+  asked[1]?.answer(undefined);
+  await Bun.sleep(0);
+  expect(cache.peek("k")).toBeNull();
+});
+
+test("reading again that fails is begun again by the next look, and once the time is over it is told of", async () => {
+  const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
+  await put("k", row("old"));
+  pass(30_000);
+  for (let i = 1; i <= 3; i++) {
+    expect(cache.peek("k")).toEqual(row("old"));
+    asked[i]?.fail(new Error("down"));
+    await Bun.sleep(0);
+  }
+  expect(asked.length).toBe(4);
+  pass(5_000);
+  const got = cache.get("k");
+  asked[4]?.fail(new Error("down"));
+  await expect(got).rejects.toThrow("down");
 });
 
 test("a load that fails tells all its callers and is tried again by the next", async () => {

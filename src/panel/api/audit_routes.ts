@@ -2,17 +2,23 @@ import { t } from "elysia";
 import { listAudit } from "../../accounts/audit_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Id, signedIn, whole } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 
 /** Who changed what, for admins. */
 
 export function auditRoutes(deps: Deps) {
-  return signedIn(deps, "admin").get("/audit", ({ query }) => listAudit(deps, query), {
-    query: t.Object({
-      subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$" })),
-      accountId: t.Optional(Id),
-      actorId: t.Optional(Id),
-      before: t.Optional(Id),
-      limit: t.Optional(whole(1, 200)),
-    }),
-  });
+  return signedIn(deps, "admin").get(
+    "/audit",
+    ({ person, query, request: { signal } }) =>
+      longRead(deps, { person, signal }, (reading) => listAudit(reading, query)),
+    {
+      query: t.Object({
+        subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$" })),
+        accountId: t.Optional(Id),
+        actorId: t.Optional(Id),
+        before: t.Optional(Id),
+        limit: t.Optional(whole(1, 200)),
+      }),
+    },
+  );
 }

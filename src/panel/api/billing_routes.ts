@@ -5,10 +5,11 @@ import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { allotmentsOf } from "../../ledger/allotments_store.ts";
 import type { PayWith } from "../../ledger/books_store.ts";
-import { type EntriesQuery, type Entry, listEntries } from "../../ledger/entries_store.ts";
+import { ENTRIES_CURSOR, type EntriesQuery, type Entry, listEntries } from "../../ledger/entries_store.ts";
 import { holdingsOf, type Package } from "../../ledger/holdings_store.ts";
 import { type Statement, statementOf } from "../../ledger/statement_store.ts";
 import { Id, type Person, signedIn, toWire, whole } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 import { statementCsv } from "./statement_csv.ts";
 
 /** What one has and what became of one's money: packages, balance, what is on sale, and a reseller's statement. */
@@ -17,6 +18,8 @@ const ENTRIES_MAX = 100;
 /** Rows of each part of a statement: as a page shows it, and as a file. */
 const STATEMENT_SHOWN = 1000;
 const STATEMENT_FILE_MAX = 100_000;
+/** It has five parts, each with a limit of its own. */
+const STATEMENT_MS_MAX = 10_000;
 
 export const EntriesPage = t.Object({
   kind: t.Optional(
@@ -28,7 +31,7 @@ export const EntriesPage = t.Object({
       t.Literal("correction"),
     ]),
   ),
-  before: t.Optional(Id),
+  before: t.Optional(t.String({ pattern: ENTRIES_CURSOR })),
   limit: t.Optional(whole(1, ENTRIES_MAX)),
 });
 const StatementOf = t.Object({
@@ -46,7 +49,10 @@ function ownRoutes(deps: Deps) {
     .get("/billing", async ({ person }) => toWire(await billingOf(deps, person, person)))
     .get(
       "/billing/entries",
-      async ({ person, query }) => toWire(await entriesOf(deps, person, { ...query, accountId: person.accountId })),
+      async ({ person, query, request: { signal } }) => {
+        const { accountId } = person;
+        return toWire(await entriesOf(deps, { person, signal }, { ...query, accountId }));
+      },
       { query: EntriesPage },
     )
     .get("/offerings", async ({ person }) => {
@@ -65,13 +71,14 @@ function statementRoutes(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/statement",
-      async ({ person, query }) => toWire(await statementFor(deps, person, { ...query, rowsMax: STATEMENT_SHOWN })),
+      async ({ person, query, request: { signal } }) =>
+        toWire(await statementFor(deps, { person, signal }, { ...query, rowsMax: STATEMENT_SHOWN })),
       shape,
     )
     .get(
       "/statement.csv",
-      async ({ person, query, set }) => {
-        const statement = await statementFor(deps, person, { ...query, rowsMax: STATEMENT_FILE_MAX });
+      async ({ person, query, set, request: { signal } }) => {
+        const statement = await statementFor(deps, { person, signal }, { ...query, rowsMax: STATEMENT_FILE_MAX });
         if (statement.usage.hasMore || statement.packages.hasMore || statement.entries.hasMore)
           throw new InputError(
             `The month has more than ${STATEMENT_FILE_MAX} lines of a kind: ask for one host.`,
@@ -91,14 +98,18 @@ function fileName({ host }: Person, statement: Statement): string {
   return `statement-${name}-${statement.month}${statement.closed ? "" : "-so-far"}.csv`;
 }
 
+type Viewing = { person: Person; signal: AbortSignal };
 type StatementAsked = { month: string; host?: string; resellerId?: number; rowsMax: number };
 
 /** A reseller's own; an admin names one. Another's reads as one that is not there. */
-async function statementFor(deps: Deps, person: Person, asked: StatementAsked): Promise<Statement> {
+async function statementFor(deps: Deps, { person, signal }: Viewing, asked: StatementAsked): Promise<Statement> {
   const resellerId = asked.resellerId ?? person.accountId;
   const mine = person.role === "admin" || resellerId === person.accountId;
   if (!mine || (await findAccount(deps, resellerId))?.role !== "reseller") throw new Refusal("not_found");
-  return statementOf(deps, { ...asked, resellerId, timeZone: deps.config.billingTimeZone });
+  const wanted = { ...asked, resellerId, timeZone: deps.config.billingTimeZone };
+  return await longRead(deps, { person, signal, readMsMax: STATEMENT_MS_MAX }, (reading) =>
+    statementOf(reading, wanted),
+  );
 }
 
 /** A package as its holder sees it. */
@@ -127,8 +138,8 @@ export async function billingOf(
 }
 
 /** A page of a balance. A reseller's customers do not learn who works for the operator. */
-export async function entriesOf(deps: Deps, viewer: Person, query: EntriesQuery) {
-  const { rows, hasMore } = await listEntries(deps, query);
+export async function entriesOf(deps: Deps, { person: viewer, signal }: Viewing, query: EntriesQuery) {
+  const { rows, ...page } = await longRead(deps, { person: viewer, signal }, (reading) => listEntries(reading, query));
   const isTold = ({ actor }: Entry) => actor?.role !== "admin" || viewer.role !== "customer" || viewer.tenantId === 0;
-  return { entries: rows.map((row) => (isTold(row) ? row : { ...row, actor: null })), hasMore };
+  return { entries: rows.map((row) => (isTold(row) ? row : { ...row, actor: null })), ...page };
 }

@@ -6,13 +6,16 @@ import { brokenRows, invariantOf, lastChecks } from "../../ledger/books_check_st
 import { recentReplicas } from "../../ledger/replicas_store.ts";
 import { within } from "../../platform/runtime.ts";
 import { countEverything, countRequests } from "./admin_store.ts";
-import { signedIn, toWire, whole } from "./frame.ts";
+import { type Person, signedIn, toWire, whole } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 import { openBreakers } from "./providers_routes.ts";
 
 /** For admins: whether every unit and cent is accounted for, which replicas live, and the figures of the landing page. */
 
 /** A page waits so long for a check; a longer one goes on, and is shown by the next look. */
 const CHECK_WAIT_MS_MAX = 25_000;
+/** Its two counts have limits of their own, which are shorter. */
+const OVERVIEW_MS_MAX = 5_000;
 const ROWS_DEFAULT = 20;
 const ROWS_MAX = 100;
 /** The longest name of a view that Postgres would know. */
@@ -20,7 +23,7 @@ const NAME_LENGTH_MAX = 63;
 
 export function booksRoutes(deps: Deps) {
   return signedIn(deps, "admin")
-    .get("/admin/overview", () => overview(deps))
+    .get("/admin/overview", ({ person, request: { signal } }) => overview(deps, person, signal))
     .get("/admin/replicas", async () => ({ replicas: await recentReplicas(deps.db.sql) }))
     .get("/admin/books", async () => toWire(await readBooks(deps)))
     .post("/admin/books/check", () => checkBooks(deps))
@@ -52,13 +55,15 @@ async function checkBooks({ booksCheck }: Deps) {
   }
 }
 
-async function overview(deps: Deps) {
-  const { sql } = deps.db;
-  const [last] = await lastChecks(sql, 1);
-  return {
+async function overview(deps: Deps, person: Person, signal: AbortSignal) {
+  const [last] = await lastChecks(deps.db.sql, 1);
+  const counts = await longRead(deps, { person, signal, readMsMax: OVERVIEW_MS_MAX }, async ({ db: { sql } }) => ({
     ...(await countEverything(sql)),
     /** Of the last 24 hours; null: too many to count for this page. */
     requests: await countRequests(sql),
+  }));
+  return {
+    ...counts,
     /** By name, with the number of routes that this replica leaves out for a moment. */
     providersFailing: [...openBreakers(deps)].map(([name, routes]) => ({ name, routes })),
     books: last ? { checkedAt: last.checkedAt, ...sumUp(last.results) } : null,

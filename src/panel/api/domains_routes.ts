@@ -15,6 +15,7 @@ import {
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { once, signedIn } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 
 /** Resellers' domains: for a reseller its own, for an admin everybody's. Source: contract › What the service does, 3. */
 
@@ -84,9 +85,11 @@ function adminRoutes(deps: Deps) {
   return signedIn(deps, "admin")
     .get(
       "/admin/domains",
-      async ({ query: { status = null, q = "", before, limit } }) => {
+      async ({ person, query: { status = null, q = "", before, limit }, request: { signal } }) => {
         const page = { status, q, before: before === undefined ? null : cursorOf(before) };
-        const { rows, hasMore } = await pageOfHosts(deps, { ...page, ...(limit !== undefined && { limit }) });
+        const { rows, hasMore } = await longRead(deps, { person, signal }, (reading) =>
+          pageOfHosts(reading, { ...page, ...(limit !== undefined && { limit }) }),
+        );
         return { domains: rows.map((row) => ({ ...summaryOf(row), ...ownerOf(row) })), hasMore };
       },
       {

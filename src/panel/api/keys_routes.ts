@@ -15,7 +15,9 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
 import { requestsByKey } from "../../ledger/usage_sums_store.ts";
+import { isPassing } from "../../platform/db.ts";
 import { Id, once, type Person, signedIn, toWire } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 
 /** One's own keys: who uses them, what they may, and their ends. */
 
@@ -40,7 +42,7 @@ type NewKeyBody = typeof NewKeyBody.static;
 
 export function keysRoutes(deps: Deps) {
   return signedIn(deps)
-    .get("/keys", async ({ person }) => toWire(await keysOf(deps, person.accountId)))
+    .get("/keys", async ({ person, request: { signal } }) => toWire(await keysOf(deps, person, signal)))
     .get("/keys/options", async ({ person }) => toWire(await optionsOf(deps, person)))
     .post(
       "/keys",
@@ -117,13 +119,25 @@ async function create(deps: Deps, person: Person, body: NewKeyBody) {
 }
 
 type KeyRow = Omit<ShownKey, "accountId"> & {
-  /** Usage records of the last 24 hours. */
-  requestsLastDay: number;
+  /** Usage records of the last 24 hours; null: they could not be counted. */
+  requestsLastDay: number | null;
 };
 
-async function keysOf(deps: Deps, accountId: number): Promise<{ rows: KeyRow[] }> {
-  const [keys, requests] = await Promise.all([listShownKeys(deps, accountId), requestsByKey(deps, accountId)]);
-  return { rows: keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requests.get(key.keyId) ?? 0 })) };
+async function keysOf(deps: Deps, person: Person, signal: AbortSignal): Promise<{ rows: KeyRow[] }> {
+  const { accountId } = person;
+  const [keys, requests] = await Promise.all([listShownKeys(deps, accountId), countedRequests(deps, person, signal)]);
+  const requestsOf = (keyId: number) => (requests === null ? null : (requests.get(keyId) ?? 0));
+  return { rows: keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requestsOf(key.keyId) })) };
+}
+
+/** null: they cannot be counted now. A key that is to be revoked must be found all the same. */
+async function countedRequests(deps: Deps, person: Person, signal: AbortSignal): Promise<Map<number, number> | null> {
+  try {
+    return await longRead(deps, { person, signal }, (reading) => requestsByKey(reading, person.accountId));
+  } catch (error) {
+    if (error instanceof Refusal || isPassing(error)) return null;
+    throw error;
+  }
 }
 
 /** What a new key may name, and what could pay for it now. */

@@ -13,6 +13,7 @@ import {
 } from "../../ledger/orders_store.ts";
 import { viewOf } from "./billing_routes.ts";
 import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 
 /** Orders: asked for by everybody, decided by the reseller of who asked, or where there is none by an admin. */
 
@@ -80,9 +81,11 @@ function decidingRoutes(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/orders/incoming",
-      async ({ person, query: { scope, ...page } }) => {
+      async ({ person, query: { scope, ...page }, request: { signal } }) => {
         const houseOnly = person.role === "admin" && scope !== "all";
-        const { rows, hasMore } = await listIncoming(deps, { ...page, ...deciderOf(person), houseOnly });
+        const { rows, hasMore } = await longRead(deps, { person, signal }, (reading) =>
+          listIncoming(reading, { ...page, ...deciderOf(person), houseOnly }),
+        );
         return toWire({ orders: rows, hasMore });
       },
       // An admin is asked by house customers and resellers; `all` shows what resellers are asked too.

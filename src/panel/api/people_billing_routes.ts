@@ -52,9 +52,9 @@ function holdingRoutes(deps: Deps) {
     )
     .get(
       "/people/:id/billing/entries",
-      async ({ person, params, query }) => {
+      async ({ person, params, query, request: { signal } }) => {
         const { accountId } = await holderInScope(deps, person, params.id);
-        return toWire(await entriesOf(deps, person, { ...query, accountId }));
+        return toWire(await entriesOf(deps, { person, signal }, { ...query, accountId }));
       },
       { params: OfPerson, query: EntriesPage },
     );

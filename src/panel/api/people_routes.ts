@@ -15,6 +15,7 @@ import { beginViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 import { accountInScope } from "./scope.ts";
 import { siteUrl } from "./session_door.ts";
 
@@ -40,8 +41,10 @@ function rowRoutes(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/people",
-      async ({ person, query }) => {
-        const { rows, hasMore } = await listAccounts(deps, { ...query, resellerId: scopeOf(person) });
+      async ({ person, query, request: { signal } }) => {
+        const { rows, hasMore } = await longRead(deps, { person, signal }, (reading) =>
+          listAccounts(reading, { ...query, resellerId: scopeOf(person) }),
+        );
         return toWire({ people: rows, hasMore });
       },
       {

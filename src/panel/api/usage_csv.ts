@@ -1,5 +1,6 @@
 import {
   notCharged,
+  type Page,
   type RefusedRow,
   type ReleasedRow,
   type UsageQuery,
@@ -10,13 +11,16 @@ import type { Db } from "../../platform/db.ts";
 import { type Cell, csvLine } from "./csv.ts";
 
 /**
- * Usage as a file: UTC, raw units, one header, written page by page as the reader takes it. Each page is a statement of its
- * own: whoever reads slowly, or never to the end, keeps neither a snapshot nor a connection.
+ * Usage as a file: UTC, raw units, one header, written page by page as the reader takes it. Each page is a read of its own:
+ * whoever reads slowly, or never to the end, keeps neither a snapshot nor a connection. Pages that stopped at their time limit
+ * are gone on from, so that a filter that hardly anything passes still gives the whole file.
  */
 
 const PAGE_ROWS = 1000;
 /** Rows of one file; a last line says when there would be more. */
 const ROWS_MAX = 100_000;
+/** Reading one file takes no longer than this, the reader's own time left out. */
+const READ_MS_MAX = 300_000;
 
 const COLUMNS = [
   "request_id",
@@ -41,14 +45,17 @@ const COLUMNS = [
 
 type Line = Partial<Record<(typeof COLUMNS)[number], Cell>>;
 type Asked = UsageQuery & { accountId: number };
+/** Runs the reading of one page. `signal` is aborted when nobody takes the file any more. */
+export type ReadPage = <T>(page: (deps: { db: Db }) => Promise<T>, signal: AbortSignal) => Promise<T>;
 
 /** The whole file as a stream. Throws what the first page throws; a later failure breaks the download off. */
 export async function usageCsv(
-  deps: { db: Db },
+  read: ReadPage,
   kind: "charged" | "not_charged",
   asked: Asked,
 ): Promise<ReadableStream<Uint8Array>> {
-  const pages = pagesOf(deps, kind, asked);
+  const left = new AbortController();
+  const pages = pagesOf((page) => read(page, left.signal), kind, asked);
   const encoder = new TextEncoder();
   const first = await pages.next();
   let text: string | undefined = first.done ? undefined : first.value;
@@ -60,28 +67,38 @@ export async function usageCsv(
       text = next.done ? undefined : next.value;
     },
     async cancel() {
+      left.abort();
       await pages.return(undefined);
     },
   });
 }
 
 async function* pagesOf(
-  deps: { db: Db },
+  read: <T>(page: (deps: { db: Db }) => Promise<T>) => Promise<T>,
   kind: "charged" | "not_charged",
   asked: Asked,
 ): AsyncGenerator<string, undefined> {
   let text = csvLine(COLUMNS);
-  let after: string | undefined;
-  for (let written = 0; ; ) {
+  let after: string | null | undefined;
+  let readMs = 0;
+  for (let written = 0; after !== null; ) {
     const query = { ...asked, limit: PAGE_ROWS, after };
-    const { rows, hasMore } = kind === "charged" ? await usage(deps, query) : await notCharged(deps, query);
-    text += rows.map((row) => toLine("kind" in row ? toNotCharged(row) : toCharged(row))).join("");
-    written += rows.length;
-    after = rows.at(-1)?.requestId;
-    const cut = hasMore && written >= ROWS_MAX;
-    if (cut) text += csvLine([`Cut after ${ROWS_MAX} rows. Narrow the period: what is left out is older.`]);
+    const startedMs = performance.now();
+    const page = await read<Page<UsageRow | ReleasedRow | RefusedRow>>((deps) =>
+      kind === "charged" ? usage(deps, query) : notCharged(deps, query),
+    );
+    readMs += performance.now() - startedMs;
+    text += page.rows.map((row) => toLine("kind" in row ? toNotCharged(row) : toCharged(row))).join("");
+    written += page.rows.length;
+    after = page.nextAfter;
+    const cut = written >= ROWS_MAX ? `${ROWS_MAX} rows` : readMs >= READ_MS_MAX ? `${READ_MS_MAX / 1000} seconds` : "";
+    if (after !== null && cut !== "") {
+      text += csvLine([`Cut after ${cut}. Narrow the period: what is left out is older.`]);
+      after = null;
+    }
+    // A page without a row has nothing to send.
+    if (text === "") continue;
     yield text;
-    if (!hasMore || cut) return;
     text = "";
   }
 }

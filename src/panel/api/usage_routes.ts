@@ -3,7 +3,9 @@ import { modelPlaces } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { notCharged, type UsageQuery, usage } from "../../ledger/usage_store.ts";
 import { usageDays } from "../../ledger/usage_sums_store.ts";
+import type { Db } from "../../platform/db.ts";
 import { Id, type Person, signedIn, toWire, whole } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 import { receiptOf } from "./receipt.ts";
 import { accountInScope } from "./scope.ts";
 import { usageCsv } from "./usage_csv.ts";
@@ -14,6 +16,8 @@ const PAGE_MAX = 200;
 const PAGE_DEFAULT = 50;
 const DAYS_MAX = 92;
 const DAYS_DEFAULT = 30;
+/** A page of a file waits longer for its place than one on the screen: what has begun is to come to its end. */
+const FILE_WAIT_MS_MAX = 10_000;
 
 export const Instant = t.String({ minLength: 10, maxLength: 35 });
 export const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$" });
@@ -36,9 +40,11 @@ export function usageRoutes(deps: Deps) {
   return signedIn(deps)
     .get(
       "/usage",
-      async ({ person, query: { kind, limit = PAGE_DEFAULT, after, ...filter } }) => {
+      async ({ person, request: { signal }, query: { kind, limit = PAGE_DEFAULT, after, ...filter } }) => {
         const asked = { ...(await askedFor(deps, person, filter)), limit, after };
-        return toWire(kind === "not_charged" ? await notCharged(deps, asked) : await chargedPage(deps, asked));
+        const page = async (reading: { db: Db }) =>
+          toWire(kind === "not_charged" ? await notCharged(reading, asked) : await chargedPage(reading, asked));
+        return await longRead(deps, { person, signal }, page);
       },
       {
         query: t.Object({
@@ -51,22 +57,14 @@ export function usageRoutes(deps: Deps) {
     )
     .get(
       "/usage/days",
-      async ({ person, query: { days = DAYS_DEFAULT, measure = "requests", ...filter } }) => {
+      async ({ person, request: { signal }, query: { days = DAYS_DEFAULT, measure = "requests", ...filter } }) => {
         const asked = await askedFor(deps, person, filter);
-        const { models, ...rest } = await usageDays(deps, {
-          ...asked,
-          days,
-          measure,
-          timeZone: deps.config.billingTimeZone,
-        });
-        const places = await modelPlaces(
-          deps,
-          models.map(({ modelId }) => modelId),
-        );
-        return toWire({
-          ...rest,
-          models: models.map((model) => ({ ...model, place: places.get(model.modelId) ?? 0 })),
-        });
+        const wanted = { ...asked, days, measure, timeZone: deps.config.billingTimeZone };
+        const sums = await longRead(deps, { person, signal }, (reading) => usageDays(reading, wanted));
+        const ids = sums.models.map(({ modelId }) => modelId);
+        const places = await modelPlaces(deps, ids);
+        const models = sums.models.map((model) => ({ ...model, place: places.get(model.modelId) ?? 0 }));
+        return toWire({ ...sums, models });
       },
       {
         query: t.Object({
@@ -79,7 +77,12 @@ export function usageRoutes(deps: Deps) {
     .get(
       "/usage.csv",
       async ({ person, query: { kind = "charged", ...filter } }) => {
-        const csv = await usageCsv(deps, kind, await askedFor(deps, person, filter));
+        const asked = await askedFor(deps, person, filter);
+        const csv = await usageCsv(
+          (page, signal) => longRead(deps, { person, signal, waitMsMax: FILE_WAIT_MS_MAX }, page),
+          kind,
+          asked,
+        );
         return new Response(csv, {
           headers: {
             "content-type": "text/csv; charset=utf-8",
@@ -113,9 +116,9 @@ async function shownAccount(deps: Deps, person: Person, accountId: number | unde
   return (await accountInScope(deps, person, accountId)).accountId;
 }
 
-async function chargedPage(deps: Deps, asked: UsageQuery) {
-  const { rows, hasMore } = await usage(deps, asked);
-  return { rows: rows.map((row) => ({ ...row, kind: "charged" as const })), hasMore };
+async function chargedPage(reading: { db: Db }, asked: UsageQuery) {
+  const { rows, ...page } = await usage(reading, asked);
+  return { rows: rows.map((row) => ({ ...row, kind: "charged" as const })), ...page };
 }
 
 /** The file bears the name of the host it was asked on. */

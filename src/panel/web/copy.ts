@@ -189,9 +189,12 @@ export function termsText(terms: {
 
 /** What stands in a question before something that cannot be undone. */
 export const CONFIRM = {
-  revokeKey: (name: string, requests24h: number) =>
-    requests24h === 0
-      ? { title: `Revoke key ${name}?`, body: "Nothing used it in the last 24 h. Requests with it get 401 at once." }
+  revokeKey: (name: string, requests24h: number | null) =>
+    !requests24h
+      ? {
+          title: `Revoke key ${name}?`,
+          body: `${requests24h === 0 ? "Nothing used it in the last 24 h. " : ""}Requests with it get 401 at once.`,
+        }
       : {
           title: `Revoke key ${name}?`,
           body: `${formatOf(requests24h, "request")} used it in the last 24 h. They will get 401 at once.`,

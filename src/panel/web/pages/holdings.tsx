@@ -14,6 +14,7 @@ import { Badge, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { useViewer } from "./forms.ts";
+import { fullPage } from "./full_page.ts";
 
 /**
  * What an account holds, one's own or one that is looked after: packages with their meters, the balance, and every
@@ -23,6 +24,8 @@ import { useViewer } from "./forms.ts";
  *   <PackagesSection packages={billing.data.packages} actions={(row) => …} onTurn={billing.refetch} isOwn />
  *   <BalanceSection accountId={accountId} balance={billing.data.balance} role={role} action={…} />
  */
+
+const ENTRIES_SIZE = 100;
 
 export type Billing = NonNullable<Awaited<ReturnType<typeof api.billing.get>>["data"]>;
 export type Package = Billing["packages"][number];
@@ -261,14 +264,16 @@ function payNote(isPayg: boolean, { role, isOwn }: { role: Role; isOwn: boolean 
 function Movements({ accountId, kind }: { accountId: number | null; kind: EntryKind | "" }) {
   const entries = useInfiniteQuery({
     queryKey: ["billing", accountId, "entries", kind],
-    queryFn: ({ pageParam }) => {
-      const query = { ...(kind && { kind }), ...(pageParam > 0 && { before: pageParam }) };
-      return accountId === null
-        ? ask(api.billing.entries.get({ query }))
-        : ask(api.people({ id: accountId }).billing.entries.get({ query }));
-    },
-    initialPageParam: 0,
-    getNextPageParam: ({ entries, hasMore }) => (hasMore ? entries[entries.length - 1]?.entryId : undefined),
+    queryFn: ({ pageParam, signal }) =>
+      fullPage<Entry, string>(ENTRIES_SIZE, pageParam, async (before, limit) => {
+        const options = { query: { limit, ...(kind && { kind }), ...(before && { before }) }, fetch: { signal } };
+        const { entries, nextBefore } = await (accountId === null
+          ? ask(api.billing.entries.get(options))
+          : ask(api.people({ id: accountId }).billing.entries.get(options)));
+        return { rows: entries, next: nextBefore };
+      }),
+    initialPageParam: "",
+    getNextPageParam: ({ next }) => next,
   });
   const columns: Column<Entry>[] = [
     { head: "What", cell: (entry) => <EntryWords entry={entry} accountId={accountId} /> },
@@ -288,7 +293,7 @@ function Movements({ accountId, kind }: { accountId: number | null; kind: EntryK
         {({ pages }) => (
           <DataTable
             caption="Movements of the balance"
-            rows={pages.flatMap((page) => page.entries)}
+            rows={pages.flatMap((page) => page.rows)}
             rowKey={({ entryId }) => String(entryId)}
             columns={columns}
             empty={<Empty>{kind === "" ? EMPTY.movements : "No movement of this kind."}</Empty>}

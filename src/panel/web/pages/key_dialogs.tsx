@@ -101,7 +101,7 @@ export function RotateKeyDialog({ open, onClose, row }: DialogState & { row: Own
         options={OVERLAPS}
         error={form.errorOf("overlapSeconds")}
       />
-      {row.requestsLastDay > 0 && (
+      {row.requestsLastDay !== null && row.requestsLastDay > 0 && (
         <Banner tone={overlap === "0" ? "warn" : "neutral"}>
           {formatOf(row.requestsLastDay, "request")} used it in the last 24 h.
           {overlap === "0" && ` The next ${row.requestsLastDay === 1 ? "one" : "ones"} will be refused.`}

@@ -238,7 +238,7 @@ function LastUsedCell({ row: { lastUsedAt, lastHost, requestsLastDay } }: { row:
   return (
     <span className="grid" title={lastHost === null ? undefined : `On ${lastHost}`}>
       <Ago iso={lastUsedAt} />
-      {requestsLastDay > 0 && (
+      {requestsLastDay !== null && requestsLastDay > 0 && (
         <span className="text-12 text-ink-3 tabular-nums">{formatCount(requestsLastDay)} in 24 h</span>
       )}
     </span>

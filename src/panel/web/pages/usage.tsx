@@ -13,6 +13,7 @@ import { toOlder } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import { download } from "./download.ts";
 import { useViewer } from "./forms.ts";
+import { fullPage } from "./full_page.ts";
 import { useKeyOptions, useKeys } from "./own.ts";
 import { ReceiptDrawer } from "./receipt_drawer.tsx";
 import { plainId } from "./receipts.ts";
@@ -146,13 +147,16 @@ function daysOf(range: string): number {
 function useList(asked: Asked, range: string) {
   return useInfiniteQuery({
     queryKey: ["usage", "list", asked.kind, asked, range],
-    queryFn: ({ pageParam }) => {
+    queryFn: ({ pageParam, signal }) => {
       const start = startOf(range);
-      const query = { ...asked, limit: PAGE_SIZE, ...(start && { start }), ...(pageParam && { after: pageParam }) };
-      return ask(api.usage.get({ query }));
+      return fullPage<UsageRow, string>(PAGE_SIZE, pageParam, async (after, limit) => {
+        const query = { ...asked, limit, ...(start && { start }), ...(after && { after }) };
+        const { rows, nextAfter } = await ask(api.usage.get({ query, fetch: { signal } }));
+        return { rows, next: nextAfter };
+      });
     },
     initialPageParam: "",
-    getNextPageParam: ({ rows, hasMore }) => (hasMore ? rows.at(-1)?.requestId : undefined),
+    getNextPageParam: ({ next }) => next,
     // The rows of the other kind have other columns.
     placeholderData: (before, query) => (query?.queryKey[2] === asked.kind ? before : undefined),
   });

@@ -79,7 +79,8 @@ export function DataTable<Row>({
       </Loading>
     );
   }
-  if (rows.length === 0 && empty) return empty;
+  // Nothing was found so far, and there may be more.
+  if (rows.length === 0 && empty && !older?.hasMore) return empty;
   const first = columns[0];
   const opens = rowHref !== undefined || onRow !== undefined;
   return (

@@ -1,0 +1,175 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { signInTo } from "../panel/panel_client.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import type { TestKey } from "../world.ts";
+import { expectRefusal } from "./checks.ts";
+import { type Answer, openShop, type Shop } from "./shop.ts";
+
+/**
+ * Reads that may take long have a pool of their own. One account reads its many usage records with a filter that matches none,
+ * with all the requests that its keys may make; its neighbours must not notice.
+ */
+
+setDefaultTimeout(180_000);
+const RECEIPTS = 200_000;
+/** Per key. The service's default. */
+const RATE_PER_MINUTE = 600;
+const KEYS = 3;
+/** Requests that each of the keys has under way. */
+const AT_ONCE = 16;
+const NEIGHBOURS = 30;
+
+let shop: Shop;
+let reader: { accountId: number; keys: TestKey[] };
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "", env: { RATE_PER_MINUTE: String(RATE_PER_MINUTE), INTERNAL_PORT: "0" } });
+  const { accountId } = await shop.world.addCustomer();
+  const keys = await Promise.all(Array.from({ length: KEYS }, () => shop.world.addKey({ accountId })));
+  reader = { accountId, keys };
+  await fill(accountId, keys[0]?.keyId ?? 0, RECEIPTS);
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 20_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** Usage records of the last two days that cost nothing. */
+async function fill(accountId: number, keyId: number, count: number): Promise<void> {
+  await shop.world.sql`
+    insert into receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, outcome, reason, units, held_nano_usd,
+      charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, estimated, created_at, finished_at)
+    select overlay(request_id_floor(at)::text placing '7000-8000-' || lpad(n::text, 12, '0') from 15)::uuid, ${accountId}, ${keyId}, 'chat-a',
+      'api.tollgate.test', 'payg', null, null, 'settled', 'complete', 0, 0, 0, 0, 1, 0, 1, 0, false, at, at
+    from (select n, clock_timestamp() - (n * 1.0 / ${count}::float8) * interval '2 days' as at from generate_series(1, ${count}::int) n) n`;
+  await shop.world.sql`analyze receipts`;
+}
+
+const usageOf = (secret: string, query: string) => shop.call(`/v1/usage?${query}`, { secret });
+
+/** Sends what `ask` asks again and again until it is told to stop, `AT_ONCE` at a time for each key. */
+function hammer(ask: (key: TestKey) => Promise<Answer>) {
+  const answers: Answer[] = [];
+  let over = false;
+  const send = async (key: TestKey) => {
+    while (!over) {
+      const answer = await ask(key);
+      answers.push(answer);
+      // Their rate is to last.
+      if (answer.status === 429) await sleep(500);
+    }
+  };
+  const sending = reader.keys.flatMap((key) => Array.from({ length: AT_ONCE }, () => send(key)));
+  return {
+    answers,
+    async stop() {
+      over = true;
+      await Promise.all(sending);
+    },
+  };
+}
+
+function tally(answers: readonly Answer[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { status, json } of answers) {
+    const name = status === 200 ? "served" : `${status} ${json?.error?.code}`;
+    counts[name] = (counts[name] ?? 0) + 1;
+  }
+  return counts;
+}
+
+test("three keys that hammer a filtered GET /v1/usage within their rate: no neighbour's request is refused", async () => {
+  const neighbours = [];
+  for (let i = 0; i < NEIGHBOURS; i++) neighbours.push(await shop.customer());
+  const owner = await signInTo(shop, reader);
+  const hammering = hammer(({ secret }) => usageOf(secret, "model=none&limit=1000"));
+  await until(() => hammering.answers.length >= 2 * KEYS, 60_000);
+  const answers: Answer[] = [];
+  // Each is a key that no replica has seen: three look-ups and a chat for each.
+  await Promise.all(
+    neighbours.map(async ({ secret }) => {
+      answers.push(...(await Promise.all([shop.call("/v1/models", { secret }), shop.call("/v1/balance", { secret })])));
+      answers.push(await shop.chat(secret));
+    }),
+  );
+  // Long reads of others have their turn too, and the owner of the hammered account reaches its panel.
+  for (const { secret } of neighbours.slice(0, 3)) answers.push(await usageOf(secret, "model=none"));
+  answers.push(await owner.get("/usage?model=none"), await owner.get("/keys"), await owner.get("/billing/entries"));
+  await hammering.stop();
+  expect(tally(answers)).toEqual({ served: 3 * NEIGHBOURS + 6 });
+  const { served = 0, "429 too_many_requests": shared = 0, ...others } = tally(hammering.answers);
+  expect(others).toEqual({});
+  expect(Math.min(served, shared)).toBeGreaterThan(0);
+});
+
+test("429 with Retry-After above an account's share, while others are served; the share is free again afterwards", async () => {
+  const [{ secret: mine }, neighbour] = [await shop.world.addKey(reader), await shop.customer()];
+  let answers: Promise<Answer>[] = [];
+  await shop.world.sql.begin(async (tx) => {
+    // Reads of the first receipts wait for this, and nothing else does.
+    await tx`lock table receipts in access exclusive mode`;
+    answers = Array.from({ length: 16 }, () => usageOf(mine, "limit=1"));
+    const refused: Answer[] = [];
+    for (const answer of answers) void answer.then((one) => one.status === 429 && refused.push(one));
+    await until(() => refused.length === 6);
+    for (const one of refused) {
+      expectRefusal(one, "too_many_requests");
+      expect(one.headers.get("retry-after")).toBe("1");
+    }
+    // A look-up, and the ledger's refusal of a key without a package.
+    expect((await shop.call("/v1/balance", { secret: neighbour.secret })).status).toBe(200);
+  });
+  const ended = tally(await Promise.all(answers));
+  expect(ended["429 too_many_requests"]).toBe(6);
+  await until(async () => (await usageOf(mine, "limit=1")).status === 200);
+});
+
+test("a reader that leaves ends its read on the server too", async () => {
+  const [{ secret }, client] = [await shop.world.addKey(reader), new AbortController()];
+  const waiting = async () => {
+    const [row] = await shop.world.sql`
+      select count(*)::int as n from pg_stat_activity where wait_event_type = 'Lock' and query like '%page as materialized%'`;
+    return Number(row?.n);
+  };
+  await shop.world.sql.begin(async (tx) => {
+    await tx`lock table receipts in access exclusive mode`;
+    const leaving = fetch(`${shop.origin}/v1/usage`, {
+      headers: { authorization: `Bearer ${secret}` },
+      signal: client.signal,
+    }).catch(() => "left");
+    await until(async () => (await waiting()) === 1);
+    const leftMs = performance.now();
+    client.abort();
+    expect(await leaving).toBe("left");
+    await until(async () => (await waiting()) === 0);
+    // Sooner than the lock's own time limit.
+    expect(performance.now() - leftMs).toBeLessThan(1_000);
+  });
+});
+
+test("pages go on where the one before ended, until next_after is null; a filter that hardly anything passes finds it", async () => {
+  const { secret } = await shop.world.addKey(reader);
+  const [oldest] = await shop.world.sql`
+    update receipts set model_id = 'rare' where request_id = (select min(request_id::text)::uuid from receipts where account_id = ${reader.accountId})
+    returning request_id`;
+  for (const [query, found] of [
+    ["model=rare&limit=1", [oldest?.request_id]],
+    ["model=none", []],
+  ] as const) {
+    const ids: string[] = [];
+    for (let after: string | null = ""; after !== null; ) {
+      const { status, json } = await usageOf(secret, query + (after && `&after=${after}`));
+      expect(status).toBe(200);
+      expect(json.has_more).toBe(json.next_after !== null);
+      ids.push(...json.data.map(({ requestId }: { requestId: string }) => requestId));
+      after = json.next_after;
+    }
+    expect(ids).toEqual([...found]);
+  }
+  const first = await usageOf(secret, "limit=2");
+  expect(first.json.next_after).toBe(first.json.data[1].requestId);
+});
