@@ -458,7 +458,7 @@ $$;
 
 -- Ends holds. The caller holds the locks. kinds: settle, release, reap (a release that only takes when the lease ended).
 -- charge is nano-USD by the prices the request was admitted at (0 for a package). strict: an answer not yet sent, so that a
--- charge the balance does not cover turns it into a refusal; otherwise the shortfall is the operator's loss.
+-- charge the balance does not cover turns it into a refusal; otherwise only the hold is charged, and the rest is the operator's loss.
 -- Results: settled, released, refused (strict), alive (reap of a living hold), already (settled before), gone (released
 -- before for good), unknown, busy. One result row a result, with the rows (counted from 1) it is for.
 CREATE FUNCTION ledger_finish(
@@ -530,7 +530,8 @@ BEGIN
   IF v_ended > 0 THEN
     SELECT coalesce(array_agg(id), '{}') INTO v_limited FROM packages WHERE id = ANY (g_packages) AND token_limit IS NOT NULL;
 
-    -- 2. Overruns, rare: providers that used more than the hold. In arrival order, against what is free.
+    -- 2. Overruns, rare: providers that used more than the hold. In arrival order, against what is free. Of a balance the whole
+    -- rest is taken if it covers it, else nothing. Of a token allowance as much as is left: see docs/decisions.md.
     IF v_overrun OR cardinality(v_limited) > 0 THEN
       FOR h IN
         SELECT x, g_ords[x] AS ord, g_accounts[x] AS account_id, g_nano[x] AS held_nano_usd, g_modes[x] AS mode,
@@ -550,9 +551,9 @@ BEGIN
           IF h.nano > v_free AND p_strict[h.ord] THEN
             x_refused[h.x] := true;
             v_free := v_free + h.held_nano_usd; -- its hold is given back
-          ELSE
-            x_nano[h.x] := least(h.nano, v_free);
-            v_free := v_free - x_nano[h.x];
+          ELSIF h.nano <= v_free THEN
+            x_nano[h.x] := h.nano;
+            v_free := v_free - h.nano;
           END IF;
         ELSE
           IF v_of IS DISTINCT FROM h.package_id THEN
@@ -653,11 +654,13 @@ BEGIN
         r_charged[h.ord] := h.charged_nano_usd;
         r_short[h.ord] := h.shortfall_nano_usd;
         r_units[h.ord] := h.units;
+      ELSIF h.kind = 'settle' AND h.reason = 'overrun_refused' AND p_strict[i] THEN
+        r_outcome[h.ord] := 'refused'; -- told again
       -- A strict refusal whose reply was lost was followed by the answer all the same: then it comes once more, and is not strict.
-      ELSIF h.kind <> 'settle' OR NOT (h.reason = 'lease_ended' OR (h.reason = 'overrun_refused' AND NOT p_strict[i])) THEN
+      ELSIF h.kind <> 'settle' OR h.reason NOT IN ('lease_ended', 'overrun_refused') THEN
         r_outcome[h.ord] := 'gone';
       ELSE
-        -- A late settlement: the record is written; units and money as far as they are still there, the rest is a loss.
+        -- A late settlement: the record is written; units and money as far as they are still there and were held, the rest is a loss.
         v_units := 0;
         v_extra := 0;
         v_tokens := p_prompt[h.ord]::bigint + p_completion[h.ord];
@@ -671,7 +674,9 @@ BEGIN
           UPDATE packages p SET units_used = p.units_used + v_units, tokens_used = p.tokens_used + v_tokens WHERE p.id = h.package_id;
           UPDATE package_days d SET units_used = d.units_used + v_units WHERE d.package_id = h.package_id AND d.day = h.day;
         ELSE
-          SELECT least(p_charge[h.ord], balance_nano_usd - held_nano_usd) INTO v_extra FROM balances WHERE account_id = h.account_id;
+          -- Never more than was held, unless the balance covers the whole charge.
+          SELECT CASE WHEN p_charge[h.ord] <= free THEN p_charge[h.ord] ELSE least(h.held_nano_usd, free) END INTO v_extra
+          FROM (SELECT balance_nano_usd - held_nano_usd AS free FROM balances WHERE account_id = h.account_id) b;
           UPDATE balances b SET balance_nano_usd = b.balance_nano_usd - v_extra, tokens_used = b.tokens_used + v_tokens
           WHERE b.account_id = h.account_id;
           IF v_extra > 0 THEN

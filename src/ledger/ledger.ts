@@ -68,7 +68,8 @@ export type Ledger = {
   alive(hold: Hold): boolean;
   /**
    * Ends a hold whose answer was, or is about to be, delivered. Never fails for want of a database: then it is spooled.
-   * With `strict` (nothing sent yet) throws insufficient_balance if the provider overran what the balance covers.
+   * With `strict` (nothing sent yet) throws insufficient_balance if the provider overran what the balance covers, and
+   * service_unavailable if the hold was given back for good, because a retry of the same request was served instead.
    */
   settle(hold: Hold, usage: Usage, end?: { strict?: boolean; reason?: EndReason }): Promise<Settlement>;
   /** Ends a hold that nobody pays for. */
@@ -230,8 +231,9 @@ export async function openLedger({
       const row: Finish = { ...finishOf(hold, "settle", reason), ...clamp(usage), strict };
       const result = await finish(row);
       if (result === "spooled") return { chargedNanoUsd: 0n, shortfallNanoUsd: 0n, spooled: true };
-      // A repeated strict refusal reads as gone.
-      if (strict && (result.outcome === "refused" || result.outcome === "gone")) {
+      // Its lease ended, and a retry with the same Idempotency-Key took its place: the answer is that one's to give.
+      if (strict && result.outcome === "gone") throw new Refusal("service_unavailable", { retryAfterSeconds: 1 });
+      if (result.outcome === "refused") {
         throw new Refusal("insufficient_balance", {
           message: "The answer cost more than the balance covers. Nothing was charged.",
           limit: Number(row.chargeNanoUsd),
