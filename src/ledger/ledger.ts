@@ -143,6 +143,7 @@ export async function openLedger({
     log,
     nowMs,
     ...(onBatch && { onBatch }),
+    onUnwanted: (ask) => void giveBack(ask),
   });
   const live = new Map<string, LiveHold>();
   /** Settlements and releases under way, and who waits for the last of them. */
@@ -154,7 +155,7 @@ export async function openLedger({
     try {
       answer = await batcher.reserve(ask);
     } catch (error) {
-      // Its grant may have been committed, the answer lost: give it back as soon as the database can be asked.
+      // Its grant may have been committed, the answer lost. If the answer still comes, `onUnwanted` gives the grant back.
       if (error instanceof LedgerError && error.sent) void giveBack(ask);
       if (error instanceof LedgerError && error.kind === "full") onShed?.("ledger_queue");
       if (error instanceof LedgerError && error.kind === "unreachable") onShed?.("ledger_timeout");
