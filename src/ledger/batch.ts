@@ -402,7 +402,10 @@ class Lane {
    * theirs.
    */
   #listen(connection: Sql, rows: Row[], answering: Promise<BatchOutput>): void {
-    if (this.#stopListening !== undefined) return drop(connection);
+    if (this.#stopListening !== undefined) {
+      drop(connection);
+      return;
+    }
     const stop = () => {
       clearTimeout(timer);
       if (this.#stopListening === stop) this.#stopListening = undefined;
@@ -411,8 +414,10 @@ class Lane {
     // No longer than a grant lasts by itself.
     const timer = setTimeout(stop, this.#options.leaseSeconds * 1000);
     this.#stopListening = stop;
-    const tellLate = ({ reserved }: BatchOutput) =>
-      rows.filter(({ work }) => "ask" in work).forEach((row, i) => this.#tellUnwanted(row, reserved[i]));
+    const asking = rows.filter(({ work }) => "ask" in work);
+    const tellLate = ({ reserved }: BatchOutput) => {
+      for (const [i, row] of asking.entries()) this.#tellUnwanted(row, reserved[i]);
+    };
     // It may end without an answer, as when it is dropped: then the lease ends.
     answering.then(tellLate, () => {}).finally(stop);
   }

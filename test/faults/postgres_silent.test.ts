@@ -231,7 +231,10 @@ test("a grant that Postgres commits after its request was given up is given back
     proxy.mend();
     // The grant is committed now: its unit is gone, and comes back.
     await until(async () => (await shop.counters(customer.accountId)).released === 2 * round, 20_000);
-    expect((await receiptsOf(shop, customer.accountId)).at(-1)).toMatchObject({ reason: "reserve_timed_out", units: 0 });
+    expect((await receiptsOf(shop, customer.accountId)).at(-1)).toMatchObject({
+      reason: "reserve_timed_out",
+      units: 0,
+    });
     await open.ledger.release(await ask(), "not_dispatched");
   }
   expect(await shop.counters(customer.accountId)).toMatchObject({ holds: 0, usage: 0, released: 2 * rounds + 1 });
