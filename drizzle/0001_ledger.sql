@@ -320,6 +320,8 @@ BEGIN
           CONTINUE;
         ELSIF v_day_left - v_units <= 0 THEN
           v_code := CASE WHEN g.carryover THEN 'carryover_quota_exceeded' ELSE 'daily_quota_exceeded' END;
+        ELSIF v_left > 0 THEN
+          v_code := 'package_tokens_exceeded';
         ELSE
           v_code := 'package_quota_exceeded';
         END IF;
@@ -335,9 +337,13 @@ BEGIN
             e_used[e] := e_limit[e] - (v_day_left - v_units);
             e_remaining[e] := 0;
             e_resets[e] := v_resets;
+          ELSIF v_code = 'package_tokens_exceeded' THEN
+            e_limit[e] := g.token_limit;
+            e_used[e] := g.token_limit - v_tokens_left;
+            e_remaining[e] := 0;
           ELSIF v_code = 'package_quota_exceeded' THEN
-            e_limit[e] := CASE WHEN v_left > 0 THEN g.token_limit ELSE g.total_limit END;
-            e_used[e] := CASE WHEN v_left > 0 THEN g.token_limit - v_tokens_left ELSE g.units + v_units END;
+            e_limit[e] := g.total_limit;
+            e_used[e] := g.units + v_units;
             e_remaining[e] := 0;
           END IF;
           CONTINUE;

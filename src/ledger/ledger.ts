@@ -38,6 +38,12 @@ const REFUSALS = new Set([
   "insufficient_balance",
   "payg_pricing_unavailable",
 ] as const);
+/** What the ledger has a word of its own for, and clients have not. */
+const TOKENS_EXCEEDED = "package_tokens_exceeded";
+const SENTENCES = {
+  tokensExceeded: "The package's token allowance is used up.",
+  overSpendLimit: "This request could cost more than what is left of this key's own spending limit for today.",
+};
 type RefusalCode = typeof REFUSALS extends Set<infer Code> ? Code : never;
 
 /** A granted request, until it is settled or released. */
@@ -331,7 +337,7 @@ function clamp(
 }
 
 function toRefusal(result: ReserveResult, log: Log): Refusal {
-  const code = result.code as RefusalCode;
+  const code = (result.code === TOKENS_EXCEEDED ? "package_quota_exceeded" : result.code) as RefusalCode;
   if (!REFUSALS.has(code)) {
     log.error(
       { code: result.code },
@@ -342,7 +348,10 @@ function toRefusal(result: ReserveResult, log: Log): Refusal {
     return new Refusal("service_unavailable");
   }
   const exhausted = result.remaining !== null;
+  const overSpendLimit = code === "key_spend_limit_exceeded" && result.remaining !== 0;
   return new Refusal(code, {
+    ...(result.code === TOKENS_EXCEEDED && { message: SENTENCES.tokensExceeded }),
+    ...(overSpendLimit && { message: SENTENCES.overSpendLimit }),
     ...(result.limit !== null && { limit: result.limit }),
     ...(result.used !== null && { used: result.used }),
     ...(result.remaining !== null && { remaining: result.remaining }),

@@ -263,7 +263,7 @@ export class LedgerModel {
     }
     const tokens = this.tokens(p);
     if (p.tokenLimit !== null && tokens >= p.tokenLimit) {
-      return refused("package_quota_exceeded", { limit: p.tokenLimit, used: tokens, remaining: 0 });
+      return refused("package_tokens_exceeded", { limit: p.tokenLimit, used: tokens, remaining: 0 });
     }
     return null;
   }
