@@ -12,6 +12,7 @@ import {
   type ReserveResult,
   renewLeases,
 } from "./ledger_store.ts";
+import { reportedUsage } from "./reported_usage.ts";
 import { openSpool } from "./spool.ts";
 
 /**
@@ -63,6 +64,8 @@ export type Usage = {
   completionTokens: number;
   chargeNanoUsd: bigint;
   estimated: boolean;
+  /** The provider's usage object as it came, if there was one: what else it counts is kept with the receipt. */
+  rawUsage?: unknown;
 };
 
 export type Settlement = { chargedNanoUsd: bigint; shortfallNanoUsd: bigint; spooled: boolean };
@@ -324,7 +327,10 @@ function finishOf(
 /** Nothing from a provider reaches SQL unclamped. */
 function clamp(
   usage: Usage,
-): Pick<Finish, "promptTokens" | "cachedTokens" | "completionTokens" | "chargeNanoUsd" | "estimated"> {
+): Pick<
+  Finish,
+  "promptTokens" | "cachedTokens" | "completionTokens" | "chargeNanoUsd" | "estimated" | "reportedUsage"
+> {
   const count = (n: number) => (Number.isFinite(n) ? Math.min(Math.max(Math.trunc(n), 0), COUNT_MAX) : 0);
   const { chargeNanoUsd } = usage;
   return {
@@ -333,6 +339,7 @@ function clamp(
     completionTokens: count(usage.completionTokens),
     chargeNanoUsd: chargeNanoUsd < 0n ? 0n : chargeNanoUsd > NANO_MAX ? NANO_MAX : chargeNanoUsd,
     estimated: usage.estimated,
+    reportedUsage: reportedUsage(usage.rawUsage, usage.estimated ? undefined : usage),
   };
 }
 

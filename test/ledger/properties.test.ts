@@ -502,6 +502,7 @@ function askOf({ model, people }: Run, plan: AskPlan): Ask {
     capMax: plan.capMax,
     capMin: Math.max(1, Math.floor((plan.capMax * plan.leastPercent) / 100)),
     tokenBound: plan.tokenBound,
+    priceVersionId: null,
   };
 }
 
