@@ -105,7 +105,7 @@ async function drive({ loads, warmMs, runMs }: DriveQuestion): Promise<DriveRepl
 function askOf({ accountId, keyId }: Account) {
   return {
     ...{ requestId: newRequestId(), accountId, keyId, tenantId: 0, host: HOST, ownHost: true, modelId: "model-a" },
-    ...{ promptPico: 0n, outputPico: -1n, capMax: 1, capMin: 1, tokenBound: 100 },
+    ...{ promptPico: 0n, outputPico: -1n, capMax: 1, capMin: 1, tokenBound: 100, priceVersionId: 1 },
   };
 }
 

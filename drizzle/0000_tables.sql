@@ -150,6 +150,7 @@ CREATE TABLE "holds" (
 	"key_day" date,
 	"lease_ends_at" timestamp with time zone NOT NULL,
 	"created_at" timestamp with time zone NOT NULL,
+	"price_version_id" bigint,
 	CONSTRAINT "holds_amounts" CHECK ("holds"."held_nano_usd" >= 0 and "holds"."held_tokens" >= 0),
 	CONSTRAINT "holds_mode" CHECK (("holds"."mode" = 'package') = ("holds"."package_id" is not null) and ("holds"."package_id" is null) = ("holds"."day" is null))
 );
@@ -330,6 +331,13 @@ CREATE TABLE "packages" (
 	CONSTRAINT "packages_tokens" CHECK ("packages"."tokens_used" >= 0 and "packages"."tokens_held" >= 0 and ("packages"."token_limit" is null or "packages"."tokens_used" + "packages"."tokens_held" <= "packages"."token_limit"))
 );
 --> statement-breakpoint
+CREATE TABLE "price_versions" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "price_versions_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"model_id" text NOT NULL,
+	"prices" jsonb NOT NULL,
+	"valid_from" timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+--> statement-breakpoint
 CREATE TABLE "providers" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "providers_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"name" text NOT NULL,
@@ -362,6 +370,8 @@ CREATE TABLE "receipts" (
 	"completion_tokens" integer NOT NULL,
 	"charged_tokens" bigint NOT NULL,
 	"estimated" boolean NOT NULL,
+	"price_version_id" bigint,
+	"reported_usage" jsonb,
 	"created_at" timestamp with time zone NOT NULL,
 	"finished_at" timestamp with time zone NOT NULL,
 	"written_in" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
@@ -509,6 +519,7 @@ CREATE INDEX "orders_account" ON "orders" USING btree ("account_id","id");--> st
 CREATE INDEX "orders_open" ON "orders" USING btree ("id") WHERE "orders"."status" = 'open';--> statement-breakpoint
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
 CREATE INDEX "packages_allotment" ON "packages" USING btree ("allotment_id") WHERE "packages"."allotment_id" is not null;--> statement-breakpoint
+CREATE INDEX "price_versions_model" ON "price_versions" USING btree ("model_id","id");--> statement-breakpoint
 CREATE INDEX "receipts_written" ON "receipts" USING btree ("written_in");--> statement-breakpoint
 CREATE INDEX "receipts_usage" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'settled';--> statement-breakpoint
 CREATE INDEX "receipts_losses" ON "receipts" USING btree ("request_id") WHERE "receipts"."shortfall_nano_usd" > 0;--> statement-breakpoint

@@ -131,7 +131,7 @@ END $$;
 CREATE FUNCTION ledger_reserve(
   p_now timestamptz, p_lease interval, p_retry boolean, p_busy bigint[],
   d_lasts int[], d_accounts bigint[], d_tenants bigint[], d_keys bigint[], d_hosts text[], d_own_hosts boolean[],
-  d_models text[], d_output_pico bigint[],
+  d_models text[], d_output_pico bigint[], d_price_versions bigint[],
   p_ids uuid[], p_prompt_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
 ) RETURNS TABLE (
   ords int[], code text, mode text, held_nano_usd bigint, cap_tokens int,
@@ -320,6 +320,8 @@ BEGIN
           CONTINUE;
         ELSIF v_day_left - v_units <= 0 THEN
           v_code := CASE WHEN g.carryover THEN 'carryover_quota_exceeded' ELSE 'daily_quota_exceeded' END;
+        ELSIF v_left > 0 THEN
+          v_code := 'package_tokens_exceeded';
         ELSE
           v_code := 'package_quota_exceeded';
         END IF;
@@ -335,9 +337,13 @@ BEGIN
             e_used[e] := e_limit[e] - (v_day_left - v_units);
             e_remaining[e] := 0;
             e_resets[e] := v_resets;
+          ELSIF v_code = 'package_tokens_exceeded' THEN
+            e_limit[e] := g.token_limit;
+            e_used[e] := g.token_limit - v_tokens_left;
+            e_remaining[e] := 0;
           ELSIF v_code = 'package_quota_exceeded' THEN
-            e_limit[e] := CASE WHEN v_left > 0 THEN g.token_limit ELSE g.total_limit END;
-            e_used[e] := CASE WHEN v_left > 0 THEN g.token_limit - v_tokens_left ELSE g.units + v_units END;
+            e_limit[e] := g.total_limit;
+            e_used[e] := g.units + v_units;
             e_remaining[e] := 0;
           END IF;
           CONTINUE;
@@ -394,9 +400,10 @@ BEGIN
   -- A refusal writes nothing.
   IF v_granted THEN
     INSERT INTO holds (request_id, account_id, key_id, model_id, host, mode, package_id, day, held_nano_usd, held_tokens,
-                       cap_tokens, key_day, lease_ends_at, created_at)
+                       cap_tokens, key_day, lease_ends_at, created_at, price_version_id)
     SELECT p_ids[o], d_accounts[e_run[x]], d_keys[e_run[x]], d_models[e_run[x]], d_hosts[e_run[x]], e_mode[x], e_package[x],
-           e_day[x], coalesce(e_nano[x], 0), coalesce(e_tokens[x], 0), e_cap[x], e_key_day[x], p_now + p_lease, p_now
+           e_day[x], coalesce(e_nano[x], 0), coalesce(e_tokens[x], 0), e_cap[x], e_key_day[x], p_now + p_lease, p_now,
+           d_price_versions[e_run[x]]
     FROM (SELECT x, generate_series(e_from[x], e_to[x]) AS o FROM generate_series(1, e) AS x
           WHERE e_mode[x] IS NOT NULL) granted;
   END IF;
@@ -458,13 +465,14 @@ $$;
 
 -- Ends holds. The caller holds the locks. kinds: settle, release, reap (a release that only takes when the lease ended).
 -- charge is nano-USD by the prices the request was admitted at (0 for a package). strict: an answer not yet sent, so that a
--- charge the balance does not cover turns it into a refusal; otherwise the shortfall is the operator's loss.
+-- charge the balance does not cover turns it into a refusal; otherwise only the hold is charged, and the rest is the operator's loss.
+-- reported is what the provider counted beside these counts, JSON; empty: nothing of any of them.
 -- Results: settled, released, refused (strict), alive (reap of a living hold), already (settled before), gone (released
 -- before for good), unknown, busy. One result row a result, with the rows (counted from 1) it is for.
 CREATE FUNCTION ledger_finish(
   p_now timestamptz, p_busy bigint[],
   p_ids uuid[], p_accounts bigint[], p_kinds text[], p_reasons text[], p_prompt int[], p_cached int[], p_completion int[],
-  p_charge bigint[], p_strict boolean[], p_estimated boolean[]
+  p_charge bigint[], p_strict boolean[], p_estimated boolean[], p_reported text[]
 ) RETURNS TABLE (ords int[], outcome text, charged_nano_usd bigint, shortfall_nano_usd bigint, units int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -494,6 +502,7 @@ DECLARE
   g_nano bigint[];
   g_tokens bigint[];
   g_created timestamptz[];
+  g_price_versions bigint[];
   -- Of their packages those with a token allowance.
   v_limited bigint[];
   -- Beyond the hold, decided in arrival order: nano-USD and tokens that may be taken, and refusals. Null: none.
@@ -518,19 +527,20 @@ BEGIN
     WHERE l.request_id = p_ids[ord] AND l.account_id <> ALL (p_busy)
       AND (p_kinds[ord] <> 'reap' OR l.lease_ends_at <= p_now)
     RETURNING ord, l.account_id, l.key_id, l.model_id, l.host, l.mode, l.package_id, l.day, l.key_day, l.held_nano_usd,
-      l.held_tokens, l.created_at
+      l.held_tokens, l.created_at, l.price_version_id
   )
   SELECT count(*), coalesce(bool_or(p_charge[ord] > held_nano_usd), false), array_agg(ord), array_agg(account_id), array_agg(key_id),
          array_agg(model_id), array_agg(host), array_agg(mode), array_agg(package_id), array_agg(day), array_agg(key_day),
-         array_agg(held_nano_usd), array_agg(held_tokens), array_agg(created_at)
+         array_agg(held_nano_usd), array_agg(held_tokens), array_agg(created_at), array_agg(price_version_id)
   INTO v_ended, v_overrun, g_ords, g_accounts, g_keys, g_models, g_hosts, g_modes, g_packages, g_days, g_key_days, g_nano,
-       g_tokens, g_created
+       g_tokens, g_created, g_price_versions
   FROM gone;
 
   IF v_ended > 0 THEN
     SELECT coalesce(array_agg(id), '{}') INTO v_limited FROM packages WHERE id = ANY (g_packages) AND token_limit IS NOT NULL;
 
-    -- 2. Overruns, rare: providers that used more than the hold. In arrival order, against what is free.
+    -- 2. Overruns, rare: providers that used more than the hold. In arrival order, against what is free. Of a balance the whole
+    -- rest is taken if it covers it, else nothing. Of a token allowance as much as is left: see docs/decisions.md.
     IF v_overrun OR cardinality(v_limited) > 0 THEN
       FOR h IN
         SELECT x, g_ords[x] AS ord, g_accounts[x] AS account_id, g_nano[x] AS held_nano_usd, g_modes[x] AS mode,
@@ -550,9 +560,9 @@ BEGIN
           IF h.nano > v_free AND p_strict[h.ord] THEN
             x_refused[h.x] := true;
             v_free := v_free + h.held_nano_usd; -- its hold is given back
-          ELSE
-            x_nano[h.x] := least(h.nano, v_free);
-            v_free := v_free - x_nano[h.x];
+          ELSIF h.nano <= v_free THEN
+            x_nano[h.x] := h.nano;
+            v_free := v_free - h.nano;
           END IF;
         ELSE
           IF v_of IS DISTINCT FROM h.package_id THEN
@@ -581,12 +591,12 @@ BEGIN
 
     INSERT INTO receipts (request_id, account_id, key_id, model_id, host, mode, package_id, day, key_day, outcome, reason, units,
       held_nano_usd, charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, charged_tokens,
-      estimated, created_at, finished_at)
+      estimated, price_version_id, reported_usage, created_at, finished_at)
     SELECT p_ids[o], g_accounts[x], g_keys[x], g_models[x], g_hosts[x], g_modes[x], g_packages[x], g_days[x], g_key_days[x],
       CASE WHEN e_settles[x] THEN 'settled' ELSE 'released' END,
       CASE WHEN x_refused[x] THEN 'overrun_refused' ELSE p_reasons[o] END,
       e_units[x], g_nano[x], e_charged[x], e_short[x], p_prompt[o], p_cached[o], p_completion[o], e_tokens[x], p_estimated[o],
-      g_created[x], p_now
+      g_price_versions[x], p_reported[o]::jsonb, g_created[x], p_now
     FROM (SELECT x, g_ords[x] AS o FROM generate_series(1, v_ended) AS x) ended;
 
     IF array_position(g_modes, 'package') IS NOT NULL THEN
@@ -653,11 +663,13 @@ BEGIN
         r_charged[h.ord] := h.charged_nano_usd;
         r_short[h.ord] := h.shortfall_nano_usd;
         r_units[h.ord] := h.units;
+      ELSIF h.kind = 'settle' AND h.reason = 'overrun_refused' AND p_strict[i] THEN
+        r_outcome[h.ord] := 'refused'; -- told again
       -- A strict refusal whose reply was lost was followed by the answer all the same: then it comes once more, and is not strict.
-      ELSIF h.kind <> 'settle' OR NOT (h.reason = 'lease_ended' OR (h.reason = 'overrun_refused' AND NOT p_strict[i])) THEN
+      ELSIF h.kind <> 'settle' OR h.reason NOT IN ('lease_ended', 'overrun_refused') THEN
         r_outcome[h.ord] := 'gone';
       ELSE
-        -- A late settlement: the record is written; units and money as far as they are still there, the rest is a loss.
+        -- A late settlement: the record is written; units and money as far as they are still there and were held, the rest is a loss.
         v_units := 0;
         v_extra := 0;
         v_tokens := p_prompt[h.ord]::bigint + p_completion[h.ord];
@@ -671,7 +683,9 @@ BEGIN
           UPDATE packages p SET units_used = p.units_used + v_units, tokens_used = p.tokens_used + v_tokens WHERE p.id = h.package_id;
           UPDATE package_days d SET units_used = d.units_used + v_units WHERE d.package_id = h.package_id AND d.day = h.day;
         ELSE
-          SELECT least(p_charge[h.ord], balance_nano_usd - held_nano_usd) INTO v_extra FROM balances WHERE account_id = h.account_id;
+          -- Never more than was held, unless the balance covers the whole charge.
+          SELECT CASE WHEN p_charge[h.ord] <= free THEN p_charge[h.ord] ELSE least(h.held_nano_usd, free) END INTO v_extra
+          FROM (SELECT balance_nano_usd - held_nano_usd AS free FROM balances WHERE account_id = h.account_id) b;
           UPDATE balances b SET balance_nano_usd = b.balance_nano_usd - v_extra, tokens_used = b.tokens_used + v_tokens
           WHERE b.account_id = h.account_id;
           IF v_extra > 0 THEN
@@ -682,8 +696,8 @@ BEGIN
         WHERE d.key_id = h.key_id AND d.day = h.key_day;
         UPDATE receipts d SET outcome = 'settled', reason = 'late', units = v_units, charged_nano_usd = v_extra,
           shortfall_nano_usd = p_charge[h.ord] - v_extra, prompt_tokens = p_prompt[h.ord], cached_tokens = p_cached[h.ord],
-          completion_tokens = p_completion[h.ord], charged_tokens = v_tokens, estimated = p_estimated[h.ord], finished_at = p_now,
-          written_in = DEFAULT
+          completion_tokens = p_completion[h.ord], charged_tokens = v_tokens, estimated = p_estimated[h.ord],
+          reported_usage = p_reported[h.ord]::jsonb, finished_at = p_now, written_in = DEFAULT
         WHERE d.request_id = h.request_id;
         r_outcome[h.ord] := 'settled';
         r_charged[h.ord] := v_extra;
@@ -704,9 +718,9 @@ END $$;
 CREATE FUNCTION ledger_batch(
   p_wait boolean, p_retry boolean, p_lease interval, l_accounts bigint[], l_tenants bigint[],
   f_ids uuid[], f_accounts bigint[], f_kinds text[], f_reasons text[], f_prompt int[], f_cached int[], f_completion int[],
-  f_charge bigint[], f_strict boolean[], f_estimated boolean[],
+  f_charge bigint[], f_strict boolean[], f_estimated boolean[], f_reported text[],
   d_lasts int[], d_accounts bigint[], d_tenants bigint[], d_keys bigint[], d_hosts text[], d_own_hosts boolean[],
-  d_models text[], d_output_pico bigint[],
+  d_models text[], d_output_pico bigint[], d_price_versions bigint[],
   p_ids uuid[], p_prompt_pico bigint[], p_cap_max int[], p_cap_min int[], p_token_bound bigint[]
 ) RETURNS TABLE (
   part text, ords int[], outcome text, mode text, nano_usd bigint, shortfall_nano_usd bigint, units_or_cap int,
@@ -726,13 +740,13 @@ BEGIN
     RETURN QUERY SELECT 'finish', f.ords, f.outcome, NULL::text, f.charged_nano_usd, f.shortfall_nano_usd, f.units,
         NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz
       FROM ledger_finish(v_now, v_busy, f_ids, f_accounts, f_kinds, f_reasons, f_prompt, f_cached, f_completion, f_charge,
-                         f_strict, f_estimated) f;
+                         f_strict, f_estimated, f_reported) f;
   END IF;
   IF cardinality(p_ids) > 0 THEN
     RETURN QUERY SELECT 'reserve', r.ords, r.code, r.mode, r.held_nano_usd, 0::bigint, r.cap_tokens,
         r.quota_limit, r.quota_used, r.quota_remaining, r.resets_at
       FROM ledger_reserve(v_now, p_lease, p_retry, v_busy, d_lasts, d_accounts, d_tenants, d_keys, d_hosts, d_own_hosts,
-                          d_models, d_output_pico, p_ids, p_prompt_pico, p_cap_max, p_cap_min, p_token_bound) r;
+                          d_models, d_output_pico, d_price_versions, p_ids, p_prompt_pico, p_cap_max, p_cap_min, p_token_bound) r;
   END IF;
 END $$;
 --> statement-breakpoint
@@ -892,6 +906,47 @@ BEGIN
   UPDATE balances SET payg_enabled = p_enabled WHERE account_id = p_account;
   RETURN FOUND;
 END $$;
+--> statement-breakpoint
+
+-- What a model costs now, as a PriceParts of src/ledger/price.ts: micro-USD per million tokens, or an image of a size. A part
+-- without a price is left out; cached input without one costs what input costs.
+CREATE FUNCTION prices_of(p_model text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+  SELECT jsonb_strip_nulls(jsonb_build_object(
+    'tokens', CASE WHEN m.input_micro_usd IS NOT NULL THEN jsonb_build_object('input', m.input_micro_usd,
+      'cached_input', coalesce(m.cached_input_micro_usd, m.input_micro_usd), 'output', m.output_micro_usd) END,
+    'images', (SELECT jsonb_object_agg(i.size, i.micro_usd) FROM image_prices i WHERE i.model_id = m.id)))
+  FROM models m WHERE m.id = p_model
+$$;
+--> statement-breakpoint
+-- Writes the next version of a model's prices, if they are others than in the last one. Triggers, so that no writer can forget
+-- it, at the end of the transaction, so that what it changes is one version. The model's row is locked first: of two that
+-- change prices at once, the second one sees what the first has written. Argument: the column that names the model.
+CREATE FUNCTION note_price_version() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  v_model text := to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END) ->> TG_ARGV[0];
+  v_prices jsonb;
+BEGIN
+  PERFORM FROM models WHERE id = v_model FOR NO KEY UPDATE;
+  v_prices := prices_of(v_model);
+  IF v_prices IS DISTINCT FROM (SELECT prices FROM price_versions WHERE model_id = v_model ORDER BY id DESC LIMIT 1)
+    AND v_prices IS NOT NULL THEN
+    INSERT INTO price_versions (model_id, prices) VALUES (v_model, v_prices);
+  END IF;
+  RETURN NULL;
+END $$;
+--> statement-breakpoint
+CREATE CONSTRAINT TRIGGER models_price_version AFTER INSERT OR UPDATE OF input_micro_usd, cached_input_micro_usd, output_micro_usd ON models
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_price_version('id');
+--> statement-breakpoint
+CREATE CONSTRAINT TRIGGER image_prices_price_version AFTER INSERT OR DELETE OR UPDATE ON image_prices
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_price_version('model_id');
+--> statement-breakpoint
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'rows of % are never changed: receipts name them', TG_TABLE_NAME;
+END $$;
+--> statement-breakpoint
+CREATE TRIGGER price_versions_fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON price_versions FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 --> statement-breakpoint
 
 -- What changed, for the caches. A trigger, so that no writer can forget it, a person with psql included.

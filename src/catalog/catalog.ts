@@ -27,6 +27,8 @@ export type Model = {
     readonly cachedInputMicroUsd: number;
     readonly outputMicroUsd: number;
   } | null;
+  /** The row of `price_versions` that says these prices; null: it has never had any. */
+  readonly priceVersionId: number | null;
   /** Size → micro-USD an image. */
   readonly imagePrices: ReadonlyMap<string, number>;
   readonly defaultCapTokens: number;

@@ -71,7 +71,15 @@ export type ProviderRow = CatalogRows["providers"][number];
 /** Everything enabled, as of one moment. */
 export async function loadCatalog(orm: Orm) {
   const read = async (tx: Tx) => ({
-    models: await tx.select(modelColumns).from(models).where(eq(models.enabled, true)).orderBy(asc(models.id)),
+    models: await tx
+      .select({
+        ...modelColumns,
+        priceVersionId: sql<number | null>`(
+          select id from price_versions where model_id = models.id order by id desc limit 1)`.mapWith(Number),
+      })
+      .from(models)
+      .where(eq(models.enabled, true))
+      .orderBy(asc(models.id)),
     imagePrices: await tx.select().from(imagePrices).orderBy(asc(imagePrices.modelId), asc(imagePrices.size)),
     providers: await tx
       .select({

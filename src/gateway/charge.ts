@@ -16,7 +16,13 @@ const BYTES_A_TOKEN = 4;
 type Billed = { deps: Deps; caller: Caller; model: Model; hold: Hold };
 
 /** An answer to count: by the provider's word, or else by its text. */
-export type Counted = { usage: ReportedUsage | undefined; completionText: string; completionBytes?: number };
+export type Counted = {
+  usage: ReportedUsage | undefined;
+  /** The provider's usage object as it came. */
+  rawUsage?: unknown;
+  completionText: string;
+  completionBytes?: number;
+};
 export const NOTHING_RELAYED: Counted = { usage: undefined, completionText: "" };
 
 /** What an answer used and costs, by the prices the request was admitted at. */
@@ -26,7 +32,7 @@ export async function usageOf(
 ): Promise<Usage> {
   const counts = answer.usage ?? (await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }));
   const chargeNanoUsd = hold.mode === "payg" && model.prices !== null ? chatCharge(model.prices, counts) : 0n;
-  return { ...counts, chargeNanoUsd, estimated: answer.usage === undefined };
+  return { ...counts, chargeNanoUsd, estimated: answer.usage === undefined, rawUsage: answer.rawUsage };
 }
 
 type Asked = { prompt: Prompt; imageInputTokens: number };

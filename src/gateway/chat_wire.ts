@@ -49,7 +49,13 @@ export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): s
 }
 
 /** A whole answer, as the client gets it, and what it used by the provider's word, or else its text. */
-export type ChatAnswer = { text: string; usage: ReportedUsage | undefined; completionText: string };
+export type ChatAnswer = {
+  text: string;
+  usage: ReportedUsage | undefined;
+  /** The provider's usage object as it came. */
+  rawUsage: unknown;
+  completionText: string;
+};
 
 /** Calls a route and reads its whole answer. Throws ProviderFailure when it is no chat completion. */
 export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix: number): Promise<ChatAnswer> {
@@ -70,6 +76,7 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
   return {
     text: patch(text, spans, edits),
     usage,
+    rawUsage: value.usage,
     completionText: usage === undefined ? completionText(answer.value.choices) : "",
   };
 }

@@ -17,7 +17,13 @@ const PLAIN = /^[^"\\\p{Cc}]*$/u;
 export type ReportedUsage = { promptTokens: number; cachedTokens: number; completionTokens: number };
 
 /** What went to the client so far. */
-export type Relayed = { text: string; bytes: number; usage: ReportedUsage | undefined };
+export type Relayed = {
+  text: string;
+  bytes: number;
+  usage: ReportedUsage | undefined;
+  /** The provider's last usage object as it came; undefined: there was none. */
+  rawUsage: unknown;
+};
 
 export type StreamFacts = { requestId: string; createdUnix: number; modelId: string; wantsUsage: boolean };
 
@@ -43,6 +49,7 @@ export class ChunkRewriter {
   #textFrame: Frame | undefined;
   #textFramesMade = 0;
   #usage: ReportedUsage | undefined;
+  #rawUsage: unknown;
   readonly #written = new Written();
   finished = false;
 
@@ -52,7 +59,12 @@ export class ChunkRewriter {
   }
 
   get relayed(): Relayed {
-    return { text: this.#written.text, bytes: this.#written.length, usage: this.#usage };
+    return {
+      text: this.#written.text,
+      bytes: this.#written.length,
+      usage: this.#usage,
+      rawUsage: this.#rawUsage,
+    };
   }
 
   /** The payload for the client; undefined when it is not for the client now. Throws when the provider sent no chunk. */
@@ -96,6 +108,7 @@ export class ChunkRewriter {
 
     const hasUsage = isPresent(chunk.usage);
     const usage = usageOf(chunk.usage);
+    if (hasUsage && (usage !== undefined || this.#usage === undefined)) this.#rawUsage = chunk.usage;
     if (usage !== undefined) {
       // The last that can be believed counts, and is what the client is told.
       this.#usage = usage;

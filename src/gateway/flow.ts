@@ -66,11 +66,11 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
     createdUnix: unixSeconds(deps),
   };
   // An image is made to its end even if the client leaves: it has been asked for, and is paid.
-  const text = await dispatch({ deps, caller, model, hold }, { endsWithClient: false }, (route, own) =>
+  const { text, rawUsage } = await dispatch({ deps, caller, model, hold }, { endsWithClient: false }, (route, own) =>
     fetchImageAnswer({ ...call, ...own }, route),
   );
   const chargeNanoUsd = hold.mode === "payg" && microUsd !== undefined ? imageCharge(microUsd) : 0n;
-  const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false };
+  const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false, rawUsage };
   await settle({ deps, caller, hold }, usage, { strict: true, reason: endReason(caller) });
   leave();
   caller.trail.bytesOut = Buffer.byteLength(text);
@@ -202,6 +202,7 @@ function askOf(
     modelId: model.id,
     promptPico: bound.promptPico,
     outputPico: bound.outputPico,
+    priceVersionId: model.priceVersionId,
   };
 }
 
@@ -257,12 +258,12 @@ class ChatEnds implements StreamEnds {
     this.#job = job;
   }
 
-  complete({ usage, text, bytes }: Relayed): Promise<void> {
-    return this.#charge({ usage, completionText: text, completionBytes: bytes }, "complete");
+  complete({ usage, rawUsage, text, bytes }: Relayed): Promise<void> {
+    return this.#charge({ usage, rawUsage, completionText: text, completionBytes: bytes }, "complete");
   }
 
-  clientLeft({ text, bytes }: Relayed): Promise<void> {
-    return this.#charge({ usage: undefined, completionText: text, completionBytes: bytes }, "client_left");
+  clientLeft({ rawUsage, text, bytes }: Relayed): Promise<void> {
+    return this.#charge({ usage: undefined, rawUsage, completionText: text, completionBytes: bytes }, "client_left");
   }
 
   brokeOff(why: string): Promise<string> {

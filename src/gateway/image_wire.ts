@@ -41,18 +41,22 @@ export function checkPrompt({ prompt }: ImageBody): void {
   });
 }
 
-/** Calls a route and returns the answer's JSON for the client. Throws ProviderFailure when it brings no image. */
-export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<string> {
+/** The answer's JSON for the client, and the provider's usage object as it came. */
+export type ImageAnswer = { text: string; rawUsage: unknown };
+
+/** Calls a route and reads its answer. Throws ProviderFailure when it brings no image. */
+export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<ImageAnswer> {
   const { provider, requestId, traceparent, signal, totalMs } = call;
   const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
   const answer = parseAnswer(await provider.postWhole(route, PATH, imagePayload(call, route), limits));
   const data = await Promise.all(answer.data.map((item) => inFormat(item, call)));
-  return JSON.stringify({
+  const text = JSON.stringify({
     ...answer,
     created: typeof answer.created === "number" ? answer.created : call.createdUnix,
     model: call.body.model,
     data,
   });
+  return { text, rawUsage: answer.usage };
 }
 
 function imagePayload({ body, raw }: ImageCall, route: Route): string {

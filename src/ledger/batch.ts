@@ -77,6 +77,8 @@ type BatcherOptions = {
   nowMs: () => number;
   /** Told of each batch. */
   onBatch?: (lane: LaneName, rows: number) => void;
+  /** Told of each grant whose answer came after its row had been given up: nobody waits for it. */
+  onUnwanted?: (ask: Ask) => void;
 };
 
 type Work = { ask: Ask } | { finish: Finish };
@@ -90,6 +92,7 @@ class Row {
   firstSentMs: number | undefined;
   /** It has its answer, or was given up. */
   over = false;
+  givenUp = false;
   readonly #open: Set<Row>;
   readonly #waiting: PromiseWithResolvers<AnyAnswer>;
 
@@ -113,6 +116,7 @@ class Row {
   }
 
   reject(error: LedgerError): void {
+    this.givenUp = true;
     this.#end();
     this.#waiting.reject(error);
   }
@@ -160,7 +164,7 @@ export function openBatcher(options: BatcherOptions): Batcher {
     for (const queue of queues) queue.look();
   }, LOOK_EVERY_MS);
 
-  // A row is given up on time even while an attempt that carries it goes on: what that commits, the caller gives back.
+  // A row is given up on time even while an attempt that carries it goes on: what that grants, `onUnwanted` is told.
   function giveUp(): void {
     const now = nowMs();
     for (const row of open) {
@@ -315,6 +319,8 @@ class Lane {
   readonly #onBusy: OnRow | undefined;
   readonly #onHeld: OnRow | undefined;
   #connection: Sql | undefined;
+  /** There is a former connection whose answer may still come: drops it. */
+  #stopListening: (() => void) | undefined;
 
   constructor(options: BatcherOptions, { waits, onBusy, onHeld }: Omit<QueueOptions, "name" | "lanes">) {
     this.#options = options;
@@ -324,6 +330,7 @@ class Lane {
   }
 
   async end(): Promise<void> {
+    this.#stopListening?.();
     await this.#connection?.end({ timeout: 1 });
   }
 
@@ -371,7 +378,10 @@ class Lane {
     let finish = 0;
     for (const row of rows) {
       const result = "ask" in row.work ? output.reserved[ask++] : output.finished[finish++];
-      if (row.over) continue;
+      if (row.over) {
+        this.#tellUnwanted(row, result);
+        continue;
+      }
       const busy = result !== undefined && ("code" in result ? result.code === "busy" : result.outcome === "busy");
       if (result === undefined) row.reject(new LedgerError("bad_row", true));
       else if (!busy) row.resolve({ result, firstSentMs: row.firstSentMs ?? 0 });
@@ -381,7 +391,38 @@ class Lane {
     return again;
   }
 
-  /** One attempt. A server that stays silent would be waited for without end: then the connection is thrown away. */
+  #tellUnwanted({ givenUp, work }: Row, result: ReserveResult | FinishResult | undefined): void {
+    const granted = result !== undefined && "mode" in result && result.mode !== null;
+    if (givenUp && granted && "ask" in work) this.#options.onUnwanted?.(work.ask);
+  }
+
+  /**
+   * Goes on listening to a connection that was given up on: a server that stood still commits what was sent on it when it goes
+   * on. One connection at a time, the first of a silence: the later ones were opened during it, so the server has no batch of
+   * theirs.
+   */
+  #listen(connection: Sql, rows: Row[], answering: Promise<BatchOutput>): void {
+    if (this.#stopListening !== undefined) {
+      drop(connection);
+      return;
+    }
+    const stop = () => {
+      clearTimeout(timer);
+      if (this.#stopListening === stop) this.#stopListening = undefined;
+      drop(connection);
+    };
+    // No longer than a grant lasts by itself.
+    const timer = setTimeout(stop, this.#options.leaseSeconds * 1000);
+    this.#stopListening = stop;
+    const asking = rows.filter(({ work }) => "ask" in work);
+    const tellLate = ({ reserved }: BatchOutput) => {
+      for (const [i, row] of asking.entries()) this.#tellUnwanted(row, reserved[i]);
+    };
+    // It may end without an answer, as when it is dropped: then the lease ends.
+    answering.then(tellLate, () => {}).finally(stop);
+  }
+
+  /** One attempt. A server that stays silent would be waited for without end: then the next attempt takes a new connection. */
   async #send(rows: Row[]): Promise<BatchOutput> {
     const { databaseUrl, dbPrepare, leaseSeconds, nowMs, timeoutMs } = this.#options;
     // A row that was sent before may have been committed then, its reply lost: the ledger looks for it first.
@@ -401,19 +442,22 @@ class Lane {
       timer = setTimeout(() => {
         this.#connection = undefined;
         // Not waited for: it may never answer. Its rows come again with the same ids.
-        connection.end({ timeout: 0 }).catch(() => {});
+        this.#listen(connection, rows, answering);
         reject(new SilentServer());
       }, patienceMs);
     });
+    const answering = runBatch(connection, dbPrepare, { asks, finishes, wait: this.#wait, retry, leaseSeconds });
     try {
-      return await Promise.race([
-        runBatch(connection, dbPrepare, { asks, finishes, wait: this.#wait, retry, leaseSeconds }),
-        silence,
-      ]);
+      return await Promise.race([answering, silence]);
     } finally {
       clearTimeout(timer);
     }
   }
+}
+
+/** Ends a connection without waiting for its server. What it still carries fails. */
+function drop(connection: Sql): void {
+  connection.end({ timeout: 0 }).catch(() => {});
 }
 
 class SilentServer extends Error {

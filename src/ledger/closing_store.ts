@@ -19,7 +19,7 @@ import { hasTime, type Slices, type SliceTx, slice } from "./slices_store.ts";
 /** What a settled receipt and an entry are made of, as far as sums are concerned, in one number. */
 const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
   charged_nano_usd, charged_tokens, shortfall_nano_usd, model_id, host, prompt_tokens, cached_tokens, completion_tokens,
-  created_at, finished_at), 0)`;
+  price_version_id, reported_usage, created_at, finished_at), 0)`;
 const ENTRY_HASH = "hash_record_extended(row(id, account_id, amount_nano_usd, kind, request_id), 0)";
 /** A piece of entries: 65,536 ids. One of receipts: 16 seconds, see `receipts_piece` in the migration. */
 const ENTRY_PIECE_BITS = 16;

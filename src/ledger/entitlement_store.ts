@@ -24,6 +24,7 @@ export type PackageState = {
   totalRemaining: number;
   carryover: boolean;
   tokenLimit: number | null;
+  /** Live holds included. */
   tokensUsed: number;
   modelIds: ReadonlySet<string> | null;
 };
@@ -42,6 +43,7 @@ export async function entitlementOf(sql: Sql, accountId: number): Promise<Entitl
   const [row] = await sql`
     with clock as materialized (select ledger_now() as now)
     select b.payg_enabled, b.balance_nano_usd, b.held_nano_usd, b.tokens_used as balance_tokens, p.*,
+      p.tokens_used + p.tokens_held as package_tokens,
       least(p.today - p.first_day + 1, p.days) as days_begun, coalesce(d.units_used + d.units_held, 0) as used_today,
       least(p.total_left, case when p.carryover then p.daily_limit * least(p.today - p.first_day + 1, p.days) - p.units
         else p.daily_limit - coalesce(d.units_used + d.units_held, 0) end) as daily_left,
@@ -152,7 +154,7 @@ function toPackageState(row: Record<string, unknown>): PackageState {
     totalRemaining: Number(row.total_left),
     carryover: row.carryover === true,
     tokenLimit: row.token_limit === null ? null : Number(row.token_limit),
-    tokensUsed: Number(row.tokens_used),
+    tokensUsed: Number(row.package_tokens),
     modelIds: Array.isArray(row.model_ids) ? new Set(row.model_ids.map(String)) : null,
   };
 }

@@ -29,6 +29,7 @@ export type Package = {
   modelIds: string[] | null;
   unitsUsed: number;
   unitsHeld: number;
+  /** Live holds included. */
   tokensUsed: number;
   /** `replaced` by another, or `ended` by hand, with what was left of it; null: it ran or runs its time. */
   endedEarly: "replaced" | "ended" | null;
@@ -190,7 +191,7 @@ export async function selectPackages(tx: Tx, where: SQL): Promise<Package[]> {
       modelIds: packages.modelIds,
       unitsUsed: packages.unitsUsed,
       unitsHeld: packages.unitsHeld,
-      tokensUsed: packages.tokensUsed,
+      tokensUsed: sql<number>`${packages.tokensUsed} + ${packages.tokensHeld}`.mapWith(Number),
       endedEarly: packages.endedEarly,
       unitsDropped: packages.unitsDropped,
       paidByAccountId: packages.paidByAccountId,

@@ -12,6 +12,7 @@ import {
   type ReserveResult,
   renewLeases,
 } from "./ledger_store.ts";
+import { reportedUsage } from "./reported_usage.ts";
 import { openSpool } from "./spool.ts";
 
 /**
@@ -38,6 +39,12 @@ const REFUSALS = new Set([
   "insufficient_balance",
   "payg_pricing_unavailable",
 ] as const);
+/** What the ledger has a word of its own for, and clients have not. */
+const TOKENS_EXCEEDED = "package_tokens_exceeded";
+const SENTENCES = {
+  tokensExceeded: "The package's token allowance is used up.",
+  overSpendLimit: "This request could cost more than what is left of this key's own spending limit for today.",
+};
 type RefusalCode = typeof REFUSALS extends Set<infer Code> ? Code : never;
 
 /** A granted request, until it is settled or released. */
@@ -57,6 +64,8 @@ export type Usage = {
   completionTokens: number;
   chargeNanoUsd: bigint;
   estimated: boolean;
+  /** The provider's usage object as it came, if there was one: what else it counts is kept with the receipt. */
+  rawUsage?: unknown;
 };
 
 export type Settlement = { chargedNanoUsd: bigint; shortfallNanoUsd: bigint; spooled: boolean };
@@ -68,7 +77,8 @@ export type Ledger = {
   alive(hold: Hold): boolean;
   /**
    * Ends a hold whose answer was, or is about to be, delivered. Never fails for want of a database: then it is spooled.
-   * With `strict` (nothing sent yet) throws insufficient_balance if the provider overran what the balance covers.
+   * With `strict` (nothing sent yet) throws insufficient_balance if the provider overran what the balance covers, and
+   * service_unavailable if the hold was given back for good, because a retry of the same request was served instead.
    */
   settle(hold: Hold, usage: Usage, end?: { strict?: boolean; reason?: EndReason }): Promise<Settlement>;
   /** Ends a hold that nobody pays for. */
@@ -142,6 +152,7 @@ export async function openLedger({
     log,
     nowMs,
     ...(onBatch && { onBatch }),
+    onUnwanted: (ask) => void giveBack(ask),
   });
   const live = new Map<string, LiveHold>();
   /** Settlements and releases under way, and who waits for the last of them. */
@@ -153,7 +164,7 @@ export async function openLedger({
     try {
       answer = await batcher.reserve(ask);
     } catch (error) {
-      // Its grant may have been committed, the answer lost: give it back as soon as the database can be asked.
+      // Its grant may have been committed, the answer lost. If the answer still comes, `onUnwanted` gives the grant back.
       if (error instanceof LedgerError && error.sent) void giveBack(ask);
       if (error instanceof LedgerError && error.kind === "full") onShed?.("ledger_queue");
       if (error instanceof LedgerError && error.kind === "unreachable") onShed?.("ledger_timeout");
@@ -230,8 +241,9 @@ export async function openLedger({
       const row: Finish = { ...finishOf(hold, "settle", reason), ...clamp(usage), strict };
       const result = await finish(row);
       if (result === "spooled") return { chargedNanoUsd: 0n, shortfallNanoUsd: 0n, spooled: true };
-      // A repeated strict refusal reads as gone.
-      if (strict && (result.outcome === "refused" || result.outcome === "gone")) {
+      // Its lease ended, and a retry with the same Idempotency-Key took its place: the answer is that one's to give.
+      if (strict && result.outcome === "gone") throw new Refusal("service_unavailable", { retryAfterSeconds: 1 });
+      if (result.outcome === "refused") {
         throw new Refusal("insufficient_balance", {
           message: "The answer cost more than the balance covers. Nothing was charged.",
           limit: Number(row.chargeNanoUsd),
@@ -315,7 +327,10 @@ function finishOf(
 /** Nothing from a provider reaches SQL unclamped. */
 function clamp(
   usage: Usage,
-): Pick<Finish, "promptTokens" | "cachedTokens" | "completionTokens" | "chargeNanoUsd" | "estimated"> {
+): Pick<
+  Finish,
+  "promptTokens" | "cachedTokens" | "completionTokens" | "chargeNanoUsd" | "estimated" | "reportedUsage"
+> {
   const count = (n: number) => (Number.isFinite(n) ? Math.min(Math.max(Math.trunc(n), 0), COUNT_MAX) : 0);
   const { chargeNanoUsd } = usage;
   return {
@@ -324,11 +339,12 @@ function clamp(
     completionTokens: count(usage.completionTokens),
     chargeNanoUsd: chargeNanoUsd < 0n ? 0n : chargeNanoUsd > NANO_MAX ? NANO_MAX : chargeNanoUsd,
     estimated: usage.estimated,
+    reportedUsage: reportedUsage(usage.rawUsage, usage.estimated ? undefined : usage),
   };
 }
 
 function toRefusal(result: ReserveResult, log: Log): Refusal {
-  const code = result.code as RefusalCode;
+  const code = (result.code === TOKENS_EXCEEDED ? "package_quota_exceeded" : result.code) as RefusalCode;
   if (!REFUSALS.has(code)) {
     log.error(
       { code: result.code },
@@ -339,7 +355,10 @@ function toRefusal(result: ReserveResult, log: Log): Refusal {
     return new Refusal("service_unavailable");
   }
   const exhausted = result.remaining !== null;
+  const overSpendLimit = code === "key_spend_limit_exceeded" && result.remaining !== 0;
   return new Refusal(code, {
+    ...(result.code === TOKENS_EXCEEDED && { message: SENTENCES.tokensExceeded }),
+    ...(overSpendLimit && { message: SENTENCES.overSpendLimit }),
     ...(result.limit !== null && { limit: result.limit }),
     ...(result.used !== null && { used: result.used }),
     ...(result.remaining !== null && { remaining: result.remaining }),

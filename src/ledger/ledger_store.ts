@@ -22,6 +22,8 @@ export type Ask = {
   capMin: number;
   /** Tokens to hold of a package's token allowance. */
   tokenBound: number;
+  /** The prices that it is admitted at: a row of `price_versions`; null: the model has none. */
+  priceVersionId: number | null;
 };
 
 /** How a hold ends. `reap` releases only a hold whose lease has ended. */
@@ -37,6 +39,8 @@ export type Finish = {
   /** The answer was not sent yet: a charge that the balance does not cover refuses it. */
   strict: boolean;
   estimated: boolean;
+  /** What the provider counted beside these counts, as JSON: see `reported_usage.ts`. Not there in older lines of a spool. */
+  reportedUsage?: string | null;
 };
 
 /** Why a hold ended. `late` and `overrun_refused` are set by the ledger itself. */
@@ -79,8 +83,8 @@ export type BatchOutput = { reserved: ReserveResult[]; finished: FinishResult[] 
 
 const COLUMNS = [
   ...["bool", "bool", "interval", "bigint[]", "bigint[]"],
-  ...["uuid[]", "bigint[]", "text[]", "text[]", "int[]", "int[]", "int[]", "bigint[]", "bool[]", "bool[]"],
-  ...["int[]", "bigint[]", "bigint[]", "bigint[]", "text[]", "bool[]", "text[]", "bigint[]"],
+  ...["uuid[]", "bigint[]", "text[]", "text[]", "int[]", "int[]", "int[]", "bigint[]", "bool[]", "bool[]", "text[]"],
+  ...["int[]", "bigint[]", "bigint[]", "bigint[]", "text[]", "bool[]", "text[]", "bigint[]", "bigint[]"],
   ...["uuid[]", "bigint[]", "int[]", "int[]", "bigint[]"],
 ];
 // Arrays travel as literals: cast in SQL, they need no type look-up and cost the client one string a column.
@@ -120,6 +124,7 @@ export async function runBatch(
         plain(finishes, (f) => f.chargeNanoUsd),
         plain(finishes, (f) => f.strict),
         plain(finishes, (f) => f.estimated),
+        finishes.some((f) => f.reportedUsage) ? quoted(finishes, (f) => f.reportedUsage ?? null) : "{}",
         plain(lasts, Number),
         plain(runs, (a) => a.accountId),
         plain(runs, (a) => a.tenantId),
@@ -128,6 +133,7 @@ export async function runBatch(
         plain(runs, (a) => a.ownHost),
         quoted(runs, (a) => a.modelId),
         plain(runs, (a) => a.outputPico),
+        plain(runs, (a) => a.priceVersionId),
         plain(asks, (a) => a.requestId),
         plain(asks, (a) => a.promptPico),
         plain(asks, (a) => a.capMax),
@@ -172,7 +178,8 @@ function isSameRun(a: Ask, b: Ask): boolean {
     a.host === b.host &&
     a.ownHost === b.ownHost &&
     a.modelId === b.modelId &&
-    a.outputPico === b.outputPico
+    a.outputPico === b.outputPico &&
+    a.priceVersionId === b.priceVersionId
   );
 }
 
@@ -240,17 +247,19 @@ function toFinishResult([outcome, , nanoUsd, shortfall, units]: Answer): FinishR
   };
 }
 
-/** An array literal of values that need no quotes: numbers, booleans, UUIDs, words. */
-function plain<T>(rows: readonly T[], pick: (row: T) => string | number | bigint | boolean): string {
+/** An array literal of values that need no quotes: numbers, booleans, UUIDs, words, null. */
+function plain<T>(rows: readonly T[], pick: (row: T) => string | number | bigint | boolean | null): string {
   let literal = "{";
   for (let i = 0; i < rows.length; i++) literal += (i > 0 ? "," : "") + String(pick(rows[i] as T));
   return `${literal}}`;
 }
 
-/** An array literal of texts. */
-function quoted<T>(rows: readonly T[], pick: (row: T) => string): string {
+/** An array literal of texts; null is none. */
+function quoted<T>(rows: readonly T[], pick: (row: T) => string | null): string {
   let literal = "{";
-  for (let i = 0; i < rows.length; i++)
-    literal += `${i > 0 ? "," : ""}"${pick(rows[i] as T).replace(/[\\"]/g, "\\$&")}"`;
+  for (let i = 0; i < rows.length; i++) {
+    const text = pick(rows[i] as T);
+    literal += `${i > 0 ? "," : ""}${text === null ? "null" : `"${text.replace(/[\\"]/g, "\\$&")}"`}`;
+  }
   return `${literal}}`;
 }

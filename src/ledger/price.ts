@@ -1,3 +1,5 @@
+import { type Static, Type } from "@sinclair/typebox";
+
 /**
  * Money arithmetic, pure. A price in micro-USD per million tokens is the same number in pico-USD a token, so a sum of
  * tokens × price is exact in pico-USD; there is one rounding, up, to nano-USD on the total. Source: rulings › Money.
@@ -13,6 +15,17 @@ const HOLD_PICO_MAX = 9_100_000_000_000_000_000n;
 /** Prices in micro-USD per million tokens; `cachedInputMicroUsd` null means the input price. */
 export type TokenPrices = { inputMicroUsd: number; cachedInputMicroUsd: number | null; outputMicroUsd: number };
 export type TokenCounts = { promptTokens: number; cachedTokens: number; completionTokens: number };
+
+const MicroUsd = Type.Integer({ minimum: 0 });
+/**
+ * All prices of a model at one moment, as a row of `price_versions` keeps them: micro-USD per million tokens, or an image of a
+ * size. A part that is not there has no price. Written by `prices_of` in drizzle/0001_ledger.sql.
+ */
+export const PriceParts = Type.Object({
+  tokens: Type.Optional(Type.Object({ input: MicroUsd, cached_input: MicroUsd, output: MicroUsd })),
+  images: Type.Optional(Type.Record(Type.String(), MicroUsd)),
+});
+export type PriceParts = Static<typeof PriceParts>;
 
 /** The final charge of a chat answer, in nano-USD, rounded up once. */
 export function chatCharge(prices: TokenPrices, { promptTokens, cachedTokens, completionTokens }: TokenCounts): bigint {

@@ -1,8 +1,12 @@
+import { Type } from "@sinclair/typebox";
+import { Value } from "@sinclair/typebox/value";
 import { sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import type { Db } from "../platform/db.ts";
+import { PriceParts } from "./price.ts";
+import type { UsageReport } from "./reported_usage.ts";
 import type { Mode } from "./usage_store.ts";
 
 /** One request as the books know it: running, charged, or given back. */
@@ -23,6 +27,10 @@ export type Receipt = {
   cachedTokens: number;
   completionTokens: number;
   estimated: boolean;
+  /** What the provider counted beside these counts, by its own names; null: nothing. Some of it is the operator's own business. */
+  reportedUsage: UsageReport | null;
+  /** The prices it was admitted at, which it is charged by; null: its model had none. */
+  prices: ReceiptPrices | null;
   heldNanoUsd: bigint;
   chargedNanoUsd: bigint;
   /** What it cost beyond what could be charged: the operator's loss. */
@@ -34,6 +42,9 @@ export type Receipt = {
   createdAt: string;
   finishedAt: string | null;
 };
+
+/** A row of `price_versions`: since when it had counted, and what it says. */
+export type ReceiptPrices = { validFrom: string; parts: PriceParts };
 
 export type ReceiptPackage = {
   packageId: number;
@@ -56,18 +67,19 @@ export async function findReceipt(
   const [row] = await db.sql`
     select r.*, r.day::text as day, k.name as key_name, k.prefix || '…' || k.suffix as key_masked, p.name as package_name,
       p.carryover, p.time_zone, p.daily_limit, p.total_limit, p.units_used + p.units_held as total_units,
-      coalesce(d.units_used + d.units_held, 0) as day_units
+      coalesce(d.units_used + d.units_held, 0) as day_units, v.prices as price_parts, v.valid_from as prices_from
     from (
       select request_id, outcome as status, reason, key_id, model_id, host, mode, package_id, day, units, held_nano_usd,
         charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        null::int as cap_tokens, created_at, finished_at
+        price_version_id, reported_usage, null::int as cap_tokens, created_at, finished_at
       from receipts where request_id = ${requestId}::text::uuid and account_id = ${accountId}
       union all
       select request_id, 'running', null, key_id, model_id, host, mode, package_id, day, 0, held_nano_usd, 0, 0, 0, 0, 0,
-        false, cap_tokens, created_at, null
+        false, price_version_id, null, cap_tokens, created_at, null
       from holds where request_id = ${requestId}::text::uuid and account_id = ${accountId}
     ) r
     left join keys k on k.id = r.key_id
+    left join price_versions v on v.id = r.price_version_id
     left join packages p on p.id = r.package_id
     left join package_days d on d.package_id = r.package_id and d.day = r.day
     limit 1`;
@@ -120,6 +132,14 @@ export async function closeUnsettled(
   });
 }
 
+const Reported = Type.Record(Type.String(), Type.Union([Type.Number(), Type.String()]));
+
+function toPrices({ price_version_id, price_parts, prices_from }: Record<string, unknown>): ReceiptPrices | null {
+  if (price_parts === null) return null;
+  if (!Value.Check(PriceParts, price_parts)) throw new Error(`price version ${price_version_id} has another form`);
+  return { validFrom: toIso(String(prices_from)), parts: price_parts };
+}
+
 function toReceipt(row: Record<string, unknown>): Receipt {
   const text = (value: unknown) => (typeof value === "string" ? value : null);
   return {
@@ -137,6 +157,8 @@ function toReceipt(row: Record<string, unknown>): Receipt {
     cachedTokens: Number(row.cached_tokens),
     completionTokens: Number(row.completion_tokens),
     estimated: row.estimated === true,
+    reportedUsage: Value.Check(Reported, row.reported_usage) ? row.reported_usage : null,
+    prices: toPrices(row),
     heldNanoUsd: BigInt(String(row.held_nano_usd)),
     chargedNanoUsd: BigInt(String(row.charged_nano_usd)),
     shortfallNanoUsd: BigInt(String(row.shortfall_nano_usd)),

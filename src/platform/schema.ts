@@ -330,6 +330,8 @@ export const holds = pgTable(
     keyDay: date({ mode: "string" }),
     leaseEndsAt: instant().notNull(),
     createdAt: instant().notNull(),
+    /** The prices it was admitted at; null: the model had none. */
+    priceVersionId: bigint({ mode: "number" }),
   },
   (t) => [
     index("holds_lease").on(t.leaseEndsAt),
@@ -372,6 +374,10 @@ export const receipts = pgTable(
     /** Tokens counted against the package's token allowance or the balance's total. */
     chargedTokens: bigint({ mode: "number" }).notNull(),
     estimated: boolean().notNull(),
+    /** As in `holds`: the prices that it was charged by. */
+    priceVersionId: bigint({ mode: "number" }),
+    /** What the provider counted beside the three counts above: see `ledger/reported_usage.ts`. null: nothing. */
+    reportedUsage: jsonb().$type<unknown>(),
     createdAt: instant().notNull(),
     finishedAt: instant().notNull(),
     /** Set anew by a late settlement: it is folded into the closed sums by its new one. */
@@ -603,6 +609,22 @@ export const imagePrices = pgTable(
     primaryKey({ columns: [t.modelId, t.size] }),
     check("image_prices_range", sql`${t.microUsd} between 0 and 1000000000`),
   ],
+);
+
+/**
+ * What a model cost from a moment on, a row for each change: receipts name the row that they were charged by. Written by
+ * triggers in the transaction that changes `models` or `image_prices` (see `drizzle/0001_ledger.sql`, note_price_version), and
+ * never changed. `prices` is a PriceParts, see `ledger/price.ts`.
+ */
+export const priceVersions = pgTable(
+  "price_versions",
+  {
+    id: id(),
+    modelId: text().notNull(),
+    prices: jsonb().$type<unknown>().notNull(),
+    validFrom: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [index("price_versions_model").on(t.modelId, t.id)],
 );
 
 /** Upstream services. Their keys are encrypted with SECRET_KEY. */

@@ -215,3 +215,29 @@ test("silent: a reserve is given up on its own time, however many attempts of ot
   await open.close();
   await proxy.close();
 });
+
+test("a grant that Postgres commits after its request was given up is given back as soon as its answer comes, not when its lease ends", async () => {
+  const proxy = await startTcpProxy(shop.world.url);
+  const open = await openWorldLedger(shop.world, { databaseUrl: proxy.url, timeoutMs: 600, leaseSeconds: 600 });
+  const customer = await shop.customer({ dailyLimit: 1, days: 1, totalLimit: 1 });
+  const ask = () => open.ledger.reserve(askFor(customer, customer));
+  const rounds = 4;
+  await open.ledger.release(await ask(), "not_dispatched");
+  for (let round = 1; round <= rounds; round++) {
+    proxy.hang();
+    expect(await codeOf(ask())).toBe("service_unavailable");
+    // What would have given it back has been given up too.
+    await until(() => open.ledger.status().queued === 0, 20_000);
+    proxy.mend();
+    // The grant is committed now: its unit is gone, and comes back.
+    await until(async () => (await shop.counters(customer.accountId)).released === 2 * round, 20_000);
+    expect((await receiptsOf(shop, customer.accountId)).at(-1)).toMatchObject({
+      reason: "reserve_timed_out",
+      units: 0,
+    });
+    await open.ledger.release(await ask(), "not_dispatched");
+  }
+  expect(await shop.counters(customer.accountId)).toMatchObject({ holds: 0, usage: 0, released: 2 * rounds + 1 });
+  await open.close();
+  await proxy.close();
+});

@@ -389,9 +389,9 @@ test.each(["Postgres was away", "the reply to its refusal was lost"])(
     proxy.mend();
     expect(await ledger.replaySpool()).toBe(1);
     expect(await receiptsOf(shop, person.accountId)).toMatchObject([
-      { outcome: "settled", reason: refused.length > 0 ? "late" : "complete", charged: 1_000, shortfall: 500 },
+      { outcome: "settled", reason: refused.length > 0 ? "late" : "complete", charged: 600, shortfall: 900 },
     ]);
-    expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, balance: 0, holds: 0 });
+    expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, balance: 400, holds: 0 });
     await close();
     await proxy.close();
   },

@@ -234,7 +234,7 @@ describe("any JSON objects", () => {
             text += whole.relayed?.text ?? "";
             finished ||= whole.finished ?? false;
             expect([got.out, got.thrown]).toEqual([whole.out, whole.thrown]);
-            expect(learning.relayed).toEqual({ text, bytes: text.length, usage: undefined });
+            expect(learning.relayed).toEqual({ text, bytes: text.length, usage: undefined, rawUsage: undefined });
             expect(learning.finished).toBe(finished);
           }
         },

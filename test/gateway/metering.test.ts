@@ -591,14 +591,14 @@ describe("a provider that overruns the hold", () => {
   });
 
   test("streamed, not covered: the hold is charged, the rest is the operator's loss, the balance never negative", async () => {
-    const payer = await shop.payer(held);
+    const payer = await shop.payer(charge - 1n);
     shop.provider.next(overrun);
     const { text } = await shop.chat(payer.secret, { model: "over-3", max_tokens: 100, stream: true });
     expect(eventsOf(text).at(-1)).toBe("[DONE]");
     const [receipt] = await shop.world
       .sql`select charged_nano_usd::text as charged, shortfall_nano_usd::text as shortfall from receipts where account_id = ${payer.accountId}`;
     expect(receipt).toEqual({ charged: String(held), shortfall: String(charge - held) });
-    expect(await nanoOf(payer.accountId)).toBe(0n);
+    expect(await nanoOf(payer.accountId)).toBe(charge - 1n - held);
     expect(await raised("over-3")).toBeGreaterThan(1000);
   });
 });

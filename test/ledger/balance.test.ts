@@ -87,7 +87,7 @@ test("an overrun that the balance covers is debited beyond the hold", async () =
   expect(await balance()).toEqual([3600, 0]);
 });
 
-test("an overrun the balance does not cover: an unsent answer is refused with nothing charged, a streamed one is charged what is there", async () => {
+test("an overrun that the balance does not cover: an answer that was not sent is refused and costs nothing; a streamed one costs the hold, and the whole rest is the operator's loss", async () => {
   const unsent = await customer(1200n);
   expect(
     await codeOf(open.ledger.settle(await unsent.ask(), usageOf({ chargeNanoUsd: 1400n }), { strict: true })),
@@ -96,8 +96,34 @@ test("an overrun the balance does not cover: an unsent answer is refused with no
 
   const streamed = await customer(1200n);
   const settlement = await open.ledger.settle(await streamed.ask(), usageOf({ chargeNanoUsd: 1400n }));
-  expect(settlement).toMatchObject({ chargedNanoUsd: 1200n, shortfallNanoUsd: 200n });
-  expect(await streamed.balance()).toEqual([0, 0]);
+  expect(settlement).toMatchObject({ chargedNanoUsd: 1000n, shortfallNanoUsd: 400n });
+  expect(await streamed.balance()).toEqual([200, 0]);
+});
+
+test("a streamed overrun of a thousand times the hold leaves the rest of the balance alone", async () => {
+  const { ask, balance } = await customer(900_000n);
+  const settlement = await open.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 1_000_000n }));
+  expect(settlement).toMatchObject({ chargedNanoUsd: 1000n, shortfallNanoUsd: 999_000n });
+  expect(await balance()).toEqual([899_000, 0]);
+});
+
+test("a late settlement takes no more than its hold was, unless the balance covers the whole charge", async () => {
+  for (const [balanceNano, charged] of [
+    [5000n, 1000n],
+    [9000n, 7000n],
+    [700n, 700n],
+  ] as const) {
+    const { person, ask, balance } = await customer(1000n);
+    const hold = await ask();
+    await world.sql`update holds set lease_ends_at = ledger_now() where request_id = ${hold.requestId}`;
+    expect(await open.ledger.reap(hold.requestId, hold.accountId)).toBe(true);
+    await world.sql`select add_balance(${person.accountId}, ${String(balanceNano - 1000n)}, 'correction', 'test', null)`;
+    expect(await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 7000n }))).toMatchObject({
+      chargedNanoUsd: charged,
+      shortfallNanoUsd: 7000n - charged,
+    });
+    expect(await balance()).toEqual([Number(balanceNano - charged), 0]);
+  }
 });
 
 test("entries are append-only words of every movement, and a correction cannot take what is held", async () => {

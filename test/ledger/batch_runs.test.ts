@@ -130,7 +130,8 @@ const seen = new Set<string>();
 const ALL = [
   ...["carryover_quota_exceeded", "clock_skew", "daily_quota_exceeded", "granted by package", "granted by payg"],
   ...["insufficient_balance", "key_request_limit_exceeded", "key_spend_limit_exceeded", "model_not_found"],
-  ...["model_not_in_package", "package_quota_exceeded", "package_required", "payg_pricing_unavailable"],
+  ...["model_not_in_package", "package_quota_exceeded", "package_required", "package_tokens_exceeded"],
+  "payg_pricing_unavailable",
 ];
 
 test(

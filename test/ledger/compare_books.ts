@@ -90,7 +90,7 @@ function entitlementRow(model: LedgerModel, accountId: number): Compared {
     usedToday: model.units(p, (day) => day === today),
     totalRemaining: totalLeft,
     resetsAt,
-    tokensUsed: [...model.receipts.values()].reduce((n, { hold, tokens }) => n + (hold.package === p ? tokens : 0), 0),
+    tokensUsed: model.tokens(p),
   };
 }
 

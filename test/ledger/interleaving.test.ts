@@ -172,7 +172,8 @@ function checkEnds(ended: readonly Ended[]): void {
   for (const [requestId, ends] of Map.groupBy(ended, ({ finish }) => finish.requestId)) {
     const outcomes = ends.map(({ finish, result }) => `${finish.kind}: ${result.outcome}`);
     const count = tally(ends.map(({ result }) => result.outcome));
-    const givenBack = (count.released ?? 0) + (count.refused ?? 0);
+    // A strict refusal is told again to whoever asks again.
+    const givenBack = (count.released ?? 0) + Math.min(count.refused ?? 0, 1);
     const reaped = outcomes.includes("reap: released");
     const delivered =
       outcomes.includes("settle: refused") &&
@@ -243,7 +244,7 @@ async function play(plan: Plan): Promise<void> {
   );
 }
 
-const REPEATED = new Set<string>(["already", "gone"]);
+const REPEATED = new Set<string>(["already", "gone", "refused"]);
 
 type Rest = { plan: Plan; ended: readonly Ended[]; units: number };
 

@@ -129,6 +129,26 @@ test("402 key_spend_limit_exceeded counts what is held and what was charged, by 
   expect(await countsOf(key)).toEqual([{ used: 1, held: 2, spent: 700, money_held: 1800 }]);
 });
 
+test("a refusal by a ceiling says what its numbers say: the ceiling is used up, or the request is larger than what is left of it", async () => {
+  const requests = await customer({ units: 1 });
+  await requests.ask();
+  expect(await refusalOf(requests.ask())).toMatchObject({
+    message: "This key has used its own limit of requests for today.",
+    facts: { limit: 1, used: 1, remaining: 0 },
+  });
+  const tooLarge = await customer({ mode: "payg", nanoUsd: 900 });
+  expect(await refusalOf(tooLarge.ask())).toMatchObject({
+    message: "This request could cost more than what is left of this key's own spending limit for today.",
+    facts: { limit: 900, used: 0, remaining: 900 },
+  });
+  const spent = await customer({ mode: "payg", nanoUsd: 1000 });
+  await spent.ask();
+  expect(await refusalOf(spent.ask())).toMatchObject({
+    message: "This key has used its own spending limit for today.",
+    facts: { limit: 1000, used: 1000, remaining: 0 },
+  });
+});
+
 test("a cap that the client did not ask for is lowered to what the ceiling leaves, never below the least", async () => {
   const { ask } = await customer({ mode: "payg", nanoUsd: 1300 });
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 1000, heldNanoUsd: 1000n });

@@ -64,6 +64,7 @@ export function askFor(person: Person, key: TestKey, over: Partial<Ask> = {}): A
     capMax: 1000,
     capMin: 1000,
     tokenBound: 100,
+    priceVersionId: null,
     ...over,
   };
 }

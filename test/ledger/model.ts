@@ -263,7 +263,7 @@ export class LedgerModel {
     }
     const tokens = this.tokens(p);
     if (p.tokenLimit !== null && tokens >= p.tokenLimit) {
-      return refused("package_quota_exceeded", { limit: p.tokenLimit, used: tokens, remaining: 0 });
+      return refused("package_tokens_exceeded", { limit: p.tokenLimit, used: tokens, remaining: 0 });
     }
     return null;
   }
@@ -349,7 +349,9 @@ export class LedgerModel {
     }
     receipt.outcome = "settled";
     receipt.units = hold.mode === "package" ? 1 : 0;
-    receipt.chargedNanoUsd = min(finish.chargeNanoUsd, coveredNanoUsd);
+    // Beyond the hold either the whole rest is taken, or nothing: then the rest is the operator's loss.
+    receipt.chargedNanoUsd =
+      finish.chargeNanoUsd <= coveredNanoUsd ? finish.chargeNanoUsd : min(finish.chargeNanoUsd, hold.nanoUsd);
     receipt.shortfallNanoUsd = finish.chargeNanoUsd - receipt.chargedNanoUsd;
     const tokens = finish.promptTokens + finish.completionTokens;
     receipt.tokens = tokensLeft === undefined ? tokens : Math.min(tokens, hold.tokens + tokensLeft);
@@ -363,6 +365,7 @@ export class LedgerModel {
     if (receipt.outcome === "settled") return ended("already", receipt);
     // What was refused strictly, and delivered all the same since nobody heard of it, comes from the spool, not strict any more.
     const isLate = receipt.reason === "lease_ended" || (receipt.reason === "overrun_refused" && !finish.strict);
+    if (finish.kind === "settle" && finish.strict && receipt.reason === "overrun_refused") return ended("refused");
     if (finish.kind !== "settle" || !isLate) return ended("gone");
 
     // The reaper gave it back. The record is written; units and money as far as they are still there, the rest is a loss.
@@ -372,7 +375,9 @@ export class LedgerModel {
     let tokens = finish.promptTokens + finish.completionTokens;
     if (p !== null && p.tokenLimit !== null) tokens = Math.min(tokens, p.tokenLimit - this.tokens(p));
     receipt.tokens = p !== null && receipt.units === 0 ? 0 : tokens;
-    receipt.chargedNanoUsd = p === null ? min(finish.chargeNanoUsd, this.free(hold.ask.accountId)) : 0n;
+    const free = this.free(hold.ask.accountId);
+    const taken = finish.chargeNanoUsd <= free ? finish.chargeNanoUsd : min(hold.nanoUsd, free);
+    receipt.chargedNanoUsd = p === null ? taken : 0n;
     receipt.shortfallNanoUsd = finish.chargeNanoUsd - receipt.chargedNanoUsd;
     receipt.outcome = "settled";
     receipt.reason = "late";

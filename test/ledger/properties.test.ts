@@ -36,7 +36,14 @@ const MINUTE_MS = 60_000;
 const RUNS_TO_REACH_ALL = 100;
 const ANSWERS = [
   ...["granted by package", "granted by payg", "ended", "clock_skew", "invalid_api_key", "model_not_found"],
-  ...["package_required", "package_expired", "model_not_in_package", "package_quota_exceeded", "daily_quota_exceeded"],
+  ...[
+    "package_required",
+    "package_expired",
+    "model_not_in_package",
+    "package_quota_exceeded",
+    "package_tokens_exceeded",
+  ],
+  "daily_quota_exceeded",
   ...["carryover_quota_exceeded", "key_request_limit_exceeded", "key_spend_limit_exceeded", "insufficient_balance"],
   ...[
     "payg_pricing_unavailable",
@@ -495,6 +502,7 @@ function askOf({ model, people }: Run, plan: AskPlan): Ask {
     capMax: plan.capMax,
     capMin: Math.max(1, Math.floor((plan.capMax * plan.leastPercent) / 100)),
     tokenBound: plan.tokenBound,
+    priceVersionId: null,
   };
 }
 

@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
+import { entitlementOf, hasLeft } from "../../src/ledger/entitlement_store.ts";
+import { holdingsOf } from "../../src/ledger/holdings_store.ts";
 import type { Ask } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
 import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
@@ -145,9 +147,33 @@ test("a token allowance is never exceeded, and what a provider used beyond it is
   const refusal = await refusalOf(ask({ tokenBound: 100 }));
   expect(refusal.code).toBe("package_quota_exceeded");
   expect(refusal.facts).toMatchObject({ limit: 150, used: 150, remaining: 0 });
+  expect(refusal.message).toBe("The package's token allowance is used up.");
   await open.ledger.settle(last, usageOf({ promptTokens: 400, completionTokens: 40 }));
   const [row] = await world.sql`select tokens_used::int, tokens_held::int from packages where id = ${packageId}`;
   expect({ ...row }).toEqual({ tokens_used: 150, tokens_held: 0 });
+});
+
+test("requests that are used up are not called tokens", async () => {
+  const { ask } = await customer({ dailyLimit: 5, totalLimit: 1, tokenLimit: 1_000_000 });
+  await ask();
+  const refusal = await refusalOf(ask());
+  expect(refusal.facts).toMatchObject({ limit: 1, used: 1, remaining: 0 });
+  expect(refusal.message).toBe("The package's total allowance is used up.");
+});
+
+test("tokens that live requests hold are used, also to those who ask what is left: nothing is promised that the ledger refuses", async () => {
+  const { person, ask } = await customer({ dailyLimit: 100, tokenLimit: 150 });
+  const hold = await ask({ tokenBound: 150 });
+  expect(await codeOf(ask())).toBe("package_quota_exceeded");
+  const seen = async () => {
+    const { package: state } = await entitlementOf(open.db.sql, person.accountId);
+    const [row] = (await holdingsOf(open, person.accountId)).packages;
+    return [state && hasLeft(state), state?.tokensUsed, row?.tokensUsed, row?.allowance?.resetsAt === null];
+  };
+  expect(await seen()).toEqual([false, 150, 150, true]);
+  await open.ledger.settle(hold, usageOf({ promptTokens: 20, completionTokens: 30 }));
+  expect(await seen()).toEqual([true, 50, 50, false]);
+  expect(await codeOf(ask())).toBe("granted");
 });
 
 test("a key that was revoked, disabled or has expired is refused by the ledger itself, whatever a cache says", async () => {

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { pruneRefusals } from "../../src/accounts/refusal_counts_store.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, chatBody, imageBody, openShop, PRICES, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
 import type { Person, TestKey } from "../world.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
 
@@ -536,7 +537,7 @@ describe("the file", () => {
 });
 
 describe("a receipt", () => {
-  test("of the balance: held, charged, given back, and the parts at the prices that still make up the sum", async () => {
+  test("of the balance: held, charged, given back, and the parts at its prices", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const session = await signInTo(shop, payer);
     const id = idOf(await shop.chat(payer.secret, { max_tokens: 1000 }));
@@ -553,10 +554,10 @@ describe("a receipt", () => {
     ]);
     const pico = json.lines.reduce((sum: bigint, { picoUsd }: { picoUsd: string }) => sum + BigInt(picoUsd), 0n);
     expect((pico + 999n) / 1000n).toBe(charged);
-    expect(json.currentPrices.tokens).toMatchObject({ inputMicroUsd: PRICES.inputMicroUsd });
+    expect(Date.parse(json.pricesFrom)).toBeLessThan(Date.parse(json.createdAt));
 
     await shop.world.sql`update receipts set charged_nano_usd = charged_nano_usd - 1 where request_id = ${id}`;
-    // No prices of today make up this sum: none are claimed.
+    // Its prices do not make up this sum: no parts are claimed.
     expect((await session.get(`/receipts/${id}`)).json.lines).toBeNull();
     await shop.world.sql`update receipts set charged_nano_usd = charged_nano_usd + 1 where request_id = ${id}`;
   });
@@ -569,7 +570,95 @@ describe("a receipt", () => {
       { part: "image", count: 1, microUsd: PRICES.imageMicroUsd, picoUsd: String(PRICES.imageMicroUsd * 1_000_000) },
     ]);
     expect(json.chargedNanoUsd).toBe(String(PRICES.imageMicroUsd * 1000));
-    expect(json.currentPrices.images).toEqual([{ size: "1024x1024", microUsd: PRICES.imageMicroUsd }]);
+  });
+
+  test("keeps its arithmetic when the prices change: each request is shown, and charged, at the prices it was admitted at", async () => {
+    const model = "chat-repriced";
+    const admin = await signInTo(shop, await shop.world.addAdmin());
+    const payer = await shop.payer(1_000_000_000n);
+    const session = await signInTo(shop, payer);
+    const [provider] = (await admin.get("/admin/providers")).json.providers;
+    const old = { inputMicroUsd: 1_000_000, cachedInputMicroUsd: 250_000, outputMicroUsd: 3_000_000 };
+    const next = { inputMicroUsd: 2_000_000, cachedInputMicroUsd: null, outputMicroUsd: 7_000_000 };
+    expect((await admin.post("/admin/models", { id: model, prices: old })).status).toBe(200);
+    const routed = await admin.post("/admin/routes", { modelId: model, providerId: provider.id, upstreamModel: "m" });
+    expect(routed.status).toBe(200);
+    const usage = { prompt_tokens: 30, completion_tokens: 7, prompt_tokens_details: { cached_tokens: 10 } };
+    const ask = () => shop.chat(payer.secret, { model, max_tokens: 100 });
+    const receipt = async (answer: Answer) => (await session.get(`/receipts/${idOf(answer)}`)).json;
+    const parts = ({ lines }: { lines: Record<string, unknown>[] }) =>
+      lines.map(({ part, count, microUsd }: Record<string, unknown>) => [part, count, microUsd]);
+
+    // The replica knows the model a moment later.
+    await until(async () => (await ask()).status === 200);
+    shop.provider.next({ usage });
+    const before = await ask();
+    // Admitted at the old prices, and answered when the new ones count.
+    shop.provider.next({ usage, delayMs: 1_500 });
+    const under = ask();
+    await until(async () => (await shop.counters(payer.accountId)).holds === 1);
+    expect((await admin.put(`/admin/model/prices?id=${model}`, { prices: next })).status).toBe(200);
+    const between = await under;
+    shop.provider.next({ usage });
+    const after = await ask();
+
+    for (const answer of [before, between]) {
+      const found = await receipt(answer);
+      expect(parts(found)).toEqual([
+        ["prompt", 20, old.inputMicroUsd],
+        ["cached", 10, old.cachedInputMicroUsd],
+        ["completion", 7, old.outputMicroUsd],
+      ]);
+      expect(found.chargedNanoUsd).toBe(String((20 * 1_000_000 + 10 * 250_000 + 7 * 3_000_000) / 1000));
+    }
+    const found = await receipt(after);
+    expect(parts(found)).toEqual([
+      ["prompt", 20, next.inputMicroUsd],
+      ["cached", 10, next.inputMicroUsd],
+      ["completion", 7, next.outputMicroUsd],
+    ]);
+    expect(found.chargedNanoUsd).toBe(String((30 * 2_000_000 + 7 * 7_000_000) / 1000));
+    expect(Date.parse(found.pricesFrom)).toBeGreaterThan(Date.parse((await receipt(between)).pricesFrom));
+  });
+
+  test("an image keeps its arithmetic when its price changes, or is taken away", async () => {
+    const admin = await signInTo(shop, await shop.world.addAdmin());
+    const payer = await shop.payer(1_000_000_000n);
+    const answer = await shop.call("/v1/images/generations", { secret: payer.secret, body: imageBody() });
+    expect(answer.status).toBe(200);
+    const price = (microUsd: number | null) =>
+      admin.put("/admin/model/image-price?id=image-a", { size: "1024x1024", microUsd });
+    const session = await signInTo(shop, payer);
+    const lines = async () => (await session.get(`/receipts/${idOf(answer)}`)).json.lines;
+    const kept = await lines();
+    expect(kept).toMatchObject([{ part: "image", count: 1, microUsd: PRICES.imageMicroUsd }]);
+    for (const changed of [PRICES.imageMicroUsd * 2, null]) {
+      expect((await price(changed)).status).toBe(200);
+      expect(await lines()).toEqual(kept);
+    }
+    expect((await price(PRICES.imageMicroUsd)).status).toBe(200);
+  });
+
+  test("what else the provider counted: an admin sees all of it, others how their tokens divide", async () => {
+    const person = await shop.customer();
+    const usage = {
+      prompt_tokens: 30,
+      completion_tokens: 7,
+      completion_tokens_details: { reasoning_tokens: 5 },
+      cost: 0.002,
+      cost_in_credits: 2,
+    };
+    shop.provider.next({ usage });
+    const id = idOf(await shop.chat(person.secret));
+    const own = await (await signInTo(shop, person)).get(`/receipts/${id}`);
+    expect(own.json.reportedUsage).toEqual({ "completion_tokens_details.reasoning_tokens": 5 });
+    expect(own.text).not.toContain("cost");
+    const admin = await signInTo(shop, await shop.world.addAdmin());
+    expect((await admin.get(`/receipts/${id}?accountId=${person.accountId}`)).json.reportedUsage).toEqual({
+      "completion_tokens_details.reasoning_tokens": 5,
+      cost: "0.002",
+      cost_in_credits: 2,
+    });
   });
 
   test("of a package: its name, its day and what that day and the whole have used", async () => {

@@ -178,6 +178,15 @@ describe("refusals are worded by code", () => {
     expect(refusalText({ ...facts, code: "insufficient_balance", message: "Top up first." })).toBe("Top up first.");
   });
 
+  test("key_spend_limit_exceeded: what is left of the key's own limit, or that nothing is", () => {
+    const refused = { ...facts, code: "key_spend_limit_exceeded", limit: 5 };
+    expect(refusalText({ ...refused, used: 0, remaining: 5 })).toStartWith(
+      "This could cost more than the $5.00 that this key may still spend today.",
+    );
+    expect(refusalText({ ...refused, used: 5, remaining: 0 })).toStartWith("This key may spend $5.00 a day, and has.");
+    expect(refusalText(refused)).toStartWith("This key may spend no more than $5.00 a day.");
+  });
+
   test("model_not_in_package: what could be used instead", () => {
     const text = refusalText({ ...facts, code: "model_not_in_package", alternatives: ["b", "c"] });
     expect(text).toBe("model-a is not in Starter. You can use b or c.");

@@ -94,8 +94,10 @@ export function usageRoutes(deps: Deps) {
     )
     .get(
       "/receipts/:requestId",
-      async ({ person, params, query }) =>
-        toWire(await receiptOf(deps, { ...params, accountId: await shownAccount(deps, person, query.accountId) })),
+      async ({ person, params, query }) => {
+        const accountId = await shownAccount(deps, person, query.accountId);
+        return toWire(await receiptOf(deps, { ...params, accountId, role: person.role }));
+      },
       { params: t.Object({ requestId: RequestId }), query: t.Object(OfAccount) },
     );
 }

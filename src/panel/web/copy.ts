@@ -91,13 +91,7 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
         : `This key's own ${formatOf(facts.limit, "request")} for today ${used(facts.limit)}.`,
       moreAt(facts),
     ),
-  key_spend_limit_exceeded: (facts) =>
-    sentences(
-      facts.limit === undefined
-        ? "This key may spend no more today."
-        : `This key may spend ${formatUsd(facts.limit)} a day, and has.`,
-      againAt(facts),
-    ),
+  key_spend_limit_exceeded: (facts) => sentences(spendLimit(facts), againAt(facts)),
   payg_pricing_unavailable: (facts) =>
     sentences(`${facts.model ?? "This model"} has no balance price yet.`, instead(facts)),
   model_not_in_package: (facts) =>
@@ -109,6 +103,14 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
   provider_unavailable: (facts) => `${facts.model ?? "The model"} is not answering. Try again in ${waitOf(facts)}.`,
   service_unavailable: (facts) => `We cannot take this request right now. Try again in ${waitOf(facts)}.`,
 };
+
+function spendLimit({ limit, remaining }: RefusalFacts): string {
+  if (limit === undefined) return "This key may spend no more today.";
+  if (remaining === undefined) return `This key may spend no more than ${formatUsd(limit)} a day.`;
+  return remaining > 0
+    ? `This could cost more than the ${formatUsd(remaining)} that this key may still spend today.`
+    : `This key may spend ${formatUsd(limit)} a day, and has.`;
+}
 
 /** What people read when something failed that is no refusal. */
 export const FAILURES = {

@@ -130,8 +130,23 @@ function RequestBody({ receipt }: { receipt: Receipt }) {
       <Part title="Request">
         <Facts facts={factsOf(receipt)} />
       </Part>
+      {receipt.reportedUsage && (
+        <Part title="Also counted by the model's service">
+          <Facts facts={Object.entries(receipt.reportedUsage).map(reportedFact)} />
+        </Part>
+      )}
     </>
   );
+}
+
+/** The service's own name for it. An amount with a fraction stays as it came. */
+function reportedFact([name, value]: [string, number | string]): [ReactNode, ReactNode] {
+  return [
+    <span key={name} className="font-mono text-12 break-all">
+      {name}
+    </span>,
+    typeof value === "number" ? formatCount(value) : value,
+  ];
 }
 
 function whyText({ status, reason, estimated }: Receipt): string {
@@ -175,7 +190,8 @@ function PackageSum({ receipt }: { receipt: Receipt }) {
 }
 
 function BalanceSum({ receipt }: { receipt: Receipt }) {
-  const { status, heldNanoUsd, chargedNanoUsd, givenBackNanoUsd, shortfallNanoUsd, lines, capTokens } = receipt;
+  const { status, heldNanoUsd, chargedNanoUsd, givenBackNanoUsd, shortfallNanoUsd, lines, pricesFrom, capTokens } =
+    receipt;
   const extra = BigInt(chargedNanoUsd) - BigInt(heldNanoUsd);
   return (
     <Part title="Paid by the balance">
@@ -205,24 +221,16 @@ function BalanceSum({ receipt }: { receipt: Receipt }) {
         {status === "running" && capTokens !== null && (
           <span>The hold pays for an answer of up to {formatOf(capTokens, "token")}.</span>
         )}
-        {status === "settled" && lines === null && chargedNanoUsd !== "0" && <PricesChanged receipt={receipt} />}
+        {pricesFrom !== null && (
+          <span>
+            Its prices counted from <Instant iso={pricesFrom} /> on.
+          </span>
+        )}
         {shortfallNanoUsd !== "0" && (
           <span>It cost {formatMoney(shortfallNanoUsd)} more than could be charged. That is not asked of you.</span>
         )}
       </p>
     </Part>
-  );
-}
-
-/** The parts cannot be shown by today's prices: they are not those it was charged by. */
-function PricesChanged({ receipt: { currentPrices } }: { receipt: Receipt }) {
-  const tokens = currentPrices?.tokens;
-  return (
-    <span>
-      The prices have changed since, so the sum cannot be taken apart any more.
-      {tokens &&
-        ` Today: ${formatPrice(tokens.inputMicroUsd)} in, ${formatPrice(tokens.cachedInputMicroUsd)} cached, ${formatPrice(tokens.outputMicroUsd)} out.`}
-    </span>
   );
 }
 

@@ -1,0 +1,88 @@
+import type { TokenCounts } from "./price.ts";
+
+/**
+ * What a provider reported of a request's usage beside the counts that the ledger knows, as a receipt keeps it: numbers only,
+ * each under its path in the provider's usage object. No name is trusted and none is interpreted: what has a price today is
+ * counted elsewhere, and what gets one later is found here.
+ */
+
+/** Numbers that one receipt keeps. Providers report some twenty. */
+export const NAMES_MAX = 32;
+const NAME_CHARS_MAX = 100;
+/** Levels of objects: `prompt_tokens_details.cached_tokens` is on the second. */
+const DEPTH_MAX = 4;
+/** Fields that are looked at, of whatever kind. */
+const FIELDS_MAX = 500;
+const UNSAFE_IN_NAME = /[^\w.:-]/g;
+/** Amounts with a fraction, as the money that some providers report, are kept as text to so many places. */
+const DECIMAL_PLACES = 12;
+const DECIMAL_MAX = 1_000_000_000;
+
+/** Counts are integers, amounts with a fraction decimal text: "0.00014". */
+export type UsageReport = Readonly<Record<string, number | string>>;
+
+/**
+ * The numbers above zero in a provider's usage object, as JSON text; null where they say no more than `known`, the counts that
+ * were taken from it (undefined: none could be). Zeros say nothing. Names are cut and cleaned; what is beyond the limits at the
+ * top of this file, below zero, or no number is left out.
+ */
+export function reportedUsage(usage: unknown, known: TokenCounts | undefined): string | null {
+  if (typeof usage !== "object" || usage === null) return null;
+  const found = new Map<string, number | string>();
+  collect(usage, "", { found, known, fieldsLeft: FIELDS_MAX, depth: 1 });
+  return found.size === 0 ? null : JSON.stringify(Object.fromEntries(found));
+}
+
+type Search = {
+  found: Map<string, number | string>;
+  known: TokenCounts | undefined;
+  fieldsLeft: number;
+  depth: number;
+};
+
+function collect(object: object, path: string, search: Search): void {
+  for (const [field, value] of fieldsOf(object)) {
+    if (search.found.size >= NAMES_MAX || search.fieldsLeft-- <= 0) return;
+    const name = `${path}${field}`.slice(0, NAME_CHARS_MAX).replace(UNSAFE_IN_NAME, "_");
+    if (typeof value === "number") {
+      const kept = numberOf(value);
+      if (kept !== undefined && !isKnown(name, value, search.known) && !search.found.has(name)) {
+        search.found.set(name, kept);
+      }
+    } else if (typeof value === "object" && value !== null && search.depth < DEPTH_MAX) {
+      search.depth++;
+      collect(value, `${name}.`, search);
+      search.depth--;
+    }
+  }
+}
+
+/** The fields one by one, so that a huge object is not listed before it is cut off. */
+function* fieldsOf(object: object): Generator<[string, unknown]> {
+  for (const field in object) yield [field, Reflect.get(object, field)];
+}
+
+function numberOf(value: number): number | string | undefined {
+  if (!(value > 0)) return undefined;
+  if (Number.isSafeInteger(value)) return value;
+  if (value > DECIMAL_MAX) return undefined;
+  const text = value.toFixed(DECIMAL_PLACES).replace(/\.?0+$/, "");
+  return text === "0" ? undefined : text;
+}
+
+function isKnown(name: string, value: number, known: TokenCounts | undefined): boolean {
+  if (known === undefined) return false;
+  const { promptTokens, cachedTokens, completionTokens } = known;
+  switch (name) {
+    case "prompt_tokens":
+      return value === promptTokens;
+    case "completion_tokens":
+      return value === completionTokens;
+    case "total_tokens":
+      return value === promptTokens + completionTokens;
+    case "prompt_tokens_details.cached_tokens":
+      return value === cachedTokens;
+    default:
+      return false;
+  }
+}

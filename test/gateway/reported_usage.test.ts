@@ -1,0 +1,86 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { until } from "../platform/own_redis.ts";
+import { imageBody, openShop, type Shop } from "./shop.ts";
+
+/** Nothing that a provider counts is lost: what has no price yet is kept with the receipt. Source: docs/decisions.md. */
+
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "" });
+}, 60_000);
+afterAll(() => shop.close());
+
+const USAGE = {
+  prompt_tokens: 100,
+  completion_tokens: 50,
+  prompt_tokens_details: { cached_tokens: 20, cache_write_tokens: 30, audio_tokens: 0 },
+  completion_tokens_details: { reasoning_tokens: 40 },
+  cost: 0.00014,
+};
+const KEPT = {
+  "prompt_tokens_details.cache_write_tokens": 30,
+  "completion_tokens_details.reasoning_tokens": 40,
+  cost: "0.00014",
+};
+
+async function receiptOf(accountId: number) {
+  const select = () => shop.world.sql`
+    select prompt_tokens, cached_tokens, completion_tokens, estimated, reported_usage from receipts
+    where account_id = ${accountId} and outcome = 'settled'`;
+  await until(async () => (await select()).length === 1, 10_000);
+  const [row] = await select();
+  return { ...row };
+}
+
+for (const stream of [false, true]) {
+  test(`cache writes, reasoning and what else a provider reports stand on the receipt, ${stream ? "streamed" : "JSON"}`, async () => {
+    const customer = await shop.customer();
+    shop.provider.next({ usage: USAGE });
+    expect((await shop.chat(customer.secret, { stream })).status).toBe(200);
+    expect(await receiptOf(customer.accountId)).toEqual({
+      prompt_tokens: 100,
+      cached_tokens: 20,
+      completion_tokens: 50,
+      estimated: false,
+      reported_usage: KEPT,
+    });
+  });
+}
+
+test("a usage object without the counts that are charged is kept too, beside the estimate", async () => {
+  const customer = await shop.customer();
+  shop.provider.next({ usageRaw: '{"input_tokens":7,"output_tokens":9,"cache_creation_input_tokens":3}' });
+  expect((await shop.chat(customer.secret)).status).toBe(200);
+  expect(await receiptOf(customer.accountId)).toMatchObject({
+    estimated: true,
+    reported_usage: { input_tokens: 7, output_tokens: 9, cache_creation_input_tokens: 3 },
+  });
+});
+
+test("an ordinary report is not kept twice", async () => {
+  const customer = await shop.customer();
+  shop.provider.next({ usage: { prompt_tokens: 10, completion_tokens: 5 } });
+  expect((await shop.chat(customer.secret)).status).toBe(200);
+  expect(await receiptOf(customer.accountId)).toMatchObject({ prompt_tokens: 10, reported_usage: null });
+});
+
+test("an image's usage is kept", async () => {
+  const customer = await shop.customer();
+  const data = [{ b64_json: Buffer.from("image").toString("base64") }];
+  const usage = {
+    total_tokens: 4200,
+    input_tokens: 40,
+    output_tokens: 4160,
+    input_tokens_details: { text_tokens: 40 },
+  };
+  shop.provider.next({ body: JSON.stringify({ created: 1, data, usage }) });
+  const answer = await shop.call("/v1/images/generations", { secret: customer.secret, body: imageBody() });
+  expect(answer.status).toBe(200);
+  expect((await receiptOf(customer.accountId)).reported_usage).toEqual({
+    total_tokens: 4200,
+    input_tokens: 40,
+    output_tokens: 4160,
+    "input_tokens_details.text_tokens": 40,
+  });
+});

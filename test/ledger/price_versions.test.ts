@@ -1,0 +1,138 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { addModel, loadCatalog, setImagePrice, setPrices, updateModel } from "../../src/catalog/catalog_store.ts";
+import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { inProcessBus } from "../../src/platform/bus.ts";
+import type { Db } from "../../src/platform/db.ts";
+import { quietLog } from "../platform/quiet_log.ts";
+import { createWorld, type World } from "../world.ts";
+import { askFor, openWorldLedger, usageOf } from "./ledger_world.ts";
+
+/** Prices are kept as they change, and a receipt names those it was charged by. Source: docs/decisions.md. */
+
+let world: World;
+let db: Db;
+let deps: Parameters<typeof setPrices>[0];
+beforeAll(async () => {
+  world = await createWorld();
+  db = world.openDb();
+  deps = { db, bus: inProcessBus(quietLog().log) };
+});
+afterAll(async () => {
+  await db.close();
+  await world.close();
+});
+
+const PRICES = { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000 };
+const TOKENS = { input: 3_000_000, cached_input: 3_000_000, output: 15_000_000 };
+
+async function versionsOf(modelId: string) {
+  const rows = await world.sql`
+    select id::int, prices, valid_from > now() - interval '1 hour' as recent from price_versions
+    where model_id = ${modelId} order by id`;
+  return rows.map((row) => ({ ...row }));
+}
+const pricesOf = async (modelId: string) => (await versionsOf(modelId)).map((row) => row.prices);
+
+test("each change of a model's prices is a version, and what changes no price is none", async () => {
+  await addModel(deps, { id: "a", prices: PRICES, imagePrices: { "512x512": 20_000 } });
+  expect(await versionsOf("a")).toEqual([
+    { id: expect.any(Number), prices: { tokens: TOKENS, images: { "512x512": 20_000 } }, recent: true },
+  ]);
+  await updateModel(deps, "a", { name: "Another name" });
+  await setPrices(deps, "a", { ...PRICES, cachedInputMicroUsd: 3_000_000 });
+  expect(await versionsOf("a")).toHaveLength(1);
+  await setPrices(deps, "a", { ...PRICES, cachedInputMicroUsd: 300_000 });
+  await setImagePrice(deps, { modelId: "a", size: "512x512", microUsd: 30_000 });
+  await setImagePrice(deps, { modelId: "a", size: "1024x1024", microUsd: 40_000 });
+  await setImagePrice(deps, { modelId: "a", size: "512x512", microUsd: null });
+  await setPrices(deps, "a", null);
+  const cached = { ...TOKENS, cached_input: 300_000 };
+  expect((await pricesOf("a")).slice(1)).toEqual([
+    { tokens: cached, images: { "512x512": 20_000 } },
+    { tokens: cached, images: { "512x512": 30_000 } },
+    { tokens: cached, images: { "512x512": 30_000, "1024x1024": 40_000 } },
+    { tokens: cached, images: { "1024x1024": 40_000 } },
+    { images: { "1024x1024": 40_000 } },
+  ]);
+});
+
+test("a change that nobody made through the catalog is a version too, and several in one transaction are one", async () => {
+  await world.sql`insert into models (id, name, owned_by, input_micro_usd, output_micro_usd) values ('b', 'B', 'x', 1, 2)`;
+  await world.sql.begin(async (tx) => {
+    await tx`update models set input_micro_usd = 5 where id = 'b'`;
+    await tx`update models set output_micro_usd = 6 where id = 'b'`;
+    await tx`insert into image_prices (model_id, size, micro_usd) values ('b', '512x512', 7)`;
+  });
+  expect(await pricesOf("b")).toEqual([
+    { tokens: { input: 1, cached_input: 1, output: 2 } },
+    { tokens: { input: 5, cached_input: 5, output: 6 }, images: { "512x512": 7 } },
+  ]);
+});
+
+test("of two that change different prices of a model at once, the last version has both", async () => {
+  await addModel(deps, { id: "c", prices: PRICES, imagePrices: { "512x512": 1 } });
+  for (let i = 2; i < 12; i++) {
+    await Promise.all([
+      setPrices(deps, "c", { ...PRICES, inputMicroUsd: i }),
+      setImagePrice(deps, { modelId: "c", size: "512x512", microUsd: i }),
+    ]);
+    expect((await pricesOf("c")).at(-1)).toEqual({
+      tokens: { ...TOKENS, input: i, cached_input: i },
+      images: { "512x512": i },
+    });
+  }
+});
+
+test("a version is never changed or removed", async () => {
+  const before = await world.sql`select count(*)::int as n from price_versions`;
+  for (const change of [
+    "update price_versions set prices = '{}'",
+    "delete from price_versions",
+    "truncate price_versions",
+  ])
+    await expect(world.sql.unsafe(change)).rejects.toThrow("never changed");
+  await world.sql`delete from image_prices where model_id = 'b'`;
+  await world.sql`delete from models where id = 'b'`;
+  const after = await world.sql`select count(*)::int as n from price_versions`;
+  expect(after[0]?.n).toBe(before[0]?.n + 1);
+});
+
+test("the catalog has each model with the version that says its prices", async () => {
+  await addModel(deps, { id: "d", prices: PRICES });
+  await setPrices(deps, "d", { ...PRICES, inputMicroUsd: 4_000_000 });
+  const [, latest] = await versionsOf("d");
+  const { models } = await loadCatalog(db.orm);
+  expect(models.find(({ id }) => id === "d")).toMatchObject({ inputMicroUsd: 4_000_000, priceVersionId: latest?.id });
+});
+
+test("hold and receipt name the version that the request was admitted at, also after the reaper and a late settlement", async () => {
+  const open = await openWorldLedger(world);
+  const person = await world.addCustomer();
+  const key = await world.addKey(person);
+  await world.givePackage(person);
+  const versionOf = async (table: string, id: string) =>
+    (await world.sql.unsafe(`select price_version_id::int as id from ${table} where request_id = '${id}'`))[0]?.id;
+  // Asks of one batch that differ in nothing else are no run.
+  const asks = [7, 7, 8, null, 7].map((priceVersionId) => askFor(person, key, { priceVersionId }));
+  const { reserved } = await runBatch(world.sql, true, {
+    ...{ asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 },
+  });
+  expect(reserved.map(({ code }) => code)).toEqual([null, null, null, null, null]);
+  for (const { requestId, priceVersionId } of asks) expect(await versionOf("holds", requestId)).toBe(priceVersionId);
+
+  const [settled, late] = [
+    await open.ledger.reserve(askFor(person, key, { priceVersionId: 9 })),
+    asks[2] as (typeof asks)[0],
+  ];
+  await open.ledger.settle(settled, usageOf());
+  expect(await versionOf("receipts", settled.requestId)).toBe(9);
+  await world.sql`update holds set lease_ends_at = ledger_now() where request_id = ${late.requestId}`;
+  expect(await open.ledger.reap(late.requestId, late.accountId)).toBe(true);
+  const hold = { ...settled, requestId: late.requestId };
+  const finish = { ...hold, ...usageOf(), kind: "settle", reason: "complete", strict: false } as const;
+  await runBatch(world.sql, true, { asks: [], finishes: [finish], wait: true, retry: false, leaseSeconds: 60 });
+  const [row] =
+    await world.sql`select reason, price_version_id::int as id from receipts where request_id = ${late.requestId}`;
+  expect({ ...row }).toEqual({ reason: "late", id: 8 });
+  await open.close();
+});
