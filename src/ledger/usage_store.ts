@@ -100,11 +100,11 @@ export async function givenBack(
   { db }: { db: Db },
   query: UsageQuery,
 ): Promise<Page<ReleasedRow & { accountId: number }>> {
-  const size = sizeOf(query);
-  const rows = await finishedRequests(db, "released", query, size + 1);
+  const { rows, next } = await walk(finished(db, "released", query));
   return {
-    rows: rows.slice(0, size).map((row) => ({ accountId: Number(row.account_id), ...toReleased(row) })),
-    hasMore: rows.length > size,
+    rows: rows.map((row) => ({ accountId: Number(row.account_id), ...toReleased(row) })),
+    hasMore: next !== null,
+    nextAfter: next,
   };
 }
 

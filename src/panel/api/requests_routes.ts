@@ -4,7 +4,9 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { findRequester } from "../../ledger/receipt_store.ts";
 import { givenBack, type UsageQuery, usage } from "../../ledger/usage_store.ts";
+import type { Db } from "../../platform/db.ts";
 import { signedIn, toWire, whole } from "./frame.ts";
+import { longRead } from "./long_read.ts";
 import { Instant, RequestId } from "./usage_routes.ts";
 
 /** Requests across accounts: whose one is, for whoever looks after that account; and everybody's, for admins. */
@@ -33,13 +35,15 @@ function findingRoutes(deps: Deps) {
 function adminRoutes(deps: Deps) {
   return signedIn(deps, "admin").get(
     "/admin/requests",
-    async ({ query: { kind = "charged", limit = PAGE_DEFAULT, ...page } }) => {
-      const { rows, hasMore } = await pageOf(deps, kind, { ...page, limit });
+    async ({ person, request: { signal }, query: { kind = "charged", limit = PAGE_DEFAULT, ...page } }) => {
+      const { rows, ...more } = await longRead(deps, { person, signal }, (reading) =>
+        pageOf(reading, kind, { ...page, limit }),
+      );
       const names = await namesOf(
         deps,
         rows.map(({ accountId }) => accountId),
       );
-      return toWire({ rows: rows.map((row) => ({ ...row, accountName: names.get(row.accountId) ?? null })), hasMore });
+      return toWire({ rows: rows.map((row) => ({ ...row, accountName: names.get(row.accountId) ?? null })), ...more });
     },
     {
       query: t.Object({
@@ -52,8 +56,8 @@ function adminRoutes(deps: Deps) {
   );
 }
 
-async function pageOf(deps: Deps, kind: "charged" | "released", query: UsageQuery) {
-  if (kind === "released") return givenBack(deps, query);
-  const { rows, hasMore } = await usage(deps, query);
-  return { rows: rows.map((row) => ({ kind: "charged" as const, ...row })), hasMore };
+async function pageOf(reading: { db: Db }, kind: "charged" | "released", query: UsageQuery) {
+  if (kind === "released") return givenBack(reading, query);
+  const { rows, ...more } = await usage(reading, query);
+  return { rows: rows.map((row) => ({ kind: "charged" as const, ...row })), ...more };
 }

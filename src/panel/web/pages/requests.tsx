@@ -83,7 +83,7 @@ export function AdminRequestsPage() {
       return ask(api.admin.requests.get({ query }));
     },
     initialPageParam: "",
-    getNextPageParam: ({ rows, hasMore }) => (hasMore ? rows.at(-1)?.requestId : undefined),
+    getNextPageParam: ({ nextAfter }) => nextAfter ?? undefined,
   });
   const rows = requests.data?.pages.flatMap<Row>((page) => page.rows) ?? [];
   const common = {
