@@ -190,11 +190,11 @@ function checkParams(names: readonly string[]): string[] {
   for (const name of known) {
     if (name.length > PARAM_CHARS_MAX || !PARAM.test(name))
       throw new InputError(
-        `${JSON.stringify(name.slice(0, PARAM_CHARS_MAX))} is not the name of a parameter, as in documents or reasoning.max_tokens.`,
+        `A parameter is named as in documents or reasoning.max_tokens, not ${JSON.stringify(name.slice(0, PARAM_CHARS_MAX))}.`,
         "allowedParams",
       );
     if (PARAMS_OF_THE_GATEWAY.has(name))
-      throw new InputError(`${name} cannot be allowed: the gateway sets it, or counts by it.`, "allowedParams");
+      throw new InputError(`A route cannot allow ${name}: the gateway sets it, or counts by it.`, "allowedParams");
   }
   return known;
 }
