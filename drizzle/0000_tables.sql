@@ -173,9 +173,11 @@ CREATE TABLE "hosts" (
 CREATE TABLE "image_prices" (
 	"model_id" text NOT NULL,
 	"size" text NOT NULL,
+	"quality" text DEFAULT 'standard' NOT NULL,
 	"micro_usd" bigint NOT NULL,
-	CONSTRAINT "image_prices_model_id_size_pk" PRIMARY KEY("model_id","size"),
-	CONSTRAINT "image_prices_range" CHECK ("image_prices"."micro_usd" between 0 and 1000000000)
+	CONSTRAINT "image_prices_model_id_size_quality_pk" PRIMARY KEY("model_id","size","quality"),
+	CONSTRAINT "image_prices_range" CHECK ("image_prices"."micro_usd" between 0 and 1000000000),
+	CONSTRAINT "image_prices_quality" CHECK ("image_prices"."quality" ~ '^[a-z0-9_-]{1,20}$')
 );
 --> statement-breakpoint
 CREATE TABLE "key_days" (
@@ -413,9 +415,11 @@ CREATE TABLE "routes" (
 	"weight" integer DEFAULT 1 NOT NULL,
 	"cap_field" text DEFAULT 'max_tokens' NOT NULL,
 	"stream_options" boolean DEFAULT true NOT NULL,
+	"allowed_params" text[] DEFAULT '{}' NOT NULL,
 	"enabled" boolean DEFAULT true NOT NULL,
 	CONSTRAINT "routes_weight" CHECK ("routes"."weight" between 1 and 1000),
-	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens'))
+	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens')),
+	CONSTRAINT "routes_allowed_params" CHECK (cardinality("routes"."allowed_params") <= 50)
 );
 --> statement-breakpoint
 CREATE TABLE "secret_key_check" (

@@ -908,13 +908,13 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- What a model costs now, as a PriceParts of src/ledger/price.ts: micro-USD per million tokens, or an image of a size. A part
--- without a price is left out; cached input without one costs what input costs.
+-- What a model costs now, as a PriceParts of src/ledger/price.ts: micro-USD per million tokens, or an image of a size, or size/quality.
+-- A part without a price is left out; cached input without one costs what input costs.
 CREATE FUNCTION prices_of(p_model text) RETURNS jsonb LANGUAGE sql STABLE AS $$
   SELECT jsonb_strip_nulls(jsonb_build_object(
     'tokens', CASE WHEN m.input_micro_usd IS NOT NULL THEN jsonb_build_object('input', m.input_micro_usd,
       'cached_input', coalesce(m.cached_input_micro_usd, m.input_micro_usd), 'output', m.output_micro_usd) END,
-    'images', (SELECT jsonb_object_agg(i.size, i.micro_usd) FROM image_prices i WHERE i.model_id = m.id)))
+    'images', (SELECT jsonb_object_agg(CASE i.quality WHEN 'standard' THEN i.size ELSE i.size || '/' || i.quality END, i.micro_usd) FROM image_prices i WHERE i.model_id = m.id)))
   FROM models m WHERE m.id = p_model
 $$;
 --> statement-breakpoint
@@ -985,8 +985,8 @@ CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_ac
 
 -- The audit log: what a person changed, in the transaction that changed it, so that no writer can forget it. Who it was stands
 -- in the transaction's settings (`changing` puts it there); without, it was the command line or the service itself. Arguments:
--- the column that names the row, the one that names the account it concerns, '' if none, and one that is shown though it did
--- not change, if any. What the service alone keeps up is left out; of secrets and pictures only that they changed.
+-- the column that names the row, the one that names the account it concerns, '' if none, and those that are shown though they did
+-- not change, if any, with commas. What the service alone keeps up is left out; of secrets and pictures only that they changed.
 CREATE FUNCTION note_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   k_kept_up text[] := '{totp_last_step,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used}';
@@ -1001,7 +1001,7 @@ BEGIN
   SELECT jsonb_object_agg(key, CASE WHEN key = ANY (k_hidden) THEN '"(hidden)"' ELSE v_old -> key END) FILTER (WHERE v_old ->> key IS NOT NULL),
          jsonb_object_agg(key, CASE WHEN key = ANY (k_hidden) THEN '"(hidden)"' ELSE v_new -> key END) FILTER (WHERE v_new ->> key IS NOT NULL)
   INTO v_before, v_after
-  FROM jsonb_object_keys(v_row) AS key WHERE v_old -> key IS DISTINCT FROM v_new -> key OR key = TG_ARGV[2];
+  FROM jsonb_object_keys(v_row) AS key WHERE v_old -> key IS DISTINCT FROM v_new -> key OR key = ANY (string_to_array(TG_ARGV[2], ','));
   INSERT INTO audit_entries (actor_id, request_id, action, subject, subject_id, account_id, before, after)
   VALUES (nullif(current_setting('tollgate.actor_id', true), '')::bigint, nullif(current_setting('tollgate.request_id', true), '')::uuid,
     CASE TG_OP WHEN 'INSERT' THEN 'added' WHEN 'DELETE' THEN 'removed' ELSE 'changed' END,
@@ -1033,7 +1033,7 @@ CREATE TRIGGER offerings_audit AFTER INSERT OR DELETE OR UPDATE ON offerings FOR
 --> statement-breakpoint
 CREATE TRIGGER models_audit AFTER INSERT OR DELETE OR UPDATE ON models FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
 --> statement-breakpoint
-CREATE TRIGGER image_prices_audit AFTER INSERT OR DELETE OR UPDATE ON image_prices FOR EACH ROW EXECUTE FUNCTION note_audit('model_id', '', 'size');
+CREATE TRIGGER image_prices_audit AFTER INSERT OR DELETE OR UPDATE ON image_prices FOR EACH ROW EXECUTE FUNCTION note_audit('model_id', '', 'size,quality');
 --> statement-breakpoint
 CREATE TRIGGER routes_audit AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
 --> statement-breakpoint

@@ -460,7 +460,10 @@ test.concurrent(
       cachedInputMicroUsd: 75_000,
       outputMicroUsd: 600_000,
     });
-    expect(added.models[0].imagePrices).toEqual([{ size: "1024x1024", microUsd: 40_000 }]);
+    expect(added.models[0].imagePrices).toEqual([{ size: "1024x1024", quality: "standard", microUsd: 40_000 }]);
+    const better = await json("model price chat-1 --image 1024x1024/high=0.17");
+    expect(better.models[0].imagePrices[1]).toEqual({ size: "1024x1024", quality: "high", microUsd: 170_000 });
+    expect(await refused("model price chat-1 --image 1024x1024/High=0.17")).toContain("1024x1024/high");
     await json(`provider add --name upstream --url ${provider.url}/v1 --key ${provider.apiKey}`, {
       env: { SECRET_KEY },
     });
@@ -469,9 +472,20 @@ test.concurrent(
       { providerName: "upstream", upstreamModel: "sim-chat", priority: 2, weight: 1, streamOptions: true },
     ]);
     expect((await cli("model list")).out).toMatch(
-      /chat-1\s+multimodal\s+active\s+yes\s+\$0\.15\s+\$0\.075\s+\$0\.60\s+1024x1024 \$0\.04/,
+      /chat-1\s+multimodal\s+active\s+yes\s+\$0\.15\s+\$0\.075\s+\$0\.60\s+1024x1024 \$0\.04, 1024x1024\/high \$0\.17/,
     );
-    const priced = await json("model price chat-1 --package-only --image 1024x1024=none");
+    const routeId = routed.models[0].routes[0].id;
+    const allowed = await json(`model route chat-1 --change ${routeId} --allow-param documents,reasoning.max_tokens`);
+    expect(allowed.models[0].routes).toMatchObject([
+      { priority: 2, streamOptions: true, allowedParams: ["documents", "reasoning.max_tokens"] },
+    ]);
+    expect((await cli("model list")).out).toContain(`${routeId}: upstream/sim-chat + documents reasoning.max_tokens`);
+    expect(await refused(`model route chat-1 --change ${routeId} --allow-param n_predict`)).toContain("n_predict");
+    const none = await json(`model route chat-1 --change ${routeId} --allow-param none`);
+    expect(none.models[0].routes[0].allowedParams).toEqual([]);
+    const priced = await json(
+      "model price chat-1 --package-only --image 1024x1024=none --image 1024x1024/high=none",
+    );
     expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");

@@ -4,6 +4,7 @@ import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/runtime.ts";
+import { imagePriceKey } from "./catalog_input.ts";
 import { type CatalogRows, loadCatalog, type ProviderRow } from "./catalog_store.ts";
 
 /** A load that takes longer is given up: Postgres may be silent, and postgres.js would wait for ever. */
@@ -29,7 +30,7 @@ export type Model = {
   } | null;
   /** The row of `price_versions` that says these prices; null: it has never had any. */
   readonly priceVersionId: number | null;
-  /** Size → micro-USD an image. */
+  /** Micro-USD an image, by `imagePriceKey` of its size and quality. */
   readonly imagePrices: ReadonlyMap<string, number>;
   readonly defaultCapTokens: number;
   readonly imageInputTokens: number;
@@ -52,6 +53,8 @@ export type Route = {
   readonly capField: "max_tokens" | "max_completion_tokens";
   /** Whether the provider understands `stream_options`. */
   readonly streamOptions: boolean;
+  /** Parameters that go to it beyond those of gateway/parameters.ts. */
+  readonly allowedParams: ReadonlySet<string>;
 };
 
 export type Catalog = {
@@ -150,18 +153,25 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
     if (apiKey) providers.set(row.id, { row, apiKey });
   }
   const routes = new Map<string, Route[]>();
-  for (const { modelId, ...route } of rows.routes) {
+  for (const { modelId, allowedParams, ...route } of rows.routes) {
     const provider = providers.get(route.providerId);
     if (!provider) continue;
     const {
       row: { name, baseUrl },
       apiKey,
     } = provider;
-    listIn(routes, modelId).push({ ...route, providerName: name, baseUrl, apiKey });
+    listIn(routes, modelId).push({
+      ...route,
+      allowedParams: new Set(allowedParams),
+      providerName: name,
+      baseUrl,
+      apiKey,
+    });
   }
   const imagePrices = new Map<string, Map<string, number>>();
-  for (const { modelId, size, microUsd } of rows.imagePrices) {
-    imagePrices.set(modelId, (imagePrices.get(modelId) ?? new Map<string, number>()).set(size, microUsd));
+  for (const { modelId, size, quality, microUsd } of rows.imagePrices) {
+    const known = imagePrices.get(modelId) ?? new Map<string, number>();
+    imagePrices.set(modelId, known.set(imagePriceKey(size, quality), microUsd));
   }
   const models = rows.models.map(
     ({ inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }): Model => ({

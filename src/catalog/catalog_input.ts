@@ -20,6 +20,27 @@ const MODALITIES = ["text", "image", "multimodal"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
 /** Source: contract › ImageGenerationRequest. */
 const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
+/** The quality of a request that asks for none. */
+export const QUALITY_DEFAULT = "standard";
+/** As in `high` or `hd`. The table's CHECK says the same. */
+const QUALITY = /^[a-z0-9_-]{1,20}$/;
+export const QUALITY_CHARS_MAX = 20;
+/** Parameters that a route may allow beyond the list; the table's CHECK says the same. */
+export const ALLOWED_PARAMS_MAX = 50;
+export const PARAM_CHARS_MAX = 100;
+/** A parameter, or a member of one, as in `documents` or `reasoning.max_tokens`. */
+const PARAM = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*){0,2}$/;
+/**
+ * Parameters that no route may allow: the gateway sets them, or counts by them what a request may use and cost. Another name
+ * of a cap or of a count would escape the hold; a stream of images or a deferred answer is none that the gateway reads.
+ */
+const PARAMS_OF_THE_GATEWAY: ReadonlySet<string> = new Set(
+  (
+    "model models messages prompt size quality n stream stream_options max_tokens max_completion_tokens " +
+    "max_output_tokens max_new_tokens max_length n_predict num_predict best_of num_return_sequences n_cmpl " +
+    "use_beam_search num_images partial_images deferred extra_body options"
+  ).split(" "),
+);
 
 /** Micro-USD per million tokens. `cachedInputMicroUsd` null: as input. */
 export type PricesInput = { inputMicroUsd: number; cachedInputMicroUsd?: number | null; outputMicroUsd: number };
@@ -41,6 +62,7 @@ export type ModelPatch = {
 export type ModelInput = ModelPatch & {
   id: string;
   prices?: PricesInput | null;
+  /** By size, or size and quality, as `imagePriceKey` writes them. */
   imagePrices?: Readonly<Record<string, number>>;
 };
 
@@ -53,6 +75,8 @@ export type RoutePatch = {
   weight?: number | undefined;
   capField?: (typeof CAP_FIELDS)[number] | undefined;
   streamOptions?: boolean | undefined;
+  /** Names as in `documents`, `reasoning.max_tokens` or `tools.web_search`: src/gateway/parameters.ts. */
+  allowedParams?: string[] | undefined;
   enabled?: boolean | undefined;
 };
 /** `upstreamModel` defaults to the model's id. */
@@ -115,9 +139,22 @@ export function checkPrices(prices: PricesInput | null): {
   return { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
 }
 
-export function checkImagePrice(size: string, microUsd: number): { size: string; microUsd: number } {
+/** The name of an image's price: `1024x1024`, or with another quality than the default `1024x1024/high`. */
+export function imagePriceKey(size: string, quality: string = QUALITY_DEFAULT): string {
+  return quality === QUALITY_DEFAULT ? size : `${size}/${quality}`;
+}
+
+/** What an image of a size and quality costs, given as its price's name. */
+export function checkImagePrice(key: string, microUsd: number): { size: string; quality: string; microUsd: number } {
+  const [size = "", quality = QUALITY_DEFAULT, ...rest] = key.split("/");
+  if (rest.length > 0 || !QUALITY.test(quality))
+    throw new InputError(
+      "A quality has 1 to 20 lower-case letters, digits, - and _, as in 1024x1024/high.",
+      "quality",
+    );
   return {
     size: checkOneOf(size, "size", IMAGE_SIZES),
+    quality,
     microUsd: checkInteger(microUsd, "microUsd", { min: 0, max: PRICE_MICRO_USD_MAX }),
   };
 }
@@ -140,8 +177,26 @@ export function checkRoute(patch: RoutePatch): RoutePatch {
     weight: given(patch.weight, (weight) => checkInteger(weight, "weight", { min: 1, max: WEIGHT_MAX })),
     capField: given(patch.capField, (field) => checkOneOf(field, "capField", CAP_FIELDS)),
     streamOptions: patch.streamOptions,
+    allowedParams: given(patch.allowedParams, checkParams),
     enabled: patch.enabled,
   };
+}
+
+/** The names in order, each once. */
+function checkParams(names: readonly string[]): string[] {
+  const known = [...new Set(names.map((name) => name.trim()))].sort();
+  if (known.length > ALLOWED_PARAMS_MAX)
+    throw new InputError(`A route may allow at most ${ALLOWED_PARAMS_MAX} more parameters.`, "allowedParams");
+  for (const name of known) {
+    if (name.length > PARAM_CHARS_MAX || !PARAM.test(name))
+      throw new InputError(
+        `A parameter is named as in documents or reasoning.max_tokens, not ${JSON.stringify(name.slice(0, PARAM_CHARS_MAX))}.`,
+        "allowedParams",
+      );
+    if (PARAMS_OF_THE_GATEWAY.has(name))
+      throw new InputError(`A route cannot allow ${name}: the gateway sets it, or counts by it.`, "allowedParams");
+  }
+  return known;
 }
 
 function given<T, U>(value: T | undefined, check: (value: T) => U): U | undefined {

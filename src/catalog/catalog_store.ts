@@ -1,4 +1,4 @@
-import { and, asc, eq, gt, inArray, type SQL, sql } from "drizzle-orm";
+import { and, asc, desc, eq, gt, inArray, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -13,6 +13,7 @@ import {
   checkPrices,
   checkProvider,
   checkRoute,
+  imagePriceKey,
   isModelId,
   MARGIN_PERMILLE_MAX,
   type ModelInput,
@@ -20,6 +21,7 @@ import {
   type PricesInput,
   type ProviderInput,
   type ProviderPatch,
+  QUALITY_DEFAULT,
   type RouteInput,
   type RoutePatch,
 } from "./catalog_input.ts";
@@ -63,7 +65,16 @@ const routeColumns = {
   weight: routes.weight,
   capField: routes.capField,
   streamOptions: routes.streamOptions,
+  allowedParams: routes.allowedParams,
 };
+
+/** A size's plain price stands before those of its other qualities. */
+const imagePriceOrder = [
+  asc(imagePrices.modelId),
+  asc(imagePrices.size),
+  desc(eq(imagePrices.quality, QUALITY_DEFAULT)),
+  asc(imagePrices.quality),
+];
 
 export type CatalogRows = Awaited<ReturnType<typeof loadCatalog>>;
 export type ProviderRow = CatalogRows["providers"][number];
@@ -80,7 +91,7 @@ export async function loadCatalog(orm: Orm) {
       .from(models)
       .where(eq(models.enabled, true))
       .orderBy(asc(models.id)),
-    imagePrices: await tx.select().from(imagePrices).orderBy(asc(imagePrices.modelId), asc(imagePrices.size)),
+    imagePrices: await tx.select().from(imagePrices).orderBy(...imagePriceOrder),
     providers: await tx
       .select({
         id: providers.id,
@@ -140,7 +151,7 @@ export async function listImagePrices({ db }: ReadDeps, modelId?: string | reado
     .select()
     .from(imagePrices)
     .where(modelId === undefined ? undefined : inArray(imagePrices.modelId, [modelId].flat()))
-    .orderBy(asc(imagePrices.modelId), asc(imagePrices.size));
+    .orderBy(...imagePriceOrder);
 }
 
 const providerColumns = {
@@ -201,12 +212,12 @@ function selectRoutes(tx: Tx, where: SQL | undefined) {
 /** Adds a model, with its prices if they are given. */
 export async function addModel(
   deps: WriteDeps,
-  { id, prices = null, imagePrices: bySize = {}, ...rest }: ModelInput,
+  { id, prices = null, imagePrices: byKey = {}, ...rest }: ModelInput,
 ): Promise<void> {
   const { name = id, ownedBy = "tollgate", ...checked } = checkModel(rest);
   const values = { ...checked, ...checkPrices(prices), id: checkModelId(id), name, ownedBy };
-  const images = Object.entries(bySize).map(([size, microUsd]) => ({
-    ...checkImagePrice(size, microUsd),
+  const images = Object.entries(byKey).map(([key, microUsd]) => ({
+    ...checkImagePrice(key, microUsd),
     modelId: id,
   }));
   await changing(deps, async (tx) => {
@@ -236,21 +247,28 @@ export async function setPrices(deps: WriteDeps, modelId: string, prices: Prices
   });
 }
 
-/** Sets what one image of `size` costs; null removes the price. */
+/** What one image costs; `quality` left out: the default one's. */
+export type ImagePriceInput = { modelId: string; size: string; quality?: string | undefined; microUsd: number | null };
+
+/** Sets what one image of a size and quality costs; null removes the price. */
 export async function setImagePrice(
   deps: WriteDeps,
-  { modelId, size, microUsd }: { modelId: string; size: string; microUsd: number | null },
+  { modelId, size, quality, microUsd }: ImagePriceInput,
 ): Promise<void> {
-  const price = { ...checkImagePrice(size, microUsd ?? 0), modelId: checkModelId(modelId) };
+  const checked = checkImagePrice(imagePriceKey(size, quality), microUsd ?? 0);
+  const price = { ...checked, modelId: checkModelId(modelId) };
+  const { modelId: byModel, size: bySize, quality: byQuality } = imagePrices;
   await saying({ [FOREIGN_KEY_VIOLATION]: noModel(modelId) }, () =>
     changing(deps, async (tx) => {
       if (microUsd === null) {
-        await tx.delete(imagePrices).where(and(eq(imagePrices.modelId, modelId), eq(imagePrices.size, size)));
+        await tx
+          .delete(imagePrices)
+          .where(and(eq(byModel, modelId), eq(bySize, price.size), eq(byQuality, price.quality)));
       } else {
         await tx
           .insert(imagePrices)
           .values(price)
-          .onConflictDoUpdate({ target: [imagePrices.modelId, imagePrices.size], set: { microUsd: price.microUsd } });
+          .onConflictDoUpdate({ target: [byModel, bySize, byQuality], set: { microUsd: price.microUsd } });
       }
     }),
   );

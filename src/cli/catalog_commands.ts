@@ -12,11 +12,13 @@ import {
   setPrices,
   updateModel,
   updateProvider,
+  updateRoute,
 } from "../catalog/catalog_store.ts";
+import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";
-import { idOf, integer, parsedBy, readSecret } from "./options.ts";
+import { idOf, integer, list, parsedBy, readSecret } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
 
@@ -134,7 +136,8 @@ type ModelOptions = {
 };
 
 type PriceOptions = { input?: number; cachedInput?: number; output?: number; image?: ImagePrice[] };
-type ImagePrice = { size: string; microUsd: number | null };
+/** `key`: a size, or a size and a quality, as in `1024x1024/high`. */
+type ImagePrice = { key: string; microUsd: number | null };
 
 export function addModelCommands(program: Command): void {
   const model = program.command("model").description("what is sold, at which price, and where it is served");
@@ -145,8 +148,8 @@ export function addModelCommands(program: Command): void {
     ),
     { changes: true },
     async (context, options, [id = ""]) => {
-      const imagePrices = (options.image ?? []).flatMap(({ size, microUsd }) =>
-        microUsd === null ? [] : [[size, microUsd] as const],
+      const imagePrices = (options.image ?? []).flatMap(({ key, microUsd }) =>
+        microUsd === null ? [] : [[key, microUsd] as const],
       );
       await addModel(context, {
         id,
@@ -192,8 +195,10 @@ export function addModelCommands(program: Command): void {
       if (prices === undefined && !options.image)
         throw new InputError("Give --input and --output, --image, or --package-only.");
       if (prices !== undefined) await setPrices(context, id, prices);
-      for (const { size, microUsd } of options.image ?? [])
-        await setImagePrice(context, { modelId: id, size, microUsd });
+      for (const { key, microUsd } of options.image ?? []) {
+        const { size, quality } = checkImagePrice(key, 0);
+        await setImagePrice(context, { modelId: id, size, quality, microUsd });
+      }
       return showModels(context, id);
     },
   );
@@ -205,43 +210,48 @@ export function addModelCommands(program: Command): void {
     weight?: number;
     capField?: (typeof CAP_FIELDS)[number];
     streamOptions: boolean;
+    allowParam?: string[];
+    change?: string;
     remove?: string;
   }>(
     model
       .command("route <id>")
-      .description("serve a model at a provider, or no more")
+      .description("serve a model at a provider, change how, or serve it there no more")
       .option("--provider <name>", "where it is served")
       .option("--upstream <model>", "what the provider calls it (default: the same)")
       .option("--priority <number>", "the lowest is tried first (default: 0)", integer)
       .option("--weight <number>", "its share among routes of one priority (default: 1)", integer)
       .addOption(new Option("--cap-field <field>", "in which the provider takes the output cap").choices(CAP_FIELDS))
       .option("--no-stream-options", "the provider does not understand stream_options")
-      .addOption(new Option("--remove <route-id>", "take this route away").conflicts("provider")),
+      .option(
+        "--allow-param <name>",
+        "send this parameter on too, as documents or reasoning.max_tokens; again or with commas for more, none for no others",
+        list,
+      )
+      .addOption(new Option("--change <route-id>", "change this route").conflicts("provider"))
+      .addOption(new Option("--remove <route-id>", "take this route away").conflicts(["provider", "change"])),
     { changes: true },
-    async (context, { provider, upstream, priority, weight, capField, streamOptions, remove }, [id = ""]) => {
-      if (remove !== undefined) await removeRouteOf(context, id, idOf(remove, "route's id"));
-      else if (provider === undefined) throw new InputError("Give --provider, or --remove with a route's id.");
-      else {
+    async (context, { provider, upstream, streamOptions, allowParam, change, remove, ...rest }, [id = ""]) => {
+      const allowedParams = allowParam?.filter((name) => name.trim() !== "none");
+      const fields = { ...rest, upstreamModel: upstream, allowedParams };
+      if (remove !== undefined) await removeRoute(context, await routeIdOf(context, id, remove));
+      else if (change !== undefined) {
+        const routeId = await routeIdOf(context, id, change);
+        await updateRoute(context, routeId, { ...fields, streamOptions: streamOptions ? undefined : false });
+      } else if (provider !== undefined) {
         const providerId = await providerIdOf(context, provider);
-        await addRoute(context, {
-          modelId: id,
-          providerId,
-          upstreamModel: upstream,
-          priority,
-          weight,
-          capField,
-          streamOptions,
-        });
-      }
+        await addRoute(context, { ...fields, modelId: id, providerId, streamOptions });
+      } else throw new InputError("Give --provider, or --change or --remove with a route's id.");
       return showModels(context, id);
     },
   );
 }
 
-async function removeRouteOf(context: Context, modelId: string, routeId: number): Promise<void> {
+async function routeIdOf(context: Context, modelId: string, text: string): Promise<number> {
+  const routeId = idOf(text, "route's id");
   const known = (await listRoutes(context, modelId)).some(({ id }) => id === routeId);
   if (!known) throw new InputError(`The model ${modelId} has no route ${routeId}.`);
-  await removeRoute(context, routeId);
+  return routeId;
 }
 
 function modelOptions(command: Command): Command {
@@ -275,14 +285,14 @@ function priceOptions(command: Command): Command {
     .option("--output <usd>", "price of a million output tokens", price)
     .option(
       "--image <size=usd>",
-      "price of one image of a size, as 1024x1024=0.04, or 1024x1024=none; again for more",
+      "price of one image of a size, as 1024x1024=0.04, of a quality, as 1024x1024/high=0.17, or 1024x1024=none; again for more",
       imagePrice,
     );
 }
 
 function imagePrice(text: string, before: ImagePrice[] = []): ImagePrice[] {
-  const [size = "", usd = ""] = text.split("=");
-  return [...before, { size, microUsd: usd === "none" ? null : parsedBy(parsePrice)(usd) }];
+  const [key = "", usd = ""] = text.split("=");
+  return [...before, { key, microUsd: usd === "none" ? null : parsedBy(parsePrice)(usd) }];
 }
 
 function pricesOf({ input, cachedInput, output }: PriceOptions) {
@@ -303,7 +313,7 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
       ...model,
       imagePrices: images
         .filter((image) => image.modelId === model.id)
-        .map(({ size, microUsd }) => ({ size, microUsd })),
+        .map(({ size, quality, microUsd }) => ({ size, quality, microUsd })),
       routes: routes.filter((route) => route.modelId === model.id),
     }));
   const price = (microUsd: number | null) => (microUsd === null ? "" : formatPrice(microUsd));
@@ -317,10 +327,18 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
       price(model.inputMicroUsd),
       price(model.cachedInputMicroUsd),
       price(model.outputMicroUsd),
-      model.imagePrices.map(({ size, microUsd }) => `${size} ${formatPrice(microUsd)}`).join(", "),
-      model.routes.map((route) => `${route.id}: ${route.providerName}/${route.upstreamModel}`).join(", ") || "none",
+      model.imagePrices
+        .map(({ size, quality, microUsd }) => `${imagePriceKey(size, quality)} ${formatPrice(microUsd)}`)
+        .join(", "),
+      model.routes.map(routeWords).join(", ") || "none",
     ]),
     "There are no models.",
   );
   return { text, json: { models } };
+}
+
+/** "3: acme/gpt-x + documents": the parameters after the plus are sent on too. */
+function routeWords(route: Awaited<ReturnType<typeof listRoutes>>[number]): string {
+  const { id, providerName, upstreamModel, allowedParams } = route;
+  return `${id}: ${providerName}/${upstreamModel}${allowedParams.length > 0 ? ` + ${allowedParams.join(" ")}` : ""}`;
 }

@@ -6,6 +6,7 @@ import { Stop, type StopSignal } from "../platform/stop.ts";
 import type { Body } from "./body.ts";
 import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
 import { DuplicateField, patch, type Span, topLevelSpans } from "./json_spans.ts";
+import { sift } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
 import type { ChatBody } from "./wire.ts";
@@ -30,14 +31,23 @@ export type ChatCall = {
   totalMs: number;
 };
 
-/** The body for a route: the client's bytes, with the model's upstream name, usage asked for, and the cap of the hold. */
-export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): string {
+/** What goes to a provider. `dropped`: the parameters that were left out, for the header `x-dropped-params`. */
+export type Payload = { text: string; dropped: string | undefined };
+
+/**
+ * The body for a route: the client's bytes, without what is not sent on, with the model's upstream name, usage asked for, and the
+ * cap of the hold.
+ */
+export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): Payload {
+  const { changed, dropped } = sift({ kind: "chat", body, spans: raw.spans, allowed: route.allowedParams });
   const edits = new Map<string, string | null>();
+  for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
   if (body.stream) {
+    const options = changed.get("stream_options") ?? body.stream_options;
     edits.set(
       "stream_options",
-      route.streamOptions ? JSON.stringify({ ...body.stream_options, include_usage: true }) : null,
+      route.streamOptions ? JSON.stringify({ ...Object(options), include_usage: true }) : null,
     );
   }
   if (capTokens !== null) {
@@ -45,7 +55,7 @@ export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): s
     edits.set("max_completion_tokens", null);
     edits.set(route.capField, String(capTokens));
   }
-  return patch(raw.text, raw.spans, edits);
+  return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
 /** A whole answer, as the client gets it, and what it used by the provider's word, or else its text. */
@@ -55,13 +65,15 @@ export type ChatAnswer = {
   /** The provider's usage object as it came. */
   rawUsage: unknown;
   completionText: string;
+  dropped: string | undefined;
 };
 
 /** Calls a route and reads its whole answer. Throws ProviderFailure when it is no chat completion. */
 export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix: number): Promise<ChatAnswer> {
   const { provider, requestId, traceparent, signal, totalMs } = call;
   const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
-  const text = await provider.postWhole(route, PATH, chatPayload(call, route), limits);
+  const payload = chatPayload(call, route);
+  const text = await provider.postWhole(route, PATH, payload.text, limits);
   const answer = parseObject(text);
   if (answer === undefined || !Array.isArray(answer.value.choices)) {
     throw new ProviderFailure("not_json", "the answer is not a chat completion");
@@ -78,12 +90,16 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
     usage,
     rawUsage: value.usage,
     completionText: usage === undefined ? completionText(answer.value.choices) : "",
+    dropped: payload.dropped,
   };
 }
 
+export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;
+
 /** Calls a route and waits for the first event of its stream. Throws ProviderFailure when there is none, or it is an error. */
-export async function openChatStream(call: ChatCall, route: Route): Promise<OpenedStream> {
+export async function openChatStream(call: ChatCall, route: Route): Promise<OpenedChat> {
   const { provider, requestId, traceparent, signal, firstByteMs } = call;
+  const payload = chatPayload(call, route);
   const stop = new Stop();
   const onAbort = () => stop.stop();
   signal.addEventListener("abort", onAbort, { once: true });
@@ -93,7 +109,7 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
     stop.stop();
   });
   try {
-    const response = await provider.post(route, PATH, chatPayload(call, route), {
+    const response = await provider.post(route, PATH, payload.text, {
       signal: stop,
       requestId,
       traceparent,
@@ -104,7 +120,7 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
     const reader = response.body.getReader();
     const sse = new SseReader();
     const first = await firstPayloads(reader, sse);
-    return { reader, sse, first, call: stop };
+    return { reader, sse, first, call: stop, dropped: payload.dropped };
   } catch (error) {
     // Whatever was wrong with it: nothing more of it is wanted.
     stop.stop();

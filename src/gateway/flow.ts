@@ -9,14 +9,14 @@ import { Stop, type StopSignal } from "../platform/stop.ts";
 import { admitModel } from "./admit.ts";
 import type { Body } from "./body.ts";
 import { type Counted, learn, NOTHING_RELAYED, usageOf } from "./charge.ts";
-import { type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
+import { type ChatCall, fetchChatAnswer, type OpenedChat, openChatStream } from "./chat_wire.ts";
 import type { Relayed } from "./chunks.ts";
 import type { Caller, Leave } from "./door.ts";
-import { checkPrompt, fetchImageAnswer, type ImageCall } from "./image_wire.ts";
+import { checkPrompt, fetchImageAnswer, type ImageCall, type ImagePrice, imagePriceOf } from "./image_wire.ts";
 import { type Prompt, promptOf, promptTokens } from "./prompt.ts";
-import type { OpenedStream, StreamEnds } from "./relay.ts";
+import type { StreamEnds } from "./relay.ts";
 import { traced } from "./spans.ts";
-import { ChatBody, checker, IMAGE_SIZE_DEFAULT, ImageBody } from "./wire.ts";
+import { ChatBody, checker, ImageBody } from "./wire.ts";
 
 /**
  * The way of one request, the same for the API and for the panel:
@@ -53,28 +53,29 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
   const body = readImage(raw);
   caller.trail.kind = "image";
   const model = modelOf(deps, caller, body.model, "image");
-  const microUsd = model.imagePrices.get(body.size ?? IMAGE_SIZE_DEFAULT);
-  const bound = microUsd === undefined ? UNPRICED : imageBound(microUsd);
-  const hold = await reserve(deps, caller, { ...askOf(caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
+  const price = imagePriceOf(body, model.imagePrices);
+  const hold = await reserveImage(deps, caller, model, price);
   const call: Omit<ImageCall, keyof Attempt> = {
     provider: deps.provider,
     requestId: caller.requestId,
     body,
     raw,
+    price,
     totalMs: deps.config.providerTotalMs,
     allowPrivate: deps.config.providerAllowPrivate,
     createdUnix: unixSeconds(deps),
   };
   // An image is made to its end even if the client leaves: it has been asked for, and is paid.
-  const { text, rawUsage } = await dispatch({ deps, caller, model, hold }, { endsWithClient: false }, (route, own) =>
+  const answer = await dispatch({ deps, caller, model, hold }, { endsWithClient: false }, (route, own) =>
     fetchImageAnswer({ ...call, ...own }, route),
   );
-  const chargeNanoUsd = hold.mode === "payg" && microUsd !== undefined ? imageCharge(microUsd) : 0n;
+  const chargeNanoUsd = hold.mode === "payg" && price.microUsd !== undefined ? imageCharge(price.microUsd) : 0n;
+  const { rawUsage } = answer;
   const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false, rawUsage };
   await settle({ deps, caller, hold }, usage, { strict: true, reason: endReason(caller) });
   leave();
-  caller.trail.bytesOut = Buffer.byteLength(text);
-  return jsonResponse(text, caller.requestId);
+  caller.trail.bytesOut = Buffer.byteLength(answer.text);
+  return jsonResponse(answer.text, caller.requestId, answer.dropped);
 }
 
 /** The model a request names, noted on its trail whether or not the key may name it. Throws model_not_found, invalid_request. */
@@ -144,6 +145,24 @@ async function reserveChat(deps: Deps, caller: Caller, model: Model, body: ChatB
     const counted = await deps.tokens.count(prompt.text);
     if (!counted.exact) throw error;
     return await reserve(deps, caller, ask(counted.tokens));
+  }
+}
+
+/** Holds an image request. Throws the entitlement's refusal; where only this size or quality has no price, in words that say so. */
+async function reserveImage(deps: Deps, caller: Caller, model: Model, price: ImagePrice): Promise<Hold> {
+  const { size, quality, microUsd } = price;
+  const bound = microUsd === undefined ? UNPRICED : imageBound(microUsd);
+  try {
+    return await reserve(deps, caller, { ...askOf(caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== "payg_pricing_unavailable" || model.imagePrices.size === 0)
+      throw error;
+    const hasOtherQuality = [...model.imagePrices.keys()].some((key) => key.startsWith(`${size}/`));
+    const what = hasOtherQuality ? `images of ${size} in ${quality} quality` : `images of ${size}`;
+    throw new Refusal(error.code, {
+      message: `This model has no pay-as-you-go price for ${what}.`,
+      param: hasOtherQuality ? "quality" : "size",
+    });
   }
 }
 
@@ -220,12 +239,12 @@ async function jsonChat(job: ChatJob): Promise<Response> {
   }
   leave();
   caller.trail.bytesOut = Buffer.byteLength(answer.text);
-  return jsonResponse(answer.text, caller.requestId);
+  return jsonResponse(answer.text, caller.requestId, answer.dropped);
 }
 
 async function streamChat(job: ChatJob): Promise<Response> {
   const { deps, caller, model, body, prompt, hold, leave } = job;
-  let opened: OpenedStream;
+  let opened: OpenedChat;
   try {
     opened = await dispatch(job, { endsWithClient: true }, (route, own) => openChatStream(callOf(job, own), route));
   } catch (error) {
@@ -246,6 +265,7 @@ async function streamChat(job: ChatJob): Promise<Response> {
       "cache-control": "no-cache, no-transform",
       "x-accel-buffering": "no",
       "x-request-id": caller.requestId,
+      ...droppedHeader(opened.dropped),
     },
   });
 }
@@ -398,9 +418,21 @@ function unixSeconds(deps: Deps): number {
   return Math.floor(deps.clock.unixMs() / 1000);
 }
 
-/** An answer that is whole. */
-export function jsonResponse(text: string, requestId: string): Response {
+export const DROPPED_HEADER = "x-dropped-params";
+
+/** Names the parameters that were not sent on. Source: rulings › What is sent on. */
+function droppedHeader(dropped: string | undefined): Record<string, string> | undefined {
+  return dropped === undefined ? undefined : { [DROPPED_HEADER]: dropped };
+}
+
+/** An answer that is whole. `dropped`: the parameters that were not sent on. */
+export function jsonResponse(text: string, requestId: string, dropped?: string): Response {
   return new Response(text, {
-    headers: { "content-type": "application/json", "cache-control": "no-store", "x-request-id": requestId },
+    headers: {
+      "content-type": "application/json",
+      "cache-control": "no-store",
+      "x-request-id": requestId,
+      ...droppedHeader(dropped),
+    },
   });
 }

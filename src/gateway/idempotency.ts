@@ -7,7 +7,7 @@ import { decrypt, encrypt } from "../platform/crypto.ts";
 import { sha256 } from "../platform/runtime.ts";
 import type { Body } from "./body.ts";
 import { type Caller, inTime, type Leave } from "./door.ts";
-import { jsonResponse } from "./flow.ts";
+import { DROPPED_HEADER, jsonResponse } from "./flow.ts";
 
 /**
  * A request with an `Idempotency-Key` is served and charged at most once: by API key, path and idempotency key. It stands between
@@ -92,8 +92,9 @@ async function serveClaimed(
     }
     // Before it is sent: also a client that has left by now gets this answer when it asks again.
     const text = await response.text();
-    await claim.finish(encrypt(deps.config.secretKey, `${wanted.id}\n${text}`));
-    return jsonResponse(text, requestId);
+    const dropped = response.headers.get(DROPPED_HEADER) ?? undefined;
+    await claim.finish(encrypt(deps.config.secretKey, `${wanted.id}\n${dropped ?? ""}\n${text}`));
+    return jsonResponse(text, requestId, dropped);
   } catch (error) {
     await end();
     throw error;
@@ -108,19 +109,24 @@ function isJson(response: Response): boolean {
 function replayOf(deps: Deps, wanted: Wanted, found: Exclude<Found, { state: "ours" | "lapsed" }>): Response {
   checkSame(wanted, found);
   if (found.state === "in_flight") throw inFlight(found);
-  const text = found.answer && opened(deps, wanted, found.answer);
-  if (text === undefined) throw notKept(found);
-  const response = jsonResponse(text, found.requestId);
+  const kept = found.answer && opened(deps, wanted, found.answer);
+  if (kept === undefined) throw notKept(found);
+  const response = jsonResponse(kept.text, found.requestId, kept.dropped);
   response.headers.set("idempotent-replayed", "true");
   deps.metrics.replayed();
   return response;
 }
 
+/** A kept answer: the id of what it answers, what was not sent on, and the JSON, each from a line of its own. */
+type Kept = { text: string; dropped: string | undefined };
+
 /** Undefined, and a line in the log, for what is not an answer to this request. */
-function opened({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8Array): string | undefined {
+function opened({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8Array): Kept | undefined {
   try {
-    const text = decrypt(config.secretKey, answer);
-    if (text.startsWith(`${id}\n`)) return text.slice(id.length + 1);
+    const kept = decrypt(config.secretKey, answer);
+    const end = kept.indexOf("\n", id.length + 1);
+    if (kept.startsWith(`${id}\n`) && end >= 0)
+      return { text: kept.slice(end + 1), dropped: kept.slice(id.length + 1, end) || undefined };
     log.error({ requestId }, "a kept answer belongs to another request");
   } catch (err) {
     log.warn({ err, requestId }, "a kept answer cannot be read");

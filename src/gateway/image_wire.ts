@@ -1,11 +1,14 @@
-import type { Route } from "../catalog/catalog.ts";
+import type { Model, Route } from "../catalog/catalog.ts";
+import { imagePriceKey, QUALITY_DEFAULT } from "../catalog/catalog_input.ts";
 import { fetchGuarded, GuardError } from "../catalog/guard.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { Refusal } from "../errors.ts";
 import { controllerBy, type StopSignal } from "../platform/stop.ts";
 import type { Body } from "./body.ts";
+import type { Payload } from "./chat_wire.ts";
 import { patch } from "./json_spans.ts";
+import { sift } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./wire.ts";
 
 /** Images on the wire to a provider and back: `response_format` is met whatever the provider returns. Source: rulings › Images. */
@@ -24,6 +27,7 @@ export type ImageCall = {
   traceparent?: string | undefined;
   body: ImageBody;
   raw: Body;
+  price: ImagePrice;
   signal: StopSignal;
   totalMs: number;
   allowPrivate: readonly string[];
@@ -41,14 +45,36 @@ export function checkPrompt({ prompt }: ImageBody): void {
   });
 }
 
-/** The answer's JSON for the client, and the provider's usage object as it came. */
-export type ImageAnswer = { text: string; rawUsage: unknown };
+/** What an image costs the balance, by its size and the quality that is sent on. */
+export type ImagePrice = {
+  size: string;
+  quality: string;
+  /** Micro-USD; undefined: no price for it. */
+  microUsd: number | undefined;
+};
+
+/** The price of what is asked for. A quality without a price is not sent on: then it is that of the default quality. */
+export function imagePriceOf(body: ImageBody, prices: Model["imagePrices"]): ImagePrice {
+  const size = body.size ?? IMAGE_SIZE_DEFAULT;
+  const wanted = qualityIn(body);
+  const priced = typeof wanted === "string" ? prices.get(imagePriceKey(size, wanted)) : undefined;
+  if (typeof wanted === "string" && priced !== undefined) return { size, quality: wanted, microUsd: priced };
+  return { size, quality: QUALITY_DEFAULT, microUsd: prices.get(imagePriceKey(size)) };
+}
+
+function qualityIn(body: Readonly<Record<string, unknown>>): unknown {
+  return body.quality;
+}
+
+/** An image as the client gets it; `rawUsage` is the provider's usage object as it came. */
+export type ImageAnswer = { text: string; rawUsage: unknown; dropped: string | undefined };
 
 /** Calls a route and reads its answer. Throws ProviderFailure when it brings no image. */
 export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<ImageAnswer> {
   const { provider, requestId, traceparent, signal, totalMs } = call;
   const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
-  const answer = parseAnswer(await provider.postWhole(route, PATH, imagePayload(call, route), limits));
+  const payload = imagePayload(call, route);
+  const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
   const data = await Promise.all(answer.data.map((item) => inFormat(item, call)));
   const text = JSON.stringify({
     ...answer,
@@ -56,15 +82,24 @@ export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<I
     model: call.body.model,
     data,
   });
-  return { text, rawUsage: answer.usage };
+  return { text, rawUsage: answer.usage, dropped: payload.dropped };
 }
 
-function imagePayload({ body, raw }: ImageCall, route: Route): string {
+/** The body for a route: the client's bytes, without what is not sent on, with the model's upstream name and a size. */
+function imagePayload({ body, raw, price }: ImageCall, route: Route): Payload {
+  const { changed, dropped } = sift({
+    kind: "image",
+    body,
+    spans: raw.spans,
+    allowed: route.allowedParams,
+    leaveOut: qualityIn(body) === price.quality ? undefined : "quality",
+  });
   const edits = new Map<string, string | null>();
+  for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
   // Our default, not the provider's: it is what the balance pays for.
   if (body.size === undefined || body.size === null) edits.set("size", JSON.stringify(IMAGE_SIZE_DEFAULT));
-  return patch(raw.text, raw.spans, edits);
+  return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
 type Item = Record<string, unknown>;

@@ -595,7 +595,7 @@ export const models = pgTable(
   ],
 );
 
-/** Price of one generated image, by size. */
+/** Price of one generated image, by size and quality. */
 export const imagePrices = pgTable(
   "image_prices",
   {
@@ -603,11 +603,14 @@ export const imagePrices = pgTable(
       .notNull()
       .references(() => models.id),
     size: text().notNull(),
+    /** `standard`: of a request that asks for no quality. */
+    quality: text().notNull().default("standard"),
     microUsd: bigint({ mode: "number" }).notNull(),
   },
   (t) => [
-    primaryKey({ columns: [t.modelId, t.size] }),
+    primaryKey({ columns: [t.modelId, t.size, t.quality] }),
     check("image_prices_range", sql`${t.microUsd} between 0 and 1000000000`),
+    check("image_prices_quality", sql`${t.quality} ~ '^[a-z0-9_-]{1,20}$'`),
   ],
 );
 
@@ -655,12 +658,15 @@ export const routes = pgTable(
       .notNull()
       .default("max_tokens"),
     streamOptions: boolean().notNull().default(true),
+    /** Parameters that this route sends on beyond those of src/gateway/parameters.ts. */
+    allowedParams: text().array().notNull().default(sql`'{}'`),
     enabled: boolean().notNull().default(true),
   },
   (t) => [
     uniqueIndex("routes_once").on(t.modelId, t.providerId, t.upstreamModel),
     check("routes_weight", sql`${t.weight} between 1 and 1000`),
     check("routes_cap_field", sql`${t.capField} in ('max_tokens', 'max_completion_tokens')`),
+    check("routes_allowed_params", sql`cardinality(${t.allowedParams}) <= 50`),
   ],
 );
 

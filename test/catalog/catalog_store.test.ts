@@ -85,16 +85,22 @@ test("prices are set together, and taken away together", async () => {
   expect(await modelRow(id)).toMatchObject({ inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null });
 });
 
-test("an image's price is one per size, replaced and removed", async () => {
+test("an image's price is one per size and quality, replaced and removed", async () => {
   const modelId = await newModel({ imagePrices: { "512x512": 10_000 } });
   await setImagePrice(deps, { modelId, size: "512x512", microUsd: 20_000 });
   await setImagePrice(deps, { modelId, size: "1024x1024", microUsd: 40_000 });
+  await setImagePrice(deps, { modelId, size: "512x512", quality: "high", microUsd: 90_000 });
+  await setImagePrice(deps, { modelId, size: "512x512", quality: "high", microUsd: 80_000 });
   expect(await listImagePrices(deps, modelId)).toEqual([
-    { modelId, size: "1024x1024", microUsd: 40_000 },
-    { modelId, size: "512x512", microUsd: 20_000 },
+    { modelId, size: "1024x1024", quality: "standard", microUsd: 40_000 },
+    { modelId, size: "512x512", quality: "standard", microUsd: 20_000 },
+    { modelId, size: "512x512", quality: "high", microUsd: 80_000 },
   ]);
   await setImagePrice(deps, { modelId, size: "512x512", microUsd: null });
-  expect((await listImagePrices(deps, modelId)).length).toBe(1);
+  expect((await listImagePrices(deps, modelId)).map(({ size, quality }) => `${size} ${quality}`)).toEqual([
+    "1024x1024 standard",
+    "512x512 high",
+  ]);
 });
 
 test("only the given fields of a model change", async () => {
@@ -183,6 +189,7 @@ test("a route serves a model by a provider under the upstream's name, by default
       weight: 1,
       capField: "max_tokens",
       streamOptions: true,
+      allowedParams: [],
       enabled: true,
     },
   ]);
@@ -191,11 +198,13 @@ test("a route serves a model by a provider under the upstream's name, by default
     weight: 9,
     capField: "max_completion_tokens",
     streamOptions: false,
+    allowedParams: ["reasoning.max_tokens", " documents", "documents"],
     enabled: false,
   });
   expect(await listRoutes(deps, modelId)).toMatchObject([
     { priority: 2, weight: 9, capField: "max_completion_tokens", streamOptions: false, enabled: false },
   ]);
+  expect((await listRoutes(deps, modelId))[0]?.allowedParams).toEqual(["documents", "reasoning.max_tokens"]);
   await removeRoute(deps, id);
   expect(await listRoutes(deps, modelId)).toEqual([]);
 });
@@ -246,6 +255,9 @@ test("a wrong value is refused by the name of its field, before the database is 
     ["cachedInputMicroUsd", { prices: { inputMicroUsd: 1, cachedInputMicroUsd: 2, outputMicroUsd: 1 } }],
     ["size", { imagePrices: { "1x1": 1 } }],
     ["microUsd", { imagePrices: { "512x512": 1e10 } }],
+    ["quality", { imagePrices: { "512x512/High": 1 } }],
+    ["quality", { imagePrices: { "512x512/high/x": 1 } }],
+    ["quality", { imagePrices: { "512x512/": 1 } }],
   ];
   for (const [param, fields] of models) {
     const added = addModel(deps, { id: `model-${++names}`, ...fields } as ModelInput);
@@ -257,6 +269,14 @@ test("a wrong value is refused by the name of its field, before the database is 
     ["priority", { priority: 1e6 }],
     ["capField", { capField: "cap" }],
     ["upstreamModel", { upstreamModel: "" }],
+    ["allowedParams", { allowedParams: [""] }],
+    ["allowedParams", { allowedParams: ["Documents"] }],
+    ["allowedParams", { allowedParams: ["a.b.c.d"] }],
+    ["allowedParams", { allowedParams: ["__proto__"] }],
+    ["allowedParams", { allowedParams: ["n_predict"] }],
+    ["allowedParams", { allowedParams: ["documents", "stream"] }],
+    ["allowedParams", { allowedParams: ["a".repeat(101)] }],
+    ["allowedParams", { allowedParams: Array.from({ length: 51 }, (_, i) => `p${i}`) }],
   ];
   for (const [param, fields] of routes)
     expect(await paramOf(addRoute(deps, { modelId, providerId, ...fields } as RouteInput))).toBe(param);

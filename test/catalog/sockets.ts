@@ -21,6 +21,7 @@ export function route(baseUrl: string, fields: Partial<Route> = {}): Route {
     weight: 1,
     capField: "max_tokens",
     streamOptions: true,
+    allowedParams: new Set(),
     ...fields,
   };
 }

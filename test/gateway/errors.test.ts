@@ -150,7 +150,8 @@ describe("every row of the table", () => {
     await expectChatRefused(secret, "payg_pricing_unavailable", { model: "chat-unpriced" });
     await withoutEffect(shop, async () => {
       const body = imageBody({ size: "512x512" });
-      expectRefusal(await shop.call("/v1/images/generations", { secret, body }), "payg_pricing_unavailable");
+      const answer = await shop.call("/v1/images/generations", { secret, body });
+      expectRefusal(answer, "payg_pricing_unavailable", { param: "size" });
     });
   });
 

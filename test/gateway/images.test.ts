@@ -208,7 +208,7 @@ describe("size and money", () => {
   test("a size without a price: 402 by balance, the provider not called; a unit by package", async () => {
     const payer = await shop.payer(1_000_000_000n);
     await withoutEffect(shop, async () =>
-      expectRefusal(await image(payer.secret, { size: "1536x1024" }), "payg_pricing_unavailable"),
+      expectRefusal(await image(payer.secret, { size: "1536x1024" }), "payg_pricing_unavailable", { param: "size" }),
     );
     const customer = await shop.customer();
     expect((await image(customer.secret, { size: "1536x1024" })).status).toBe(200);

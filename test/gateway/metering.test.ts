@@ -469,7 +469,7 @@ describe("the output cap", () => {
 
 describe("what goes through unchanged", () => {
   const RAW =
-    '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","x":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"big":12345678901234567890,"nested":{"model":"chat-a"},"seed":null }\n';
+    '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","prefix":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"logit_bias":{"5":12345678901234567890},"guided_json":{"model":"chat-a"},"seed":null }\n';
 
   test("a package request, byte for byte: only the model's name is patched, and no cap added", async () => {
     const { secret } = await shop.customer();
@@ -521,9 +521,9 @@ describe("what goes through unchanged", () => {
 
   test("an image request: our default size is spelled out, the rest is as it came", async () => {
     const { secret } = await shop.customer();
-    const raw = '{"prompt":"A toll  gate", "quality":"high","model":"image-a"}';
+    const raw = '{"prompt":"A toll  gate", "style":"vivid","model":"image-a"}';
     expect((await shop.call("/v1/images/generations", { secret, body: raw })).status).toBe(200);
-    expect(sentBody()).toBe('{"prompt":"A toll  gate", "quality":"high","model":"up-image-a","size":"1024x1024"}');
+    expect(sentBody()).toBe('{"prompt":"A toll  gate", "style":"vivid","model":"up-image-a","size":"1024x1024"}');
   });
 
   test("the answer, whole and in chunks: unknown fields stay, the model is the client's name", async () => {

@@ -206,7 +206,9 @@ describe("models", () => {
     });
     expect(byId["chat-unpriced"]).toMatchObject({ prices: null, exampleNanoUsd: null });
     expect(byId["image-a"]).toMatchObject({
-      imagePrices: [{ size: "1024x1024", microUsd: PRICES.imageMicroUsd, chargeNanoUsd: "40000000" }],
+      imagePrices: [
+        { size: "1024x1024", quality: "standard", microUsd: PRICES.imageMicroUsd, chargeNanoUsd: "40000000" },
+      ],
     });
     expect(byId["chat-two-routes"].routes.map(({ providerName }: { providerName: string }) => providerName)).toEqual([
       "first",
@@ -263,8 +265,15 @@ describe("models", () => {
     const images = (body: object) => admin.put(`/admin/model/image-price?id=${encodeURIComponent(id)}`, body);
     expect((await images({ size: "1024x1024", microUsd: 40_000 })).json.imagePrices).toHaveLength(2);
     expect((await images({ size: "512x512", microUsd: null })).json.imagePrices).toEqual([
-      { size: "1024x1024", microUsd: 40_000, chargeNanoUsd: "40000000" },
+      { size: "1024x1024", quality: "standard", microUsd: 40_000, chargeNanoUsd: "40000000" },
     ]);
+    expect((await images({ size: "1024x1024", quality: "high", microUsd: 90_000 })).json.imagePrices).toEqual([
+      { size: "1024x1024", quality: "standard", microUsd: 40_000, chargeNanoUsd: "40000000" },
+      { size: "1024x1024", quality: "high", microUsd: 90_000, chargeNanoUsd: "90000000" },
+    ]);
+    expectRefusal(await images({ size: "1024x1024", quality: "High!", microUsd: 1 }), "validation_failed", {
+      param: "quality",
+    });
     const unpriced = await admin.put(`/admin/model/prices?id=${encodeURIComponent(id)}`, { prices: null });
     expect(unpriced.json).toMatchObject({ prices: null, exampleNanoUsd: null });
 
@@ -285,8 +294,11 @@ describe("models", () => {
       ["added", "changed", "changed", "changed"].map((action) => ({ action, actor: admin.accountId, request: true })),
     );
     const imagePrices = await auditOf("image_prices", id);
-    expect(imagePrices).toHaveLength(3);
-    for (const { before, after } of imagePrices) expect((after ?? before).size).toMatch(/^\d+x\d+$/);
+    expect(imagePrices).toHaveLength(4);
+    for (const { before, after } of imagePrices) {
+      expect((after ?? before).size).toMatch(/^\d+x\d+$/);
+      expect((after ?? before).quality).toMatch(/^(?:standard|high)$/);
+    }
   });
 
   test("422 names the field of a bad model or price, and nothing changes", async () => {
@@ -352,12 +364,16 @@ describe("models", () => {
       [{ priority: 1001 }, "priority"],
       [{ upstreamModel: "a\nb" }, "upstreamModel"],
       [{ capField: "limit" }, "capField"],
+      [{ allowedParams: ["max_output_tokens"] }, "allowedParams"],
+      [{ allowedParams: ["a b"] }, "allowedParams"],
+      [{ allowedParams: "documents" }, "allowedParams"],
     ] as const)
       expectRefusal(await admin.post("/admin/routes", { ...wanted, providerId: first, ...over }), "validation_failed", {
         param,
       });
-    expect((await admin.patch(`/admin/routes/${id}`, { enabled: false, weight: 9 })).json).toEqual({ id });
-    expect((await find("chat-a")).routes[1]).toMatchObject({ id, enabled: false, weight: 9, providerName: "second" });
+    const change = { enabled: false, weight: 9, allowedParams: ["documents"] };
+    expect((await admin.patch(`/admin/routes/${id}`, change)).json).toEqual({ id });
+    expect((await find("chat-a")).routes[1]).toMatchObject({ id, ...change, providerName: "second" });
     expect((await admin.delete(`/admin/routes/${id}`)).json).toEqual({ id });
     expectRefusal(await admin.delete(`/admin/routes/${id}`), "validation_failed", { param: "routeId" });
     expectRefusal(await admin.patch("/admin/routes/0", { weight: 2 }), "not_found");

@@ -9,7 +9,7 @@ import {
   unknownModel,
 } from "./answers.ts";
 import type { Behaviour } from "./faults.ts";
-import { type ImageStore, imagesJson, readImageRequest } from "./images.ts";
+import { type ImageStore, imageEvents, imagesJson, readImageRequest } from "./images.ts";
 import type { Call } from "./journal.ts";
 import { ProviderError, readChatRequest } from "./request.ts";
 import type { Reply } from "./wire.ts";
@@ -84,6 +84,10 @@ function imagesReply(api: Api, call: Call, behaviour: Behaviour | undefined): Re
   const request = readImageRequest(parseJson(call.body));
   checkModel(api, request.model, "image");
   const images = api.images.draw(request).map((png) => ({ png, url: api.url + api.images.store(png) }));
+  if (request.stream) {
+    const pieces = imageEvents(images, createdAt(call)).map((text) => ({ text, chunk: true }));
+    return reply(call, { contentType: "text/event-stream; charset=utf-8", pieces, paceMs: 0, stream: true });
+  }
   return { ...jsonReply(call, imagesJson(request, createdAt(call), images, behaviour)), paceMs: api.imageDelayMs };
 }
 

@@ -17,6 +17,7 @@ export interface ImageRequest {
   readonly height: number;
   readonly format: "url" | "b64_json";
   readonly count: number;
+  readonly stream: boolean;
 }
 
 /** What an image request asks for. Throws ProviderError 400 naming the bad field. */
@@ -40,7 +41,16 @@ export function readImageRequest(body: unknown): ImageRequest {
     height: numberOr(height, 0),
     format,
     count: Math.min(readCount(body, "n") ?? 1, CHOICES_MAX),
+    stream: body.stream === true,
   };
+}
+
+/** The events of a streamed image: OpenAI sends them in place of the images object. */
+export function imageEvents(images: readonly { png: Buffer }[], created: number): string[] {
+  return images.map(({ png }) => {
+    const event = { type: "image_generation.completed", created_at: created, b64_json: png.toString("base64") };
+    return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+  });
 }
 
 /** The images object, from each picture's bytes and the address it is served at. */

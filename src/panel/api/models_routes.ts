@@ -1,6 +1,13 @@
 import { Type } from "@sinclair/typebox";
 import { type Static, t } from "elysia";
-import { MODEL_ID_CHARS_MAX, NAME_CHARS_MAX } from "../../catalog/catalog_input.ts";
+import {
+  ALLOWED_PARAMS_MAX,
+  imagePriceKey,
+  MODEL_ID_CHARS_MAX,
+  NAME_CHARS_MAX,
+  PARAM_CHARS_MAX,
+  QUALITY_CHARS_MAX,
+} from "../../catalog/catalog_input.ts";
 import {
   addModel,
   addRoute,
@@ -26,7 +33,7 @@ import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./fram
 
 const PAGE_DEFAULT = 100;
 const PAGE_MAX = 500;
-const IMAGE_PRICES_MAX = 10;
+const IMAGE_PRICES_MAX = 40;
 /** What a price per million comes to, for a request that one can imagine. */
 const EXAMPLE = { promptTokens: 1000, cachedTokens: 0, completionTokens: 500 };
 
@@ -61,13 +68,16 @@ const ImageSize = t.Union([
   t.Literal("1024x1536"),
   t.Literal("1536x1024"),
 ]);
+const Quality = t.String({ minLength: 1, maxLength: QUALITY_CHARS_MAX });
 const NewModel = t.Object({
   id: ModelId,
   ...modelFields,
   prices: t.Optional(Prices),
   /** Micro-USD an image. */
   imagePrices: t.Optional(
-    t.Array(t.Object({ size: ImageSize, microUsd: Type.Integer() }), { maxItems: IMAGE_PRICES_MAX }),
+    t.Array(t.Object({ size: ImageSize, quality: t.Optional(Quality), microUsd: Type.Integer() }), {
+      maxItems: IMAGE_PRICES_MAX,
+    }),
   ),
 });
 
@@ -77,6 +87,9 @@ const routeFields = {
   weight: t.Optional(Type.Integer()),
   capField: t.Optional(t.Union([t.Literal("max_tokens"), t.Literal("max_completion_tokens")])),
   streamOptions: t.Optional(t.Boolean()),
+  allowedParams: t.Optional(
+    t.Array(t.String({ minLength: 1, maxLength: PARAM_CHARS_MAX }), { maxItems: ALLOWED_PARAMS_MAX }),
+  ),
   enabled: t.Optional(t.Boolean()),
 };
 const NewRoute = t.Object({
@@ -124,7 +137,14 @@ export function modelsRoutes(deps: Deps) {
         await setImagePrice({ ...deps, by: person.by }, { modelId: id, ...body });
         return await oneModel(deps, id);
       },
-      { ...OfModel, body: t.Object({ size: ImageSize, microUsd: t.Union([Type.Integer(), t.Null()]) }) },
+      {
+        ...OfModel,
+        body: t.Object({
+          size: ImageSize,
+          quality: t.Optional(Quality),
+          microUsd: t.Union([Type.Integer(), t.Null()]),
+        }),
+      },
     )
     .use(routesRoutes(deps));
 }
@@ -163,8 +183,8 @@ async function createModel(
   { by }: Person,
   { imagePrices = [], prices = null, ...fields }: Static<typeof NewModel>,
 ): Promise<void> {
-  const bySize = Object.fromEntries(imagePrices.map(({ size, microUsd }) => [size, microUsd]));
-  await addModel({ ...deps, by }, { ...fields, prices, imagePrices: bySize });
+  const byKey = imagePrices.map(({ size, quality, microUsd }) => [imagePriceKey(size, quality), microUsd]);
+  await addModel({ ...deps, by }, { ...fields, prices, imagePrices: Object.fromEntries(byKey) });
 }
 
 async function pageOfModels(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
@@ -198,7 +218,7 @@ async function describe(deps: Deps, rows: ModelRow[]) {
       exampleNanoUsd: prices && chatCharge(prices, EXAMPLE),
       imagePrices: images
         .filter(({ modelId }) => modelId === model.id)
-        .map(({ size, microUsd }) => ({ size, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
+        .map(({ size, quality, microUsd }) => ({ size, quality, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
       routes: routes
         .filter(({ modelId }) => modelId === model.id)
         .map(({ modelId: _, ...route }) => ({ ...route, breaker: breakerOf(deps, route.id) })),

@@ -43,6 +43,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   base_url: "base URL",
   cap_field: "limit sent as",
   stream_options: "asks for usage in streams",
+  allowed_params: "more parameters",
   upstream_model: "name at the provider",
   default_cap_tokens: "output without max_tokens",
   margin_permille: "held, permille",
@@ -50,7 +51,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   units_dropped: "requests dropped",
 };
 /** What a person looks for comes first; the rest by name. */
-const FIRST = ["name", "kind", "status", "enabled", "size", "amount_nano_usd", "reason"];
+const FIRST = ["name", "kind", "status", "enabled", "size", "quality", "amount_nano_usd", "reason"];
 /** Of a row that came or went these are said beside it, or of no use to a reader. */
 const LEFT_OUT = new Set(["id", "created_at", "request_id", "actor_id", "account_id"]);
 const HIDDEN = "(hidden)";

@@ -218,10 +218,15 @@ const ROUTE_COLUMNS: Column<Route>[] = [
   {
     head: "Sends",
     hideBelow: "lg",
-    cell: ({ capField, streamOptions }) => (
+    cell: ({ capField, streamOptions, allowedParams }) => (
       <span className="text-ink-2">
         <code className="font-mono text-12">{capField}</code>
         {streamOptions ? ", asks for usage" : ", no stream options"}
+        {allowedParams.length > 0 && (
+          <>
+            , and <code className="font-mono text-12 wrap-anywhere">{allowedParams.join(" ")}</code>
+          </>
+        )}
       </span>
     ),
   },
@@ -299,7 +304,10 @@ function ImagePrices({ model, onChange }: { model: Model; onChange: () => void }
         <p className="text-14 text-ink-2">No price: images are sold by package only.</p>
       ) : (
         <Facts
-          facts={model.imagePrices.map(({ size, microUsd }) => [size.replace("x", " × "), formatMicroUsd(microUsd)])}
+          facts={model.imagePrices.map(({ size, quality, microUsd }) => [
+            `${size.replace("x", " × ")}${quality === "standard" ? "" : `, ${quality} quality`}`,
+            formatMicroUsd(microUsd),
+          ])}
         />
       )}
     </Section>

@@ -23,6 +23,9 @@ const PRICE = { maxUsd: 1_000, decimals: 6 } as const;
 const PRIORITY = { min: -1_000, max: 1_000 };
 const WEIGHT = { min: 1, max: 1_000 };
 const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
+/** `standard` is the price of a request that asks for no quality. */
+const QUALITY_DEFAULT = "standard";
+const QUALITIES = [QUALITY_DEFAULT, "low", "medium", "high", "hd"];
 const PROVIDERS_MAX = 500;
 const PERMILLE = 1_000;
 const PERMILLE_A_PERCENT = 10;
@@ -270,12 +273,19 @@ type Size = (typeof IMAGE_SIZES)[number];
 
 export function ImagePricesDialog({ open, onClose, model }: Props) {
   const saved = useSaved(onClose);
-  const before = (size: Size) => dollars(model.imagePrices.find((price) => price.size === size)?.microUsd);
-  const [typed, setTyped] = useState<Partial<Record<Size, string>>>({});
-  const now = (size: Size) => typed[size] ?? before(size);
-  const wrongOf = (size: Size) => checkUsd(now(size), { ...PRICE, optional: true });
+  const [quality, setQuality] = useState(QUALITY_DEFAULT);
+  const qualities = [...new Set([...QUALITIES, ...model.imagePrices.map((price) => price.quality)])];
+  const [typed, setTyped] = useState<Readonly<Record<string, string>>>({});
+  const before = (size: Size, of = quality) =>
+    dollars(model.imagePrices.find((price) => price.size === size && price.quality === of)?.microUsd);
+  const now = (size: Size, of = quality) => typed[`${size}/${of}`] ?? before(size, of);
+  const wrongOf = (size: Size, of = quality) => checkUsd(now(size, of), { ...PRICE, optional: true });
+  const wrongElsewhere = qualities.find(
+    (other) => other !== quality && IMAGE_SIZES.some((size) => wrongOf(size, other) !== null),
+  );
   const form = useForm({
     wrong: {
+      quality: wrongElsewhere === undefined ? null : `A price of ${wrongElsewhere} quality is not right.`,
       "512x512": wrongOf("512x512"),
       "1024x1024": wrongOf("1024x1024"),
       "1024x1536": wrongOf("1024x1536"),
@@ -283,10 +293,12 @@ export function ImagePricesDialog({ open, onClose, model }: Props) {
     },
     // One after the other: what was saved before one fails stays saved, and is sent again unharmed.
     send: async () => {
-      for (const size of IMAGE_SIZES) {
-        const microUsd = readMicroUsd(now(size));
-        if (microUsd === readMicroUsd(before(size))) continue;
-        await ask(api.admin.model["image-price"].put({ size, microUsd }, { query: { id: model.id } }));
+      for (const of of qualities) {
+        for (const size of IMAGE_SIZES) {
+          const microUsd = readMicroUsd(now(size, of));
+          if (microUsd === readMicroUsd(before(size, of))) continue;
+          await ask(api.admin.model["image-price"].put({ size, quality: of, microUsd }, { query: { id: model.id } }));
+        }
       }
     },
     onSent: () => saved("The new prices hold from the next image on."),
@@ -296,14 +308,21 @@ export function ImagePricesDialog({ open, onClose, model }: Props) {
       open={open}
       onOpenChange={onClose}
       title="Price per image"
-      description="A size without a price can be paid by package only."
+      description="A size without a price can be paid by package only. A quality without a price is not sent to the provider."
       onSubmit={form.submit}
       footer={<Footer onClose={onClose} isPending={form.isPending} />}
     >
+      <Field label="Quality" error={form.errorOf("quality")}>
+        <NativeSelect
+          value={quality}
+          onValue={setQuality}
+          options={qualities.map((value) => ({ value, label: `${value.slice(0, 1).toUpperCase()}${value.slice(1)}` }))}
+        />
+      </Field>
       <div className="grid items-start gap-4 sm:grid-cols-2">
         {IMAGE_SIZES.map((size) => (
           <Field key={size} label={size.replace("x", " × ")} optional error={form.errorOf(size)}>
-            <Dollars value={now(size)} onValue={(value) => setTyped({ ...typed, [size]: value })} />
+            <Dollars value={now(size)} onValue={(value) => setTyped({ ...typed, [`${size}/${quality}`]: value })} />
           </Field>
         ))}
       </div>
@@ -326,6 +345,7 @@ export function RouteDialog({ open, onClose, model, route }: Props & { route: Ro
   const [weight, setWeight] = useState(String(route?.weight ?? 1));
   const [capField, setCapField] = useState<Route["capField"]>(route?.capField ?? "max_tokens");
   const [streamOptions, setStreamOptions] = useState(route?.streamOptions ?? true);
+  const [allowedParams, setAllowedParams] = useState(route?.allowedParams.join(" ") ?? "");
   const providers = useQuery({
     queryKey: ["admin", "providers", "names"],
     queryFn: () => ask(api.admin.providers.get({ query: { limit: PROVIDERS_MAX } })),
@@ -337,6 +357,7 @@ export function RouteDialog({ open, onClose, model, route }: Props & { route: Ro
       upstreamModel: upstreamModel.trim() === "" ? "Say what the provider calls it." : null,
       priority: checkCount(priority, PRIORITY),
       weight: checkCount(weight, WEIGHT),
+      allowedParams: null,
     },
     send: async () => {
       const fields = {
@@ -345,6 +366,7 @@ export function RouteDialog({ open, onClose, model, route }: Props & { route: Ro
         weight: Number(readCount(weight)),
         capField,
         streamOptions,
+        allowedParams: allowedParams.split(/[\s,]+/).filter((name) => name !== ""),
       };
       if (route !== null) return await ask(api.admin.routes({ id: route.id }).patch(fields));
       const added = { modelId: model.id, providerId: Number(providerId), ...fields };
@@ -403,6 +425,14 @@ export function RouteDialog({ open, onClose, model, route }: Props & { route: Ro
         checked={streamOptions}
         onValue={setStreamOptions}
       />
+      <Field
+        label="More parameters"
+        optional
+        hint="Sent on beyond the list of the API guide, as documents or reasoning.max_tokens. What they cost is not charged."
+        error={form.errorOf("allowedParams")}
+      >
+        <TextInput mono value={allowedParams} onValue={setAllowedParams} />
+      </Field>
       {form.problem}
     </Dialog>
   );

@@ -1,0 +1,521 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { parametersTable } from "../../scripts/parameters_table.ts";
+import { topLevelSpans } from "../../src/gateway/json_spans.ts";
+import { PARAMETER_GROUPS, type RequestKind, sift } from "../../src/gateway/parameters.ts";
+import { signInTo } from "../panel/panel_client.ts";
+import { until } from "../platform/own_redis.ts";
+import { expectRefusal } from "./checks.ts";
+import { type Answer, chatBody, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
+
+/** Which fields of a request reach a provider. Source: rulings › What is sent on. */
+
+setDefaultTimeout(60_000);
+const API_GUIDE = readFileSync(`${import.meta.dirname}/../../docs/api.md`, "utf8");
+const NO_MORE: ReadonlySet<string> = new Set();
+
+let shop: Shop;
+let secret: string;
+
+beforeAll(async () => {
+  shop = await openShop();
+  ({ secret } = await shop.customer());
+  const { sql } = shop.world;
+  // A route that takes more than the list.
+  await sql`insert into models (id, name, owned_by, modality) values ('chat-more', 'chat-more', 'x', 'text')`;
+  await sql`
+    insert into routes (model_id, provider_id, upstream_model, allowed_params)
+    select 'chat-more', id, 'up-more',
+      array['documents', 'reasoning.max_tokens', 'tools.web_search', 'content.input_audio', 'messages.cache_control', 'store']
+    from providers where name = 'first'`;
+  await sql`
+    insert into image_prices (model_id, size, quality, micro_usd)
+    values ('image-a', '1024x1024', 'high', 170000), ('image-a', '512x512', 'high', 90000)`;
+  await until(async () => (await shop.chat(secret, { model: "chat-more" })).status === 200);
+});
+afterEach(() => shop.provider.reset());
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+const sentText = () => shop.provider.lastCall()?.body ?? "";
+const sent = () => JSON.parse(sentText());
+const droppedBy = ({ headers }: Answer) => headers.get("x-dropped-params");
+const image = (key: string, over: Record<string, unknown> = {}) =>
+  shop.call("/v1/images/generations", { secret: key, body: imageBody(over) });
+
+describe("the list", () => {
+  test("docs/api.md has every parameter of the list, with its condition", () => {
+    const isThere = (kind: RequestKind) => API_GUIDE.includes(parametersTable(kind));
+    expect({ chat: isThere("chat"), image: isThere("image") }).toEqual({ chat: true, image: true });
+  });
+
+  /** Names in the first column of the guide's tables of what is left out. */
+  const leftOut = (title: string): string[] => {
+    const section = API_GUIDE.split(title)[1]?.split(/\n\n(?!\|)/)[0] ?? "";
+    const rows = section.split("\n").filter((line) => line.startsWith("| `"));
+    return rows.flatMap((row) => [...(row.split("|")[1] ?? "").matchAll(/`([\w.]+)`/g)].map(([, name = ""]) => name));
+  };
+
+  /** A body that asks for a parameter that the guide names, which may be a member of an object. */
+  function asking(name: string): Record<string, unknown> {
+    const [field = "", member] = name.split(".");
+    if (field === "tools" && member) return { tools: [{ type: member, [member]: {} }] };
+    if (field === "content" && member)
+      return { messages: [{ role: "user", content: [{ type: "text", text: "x" }, { type: member, [member]: {} }] }] };
+    if (field === "messages" && member) return { messages: [{ role: "user", content: "x", [member]: { a: 1 } }] };
+    const values: Record<string, unknown> = { store: true, logprobs: 5, reasoning_format: "hidden", metadata: {} };
+    return { [field]: member ? { [member]: 1 } : (values[field] ?? "x") };
+  }
+
+  const siftedOf = (kind: RequestKind, over: Record<string, unknown>) => {
+    const body = kind === "chat" ? chatBody(over) : imageBody(over);
+    const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
+    return sift({ kind, body, spans, allowed: NO_MORE, ...(kind === "image" && { leaveOut: "quality" }) });
+  };
+
+  test.each([
+    ["chat", "What is left out of a chat", 60],
+    ["image", "What is left out of an image", 8],
+  ] as const)("%s: every parameter that docs/api.md says is left out is left out, and named", (kind, title, least) => {
+    const names = leftOut(title);
+    expect(names.length).toBeGreaterThan(least);
+    const listed = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
+    for (const name of names) {
+      const { changed, dropped } = siftedOf(kind, asking(name));
+      expect({ name, dropped: typeof dropped, changed: changed.size }).toMatchObject({ name, dropped: "string" });
+      if (!name.includes(".")) expect({ name, passes: changed.get(name) }).toEqual({ name, passes: undefined });
+      // What is on the list is left out by its condition.
+      const group = PARAMETER_GROUPS[kind].find((one) => one.names.includes(name));
+      if (listed.includes(name)) expect({ name, condition: group?.condition }).not.toEqual({ name, condition: undefined });
+    }
+  });
+
+  test("no name stands twice, and no look-up finds a name of the prototype", () => {
+    for (const kind of ["chat", "image"] as const) {
+      const names = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
+      expect(new Set(names).size).toBe(names.length);
+      for (const name of ["__proto__", "constructor", "toString", "hasOwnProperty"])
+        expect(siftedOf(kind, JSON.parse(`{"${name}": {"a": 1}}`)).dropped).toBe(name);
+    }
+  });
+});
+
+/** A value that each listed parameter of a chat passes with. */
+const FITTING: Record<string, unknown> = {
+  temperature: 0.5,
+  top_p: 0.9,
+  seed: 7,
+  top_k: 40,
+  min_p: 0.05,
+  repetition_penalty: 1.1,
+  stop: ["END", "\n\n"],
+  logit_bias: { "50256": -100 },
+  logprobs: true,
+  top_logprobs: 20,
+  response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "object" } } },
+  guided_choice: ["yes", "no"],
+  tools: [{ type: "function", function: { name: "f", description: "d", parameters: { type: "object" }, strict: true } }],
+  tool_choice: { type: "function", function: { name: "f" } },
+  parallel_tool_calls: false,
+  reasoning_effort: "low",
+  verbosity: "low",
+  reasoning: { effort: "low", enabled: true, summary: "auto" },
+  thinking: { type: "enabled", budget_tokens: 1024 },
+  chat_template_kwargs: { enable_thinking: false },
+  include_reasoning: true,
+  reasoning_format: "parsed",
+  user: "anna",
+  safety_identifier: "a1",
+  prompt_cache_key: "k",
+  metadata: { order: "1027" },
+  store: false,
+};
+
+describe("a request with listed parameters alone", () => {
+  test("goes on byte for byte, but for the model's name: chat", async () => {
+    const text = `{ "model" : "chat-a", "messages":[{"role":"user","content":[{"type":"text","text":"x\\u00e9"}]}],
+      ${JSON.stringify(FITTING).slice(1, -1)}\n}`;
+    const answer = await shop.call("/v1/chat/completions", { secret, body: text });
+    expect(answer.status).toBe(200);
+    expect(sentText()).toBe(text.replace('"chat-a"', '"up-chat-a"'));
+    expect(droppedBy(answer)).toBeNull();
+  });
+
+  test("goes on byte for byte, but for the model's name: image", async () => {
+    const fields = { background: "transparent", output_format: "webp", output_compression: 80, style: "vivid", user: "a" };
+    const text = `{"model":"image-a", "prompt":"A toll gate",  "size":"512x512",${JSON.stringify(fields).slice(1)}`;
+    const answer = await shop.call("/v1/images/generations", { secret, body: text });
+    expect(answer.status).toBe(200);
+    expect(sentText()).toBe(text.replace('"image-a"', '"up-image-a"'));
+    expect(droppedBy(answer)).toBeNull();
+  });
+
+  test("null stands for what was not set: of a listed parameter it goes on, of another it is left out unnamed", async () => {
+    const answer = await shop.chat(secret, { tools: null, reasoning: null, service_tier: null, audio: null });
+    expect(sent()).toEqual({ ...chatBody({ tools: null, reasoning: null }), model: "up-chat-a" });
+    expect(droppedBy(answer)).toBeNull();
+  });
+});
+
+describe("what costs money or leaves the scope does not reach the provider", () => {
+  const COSTLY: Record<string, unknown> = {
+    service_tier: "priority",
+    models: ["vendor/dear-model"],
+    route: "fallback",
+    provider: { order: ["dear"] },
+    plugins: [{ id: "web" }],
+    transforms: ["middle-out"],
+    web_search_options: { search_context_size: "high" },
+    search_parameters: { mode: "on" },
+    store: true,
+    metadata: { a: "1" },
+    modalities: ["text", "audio"],
+    audio: { voice: "alloy", format: "wav" },
+    prediction: { type: "content", content: "x" },
+    best_of: 20,
+    use_beam_search: true,
+    num_return_sequences: 5,
+    n_cmpl: 9,
+    n_predict: 100_000,
+    max_output_tokens: 100_000,
+    min_tokens: 100_000,
+    ignore_eos: true,
+    extra_body: { model: "vendor/dear-model" },
+    prompt_logprobs: 20,
+    priority: -9,
+    chat_template: "{{ 1 }}",
+    lora_path: "other",
+    logits_processors: ["os.system"],
+    deferred: true,
+  };
+
+  test("every one of them is accepted, left out, and named, with each attempt the answer of the same request without them", async () => {
+    for (const [name, value] of Object.entries(COSTLY)) {
+      const answer = await shop.chat(secret, { [name]: value });
+      expect({ name, status: answer.status, dropped: droppedBy(answer), sent: sent() }).toEqual({
+        name,
+        status: 200,
+        dropped: name === "metadata" ? null : name,
+        sent: { ...chatBody(name === "metadata" ? { metadata: value } : {}), model: "up-chat-a" },
+      });
+    }
+    const all = await shop.chat(secret, COSTLY);
+    expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
+    // The header is bounded: 20 names, and how many more.
+    expect(droppedBy(all)?.split(", ")).toEqual([...Object.keys(COSTLY).slice(0, 20), "+8"]);
+  });
+
+  test("another way to write a name is another name: escapes, and letters in another case", async () => {
+    const rest = JSON.stringify(chatBody()).slice(1);
+    for (const [name, dropped] of [
+      ["serv\\u0069ce_tier", "service_tier"],
+      ["Service_Tier", "Service_Tier"],
+      ["Max_Tokens", "Max_Tokens"],
+      ["N", "N"],
+      ["model ", "model?"],
+      ["m\u0000", null],
+      ["é\\r\\nx-evil: 1", "???x-evil??1"],
+      ["", "?"],
+      ["x".repeat(500), `${"x".repeat(57)}...`],
+    ] as const) {
+      const answer = await shop.call("/v1/chat/completions", { secret, body: `{"${name}": 5, ${rest}` });
+      if (dropped === null) {
+        expectRefusal(answer, "invalid_request"); // No JSON string has a NUL.
+        continue;
+      }
+      expect({ name, dropped: droppedBy(answer), sent: sent() }).toEqual({
+        name,
+        dropped,
+        sent: { ...chatBody(), model: "up-chat-a" },
+      });
+      expect(answer.headers.get("x-evil")).toBeNull();
+    }
+  });
+
+  test("built-in tools are left out one by one; without any tool left their choice is left out too", async () => {
+    const own = { type: "function", function: { name: "f", parameters: {} } };
+    const some = await shop.chat(secret, {
+      tools: [
+        { ...own, cache_control: { type: "ephemeral" } },
+        { type: "web_search" },
+        { type: "live_search", sources: [] },
+        { type: "builtin_function", function: { name: "$web_search" } },
+        { type: "Function", function: { name: "g" } },
+        { google_search: {} },
+        "browser_search",
+        { type: "custom", custom: { name: "c" } },
+        { function: { name: "h", defer_loading: true } },
+      ],
+      tool_choice: "auto",
+    });
+    expect(sent().tools).toEqual([own, { type: "custom", custom: { name: "c" } }, { function: { name: "h" } }]);
+    expect(sent().tool_choice).toBe("auto");
+    expect(droppedBy(some)).toBe(
+      "tools.0.cache_control, tools.1, tools.2, tools.3, tools.4, tools.5, tools.6, tools.8.function.defer_loading",
+    );
+    const none = await shop.chat(secret, {
+      tools: [{ type: "web_search" }],
+      tool_choice: { type: "web_search" },
+      parallel_tool_calls: true,
+    });
+    expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
+    expect(droppedBy(none)).toBe("tools.0, tool_choice, parallel_tool_calls");
+    // No list at all is none that a provider could read as one.
+    await shop.chat(secret, { tools: { "0": { type: "web_search" } } });
+    expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
+  });
+
+  test("in messages: files, audio, video, cache writes and fields that nobody defines are left out, the rest stays", async () => {
+    const messages = [
+      { role: "system", content: "Be short.", tools: [{ type: "web_search" }] },
+      {
+        role: "user",
+        name: "anna",
+        content: [
+          { type: "text", text: "x", cache_control: { type: "ephemeral", ttl: "1h" } },
+          { type: "image_url", image_url: { url: "data:image/png;base64,AA==" }, prompt_cache_breakpoint: {} },
+          { type: "file", file: { file_id: "file-of-somebody-else" } },
+          { type: "input_audio", input_audio: { data: "AA==", format: "wav" } },
+          { type: "video_url", video_url: { url: "https://example.com/x.mp4" } },
+          { image_url: { url: "data:image/png;base64,AA==" } },
+        ],
+      },
+      { role: "assistant", content: null, refusal: null, annotations: [], audio: { id: "audio_1" }, tool_calls: [] },
+    ];
+    const answer = await shop.chat(secret, { messages });
+    expect(sent().messages).toEqual([
+      { role: "system", content: "Be short." },
+      {
+        role: "user",
+        name: "anna",
+        content: [
+          { type: "text", text: "x" },
+          { type: "image_url", image_url: { url: "data:image/png;base64,AA==" } },
+        ],
+      },
+      { role: "assistant", content: null, refusal: null, annotations: [], tool_calls: [] },
+    ]);
+    expect(droppedBy(answer)?.split(", ")).toEqual([
+      "messages.0.tools",
+      "messages.1.content.0.cache_control",
+      "messages.1.content.1.prompt_cache_breakpoint",
+      "messages.1.content.2",
+      "messages.1.content.3",
+      "messages.1.content.4",
+      "messages.1.content.5",
+      "messages.2.audio",
+    ]);
+  });
+
+  test("of objects only the members of the list pass, and only short values", async () => {
+    const answer = await shop.chat(secret, {
+      stream: true,
+      stream_options: { include_usage: false, include_obfuscation: false, continuous_usage_stats: true },
+      reasoning: { effort: "high", max_tokens: 100_000, exclude: true },
+      chat_template_kwargs: { enable_thinking: true, chat_template: "{{ 1 }}", reasoning_effort: "x".repeat(65) },
+      thinking: ["enabled"],
+      reasoning_effort: "x".repeat(65),
+      top_logprobs: -1,
+      logprobs: 5,
+      user: "x".repeat(513),
+      include_reasoning: false,
+      reasoning_format: "hidden",
+    });
+    expect(sent()).toEqual({
+      ...chatBody(),
+      model: "up-chat-a",
+      stream: true,
+      stream_options: { include_usage: true, include_obfuscation: false },
+      reasoning: { effort: "high" },
+      chat_template_kwargs: { enable_thinking: true },
+    });
+    expect(droppedBy(answer)?.split(", ").sort()).toEqual([
+      "chat_template_kwargs.chat_template",
+      "chat_template_kwargs.reasoning_effort",
+      "include_reasoning",
+      "logprobs",
+      "reasoning.exclude",
+      "reasoning.max_tokens",
+      "reasoning_effort",
+      "reasoning_format",
+      "stream_options.continuous_usage_stats",
+      "thinking",
+      "top_logprobs",
+      "user",
+    ]);
+  });
+
+  test("metadata without store goes on; with store: true both stay here", async () => {
+    await shop.chat(secret, { metadata: { a: "1" } });
+    expect(sent().metadata).toEqual({ a: "1" });
+    const answer = await shop.chat(secret, { metadata: { a: "1" }, store: true });
+    expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
+    expect(droppedBy(answer)).toBe("metadata, store");
+  });
+
+  test("paid by balance: no other name of the cap or of the choices goes on, and the cap of the hold does", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    await shop.chat(payer.secret, { max_tokens: 50, n_predict: 9e5, max_output_tokens: 9e5, best_of: 9 });
+    expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a", max_tokens: 50 });
+  });
+});
+
+describe("x-dropped-params", () => {
+  const body = { service_tier: "priority", n: 1 };
+
+  test("stands on JSON, on streams and on images alike, and not where nothing was left out", async () => {
+    expect(droppedBy(await shop.chat(secret, body))).toBe("service_tier");
+    expect(droppedBy(await shop.chat(secret, { ...body, stream: true }))).toBe("service_tier");
+    expect(droppedBy(await image(secret, body))).toBe("service_tier");
+    for (const answer of [await shop.chat(secret), await shop.chat(secret, { stream: true }), await image(secret)])
+      expect(droppedBy(answer)).toBeNull();
+  });
+
+  test("stands on the first answer and on its replay by Idempotency-Key", async () => {
+    const headers = { "idempotency-key": crypto.randomUUID() };
+    const first = await shop.chat(secret, body, { headers });
+    const again = await shop.chat(secret, body, { headers });
+    expect(again.headers.get("idempotent-replayed")).toBe("true");
+    expect([first, again].map(droppedBy)).toEqual(["service_tier", "service_tier"]);
+    expect(again.text).toBe(first.text);
+    const plain = { "idempotency-key": crypto.randomUUID() };
+    await shop.chat(secret, {}, { headers: plain });
+    const replay = await shop.chat(secret, {}, { headers: plain });
+    expect([replay.headers.get("idempotent-replayed"), droppedBy(replay)]).toEqual(["true", null]);
+  });
+
+  test("stands on the answers of the panel's door too; api_key_id is no parameter", async () => {
+    const customer = await shop.customer();
+    const session = await signInTo(shop, customer);
+    const ask = (kind: string, asked: unknown) => session.post(`/ai/${kind}`, asked);
+    const own = { ...body, api_key_id: String(customer.keyId) };
+    for (const answer of [
+      await ask("chat", chatBody(own)),
+      await ask("chat", chatBody({ ...own, stream: true })),
+      await ask("image", imageBody(own)),
+    ])
+      expect([answer.status, droppedBy(answer)]).toEqual([200, "service_tier"]);
+    expect(sent()).not.toHaveProperty("api_key_id");
+  });
+});
+
+describe("a route that allows more", () => {
+  const more = {
+    documents: [{ text: "x" }],
+    reasoning: { max_tokens: 100, exclude: true },
+    tools: [{ type: "web_search", web_search: { deep: true } }, { type: "code_interpreter" }],
+    messages: [
+      { role: "user", cache_control: {}, audio: {}, content: [{ type: "input_audio", input_audio: { data: "AA==" } }] },
+    ],
+    store: true,
+    plugins: [],
+  };
+
+  test("sends on what it allows, and no more", async () => {
+    const answer = await shop.chat(secret, { model: "chat-more", ...more });
+    expect(sent()).toEqual({
+      model: "up-more",
+      documents: [{ text: "x" }],
+      reasoning: { max_tokens: 100 },
+      tools: [{ type: "web_search", web_search: { deep: true } }],
+      messages: [{ role: "user", cache_control: {}, content: [{ type: "input_audio", input_audio: { data: "AA==" } }] }],
+      store: true,
+    });
+    expect(droppedBy(answer)?.split(", ").sort()).toEqual(["messages.0.audio", "plugins", "reasoning.exclude", "tools.1"]);
+  });
+});
+
+describe("images", () => {
+  test("stream: true makes no free image: it is not sent on, the answer is JSON, and the image is charged", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    const answers = [];
+    for (let i = 0; i < 10; i++) answers.push(await image(payer.secret, { stream: true, partial_images: 3 }));
+    expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(200));
+    expect(answers[0]?.json.data).toHaveLength(1);
+    expect(sent()).toEqual({ ...imageBody({ size: "1024x1024" }), model: "up-image-a" });
+    expect(droppedBy(answers[0] as Answer)).toBe("stream, partial_images");
+    expect(shop.provider.callCount()).toBe(10);
+    expect(await shop.counters(payer.accountId)).toMatchObject({
+      usage: 10,
+      released: 0,
+      balance: 1_000_000_000 - 10 * PRICES.imageMicroUsd * 1000,
+    });
+    // The breaker of the route is closed: a neighbour is served at once.
+    expect((await image(secret)).status).toBe(200);
+  });
+
+  test("other names of a count, of another form or of another model are not sent on", async () => {
+    const answer = await image(secret, {
+      num_images: 4,
+      batch_size: 4,
+      output_format: "gif",
+      frame_count: 16,
+      svg: { model: "dear" },
+      complexity: "high",
+      moderation: "low",
+      steps: 150,
+      image: "https://example.com/x.png",
+      n: 1,
+    });
+    expect(sent()).toEqual({ ...imageBody({ n: 1, size: "1024x1024" }), model: "up-image-a" });
+    expect(droppedBy(answer)).toBe(
+      "num_images, batch_size, output_format, frame_count, svg, complexity, moderation, steps, image",
+    );
+  });
+
+  const costs = (microUsd: number) => 1_000_000_000 - microUsd * 1000;
+
+  test("a quality with a price is sent on and charged by it, in its size", async () => {
+    for (const [over, microUsd] of [
+      [{ quality: "high" }, 170_000],
+      [{ quality: "high", size: "512x512" }, 90_000],
+    ] as const) {
+      const payer = await shop.payer(1_000_000_000n);
+      const answer = await image(payer.secret, over);
+      expect([answer.status, droppedBy(answer), sent().quality]).toEqual([200, null, "high"]);
+      expect((await shop.counters(payer.accountId)).balance).toBe(costs(microUsd));
+    }
+  });
+
+  test("a quality without a price is left out and named, and the plain price is charged; standard is the plain one's", async () => {
+    for (const quality of ["hd", "auto", "HIGH", "high ", "__proto__", 5, ["high"], { high: 1 }]) {
+      const payer = await shop.payer(1_000_000_000n);
+      const answer = await image(payer.secret, { quality });
+      expect([quality, answer.status, droppedBy(answer), "quality" in sent()]).toEqual([quality, 200, "quality", false]);
+      expect((await shop.counters(payer.accountId)).balance).toBe(costs(PRICES.imageMicroUsd));
+    }
+    const plain = await image(secret, { quality: "standard" });
+    expect([droppedBy(plain), sent().quality]).toEqual([null, "standard"]);
+    expect(droppedBy(await image(secret, { quality: null }))).toBeNull();
+  });
+
+  test("402 says which size or quality has no price, where the model has others", async () => {
+    const payer = await shop.payer(1_000_000_000n);
+    for (const [over, param, message] of [
+      [{ size: "1536x1024" }, "size", "This model has no pay-as-you-go price for images of 1536x1024."],
+      [
+        { size: "512x512" },
+        "quality",
+        "This model has no pay-as-you-go price for images of 512x512 in standard quality.",
+      ],
+      [
+        { size: "512x512", quality: "hd" },
+        "quality",
+        "This model has no pay-as-you-go price for images of 512x512 in standard quality.",
+      ],
+    ] as const) {
+      const answer = await image(payer.secret, over);
+      expectRefusal(answer, "payg_pricing_unavailable", { param });
+      expect(answer.json.error.message).toBe(message);
+    }
+    const unpriced = await shop.chat(payer.secret, { model: "chat-unpriced" });
+    expectRefusal(unpriced, "payg_pricing_unavailable");
+    expect(unpriced.json.error.message).toBe("This model has no pay-as-you-go price.");
+  });
+});
