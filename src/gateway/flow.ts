@@ -1,3 +1,4 @@
+import type { Asker } from "../catalog/breaker.ts";
 import type { Model, Route } from "../catalog/catalog.ts";
 import { withFailover } from "../catalog/failover.ts";
 import type { Deps } from "../deps.ts";
@@ -336,10 +337,12 @@ async function dispatch<T>(
       {
         routes: model.routes,
         breakers: deps.breakers,
+        asker: askerOf(caller),
         random: Math.random,
         signal,
         log: deps.log,
         onTimeOut: deps.metrics.timedOut,
+        onFailure: deps.metrics.providerFailed,
       },
       (route) => {
         // Past its lease the reaper may have given the hold back, or a retry taken over: then nothing may reach a provider.
@@ -364,6 +367,11 @@ async function dispatch<T>(
     if (endsWithClient) caller.signal.removeEventListener("abort", endWithClient);
     takeBack();
   }
+}
+
+/** Whose request it is, for what routes learn of failures: a reseller answers for its customers. */
+function askerOf({ key: { accountId, tenantId } }: Caller): Asker {
+  return { accountId, payerId: tenantId > 0 ? tenantId : accountId };
 }
 
 function restarting(): Refusal {

@@ -14,6 +14,7 @@ import {
   updateModel,
   updateRoute,
 } from "../../catalog/catalog_store.ts";
+import type { FailureKind } from "../../catalog/provider_errors.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
@@ -206,8 +207,18 @@ async function describe(deps: Deps, rows: ModelRow[]) {
   });
 }
 
-/** Whether a route is left out for a moment, because it failed: as this replica sees it. */
-export function breakerOf({ breakers }: Pick<Deps, "breakers">, routeId: number): { open: boolean; dueInMs: number } {
+/** What this replica has met on a route. */
+export type BreakerFacts = {
+  /** The route is left out for a moment, because it failed or its provider asked for a pause. */
+  open: boolean;
+  dueInMs: number;
+  /** Left out for everybody; false: only for the accounts that met the failures. */
+  forAll: boolean;
+  /** Why it did not serve a request since it last served one: the operator's to mend. */
+  trouble: FailureKind | null;
+};
+
+export function breakerOf({ breakers }: Pick<Deps, "breakers">, routeId: number): BreakerFacts {
   const dueInMs = Math.ceil(breakers.dueInMs(routeId));
-  return { open: dueInMs > 0, dueInMs };
+  return { open: dueInMs > 0, dueInMs, forAll: breakers.isForAll(routeId), trouble: breakers.trouble(routeId) };
 }

@@ -233,8 +233,21 @@ function RouteState({ route }: { route: Route }) {
   if (state === "answers") return <Status kind="active">Answers</Status>;
   if (state === "off") return <Status kind="disabled" />;
   if (state === "provider off") return <Status kind="disabled">Provider is off</Status>;
-  return <Status kind="failed">Failed, again in {formatDuration(route.breaker.dueInMs)}</Status>;
+  const { trouble, forAll, dueInMs } = route.breaker;
+  if (state === "refuses") return <Status kind="failed">{TROUBLES[trouble ?? ""] ?? "Refuses requests"}</Status>;
+  return (
+    <Status kind="failed">
+      Failed{forAll ? "" : " for one customer"}, again in {formatDuration(dueInMs)}
+    </Status>
+  );
 }
+
+/** What the operator has to mend, by the kind of the last refusal. */
+const TROUBLES: Readonly<Record<string, string>> = {
+  no_credit: "Provider asks for credit (402)",
+  unknown_model: "Does not serve some requests (404)",
+  too_large: "Above the provider's rate limit (429)",
+};
 
 function useRouteEnabling(refresh: () => Promise<void>) {
   const send = async ({ route, enabled }: { route: Route; enabled: boolean }) => {
