@@ -5,6 +5,7 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/runtime.ts";
 import { type CatalogRows, loadCatalog, type ProviderRow } from "./catalog_store.ts";
+import { greaterOverhead, NO_OVERHEAD, type Overhead } from "./overhead.ts";
 
 /** A load that takes longer is given up: Postgres may be silent, and postgres.js would wait for ever. */
 const LOAD_MS_MAX = 5_000;
@@ -31,7 +32,10 @@ export type Model = {
   readonly imagePrices: ReadonlyMap<string, number>;
   readonly defaultCapTokens: number;
   readonly imageInputTokens: number;
+  /** What the operator holds on top. */
   readonly marginPermille: number;
+  /** What its routes have been seen to use beyond bounds: of each part the dearest route's. */
+  readonly overhead: Overhead;
   /** May be empty: then no request can be served. */
   readonly routes: readonly Route[];
 };
@@ -50,6 +54,7 @@ export type Route = {
   readonly capField: "max_tokens" | "max_completion_tokens";
   /** Whether the provider understands `stream_options`. */
   readonly streamOptions: boolean;
+  readonly overhead: Overhead;
 };
 
 export type Catalog = {
@@ -148,6 +153,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
     if (apiKey) providers.set(row.id, { row, apiKey });
   }
   const routes = new Map<string, Route[]>();
+  const overheads = new Map(rows.overheads.map(({ routeId, overhead }) => [routeId, overhead]));
   for (const { modelId, ...route } of rows.routes) {
     const provider = providers.get(route.providerId);
     if (!provider) continue;
@@ -155,7 +161,8 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
       row: { name, baseUrl },
       apiKey,
     } = provider;
-    listIn(routes, modelId).push({ ...route, providerName: name, baseUrl, apiKey });
+    const overhead = overheads.get(route.id) ?? NO_OVERHEAD;
+    listIn(routes, modelId).push({ ...route, providerName: name, baseUrl, apiKey, overhead });
   }
   const imagePrices = new Map<string, Map<string, number>>();
   for (const { modelId, size, microUsd } of rows.imagePrices) {
@@ -170,6 +177,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
           : // Without a price of its own, cached input costs what input costs.
             { inputMicroUsd, cachedInputMicroUsd: cachedInputMicroUsd ?? inputMicroUsd, outputMicroUsd },
       imagePrices: imagePrices.get(model.id) ?? new Map(),
+      overhead: (routes.get(model.id) ?? []).map(({ overhead }) => overhead).reduce(greaterOverhead, NO_OVERHEAD),
       routes: Object.freeze(routes.get(model.id) ?? []),
     }),
   );

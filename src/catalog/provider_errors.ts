@@ -24,7 +24,7 @@ const OUR_MODEL_MESSAGE = /^model not exist/i;
  * help: OpenAI and Groq ("Request too large for … Limit 30000, Requested 36835"), and Azure, which says to come back in a day.
  */
 const TOO_LARGE =
-  /\brequest too large\b|\bLimit \d{1,12}, Requested \d|\btoken rate limit\b[^]{0,300}\bretry after 86400 seconds\b/i;
+  /\brequest too large\b|\bLimit \d{1,12}, Requested \d|\btoken rate limit\b[\s\S]{0,300}\bretry after 86400 seconds\b/i;
 /** When to come back, where only the words say it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after 60 seconds". */
 const RETRY_WORDS = /\b(?:try again|retry) (?:in|after) (?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?)\b/i;
 /** Sent with a 403, but about the request: else a client with forbidden prompts could open the breaker for everybody. */

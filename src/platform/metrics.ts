@@ -103,6 +103,7 @@ const COUNTERS = {
     help: "Attempts at a route that failed, by how. no_credit, credentials, unknown_model and too_large are the operator's to mend.",
     label: ["kind", PROVIDER_FAILURES],
   },
+  overruns_total: { help: "Answers that cost more than was held for them, paid by balance." },
   breaker_openings_total: { help: "How often a provider's route was left alone after failures in a row." },
   ledger_refusals_remembered_total: {
     help: "Requests refused by what the ledger had just told another, without asking it.",
@@ -181,6 +182,7 @@ const GAUGES = {
     help: "Routes that are left alone, that one request tries, or whose provider asked for a pause. Also those that are so for one account alone.",
     label: ["state", BREAKER_STATES],
   },
+  route_overheads: { help: "Routes for which more than the bound is held, because several payers' answers used more." },
   books_broken: { help: "Invariants that the last check of the books found broken." },
   books_uncounted: { help: "Invariants that the last check of the books had no time to count." },
   books_checked_timestamp_seconds: { help: "When the books were checked last, by any replica; 0: not known yet." },
@@ -245,6 +247,8 @@ export type Metrics = {
   batched(lane: LaneName, rows: number): void;
   shed(reason: ShedReason): void;
   timedOut(limit: TimeLimit): void;
+  /** An answer cost more than was held for it. */
+  overran(): void;
   /** An attempt at a provider failed. */
   providerFailed(kind: FailureKind): void;
   /** A provider's route is left alone for a while. */
@@ -291,6 +295,7 @@ export function createMetrics(): Metrics {
     batched: (lane, rows) => observe("ledger_batch_rows", lane, rows),
     shed: (reason) => count("shed_requests_total", reason),
     timedOut: (limit) => count("time_outs_total", limit),
+    overran: () => count("overruns_total"),
     providerFailed: (kind) => count("provider_failures_total", kind),
     breakerOpened: () => count("breaker_openings_total"),
     refusalRemembered: () => count("ledger_refusals_remembered_total"),
