@@ -295,7 +295,9 @@ function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch 
     pool_queries: deps.db.underWay,
     breakers: deps.breakers.states,
     route_overheads: () =>
-      deps.catalog.models().reduce((sum, { routes }) => sum + routes.filter((route) => !isNone(route.overhead)).length, 0),
+      deps.catalog
+        .models()
+        .reduce((sum, { routes }) => sum + routes.filter((route) => !isNone(route.overhead)).length, 0),
     books_broken: () => booksCheck.last().broken,
     books_uncounted: () => booksCheck.last().uncounted,
     books_checked_timestamp_seconds: () => booksCheck.last().checkedUnix,

@@ -53,10 +53,13 @@ export function overheadShown(
   const { textTokens, images, imageInputTokens, outputTokens } = held;
   const shown = { ...NO_OVERHEAD };
   const text = Math.ceil((textTokens * known.factorPermille) / PERMILLE);
-  const beyondText = used.promptTokens - text - images * imageInputTokens;
-  if (images > 0) shown.imageTokens = Math.ceil((beyondText - known.constantTokens) / images);
-  else if (textTokens < FACTOR_FROM_TOKENS) shown.constantTokens = beyondText;
-  else shown.factorPermille = permilleOf(used.promptTokens - known.constantTokens, textTokens);
+  const beyondText = Math.max(0, used.promptTokens - text - images * imageInputTokens);
+  const isShort = images === 0 && textTokens < FACTOR_FROM_TOKENS;
+  // A constant that is known accounts for its part of what is put down to images or to a factor.
+  shown.constantTokens = isShort ? beyondText : Math.min(beyondText, known.constantTokens);
+  const rest = beyondText - shown.constantTokens;
+  if (images > 0) shown.imageTokens = Math.ceil(rest / images);
+  else if (rest > 0) shown.factorPermille = permilleOf(text + rest, textTokens);
 
   const beyondCap = used.completionTokens - Math.ceil((outputTokens * known.factorPermille) / PERMILLE);
   if (beyondCap > 0) {
@@ -64,8 +67,7 @@ export function overheadShown(
       shown.factorPermille = Math.max(shown.factorPermille, permilleOf(used.completionTokens, outputTokens));
     } else {
       // The constant is counted in input tokens: so many cost what the output beyond the cap did.
-      const alike = Math.ceil((beyondCap * prices.outputMicroUsd) / prices.inputMicroUsd);
-      shown.constantTokens = Math.max(shown.constantTokens, images > 0 ? known.constantTokens : 0) + alike;
+      shown.constantTokens += Math.ceil((beyondCap * prices.outputMicroUsd) / prices.inputMicroUsd);
     }
   }
   const overhead = within(shown, OWN_OVERHEAD_MAX);
@@ -84,6 +86,16 @@ export function greaterOverhead(a: Overhead, b: Overhead): Overhead {
 
 export function isNone({ constantTokens, imageTokens, factorPermille }: Overhead): boolean {
   return constantTokens <= 0 && imageTokens <= 0 && factorPermille <= PERMILLE;
+}
+
+/** In words for an operator: "400 tokens a request, 34787 an image, × 1.2". */
+export function overheadWords({ constantTokens, imageTokens, factorPermille }: Overhead): string {
+  const parts = [
+    ...(constantTokens > 0 ? [`${constantTokens} tokens a request`] : []),
+    ...(imageTokens > 0 ? [`${imageTokens} tokens an image`] : []),
+    ...(factorPermille > PERMILLE ? [`text and output × ${factorPermille / PERMILLE}`] : []),
+  ];
+  return parts.join(", ") || "nothing";
 }
 
 /** Each part between nothing and its most. A provider's numbers may be anything. */

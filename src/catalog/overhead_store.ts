@@ -25,7 +25,9 @@ export type Overrun = { routeId: number; accountId: number; payerId: number; sho
 
 /** The overheads that are held for everybody, by route; routes without one are left out. */
 export async function loadOverheads(tx: Tx): Promise<RouteOverhead[]> {
-  return (await readOverheads(tx)).flatMap(({ routeId, overhead }) => (isNone(overhead) ? [] : [{ routeId, overhead }]));
+  return (await readOverheads(tx)).flatMap(({ routeId, overhead }) =>
+    isNone(overhead) ? [] : [{ routeId, overhead }],
+  );
 }
 
 /** What is known of a route's overhead. */
@@ -84,11 +86,18 @@ async function readOverheads(tx: Tx, routeIds?: readonly number[]): Promise<Know
 
 /** Null where fewer payers than are needed have met it. */
 function overheadOf(constant: unknown, image: unknown, factor: unknown): Overhead {
-  return { constantTokens: Number(constant ?? 0), imageTokens: Number(image ?? 0), factorPermille: Number(factor ?? 1000) };
+  return {
+    constantTokens: Number(constant ?? 0),
+    imageTokens: Number(image ?? 0),
+    factorPermille: Number(factor ?? 1000),
+  };
 }
 
 /** Keeps what an overrun has shown: of each part the greater of old and new. Returns whether anything rose. */
-export async function learnOverhead(deps: ChangeDeps, { routeId, accountId, payerId, shown }: Overrun): Promise<boolean> {
+export async function learnOverhead(
+  deps: ChangeDeps,
+  { routeId, accountId, payerId, shown }: Overrun,
+): Promise<boolean> {
   const { constantTokens, imageTokens, factorPermille } = within(shown, OWN_OVERHEAD_MAX);
   return await changing(deps, async (tx) => {
     const rows: unknown[] = await tx.execute(sql`

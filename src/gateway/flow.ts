@@ -136,7 +136,8 @@ async function reserveChat(
   const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
   const ask = (): Ask => {
     const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
-    const bound = model.prices === null ? UNPRICED : chatBound(model.prices, { textTokens, fixedTokens, choices }, onTop);
+    const bound =
+      model.prices === null ? UNPRICED : chatBound(model.prices, { textTokens, fixedTokens, choices }, onTop);
     const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
     const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
     return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: textTokens + fixedTokens + capMax };

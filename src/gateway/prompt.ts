@@ -1,7 +1,6 @@
 import type { Overhead } from "../catalog/overhead.ts";
 import type { Body } from "./body.ts";
-import type { Span } from "./json_spans.ts";
-import type { ChatBody, ChatMessage } from "./wire.ts";
+import type { ChatBody } from "./wire.ts";
 
 /**
  * What a prompt can cost at most, without a tokenizer: a token is at least one byte of UTF-8. All that goes to the provider
@@ -65,19 +64,34 @@ export class Prompt {
   }
 }
 
-/** The prompt of a chat request. `raw` is what is sent on: every field of it counts, listed in the contract or not. */
-export function promptOf(body: ChatBody, { text, spans }: Pick<Body, "text" | "spans">): Prompt {
-  const found = readMessages(body.messages) ?? readUnknown(body.messages, rawBytes(text, spans.get("messages")));
+/** Fields that are sent on with another value, or not at all (undefined). */
+type Changed = ReadonlyMap<string, unknown>;
+const AS_IT_CAME: Changed = new Map();
+
+/**
+ * The prompt of a chat request. `raw` is what is sent on, but for the fields in `changed`: every field of it counts, listed in
+ * the contract or not.
+ */
+export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, changed: Changed = AS_IT_CAME): Prompt {
+  const messages = changed.get("messages") ?? body.messages;
+  const found = readMessages(messages) ?? readUnknown(messages, sentBytes("messages", raw, changed));
   const fields = body as Record<string, unknown>;
-  for (const [name, span] of spans) {
-    const value = fields[name];
-    if (name === "messages" || name === "model" || isScalar(name, value)) continue;
-    // As it was sent: a provider may read spaces, digits or a second field of one name, all of which parsing takes away.
+  for (const name of raw.spans.keys()) {
+    if (name === "messages" || name === "model") continue;
+    const value = changed.has(name) ? changed.get(name) : fields[name];
+    if (value === undefined || isScalar(name, value)) continue;
     const json = JSON.stringify(value);
     found.texts.push(json);
-    found.beyond += Math.max(0, rawBytes(text, span) - Buffer.byteLength(json));
+    found.beyond += Math.max(0, sentBytes(name, raw, changed) - Buffer.byteLength(json));
   }
   return new Prompt(found.texts, { messages: body.messages.length, images: found.images, beyond: found.beyond });
+}
+
+/** UTF-8 of a field with its name, as it is sent: a provider may read spaces, digits or a second field of one name, all of which parsing takes away. */
+function sentBytes(name: string, { text, spans }: Pick<Body, "text" | "spans">, changed: Changed): number {
+  if (changed.has(name)) return Buffer.byteLength(JSON.stringify({ [name]: changed.get(name) }));
+  const span = spans.get(name);
+  return span === undefined ? 0 : Buffer.byteLength(text.slice(span.keyStart, span.end));
 }
 
 /** An upper bound of the prompt's tokens, in two parts: what a factor multiplies, and what it does not. */
@@ -95,9 +109,11 @@ export function promptTokens(
 type Found = { texts: string[]; images: number; beyond: number };
 
 /** The texts and images of messages that consist of nothing else; undefined where something in them is unknown. */
-function readMessages(messages: readonly ChatMessage[]): Found | undefined {
+function readMessages(messages: unknown): Found | undefined {
+  if (!Array.isArray(messages)) return undefined;
   const found: Found = { texts: [], images: 0, beyond: 0 };
-  for (const message of messages) {
+  for (const message of messages as unknown[]) {
+    if (!isRecord(message)) return undefined;
     for (const [name, value] of Object.entries(message)) {
       if (!MESSAGE_FIELDS.has(name)) return undefined;
       if (name === "role" || value === null) continue;
@@ -128,7 +144,7 @@ function readPart(part: unknown, found: Found): boolean {
 }
 
 /** The same by the bytes of the whole, but for images' data. */
-function readUnknown(messages: readonly ChatMessage[], bytes: number): Found {
+function readUnknown(messages: unknown, bytes: number): Found {
   let images = 0;
   let imageBytes = 0;
   const json = JSON.stringify(messages, (_, value: unknown) => {
@@ -175,11 +191,6 @@ function hasOnly(value: Record<string, unknown>, names: ReadonlySet<string>): bo
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** UTF-8 of a field with its name; 0 where there is none. */
-function rawBytes(text: string, span: Span | undefined): number {
-  return span === undefined ? 0 : Buffer.byteLength(text.slice(span.keyStart, span.end));
 }
 
 function bytesOf(texts: readonly string[]): number {

@@ -52,8 +52,11 @@ const ask = (secret: string, model: string, over: Record<string, unknown> = {}, 
 const used = (promptTokens: number, completionTokens = 1) => ({
   usage: { prompt_tokens: promptTokens, completion_tokens: completionTokens },
 });
-const overheadsOf = (accountId: number) => shop.world.sql`
-  select constant_tokens as constant, image_tokens as image, factor_permille as factor from route_overheads where account_id = ${accountId}`;
+const overheadsOf = async (accountId: number) => {
+  const rows = await shop.world.sql`
+    select constant_tokens as constant, image_tokens as image, factor_permille as factor from route_overheads where account_id = ${accountId}`;
+  return rows.map((row) => ({ ...row }));
+};
 const kept = (accountId: number) => until(async () => (await overheadsOf(accountId)).length > 0);
 
 /** The hold of one request, as it stands while the provider is still at work. */
@@ -63,31 +66,35 @@ async function heldFor(model: string, over: Record<string, unknown>, origin = sh
   shop.provider.next({ delayMs: 100, ...used(1) });
   const asking = ask(secret, model, over, origin);
   await shop.provider.waitForCalls(calls + 1);
-  const [row] = await shop.world.sql`select held_nano_usd::float8 as held from balances where account_id = ${accountId}`;
+  const [row] = await shop.world
+    .sql`select held_nano_usd::float8 as held from balances where account_id = ${accountId}`;
   expect((await asking).status).toBe(200);
   return row?.held as number;
 }
 
 describe("a payer of a cent whose pictures cost eighteen times what was held", () => {
-  test.each([1, 4])("%d image_url a request, a dozen requests: every neighbour with enough for the honest bound is served", async (images) => {
-    const model = await newModel(`images-${images}`);
-    const attacker = await shop.payer(CENT * BigInt(images));
-    for (let i = 0; i < 12; i++) {
-      shop.provider.next(used(REPORTED * images));
-      await ask(attacker.secret, model, { messages: pictures(images), stream: i % 3 === 0 });
-    }
-    await kept(attacker.accountId);
-    shop.provider.reset();
-    shop.provider.always(used(20));
-    const statuses: number[] = [];
-    for (let i = 0; i < 10; i++) {
-      const neighbour = await shop.payer(BigInt(honestBound(images)));
-      const origin = shop.replicas[i % 2]?.origin;
-      statuses.push((await ask(neighbour.secret, model, { messages: pictures(images) }, origin)).status);
-    }
-    expect(statuses.filter((status) => status !== 200)).toEqual([]);
-    shop.provider.reset();
-  });
+  test.each([1, 4])(
+    "%d image_url a request, a dozen requests: every neighbour with enough for the honest bound is served",
+    async (images) => {
+      const model = await newModel(`images-${images}`);
+      const attacker = await shop.payer(CENT * BigInt(images));
+      for (let i = 0; i < 12; i++) {
+        shop.provider.next(used(REPORTED * images));
+        await ask(attacker.secret, model, { messages: pictures(images), stream: i % 3 === 0 });
+      }
+      await kept(attacker.accountId);
+      shop.provider.reset();
+      shop.provider.always(used(20));
+      const statuses: number[] = [];
+      for (let i = 0; i < 10; i++) {
+        const neighbour = await shop.payer(BigInt(honestBound(images)));
+        const origin = shop.replicas[i % 2]?.origin;
+        statuses.push((await ask(neighbour.secret, model, { messages: pictures(images) }, origin)).status);
+      }
+      expect(statuses.filter((status) => status !== 200)).toEqual([]);
+      shop.provider.reset();
+    },
+  );
 
   test("its own next picture is held for what the last one cost, so that it reaches no provider unpaid", async () => {
     const model = await newModel("own-images");
@@ -158,7 +165,10 @@ describe("what several payers meet is the route's", () => {
       expect(await overheadsOf(payer.accountId)).toEqual([{ constant: 0, image: 0, factor: 10_000 }]);
     }
     const honest = 36 * INPUT_NANO + CAP * OUTPUT_NANO;
-    await until(async () => (await heldFor(model, { messages: [{ role: "user", content: "Tell me about tolls." }] })) === 4 * honest);
+    await until(
+      async () =>
+        (await heldFor(model, { messages: [{ role: "user", content: "Tell me about tolls." }] })) === 4 * honest,
+    );
   });
 
   test("whatever a provider reports, the account is held for a bounded overhead", async () => {

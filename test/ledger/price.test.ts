@@ -1,13 +1,6 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import {
-  type Bound,
-  capWithin,
-  chatBound,
-  chatCharge,
-  imageBound,
-  imageCharge,
-} from "../../src/ledger/price.ts";
+import { type Bound, capWithin, chatBound, chatCharge, imageBound, imageCharge } from "../../src/ledger/price.ts";
 
 /** Source: rulings › Money. */
 
@@ -109,19 +102,22 @@ test("any answer within its bound costs at most what was held, at any price, mar
     ...{ textTokens: fc.nat(30_000_000), fixedTokens: fc.nat(30_000_000) },
     ...{ promptPart: part, cachedPart: part, completionPart: part },
   });
-  check(answers, ({ prices, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens, ...parts }) => {
-    const bound = chatBound(prices, { textTokens, fixedTokens, choices }, { marginPermille, factorPermille });
-    const cap = capWithin(bound, capTokens);
-    const prompt = Math.floor((textTokens + fixedTokens) * parts.promptPart);
-    const charge = chatCharge(prices, {
-      promptTokens: prompt,
-      cachedTokens: Math.floor(prompt * parts.cachedPart),
-      completionTokens: Math.floor(cap * choices * parts.completionPart),
-    });
-    // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
-    const held = heldNanoUsd(bound, cap);
-    if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
-  });
+  check(
+    answers,
+    ({ prices, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens, ...parts }) => {
+      const bound = chatBound(prices, { textTokens, fixedTokens, choices }, { marginPermille, factorPermille });
+      const cap = capWithin(bound, capTokens);
+      const prompt = Math.floor((textTokens + fixedTokens) * parts.promptPart);
+      const charge = chatCharge(prices, {
+        promptTokens: prompt,
+        cachedTokens: Math.floor(prompt * parts.cachedPart),
+        completionTokens: Math.floor(cap * choices * parts.completionPart),
+      });
+      // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
+      const held = heldNanoUsd(bound, cap);
+      if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
+    },
+  );
 });
 
 test("a charge is rounded up once: never below the exact sum, never a whole nano-USD above it", () => {

@@ -14,6 +14,7 @@ import {
   updateModel,
   updateRoute,
 } from "../../catalog/catalog_store.ts";
+import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
 import type { FailureKind } from "../../catalog/provider_errors.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
@@ -156,6 +157,14 @@ function routesRoutes(deps: Deps) {
         return { id };
       },
       { params },
+    )
+    .delete(
+      "/admin/routes/:id/overhead",
+      async ({ person, params: { id } }) => {
+        await resetOverhead({ ...deps, by: person.by }, id);
+        return { id };
+      },
+      { params },
     );
 }
 
@@ -188,6 +197,8 @@ async function describe(deps: Deps, rows: ModelRow[]) {
   const ids = rows.map(({ id }) => id);
   const images = await listImagePrices(deps, ids);
   const routes = await listRoutes(deps, ids);
+  const routeIds = routes.map(({ id }) => id);
+  const overheads = await listOverheads(deps, routeIds);
   return rows.map(({ createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }) => {
     const prices =
       inputMicroUsd === null || outputMicroUsd === null ? null : { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
@@ -202,7 +213,12 @@ async function describe(deps: Deps, rows: ModelRow[]) {
         .map(({ size, microUsd }) => ({ size, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
       routes: routes
         .filter(({ modelId }) => modelId === model.id)
-        .map(({ modelId: _, ...route }) => ({ ...route, breaker: breakerOf(deps, route.id) })),
+        .map(({ modelId: _, ...route }) => ({
+          ...route,
+          breaker: breakerOf(deps, route.id),
+          /** null: no answer has cost more than its hold lately. */
+          overhead: overheads.find(({ routeId }) => routeId === route.id) ?? null,
+        })),
     };
   });
 }

@@ -23,6 +23,7 @@ import {
   useEnabling,
 } from "./admin_catalog.tsx";
 import { EditModel, ImagePricesDialog, PricesDialog, RouteDialog } from "./admin_model_dialogs.tsx";
+import { Overheads } from "./admin_model_overheads.tsx";
 import { useOpened } from "./forms.ts";
 
 /** One model: what it is, what it costs, and who answers for it, in the order in which they are tried. */
@@ -75,6 +76,7 @@ export function ModelPage({ id }: { id: string }) {
           <>
             <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
             <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
+            <Overheads model={loaded} />
             {(loaded.modality !== "image" || loaded.prices) && (
               <TokenPrices model={loaded} onChange={() => dialog.open({ kind: "prices" })} />
             )}
