@@ -406,6 +406,22 @@ CREATE TABLE "replicas" (
 	"status" jsonb
 );
 --> statement-breakpoint
+CREATE TABLE "route_overheads" (
+	"account_id" bigint NOT NULL,
+	"route_id" bigint NOT NULL,
+	"payer_id" bigint NOT NULL,
+	"constant_tokens" integer NOT NULL,
+	"image_tokens" integer NOT NULL,
+	"factor_permille" integer NOT NULL,
+	"first_at" timestamp with time zone NOT NULL,
+	"last_at" timestamp with time zone NOT NULL,
+	"decayed_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "route_overheads_account_id_route_id_pk" PRIMARY KEY("account_id","route_id"),
+	CONSTRAINT "route_overheads_constant" CHECK ("route_overheads"."constant_tokens" between 0 and 262144),
+	CONSTRAINT "route_overheads_image" CHECK ("route_overheads"."image_tokens" between 0 and 262144),
+	CONSTRAINT "route_overheads_factor" CHECK ("route_overheads"."factor_permille" between 1000 and 100000)
+);
+--> statement-breakpoint
 CREATE TABLE "routes" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "routes_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"model_id" text NOT NULL,
@@ -417,6 +433,7 @@ CREATE TABLE "routes" (
 	"stream_options" boolean DEFAULT true NOT NULL,
 	"allowed_params" text[] DEFAULT '{}' NOT NULL,
 	"enabled" boolean DEFAULT true NOT NULL,
+	"overhead_reset_at" timestamp with time zone,
 	CONSTRAINT "routes_weight" CHECK ("routes"."weight" between 1 and 1000),
 	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens')),
 	CONSTRAINT "routes_allowed_params" CHECK (cardinality("routes"."allowed_params") <= 50)
@@ -499,6 +516,7 @@ ALTER TABLE "orders" ADD CONSTRAINT "orders_offering_id_offerings_id_fk" FOREIGN
 ALTER TABLE "packages" ADD CONSTRAINT "packages_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "packages" ADD CONSTRAINT "packages_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "recovery_codes" ADD CONSTRAINT "recovery_codes_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "route_overheads" ADD CONSTRAINT "route_overheads_route_id_routes_id_fk" FOREIGN KEY ("route_id") REFERENCES "public"."routes"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "routes" ADD CONSTRAINT "routes_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "routes" ADD CONSTRAINT "routes_provider_id_providers_id_fk" FOREIGN KEY ("provider_id") REFERENCES "public"."providers"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "sessions" ADD CONSTRAINT "sessions_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
@@ -530,6 +548,7 @@ CREATE INDEX "receipts_losses" ON "receipts" USING btree ("request_id") WHERE "r
 CREATE INDEX "receipts_released" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
 CREATE INDEX "receipts_all_released" ON "receipts" USING btree ("request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
 CREATE INDEX "refusal_counts_minute" ON "refusal_counts" USING btree ("minute");--> statement-breakpoint
+CREATE INDEX "route_overheads_route" ON "route_overheads" USING btree ("route_id");--> statement-breakpoint
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
 CREATE INDEX "sent_forms_age" ON "sent_forms" USING btree ("created_at");--> statement-breakpoint
 CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");--> statement-breakpoint

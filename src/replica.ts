@@ -12,6 +12,8 @@ import { openSessions } from "./accounts/sessions.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
 import { createBreakers } from "./catalog/breaker.ts";
 import { openCatalog } from "./catalog/catalog.ts";
+import { isNone } from "./catalog/overhead.ts";
+import { decayOverheads } from "./catalog/overhead_store.ts";
 import { createProviderClient } from "./catalog/provider_client.ts";
 import { createProviderTests } from "./catalog/provider_test.ts";
 import { type Config, ConfigError } from "./config.ts";
@@ -192,6 +194,7 @@ export async function startReplica(
       pruneSessions(deps, config.sessionIdleSeconds),
       pruneForms(deps),
       pruneRefusals(deps),
+      decayOverheads(deps),
     ]).catch((err) => log.warn({ err }, "pruning waits"));
   }, PRUNE_EVERY_MS);
 
@@ -295,6 +298,10 @@ function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch 
     pool_queries: deps.db.underWay,
     long_reads: deps.longReads.underWay,
     breakers: deps.breakers.states,
+    route_overheads: () =>
+      deps.catalog
+        .models()
+        .reduce((sum, { routes }) => sum + routes.filter((route) => !isNone(route.overhead)).length, 0),
     books_broken: () => booksCheck.last().broken,
     books_uncounted: () => booksCheck.last().uncounted,
     books_checked_timestamp_seconds: () => booksCheck.last().checkedUnix,

@@ -5,7 +5,7 @@ import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { accounts, hosts, keyDays, keys, keyUses } from "../platform/schema.ts";
+import { accounts, hosts, keyDays, keys, keyUses, type Overhead } from "../platform/schema.ts";
 import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
 import { lockAccounts } from "./locks_store.ts";
@@ -249,6 +249,8 @@ export type KeySnapshot = {
   tenantStatus: "active" | "suspended";
   /** Unix time in ms. */
   expiresAtMs: number | null;
+  /** What the account's own requests have shown models to use beyond their bounds, by model; null: nothing. Source: rulings › Money. */
+  overheads: ReadonlyMap<string, Overhead> | null;
 };
 
 /** The snapshot of the key with this SHA-256 digest. */
@@ -312,6 +314,7 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
       accountStatus: accounts.status,
       resellerStatus: reseller.status,
       expiresAt: keys.expiresAt,
+      overheads: OWN_OVERHEADS,
     })
     .from(keys)
     .innerJoin(accounts, eq(accounts.id, keys.accountId))
@@ -319,7 +322,7 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
     .where(where)
     .orderBy(desc(keys.id))
     .limit(rowsMax);
-  return rows.map(({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, ...row }) => [
+  return rows.map(({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, overheads, ...row }) => [
     digest.toString("hex"),
     {
       ...row,
@@ -328,9 +331,19 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
       modelIds: modelIds && new Set(modelIds),
       hosts: hostList && new Set(hostList),
       expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
+      overheads: overheads && new Map(overheads.map(({ modelId, ...overhead }) => [modelId, overhead])),
     },
   ]);
 }
+
+/** Of each part the most that any of a model's routes has shown to the key's account. Hardly any account has one. */
+const OWN_OVERHEADS = sql<(Overhead & { modelId: string })[] | null>`(
+  select json_agg(own) from (
+    select model_id as "modelId", max(constant_tokens) as "constantTokens", max(image_tokens) as "imageTokens",
+      max(factor_permille) as "factorPermille"
+    from route_overheads join routes on routes.id = route_id
+    where route_overheads.account_id = ${keys.accountId} group by model_id
+  ) as own)`;
 
 async function endRight(deps: ChangeDeps, { accountId, keyId }: KeyOf, status: "disabled" | "revoked"): Promise<Key> {
   return changing(deps, async (tx) => {

@@ -6,6 +6,7 @@ import type { Log } from "../platform/log.ts";
 import { within } from "../platform/runtime.ts";
 import { imagePriceKey } from "./catalog_input.ts";
 import { type CatalogRows, loadCatalog, type ProviderRow } from "./catalog_store.ts";
+import { greaterOverhead, NO_OVERHEAD, type Overhead } from "./overhead.ts";
 
 /** A load that takes longer is given up: Postgres may be silent, and postgres.js would wait for ever. */
 const LOAD_MS_MAX = 5_000;
@@ -34,7 +35,10 @@ export type Model = {
   readonly imagePrices: ReadonlyMap<string, number>;
   readonly defaultCapTokens: number;
   readonly imageInputTokens: number;
+  /** What the operator holds on top. */
   readonly marginPermille: number;
+  /** What its routes have been seen to use beyond bounds: of each part the dearest route's. */
+  readonly overhead: Overhead;
   /** May be empty: then no request can be served. */
   readonly routes: readonly Route[];
 };
@@ -55,6 +59,7 @@ export type Route = {
   readonly streamOptions: boolean;
   /** Parameters that go to it beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
+  readonly overhead: Overhead;
 };
 
 export type Catalog = {
@@ -153,6 +158,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
     if (apiKey) providers.set(row.id, { row, apiKey });
   }
   const routes = new Map<string, Route[]>();
+  const overheads = new Map(rows.overheads.map(({ routeId, overhead }) => [routeId, overhead]));
   for (const { modelId, allowedParams, ...route } of rows.routes) {
     const provider = providers.get(route.providerId);
     if (!provider) continue;
@@ -166,6 +172,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
       providerName: name,
       baseUrl,
       apiKey,
+      overhead: overheads.get(route.id) ?? NO_OVERHEAD,
     });
   }
   const imagePrices = new Map<string, Map<string, number>>();
@@ -182,6 +189,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
           : // Without a price of its own, cached input costs what input costs.
             { inputMicroUsd, cachedInputMicroUsd: cachedInputMicroUsd ?? inputMicroUsd, outputMicroUsd },
       imagePrices: imagePrices.get(model.id) ?? new Map(),
+      overhead: (routes.get(model.id) ?? []).map(({ overhead }) => overhead).reduce(greaterOverhead, NO_OVERHEAD),
       routes: Object.freeze(routes.get(model.id) ?? []),
     }),
   );

@@ -55,7 +55,7 @@ export type ModelPatch = {
   enabled?: boolean | undefined;
   defaultCapTokens?: number | undefined;
   imageInputTokens?: number | undefined;
-  /** `raiseMargin` only ever raises it; here an operator may set it back. */
+  /** What is held on top of every bound. What overruns teach is kept apart from it. */
   marginPermille?: number | undefined;
 };
 /** `name` defaults to the id, `ownedBy` to "tollgate". */

@@ -15,7 +15,6 @@ import {
   checkRoute,
   imagePriceKey,
   isModelId,
-  MARGIN_PERMILLE_MAX,
   type ModelInput,
   type ModelPatch,
   type PricesInput,
@@ -26,6 +25,7 @@ import {
   type RoutePatch,
 } from "./catalog_input.ts";
 import { assertCallable, GuardError } from "./guard.ts";
+import { loadOverheads } from "./overhead_store.ts";
 
 /**
  * All SQL of the catalog. Every writing function is one transaction and publishes its change once that has committed;
@@ -106,8 +106,9 @@ export async function loadCatalog(orm: Orm) {
       .from(routes)
       .where(eq(routes.enabled, true))
       .orderBy(asc(routes.priority), asc(routes.id)),
+    overheads: await loadOverheads(tx),
   });
-  // One snapshot for all four, so that no route is read without its provider.
+  // One snapshot for all, so that no route is read without its provider.
   return await orm.transaction(read, { isolationLevel: "repeatable read", accessMode: "read only" });
 }
 
@@ -272,24 +273,6 @@ export async function setImagePrice(
       }
     }),
   );
-}
-
-/**
- * Raises a model's margin after a provider overran its bound: the greater of old and new, at most 100,000. Returns
- * whether it rose. Source: rulings › Money.
- */
-export async function raiseMargin(deps: WriteDeps, modelId: string, permille: number): Promise<boolean> {
-  // A ratio of a provider's numbers: anything may come of it.
-  if (!(permille > 0)) return false;
-  const wanted = Math.ceil(Math.min(permille, MARGIN_PERMILLE_MAX));
-  return await changing(deps, async (tx) => {
-    const rows = await tx
-      .update(models)
-      .set({ marginPermille: wanted })
-      .where(and(eq(models.id, modelId), sql`${models.marginPermille} < ${wanted}`))
-      .returning({ id: models.id });
-    return rows.length > 0;
-  });
 }
 
 /**

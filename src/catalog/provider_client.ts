@@ -134,7 +134,8 @@ export function createProviderClient({
       // A caller who left says nothing about the provider; a limit that it passed does.
       if (!signal.aborted || signal.reason instanceof ProviderFailure) reach.lost(place);
       signal.throwIfAborted();
-      throw new ProviderFailure("connect", cleanWords(messageOf(thrown), [upstream.apiKey.reveal()]));
+      // The connection stood a moment ago: a request may be what made the provider close it.
+      throw new ProviderFailure("hung_up", cleanWords(messageOf(thrown), [upstream.apiKey.reveal()]));
     }
   }
 

@@ -1,4 +1,6 @@
-import type { TimeLimit } from "../platform/metrics.ts";
+import type { FailureKind, TimeLimit } from "../platform/metrics.ts";
+
+export type { FailureKind } from "../platform/metrics.ts";
 
 /** Longest message of a provider that is passed on or logged. */
 const MESSAGE_CHARS_MAX = 500;
@@ -8,28 +10,31 @@ const UNCLEAN_CHARS_MAX = 8_192;
 const RETRY_AFTER_SECONDS_MAX = 60;
 
 /** Statuses that speak about the request itself. Every other one is the provider's or our own trouble. */
-const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 413, 422]);
-/** Sent with a 400, but about our account or our route: the client cannot mend them and must not read of them. */
-const OUR_TROUBLE =
-  /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|billing_\w+|insufficient_(?:quota|balance|credits)|model_not_(?:found|exist)|account_\w+)$/i;
-const OUR_TROUBLE_MESSAGE =
-  /^(?:(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b|model not exist|billing )/i;
+const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 422]);
+/** Codes that are about our account or our route, whatever the status: the client cannot mend them and must not read of them. */
+const OUR_KEY = /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|account_\w+)$/i;
+const OUR_CREDIT = /^(?:billing_\w+|insufficient_(?:quota|balance|credits))$/i;
+const OUR_MODEL = /^model_not_(?:found|exist)$/i;
+/** The same, in words. */
+const OUR_KEY_MESSAGE = /^(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b/i;
+const OUR_CREDIT_MESSAGE = /^billing /i;
+const OUR_MODEL_MESSAGE = /^model not exist/i;
+/**
+ * Sent with a 429 or a 413 for a request that is larger than the operator's rate allows in a minute, so that waiting does not
+ * help: OpenAI and Groq ("Request too large for … Limit 30000, Requested 36835"), and Azure, which says to come back in a day.
+ */
+const TOO_LARGE =
+  /\brequest too large\b|\bLimit \d{1,12}, Requested \d|\btoken rate limit\b[\s\S]{0,300}\bretry after 86400 seconds\b/i;
+/** When to come back, where only the words say it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after 60 seconds". */
+const RETRY_WORDS = /\b(?:try again|retry) (?:in|after) (?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?)\b/i;
 /** Sent with a 403, but about the request: else a client with forbidden prompts could open the breaker for everybody. */
 const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
 
-export type FailureKind =
-  | "connect"
-  | "timeout"
-  | "cut"
-  | "address"
-  | "redirect"
-  | "encoded"
-  | "oversized"
-  | "not_json"
-  | "rate_limited"
-  | "credentials"
-  | "unknown_model"
-  | "status";
+/**
+ * What a failure says. `connection`: none could be made, which no request can cause. `provider`: it failed, perhaps only at
+ * this request. `rate`: it is well, and asks for a pause. `request`: this route cannot serve this very request.
+ */
+export type Blame = "connection" | "provider" | "rate" | "request";
 
 export type FailureFacts = { status?: number | null; retryAfterSeconds?: number | null; limit?: TimeLimit };
 
@@ -41,6 +46,7 @@ export class ProviderFailure extends Error {
   readonly retryAfterSeconds: number | null;
   /** Of a `timeout`: which limit was passed. */
   readonly limit: TimeLimit | null;
+  readonly blame: Blame;
 
   constructor(kind: FailureKind, message: string, { status, retryAfterSeconds, limit }: FailureFacts = {}) {
     super(message);
@@ -48,7 +54,17 @@ export class ProviderFailure extends Error {
     this.status = status ?? null;
     this.retryAfterSeconds = retryAfterSeconds ?? null;
     this.limit = limit ?? null;
+    this.blame = blameOf(this);
   }
+}
+
+/** Source: rulings › What is sent on, and what counts as a provider's failure. */
+function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
+  if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
+  if (kind === "too_large" || kind === "unknown_model") return "request";
+  // With a 402 some providers refuse what one request may cost, and still serve smaller ones.
+  if (kind === "no_credit") return status === 429 ? "rate" : "request";
+  return kind === "rate_limited" ? "rate" : "provider";
 }
 
 /** The provider refused the request itself: no route would serve it. The message is cleaned, and fit for the client. */
@@ -82,16 +98,17 @@ export function toProviderError({
 }: ErrorAnswer): ProviderFailure | ProviderRejection {
   const told = readTold(text);
   const message = cleanWords(told?.message ?? "", secrets);
-  if (isRejection(status, told)) {
+  const kind = failureKind(status, told);
+  if (kind === undefined) {
     return new ProviderRejection(message || "The model service refused the request.", {
       status,
       param: told?.param ?? null,
     });
   }
   const words = message || cleanWords(text, secrets) || "no message";
-  return new ProviderFailure(failureKind(status, told), words, {
+  return new ProviderFailure(kind, words, {
     status,
-    retryAfterSeconds: readRetryAfter(retryAfter),
+    retryAfterSeconds: readRetryAfter(retryAfter) ?? readRetryWords(told),
   });
 }
 
@@ -119,24 +136,37 @@ export function cleanWords(text: string, secrets: readonly string[] = []): strin
   return shorten(clean.trim());
 }
 
-function isRejection(status: number, told: Told | undefined): boolean {
+/** Undefined: the provider refused the request itself. */
+function failureKind(status: number, told: Told | undefined): FailureKind | undefined {
+  if ((status === 413 || status === 429) && told !== undefined && TOO_LARGE.test(told.start)) return "too_large";
   // Before a body that large is read, a plain web server answers, and not in JSON.
-  if (status === 413) return true;
-  if (status === 403) return told?.codes.some((code) => CONTENT_POLICY.test(code)) ?? false;
-  if (!REJECTION_STATUSES.has(status) || told === undefined) return false;
-  return !told.codes.some((code) => OUR_TROUBLE.test(code)) && !OUR_TROUBLE_MESSAGE.test(told.message);
-}
-
-function failureKind(status: number, told: Told | undefined): FailureKind {
-  if (status === 401 || status === 402 || status === 403) return "credentials";
-  if (status === 404) return "unknown_model";
-  if (status === 429) return "rate_limited";
+  if (status === 413) return undefined;
+  if (REJECTION_STATUSES.has(status) && told !== undefined) return ourTrouble(told);
+  if (status === 403 && told?.codes.some((code) => CONTENT_POLICY.test(code))) return undefined;
+  if (status === 401 || status === 403) return "credentials";
+  if (status === 402) return "no_credit";
+  if (status === 404) return told === undefined ? "not_json" : "unknown_model";
+  if (status === 429) return told?.codes.some((code) => OUR_CREDIT.test(code)) ? "no_credit" : "rate_limited";
   if (status === 408 || status === 504) return "timeout";
   if (status < 500 && told === undefined) return "not_json";
   return "status";
 }
 
-type Told = { message: string; codes: string[]; param: string | null };
+/** What an answer says of our key, credit or route; undefined: nothing. */
+function ourTrouble({ codes, message }: Told): FailureKind | undefined {
+  const says = (pattern: RegExp) => codes.some((code) => pattern.test(code));
+  if (says(OUR_KEY) || OUR_KEY_MESSAGE.test(message)) return "credentials";
+  if (says(OUR_CREDIT) || OUR_CREDIT_MESSAGE.test(message)) return "no_credit";
+  return says(OUR_MODEL) || OUR_MODEL_MESSAGE.test(message) ? "unknown_model" : undefined;
+}
+
+type Told = {
+  message: string;
+  /** As much of the message as patterns may read. */
+  start: string;
+  codes: string[];
+  param: string | null;
+};
 
 /**
  * The error inside a body: OpenAI's `{error: {message, type, code, param}}`, Google's list of those, FastAPI's
@@ -153,8 +183,10 @@ function readTold(text: string): Told | undefined {
   if (!isRecord(body)) return undefined;
   const error = isRecord(body.error) ? body.error : body;
   const metadata = isRecord(error.metadata) ? error.metadata : {};
+  const message = firstText(error.message, body.error, body.message, error.detail, firstDetail(error.detail)) ?? "";
   return {
-    message: firstText(error.message, body.error, body.message, error.detail, firstDetail(error.detail)) ?? "",
+    message,
+    start: message.slice(0, UNCLEAN_CHARS_MAX),
     codes: [error.code, error.type, error.status, ...(Array.isArray(metadata.reasons) ? ["moderation"] : [])].filter(
       (code) => typeof code === "string",
     ),
@@ -179,6 +211,14 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 function readRetryAfter(value: string | null | undefined): number | null {
   if (!value || !/^\d{1,6}$/.test(value)) return null;
   return Math.min(RETRY_AFTER_SECONDS_MAX, Number(value));
+}
+
+function readRetryWords(told: Told | undefined): number | null {
+  const found = told && RETRY_WORDS.exec(told.start);
+  if (!found) return null;
+  const [, minutes = "0", amount = "0", unit = "s"] = found;
+  const seconds = unit === "ms" ? Number(amount) / 1000 : Number(amount);
+  return Math.min(RETRY_AFTER_SECONDS_MAX, Math.ceil(Number(minutes) * 60 + seconds));
 }
 
 function shorten(text: string): string {

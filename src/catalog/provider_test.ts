@@ -161,7 +161,7 @@ function kindOf(thrown: unknown): TestFailureKind {
   if (!(thrown instanceof ProviderFailure)) return "connect";
   if (thrown.cause instanceof GuardError && thrown.cause.kind === "unresolved") return "dns";
   // The connection stood when `fetch` began: what it then says of certificates is the handshake's.
-  if (thrown.kind === "connect" && /certificate|\btls\b|\bssl\b|handshake/i.test(thrown.message)) return "tls";
+  if (thrown.kind === "hung_up" && /certificate|\btls\b|\bssl\b|handshake/i.test(thrown.message)) return "tls";
   return thrown.kind;
 }
 
@@ -172,10 +172,14 @@ function sentenceOf(thrown: unknown): string {
   switch (kindOf(thrown)) {
     case "connect":
       return `It cannot be reached: ${words}`;
+    case "hung_up":
+      return `It closed the connection: ${words}`;
     case "tls":
       return `No TLS connection: ${words}`;
     case "credentials":
       return `It refuses the key, with status ${statusOf(thrown)}: ${words}`;
+    case "no_credit":
+    case "too_large":
     case "rate_limited":
     case "unknown_model":
     case "status":

@@ -20,6 +20,7 @@ import { type Context, does } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, list, parsedBy, readSecret } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
+import { addOverheadCommands } from "./overhead_commands.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
 
 /** The commands `provider` and `model`. */
@@ -141,6 +142,7 @@ type ImagePrice = { key: string; microUsd: number | null };
 
 export function addModelCommands(program: Command): void {
   const model = program.command("model").description("what is sold, at which price, and where it is served");
+  addOverheadCommands(model);
 
   does<ModelOptions & PriceOptions>(
     priceOptions(
@@ -163,11 +165,7 @@ export function addModelCommands(program: Command): void {
 
   does<ModelOptions & { enable?: true; disable?: true; margin?: number }>(
     modelOptions(model.command("set <id>").description("change a model, or switch it on or off"))
-      .option(
-        "--margin <permille>",
-        "what its bound is multiplied by, in thousandths; overruns of a provider raise it",
-        integer,
-      )
+      .option("--margin <permille>", "what every bound of it is multiplied by, in thousandths (default: 1000)", integer)
       .addOption(new Option("--enable", "sell it again").conflicts("disable"))
       .option("--disable", "sell it no more"),
     { changes: true },

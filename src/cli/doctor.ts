@@ -2,6 +2,8 @@ import { readdir } from "node:fs/promises";
 import process from "node:process";
 import type { Command } from "commander";
 import { listModels, listProviders, listRoutes } from "../catalog/catalog_store.ts";
+import { isNone, overheadWords } from "../catalog/overhead.ts";
+import { listOverheads } from "../catalog/overhead_store.ts";
 import type { ProviderTest } from "../catalog/provider_test.ts";
 import { type CheckOptions, checkNow } from "../ledger/books_check_store.ts";
 import { receiptMonthsAhead } from "../ledger/books_store.ts";
@@ -20,6 +22,7 @@ const POSTGRES_VERSION_MIN = 150_000;
 const REDIS_WAIT_MS = 3000;
 const MONTHS_AHEAD_MIN = 2;
 const REPLICA_SECONDS = 10;
+const OVERHEADS_SHOWN = 20;
 const PROGRESS_MS = 2_000;
 
 export type Finding = {
@@ -57,6 +60,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
     ...migrations,
     ...(await guarded("providers", "See the provider's own status page.", () => checkProviders(context))),
     ...(await guarded("models", "See: bun run cli model list", () => checkModels(context))),
+    ...(await guarded("overheads", "See: bun run cli model show", () => checkOverheads(context))),
     ...(await guarded("books", "Run doctor again.", () => checkBooks(context, full))),
     ...(await guarded("receipts", "Run doctor again.", () => checkMonths(context))),
     ...(await guarded("replicas", "Run doctor again.", () => checkReplicas(context))),
@@ -170,6 +174,25 @@ async function checkModels(context: Context): Promise<Found> {
       advice: "Add one with model route, or switch the model off with model set --disable.",
     };
   return { state: "ok", detail: `${enabled.length} enabled, each has a route` };
+}
+
+/** Routes whose answers cost more than was held for them: money is lost there until their settings are right. */
+async function checkOverheads(context: Context): Promise<Found | Finding[]> {
+  const known = await listOverheads(context);
+  if (known.length === 0) return { state: "ok", detail: "no answer cost more than was held for it lately" };
+  const routes = await listRoutes(context);
+  return known.slice(0, OVERHEADS_SHOWN).map(({ routeId, overhead, largest, accounts, firstAt }) => {
+    const route = routes.find(({ id }) => id === routeId);
+    const held = isNone(overhead)
+      ? `only for ${accounts === 1 ? "the account" : `the ${accounts} accounts`} that met it is more held: at most ${overheadWords(largest)}`
+      : `for everybody is held on top: ${overheadWords(overhead)}`;
+    return {
+      what: `overhead ${route?.modelId ?? ""} ${routeId}: ${route?.providerName ?? ""}/${route?.upstreamModel ?? ""}`,
+      state: "warning" as const,
+      detail: `answers have cost more than their holds since ${firstAt}; ${held}`,
+      advice: `Correct --image-tokens, --cap-field or the prices; then run: bun run cli model reset-overhead ${route?.modelId ?? ""}`,
+    };
+  });
 }
 
 /** A check like those of the replicas, and stored like theirs: in slices, none of which is felt by requests. */

@@ -1,4 +1,5 @@
 import type { KeySnapshot } from "../accounts/keys_store.ts";
+import type { Asker } from "../catalog/breaker.ts";
 import type { Model } from "../catalog/catalog.ts";
 import { Refusal } from "../errors.ts";
 
@@ -76,4 +77,9 @@ export function admitModel(model: Model | undefined, key: KeySnapshot, wants: "t
 
 export function keyAllowsModel(key: Pick<KeySnapshot, "modelIds">, modelId: string): boolean {
   return key.modelIds === null || key.modelIds.has(modelId);
+}
+
+/** Whose request it is, for what is learned of routes: a reseller answers for its customers. */
+export function askerOf({ accountId, tenantId }: Pick<KeySnapshot, "accountId" | "tenantId">): Asker {
+  return { accountId, payerId: tenantId > 0 ? tenantId : accountId };
 }

@@ -1,8 +1,11 @@
+import type { KeySnapshot } from "../accounts/keys_store.ts";
 import type { Model } from "../catalog/catalog.ts";
-import { raiseMargin } from "../catalog/catalog_store.ts";
+import { greaterOverhead, type Overhead, overheadShown } from "../catalog/overhead.ts";
+import { learnOverhead } from "../catalog/overhead_store.ts";
 import type { Deps } from "../deps.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
-import { chatCharge, marginAfterOverrun } from "../ledger/price.ts";
+import { chatCharge } from "../ledger/price.ts";
+import { askerOf } from "./admit.ts";
 import type { ReportedUsage } from "./chunks.ts";
 import type { Caller } from "./door.ts";
 import type { Prompt } from "./prompt.ts";
@@ -14,6 +17,7 @@ const BYTES_A_TOKEN = 4;
 
 /** The request that is charged. */
 type Billed = { deps: Deps; caller: Caller; model: Model; hold: Hold };
+type Overrunning = Billed & { prompt: Prompt; choices: number };
 
 /** An answer to count: by the provider's word, or else by its text. */
 export type Counted = {
@@ -51,15 +55,37 @@ async function estimate(deps: Deps, answer: Counted, { prompt, imageInputTokens 
   };
 }
 
-/** A provider that overran its hold will do so again: the model's bound is widened. Source: rulings › Money. */
-export function learn({ deps, model, hold, caller }: Billed, usage: Usage): void {
-  if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd) return;
-  const margin = marginAfterOverrun(model.marginPermille, hold.heldNanoUsd, usage.chargeNanoUsd);
+/** What is held on top of a request's bound: the greater of what holds for everybody and of what the account itself has shown. */
+export function overheadOf(model: Model, key: KeySnapshot): Overhead {
+  const own = key.overheads?.get(model.id);
+  return own === undefined ? model.overhead : greaterOverhead(model.overhead, own);
+}
+
+/**
+ * What used more than it was held for teaches its route's overhead: to the account at once, to others once several payers have
+ * met it. Source: rulings › Money.
+ */
+export function learn({ deps, model, hold, caller, prompt, choices }: Overrunning, usage: Usage): void {
+  const { route } = caller.trail;
+  if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd || model.prices === null || !route) return;
+  deps.metrics.overran();
+  const held = {
+    textTokens: prompt.framedTokens,
+    images: prompt.images,
+    imageInputTokens: model.imageInputTokens,
+    outputTokens: (hold.capTokens ?? 0) * choices,
+  };
+  // A count of ours says nothing about the provider's.
+  const known = overheadOf(model, caller.key);
+  const shown = usage.estimated ? undefined : overheadShown(held, usage, { known, prices: model.prices });
+  const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
+  const { heldNanoUsd } = hold;
   deps.log.warn(
-    { requestId: caller.requestId, model: model.id, margin },
-    "a provider overran its bound; the model's margin is raised",
+    { ...facts, shown, heldNanoUsd: String(heldNanoUsd), chargeNanoUsd: String(usage.chargeNanoUsd) },
+    "an answer cost more than was held for it",
   );
-  raiseMargin(deps, model.id, margin).catch((err) =>
-    deps.log.error({ err, model: model.id }, "the margin could not be raised"),
+  if (shown === undefined) return;
+  learnOverhead(deps, { routeId: route.id, ...askerOf(caller.key), shown }).catch((err) =>
+    deps.log.error({ ...facts, err }, "the route's overhead could not be kept"),
   );
 }

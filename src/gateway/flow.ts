@@ -6,9 +6,9 @@ import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, imageBound, imageCharge, UNPRICED } from "../ledger/price.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
-import { admitModel } from "./admit.ts";
+import { admitModel, askerOf } from "./admit.ts";
 import type { Body } from "./body.ts";
-import { type Counted, learn, NOTHING_RELAYED, usageOf } from "./charge.ts";
+import { type Counted, learn, NOTHING_RELAYED, overheadOf, usageOf } from "./charge.ts";
 import { type ChatCall, fetchChatAnswer, type OpenedChat, openChatStream } from "./chat_wire.ts";
 import type { Relayed } from "./chunks.ts";
 import type { Caller, Leave } from "./door.ts";
@@ -42,9 +42,10 @@ export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave):
   const body = readChat(raw);
   if (body.stream) caller.trail.kind = "stream";
   const model = modelOf(deps, caller, body.model, "text");
-  const prompt = promptOf(body);
-  const hold = await reserveChat(deps, caller, model, body, prompt);
-  const job: ChatJob = { deps, caller, model, body, raw, prompt, hold, leave };
+  const prompt = promptOf(body, raw);
+  const choices = body.n ?? 1;
+  const hold = await reserveChat(deps, caller, model, body, { prompt, choices });
+  const job: ChatJob = { deps, caller, model, body, raw, prompt, choices, hold, leave };
   return body.stream ? await streamChat(job) : await jsonChat(job);
 }
 
@@ -88,9 +89,9 @@ function modelOf(deps: Deps, { trail, key }: Caller, modelId: string, wants: "te
 /** What each call of a provider has for itself. */
 type Attempt = { signal: StopSignal; traceparent: string | undefined };
 type Job = { deps: Deps; caller: Caller; model: Model; hold: Hold };
-type ChatJob = Job & { body: ChatBody; raw: Body; prompt: Prompt; leave: Leave };
+type ChatJob = OpenChat & { body: ChatBody; raw: Body };
 /** What is still needed of a chat when its stream is open. Not its body: thousands are open for minutes. */
-type OpenChat = Job & { prompt: Prompt; leave: Leave };
+type OpenChat = Job & { prompt: Prompt; choices: number; leave: Leave };
 
 /** The body of a chat request, by every rule that needs no model. Throws invalid_request. */
 export function readChat(raw: Body): ChatBody {
@@ -124,27 +125,33 @@ function checkChatRules(body: ChatBody): void {
  * Holds a chat request. The bound by bytes first; only if the money fails it, and the text is short, the tokenizer's.
  * Throws the entitlement's refusal.
  */
-async function reserveChat(deps: Deps, caller: Caller, model: Model, body: ChatBody, prompt: Prompt): Promise<Hold> {
+async function reserveChat(
+  deps: Deps,
+  caller: Caller,
+  model: Model,
+  body: ChatBody,
+  { prompt, choices }: Pick<OpenChat, "prompt" | "choices">,
+): Promise<Hold> {
   const wanted = body.max_completion_tokens ?? body.max_tokens;
-  const textBytes = prompt.bytes;
-  const ask = (textTokens: number): Ask => {
-    const tokens = promptTokens(prompt, textTokens, model.imageInputTokens);
+  const overhead = overheadOf(model, caller.key);
+  const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
+  const ask = (): Ask => {
+    const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
     const bound =
-      model.prices === null
-        ? UNPRICED
-        : chatBound(model.prices, { promptTokens: tokens, choices: body.n ?? 1 }, model.marginPermille);
+      model.prices === null ? UNPRICED : chatBound(model.prices, { textTokens, fixedTokens, choices }, onTop);
     const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
     const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
-    return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: tokens + capMax };
+    return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: textTokens + fixedTokens + capMax };
   };
   try {
-    return await reserve(deps, caller, ask(textBytes));
+    return await reserve(deps, caller, ask());
   } catch (error) {
     const short = error instanceof Refusal && MONEY_SHORT.includes(error.code);
-    if (!short || textBytes > TOKENIZED_BYTES_MAX) throw error;
+    if (!short || prompt.bytes > TOKENIZED_BYTES_MAX) throw error;
     const counted = await deps.tokens.count(prompt.text);
     if (!counted.exact) throw error;
-    return await reserve(deps, caller, ask(counted.tokens));
+    prompt.textTokens = counted.tokens + prompt.beyond;
+    return await reserve(deps, caller, ask());
   }
 }
 
@@ -243,7 +250,7 @@ async function jsonChat(job: ChatJob): Promise<Response> {
 }
 
 async function streamChat(job: ChatJob): Promise<Response> {
-  const { deps, caller, model, body, prompt, hold, leave } = job;
+  const { deps, caller, model, body, prompt, choices, hold, leave } = job;
   let opened: OpenedChat;
   try {
     opened = await dispatch(job, { endsWithClient: true }, (route, own) => openChatStream(callOf(job, own), route));
@@ -258,7 +265,7 @@ async function streamChat(job: ChatJob): Promise<Response> {
     modelId: body.model,
     wantsUsage: body.stream_options?.include_usage === true,
   };
-  const ends = new ChatEnds({ deps, caller, model, prompt, hold, leave });
+  const ends = new ChatEnds({ deps, caller, model, prompt, choices, hold, leave });
   return new Response(deps.relays.start(opened, facts, ends), {
     headers: {
       "content-type": "text/event-stream; charset=utf-8",
@@ -357,10 +364,12 @@ async function dispatch<T>(
       {
         routes: model.routes,
         breakers: deps.breakers,
+        asker: askerOf(caller.key),
         random: Math.random,
         signal,
         log: deps.log,
         onTimeOut: deps.metrics.timedOut,
+        onFailure: deps.metrics.providerFailed,
       },
       (route) => {
         // Past its lease the reaper may have given the hold back, or a retry taken over: then nothing may reach a provider.

@@ -1,69 +1,200 @@
-import type { ChatBody, ChatMessage } from "./wire.ts";
+import type { Overhead } from "../catalog/overhead.ts";
+import type { Body } from "./body.ts";
+import type { ChatBody } from "./wire.ts";
 
 /**
- * What a prompt can cost at most, without a tokenizer: a token is at least one byte of UTF-8. Source: rulings › Money.
+ * What a prompt can cost at most, without a tokenizer: a token is at least one byte of UTF-8. All that goes to the provider
+ * is bounded: what is understood by its text, everything else by the bytes of its JSON as it was sent. Source: rulings › Money.
  */
 
 /** Role, separators and priming, in tokens: chat formats spend 3 to 7. */
 const TOKENS_A_MESSAGE = 8;
 const TOKENS_A_REPLY = 8;
-/** Beside the messages, what the model reads. */
-const PROMPT_FIELDS = ["tools", "functions", "response_format", "tool_choice", "prediction"];
+/** Parameters that are no text where their value is a number, a boolean or null. Of any other value their bytes count. */
+const SCALARS: ReadonlySet<string> = new Set(
+  `stream n seed temperature top_p top_k min_p top_a max_tokens max_completion_tokens presence_penalty frequency_penalty
+  repetition_penalty logprobs top_logprobs parallel_tool_calls store stop user tools functions tool_choice function_call
+  response_format prediction modalities reasoning reasoning_effort verbosity logit_bias metadata service_tier
+  prompt_cache_key stream_options`.split(/\s+/),
+);
+/** What a message and its parts may consist of for their texts to be all there is to them. */
+const MESSAGE_FIELDS: ReadonlySet<string> = new Set(
+  "role content name tool_calls tool_call_id refusal reasoning reasoning_content".split(" "),
+);
+const TOOL_CALL_FIELDS: ReadonlySet<string> = new Set(["id", "type", "index", "function"]);
+const FUNCTION_FIELDS: ReadonlySet<string> = new Set(["name", "arguments"]);
+const TEXT_FIELDS: ReadonlySet<string> = new Set(["type", "text"]);
+const IMAGE_FIELDS: ReadonlySet<string> = new Set(["type", "image_url"]);
+const IMAGE_URL_FIELDS: ReadonlySet<string> = new Set(["url", "detail"]);
+/** A longer `detail` is none of `auto`, `low` and `high`. */
+const DETAIL_CHARS_MAX = 16;
+const IMAGE_DATA = "data:image/";
 
 /** What a provider reads as prompt: its text, and how many messages and images it stands in. */
 export class Prompt {
   readonly messages: number;
   readonly images: number;
-  /** Of the text, as UTF-8. */
+  /** Of the text, as UTF-8, and of what is sent and stands in no text. */
   readonly bytes: number;
+  /** Of these, what stands in no text, so that no tokenizer sees it. */
+  readonly beyond: number;
+  /** The bound of all this in tokens that the hold was made for: the bytes, or a tokenizer's count. */
+  textTokens: number;
   readonly #texts: readonly string[];
 
-  constructor(texts: readonly string[], { messages, images }: { messages: number; images: number }) {
+  constructor(
+    texts: readonly string[],
+    { messages, images, beyond = 0 }: { messages: number; images: number; beyond?: number },
+  ) {
     this.#texts = texts;
     this.messages = messages;
     this.images = images;
-    let bytes = Math.max(0, texts.length - 1);
-    for (const text of texts) bytes += Buffer.byteLength(text);
-    this.bytes = bytes;
+    this.beyond = beyond;
+    this.bytes = this.textTokens = beyond + bytesOf(texts);
   }
 
   /** In one piece, made when it is asked for: hardly any prompt is counted by a tokenizer. */
   get text(): string {
     return this.#texts.join("\n");
   }
+
+  /** The bound of the text with its message frames. */
+  get framedTokens(): number {
+    return this.textTokens + this.messages * TOKENS_A_MESSAGE + TOKENS_A_REPLY;
+  }
 }
 
-/** Collects all text of a chat request: messages, names, tool calls, and the schemas that become part of the prompt. */
-export function promptOf(body: ChatBody): Prompt {
-  const texts: string[] = [];
-  let images = 0;
-  for (const message of body.messages) {
-    images += addMessage(message, texts);
-  }
+/** Fields that are sent on with another value, or not at all (undefined). */
+type Changed = ReadonlyMap<string, unknown>;
+const AS_IT_CAME: Changed = new Map();
+
+/**
+ * The prompt of a chat request. `raw` is what is sent on, but for the fields in `changed`: every field of it counts, listed in
+ * the contract or not.
+ */
+export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, changed: Changed = AS_IT_CAME): Prompt {
+  const messages = changed.get("messages") ?? body.messages;
+  const found = readMessages(messages) ?? readUnknown(messages, sentBytes("messages", raw, changed));
   const fields = body as Record<string, unknown>;
-  for (const name of PROMPT_FIELDS) {
-    if (fields[name] !== undefined && fields[name] !== null) texts.push(JSON.stringify(fields[name]));
+  for (const name of raw.spans.keys()) {
+    if (name === "messages" || name === "model") continue;
+    const value = changed.has(name) ? changed.get(name) : fields[name];
+    if (value === undefined || isScalar(name, value)) continue;
+    const json = JSON.stringify(value);
+    found.texts.push(json);
+    found.beyond += Math.max(0, sentBytes(name, raw, changed) - Buffer.byteLength(json));
   }
-  return new Prompt(texts, { messages: body.messages.length, images });
+  return new Prompt(found.texts, { messages: body.messages.length, images: found.images, beyond: found.beyond });
 }
 
-/** An upper bound of the prompt's tokens, given a bound of its text's: bytes, or a tokenizer's count. */
-export function promptTokens(prompt: Prompt, textTokens: number, imageInputTokens: number): number {
-  return textTokens + prompt.messages * TOKENS_A_MESSAGE + TOKENS_A_REPLY + prompt.images * imageInputTokens;
+/** UTF-8 of a field with its name, as it is sent: a provider may read spaces, digits or a second field of one name, all of which parsing takes away. */
+function sentBytes(name: string, { text, spans }: Pick<Body, "text" | "spans">, changed: Changed): number {
+  if (changed.has(name)) return Buffer.byteLength(JSON.stringify({ [name]: changed.get(name) }));
+  const span = spans.get(name);
+  return span === undefined ? 0 : Buffer.byteLength(text.slice(span.keyStart, span.end));
 }
 
-function addMessage(message: ChatMessage, texts: string[]): number {
-  let images = 0;
-  for (const [name, value] of Object.entries(message)) {
-    if (name === "role" || value === null || value === undefined) continue;
-    if (typeof value === "string") texts.push(value);
-    else if (name !== "content" || !Array.isArray(value)) texts.push(JSON.stringify(value));
-    else {
-      for (const part of value as Record<string, unknown>[]) {
-        if (part.type === "image_url") images++;
-        else texts.push(typeof part.text === "string" && part.type === "text" ? part.text : JSON.stringify(part));
-      }
+/** An upper bound of the prompt's tokens, in two parts: what a factor multiplies, and what it does not. */
+export function promptTokens(
+  prompt: Prompt,
+  { imageInputTokens, overhead }: { imageInputTokens: number; overhead: Overhead },
+): { textTokens: number; fixedTokens: number } {
+  return {
+    textTokens: prompt.framedTokens,
+    fixedTokens: overhead.constantTokens + prompt.images * (imageInputTokens + overhead.imageTokens),
+  };
+}
+
+/** Texts, images, and bytes that are in neither. */
+type Found = { texts: string[]; images: number; beyond: number };
+
+/** The texts and images of messages that consist of nothing else; undefined where something in them is unknown. */
+function readMessages(messages: unknown): Found | undefined {
+  if (!Array.isArray(messages)) return undefined;
+  const found: Found = { texts: [], images: 0, beyond: 0 };
+  for (const message of messages as unknown[]) {
+    if (!isRecord(message)) return undefined;
+    for (const [name, value] of Object.entries(message)) {
+      if (!MESSAGE_FIELDS.has(name)) return undefined;
+      if (name === "role" || value === null) continue;
+      if (typeof value === "string") found.texts.push(value);
+      else if (name === "content" && Array.isArray(value)) {
+        if (!value.every((part) => readPart(part, found))) return undefined;
+      } else if (name === "tool_calls" && Array.isArray(value) && value.every(isToolCall)) {
+        found.texts.push(JSON.stringify(value));
+      } else return undefined;
     }
   }
-  return images;
+  return found;
+}
+
+/** Whether a part of a message was understood. */
+function readPart(part: unknown, found: Found): boolean {
+  if (!isRecord(part)) return false;
+  if (part.type === "text" && typeof part.text === "string" && hasOnly(part, TEXT_FIELDS)) {
+    found.texts.push(part.text);
+    return true;
+  }
+  if (part.type !== "image_url" || !hasOnly(part, IMAGE_FIELDS) || !isImageUrl(part.image_url)) return false;
+  found.images += 1;
+  const { url } = part.image_url;
+  // An image counts as an image, whatever its data weighs. An address is text.
+  if (!url.startsWith(IMAGE_DATA)) found.texts.push(url);
+  return true;
+}
+
+/** The same by the bytes of the whole, but for images' data. */
+function readUnknown(messages: unknown, bytes: number): Found {
+  let images = 0;
+  let imageBytes = 0;
+  const json = JSON.stringify(messages, (_, value: unknown) => {
+    if (!isRecord(value) || value.type !== "image_url") return value;
+    images += 1;
+    const { image_url: image } = value;
+    if (!isRecord(image) || typeof image.url !== "string" || !image.url.startsWith(IMAGE_DATA)) return value;
+    imageBytes += Buffer.byteLength(image.url);
+    return { ...value, image_url: { ...image, url: "" } };
+  });
+  return { texts: [json], images, beyond: Math.max(0, bytes - imageBytes - Buffer.byteLength(json)) };
+}
+
+function isScalar(name: string, value: unknown): boolean {
+  if (!SCALARS.has(name)) return false;
+  if (value === null || typeof value === "number" || typeof value === "boolean") return true;
+  return name === "stream_options" && isRecord(value) && Object.entries(value).every(isFlag);
+}
+
+function isFlag([name, value]: [string, unknown]): boolean {
+  return (name === "include_usage" || name === "include_obfuscation") && (value === null || typeof value === "boolean");
+}
+
+function isToolCall(call: unknown): boolean {
+  if (!isRecord(call) || !hasOnly(call, TOOL_CALL_FIELDS) || !isRecord(call.function)) return false;
+  const { function: called, index, ...rest } = call;
+  return (
+    hasOnly(called as Record<string, unknown>, FUNCTION_FIELDS) &&
+    (index === undefined || typeof index === "number") &&
+    [...Object.values(rest), ...Object.values(call.function)].every((value) => typeof value === "string")
+  );
+}
+
+function isImageUrl(value: unknown): value is { url: string } {
+  if (!isRecord(value) || typeof value.url !== "string" || !hasOnly(value, IMAGE_URL_FIELDS)) return false;
+  const { detail } = value;
+  return detail === undefined || detail === null || (typeof detail === "string" && detail.length <= DETAIL_CHARS_MAX);
+}
+
+function hasOnly(value: Record<string, unknown>, names: ReadonlySet<string>): boolean {
+  for (const name of Object.keys(value)) if (!names.has(name)) return false;
+  return true;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function bytesOf(texts: readonly string[]): number {
+  let bytes = Math.max(0, texts.length - 1);
+  for (const text of texts) bytes += Buffer.byteLength(text);
+  return bytes;
 }

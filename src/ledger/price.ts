@@ -47,21 +47,30 @@ export function toUsd(nanoUsd: bigint): number {
   return Number(nanoUsd) / NANO_PER_USD;
 }
 
-/** What a hold asks for: pico-USD of the whole prompt, and of one output token, the model's margin included. */
+/** What a hold asks for: pico-USD of the whole prompt, and of one output token, margin and factor included. */
 export type Bound = { promptPico: bigint; outputPico: bigint };
 
+/** `marginPermille`: what the operator holds on top of everything. `factorPermille`: what the route's overhead multiplies text and output by. */
+type OnTop = { marginPermille: number; factorPermille: number };
+
 /**
- * The upper bound of a chat request whose prompt has at most `promptTokens`; each of `choices` may fill the output cap. Past
- * what any balance could pay the prompt's part is cut: a package may still serve it, and SQL's integers must hold it.
+ * The upper bound of a chat request whose prompt has at most `textTokens` that grow with its text and `fixedTokens` that do
+ * not; each of `choices` may fill the output cap. Past what any balance could pay the prompt's part is cut: a package may
+ * still serve it, and SQL's integers must hold it.
  */
 export function chatBound(
-  prices: TokenPrices,
-  { promptTokens, choices }: { promptTokens: number; choices: number },
-  marginPermille: number,
+  { inputMicroUsd, outputMicroUsd }: TokenPrices,
+  { textTokens, fixedTokens, choices }: { textTokens: number; fixedTokens: number; choices: number },
+  { marginPermille, factorPermille }: OnTop,
 ): Bound {
+  // The greater of the two: the operator's margin may well be there because of what has been learned since.
+  const permille = Math.max(marginPermille, factorPermille);
+  const promptPico =
+    withMargin(BigInt(textTokens) * BigInt(inputMicroUsd), permille) +
+    withMargin(BigInt(fixedTokens) * BigInt(inputMicroUsd), marginPermille);
   return {
-    promptPico: min(withMargin(BigInt(promptTokens) * BigInt(prices.inputMicroUsd), marginPermille), HOLD_PICO_MAX),
-    outputPico: withMargin(BigInt(prices.outputMicroUsd) * BigInt(choices), marginPermille),
+    promptPico: min(promptPico, HOLD_PICO_MAX),
+    outputPico: withMargin(BigInt(outputMicroUsd) * BigInt(choices), permille),
   };
 }
 
@@ -77,12 +86,6 @@ export function imageBound(microUsd: number): Bound {
 
 /** The bound of a model without a price: the ledger refuses it where the balance would have to pay. */
 export const UNPRICED: Bound = { promptPico: 0n, outputPico: -1n };
-
-/** The margin a model needs so that a charge of `chargedNanoUsd` would have fitted into a hold of `heldNanoUsd`. */
-export function marginAfterOverrun(marginPermille: number, heldNanoUsd: bigint, chargedNanoUsd: bigint): number {
-  if (heldNanoUsd <= 0n) return marginPermille;
-  return Number((BigInt(marginPermille) * chargedNanoUsd + heldNanoUsd - 1n) / heldNanoUsd);
-}
 
 function min(a: bigint, b: bigint): bigint {
   return a < b ? a : b;

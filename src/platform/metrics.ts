@@ -45,6 +45,26 @@ const TIME_LIMITS = [
 ] as const;
 export type TimeLimit = (typeof TIME_LIMITS)[number];
 
+/** How an attempt at a provider failed. `hung_up`: the connection stood, and ended without an answer. */
+const PROVIDER_FAILURES = [
+  "connect",
+  "hung_up",
+  "timeout",
+  "cut",
+  "address",
+  "redirect",
+  "encoded",
+  "oversized",
+  "not_json",
+  "rate_limited",
+  "too_large",
+  "credentials",
+  "no_credit",
+  "unknown_model",
+  "status",
+] as const;
+export type FailureKind = (typeof PROVIDER_FAILURES)[number];
+
 /** What a metered request asks for. */
 const ANSWER_KINDS = ["json", "stream", "image"] as const;
 export type AnswerKind = (typeof ANSWER_KINDS)[number];
@@ -60,7 +80,7 @@ const CACHES = ["keys", "hosts", "brands", "sessions"] as const;
 export type CacheName = (typeof CACHES)[number];
 const CHANGES = ["account", "catalog", "host", "session", "gap"] as const;
 export type ChangeKind = (typeof CHANGES)[number];
-const BREAKER_STATES = ["open", "half_open"] as const;
+const BREAKER_STATES = ["open", "half_open", "cooling"] as const;
 const CAPS = [
   "in_flight_requests",
   "ledger_queue_rows",
@@ -82,6 +102,11 @@ const COUNTERS = {
     help: "Waits that were ended by a time limit, by the limit.",
     label: ["limit", TIME_LIMITS],
   },
+  provider_failures_total: {
+    help: "Attempts at a route that failed, by how. no_credit, credentials, unknown_model and too_large are the operator's to mend.",
+    label: ["kind", PROVIDER_FAILURES],
+  },
+  overruns_total: { help: "Answers that cost more than was held for them, paid by balance." },
   breaker_openings_total: { help: "How often a provider's route was left alone after failures in a row." },
   ledger_refusals_remembered_total: {
     help: "Requests refused by what the ledger had just told another, without asking it.",
@@ -158,9 +183,10 @@ const GAUGES = {
   pool_queries: { help: "Queries and transactions under way on the pool, or waiting for it. Cap: DB_POOL_MAX." },
   long_reads: { help: "Lists, charts and files that are being read, on connections of their own. Capped." },
   breakers: {
-    help: "Routes of providers that are left alone, or that one request tries.",
+    help: "Routes that are left alone, that one request tries, or whose provider asked for a pause. Also those that are so for one account alone.",
     label: ["state", BREAKER_STATES],
   },
+  route_overheads: { help: "Routes for which more than the bound is held, because several payers' answers used more." },
   books_broken: { help: "Invariants that the last check of the books found broken." },
   books_uncounted: { help: "Invariants that the last check of the books had no time to count." },
   books_checked_timestamp_seconds: { help: "When the books were checked last, by any replica; 0: not known yet." },
@@ -225,6 +251,10 @@ export type Metrics = {
   batched(lane: LaneName, rows: number): void;
   shed(reason: ShedReason): void;
   timedOut(limit: TimeLimit): void;
+  /** An answer cost more than was held for it. */
+  overran(): void;
+  /** An attempt at a provider failed. */
+  providerFailed(kind: FailureKind): void;
   /** A provider's route is left alone for a while. */
   breakerOpened(): void;
   /** A request was refused by what the ledger had just told another. */
@@ -269,6 +299,8 @@ export function createMetrics(): Metrics {
     batched: (lane, rows) => observe("ledger_batch_rows", lane, rows),
     shed: (reason) => count("shed_requests_total", reason),
     timedOut: (limit) => count("time_outs_total", limit),
+    overran: () => count("overruns_total"),
+    providerFailed: (kind) => count("provider_failures_total", kind),
     breakerOpened: () => count("breaker_openings_total"),
     refusalRemembered: () => count("ledger_refusals_remembered_total"),
     replayed: () => count("idempotent_replays_total"),

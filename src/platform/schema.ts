@@ -578,7 +578,7 @@ export const models = pgTable(
     defaultCapTokens: integer().notNull().default(4096),
     /** What one image in a prompt counts as. */
     imageInputTokens: integer().notNull().default(2048),
-    /** Bound × margin / 1,000: raised when a provider overran the bound. */
+    /** Bound × margin / 1,000: what the operator holds on top. What overruns teach is in `route_overheads`. */
     marginPermille: integer().notNull().default(1000),
     createdAt: instant().notNull().defaultNow(),
   },
@@ -661,6 +661,8 @@ export const routes = pgTable(
     /** Parameters that this route sends on beyond those of src/gateway/parameters.ts. */
     allowedParams: text().array().notNull().default(sql`'{}'`),
     enabled: boolean().notNull().default(true),
+    /** What had been learned of its overhead until then was forgotten. */
+    overheadResetAt: instant(),
   },
   (t) => [
     uniqueIndex("routes_once").on(t.modelId, t.providerId, t.upstreamModel),
@@ -669,6 +671,41 @@ export const routes = pgTable(
     check("routes_allowed_params", sql`cardinality(${t.allowedParams}) <= 50`),
   ],
 );
+
+/**
+ * What the answers to an account's requests have shown a route to use beyond their holds. It fades: `decayedAt` says up to when
+ * that is done. What several payers have shown is the route's, and held for everybody. Source: rulings › Money.
+ */
+export const routeOverheads = pgTable(
+  "route_overheads",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    routeId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => routes.id, { onDelete: "cascade" }),
+    /** Who answers for the account: its reseller, or the account itself. */
+    payerId: bigint({ mode: "number" }).notNull(),
+    /** Of every request, in input tokens. */
+    constantTokens: integer().notNull(),
+    /** Of each image in a prompt. */
+    imageTokens: integer().notNull(),
+    /** Text and output × factor / 1,000. */
+    factorPermille: integer().notNull(),
+    firstAt: instant().notNull(),
+    lastAt: instant().notNull(),
+    decayedAt: instant().notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.accountId, t.routeId] }),
+    index("route_overheads_route").on(t.routeId),
+    check("route_overheads_constant", sql`${t.constantTokens} between 0 and 262144`),
+    check("route_overheads_image", sql`${t.imageTokens} between 0 and 262144`),
+    check("route_overheads_factor", sql`${t.factorPermille} between 1000 and 100000`),
+  ],
+);
+export type Overhead = Readonly<
+  Pick<typeof routeOverheads.$inferSelect, "constantTokens" | "imageTokens" | "factorPermille">
+>;
 
 /** A word encrypted with the database's SECRET_KEY, by which everybody knows whether theirs is the same: one row. */
 export const secretKeyCheck = pgTable(

@@ -9,7 +9,6 @@ import {
   listProviders,
   listRoutes,
   loadCatalog,
-  raiseMargin,
   removeRoute,
   setImagePrice,
   setPrices,
@@ -117,25 +116,6 @@ test("fields that are not in the input's shape do not reach the row", async () =
   await updateModel(deps, id, patch);
   expect(await modelRow(id)).toMatchObject({ id, inputMicroUsd: null });
   expect((await modelRow(id))?.createdUnix).toBeGreaterThan(1_600_000_000);
-});
-
-test("the margin rises to the greater of old and new, at most 100,000, and never falls", async () => {
-  const id = await newModel();
-  const margin = async () => (await modelRow(id))?.marginPermille;
-  expect(await raiseMargin(deps, id, 1500.2)).toBe(true);
-  expect(await margin()).toBe(1501);
-  expect(await raiseMargin(deps, id, 1200)).toBe(false);
-  for (const wrong of [Number.NaN, -1, 0]) expect(await raiseMargin(deps, id, wrong)).toBe(false);
-  expect(await margin()).toBe(1501);
-  expect(await raiseMargin(deps, id, Number.POSITIVE_INFINITY)).toBe(true);
-  expect(await margin()).toBe(100_000);
-  expect(await raiseMargin(deps, "no-such-model", 2000)).toBe(false);
-});
-
-test("two hundred overruns at once leave the greatest margin", async () => {
-  const id = await newModel();
-  await Promise.all(Array.from({ length: 200 }, (_, i) => raiseMargin(deps, id, 1000 + ((i * 37) % 200))));
-  expect((await modelRow(id))?.marginPermille).toBe(1199);
 });
 
 test("a provider's key is encrypted at rest, listed nowhere, and replaced when a new one is given", async () => {

@@ -2,14 +2,16 @@ import { expect, test } from "bun:test";
 import { createBreakers } from "../../src/catalog/breaker.ts";
 import type { Route } from "../../src/catalog/catalog.ts";
 import { orderRoutes, withFailover } from "../../src/catalog/failover.ts";
-import { ProviderFailure, ProviderRejection } from "../../src/catalog/provider_errors.ts";
+import { type FailureKind, ProviderFailure, ProviderRejection } from "../../src/catalog/provider_errors.ts";
 import { Refusal } from "../../src/errors.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { rejectionOf, route } from "./sockets.ts";
 
+const ANN = { accountId: 1, payerId: 1 };
+const BEN = { accountId: 2, payerId: 2 };
 const A = route("https://a.example/v1", { id: 1, providerName: "a" });
 const B = route("https://b.example/v1", { id: 2, providerName: "b", priority: 1 });
-const down = (kind: "connect" | "rate_limited" = "connect", retryAfterSeconds: number | null = null) =>
+const down = (kind: FailureKind = "connect", retryAfterSeconds: number | null = null) =>
   new ProviderFailure(kind, "they said no", { status: null, retryAfterSeconds });
 
 function setUp(routes: readonly Route[] = [A, B]) {
@@ -18,8 +20,8 @@ function setUp(routes: readonly Route[] = [A, B]) {
   const breakers = createBreakers({ now: () => clock.ms });
   const control = new AbortController();
   const tried: number[] = [];
-  const run = <T>(attempt: (route: Route) => Promise<T> | T) =>
-    withFailover({ routes, breakers, random: () => 0.5, signal: control.signal, log }, async (one) => {
+  const run = <T>(attempt: (route: Route) => Promise<T> | T, asker = ANN) =>
+    withFailover({ routes, breakers, asker, random: () => 0.5, signal: control.signal, log }, async (one) => {
       tried.push(one.id);
       return await attempt(one);
     });
@@ -107,7 +109,7 @@ test("an aborted probe leaves the breaker half open for the next", async () => {
   );
   control.abort(new Error("client left"));
   await rejectionOf(waiting);
-  expect(breakers.enter(1)).toBeDefined();
+  expect(breakers.enter(1, ANN)).toBeDefined();
 });
 
 test("an error of our own passes through and is no breaker failure", async () => {
@@ -148,4 +150,43 @@ test("priority comes before weight; within one priority a route is first as ofte
   }
   expect(first / 10_000).toBeGreaterThan(0.73);
   expect(first / 10_000).toBeLessThan(0.77);
+});
+
+test("a request that no route can serve is the client's: invalid_request in our own words, told in the log", async () => {
+  for (const kind of ["too_large", "unknown_model", "no_credit"] as const) {
+    const { run, tried, lines, breakers } = setUp();
+    for (let i = 0; i < 10; i++) {
+      const refusal = (await rejectionOf(run(() => Promise.reject(down(kind))))) as Refusal;
+      expect(refusal.code).toBe("invalid_request");
+      expect(refusal.message).not.toContain("they said no");
+    }
+    expect(tried.length).toBe(20);
+    expect([breakers.dueInMs(1), breakers.trouble(1)]).toEqual([0, kind]);
+    expect(lines.some((line) => line.kind === kind && line.detail === "they said no")).toBe(true);
+  }
+});
+
+test("a request that one route cannot serve goes to the next; if that one fails, or is left alone, it is 503", async () => {
+  const { run, tried } = setUp();
+  const unknown = () => Promise.reject(down("unknown_model"));
+  expect(await run((one) => (one.id === 1 ? unknown() : "b"))).toBe("b");
+  const failed = run((one) => (one.id === 1 ? unknown() : Promise.reject(down("status"))));
+  expect(((await rejectionOf(failed)) as Refusal).code).toBe("provider_unavailable");
+  for (let i = 0; i < 4; i++)
+    await rejectionOf(run((one) => (one.id === 1 ? unknown() : Promise.reject(down("status")))));
+  tried.length = 0;
+  expect(((await rejectionOf(run(unknown))) as Refusal).code).toBe("provider_unavailable");
+  expect(tried).toEqual([1]);
+});
+
+test("a provider that asks for a pause is left alone for as long as it said, and is not failing", async () => {
+  const { run, tried, clock, breakers } = setUp();
+  const limited = (one: Route) => (one.id === 1 ? Promise.reject(down("rate_limited", 7)) : "b");
+  for (const asker of [ANN, BEN]) expect(await run(limited, asker)).toBe("b");
+  tried.length = 0;
+  for (let i = 0; i < 5; i++) await run(limited, { accountId: 3, payerId: 3 });
+  expect(tried).toEqual([2, 2, 2, 2, 2]);
+  expect(breakers.states()).toEqual({ open: 0, half_open: 0, cooling: 1 });
+  clock.ms = 7000;
+  expect(await run((one) => one.providerName)).toBe("a");
 });

@@ -129,14 +129,14 @@ test("hung headers fail after the first-byte limit, and the provider sees the ca
 
 test("a socket closed or reset before the headers is a failure", async () => {
   fake.next({ cutBeforeHeaders: true });
-  expect(await kindOf(post())).toBe("connect");
+  expect(await kindOf(post())).toBe("hung_up");
   const reset = await rawClient((socket) => void socket.resetAndDestroy());
-  expect(await kindOf(reset.post(reset.upstream, "/x", "{}", options()))).toBe("connect");
+  expect(await kindOf(reset.post(reset.upstream, "/x", "{}", options()))).toBe("hung_up");
 });
 
 test("an answer that is no HTTP is a failure", async () => {
   const { upstream, post: send } = await rawClient((socket) => socket.end("SSH-2.0-OpenSSH_9\r\n"));
-  expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("connect");
+  expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("hung_up");
 });
 
 test("HTML in place of JSON is a failure, with status 200 and with an error's", async () => {

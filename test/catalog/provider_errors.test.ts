@@ -36,7 +36,7 @@ test("the provider's trouble is a failure with its kind", () => {
   const kindOf = (status: number, body: unknown = openAi({})) => (of(status, body) as ProviderFailure).kind;
   expect([401, 402, 403, 404, 408, 429, 500, 502, 503, 504, 529, 409, 405].map((status) => kindOf(status))).toEqual([
     "credentials",
-    "credentials",
+    "no_credit",
     "credentials",
     "unknown_model",
     "timeout",
@@ -87,6 +87,85 @@ test("Retry-After in seconds is kept, at most 60; other forms are not", () => {
     secondsOf("Wed, 21 Oct 2015 07:28:00 GMT"),
     secondsOf(null),
   ]).toEqual([7, 60, null, null, null]);
+});
+
+/** As the providers' own users reported them. */
+const LIMITS = {
+  openAi:
+    "Request too large for gpt-4o in organization org-VDAWofJASuLH0vVz8o9tiQZr on tokens per min (TPM): Limit 30000, Requested 36835. The input or output tokens must be reduced in order to run successfully. Visit https://platform.openai.com/account/rate-limits to learn more.",
+  openAiForLimit:
+    "Request too large for gpt-4.1-2025-04-14 (for limit gpt-4.1) in organization org-lFXO45OIovvTfxhxkzQlewnD on tokens per min (TPM): Limit 30000, Requested 37313. The input or output tokens must be reduced in order to run successfully.",
+  groq: "Request too large for model `llama-3.3-70b-versatile` in organization `org_01kgg5588eftc8k70aes4864eb` service tier `on_demand` on tokens per minute (TPM): Limit 12000, Requested 14137, please reduce your message size and try again. Need more tokens? Upgrade to Dev Tier today at https://console.groq.com/settings/billing",
+  azure:
+    "Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-05-01-preview have exceeded token rate limit of your current OpenAI S0 pricing tier. Please retry after 86400 seconds. Please go here: https://aka.ms/oai/quotaincrease if you would like to further increase the default rate limit.",
+};
+
+test("a 429, or Groq's 413, of a request above the operator's whole rate is that request's own", () => {
+  for (const status of [429, 413]) {
+    for (const message of Object.values(LIMITS)) {
+      const failure = of(status, openAi({ message, type: "tokens", code: "rate_limit_exceeded" })) as ProviderFailure;
+      expect([failure.kind, failure.blame]).toEqual(["too_large", "request"]);
+    }
+  }
+});
+
+test("a 429 of the rate asks for a pause: for as long as the header, or else its words say, a minute at most", () => {
+  const words: [string, number | null][] = [
+    [
+      "Rate limit reached for gpt-4o in organization org-uOtiSEwvUnroadaOnJJquBEC on tokens per min (TPM): Limit 30000, Used 29937, Requested 385. Please try again in 644ms.",
+      1,
+    ],
+    [
+      "Rate limit reached for model `llama-3.1-8b-instant`: Limit 6000, Used 5034, Requested 1443. Please try again in 4.77s.",
+      5,
+    ],
+    ["Rate limit reached. Please try again in 1m6.2s.", 60],
+    [
+      "This request would exceed the rate limit for your organization of 20,000 input tokens per minute. Please reduce the prompt length or the maximum tokens requested, or try again later.",
+      null,
+    ],
+    [
+      "Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-02-01 have exceeded token rate limit of your current OpenAI S0 pricing tier. Please retry after 23 seconds.",
+      23,
+    ],
+    [
+      "You exceeded your current quota, please check your plan and billing details. * Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_input_token_count, limit: 250000\nPlease retry in 10.673410956s.",
+      11,
+    ],
+    ["Requests rate limit exceeded", null],
+  ];
+  for (const [message, seconds] of words) {
+    const failure = of(429, openAi({ message })) as ProviderFailure;
+    expect([failure.kind, failure.blame, failure.retryAfterSeconds]).toEqual(["rate_limited", "rate", seconds]);
+    expect((of(429, openAi({ message }), "7") as ProviderFailure).retryAfterSeconds).toBe(7);
+  }
+});
+
+test("what a failure says: of the connection, of the provider, of its rate, of this very request", () => {
+  const blameOf = (status: number, body: unknown) => {
+    const { kind, blame } = of(status, body) as ProviderFailure;
+    return `${kind}: ${blame}`;
+  };
+  const short =
+    "This request requires more credits, or fewer max_tokens. You requested up to 65536 tokens, but can only afford 3245. To increase, visit https://openrouter.ai/settings/credits and upgrade to a paid account";
+  expect(blameOf(402, { error: { message: short, code: 402 } })).toBe("no_credit: request");
+  expect(blameOf(402, { error: { message: "Insufficient Balance", type: "unknown_error" } })).toBe(
+    "no_credit: request",
+  );
+  expect(blameOf(429, openAi({ code: "insufficient_quota", message: "You exceeded your current quota" }))).toBe(
+    "no_credit: rate",
+  );
+  expect(blameOf(404, { error: { message: "No endpoints found that support image input", code: 404 } })).toBe(
+    "unknown_model: request",
+  );
+  expect(blameOf(404, openAi({ code: "model_not_found" }))).toBe("unknown_model: request");
+  expect(blameOf(404, "<html>no such page</html>")).toBe("not_json: provider");
+  expect(blameOf(401, openAi({ code: "invalid_api_key" }))).toBe("credentials: provider");
+  expect(blameOf(500, openAi({}))).toBe("status: provider");
+  expect(new ProviderFailure("connect", "refused").blame).toBe("connection");
+  expect(new ProviderFailure("timeout", "late", { limit: "provider_connect" }).blame).toBe("connection");
+  expect(new ProviderFailure("timeout", "late", { limit: "provider_first_byte" }).blame).toBe("provider");
+  expect(new ProviderFailure("hung_up", "closed").blame).toBe("provider");
 });
 
 test("a strange param is dropped", () => {

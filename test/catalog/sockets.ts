@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import type { Route } from "../../src/catalog/catalog.ts";
+import { NO_OVERHEAD } from "../../src/catalog/overhead.ts";
 import { Secret } from "../../src/platform/crypto.ts";
 
 /** Raw peers that no HTTP server would imitate, and a route to them. */
@@ -22,6 +23,7 @@ export function route(baseUrl: string, fields: Partial<Route> = {}): Route {
     capField: "max_tokens",
     streamOptions: true,
     allowedParams: new Set(),
+    overhead: NO_OVERHEAD,
     ...fields,
   };
 }

@@ -17,7 +17,7 @@ export const HELD_NANO_USD = BigInt((36 * PRICES.inputMicroUsd) / 1000) + BigInt
 export const HELD_USAGE = { prompt_tokens: 36, completion_tokens: 10 };
 /**
  * What is within the hold however the prompt was counted: a money that fails the bound by bytes and is freed before the
- * tokenizer's is asked for gets the smaller hold. More than that would be an overrun, which raises the model's margin for all.
+ * tokenizer's is asked for gets the smaller hold. More than that would be an overrun, after which the account is held for more.
  */
 export const SMALL_USAGE = { prompt_tokens: 16, completion_tokens: 10 };
 

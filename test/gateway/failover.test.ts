@@ -122,7 +122,7 @@ describe("both fail", () => {
   ] as const)("503 provider_unavailable with Retry-After, nothing charged: %s", async (_, stream) => {
     const { secret, accountId } = await shop.payer(1_000_000_000n);
     shop.provider.next({ status: 500 });
-    shop.second.next({ status: 429, headers: { "retry-after": "7" } });
+    shop.second.next({ status: 503, headers: { "retry-after": "7" } });
     expectRefusal(await twoRoutes(secret, { stream }), "provider_unavailable");
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 1]);
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: 1_000_000_000 });
@@ -130,9 +130,9 @@ describe("both fail", () => {
 
   test("Retry-After is that of the provider that is back soonest", async () => {
     const { secret } = await shop.customer();
-    shop.provider.next({ status: 429, headers: { "retry-after": "23" } });
-    shop.second.next({ status: 429, headers: { "retry-after": "7" } });
-    expect((await twoRoutes(secret)).headers.get("retry-after")).toBe("7");
+    shop.provider.next({ status: 429, headers: { "retry-after": "4" } });
+    shop.second.next({ status: 429, headers: { "retry-after": "2" } });
+    expect((await twoRoutes(secret)).headers.get("retry-after")).toBe("2");
   });
 });
 
@@ -300,7 +300,8 @@ describe("nothing of the provider leaks to the client", () => {
     shop.provider.next({ headers, status, body });
     shop.second.next({ headers, status, body });
     const answer = await twoRoutes(secret);
-    expectRefusal(answer, "provider_unavailable");
+    // A 404 of every route is about the request. Source: rulings › What is sent on.
+    expectRefusal(answer, status === 404 ? "invalid_request" : "provider_unavailable");
     expectNoLeak(answer);
   });
 

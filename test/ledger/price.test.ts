@@ -1,14 +1,6 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import {
-  type Bound,
-  capWithin,
-  chatBound,
-  chatCharge,
-  imageBound,
-  imageCharge,
-  marginAfterOverrun,
-} from "../../src/ledger/price.ts";
+import { type Bound, capWithin, chatBound, chatCharge, imageBound, imageCharge } from "../../src/ledger/price.ts";
 
 /** Source: rulings › Money. */
 
@@ -38,7 +30,11 @@ test("cached input has its own price, and is never more than the prompt", () => 
 });
 
 test("the bound covers the charge of any answer within it, margin and choices included", () => {
-  const bound = chatBound(PRICES, { promptTokens: 100, choices: 2 }, 1500);
+  const bound = chatBound(
+    PRICES,
+    { textTokens: 60, fixedTokens: 40, choices: 2 },
+    { marginPermille: 1500, factorPermille: 1000 },
+  );
   const heldPico = bound.promptPico + 50n * bound.outputPico;
   const charge = chatCharge(PRICES, { promptTokens: 100, cachedTokens: 0, completionTokens: 100 });
   expect(heldPico / 1000n).toBeGreaterThanOrEqual((charge * 3n) / 2n);
@@ -49,17 +45,23 @@ test("an image costs its price; its bound is the same", () => {
   expect(imageBound(40_000)).toEqual({ promptPico: 40_000_000_000n, outputPico: 0n });
 });
 
-test("an overrun raises the margin to the ratio seen, rounded up", () => {
-  expect(marginAfterOverrun(1000, 1000n, 1401n)).toBe(1401);
-  expect(marginAfterOverrun(1200, 1000n, 2000n)).toBe(2400);
-  expect(marginAfterOverrun(1000, 3n, 4n)).toBe(1334);
+test("a factor multiplies text and output, never what is fixed; the operator's margin multiplies everything, and the greater of the two counts", () => {
+  const tokens = { textTokens: 100, fixedTokens: 40, choices: 1 };
+  const boundOf = (marginPermille: number, factorPermille: number) => {
+    const { promptPico, outputPico } = chatBound(PRICES, tokens, { marginPermille, factorPermille });
+    return [Number(promptPico) / PRICES.inputMicroUsd, Number(outputPico) / PRICES.outputMicroUsd];
+  };
+  expect(boundOf(1000, 1000)).toEqual([140, 1]);
+  expect(boundOf(1000, 2000)).toEqual([240, 2]);
+  expect(boundOf(2000, 1000)).toEqual([280, 2]);
+  expect(boundOf(2000, 3000)).toEqual([380, 3]);
 });
 
 test("a cap is lowered only where its price leaves the range of the ledger's integers", () => {
   const { outputPico } = chatBound(
     { ...PRICES, outputMicroUsd: 1_000_000_000 },
-    { promptTokens: 0, choices: 128 },
-    100_000,
+    { textTokens: 0, fixedTokens: 0, choices: 128 },
+    { marginPermille: 100_000, factorPermille: 1000 },
   );
   expect(capWithin({ promptPico: 0n, outputPico }, 2_000_000_000) * Number(outputPico)).toBeLessThanOrEqual(9.1e18);
   expect(capWithin({ promptPico: 0n, outputPico: 15n }, 4096)).toBe(4096);
@@ -78,6 +80,7 @@ const prices = fc
     cachedInputMicroUsd: cachedShare === null ? null : Math.floor(spec.inputMicroUsd * cachedShare),
   }));
 const marginPermille = fc.integer({ min: 1000, max: 100_000 });
+const factorPermille = fc.integer({ min: 1000, max: 100_000 });
 const choices = fc.integer({ min: 1, max: 128 });
 const capTokens = fc.integer({ min: 1, max: 2_000_000_000 });
 const tokens = fc.oneof(fc.nat(10_000), fc.nat(30_000_000), fc.integer({ min: 0, max: 500_000_000_000 }));
@@ -95,22 +98,26 @@ function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
 
 test("any answer within its bound costs at most what was held, at any price, margin and number of choices", () => {
   const answers = fc.record({
-    ...{ prices, marginPermille, choices, promptTokens: fc.nat(30_000_000), capTokens: fc.nat(1_000_000) },
+    ...{ prices, marginPermille, factorPermille, choices, capTokens: fc.nat(1_000_000) },
+    ...{ textTokens: fc.nat(30_000_000), fixedTokens: fc.nat(30_000_000) },
     ...{ promptPart: part, cachedPart: part, completionPart: part },
   });
-  check(answers, ({ prices, marginPermille, choices, promptTokens, capTokens, ...parts }) => {
-    const bound = chatBound(prices, { promptTokens, choices }, marginPermille);
-    const cap = capWithin(bound, capTokens);
-    const prompt = Math.floor(promptTokens * parts.promptPart);
-    const charge = chatCharge(prices, {
-      promptTokens: prompt,
-      cachedTokens: Math.floor(prompt * parts.cachedPart),
-      completionTokens: Math.floor(cap * choices * parts.completionPart),
-    });
-    // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
-    const held = heldNanoUsd(bound, cap);
-    if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
-  });
+  check(
+    answers,
+    ({ prices, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens, ...parts }) => {
+      const bound = chatBound(prices, { textTokens, fixedTokens, choices }, { marginPermille, factorPermille });
+      const cap = capWithin(bound, capTokens);
+      const prompt = Math.floor((textTokens + fixedTokens) * parts.promptPart);
+      const charge = chatCharge(prices, {
+        promptTokens: prompt,
+        cachedTokens: Math.floor(prompt * parts.cachedPart),
+        completionTokens: Math.floor(cap * choices * parts.completionPart),
+      });
+      // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
+      const held = heldNanoUsd(bound, cap);
+      if (held <= BALANCE_NANO_USD_MAX) expect(charge).toBeLessThanOrEqual(held);
+    },
+  );
 });
 
 test("a charge is rounded up once: never below the exact sum, never a whole nano-USD above it", () => {
@@ -129,24 +136,18 @@ test("a charge is rounded up once: never below the exact sum, never a whole nano
 });
 
 test("no bound leaves the range of SQL's integers, and one that was cut is dearer than any balance", () => {
-  const asked = fc.record({ prices, marginPermille, choices, promptTokens: tokens, capTokens });
-  check(asked, ({ prices, marginPermille, choices, promptTokens, capTokens }) => {
-    const bound = chatBound(prices, { promptTokens, choices }, marginPermille);
+  const asked = fc.record({
+    ...{ prices, marginPermille, factorPermille, choices, textTokens: tokens, fixedTokens: tokens, capTokens },
+  });
+  check(asked, ({ prices, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens }) => {
+    const bound = chatBound(prices, { textTokens, fixedTokens, choices }, { marginPermille, factorPermille });
     const cap = capWithin(bound, capTokens);
     expect(cap >= 0 && cap <= capTokens).toBe(true);
     expect(bound.promptPico + BigInt(cap) * bound.outputPico + 999n <= BIGINT_MAX).toBe(true);
-    const rawPico = (BigInt(promptTokens) * BigInt(prices.inputMicroUsd) * BigInt(marginPermille) + 999n) / 1000n;
+    const pico = (count: number, permille: number) =>
+      (BigInt(count) * BigInt(prices.inputMicroUsd) * BigInt(permille) + 999n) / 1000n;
+    const rawPico = pico(textTokens, Math.max(marginPermille, factorPermille)) + pico(fixedTokens, marginPermille);
     if (cap < capTokens || bound.promptPico < rawPico)
       expect(heldNanoUsd(bound, cap)).toBeGreaterThan(BALANCE_NANO_USD_MAX);
-  });
-});
-
-test("a margin is raised to what the overrun needs, and by no more than the rounding", () => {
-  const nano = fc.bigInt({ min: 1n, max: BALANCE_NANO_USD_MAX });
-  check(fc.record({ marginPermille, held: nano, overrun: nano }), ({ marginPermille, held, overrun }) => {
-    const raised = BigInt(marginAfterOverrun(marginPermille, held, held + overrun));
-    if (raised > BigInt(Number.MAX_SAFE_INTEGER)) return;
-    const needed = BigInt(marginPermille) * (held + overrun);
-    expect(raised * held >= needed && (raised - 1n) * held < needed).toBe(true);
   });
 });

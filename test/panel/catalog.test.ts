@@ -66,6 +66,7 @@ describe("who may", () => {
     ["post", "/admin/routes"],
     ["patch", "/admin/routes/1"],
     ["delete", "/admin/routes/1"],
+    ["delete", "/admin/routes/1/overhead"],
     ["get", "/admin/providers"],
     ["get", "/admin/providers/1"],
     ["post", "/admin/providers"],

@@ -104,7 +104,7 @@ async function both(situation: () => Promise<Customer>, kind: Kind, body: unknow
   return api;
 }
 
-/** An overrun raises the model's margin, so that the second door holds more: all else is alike. */
+/** What was held is not compared: all else is alike. */
 function withoutHeld({ records, ...rest }: Outcome): object {
   return { ...rest, records: records.map(({ held, ...record }) => record) };
 }

@@ -21,6 +21,8 @@ import {
   updateModel,
   updateRoute,
 } from "../../catalog/catalog_store.ts";
+import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
+import type { FailureKind } from "../../catalog/provider_errors.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
@@ -175,6 +177,14 @@ function routesRoutes(deps: Deps) {
         return { id };
       },
       { params },
+    )
+    .delete(
+      "/admin/routes/:id/overhead",
+      async ({ person, params: { id } }) => {
+        await resetOverhead({ ...deps, by: person.by }, id);
+        return { id };
+      },
+      { params },
     );
 }
 
@@ -207,6 +217,8 @@ async function describe(deps: Deps, rows: ModelRow[]) {
   const ids = rows.map(({ id }) => id);
   const images = await listImagePrices(deps, ids);
   const routes = await listRoutes(deps, ids);
+  const routeIds = routes.map(({ id }) => id);
+  const overheads = await listOverheads(deps, routeIds);
   return rows.map(({ createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }) => {
     const prices =
       inputMicroUsd === null || outputMicroUsd === null ? null : { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
@@ -221,13 +233,28 @@ async function describe(deps: Deps, rows: ModelRow[]) {
         .map(({ size, quality, microUsd }) => ({ size, quality, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
       routes: routes
         .filter(({ modelId }) => modelId === model.id)
-        .map(({ modelId: _, ...route }) => ({ ...route, breaker: breakerOf(deps, route.id) })),
+        .map(({ modelId: _, ...route }) => ({
+          ...route,
+          breaker: breakerOf(deps, route.id),
+          /** null: no answer has cost more than its hold lately. */
+          overhead: overheads.find(({ routeId }) => routeId === route.id) ?? null,
+        })),
     };
   });
 }
 
-/** Whether a route is left out for a moment, because it failed: as this replica sees it. */
-export function breakerOf({ breakers }: Pick<Deps, "breakers">, routeId: number): { open: boolean; dueInMs: number } {
+/** What this replica has met on a route. */
+export type BreakerFacts = {
+  /** The route is left out for a moment, because it failed or its provider asked for a pause. */
+  open: boolean;
+  dueInMs: number;
+  /** Left out for everybody; false: only for the accounts that met the failures. */
+  forAll: boolean;
+  /** Why it did not serve a request since it last served one: the operator's to mend. */
+  trouble: FailureKind | null;
+};
+
+export function breakerOf({ breakers }: Pick<Deps, "breakers">, routeId: number): BreakerFacts {
   const dueInMs = Math.ceil(breakers.dueInMs(routeId));
-  return { open: dueInMs > 0, dueInMs };
+  return { open: dueInMs > 0, dueInMs, forAll: breakers.isForAll(routeId), trouble: breakers.trouble(routeId) };
 }

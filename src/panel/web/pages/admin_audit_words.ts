@@ -47,6 +47,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   upstream_model: "name at the provider",
   default_cap_tokens: "output without max_tokens",
   margin_permille: "held, permille",
+  overhead_reset_at: "learned overhead forgotten",
   model_ids: "models",
   units_dropped: "requests dropped",
 };

@@ -38,7 +38,7 @@ export function ModelStatus({ model: { enabled, status } }: { model: Pick<Listed
 
 export type Route = ListedModel["routes"][number];
 
-/** How a route is: it answers, it is left out for a moment, or somebody switched it or its provider off. */
+/** How a route is: it answers, it refused a request and has served none since, it is left out for a moment, or it or its provider is off. */
 export function routeState({
   enabled,
   providerEnabled,
@@ -46,13 +46,15 @@ export function routeState({
 }: Pick<Route, "enabled" | "providerEnabled" | "breaker">) {
   if (!enabled) return "off";
   if (!providerEnabled) return "provider off";
-  return breaker.open ? "left out" : "answers";
+  if (breaker.open) return "left out";
+  return breaker.trouble === null ? "answers" : "refuses";
 }
 
 /** Whether anybody answers for a model, in a few words. */
 export function routesHealth(routes: readonly Route[]): { tone: Tone; words: string; answering: number } {
   const states = routes.map(routeState);
-  const answering = states.filter((state) => state === "answers").length;
+  // A route that refused one request may serve the next.
+  const answering = states.filter((state) => state === "answers" || state === "refuses").length;
   const wanted = answering + states.filter((state) => state === "left out").length;
   if (routes.length === 0) return { tone: "bad", words: "No route", answering };
   if (wanted === 0) return { tone: "bad", words: "All off", answering };

@@ -23,6 +23,7 @@ import {
   useEnabling,
 } from "./admin_catalog.tsx";
 import { EditModel, ImagePricesDialog, PricesDialog, RouteDialog } from "./admin_model_dialogs.tsx";
+import { Overheads } from "./admin_model_overheads.tsx";
 import { useOpened } from "./forms.ts";
 
 /** One model: what it is, what it costs, and who answers for it, in the order in which they are tried. */
@@ -75,6 +76,7 @@ export function ModelPage({ id }: { id: string }) {
           <>
             <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
             <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
+            <Overheads model={loaded} />
             {(loaded.modality !== "image" || loaded.prices) && (
               <TokenPrices model={loaded} onChange={() => dialog.open({ kind: "prices" })} />
             )}
@@ -238,8 +240,21 @@ function RouteState({ route }: { route: Route }) {
   if (state === "answers") return <Status kind="active">Answers</Status>;
   if (state === "off") return <Status kind="disabled" />;
   if (state === "provider off") return <Status kind="disabled">Provider is off</Status>;
-  return <Status kind="failed">Failed, again in {formatDuration(route.breaker.dueInMs)}</Status>;
+  const { trouble, forAll, dueInMs } = route.breaker;
+  if (state === "refuses") return <Status kind="failed">{TROUBLES[trouble ?? ""] ?? "Refuses requests"}</Status>;
+  return (
+    <Status kind="failed">
+      Failed{forAll ? "" : " for one customer"}, again in {formatDuration(dueInMs)}
+    </Status>
+  );
 }
+
+/** What the operator has to mend, by the kind of the last refusal. */
+const TROUBLES: Readonly<Record<string, string>> = {
+  no_credit: "Provider asks for credit (402)",
+  unknown_model: "Does not serve some requests (404)",
+  too_large: "Above the provider's rate limit (429)",
+};
 
 function useRouteEnabling(refresh: () => Promise<void>) {
   const send = async ({ route, enabled }: { route: Route; enabled: boolean }) => {

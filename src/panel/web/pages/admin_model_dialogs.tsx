@@ -96,7 +96,6 @@ export function EditModel({ open, onClose, model }: Props) {
             contextLength: readCount(context),
             defaultCapTokens: Number(readCount(cap)),
             imageInputTokens: Number(readCount(imageTokens)),
-            // Left alone unless it was typed: an overrun may raise it while this form stands.
             ...(extra !== extraBefore && { marginPermille: PERMILLE + Number(readPermille(extra)) }),
             architecture: readArchitecture ?? null,
           },
@@ -153,7 +152,7 @@ export function EditModel({ open, onClose, model }: Props) {
         </Field>
         <Field
           label="Held on top"
-          hint="Raised by itself when an answer cost more than was held for it."
+          hint="On top of every bound. What overruns teach is held beside it, by route."
           error={form.errorOf("marginPermille")}
           required
         >

@@ -364,7 +364,7 @@ function RouteLine({ route }: { route: LineRoute }) {
         )}
       </span>
       {state === "answers" && <Status kind="active">Answers</Status>}
-      {state === "left out" && <Status kind="failed" />}
+      {(state === "left out" || state === "refuses") && <Status kind="failed" />}
       {(state === "off" || state === "provider off") && <Status kind="disabled" />}
     </li>
   );

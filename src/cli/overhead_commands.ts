@@ -1,0 +1,76 @@
+import type { Command } from "commander";
+import { findModel, listRoutes } from "../catalog/catalog_store.ts";
+import { OVERHEAD_PAYERS_MIN, overheadWords } from "../catalog/overhead.ts";
+import { listOverheads, resetOverhead } from "../catalog/overhead_store.ts";
+import { InputError } from "../errors.ts";
+import { type Context, does } from "./context.ts";
+import { formatPrice } from "./money.ts";
+import { idOf } from "./options.ts";
+import { type Output, table, yesNo } from "./output.ts";
+
+/** The commands `model show` and `model reset-overhead`. */
+
+export function addOverheadCommands(model: Command): void {
+  does(
+    model.command("show <id>").description("one model, and what answers of its routes have cost beyond their holds"),
+    {},
+    (context, _, [id = ""]) => showModel(context, id),
+  );
+  does<{ route?: string }>(
+    model
+      .command("reset-overhead <id>")
+      .description("forget what overruns have taught about its routes")
+      .option("--route <route-id>", "about this route alone"),
+    { changes: true },
+    async (context, { route }, [id = ""]) => {
+      for (const routeId of await routeIdsOf(context, id, route)) await resetOverhead(context, routeId);
+      return await showModel(context, id);
+    },
+  );
+}
+
+/** The routes of a model, or the one of them that is named. Throws InputError. */
+async function routeIdsOf(context: Context, modelId: string, route: string | undefined): Promise<number[]> {
+  if (!(await findModel(context, modelId))) throw new InputError(`There is no model ${modelId}.`);
+  const known = (await listRoutes(context, modelId)).map(({ id }) => id);
+  if (route === undefined) return known;
+  const routeId = idOf(route, "route's id");
+  if (!known.includes(routeId)) throw new InputError(`The model ${modelId} has no route ${routeId}.`);
+  return [routeId];
+}
+
+async function showModel(context: Context, modelId: string): Promise<Output> {
+  const model = await findModel(context, modelId);
+  if (!model) throw new InputError(`There is no model ${modelId}.`);
+  const routes = await listRoutes(context, modelId);
+  const routeIds = routes.map(({ id }) => id);
+  const overheads = await listOverheads(context, routeIds);
+  const price = (microUsd: number | null) => (microUsd === null ? "none" : `${formatPrice(microUsd)} USD`);
+  const facts = [
+    ["Model", model.id],
+    ["Modality", model.modality],
+    ["Enabled", yesNo(model.enabled)],
+    ["Input, a million tokens", price(model.inputMicroUsd)],
+    ["Output, a million tokens", price(model.outputMicroUsd)],
+    ["An image counts as", `${model.imageInputTokens} tokens`],
+    ["Every bound is multiplied by", String(model.marginPermille / 1000)],
+  ] as const;
+  const routeRows = routes.map(({ id, providerName, upstreamModel, enabled }) => {
+    const known = overheads.find(({ routeId }) => routeId === id);
+    return [
+      `${id}: ${providerName}/${upstreamModel}`,
+      yesNo(enabled),
+      known ? overheadWords(known.overhead) : "nothing",
+      known ? overheadWords(known.largest) : "nothing",
+      known ? `${known.accounts} accounts, ${known.payers} of ${OVERHEAD_PAYERS_MIN} payers` : "",
+      known ? `${known.firstAt} to ${known.lastAt}` : "",
+    ];
+  });
+  const headings = ["ROUTE", "ENABLED", "HELD ON TOP", "AT MOST FOR ONE ACCOUNT", "SHOWN BY", "WHEN"];
+  const text = [
+    ...facts.map(([name, value]) => `${name}: ${value}`),
+    "",
+    table(headings, routeRows, "It has no route."),
+  ].join("\n");
+  return { text, json: { model, routes, overheads } };
+}

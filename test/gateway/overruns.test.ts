@@ -1,0 +1,197 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { until } from "../platform/own_redis.ts";
+import { expectRefusal } from "./checks.ts";
+import { openShop, PRICES, type Shop } from "./shop.ts";
+
+/** What an answer costs beyond its hold, and whom that teaches what. Source: rulings › Money. */
+
+setDefaultTimeout(60_000);
+const CENT = 10_000_000n;
+const INPUT_NANO = PRICES.inputMicroUsd / 1000;
+const OUTPUT_NANO = PRICES.outputMicroUsd / 1000;
+const CAP = 16;
+/** As a small model of a large provider counted one picture. */
+const REPORTED = 36_835;
+const IMAGE_TOKENS = 2048;
+/** "What is this?": 13 bytes, one message, one image, the cap. */
+const ASKED = "What is this?";
+const honestBound = (images: number) => (13 + 16 + images * IMAGE_TOKENS) * INPUT_NANO + CAP * OUTPUT_NANO;
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ replicas: 2 });
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+/** A model of its own for each test: what one teaches does not meet another. */
+async function newModel(id: string): Promise<string> {
+  const { sql } = shop.world;
+  await sql`
+    insert into models (id, name, owned_by, modality, input_micro_usd, output_micro_usd, image_input_tokens)
+    values (${id}, ${id}, 'tollgate', 'multimodal', ${PRICES.inputMicroUsd}, ${PRICES.outputMicroUsd}, ${IMAGE_TOKENS})`;
+  await sql`insert into routes (model_id, provider_id, upstream_model) select ${id}, id, ${id} from providers where name = 'first'`;
+  const { secret } = await shop.customer();
+  for (const { origin } of shop.replicas)
+    await until(async () => (await shop.call(`/v1/models/${id}`, { secret, origin })).status === 200);
+  return id;
+}
+
+const IMAGE = { type: "image_url", image_url: { url: "data:image/png;base64,iVBORw0KGgo=" } };
+const pictures = (count: number) => [
+  { role: "user", content: [{ type: "text", text: ASKED }, ...Array.from({ length: count }, () => IMAGE)] },
+];
+const ask = (secret: string, model: string, over: Record<string, unknown> = {}, origin = shop.origin) =>
+  shop.chat(secret, { model, max_tokens: CAP, ...over }, { origin });
+const used = (promptTokens: number, completionTokens = 1) => ({
+  usage: { prompt_tokens: promptTokens, completion_tokens: completionTokens },
+});
+const overheadsOf = async (accountId: number) => {
+  const rows = await shop.world.sql`
+    select constant_tokens as constant, image_tokens as image, factor_permille as factor from route_overheads where account_id = ${accountId}`;
+  return rows.map((row) => ({ ...row }));
+};
+const kept = (accountId: number) => until(async () => (await overheadsOf(accountId)).length > 0);
+
+/** The hold of one request, as it stands while the provider is still at work. */
+async function heldFor(model: string, over: Record<string, unknown>, origin = shop.origin): Promise<number> {
+  const { secret, accountId } = await shop.payer(1_000_000_000n);
+  const calls = shop.provider.callCount();
+  shop.provider.next({ delayMs: 100, ...used(1) });
+  const asking = ask(secret, model, over, origin);
+  await shop.provider.waitForCalls(calls + 1);
+  const [row] = await shop.world
+    .sql`select held_nano_usd::float8 as held from balances where account_id = ${accountId}`;
+  expect((await asking).status).toBe(200);
+  return row?.held as number;
+}
+
+describe("a payer of a cent whose pictures cost eighteen times what was held", () => {
+  test.each([1, 4])(
+    "%d image_url a request, a dozen requests: every neighbour with enough for the honest bound is served",
+    async (images) => {
+      const model = await newModel(`images-${images}`);
+      const attacker = await shop.payer(CENT * BigInt(images));
+      for (let i = 0; i < 12; i++) {
+        shop.provider.next(used(REPORTED * images));
+        await ask(attacker.secret, model, { messages: pictures(images), stream: i % 3 === 0 });
+      }
+      await kept(attacker.accountId);
+      shop.provider.reset();
+      shop.provider.always(used(20));
+      const statuses: number[] = [];
+      for (let i = 0; i < 10; i++) {
+        const neighbour = await shop.payer(BigInt(honestBound(images)));
+        const origin = shop.replicas[i % 2]?.origin;
+        statuses.push((await ask(neighbour.secret, model, { messages: pictures(images) }, origin)).status);
+      }
+      expect(statuses.filter((status) => status !== 200)).toEqual([]);
+      shop.provider.reset();
+    },
+  );
+
+  test("its own next picture is held for what the last one cost, so that it reaches no provider unpaid", async () => {
+    const model = await newModel("own-images");
+    const attacker = await shop.payer(CENT);
+    shop.provider.next(used(REPORTED));
+    expectRefusal(await ask(attacker.secret, model, { messages: pictures(1) }), "insufficient_balance");
+    await kept(attacker.accountId);
+    const calls = shop.provider.callCount();
+    for (const { origin } of shop.replicas) {
+      await until(async () => {
+        const before = shop.provider.callCount();
+        shop.provider.next(used(20));
+        const answer = await ask(attacker.secret, model, { messages: pictures(1) }, origin);
+        if (shop.provider.callCount() > before) return false;
+        expectRefusal(answer, "insufficient_balance");
+        return true;
+      });
+    }
+    shop.provider.reset();
+    expect(calls).toBeGreaterThan(0);
+    // A text of its own has no picture in it.
+    shop.provider.next(used(20));
+    expect((await ask(attacker.secret, model)).status).toBe(200);
+  });
+
+  test("the customers of one reseller teach nobody else, however many they are", async () => {
+    const model = await newModel("one-reseller");
+    const reseller = await shop.world.addReseller();
+    for (let i = 0; i < 5; i++) {
+      const person = await shop.world.addCustomer(reseller.accountId);
+      await shop.world.setBalance(person, CENT);
+      const { secret } = await shop.world.addKey(person, { mode: "payg" });
+      shop.provider.next(used(REPORTED));
+      await ask(secret, model, { messages: pictures(1) });
+      await kept(person.accountId);
+    }
+    expect(await heldFor(model, { messages: pictures(1) })).toBe(honestBound(1));
+  });
+});
+
+describe("what several payers meet is the route's", () => {
+  test('"hi" and 400 tokens that a provider adds: a constant, for everybody, once three have met it, on every replica', async () => {
+    const model = await newModel("hidden-prompt");
+    const hi = { messages: [{ role: "user", content: "hi" }] };
+    const long = { messages: [{ role: "user", content: "word ".repeat(2_000) }] };
+    const bound = (bytes: number) => (bytes + 16) * INPUT_NANO + CAP * OUTPUT_NANO;
+    for (let i = 0; i < 3; i++) {
+      expect(await heldFor(model, hi)).toBe(bound(2));
+      const payer = await shop.payer(CENT);
+      shop.provider.next(used(18 + 400, CAP));
+      expect((await ask(payer.secret, model, hi)).status).toBe(200);
+      await kept(payer.accountId);
+      expect(await overheadsOf(payer.accountId)).toEqual([{ constant: 400, image: 0, factor: 1000 }]);
+    }
+    for (const { origin } of shop.replicas)
+      await until(async () => (await heldFor(model, hi, origin)) === bound(2) + 400 * INPUT_NANO);
+    expect(await heldFor(model, long)).toBe(bound(10_000) + 400 * INPUT_NANO);
+    expect(await heldFor(model, { messages: pictures(2) })).toBe(honestBound(2) + 400 * INPUT_NANO);
+  });
+
+  test("a long cap that is overrun is a factor, and held for everybody at most fourfold", async () => {
+    const model = await newModel("no-cap");
+    for (let i = 0; i < 3; i++) {
+      const payer = await shop.payer(1_000_000_000n);
+      shop.provider.next(used(18, 50_000));
+      await ask(payer.secret, model, { max_tokens: 5_000 });
+      await kept(payer.accountId);
+      expect(await overheadsOf(payer.accountId)).toEqual([{ constant: 0, image: 0, factor: 10_000 }]);
+    }
+    const honest = 36 * INPUT_NANO + CAP * OUTPUT_NANO;
+    await until(
+      async () =>
+        (await heldFor(model, { messages: [{ role: "user", content: "Tell me about tolls." }] })) === 4 * honest,
+    );
+  });
+
+  test("whatever a provider reports, the account is held for a bounded overhead", async () => {
+    const model = await newModel("absurd");
+    const payer = await shop.payer(CENT);
+    shop.provider.next(used(2_000_000_000, 2_000_000_000));
+    await ask(payer.secret, model, { messages: pictures(1) });
+    await kept(payer.accountId);
+    expect(await overheadsOf(payer.accountId)).toEqual([{ constant: 262_144, image: 262_144, factor: 1000 }]);
+  });
+});
+
+describe("a megabyte that is sent on is held for, wherever it stands", () => {
+  const x = "x ".repeat(550_000);
+  test.each([
+    ["a tool's description", { tools: [{ type: "function", function: { name: "f", description: x } }] }],
+    ["a field of a message", { messages: [{ role: "user", content: "hi", name: "n", documents: x }] }],
+    ["a part beside a picture", { messages: [{ role: "user", content: [{ ...IMAGE, text: x }] }] }],
+    ["a stop sequence", { stop: [x] }],
+  ])("in %s: a payer of a cent is refused, and no provider called", async (_, over) => {
+    const { secret } = await shop.payer(CENT);
+    const calls = shop.provider.callCount();
+    expectRefusal(await shop.chat(secret, { max_tokens: CAP, ...over }), "insufficient_balance");
+    expect(shop.provider.callCount()).toBe(calls);
+  });
+});

@@ -1,0 +1,167 @@
+import { expect, test } from "bun:test";
+import fc from "fast-check";
+import { bodyOf } from "../../src/gateway/body.ts";
+import { promptOf } from "../../src/gateway/prompt.ts";
+import { type ChatBody, ChatBody as ChatShape, checker } from "../../src/gateway/wire.ts";
+
+/** The bound of a prompt: all that is sent on counts, and nothing twice. Source: rulings › Money. */
+
+const checkChat = checker(ChatShape);
+const LONG = 1_100_000;
+const HI = [{ role: "user", content: "hi" }];
+const PNG = `data:image/png;base64,${"A".repeat(LONG)}`;
+
+function promptOfText(text: string) {
+  const raw = bodyOf(text, JSON.parse(text));
+  return promptOf(checkChat(raw.value) as ChatBody, raw);
+}
+const promptOfBody = (over: Record<string, unknown>) =>
+  promptOfText(JSON.stringify({ model: "m", messages: HI, ...over }));
+
+test("a chat of texts and images: its text in UTF-8, with a byte between two, and its images counted, whatever they weigh", () => {
+  expect(promptOfBody({}).bytes).toBe(2);
+  expect(promptOfBody({ messages: [...HI, { role: "assistant", content: "متن", name: "x" }] }).bytes).toBe(
+    2 + 1 + 6 + 1 + 1,
+  );
+  const part = { type: "image_url", image_url: { url: PNG, detail: "high" } };
+  const prompt = promptOfBody({ messages: [{ role: "user", content: [{ type: "text", text: "hi" }, part, part] }] });
+  expect([prompt.bytes, prompt.images]).toEqual([2, 2]);
+});
+
+test("escapes count as what they stand for, and numbers, flags and null of known parameters as nothing", () => {
+  const escaped =
+    '{"model":"m","messages":[{"role":"user","content":"\\u00e9\\u00e9\\n"}],"temperature":0.5,"max_tokens":10,"stream":true';
+  expect(
+    promptOfText(`${escaped},"seed":123456,"tools":null,"stop":null,"stream_options":{"include_usage":true}}`).bytes,
+  ).toBe(5);
+});
+
+test("1.1 MB count wherever they stand: in fields, in keys, in parts, in what nobody knows", () => {
+  const x = "x".repeat(LONG);
+  const part = (over: object) => [{ role: "user", content: [{ type: "text", text: "hi", ...over }] }];
+  const image = (over: object, more: object = {}) => [
+    {
+      role: "user",
+      content: [{ type: "image_url", image_url: { url: "data:image/png;base64,AA", ...over }, ...more }],
+    },
+  ];
+  const call = (over: object, called: object = {}) => [
+    {
+      role: "assistant",
+      tool_calls: [{ id: "1", type: "function", function: { name: "f", arguments: "{}", ...called }, ...over }],
+    },
+  ];
+  const bodies: Record<string, unknown>[] = [
+    { documents: [{ text: x }] },
+    { system: x },
+    { [x]: 1 },
+    { stop: x },
+    { temperature_: x },
+    { user: x },
+    { tools: [{ type: "function", function: { name: "f", description: x } }] },
+    { response_format: { type: "json_schema", json_schema: { [x]: 1 } } },
+    { stream_options: { include_usage: true, [x]: true } },
+    { stream_options: { include_usage: true, note: x } },
+    { metadata: { note: x } },
+    { messages: [{ role: "user", content: "hi", [x]: null }] },
+    { messages: [{ role: "user", content: "hi", documents: { deep: [x] } }] },
+    { messages: [{ role: "assistant", content: "hi", reasoning_content: x }] },
+    { messages: part({ cache_control: x }) },
+    { messages: part({ [x]: 1 }) },
+    { messages: [{ role: "user", content: [{ type: "input_audio", input_audio: { data: x } }] }] },
+    { messages: [{ role: "user", content: [{ type: x }] }] },
+    { messages: image({ detail: x }) },
+    { messages: image({ [x]: 1 }) },
+    { messages: image({}, { text: x }) },
+    { messages: image({ url: `https://example.com/${x}` }) },
+    { messages: image({ url: `data:text/plain,${x}` }) },
+    { messages: call({ [x]: 1 }) },
+    { messages: call({ index: { x } }) },
+    { messages: call({}, { arguments: x }) },
+    { messages: call({}, { [x]: "" }) },
+  ];
+  for (const body of bodies) expect(promptOfBody(body).bytes).toBeGreaterThanOrEqual(LONG);
+});
+
+test("spaces and digits that parsing takes away count where a provider may read them raw", () => {
+  const of = (field: string) =>
+    promptOfText(`{"model":"m","messages":[{"role":"user","content":"hi"}],${field}}`).bytes;
+  expect(of(`"tools":[{"x":1${"0".repeat(LONG)}}]`)).toBeGreaterThan(LONG);
+  expect(of(`"tools":[${" ".repeat(LONG)}]`)).toBeGreaterThan(LONG);
+  expect(of(`"documents":[{"a":"${"x".repeat(LONG)}","a":""}]`)).toBeGreaterThan(LONG);
+});
+
+test("images beside something unknown count as images still", () => {
+  const image = { type: "image_url", image_url: { url: PNG } };
+  const prompt = promptOfBody({
+    messages: [{ role: "user", content: [image, { type: "text", text: "hi", cache_control: {} }] }],
+  });
+  expect(prompt.images).toBe(1);
+  expect(prompt.bytes).toBeLessThan(500);
+});
+
+test("a field that is left out does not count, and one that is changed counts as it is sent", () => {
+  const text = JSON.stringify({
+    model: "m",
+    messages: HI,
+    documents: ["x".repeat(LONG)],
+    metadata: { a: "b".repeat(LONG) },
+  });
+  const raw = bodyOf(text, JSON.parse(text));
+  const changed = new Map<string, unknown>([
+    ["documents", undefined],
+    ["metadata", { a: "b" }],
+  ]);
+  const prompt = promptOf(checkChat(raw.value) as ChatBody, raw, changed);
+  expect(prompt.bytes).toBe(2 + 1 + '{"metadata":{"a":"b"}}'.length);
+  const messages = [{ role: "user", content: "hello" }];
+  expect(
+    promptOf(
+      checkChat(raw.value) as ChatBody,
+      raw,
+      new Map<string, unknown>([...changed, ["metadata", undefined], ["messages", messages]]),
+    ).bytes,
+  ).toBe(5);
+});
+
+test("of any body, whatever is put into it anywhere counts", () => {
+  const value = fc.jsonValue({ maxDepth: 3 });
+  const content = fc.oneof(fc.string(), fc.array(fc.dictionary(fc.string(), value, { maxKeys: 3 }), { maxLength: 3 }));
+  const message = fc
+    .tuple(
+      fc.constantFrom("system", "user", "assistant", "tool"),
+      content,
+      fc.dictionary(fc.string(), value, { maxKeys: 3 }),
+    )
+    .map(([role, text, more]) => ({ ...more, role, content: text }));
+  const bodies = fc.record({
+    messages: fc.array(message, { minLength: 1, maxLength: 3 }),
+    more: fc.dictionary(fc.string(), value, { maxKeys: 4 }),
+    place: fc.nat(),
+    asKey: fc.boolean(),
+  });
+  fc.assert(
+    fc.property(bodies, ({ messages, more, place, asKey }) => {
+      const marker = "m".repeat(5_000);
+      const body = { ...more, model: "m", stream: null, n: null, messages: structuredClone(messages) };
+      for (const name of ["temperature", "max_tokens", "max_completion_tokens", "stream_options"])
+        delete (body as Record<string, unknown>)[name];
+      const holders: object[] = [];
+      const visit = (one: unknown): void => {
+        if (typeof one !== "object" || one === null) return;
+        holders.push(one);
+        for (const inner of Object.values(one)) visit(inner);
+      };
+      visit(body);
+      // Not beside the messages: there only objects stand.
+      const open = holders.filter(
+        (one) => !Array.isArray(one) || !(one === body.messages || body.messages.some((m) => m.content === one)),
+      );
+      const holder = open[place % open.length] as Record<string, unknown>;
+      if (Array.isArray(holder)) holder.push(marker);
+      else holder[asKey ? marker : "__marker"] = asKey ? 1 : marker;
+      expect(promptOfText(JSON.stringify(body, null, place % 3)).bytes).toBeGreaterThanOrEqual(marker.length);
+    }),
+    { numRuns: 2_000 },
+  );
+});
