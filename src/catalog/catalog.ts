@@ -32,6 +32,8 @@ export type Model = {
   readonly defaultCapTokens: number;
   readonly imageInputTokens: number;
   readonly marginPermille: number;
+  /** It reports more tokens than it shows; null: not known. */
+  readonly hidesTokens: boolean | null;
   /** May be empty: then no request can be served. */
   readonly routes: readonly Route[];
 };

@@ -36,6 +36,8 @@ export type ModelPatch = {
   imageInputTokens?: number | undefined;
   /** `raiseMargin` only ever raises it; here an operator may set it back. */
   marginPermille?: number | undefined;
+  /** null: to be learned from its answers. */
+  hidesTokens?: boolean | null | undefined;
 };
 /** `name` defaults to the id, `ownedBy` to "tollgate". */
 export type ModelInput = ModelPatch & {
@@ -95,6 +97,7 @@ export function checkModel(patch: ModelPatch): ModelPatch {
     marginPermille: given(patch.marginPermille, (margin) =>
       checkInteger(margin, "marginPermille", { min: 1000, max: MARGIN_PERMILLE_MAX }),
     ),
+    hidesTokens: patch.hidesTokens,
   };
 }
 

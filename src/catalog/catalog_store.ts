@@ -1,4 +1,4 @@
-import { and, asc, eq, gt, inArray, type SQL, sql } from "drizzle-orm";
+import { and, asc, eq, gt, inArray, isNull, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -53,6 +53,7 @@ const modelColumns = {
   defaultCapTokens: models.defaultCapTokens,
   imageInputTokens: models.imageInputTokens,
   marginPermille: models.marginPermille,
+  hidesTokens: models.hidesTokens,
 };
 const routeColumns = {
   id: routes.id,
@@ -249,6 +250,18 @@ export async function raiseMargin(deps: WriteDeps, modelId: string, permille: nu
       .update(models)
       .set({ marginPermille: wanted })
       .where(and(eq(models.id, modelId), sql`${models.marginPermille} < ${wanted}`))
+      .returning({ id: models.id });
+    return rows.length > 0;
+  });
+}
+
+/** Notes that a model hides tokens, unless something is known of it. Returns whether it was noted. Source: rulings › Who pays. */
+export async function noteHidesTokens(deps: WriteDeps, modelId: string): Promise<boolean> {
+  return await changing(deps, async (tx) => {
+    const rows = await tx
+      .update(models)
+      .set({ hidesTokens: true })
+      .where(and(eq(models.id, modelId), isNull(models.hidesTokens)))
       .returning({ id: models.id });
     return rows.length > 0;
   });

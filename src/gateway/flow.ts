@@ -1,21 +1,19 @@
-import type { Model, Route } from "../catalog/catalog.ts";
-import { withFailover } from "../catalog/failover.ts";
+import type { Model } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
 import { type ErrorCode, Refusal, toEnvelope } from "../errors.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, imageBound, imageCharge, UNPRICED } from "../ledger/price.ts";
-import { Stop, type StopSignal } from "../platform/stop.ts";
 import { admitModel } from "./admit.ts";
 import type { Body } from "./body.ts";
 import { type Counted, learn, NOTHING_RELAYED, usageOf } from "./charge.ts";
 import { type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
 import type { Relayed } from "./chunks.ts";
+import { type Attempt, dispatch, type Dispatched, type Outcome, restarting } from "./dispatch.ts";
 import type { Caller, Leave } from "./door.ts";
 import { checkPrompt, fetchImageAnswer, type ImageCall } from "./image_wire.ts";
-import { type Prompt, promptOf, promptTokens } from "./prompt.ts";
-import type { OpenedStream, StreamEnds } from "./relay.ts";
-import { traced } from "./spans.ts";
+import { type Prompt, type PromptSample, promptOf, promptTokens } from "./prompt.ts";
+import type { StreamEnds } from "./relay.ts";
 import { ChatBody, checker, IMAGE_SIZE_DEFAULT, ImageBody } from "./wire.ts";
 
 /**
@@ -66,12 +64,13 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
     createdUnix: unixSeconds(deps),
   };
   // An image is made to its end even if the client leaves: it has been asked for, and is paid.
-  const text = await dispatch({ deps, caller, model, hold }, { endsWithClient: false }, (route, own) =>
-    fetchImageAnswer({ ...call, ...own }, route),
-  );
+  const job: Job = { deps, caller, model, hold };
+  const outcome = await dispatch(job, "finish", (route, own) => fetchImageAnswer({ ...call, ...own }, route));
   const chargeNanoUsd = hold.mode === "payg" && microUsd !== undefined ? imageCharge(microUsd) : 0n;
   const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false };
-  await settle({ deps, caller, hold }, usage, { strict: true, reason: endReason(caller) });
+  if (outcome.how !== "answered") return await endUnanswered(job, outcome, async () => usage);
+  const text = outcome.answer;
+  await settle(job, usage, { strict: true, reason: endReason(caller) });
   leave();
   caller.trail.bytesOut = Buffer.byteLength(text);
   return jsonResponse(text, caller.requestId);
@@ -84,12 +83,10 @@ function modelOf(deps: Deps, { trail, key }: Caller, modelId: string, wants: "te
   return admitModel(model, key, wants);
 }
 
-/** What each call of a provider has for itself. */
-type Attempt = { signal: StopSignal; traceparent: string | undefined };
-type Job = { deps: Deps; caller: Caller; model: Model; hold: Hold };
+type Job = Dispatched;
 type ChatJob = Job & { body: ChatBody; raw: Body; prompt: Prompt; leave: Leave };
-/** What is still needed of a chat when its stream is open. Not its body: thousands are open for minutes. */
-type OpenChat = Job & { prompt: Prompt; leave: Leave };
+/** What is still needed of a chat when its stream is open. Neither its body nor its prompt: thousands are open for minutes. */
+type OpenChat = Job & { prompt: PromptSample; leave: Leave };
 
 /** The body of a chat request, by every rule that needs no model. Throws invalid_request. */
 export function readChat(raw: Body): ChatBody {
@@ -208,15 +205,18 @@ function askOf(
 async function jsonChat(job: ChatJob): Promise<Response> {
   const { deps, caller, leave } = job;
   // The call runs to its end even if the client leaves, and is settled. Source: rulings › Who pays.
-  const answer = await dispatch(job, { endsWithClient: false }, (route, own) =>
+  const outcome = await dispatch(job, "finish", (route, own) =>
     fetchChatAnswer(callOf(job, own), route, unixSeconds(deps)),
   );
+  if (outcome.how !== "answered") return await endUnanswered(job, outcome, () => usageOf(job, NOTHING_RELAYED));
+  const { answer } = outcome;
   const usage = await usageOf(job, answer);
   try {
     await settle(job, usage, { strict: true, reason: endReason(caller) });
   } finally {
     learn(job, usage);
   }
+  deps.hiddenTokens.note(job.model, caller.key.accountId, answer);
   leave();
   caller.trail.bytesOut = Buffer.byteLength(answer.text);
   return jsonResponse(answer.text, caller.requestId);
@@ -224,22 +224,25 @@ async function jsonChat(job: ChatJob): Promise<Response> {
 
 async function streamChat(job: ChatJob): Promise<Response> {
   const { deps, caller, model, body, prompt, hold, leave } = job;
-  let opened: OpenedStream;
-  try {
-    opened = await dispatch(job, { endsWithClient: true }, (route, own) => openChatStream(callOf(job, own), route));
-  } catch (error) {
-    // Before the first byte, with the provider already at work: the prompt is paid. Source: rulings › Who pays.
-    if (error instanceof ClientLeft) await settle(job, await usageOf(job, NOTHING_RELAYED), { reason: "client_left" });
-    throw error;
-  }
+  const outcome = await dispatch(job, model.hidesTokens ? "read_on" : "abort", (route, own) =>
+    openChatStream(callOf(job, own), route),
+  );
+  if (outcome.how !== "answered") return await endUnanswered(job, outcome, () => usageOf(job, NOTHING_RELAYED));
   const facts = {
     requestId: caller.requestId,
     createdUnix: unixSeconds(deps),
     modelId: body.model,
     wantsUsage: body.stream_options?.include_usage === true,
+    readsOn: model.hidesTokens === true,
   };
-  const ends = new ChatEnds({ deps, caller, model, prompt, hold, leave });
-  return new Response(deps.relays.start(opened, facts, ends), {
+  const ends = new ChatEnds({ deps, caller, model, prompt: prompt.sample(), hold, leave });
+  let stream: ReadableStream<Uint8Array> | null = deps.relays.start(outcome.answer, facts, ends);
+  if (caller.signal.aborted) {
+    // Nobody takes this stream, which the runtime may not notice. Its end is told to `ends`, as any other.
+    void stream.cancel();
+    stream = null;
+  }
+  return new Response(stream, {
     headers: {
       "content-type": "text/event-stream; charset=utf-8",
       "cache-control": "no-cache, no-transform",
@@ -247,6 +250,22 @@ async function streamChat(job: ChatJob): Promise<Response> {
       "x-request-id": caller.requestId,
     },
   });
+}
+
+/** Ends the hold of a request that brought no answer, and throws what its client gets. `owed`: what a client that left pays. */
+async function endUnanswered(
+  job: Job,
+  outcome: Exclude<Outcome<never>, { how: "answered" }>,
+  owed: () => Promise<Usage>,
+): Promise<never> {
+  switch (outcome.how) {
+    case "client_left":
+      await settle(job, await owed(), { reason: "client_left" });
+      break;
+    case "unpaid":
+      await release(job, outcome.reason);
+  }
+  throw outcome.error;
 }
 
 /** What each end of a stream means for its hold. Source: rulings › Who pays when something breaks. */
@@ -257,12 +276,30 @@ class ChatEnds implements StreamEnds {
     this.#job = job;
   }
 
-  complete({ usage, text, bytes }: Relayed): Promise<void> {
-    return this.#charge({ usage, completionText: text, completionBytes: bytes }, "complete");
+  complete(relayed: Relayed): Promise<void> {
+    const answer = countedOf(relayed);
+    const { deps, caller, model } = this.#job;
+    deps.hiddenTokens.note(model, caller.key.accountId, answer);
+    return this.#charge(answer, "complete");
   }
 
-  clientLeft({ text, bytes }: Relayed): Promise<void> {
-    return this.#charge({ usage: undefined, completionText: text, completionBytes: bytes }, "client_left");
+  clientLeft(relayed: Relayed, isWhole: boolean): Promise<void> {
+    const { deps, caller, model } = this.#job;
+    if (model.hidesTokens && !isWhole)
+      deps.log.warn(
+        { requestId: caller.requestId, model: model.id },
+        "an answer of a model that hides tokens was not read to its end: those not yet reported are not charged",
+      );
+    return this.#charge({ ...countedOf(relayed), isPart: !isWhole }, "client_left");
+  }
+
+  async brokeAfterFinish(relayed: Relayed, why: string): Promise<string> {
+    const { deps, caller, model } = this.#job;
+    deps.log.warn({ requestId: caller.requestId, model: model.id, why }, "a provider's stream broke off behind its answer");
+    await this.#charge(countedOf(relayed), "complete");
+    caller.trail.end = "provider_broke_off";
+    const message = "The model service broke off after the answer was complete. It was charged.";
+    return JSON.stringify(toEnvelope(new Refusal("provider_unavailable", { message }), caller.requestId));
   }
 
   brokeOff(why: string): Promise<string> {
@@ -303,75 +340,8 @@ class ChatEnds implements StreamEnds {
   }
 }
 
-/** The client of a stream left after dispatch and before the first byte. Its hold is still to be settled. */
-class ClientLeft extends Refusal {
-  constructor() {
-    super("service_unavailable", { message: "The client left." });
-  }
-}
-
-/**
- * Calls the model's routes in turn until one answers, under the same hold. If none does the hold is released, unless
- * `endsWithClient` and the client left: then ClientLeft is thrown. Throws provider_unavailable, invalid_request,
- * service_unavailable (also when the drain's deadline comes first).
- */
-async function dispatch<T>(
-  job: Job,
-  { endsWithClient }: { endsWithClient: boolean },
-  attempt: (route: Route, own: Attempt) => Promise<T>,
-): Promise<T> {
-  const { deps, caller, model, hold } = job;
-  const signal = new Stop();
-  let endedByUs = false;
-  const endWithClient = () => signal.stop();
-  if (endsWithClient) caller.signal.addEventListener("abort", endWithClient, { once: true });
-  const takeBack = deps.gate.onDeadline(() => {
-    if (!signal.aborted) endedByUs = true;
-    signal.stop();
-  });
-  let dispatched = false;
-  try {
-    if (caller.signal.aborted) throw new Refusal("service_unavailable", { message: "The client left." });
-    const answered = await withFailover(
-      {
-        routes: model.routes,
-        breakers: deps.breakers,
-        random: Math.random,
-        signal,
-        log: deps.log,
-        onTimeOut: deps.metrics.timedOut,
-      },
-      (route) => {
-        // Past its lease the reaper may have given the hold back, or a retry taken over: then nothing may reach a provider.
-        if (!deps.ledger.alive(hold) || caller.claim?.alive() === false) throw new Refusal("service_unavailable");
-        if (!dispatched) caller.trail.dispatchedMs = deps.clock.nowMs();
-        dispatched = true;
-        caller.trail.route = route;
-        return traced(caller.trail, route, deps.clock, (traceparent) => attempt(route, { signal, traceparent }));
-      },
-    );
-    caller.trail.answeredMs = deps.clock.nowMs();
-    return answered;
-  } catch (error) {
-    if (endedByUs) {
-      await release(job, dispatched ? "ended_by_us" : "not_dispatched");
-      throw restarting();
-    }
-    if (dispatched && signal.aborted) throw new ClientLeft();
-    await release(job, !dispatched ? "not_dispatched" : isRejection(error) ? "provider_rejected" : "provider_failed");
-    throw error;
-  } finally {
-    if (endsWithClient) caller.signal.removeEventListener("abort", endWithClient);
-    takeBack();
-  }
-}
-
-function restarting(): Refusal {
-  return new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." });
-}
-
-function isRejection(error: unknown): boolean {
-  return error instanceof Refusal && error.code === "invalid_request";
+function countedOf({ usage, text, bytes }: Relayed): Counted {
+  return { usage, completionText: text, completionBytes: bytes };
 }
 
 function callOf({ deps, caller, body, raw, hold }: ChatJob, own: Attempt): ChatCall {
@@ -382,8 +352,7 @@ function callOf({ deps, caller, body, raw, hold }: ChatJob, own: Attempt): ChatC
     body,
     raw,
     capTokens: hold.capTokens,
-    signal: own.signal,
-    traceparent: own.traceparent,
+    ...own,
     firstByteMs: providerFirstByteMs,
     totalMs: providerTotalMs,
   };

@@ -3,8 +3,9 @@ import { fetchGuarded, GuardError } from "../catalog/guard.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { Refusal } from "../errors.ts";
-import { controllerBy, type StopSignal } from "../platform/stop.ts";
+import { controllerBy } from "../platform/stop.ts";
 import type { Body } from "./body.ts";
+import type { Attempt } from "./dispatch.ts";
 import { patch } from "./json_spans.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./wire.ts";
 
@@ -17,14 +18,11 @@ const IMAGE_FETCH_MS = 30_000;
 const IMAGES_MAX = 1;
 const PATH = "/images/generations";
 
-export type ImageCall = {
+export type ImageCall = Attempt & {
   provider: ProviderClient;
   requestId: string;
-  /** Of this call's own span. */
-  traceparent?: string | undefined;
   body: ImageBody;
   raw: Body;
-  signal: StopSignal;
   totalMs: number;
   allowPrivate: readonly string[];
   createdUnix: number;
@@ -43,8 +41,8 @@ export function checkPrompt({ prompt }: ImageBody): void {
 
 /** Calls a route and returns the answer's JSON for the client. Throws ProviderFailure when it brings no image. */
 export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<string> {
-  const { provider, requestId, traceparent, signal, totalMs } = call;
-  const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
+  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
   const answer = parseAnswer(await provider.postWhole(route, PATH, imagePayload(call, route), limits));
   const data = await Promise.all(answer.data.map((item) => inFormat(item, call)));
   return JSON.stringify({

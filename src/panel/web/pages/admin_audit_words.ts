@@ -45,6 +45,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   upstream_model: "name at the provider",
   default_cap_tokens: "output without max_tokens",
   margin_permille: "held, permille",
+  hides_tokens: "hides tokens",
   model_ids: "models",
   units_dropped: "requests dropped",
 };
