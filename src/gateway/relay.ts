@@ -292,7 +292,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
       return;
     }
     this.#opened.call.stop();
-    await this.#tell(() => this.#ends.clientLeft(relayed, this.#isWhole()));
+    await this.#tellLeft(relayed);
   }
 
   /** Takes the usage out of what has come, and reads on until the provider's end. */
@@ -310,8 +310,13 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     this.#sets.readOn.delete(this);
     if (this.#sawDone && !this.#sawEnd) this.#letProviderClose();
     else this.#opened.call.stop();
-    // The text is what the client got; the usage is the provider's word for all of it.
-    await this.#tell(() => this.#ends.clientLeft({ ...relayed, usage: this.#rewriter.usage }, this.#isWhole()));
+    await this.#tellLeft(relayed);
+  }
+
+  /** The text is what the client got; the usage is what the provider has said by now, of all of it. */
+  #tellLeft(relayed: Relayed): Promise<void> {
+    const { usage } = this.#rewriter;
+    return this.#tell(() => this.#ends.clientLeft({ ...relayed, usage }, this.#isWhole()));
   }
 
   /** The provider has finished the answer, and said what it used. */
