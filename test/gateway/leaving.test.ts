@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { encrypt } from "../../src/platform/crypto.ts";
-import { startHungPort } from "../catalog/sockets.ts";
+import { answerOf, startHangingPort, startHungPort } from "../catalog/sockets.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
 import { openRawClient } from "./raw_client.ts";
@@ -23,13 +23,10 @@ let hung: Awaited<ReturnType<typeof startHungPort>>;
 beforeAll(async () => {
   shop = await openShop();
   hung = await startHungPort();
-  const { sql } = shop.world;
-  const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-hung-0123456789abcdef");
-  const [row] = await sql`
-    insert into providers (name, base_url, key_ciphertext) values ('hung', ${`http://127.0.0.1:${hung.port}/v1`}, ${key}) returning id`;
+  await addProvider("hung", hung.port);
   for (const model of ["chat-hung", "chat-hung-first"]) {
     await addModel(model);
-    await sql`insert into routes (model_id, provider_id, upstream_model) values (${model}, ${Number(row?.id)}, 'up')`;
+    await addRoute(model, "hung");
   }
   await addRoute("chat-hung-first", "second", 1);
   const ports = [shop.provider.port, shop.second.port, hung.port];
@@ -59,6 +56,12 @@ async function addModel(id: string): Promise<void> {
   await shop.world.sql`
     insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
     values (${id}, ${id}, 'tollgate', 'text', 8192, ${PRICES.inputMicroUsd}, ${PRICES.outputMicroUsd}, 100000)`;
+}
+
+async function addProvider(name: string, port: number): Promise<void> {
+  const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-other-0123456789abcdef");
+  await shop.world
+    .sql`insert into providers (name, base_url, key_ciphertext) values (${name}, ${`http://127.0.0.1:${port}/v1`}, ${key})`;
 }
 
 async function addRoute(model: string, provider: string, priority = 0): Promise<void> {
@@ -115,6 +118,30 @@ describe("a request that no provider was sent", () => {
     expect(shop.second.callCount()).toBe(0);
   });
 
+  test("costs nothing when its provider answered a moment ago, and cannot be connected to now", async () => {
+    const answer = answerOf(200, { "content-type": "application/json" }, '{"choices":[]}').toString();
+    const hanging = await startHangingPort(answer);
+    const hostPort = `127.0.0.1:${hanging.port}`;
+    const own = await shop.start({ PROVIDER_ALLOW_PRIVATE: hostPort, PROVIDER_CONNECT_MS: "1500" });
+    try {
+      await addProvider("hanging", hanging.port);
+      await addModel("chat-hanging");
+      await addRoute("chat-hanging", "hanging");
+      const [{ secret }, left] = await Promise.all([shop.customer(), shop.customer()]);
+      const answers = async () => (await shop.chat(secret, { model: "chat-hanging" }, { origin: own.origin })).status;
+      await until(async () => (await answers()) === 200, 10_000);
+      await hanging.hang();
+      const client = openRawClient(own.port, left.secret, { model: "chat-hanging" });
+      await until(async () => (await shop.counters(left.accountId)).holds === 1);
+      await sleep(100);
+      client.leave();
+      await expectReleased(left.accountId, "not_dispatched");
+    } finally {
+      await own.kill();
+      hanging.close();
+    }
+  });
+
   test("300 clients that leave 0 to 40 ms after they sent: every one that is charged was seen by the provider", async () => {
     const { secret, accountId } = await shop.customer({ dailyLimit: 1_000_000 });
     shop.provider.always({ tokens: 20, delayMs: 20, chunkDelayMs: 5, headers: { connection: "close" } });
@@ -137,16 +164,24 @@ describe("a request that no provider was sent", () => {
 });
 
 describe("a provider that is silent before its headers", () => {
-  test("the client that leaves early pays the prompt, and the provider's call is ended", async () => {
-    const { secret, accountId } = await shop.customer();
-    shop.provider.next({ hang: "headers" });
-    const client = leaver(secret);
-    const [call] = await shop.provider.waitForCalls(1);
-    client.leave();
-    await shop.provider.waitForAborted(call?.id ?? 0, 10_000);
-    const receipt = await receiptOf(accountId);
-    expect(receipt).toMatchObject({ outcome: "settled", reason: "client_left", units: 1, completion_tokens: 0 });
-    expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
+  test("clients that leave early pay the prompt, the provider's calls are ended, and its breaker stays closed", async () => {
+    shop.provider.always({ hang: "headers" });
+    await Promise.all(
+      Array.from({ length: 8 }, async () => {
+        const { secret, accountId } = await shop.customer();
+        const client = leaver(secret, { model: "chat-two-routes" });
+        await shop.provider.waitForCalls(8);
+        client.leave();
+        const receipt = await receiptOf(accountId);
+        expect(receipt).toMatchObject({ outcome: "settled", reason: "client_left", units: 1, completion_tokens: 0 });
+        expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
+      }),
+    );
+    await until(() => shop.provider.counters().open === 0, 10_000);
+    shop.provider.reset();
+    const { secret } = await shop.customer();
+    expect((await shop.chat(secret, { model: "chat-two-routes" }, { origin: replica.origin })).status).toBe(200);
+    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
   });
 
   test("the client that leaves after PROVIDER_HEADERS_MS pays nothing: the provider was at fault", async () => {
