@@ -90,8 +90,8 @@ class ClientLeft extends Refusal {
   }
 }
 
-/** Why calls were ended by us before they had come to an end of their own. */
-type Ended = "ended_by_us" | "paid" | "not_dispatched" | "provider_failed";
+/** Calls that did not come to an end of their own: we shut down, or the client left, who pays or does not. */
+type Ended = "by_us" | "paid" | "not_paid";
 
 /** The calls of one request, one after another: how far the present one has come, and who ended it. */
 class Calls {
@@ -103,6 +103,8 @@ class Calls {
   #route: Route | undefined;
   /** When the present route's request began to be sent. */
   #sentMs: number | undefined;
+  /** A route before the present one was sent the request, and failed. */
+  #hasFailed = false;
   #hasHeaders = false;
   #takeBack = () => {};
   #stopClock: (() => void) | undefined;
@@ -134,6 +136,7 @@ class Calls {
     // Past its lease the reaper may have given the hold back, or a retry taken over.
     if (!deps.ledger.alive(hold) || caller.claim?.alive() === false) throw new Refusal("service_unavailable");
     this.#route = route;
+    this.#hasFailed ||= this.#sentMs !== undefined;
     this.#sentMs = undefined;
     this.#hasHeaders = false;
     caller.trail.route = route;
@@ -145,20 +148,22 @@ class Calls {
 
   /** What it means that the calls ended with this error. */
   outcomeOf(error: unknown): Outcome<never> {
-    const reason = this.#ended;
-    if (reason === "paid") return { how: "client_left", error: new ClientLeft() };
-    if (reason === "ended_by_us")
-      return { how: "unpaid", reason: this.#route ? "ended_by_us" : "not_dispatched", error: restarting() };
-    if (reason !== undefined) return { how: "unpaid", reason, error: new ClientLeft() };
-    if (error instanceof ClientLeft)
-      return { how: "unpaid", reason: this.#sentMs === undefined ? "not_dispatched" : "provider_failed", error };
-    const wasTried = this.#route !== undefined;
+    switch (this.#ended) {
+      case "paid":
+        return { how: "client_left", error: new ClientLeft() };
+      case "by_us":
+        return { how: "unpaid", reason: this.#route ? "ended_by_us" : "not_dispatched", error: restarting() };
+      case "not_paid":
+        return { how: "unpaid", reason: this.#unsentOrFailed(), error: new ClientLeft() };
+    }
+    if (error instanceof ClientLeft) return { how: "unpaid", reason: this.#unsentOrFailed(), error };
+    if (this.#route === undefined) return { how: "unpaid", reason: "not_dispatched", error };
     const isRejection = error instanceof Refusal && error.code === "invalid_request";
-    return {
-      how: "unpaid",
-      reason: !wasTried ? "not_dispatched" : isRejection ? "provider_rejected" : "provider_failed",
-      error,
-    };
+    return { how: "unpaid", reason: isRejection ? "provider_rejected" : "provider_failed", error };
+  }
+
+  #unsentOrFailed(): EndReason {
+    return this.#hasFailed || this.#sentMs !== undefined ? "provider_failed" : "not_dispatched";
   }
 
   #end(how: Ended): void {
@@ -180,15 +185,18 @@ class Calls {
 
   readonly #onDeadline = (): void => {
     // Whoever left a provider that is at work has ended the request before us.
-    this.#end(this.#hasHeaders && this.#whenLeft !== "finish" && this.#job.caller.signal.aborted ? "paid" : "ended_by_us");
+    this.#end(this.#hasHeaders && this.#whenLeft !== "finish" && this.#job.caller.signal.aborted ? "paid" : "by_us");
   };
 
   readonly #onLeft = (): void => {
-    if (this.#sentMs === undefined) return this.#end("not_dispatched");
-    if (this.#hasHeaders) return this.#whenLeft === "abort" ? this.#end("paid") : undefined;
     const { clock, config } = this.#job.deps;
-    if (clock.nowMs() - this.#sentMs >= config.providerHeadersMs) return this.#end("provider_failed");
-    this.#stopClock = deadline(SEND_MS_MAX, this.#onSent);
+    if (this.#hasHeaders) {
+      if (this.#whenLeft === "abort") this.#end("paid");
+    } else if (this.#sentMs === undefined || clock.nowMs() - this.#sentMs >= config.providerHeadersMs) {
+      this.#end("not_paid");
+    } else {
+      this.#stopClock = deadline(SEND_MS_MAX, this.#onSent);
+    }
   };
 
   /** The client left some time ago, and there are still no headers: a provider that can be connected to has the request. */
@@ -196,7 +204,7 @@ class Calls {
     const { provider } = this.#job.deps;
     const route = this.#route;
     const hasIt = route !== undefined && (await provider.canConnect(route));
-    if (!hasIt) this.#end("not_dispatched");
+    if (!hasIt) this.#end("not_paid");
     else if (this.#whenLeft === "abort") this.#end("paid");
   };
 }

@@ -9,7 +9,7 @@ import type { Body } from "./body.ts";
 import { type Counted, learn, NOTHING_RELAYED, usageOf } from "./charge.ts";
 import { type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
 import type { Relayed } from "./chunks.ts";
-import { type Attempt, dispatch, type Dispatched, type Outcome, restarting } from "./dispatch.ts";
+import { type Attempt, type Dispatched, dispatch, type Outcome, restarting } from "./dispatch.ts";
 import type { Caller, Leave } from "./door.ts";
 import { checkPrompt, fetchImageAnswer, type ImageCall } from "./image_wire.ts";
 import { type Prompt, type PromptSample, promptOf, promptTokens } from "./prompt.ts";
@@ -295,7 +295,10 @@ class ChatEnds implements StreamEnds {
 
   async brokeAfterFinish(relayed: Relayed, why: string): Promise<string> {
     const { deps, caller, model } = this.#job;
-    deps.log.warn({ requestId: caller.requestId, model: model.id, why }, "a provider's stream broke off behind its answer");
+    deps.log.warn(
+      { requestId: caller.requestId, model: model.id, why },
+      "a provider's stream broke off when its answer was complete",
+    );
     await this.#charge(countedOf(relayed), "complete");
     caller.trail.end = "provider_broke_off";
     const message = "The model service broke off after the answer was complete. It was charged.";

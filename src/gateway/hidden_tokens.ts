@@ -37,7 +37,8 @@ export function createHiddenTokens(deps: ChangeDeps & { log: Log }): HiddenToken
     seen.delete(modelId);
     noteHidesTokens(deps, modelId).then(
       (isNew) =>
-        isNew && deps.log.warn({ model: modelId }, "a model hides tokens; its answers are read to their end from now on"),
+        isNew &&
+        deps.log.warn({ model: modelId }, "a model hides tokens; its answers are read to their end from now on"),
       (err) => deps.log.error({ err, model: modelId }, "it could not be noted that a model hides tokens"),
     );
   }

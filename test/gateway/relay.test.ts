@@ -60,7 +60,8 @@ function noteEnds() {
         ended.push({ how: "brokeAfterFinish", relayed });
         return BROKE_OFF;
       },
-      clientLeft: async (relayed: Relayed, isWhole: boolean) => void ended.push({ how: "clientLeft", relayed, isWhole }),
+      clientLeft: async (relayed: Relayed, isWhole: boolean) =>
+        void ended.push({ how: "clientLeft", relayed, isWhole }),
       async endedByUs() {
         ended.push({ how: "endedByUs" });
         return '{"error":"ended by us"}';
@@ -712,7 +713,9 @@ describe("reading on for a client who has left", () => {
     one.send(usage(300));
     one.send("data: oops\n\n");
     await until(() => one.ended.length > 0);
-    expect(one.ended).toMatchObject([{ how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } }]);
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+    ]);
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
     one.own.close();
   });
@@ -725,7 +728,9 @@ describe("reading on for a client who has left", () => {
     one.send(usage(300));
     await one.jump(ms);
     expect([one.timeouts, one.own.readOn(), one.state.aborted]).toEqual([[...limits], 0, true]);
-    expect(one.ended).toMatchObject([{ how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } }]);
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+    ]);
     one.own.close();
   });
 
@@ -744,7 +749,9 @@ describe("reading on for a client who has left", () => {
     one.send(CHUNK({}, "stop") + usage(700));
     await one.next();
     await one.reader.cancel();
-    expect(one.ended).toMatchObject([{ how: "clientLeft", isWhole: true, relayed: { usage: { completionTokens: 700 } } }]);
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
+    ]);
     one.own.close();
   });
 
@@ -753,7 +760,9 @@ describe("reading on for a client who has left", () => {
     one.send(usage(300));
     await sleep(20); // Read by now.
     await one.own.endAll();
-    expect(one.ended).toMatchObject([{ how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } }]);
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+    ]);
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
     await sleep(20);
     expect(one.ended).toHaveLength(1);

@@ -32,7 +32,10 @@ const STATUS_OPTIONS = [
   { value: "deprecated", label: "Deprecated" },
 ] as const;
 
-const HIDES_TOKENS_OPTIONS = (["unknown", "no", "yes"] as const).map((value) => ({ value, label: HIDES_TOKENS[value] }));
+const HIDES_TOKENS_OPTIONS = (["unknown", "no", "yes"] as const).map((value) => ({
+  value,
+  label: HIDES_TOKENS[value],
+}));
 
 type Props = { open: boolean; onClose: () => void; model: Model };
 
