@@ -245,6 +245,7 @@ CREATE TABLE "models" (
 	"default_cap_tokens" integer DEFAULT 4096 NOT NULL,
 	"image_input_tokens" integer DEFAULT 2048 NOT NULL,
 	"margin_permille" integer DEFAULT 1000 NOT NULL,
+	"hides_tokens" boolean,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	CONSTRAINT "models_status" CHECK ("models"."status" in ('active', 'preview', 'deprecated')),
 	CONSTRAINT "models_modality" CHECK ("models"."modality" in ('text', 'image', 'multimodal')),

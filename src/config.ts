@@ -202,6 +202,13 @@ export const VARIABLES = {
     unit: "ms",
     what: "from dispatch to a stream's first event",
   },
+  PROVIDER_HEADERS_MS: {
+    kind: "integer",
+    default: "20000",
+    min: 1,
+    unit: "ms",
+    what: "a client that leaves a stream whose provider has sent no headers for this long is not charged",
+  },
   PROVIDER_IDLE_MS: { kind: "integer", default: "120000", min: 1, unit: "ms", what: "between two chunks of a stream" },
   PROVIDER_TOTAL_MS: {
     kind: "integer",
@@ -472,6 +479,7 @@ function build(read: (name: Name) => string, fail: Fail) {
     rateRedisMs: integer("RATE_REDIS_MS"),
     providerConnectMs: integer("PROVIDER_CONNECT_MS"),
     providerFirstByteMs: integer("PROVIDER_FIRST_BYTE_MS"),
+    providerHeadersMs: integer("PROVIDER_HEADERS_MS"),
     providerIdleMs: integer("PROVIDER_IDLE_MS"),
     providerTotalMs: integer("PROVIDER_TOTAL_MS"),
     clientIdleMs: integer("CLIENT_IDLE_MS"),

@@ -9,6 +9,7 @@ import type { Catalog } from "./catalog/catalog.ts";
 import type { ProviderClient } from "./catalog/provider_client.ts";
 import type { ProviderTests } from "./catalog/provider_test.ts";
 import type { Config } from "./config.ts";
+import type { HiddenTokens } from "./gateway/hidden_tokens.ts";
 import type { Refusals } from "./gateway/refusals.ts";
 import type { Relays } from "./gateway/relay.ts";
 import type { Sight } from "./gateway/sight.ts";
@@ -63,6 +64,7 @@ export type Deps = {
   /** Requests that are to be served once, by their Idempotency-Key. */
   claims: Claims;
   tokens: TokenCounter;
+  hiddenTokens: HiddenTokens;
   ledger: Ledger;
   booksCheck: BooksCheck;
   relays: Relays;

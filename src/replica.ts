@@ -19,6 +19,7 @@ import { createProviderTests } from "./catalog/provider_test.ts";
 import { type Config, ConfigError } from "./config.ts";
 import type { Clock, Deps } from "./deps.ts";
 import { asRefusal, toErrorResponse } from "./errors.ts";
+import { createHiddenTokens } from "./gateway/hidden_tokens.ts";
 import { openRefusals } from "./gateway/refusals.ts";
 import { createRelays } from "./gateway/relay.ts";
 import { createSight } from "./gateway/sight.ts";
@@ -149,11 +150,13 @@ export async function startReplica(
     }),
     claims: openClaims({ redisUrl: config.redisUrl, leaseMs: config.leaseSeconds * 1000, nowMs, log }),
     tokens: createTokenCounter(log),
+    hiddenTokens: createHiddenTokens({ db, bus, log }),
     ledger,
     booksCheck: startBooksCheck({ config, log }),
     relays: createRelays({
       providerIdleMs: config.providerIdleMs,
       clientIdleMs: config.clientIdleMs,
+      readOnMs: config.providerTotalMs,
       nowMs,
       onTimeout: metrics.timedOut,
       onFailure: (err) => log.error({ err }, "a stream's end could not be told to the ledger"),

@@ -423,10 +423,15 @@ test.concurrent(
     await json("model route unlisted-1 --provider sim --upstream nowhere-1");
     await json("model route unlisted-2 --provider sim --upstream nowhere-2");
     await json("model set unlisted-2 --disable");
-    expect((await json("provider test sim", { env })).providers[0]).toMatchObject({ ok: true, unlisted: ["nowhere-1"] });
+    expect((await json("provider test sim", { env })).providers[0]).toMatchObject({
+      ok: true,
+      unlisted: ["nowhere-1"],
+    });
     expect((await cli("provider test sim", { env })).out).toContain("answers, but does not list nowhere-1");
     const doctor = await cli("doctor", { env });
-    expect(doctor.out).toMatch(/warning\s+provider sim: answers in \d+ ms.*but does not list nowhere-1\n\s+→ .*--upstream/);
+    expect(doctor.out).toMatch(
+      /warning\s+provider sim: answers in \d+ ms.*but does not list nowhere-1\n\s+→ .*--upstream/,
+    );
     expect(doctor.out).not.toContain("All is well");
     await json("model set unlisted-1 --disable");
     expect((await json("provider test sim", { env })).providers[0].unlisted).toEqual([]);
@@ -483,9 +488,7 @@ test.concurrent(
     expect(await refused(`model route chat-1 --change ${routeId} --allow-param n_predict`)).toContain("n_predict");
     const none = await json(`model route chat-1 --change ${routeId} --allow-param none`);
     expect(none.models[0].routes[0].allowedParams).toEqual([]);
-    const priced = await json(
-      "model price chat-1 --package-only --image 1024x1024=none --image 1024x1024/high=none",
-    );
+    const priced = await json("model price chat-1 --package-only --image 1024x1024=none --image 1024x1024/high=none");
     expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");

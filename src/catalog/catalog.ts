@@ -39,6 +39,8 @@ export type Model = {
   readonly marginPermille: number;
   /** What its routes have been seen to use beyond bounds: of each part the dearest route's. */
   readonly overhead: Overhead;
+  /** It reports more tokens than it shows; null: not known. */
+  readonly hidesTokens: boolean | null;
   /** May be empty: then no request can be served. */
   readonly routes: readonly Route[];
 };

@@ -57,6 +57,8 @@ export type ModelPatch = {
   imageInputTokens?: number | undefined;
   /** What is held on top of every bound. What overruns teach is kept apart from it. */
   marginPermille?: number | undefined;
+  /** null: to be learned from its answers. */
+  hidesTokens?: boolean | null | undefined;
 };
 /** `name` defaults to the id, `ownedBy` to "tollgate". */
 export type ModelInput = ModelPatch & {
@@ -119,6 +121,7 @@ export function checkModel(patch: ModelPatch): ModelPatch {
     marginPermille: given(patch.marginPermille, (margin) =>
       checkInteger(margin, "marginPermille", { min: 1000, max: MARGIN_PERMILLE_MAX }),
     ),
+    hidesTokens: patch.hidesTokens,
   };
 }
 
@@ -148,10 +151,7 @@ export function imagePriceKey(size: string, quality: string = QUALITY_DEFAULT): 
 export function checkImagePrice(key: string, microUsd: number): { size: string; quality: string; microUsd: number } {
   const [size = "", quality = QUALITY_DEFAULT, ...rest] = key.split("/");
   if (rest.length > 0 || !QUALITY.test(quality))
-    throw new InputError(
-      "A quality has 1 to 20 lower-case letters, digits, - and _, as in 1024x1024/high.",
-      "quality",
-    );
+    throw new InputError("A quality has 1 to 20 lower-case letters, digits, - and _, as in 1024x1024/high.", "quality");
   return {
     size: checkOneOf(size, "size", IMAGE_SIZES),
     quality,

@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, gt, inArray, type SQL, sql } from "drizzle-orm";
+import { and, asc, desc, eq, gt, inArray, isNull, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -55,6 +55,7 @@ const modelColumns = {
   defaultCapTokens: models.defaultCapTokens,
   imageInputTokens: models.imageInputTokens,
   marginPermille: models.marginPermille,
+  hidesTokens: models.hidesTokens,
 };
 const routeColumns = {
   id: routes.id,
@@ -91,7 +92,10 @@ export async function loadCatalog(orm: Orm) {
       .from(models)
       .where(eq(models.enabled, true))
       .orderBy(asc(models.id)),
-    imagePrices: await tx.select().from(imagePrices).orderBy(...imagePriceOrder),
+    imagePrices: await tx
+      .select()
+      .from(imagePrices)
+      .orderBy(...imagePriceOrder),
     providers: await tx
       .select({
         id: providers.id,
@@ -273,6 +277,19 @@ export async function setImagePrice(
       }
     }),
   );
+}
+
+/**
+/** Notes that a model hides tokens, unless something is known of it. Returns whether it was noted. Source: rulings › Who pays. */
+export async function noteHidesTokens(deps: WriteDeps, modelId: string): Promise<boolean> {
+  return await changing(deps, async (tx) => {
+    const rows = await tx
+      .update(models)
+      .set({ hidesTokens: true })
+      .where(and(eq(models.id, modelId), isNull(models.hidesTokens)))
+      .returning({ id: models.id });
+    return rows.length > 0;
+  });
 }
 
 /**

@@ -32,9 +32,11 @@ export type PostOptions = {
   requestId?: string;
   /** Told to it as it stands: the span that it works for. Never the client's own. */
   traceparent?: string | undefined;
+  /** Called once the provider is connected to, right before the request is sent. If it throws, nothing is sent. */
+  beforeSend?: (() => void) | undefined;
 };
 
-export type WholeOptions = Pick<PostOptions, "signal" | "requestId" | "traceparent"> & {
+export type WholeOptions = Pick<PostOptions, "signal" | "requestId" | "traceparent" | "beforeSend"> & {
   /** From the call to the last byte. */
   totalMs: number;
   bytesMax: number;
@@ -67,6 +69,8 @@ export type ProviderClient = {
   listModels(upstream: Upstream, signal?: StopSignal): Promise<string[]>;
   /** Whether the provider is there and takes the key. Never throws but for the reason of `signal`. */
   ping(upstream: Upstream, signal?: StopSignal): Promise<Ping>;
+  /** Whether the provider can be connected to now. Sends nothing; never throws. */
+  canConnect(upstream: Upstream): Promise<boolean>;
 };
 
 /** Where a call goes, and the target that its last address made of it. */
@@ -78,6 +82,7 @@ type Call = {
   body?: string | Uint8Array<ArrayBuffer>;
   requestId?: string | undefined;
   traceparent?: string | undefined;
+  beforeSend?: PostOptions["beforeSend"];
   accept: PostOptions["accept"];
 };
 
@@ -124,6 +129,7 @@ export function createProviderClient({
     const place = placeOf(upstream.baseUrl, call.path);
     signal.throwIfAborted();
     const address = reach.known(place) ?? (await reach.ensure(place, signal));
+    call.beforeSend?.();
     try {
       if (place.target?.address !== address) place.target = upstreamTarget(place.url, address);
       const init = { method: call.method, headers: headersOf(upstream, call), body: call.body ?? null, signal };
@@ -152,9 +158,9 @@ export function createProviderClient({
 
   return {
     async post(upstream, path, body, options) {
-      const { signal, accept, firstByteMs = config.providerFirstByteMs, requestId, traceparent } = options;
+      const { signal, accept, firstByteMs = config.providerFirstByteMs, requestId, traceparent, beforeSend } = options;
       const limit = limitedBy(signal, firstByteMs, headersTooLate);
-      const call = { method: "POST", path, body, accept, requestId, traceparent } as const;
+      const call = { method: "POST", path, body, accept, requestId, traceparent, beforeSend } as const;
       let response: Response;
       try {
         response = await send(upstream, call, limit.signal);
@@ -166,10 +172,10 @@ export function createProviderClient({
     },
 
     postWhole(upstream, path, body, options) {
-      const { requestId, traceparent } = options;
+      const { requestId, traceparent, beforeSend } = options;
       return whole(
         upstream,
-        { method: "POST", path, body, accept: "application/json", requestId, traceparent },
+        { method: "POST", path, body, accept: "application/json", requestId, traceparent, beforeSend },
         options,
       );
     },
@@ -187,6 +193,16 @@ export function createProviderClient({
         signal.throwIfAborted();
         log.debug({ provider: upstream.providerName, err: thrown }, "a provider did not answer its ping");
         return { ok: false, tookMs: tookMs(), models: 0, problem: messageOf(thrown) };
+      }
+    },
+
+    async canConnect(upstream) {
+      try {
+        await reach.check(placeOf(upstream.baseUrl, ""));
+        return true;
+      } catch (thrown) {
+        log.debug({ provider: upstream.providerName, err: thrown }, "a provider cannot be connected to");
+        return false;
       }
     },
   };

@@ -21,6 +21,8 @@ export type Reach = {
    * The same once a TCP connection to it stands. Throws ProviderFailure (connect, timeout, address) or the reason of `signal`.
    */
   ensure(spot: Spot, signal: AbortSignal): Promise<string>;
+  /** Connects anew, whatever is known. Throws ProviderFailure (connect, timeout, address). */
+  check(spot: Spot): Promise<string>;
   /** It answered just now. */
   reached(spot: Spot): void;
   /** It did not: the next call probes. */
@@ -89,6 +91,7 @@ export function createReach({ connectMs, allowPrivate, now, resolve }: ReachOpti
       return pin.address;
     },
     ensure: (spot, signal) => orAborted(sharedProbe(spot), signal),
+    check: sharedProbe,
     reached({ origin }) {
       const pin = pins.get(origin);
       if (pin) pin.reachedMs = now();

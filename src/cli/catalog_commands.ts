@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander";
+import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
 import {
   addModel,
   addProvider,
@@ -14,7 +15,6 @@ import {
   updateProvider,
   updateRoute,
 } from "../catalog/catalog_store.ts";
-import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";
@@ -29,6 +29,7 @@ const KEY_VARIABLE = "PROVIDER_KEY";
 const STATUSES = ["active", "preview", "deprecated"] as const;
 const MODALITIES = ["text", "image", "multimodal"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
+const HIDES_TOKENS = { yes: true, no: false, unknown: null } as const;
 
 export function addProviderCommands(program: Command): void {
   const provider = program.command("provider").description("the services that models are bought from");
@@ -163,16 +164,23 @@ export function addModelCommands(program: Command): void {
     },
   );
 
-  does<ModelOptions & { enable?: true; disable?: true; margin?: number }>(
+  does<ModelOptions & { enable?: true; disable?: true; margin?: number; hidesTokens?: keyof typeof HIDES_TOKENS }>(
     modelOptions(model.command("set <id>").description("change a model, or switch it on or off"))
       .option("--margin <permille>", "what every bound of it is multiplied by, in thousandths (default: 1000)", integer)
+      .addOption(
+        new Option(
+          "--hides-tokens <word>",
+          "yes: a stream whose client leaves is read to its end; unknown: to be learned from answers",
+        ).choices(Object.keys(HIDES_TOKENS)),
+      )
       .addOption(new Option("--enable", "sell it again").conflicts("disable"))
       .option("--disable", "sell it no more"),
     { changes: true },
-    async (context, { enable, disable, margin, ...options }, [id = ""]) => {
+    async (context, { enable, disable, margin, hidesTokens, ...options }, [id = ""]) => {
       await updateModel(context, id, {
         ...modelFields(options),
         marginPermille: margin,
+        hidesTokens: hidesTokens && HIDES_TOKENS[hidesTokens],
         enabled: switched({ enable, disable }),
       });
       return showModels(context, id);

@@ -8,7 +8,7 @@ import { chatCharge } from "../ledger/price.ts";
 import { askerOf } from "./admit.ts";
 import type { ReportedUsage } from "./chunks.ts";
 import type { Caller } from "./door.ts";
-import type { Prompt } from "./prompt.ts";
+import type { PromptSample } from "./prompt.ts";
 
 /** What an answer used, and what that costs. Source: rulings › Money, Who pays when something breaks. */
 
@@ -17,7 +17,7 @@ const BYTES_A_TOKEN = 4;
 
 /** The request that is charged. */
 type Billed = { deps: Deps; caller: Caller; model: Model; hold: Hold };
-type Overrunning = Billed & { prompt: Prompt; choices: number };
+type Overrunning = Billed & { prompt: Pick<PromptSample, "framedTokens" | "images">; choices: number };
 
 /** An answer to count: by the provider's word, or else by its text. */
 export type Counted = {
@@ -26,32 +26,53 @@ export type Counted = {
   rawUsage?: unknown;
   completionText: string;
   completionBytes?: number;
+  /** The usage is what the provider reported last, and the text what was relayed: the larger of both counts. */
+  isPart?: boolean;
 };
 export const NOTHING_RELAYED: Counted = { usage: undefined, completionText: "" };
 
 /** What an answer used and costs, by the prices the request was admitted at. */
 export async function usageOf(
-  { deps, model, hold, prompt }: Billed & { prompt: Prompt },
+  { deps, model, hold, prompt }: Billed & { prompt: PromptSample },
   answer: Counted,
 ): Promise<Usage> {
-  const counts = answer.usage ?? (await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }));
+  const { usage, isPart = false } = answer;
+  const estimated = usage === undefined || isPart;
+  const { promptTokens, cachedTokens, completionTokens } = estimated
+    ? largerOf(await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }), usage)
+    : usage;
+  const counts = { promptTokens, cachedTokens, completionTokens };
   const chargeNanoUsd = hold.mode === "payg" && model.prices !== null ? chatCharge(model.prices, counts) : 0n;
-  return { ...counts, chargeNanoUsd, estimated: answer.usage === undefined, rawUsage: answer.rawUsage };
+  return { ...counts, chargeNanoUsd, estimated, rawUsage: answer.rawUsage };
 }
 
-type Asked = { prompt: Prompt; imageInputTokens: number };
+type Asked = { prompt: PromptSample; imageInputTokens: number };
 
 async function estimate(deps: Deps, answer: Counted, { prompt, imageInputTokens }: Asked): Promise<ReportedUsage> {
-  const [prompted, completed] = await Promise.all([
-    deps.tokens.count(prompt.text),
-    deps.tokens.count(answer.completionText),
-  ]);
+  const { text, textBytes, images } = prompt;
+  const [prompted, completed] = await Promise.all([deps.tokens.count(text), deps.tokens.count(answer.completionText)]);
+  const countedBytes = Buffer.byteLength(text);
+  const promptTokens =
+    countedBytes < textBytes ? Math.ceil((prompted.tokens * textBytes) / countedBytes) : prompted.tokens;
   const beyond = Math.max(0, (answer.completionBytes ?? 0) - answer.completionText.length);
   return {
     // Never zero: a prompt without text has at least its frame. Source: rulings › Who pays.
-    promptTokens: Math.max(1, prompted.tokens + prompt.images * imageInputTokens),
+    promptTokens: Math.max(1, promptTokens + images * imageInputTokens),
     cachedTokens: 0,
     completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN),
+    reasoningTokens: 0,
+  };
+}
+
+/** What an answer that was left used at least. A prompt does not grow: of it the provider's word counts. */
+function largerOf(counted: ReportedUsage, reported: ReportedUsage | undefined): ReportedUsage {
+  if (reported === undefined) return counted;
+  const { promptTokens, cachedTokens, completionTokens, reasoningTokens } = reported;
+  return {
+    promptTokens: promptTokens || counted.promptTokens,
+    cachedTokens,
+    completionTokens: Math.max(completionTokens, reasoningTokens, counted.completionTokens),
+    reasoningTokens,
   };
 }
 

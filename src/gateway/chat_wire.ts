@@ -2,9 +2,10 @@ import type { Route } from "../catalog/catalog.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { deadline } from "../platform/deadline.ts";
-import { Stop, type StopSignal } from "../platform/stop.ts";
+import { Stop } from "../platform/stop.ts";
 import type { Body } from "./body.ts";
 import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
+import type { Attempt } from "./dispatch.ts";
 import { DuplicateField, patch, type Span, topLevelSpans } from "./json_spans.ts";
 import { sift } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
@@ -17,16 +18,13 @@ import type { ChatBody } from "./wire.ts";
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
 const PATH = "/chat/completions";
 
-export type ChatCall = {
+export type ChatCall = Attempt & {
   provider: ProviderClient;
   requestId: string;
-  /** Of this call's own span. */
-  traceparent?: string | undefined;
   body: ChatBody;
   raw: Body;
   /** The cap that the balance pays for; null: the request goes as it came. */
   capTokens: number | null;
-  signal: StopSignal;
   firstByteMs: number;
   totalMs: number;
 };
@@ -58,7 +56,7 @@ export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): P
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
-/** A whole answer, as the client gets it, and what it used by the provider's word, or else its text. */
+/** A whole answer, as the client gets it; what it used, by the provider's word; and what the model wrote in it. */
 export type ChatAnswer = {
   text: string;
   usage: ReportedUsage | undefined;
@@ -70,8 +68,8 @@ export type ChatAnswer = {
 
 /** Calls a route and reads its whole answer. Throws ProviderFailure when it is no chat completion. */
 export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix: number): Promise<ChatAnswer> {
-  const { provider, requestId, traceparent, signal, totalMs } = call;
-  const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
+  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
   const payload = chatPayload(call, route);
   const text = await provider.postWhole(route, PATH, payload.text, limits);
   const answer = parseObject(text);
@@ -84,12 +82,11 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
   if (typeof value.id !== "string") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
   if (typeof value.created !== "number") edits.set("created", String(createdUnix));
   if (value.object !== "chat.completion") edits.set("object", '"chat.completion"');
-  const usage = usageOf(value.usage);
   return {
     text: patch(text, spans, edits),
-    usage,
+    usage: usageOf(value.usage),
     rawUsage: value.usage,
-    completionText: usage === undefined ? completionText(answer.value.choices) : "",
+    completionText: completionText(answer.value.choices),
     dropped: payload.dropped,
   };
 }
@@ -98,7 +95,7 @@ export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;
 
 /** Calls a route and waits for the first event of its stream. Throws ProviderFailure when there is none, or it is an error. */
 export async function openChatStream(call: ChatCall, route: Route): Promise<OpenedChat> {
-  const { provider, requestId, traceparent, signal, firstByteMs } = call;
+  const { provider, requestId, traceparent, beforeSend, signal, firstByteMs } = call;
   const payload = chatPayload(call, route);
   const stop = new Stop();
   const onAbort = () => stop.stop();
@@ -113,9 +110,11 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
       signal: stop,
       requestId,
       traceparent,
+      beforeSend,
       firstByteMs,
       accept: "text/event-stream",
     });
+    call.onHeaders();
     if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
     const reader = response.body.getReader();
     const sse = new SseReader();

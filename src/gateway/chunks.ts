@@ -14,7 +14,13 @@ const TEXT_FRAMES_MAX = 8;
 const PLAIN = /^[^"\\\p{Cc}]*$/u;
 
 /** Token counts as a provider reports them. */
-export type ReportedUsage = { promptTokens: number; cachedTokens: number; completionTokens: number };
+export type ReportedUsage = {
+  promptTokens: number;
+  cachedTokens: number;
+  completionTokens: number;
+  /** Of the completion's: those that the model thought, seen or not. */
+  reasoningTokens: number;
+};
 
 /** What went to the client so far. */
 export type Relayed = {
@@ -65,6 +71,11 @@ export class ChunkRewriter {
       usage: this.#usage,
       rawUsage: this.#rawUsage,
     };
+  }
+
+  /** What the provider reported last. */
+  get usage(): ReportedUsage | undefined {
+    return this.#usage;
   }
 
   /** The payload for the client; undefined when it is not for the client now. Throws when the provider sent no chunk. */
@@ -130,8 +141,8 @@ export class ChunkRewriter {
       return undefined;
     }
     this.#count(choices, payload.length);
-    if (this.#facts.wantsUsage) edits.set("usage", "null");
-    else if (hasUsage) edits.set("usage", null);
+    // Who did not ask gets no such field, not even null: some SDKs refuse it.
+    edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
     if (!hasUsage && this.#framesMade < FRAMES_MAX) {
       this.#framesMade++;
@@ -286,16 +297,20 @@ function rawOf(text: string, spans: ReadonlyMap<string, Span>, name: string): st
 /** The counts of a provider's usage object; undefined when they are not counts. */
 export function usageOf(usage: unknown): ReportedUsage | undefined {
   if (!isRecord(usage)) return undefined;
-  const { prompt_tokens, completion_tokens, prompt_tokens_details } = usage;
+  const { prompt_tokens, completion_tokens, prompt_tokens_details, completion_tokens_details } = usage;
   if (!isCount(prompt_tokens) || !isCount(completion_tokens)) return undefined;
-  const details =
-    typeof prompt_tokens_details === "object" && prompt_tokens_details !== null ? prompt_tokens_details : {};
-  const cached = "cached_tokens" in details && isCount(details.cached_tokens) ? details.cached_tokens : 0;
   return {
     promptTokens: prompt_tokens,
-    cachedTokens: Math.min(cached, prompt_tokens),
+    cachedTokens: Math.min(countIn(prompt_tokens_details, "cached_tokens"), prompt_tokens),
     completionTokens: completion_tokens,
+    reasoningTokens: countIn(completion_tokens_details, "reasoning_tokens"),
   };
+}
+
+/** 0 where there is no such count. */
+function countIn(details: unknown, name: string): number {
+  const count = isRecord(details) ? details[name] : undefined;
+  return isCount(count) ? count : 0;
 }
 
 function isCount(value: unknown): value is number {

@@ -1,21 +1,19 @@
-import type { Model, Route } from "../catalog/catalog.ts";
-import { withFailover } from "../catalog/failover.ts";
+import type { Model } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
 import { type ErrorCode, Refusal, toEnvelope } from "../errors.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, imageBound, imageCharge, UNPRICED } from "../ledger/price.ts";
-import { Stop, type StopSignal } from "../platform/stop.ts";
-import { admitModel, askerOf } from "./admit.ts";
+import { admitModel } from "./admit.ts";
 import type { Body } from "./body.ts";
 import { type Counted, learn, NOTHING_RELAYED, overheadOf, usageOf } from "./charge.ts";
-import { type ChatCall, fetchChatAnswer, type OpenedChat, openChatStream } from "./chat_wire.ts";
+import { type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
 import type { Relayed } from "./chunks.ts";
+import { type Attempt, type Dispatched, dispatch, type Outcome, restarting } from "./dispatch.ts";
 import type { Caller, Leave } from "./door.ts";
 import { checkPrompt, fetchImageAnswer, type ImageCall, type ImagePrice, imagePriceOf } from "./image_wire.ts";
-import { type Prompt, promptOf, promptTokens } from "./prompt.ts";
+import { type Prompt, type PromptSample, promptOf, promptTokens } from "./prompt.ts";
 import type { StreamEnds } from "./relay.ts";
-import { traced } from "./spans.ts";
 import { ChatBody, checker, ImageBody } from "./wire.ts";
 
 /**
@@ -67,13 +65,13 @@ export async function image(deps: Deps, caller: Caller, raw: Body, leave: Leave)
     createdUnix: unixSeconds(deps),
   };
   // An image is made to its end even if the client leaves: it has been asked for, and is paid.
-  const answer = await dispatch({ deps, caller, model, hold }, { endsWithClient: false }, (route, own) =>
-    fetchImageAnswer({ ...call, ...own }, route),
-  );
+  const job: Job = { deps, caller, model, hold };
+  const outcome = await dispatch(job, "finish", (route, own) => fetchImageAnswer({ ...call, ...own }, route));
   const chargeNanoUsd = hold.mode === "payg" && price.microUsd !== undefined ? imageCharge(price.microUsd) : 0n;
-  const { rawUsage } = answer;
-  const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false, rawUsage };
-  await settle({ deps, caller, hold }, usage, { strict: true, reason: endReason(caller) });
+  const usage = { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false };
+  if (outcome.how !== "answered") return await endUnanswered(job, outcome, async () => usage);
+  const { answer } = outcome;
+  await settle(job, { ...usage, rawUsage: answer.rawUsage }, { strict: true, reason: endReason(caller) });
   leave();
   caller.trail.bytesOut = Buffer.byteLength(answer.text);
   return jsonResponse(answer.text, caller.requestId, answer.dropped);
@@ -86,12 +84,10 @@ function modelOf(deps: Deps, { trail, key }: Caller, modelId: string, wants: "te
   return admitModel(model, key, wants);
 }
 
-/** What each call of a provider has for itself. */
-type Attempt = { signal: StopSignal; traceparent: string | undefined };
-type Job = { deps: Deps; caller: Caller; model: Model; hold: Hold };
-type ChatJob = OpenChat & { body: ChatBody; raw: Body };
-/** What is still needed of a chat when its stream is open. Not its body: thousands are open for minutes. */
-type OpenChat = Job & { prompt: Prompt; choices: number; leave: Leave };
+type Job = Dispatched;
+type ChatJob = Job & { body: ChatBody; raw: Body; prompt: Prompt; choices: number; leave: Leave };
+/** What is still needed of a chat when its stream is open. Neither its body nor its prompt: thousands are open for minutes. */
+type OpenChat = Job & { prompt: PromptSample; choices: number; leave: Leave };
 
 /** The body of a chat request, by every rule that needs no model. Throws invalid_request. */
 export function readChat(raw: Body): ChatBody {
@@ -130,7 +126,7 @@ async function reserveChat(
   caller: Caller,
   model: Model,
   body: ChatBody,
-  { prompt, choices }: Pick<OpenChat, "prompt" | "choices">,
+  { prompt, choices }: Pick<ChatJob, "prompt" | "choices">,
 ): Promise<Hold> {
   const wanted = body.max_completion_tokens ?? body.max_tokens;
   const overhead = overheadOf(model, caller.key);
@@ -235,15 +231,18 @@ function askOf(
 async function jsonChat(job: ChatJob): Promise<Response> {
   const { deps, caller, leave } = job;
   // The call runs to its end even if the client leaves, and is settled. Source: rulings › Who pays.
-  const answer = await dispatch(job, { endsWithClient: false }, (route, own) =>
+  const outcome = await dispatch(job, "finish", (route, own) =>
     fetchChatAnswer(callOf(job, own), route, unixSeconds(deps)),
   );
+  if (outcome.how !== "answered") return await endUnanswered(job, outcome, () => usageOf(job, NOTHING_RELAYED));
+  const { answer } = outcome;
   const usage = await usageOf(job, answer);
   try {
     await settle(job, usage, { strict: true, reason: endReason(caller) });
   } finally {
     learn(job, usage);
   }
+  deps.hiddenTokens.note(job.model, caller.key.accountId, answer);
   leave();
   caller.trail.bytesOut = Buffer.byteLength(answer.text);
   return jsonResponse(answer.text, caller.requestId, answer.dropped);
@@ -251,30 +250,49 @@ async function jsonChat(job: ChatJob): Promise<Response> {
 
 async function streamChat(job: ChatJob): Promise<Response> {
   const { deps, caller, model, body, prompt, choices, hold, leave } = job;
-  let opened: OpenedChat;
-  try {
-    opened = await dispatch(job, { endsWithClient: true }, (route, own) => openChatStream(callOf(job, own), route));
-  } catch (error) {
-    // Before the first byte, with the provider already at work: the prompt is paid. Source: rulings › Who pays.
-    if (error instanceof ClientLeft) await settle(job, await usageOf(job, NOTHING_RELAYED), { reason: "client_left" });
-    throw error;
-  }
+  const outcome = await dispatch(job, model.hidesTokens ? "read_on" : "abort", (route, own) =>
+    openChatStream(callOf(job, own), route),
+  );
+  if (outcome.how !== "answered") return await endUnanswered(job, outcome, () => usageOf(job, NOTHING_RELAYED));
   const facts = {
     requestId: caller.requestId,
     createdUnix: unixSeconds(deps),
     modelId: body.model,
     wantsUsage: body.stream_options?.include_usage === true,
+    readsOn: model.hidesTokens === true,
   };
-  const ends = new ChatEnds({ deps, caller, model, prompt, choices, hold, leave });
-  return new Response(deps.relays.start(opened, facts, ends), {
+  const ends = new ChatEnds({ deps, caller, model, prompt: prompt.sample(), choices, hold, leave });
+  let stream: ReadableStream<Uint8Array> | null = deps.relays.start(outcome.answer, facts, ends);
+  if (caller.signal.aborted) {
+    // Nobody takes this stream, which the runtime may not notice. Its end is told to `ends`, as any other.
+    void stream.cancel();
+    stream = null;
+  }
+  return new Response(stream, {
     headers: {
       "content-type": "text/event-stream; charset=utf-8",
       "cache-control": "no-cache, no-transform",
       "x-accel-buffering": "no",
       "x-request-id": caller.requestId,
-      ...droppedHeader(opened.dropped),
+      ...droppedHeader(outcome.answer.dropped),
     },
   });
+}
+
+/** Ends the hold of a request that brought no answer, and throws what its client gets. `owed`: what a client that left pays. */
+async function endUnanswered(
+  job: Job,
+  outcome: Exclude<Outcome<never>, { how: "answered" }>,
+  owed: () => Promise<Usage>,
+): Promise<never> {
+  switch (outcome.how) {
+    case "client_left":
+      await settle(job, await owed(), { reason: "client_left" });
+      break;
+    case "unpaid":
+      await release(job, outcome.reason);
+  }
+  throw outcome.error;
 }
 
 /** What each end of a stream means for its hold. Source: rulings › Who pays when something breaks. */
@@ -285,12 +303,33 @@ class ChatEnds implements StreamEnds {
     this.#job = job;
   }
 
-  complete({ usage, rawUsage, text, bytes }: Relayed): Promise<void> {
-    return this.#charge({ usage, rawUsage, completionText: text, completionBytes: bytes }, "complete");
+  complete(relayed: Relayed): Promise<void> {
+    const answer = countedOf(relayed);
+    const { deps, caller, model } = this.#job;
+    deps.hiddenTokens.note(model, caller.key.accountId, answer);
+    return this.#charge(answer, "complete");
   }
 
-  clientLeft({ rawUsage, text, bytes }: Relayed): Promise<void> {
-    return this.#charge({ usage: undefined, rawUsage, completionText: text, completionBytes: bytes }, "client_left");
+  clientLeft(relayed: Relayed, isWhole: boolean): Promise<void> {
+    const { deps, caller, model } = this.#job;
+    if (model.hidesTokens && !isWhole)
+      deps.log.warn(
+        { requestId: caller.requestId, model: model.id },
+        "an answer of a model that hides tokens was not read to its end: those not yet reported are not charged",
+      );
+    return this.#charge({ ...countedOf(relayed), isPart: !isWhole }, "client_left");
+  }
+
+  async brokeAfterFinish(relayed: Relayed, why: string): Promise<string> {
+    const { deps, caller, model } = this.#job;
+    deps.log.warn(
+      { requestId: caller.requestId, model: model.id, why },
+      "a provider's stream broke off when its answer was complete",
+    );
+    await this.#charge(countedOf(relayed), "complete");
+    caller.trail.end = "provider_broke_off";
+    const message = "The model service broke off after the answer was complete. It was charged.";
+    return JSON.stringify(toEnvelope(new Refusal("provider_unavailable", { message }), caller.requestId));
   }
 
   brokeOff(why: string): Promise<string> {
@@ -331,77 +370,8 @@ class ChatEnds implements StreamEnds {
   }
 }
 
-/** The client of a stream left after dispatch and before the first byte. Its hold is still to be settled. */
-class ClientLeft extends Refusal {
-  constructor() {
-    super("service_unavailable", { message: "The client left." });
-  }
-}
-
-/**
- * Calls the model's routes in turn until one answers, under the same hold. If none does the hold is released, unless
- * `endsWithClient` and the client left: then ClientLeft is thrown. Throws provider_unavailable, invalid_request,
- * service_unavailable (also when the drain's deadline comes first).
- */
-async function dispatch<T>(
-  job: Job,
-  { endsWithClient }: { endsWithClient: boolean },
-  attempt: (route: Route, own: Attempt) => Promise<T>,
-): Promise<T> {
-  const { deps, caller, model, hold } = job;
-  const signal = new Stop();
-  let endedByUs = false;
-  const endWithClient = () => signal.stop();
-  if (endsWithClient) caller.signal.addEventListener("abort", endWithClient, { once: true });
-  const takeBack = deps.gate.onDeadline(() => {
-    if (!signal.aborted) endedByUs = true;
-    signal.stop();
-  });
-  let dispatched = false;
-  try {
-    if (caller.signal.aborted) throw new Refusal("service_unavailable", { message: "The client left." });
-    const answered = await withFailover(
-      {
-        routes: model.routes,
-        breakers: deps.breakers,
-        asker: askerOf(caller.key),
-        random: Math.random,
-        signal,
-        log: deps.log,
-        onTimeOut: deps.metrics.timedOut,
-        onFailure: deps.metrics.providerFailed,
-      },
-      (route) => {
-        // Past its lease the reaper may have given the hold back, or a retry taken over: then nothing may reach a provider.
-        if (!deps.ledger.alive(hold) || caller.claim?.alive() === false) throw new Refusal("service_unavailable");
-        if (!dispatched) caller.trail.dispatchedMs = deps.clock.nowMs();
-        dispatched = true;
-        caller.trail.route = route;
-        return traced(caller.trail, route, deps.clock, (traceparent) => attempt(route, { signal, traceparent }));
-      },
-    );
-    caller.trail.answeredMs = deps.clock.nowMs();
-    return answered;
-  } catch (error) {
-    if (endedByUs) {
-      await release(job, dispatched ? "ended_by_us" : "not_dispatched");
-      throw restarting();
-    }
-    if (dispatched && signal.aborted) throw new ClientLeft();
-    await release(job, !dispatched ? "not_dispatched" : isRejection(error) ? "provider_rejected" : "provider_failed");
-    throw error;
-  } finally {
-    if (endsWithClient) caller.signal.removeEventListener("abort", endWithClient);
-    takeBack();
-  }
-}
-
-function restarting(): Refusal {
-  return new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." });
-}
-
-function isRejection(error: unknown): boolean {
-  return error instanceof Refusal && error.code === "invalid_request";
+function countedOf({ usage, rawUsage, text, bytes }: Relayed): Counted {
+  return { usage, rawUsage, completionText: text, completionBytes: bytes };
 }
 
 function callOf({ deps, caller, body, raw, hold }: ChatJob, own: Attempt): ChatCall {
@@ -412,8 +382,7 @@ function callOf({ deps, caller, body, raw, hold }: ChatJob, own: Attempt): ChatC
     body,
     raw,
     capTokens: hold.capTokens,
-    signal: own.signal,
-    traceparent: own.traceparent,
+    ...own,
     firstByteMs: providerFirstByteMs,
     totalMs: providerTotalMs,
   };

@@ -4,9 +4,10 @@ import { fetchGuarded, GuardError } from "../catalog/guard.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { Refusal } from "../errors.ts";
-import { controllerBy, type StopSignal } from "../platform/stop.ts";
+import { controllerBy } from "../platform/stop.ts";
 import type { Body } from "./body.ts";
 import type { Payload } from "./chat_wire.ts";
+import type { Attempt } from "./dispatch.ts";
 import { patch } from "./json_spans.ts";
 import { sift } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./wire.ts";
@@ -20,15 +21,12 @@ const IMAGE_FETCH_MS = 30_000;
 const IMAGES_MAX = 1;
 const PATH = "/images/generations";
 
-export type ImageCall = {
+export type ImageCall = Attempt & {
   provider: ProviderClient;
   requestId: string;
-  /** Of this call's own span. */
-  traceparent?: string | undefined;
   body: ImageBody;
   raw: Body;
   price: ImagePrice;
-  signal: StopSignal;
   totalMs: number;
   allowPrivate: readonly string[];
   createdUnix: number;
@@ -71,8 +69,8 @@ export type ImageAnswer = { text: string; rawUsage: unknown; dropped: string | u
 
 /** Calls a route and reads its answer. Throws ProviderFailure when it brings no image. */
 export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<ImageAnswer> {
-  const { provider, requestId, traceparent, signal, totalMs } = call;
-  const limits = { signal, requestId, traceparent, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
+  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
   const payload = imagePayload(call, route);
   const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
   const data = await Promise.all(answer.data.map((item) => inFormat(item, call)));

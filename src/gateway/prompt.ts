@@ -30,6 +30,20 @@ const IMAGE_URL_FIELDS: ReadonlySet<string> = new Set(["url", "detail"]);
 const DETAIL_CHARS_MAX = 16;
 const IMAGE_DATA = "data:image/";
 
+/** A larger prompt is counted by a sample while its stream is open: SAMPLE_PIECES pieces of PIECE_CHARS each. */
+const SAMPLE_CHARS = 4_096;
+const SAMPLE_PIECES = 8;
+const PIECE_CHARS = SAMPLE_CHARS / SAMPLE_PIECES;
+
+/** What is kept of a prompt to count it later: all of a small one; of a larger one some of its text, and how long it is. */
+export type PromptSample = {
+  readonly text: string;
+  /** Of all its text, as UTF-8. */
+  readonly textBytes: number;
+  readonly images: number;
+  readonly framedTokens: number;
+};
+
 /** What a provider reads as prompt: its text, and how many messages and images it stands in. */
 export class Prompt {
   readonly messages: number;
@@ -58,10 +72,46 @@ export class Prompt {
     return this.#texts.join("\n");
   }
 
+  /** Of the text, as UTF-8. */
+  get textBytes(): number {
+    return this.bytes - this.beyond;
+  }
+
   /** The bound of the text with its message frames. */
   get framedTokens(): number {
     return this.textTokens + this.messages * TOKENS_A_MESSAGE + TOKENS_A_REPLY;
   }
+
+  /** Its sample. The places are drawn by `random`, so that nobody can write a prompt that counts for less than it is. */
+  sample(random: () => number = Math.random): PromptSample {
+    const { textBytes, images, framedTokens } = this;
+    let chars = Math.max(0, this.#texts.length - 1);
+    for (const text of this.#texts) chars += text.length;
+    if (chars <= SAMPLE_CHARS) return { text: this.text, textBytes, images, framedTokens };
+    const stride = chars / SAMPLE_PIECES;
+    const starts = Array.from({ length: SAMPLE_PIECES }, (_, i) =>
+      Math.floor(i * stride + random() * (stride - PIECE_CHARS)),
+    );
+    // A copy: a piece that is cut out of a text keeps all of that text in memory.
+    return { text: Buffer.from(piecesOf(this.#texts, starts)).toString(), textBytes, images, framedTokens };
+  }
+}
+
+/** What stands at `starts` in the joined texts, PIECE_CHARS each, without joining them: they may be very long. */
+function piecesOf(texts: readonly string[], starts: readonly number[]): string {
+  let pieces = "";
+  let next = 0;
+  let offset = 0;
+  for (const text of texts) {
+    for (let start = starts[next]; start !== undefined && start < offset + text.length; start = starts[++next]) {
+      const end = start + PIECE_CHARS - offset;
+      pieces += `${text.slice(Math.max(0, start - offset), Math.max(0, end))}\n`;
+      // The rest of the piece stands in the next text.
+      if (end > text.length) break;
+    }
+    offset += text.length + 1;
+  }
+  return pieces;
 }
 
 /** Fields that are sent on with another value, or not at all (undefined). */

@@ -12,6 +12,8 @@ import type { SseReader } from "./sse.ts";
 const KEEP_ALIVE_AFTER_MS = 15_000;
 const WATCH_EVERY_MS = 1_000;
 const CLOSE_AFTER_DONE_MS = 1_000;
+/** Answers read to their end for clients who have left, at once. A further one is ended when its client leaves. */
+const READ_ON_MAX = 1_000;
 const LF = 10;
 const CR = 13;
 const UTF_8 = new TextEncoder();
@@ -27,16 +29,27 @@ export type OpenedStream = {
   call: Stop;
 };
 
+/** What the client asked for, and whether the provider is read to its end though the client has left. */
+export type StreamPlan = StreamFacts & {
+  /** Of a model that hides tokens: only the end of its answer says how many there were. */
+  readsOn?: boolean;
+};
+
 export type ProviderRead = Awaited<ReturnType<OpenedStream["reader"]["read"]>>;
 
-/** Each is called at most once, and one of them for every stream. */
+/** One of them is called for every stream, once. */
 export type StreamEnds = {
   /** The provider finished. Awaited before the last event goes out. */
   complete(relayed: Relayed): Promise<void>;
   /** The provider broke off. Returns the error event's payload. */
   brokeOff(why: string): Promise<string>;
-  /** The client left, or reads too slowly. */
-  clientLeft(relayed: Relayed): Promise<void>;
+  /** The provider broke off when a finish_reason had come. Returns the error event's payload. */
+  brokeAfterFinish(relayed: Relayed, why: string): Promise<string>;
+  /**
+   * The client left, or reads too slowly. Where the plan says so, this comes when the provider has been read to its end. `isWhole`:
+   * the usage is of the whole answer; otherwise it is what the provider reported last, if anything.
+   */
+  clientLeft(relayed: Relayed, isWhole: boolean): Promise<void>;
   /** We end it: draining. Returns the error event's payload. */
   endedByUs(): Promise<string>;
   /** After each of these, and after the last byte. */
@@ -45,10 +58,15 @@ export type StreamEnds = {
 
 /** All streams that are open in this replica, under one timer: silence of either side, keep-alive, and drain. */
 export type Relays = {
-  start(opened: OpenedStream, facts: StreamFacts, ends: StreamEnds): ReadableStream<Uint8Array>;
+  start(opened: OpenedStream, plan: StreamPlan, ends: StreamEnds): ReadableStream<Uint8Array>;
   /** How many are open. */
   count(): number;
-  /** Ends all with an error event, those that still come too. Resolves when their holds have ended; never rejects. */
+  /** How many are read on for clients who have left. */
+  readOn(): number;
+  /**
+   * Ends all with an error event, those that still come too. What is read on for clients who have left is settled by what is known.
+   * Resolves when their holds have ended; never rejects.
+   */
   endAll(): Promise<void>;
   close(): void;
 };
@@ -61,6 +79,9 @@ export type RelayOptions = {
   providerIdleMs: number;
   /** Without the client taking what was written. */
   clientIdleMs: number;
+  /** For so long, an answer is read on for a client who has left. */
+  readOnMs: number;
+  readOnMax?: number;
   nowMs: () => number;
   /** A stream was cut for this silence. */
   onTimeout?: (limit: IdleLimit) => void;
@@ -70,26 +91,38 @@ export type RelayOptions = {
 
 /** Makes the replica's set of open streams. */
 export function createRelays(options: RelayOptions): Relays {
-  const open = new Set<Relay>();
-  let over = false;
+  const sets: RelaySets = { open: new Set(), readOn: new Set(), over: false };
+  const { open, readOn } = sets;
   const timer = setInterval(() => {
     const now = options.nowMs();
     for (const relay of open) relay.watch(now);
+    for (const relay of readOn) relay.watchReadOn(now);
   }, WATCH_EVERY_MS);
   return {
-    start(opened, facts, ends) {
-      const relay = new Relay(opened, { facts, ends, options, open });
-      if (over) void relay.endByUs();
+    start(opened, plan, ends) {
+      const relay = new Relay(opened, { plan, ends, options, sets });
+      if (sets.over) void relay.endByUs();
       return relay.stream;
     },
     count: () => open.size,
+    readOn: () => readOn.size,
     async endAll() {
-      over = true;
-      await Promise.all([...open].map((relay) => relay.endByUs()));
+      sets.over = true;
+      const ended = [...open].map((relay) => relay.endByUs());
+      await Promise.all([...ended, ...[...readOn].map((relay) => relay.endReadOn())]);
     },
     close: () => clearInterval(timer),
   };
 }
+
+/** The relays of a replica: each is in one of the sets until its hold ends. */
+type RelaySets = {
+  readonly open: Set<Relay>;
+  /** Their clients have left. */
+  readonly readOn: Set<Relay>;
+  /** All were ended. */
+  over: boolean;
+};
 
 /**
  * One stream. Whoever ends it first, ends it: the provider, the client, silence, or we. No method rejects, so that a call
@@ -100,8 +133,8 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   readonly #opened: OpenedStream;
   readonly #ends: StreamEnds;
   readonly #options: RelayOptions;
-  /** All that are open, this one among them until it ends. */
-  readonly #open: Set<Relay>;
+  readonly #sets: RelaySets;
+  readonly #readsOn: boolean;
   readonly #rewriter: ChunkRewriter;
   #controller!: ReadableStreamDefaultController<Uint8Array>;
   #ended = false;
@@ -117,19 +150,22 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   /** When the client was last sent something. */
   #wroteMs: number;
   #bytesOut = 0;
+  /** Since the client left a provider that is read on: what had been relayed, and until when. */
+  #left: { relayed: Relayed; untilMs: number } | undefined;
 
   constructor(
     opened: OpenedStream,
-    { facts, ends, options, open }: { facts: StreamFacts; ends: StreamEnds; options: RelayOptions; open: Set<Relay> },
+    { plan, ends, options, sets }: { plan: StreamPlan; ends: StreamEnds; options: RelayOptions; sets: RelaySets },
   ) {
     this.#opened = opened;
     this.#ends = ends;
     this.#options = options;
-    this.#open = open;
+    this.#sets = sets;
+    this.#readsOn = plan.readsOn === true;
     this.#payloads = opened.first;
-    this.#rewriter = new ChunkRewriter(facts);
+    this.#rewriter = new ChunkRewriter(plan);
     this.#wroteMs = options.nowMs();
-    open.add(this);
+    sets.open.add(this);
     this.stream = new ReadableStream<Uint8Array>(this);
   }
 
@@ -182,11 +218,13 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
       return;
     }
     this.#sawEnd = done;
-    this.#write();
+    if (this.#left === undefined) this.#write();
+    else this.#readForNobody();
   };
 
   readonly #broke = (error: unknown): void => {
-    void this.#brokeOff(error instanceof Error ? error.message : String(error));
+    if (this.#left !== undefined) void this.endReadOn();
+    else void this.#brokeOff(error instanceof Error ? error.message : String(error));
   };
 
   /** Rewrites the waiting payloads into one text. `broken`: what follows it is not a chunk; what came before is the client's. */
@@ -233,13 +271,57 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   async #brokeOff(why: string): Promise<void> {
     if (!this.#end()) return;
     this.#opened.call.stop();
-    await this.#tell(async () => this.#close(`data: ${await this.#ends.brokeOff(why)}\n\n`));
+    const { finished, relayed } = this.#rewriter;
+    await this.#tell(async () => {
+      const payload = await (finished ? this.#ends.brokeAfterFinish(relayed, why) : this.#ends.brokeOff(why));
+      this.#close(`data: ${payload}\n\n`);
+    });
   }
 
   async #clientLeft(): Promise<void> {
     if (!this.#end()) return;
+    const { readOn, over } = this.#sets;
+    const { nowMs, readOnMs, readOnMax = READ_ON_MAX } = this.#options;
+    const { relayed } = this.#rewriter;
+    // What has come and was not relayed may say what the answer used.
+    this.#rewritten();
+    if (this.#readsOn && !this.#isWhole() && !over && readOn.size < readOnMax) {
+      this.#left = { relayed, untilMs: nowMs() + readOnMs };
+      readOn.add(this);
+      this.#readForNobody();
+      return;
+    }
     this.#opened.call.stop();
-    await this.#tell(() => this.#ends.clientLeft(this.#rewriter.relayed));
+    await this.#tellLeft(relayed);
+  }
+
+  /** Takes the usage out of what has come, and reads on until the provider's end. */
+  #readForNobody(): void {
+    const { broken } = this.#rewritten();
+    if (broken !== undefined || this.#sawDone || this.#sawEnd) void this.endReadOn();
+    else if (!this.#isReading) this.#read();
+  }
+
+  /** Ends the reading for a client who has left, whatever has come by now. */
+  async endReadOn(): Promise<void> {
+    if (this.#left === undefined) return;
+    const { relayed } = this.#left;
+    this.#left = undefined;
+    this.#sets.readOn.delete(this);
+    if (this.#sawDone && !this.#sawEnd) this.#letProviderClose();
+    else this.#opened.call.stop();
+    await this.#tellLeft(relayed);
+  }
+
+  /** The text is what the client got; the usage is what the provider has said by now, of all of it. */
+  #tellLeft(relayed: Relayed): Promise<void> {
+    const { usage } = this.#rewriter;
+    return this.#tell(() => this.#ends.clientLeft({ ...relayed, usage }, this.#isWhole()));
+  }
+
+  /** The provider has finished the answer, and said what it used. */
+  #isWhole(): boolean {
+    return (this.#sawDone || this.#rewriter.finished) && this.#rewriter.usage !== undefined;
   }
 
   async endByUs(): Promise<void> {
@@ -275,11 +357,19 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     }
   }
 
+  /** Called each second, while the provider is read on for a client who has left. */
+  watchReadOn(now: number): void {
+    const { providerIdleMs, onTimeout } = this.#options;
+    const isSilent = this.#awaitsProviderSinceMs !== undefined && now - this.#awaitsProviderSinceMs > providerIdleMs;
+    if (isSilent) onTimeout?.("provider_idle");
+    if (isSilent || now > (this.#left?.untilMs ?? 0)) void this.endReadOn();
+  }
+
   /** True for the first who ends the stream; all others came too late. */
   #end(): boolean {
     if (this.#ended) return false;
     this.#ended = true;
-    this.#open.delete(this);
+    this.#sets.open.delete(this);
     return true;
   }
 

@@ -580,6 +580,8 @@ export const models = pgTable(
     imageInputTokens: integer().notNull().default(2048),
     /** Bound × margin / 1,000: what the operator holds on top. What overruns teach is in `route_overheads`. */
     marginPermille: integer().notNull().default(1000),
+    /** It reports more tokens than it shows; null: not known, to be learned from its answers. */
+    hidesTokens: boolean(),
     createdAt: instant().notNull().defaultNow(),
   },
   (t) => [

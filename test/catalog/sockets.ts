@@ -79,29 +79,46 @@ export function answerOf(status: number, headers: Record<string, string>, body: 
 
 /** A port where connections stay unanswered for ever: its process sleeps, and its queue is full. */
 export async function startHungPort(): Promise<{ port: number; close(): void }> {
+  const { hang, ...hung } = await startHangingPort();
+  await hang();
+  return hung;
+}
+
+/** A port that gives each request `answer` and closes its connection, until it is told to hang. */
+export async function startHangingPort(answer = ""): Promise<{ port: number; hang(): Promise<void>; close(): void }> {
   const program = `
-    const server = require("node:net").createServer();
+    const server = require("node:net").createServer((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => socket.end(${JSON.stringify(answer)}));
+    });
     server.listen({ port: 0, host: "127.0.0.1", backlog: 1 }, () => {
       require("node:fs").writeSync(1, server.address().port + "\\n");
+    });
+    process.stdin.once("data", () => {
+      require("node:fs").writeSync(1, "hangs\\n");
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
     });`;
-  const child = spawn(process.execPath, ["-e", program], { stdio: ["ignore", "pipe", "inherit"] });
-  const port = await new Promise<number>((resolve) =>
-    child.stdout.once("data", (data) => resolve(Number(String(data)))),
-  );
+  const child = spawn(process.execPath, ["-e", program], { stdio: ["pipe", "pipe", "inherit"] });
+  const nextWord = () => new Promise<string>((resolve) => child.stdout.once("data", (data) => resolve(String(data))));
+  const port = Number(await nextWord());
   const sockets: Socket[] = [];
-  for (let i = 0; i < QUEUE_MAX; i++) {
-    const socket = connect(port, "127.0.0.1");
-    socket.on("error", () => {});
-    sockets.push(socket);
-    const isConnected = await new Promise<boolean>((resolve) => {
-      socket.once("connect", () => resolve(true));
-      setTimeout(() => resolve(false), CONNECT_WAIT_MS);
-    });
-    if (!isConnected) break;
-  }
   return {
     port,
+    async hang() {
+      const hangs = nextWord();
+      child.stdin.write("hang\n");
+      await hangs;
+      for (let i = 0; i < QUEUE_MAX; i++) {
+        const socket = connect(port, "127.0.0.1");
+        socket.on("error", () => {});
+        sockets.push(socket);
+        const isConnected = await new Promise<boolean>((resolve) => {
+          socket.once("connect", () => resolve(true));
+          setTimeout(() => resolve(false), CONNECT_WAIT_MS);
+        });
+        if (!isConnected) break;
+      }
+    },
     close() {
       for (const socket of sockets) socket.destroy();
       child.kill("SIGKILL");

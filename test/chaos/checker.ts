@@ -49,6 +49,7 @@ type Books = {
   byNumber: Map<number, Served[]>;
   /** Requests whose provider broke off while they were streamed, by the replicas' word: a cut connection looks alike from both ends. */
   brokenOff: Set<string>;
+  brokenAfterFinish: Set<string>;
 };
 
 export type Counts = {
@@ -61,6 +62,9 @@ export type Counts = {
 };
 
 const BROKE_OFF = /"requestId":"([^"]+)".*"message":"a provider's stream broke off"/;
+/** The answer was complete: it is paid. */
+const BROKE_AFTER_FINISH =
+  /"requestId":"([^"]+)".*"message":"a provider's stream broke off when its answer was complete"/;
 /** Ends of a request that somebody pays for. */
 const CHARGED_REASONS = new Set(["complete", "client_left", "late"]);
 
@@ -116,7 +120,9 @@ function judge(entry: Entry, books: Books, seat: Seat | undefined): Finding[] {
     say("lost", "another account's or key's receipt");
   if (receipt?.outcome === "settled") {
     for (const what of wrongAmounts(entry, receipt)) say("lost", what);
-    if (entry.saw === "refused" || entry.saw === "error_event") say("double", `${entry.saw} and charged all the same`);
+    const mayPay = entry.saw === "error_event" && books.brokenAfterFinish.has(requestId);
+    if (!mayPay && (entry.saw === "refused" || entry.saw === "error_event"))
+      say("double", `${entry.saw} and charged all the same`);
   }
   if (entry.saw === "complete" && entry.kind !== "look") {
     if (receipt?.outcome !== "settled") say("lost", "a complete answer without a usage record");
@@ -367,13 +373,14 @@ async function readBooks({ world, provider, second, replicas }: Stage): Promise<
   const served = [...readJournal("the first provider", provider), ...readJournal("the second provider", second)];
   const group = <K>(key: (one: Served) => K) => Map.groupBy(served, key);
   const lines = replicas.flatMap((seat) => seat.logs().flatMap((log) => log.split("\n")));
-  const brokenOff = lines.flatMap((line) => BROKE_OFF.exec(line)?.[1] ?? []);
+  const requestsIn = (pattern: RegExp) => new Set(lines.flatMap((line) => pattern.exec(line)?.[1] ?? []));
   return {
     receipts,
     served,
     byRequest: group(({ requestId }) => requestId),
     byNumber: group(({ n }) => n),
-    brokenOff: new Set(brokenOff),
+    brokenOff: requestsIn(BROKE_OFF),
+    brokenAfterFinish: requestsIn(BROKE_AFTER_FINISH),
   };
 }
 

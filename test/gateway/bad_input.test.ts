@@ -207,7 +207,15 @@ describe("paths, ids and queries", () => {
 
   test("HEAD says the length that GET has, also of a refusal", async () => {
     const lengthOf = ({ headers }: Answer) => headers.get("content-length");
-    for (const path of ["/v1/models", "/v1/models/chat-a", "/v1/balance", "/v1/usage", "/v1/nothing", "/healthz", "/readyz"]) {
+    for (const path of [
+      "/v1/models",
+      "/v1/models/chat-a",
+      "/v1/balance",
+      "/v1/usage",
+      "/v1/nothing",
+      "/healthz",
+      "/readyz",
+    ]) {
       const [whole, head] = [await get(path), await get(path, "HEAD")];
       const length = String(Buffer.byteLength(whole.text));
       expect([path, head.status, head.text, lengthOf(head)]).toEqual([path, whole.status, "", length]);

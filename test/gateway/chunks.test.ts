@@ -109,7 +109,7 @@ describe("any JSON objects", () => {
             expect(got).toContain("123456789012345678901234567890.10");
             const came = new Map(entriesOf(got));
             heads.add(JSON.stringify([came.get("id"), came.get("created"), came.get("model"), came.get("object")]));
-            expect(came.get("usage")).toBe(wantsUsage ? "null" : hasUsage ? undefined : came.get("usage"));
+            expect(came.get("usage")).toBe(wantsUsage ? "null" : undefined);
             if (choices === undefined) expect(came.get("choices")).toBe("[]");
             const isKept = ([name]: [string, string]) => !OURS.includes(name) && name !== "choices";
             expect([...came].filter(isKept)).toEqual(entriesOf(sent).filter(isKept));

@@ -215,7 +215,7 @@ describe("the breaker", () => {
 
   test("does not open because clients leave", async () => {
     const { secret, accountId } = await shop.customer();
-    shop.provider.always({ hang: "headers" });
+    shop.provider.always({ hang: "first_byte" });
     for (let i = 0; i < 8; i++) {
       const leave = new AbortController();
       const call = twoRoutesAborted(secret, leave.signal);

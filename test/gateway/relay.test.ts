@@ -33,13 +33,17 @@ beforeAll(() => console.log(`seed ${SEED}`));
 
 /** A clock that a test sets. */
 const nowMs = 1_000_000;
-const relays = createRelays({ providerIdleMs: 10_000, clientIdleMs: 5_000, nowMs: () => nowMs });
+const relays = createRelays({ providerIdleMs: 10_000, clientIdleMs: 5_000, readOnMs: 60_000, nowMs: () => nowMs });
 afterAll(() => {
   expect(relays.count()).toBe(0);
   relays.close();
 });
 
-type Ended = { how: "complete" | "brokeOff" | "clientLeft" | "endedByUs"; relayed?: Relayed };
+type Ended = {
+  how: "complete" | "brokeOff" | "brokeAfterFinish" | "clientLeft" | "endedByUs";
+  relayed?: Relayed;
+  isWhole?: boolean;
+};
 
 /** The ends of one stream, noted; more than one is a failure of the relay. */
 function noteEnds() {
@@ -52,7 +56,12 @@ function noteEnds() {
         ended.push({ how: "brokeOff" });
         return BROKE_OFF;
       },
-      clientLeft: async (relayed: Relayed) => void ended.push({ how: "clientLeft", relayed }),
+      async brokeAfterFinish(relayed: Relayed) {
+        ended.push({ how: "brokeAfterFinish", relayed });
+        return BROKE_OFF;
+      },
+      clientLeft: async (relayed: Relayed, isWhole: boolean) =>
+        void ended.push({ how: "clientLeft", relayed, isWhole }),
       async endedByUs() {
         ended.push({ how: "endedByUs" });
         return '{"error":"ended by us"}';
@@ -83,7 +92,7 @@ function piecesFrom(pieces: readonly Uint8Array[], end: "end" | "cut" = "end"): 
 
 function providerOf(post: ProviderClient["post"]): ProviderClient {
   const none = () => Promise.reject(new Error("not asked for here"));
-  return { post, postWhole: none, listModels: none, ping: none };
+  return { post, postWhole: none, listModels: none, ping: none, canConnect: none };
 }
 
 function open(provider: ProviderClient, requestId = "r1", to = route("http://127.0.0.1:1")): Promise<OpenedStream> {
@@ -96,6 +105,9 @@ function open(provider: ProviderClient, requestId = "r1", to = route("http://127
       raw: { text, value: {}, spans: new Map() },
       capTokens: null,
       signal: new AbortController().signal,
+      traceparent: undefined,
+      beforeSend: () => {},
+      onHeaders: () => {},
       firstByteMs: 20_000,
       totalMs: 20_000,
     },
@@ -250,10 +262,15 @@ function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: n
   return { refused: false, text: events.map((event) => `data: ${event}\n\n`).join("") };
 }
 
+function howEnded(text: string): Ended["how"] {
+  if (text.endsWith("data: [DONE]\n\n")) return "complete";
+  return /"finish_reason":\s*"\w/.test(text) ? "brokeAfterFinish" : "brokeOff";
+}
+
 function expectEnd({ text, ended, refused }: Outcome): void {
   if (refused !== undefined) expect(refused).toBeInstanceOf(ProviderFailure);
-  // Settled exactly when complete.
-  else expect(ended.map(({ how }) => how)).toEqual([text.endsWith("data: [DONE]\n\n") ? "complete" : "brokeOff"]);
+  // Settled exactly when complete, or finished.
+  else expect(ended.map(({ how }) => how)).toEqual([howEnded(text)]);
 }
 
 describe("a cut at every byte: all of it, or what came and an error event; never a clean end of a broken stream", () => {
@@ -408,13 +425,18 @@ function handProvider(first = CHUNK({ content: "one" })) {
 }
 
 /** A stream with a relay of its own, so that its clock, its options and its failures are its own. */
-async function openOne(options: Partial<RelayOptions> = {}, ends: Partial<ReturnType<typeof noteEnds>["ends"]> = {}) {
+async function openOne(
+  options: Partial<RelayOptions> = {},
+  ends: Partial<ReturnType<typeof noteEnds>["ends"]> = {},
+  readsOn = false,
+) {
   const timeouts: IdleLimit[] = [];
   const failures: unknown[] = [];
   const clock = { ms: 0 };
   const own = createRelays({
     providerIdleMs: 120_000,
     clientIdleMs: 60_000,
+    readOnMs: 300_000,
     nowMs: () => clock.ms,
     onTimeout: (limit) => timeouts.push(limit),
     onFailure: (error) => failures.push(error),
@@ -423,7 +445,7 @@ async function openOne(options: Partial<RelayOptions> = {}, ends: Partial<Return
   const hand = handProvider();
   const noted = noteEnds();
   const opened = await open(hand.provider);
-  const reader = own.start(opened, facts(), { ...noted.ends, ...ends }).getReader();
+  const reader = own.start(opened, { ...facts(), readsOn }, { ...noted.ends, ...ends }).getReader();
   const next = async () => new TextDecoder().decode((await reader.read()).value);
   /** Lets the clock jump once all that was sent has been read, and the relays look at it. */
   const jump = async (ms: number) => {
@@ -657,6 +679,94 @@ describe("one end only", () => {
       expect(one.own.count()).toBe(0);
       one.own.close();
     }
+  });
+});
+
+describe("reading on for a client who has left", () => {
+  const usage = (tokens: number) =>
+    `data: ${JSON.stringify({ choices: [], usage: { prompt_tokens: 1, completion_tokens: tokens } })}\n\n`;
+  const openLeft = async (options: Partial<RelayOptions> = {}) => {
+    const one = await openOne(options, {}, true);
+    expect(await one.next()).toContain("one");
+    await one.reader.cancel();
+    expect([one.own.count(), one.own.readOn(), one.ended, one.state.aborted]).toEqual([0, 1, [], false]);
+    return one;
+  };
+
+  test("to the provider's end: the usage is the provider's, the text what was relayed", async () => {
+    const one = await openLeft();
+    one.send(CHUNK({ content: "not relayed" }));
+    one.send(CHUNK({}, "stop"));
+    one.send(usage(700));
+    one.send("data: [DONE]\n\n");
+    one.close();
+    await until(() => one.ended.length > 0);
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: true, relayed: { text: "one", usage: { completionTokens: 700 } } },
+    ]);
+    expect(one.own.readOn()).toBe(0);
+    one.own.close();
+  });
+
+  test("the provider breaks off: what it reported last", async () => {
+    const one = await openLeft();
+    one.send(usage(300));
+    one.send("data: oops\n\n");
+    await until(() => one.ended.length > 0);
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+    ]);
+    expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
+    one.own.close();
+  });
+
+  test.each([
+    ["the provider falls silent", 121_000, ["provider_idle"]],
+    ["it takes too long", 301_000, []],
+  ] as const)("%s: its call is ended, and what it reported last counts", async (_, ms, limits) => {
+    const one = await openLeft(limits.length > 0 ? {} : { providerIdleMs: 400_000 });
+    one.send(usage(300));
+    await one.jump(ms);
+    expect([one.timeouts, one.own.readOn(), one.state.aborted]).toEqual([[...limits], 0, true]);
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+    ]);
+    one.own.close();
+  });
+
+  test("no more at once than the limit: a further one is ended when its client leaves", async () => {
+    const one = await openOne({ readOnMax: 0 }, {}, true);
+    await one.next();
+    await one.reader.cancel();
+    expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
+    expect(one.ended).toMatchObject([{ how: "clientLeft", isWhole: false }]);
+    one.own.close();
+  });
+
+  test("not where the answer is known by then", async () => {
+    const one = await openOne({}, {}, true);
+    await one.next();
+    one.send(CHUNK({}, "stop") + usage(700));
+    await one.next();
+    await one.reader.cancel();
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
+    ]);
+    one.own.close();
+  });
+
+  test("all are ended: settled by what is known, once", async () => {
+    const one = await openLeft();
+    one.send(usage(300));
+    await sleep(20); // Read by now.
+    await one.own.endAll();
+    expect(one.ended).toMatchObject([
+      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+    ]);
+    expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
+    await sleep(20);
+    expect(one.ended).toHaveLength(1);
+    one.own.close();
   });
 });
 

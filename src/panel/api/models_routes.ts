@@ -54,6 +54,7 @@ const modelFields = {
   defaultCapTokens: t.Optional(Type.Integer()),
   imageInputTokens: t.Optional(Type.Integer()),
   marginPermille: t.Optional(Type.Integer()),
+  hidesTokens: t.Optional(t.Union([t.Boolean(), t.Null()])),
 };
 /** Micro-USD per million tokens; null: sold by package only. */
 const Prices = t.Union([

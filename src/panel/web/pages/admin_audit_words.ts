@@ -48,6 +48,7 @@ const FIELDS: Readonly<Record<string, string>> = {
   default_cap_tokens: "output without max_tokens",
   margin_permille: "held, permille",
   overhead_reset_at: "learned overhead forgotten",
+  hides_tokens: "hides tokens",
   model_ids: "models",
   units_dropped: "requests dropped",
 };

@@ -21,6 +21,13 @@ export function providerHref(id: number): string {
   return `/admin/providers?provider=${id}`;
 }
 
+/** Whether a model reports more tokens than it shows. */
+export const HIDES_TOKENS = { yes: "Yes", no: "No", unknown: "Not known yet: learned from its answers" } as const;
+
+export function hidesTokensOf({ hidesTokens }: Model): keyof typeof HIDES_TOKENS {
+  return hidesTokens === null ? "unknown" : hidesTokens ? "yes" : "no";
+}
+
 export const MODALITIES = { text: "Text", image: "Images", multimodal: "Text and images" } as const;
 
 export const MODALITY_OPTIONS = [

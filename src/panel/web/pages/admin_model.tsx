@@ -12,6 +12,8 @@ import { type Column, DataTable } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import {
+  HIDES_TOKENS,
+  hidesTokensOf,
   MODALITIES,
   MODELS_KEY,
   type Model,
@@ -353,6 +355,7 @@ function Details({ model, onChange }: { model: Model; onChange: () => void }) {
             "Held on top",
             extra === 0 ? "Nothing: what it could cost at most" : `${formatCount(extra)}% more than it could cost`,
           ],
+          ["Hides tokens", HIDES_TOKENS[hidesTokensOf(model)]],
           ...(model.architecture
             ? [
                 [

@@ -7,7 +7,7 @@ import { Checkbox, RadioList } from "../ui/choices.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
 import { toast } from "../ui/toast.tsx";
-import { MODALITY_OPTIONS, type Model, type Route } from "./admin_catalog.tsx";
+import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, type Route } from "./admin_catalog.tsx";
 import { useForm } from "./admin_form.tsx";
 import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed.ts";
 
@@ -35,6 +35,11 @@ const STATUS_OPTIONS = [
   { value: "preview", label: "Preview" },
   { value: "deprecated", label: "Deprecated" },
 ] as const;
+
+const HIDES_TOKENS_OPTIONS = (["unknown", "no", "yes"] as const).map((value) => ({
+  value,
+  label: HIDES_TOKENS[value],
+}));
 
 type Props = { open: boolean; onClose: () => void; model: Model };
 
@@ -73,6 +78,7 @@ export function EditModel({ open, onClose, model }: Props) {
   const [architecture, setArchitecture] = useState(
     model.architecture === null ? "" : JSON.stringify(model.architecture, null, 2),
   );
+  const [hidesTokens, setHidesTokens] = useState(hidesTokensOf(model));
   const readArchitecture = readObject(architecture);
   const form = useForm({
     wrong: {
@@ -97,6 +103,10 @@ export function EditModel({ open, onClose, model }: Props) {
             defaultCapTokens: Number(readCount(cap)),
             imageInputTokens: Number(readCount(imageTokens)),
             ...(extra !== extraBefore && { marginPermille: PERMILLE + Number(readPermille(extra)) }),
+            // So it is with what answers teach.
+            ...(hidesTokens !== hidesTokensOf(model) && {
+              hidesTokens: hidesTokens === "unknown" ? null : hidesTokens === "yes",
+            }),
             architecture: readArchitecture ?? null,
           },
           { query: { id: model.id } },
@@ -157,6 +167,12 @@ export function EditModel({ open, onClose, model }: Props) {
           required
         >
           <TextInput inputMode="decimal" className="figures" after="%" value={extra} onValue={setExtra} />
+        </Field>
+        <Field
+          label="Hides tokens"
+          hint="If yes, a stream whose client leaves is read to its end, to learn how many tokens it used."
+        >
+          <NativeSelect value={hidesTokens} onValue={setHidesTokens} options={HIDES_TOKENS_OPTIONS} />
         </Field>
       </div>
       <Field

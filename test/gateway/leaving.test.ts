@@ -1,0 +1,387 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { encrypt } from "../../src/platform/crypto.ts";
+import { answerOf, startHangingPort, startHungPort } from "../catalog/sockets.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
+import { openRawClient } from "./raw_client.ts";
+import { openShop, PRICES, type Shop } from "./shop.ts";
+
+/**
+ * What a request costs whose client leaves early, or whose provider breaks off late: what a provider did is paid, and
+ * nothing else. Source: rulings › Who pays when something breaks.
+ */
+
+setDefaultTimeout(120_000);
+const HEADERS_MS = 6_000;
+const SSE = "text/event-stream";
+
+let shop: Shop;
+/** Knows the provider that cannot be reached, too. */
+let replica: ReplicaProcess;
+let hung: Awaited<ReturnType<typeof startHungPort>>;
+
+beforeAll(async () => {
+  shop = await openShop();
+  hung = await startHungPort();
+  await addProvider("hung", hung.port);
+  for (const model of ["chat-hung", "chat-hung-first"]) {
+    await addModel(model);
+    await addRoute(model, "hung");
+  }
+  await addRoute("chat-hung-first", "second", 1);
+  const ports = [shop.provider.port, shop.second.port, hung.port];
+  replica = await shop.start({
+    PROVIDER_ALLOW_PRIVATE: ports.map((port) => `127.0.0.1:${port}`).join(","),
+    PROVIDER_HEADERS_MS: String(HEADERS_MS),
+    INTERNAL_PORT: "0",
+    DRAIN_SECONDS: "60",
+  });
+});
+afterEach(() => {
+  shop.provider.reset();
+  shop.second.reset();
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await replica.kill();
+    hung.close();
+    await shop.close();
+  }
+});
+
+async function addModel(id: string): Promise<void> {
+  await shop.world.sql`
+    insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
+    values (${id}, ${id}, 'tollgate', 'text', 8192, ${PRICES.inputMicroUsd}, ${PRICES.outputMicroUsd}, 100000)`;
+}
+
+async function addProvider(name: string, port: number): Promise<void> {
+  const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-other-0123456789abcdef");
+  await shop.world
+    .sql`insert into providers (name, base_url, key_ciphertext) values (${name}, ${`http://127.0.0.1:${port}/v1`}, ${key})`;
+}
+
+async function addRoute(model: string, provider: string, priority = 0): Promise<void> {
+  await shop.world.sql`
+    insert into routes (model_id, provider_id, upstream_model, priority) select ${model}, id, 'up', ${priority} from providers where name = ${provider}`;
+}
+
+const leaver = (secret: string, over: Record<string, unknown> = {}) => openRawClient(replica.port, secret, over);
+
+/** The one receipt of an account, once its request has ended. */
+async function receiptOf(accountId: number): Promise<Record<string, unknown>> {
+  const find = () => shop.world.sql`select * from receipts where account_id = ${accountId}`;
+  await until(async () => (await find()).length === 1, 30_000);
+  expect((await shop.counters(accountId)).holds).toBe(0);
+  return (await find())[0] as Record<string, unknown>;
+}
+
+async function expectReleased(accountId: number, reason: string): Promise<void> {
+  expect(await receiptOf(accountId)).toMatchObject({ outcome: "released", reason });
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0 });
+}
+
+describe("a request that no provider was sent", () => {
+  test.each([
+    ["its only provider cannot be reached", "chat-hung", true],
+    ["its first provider cannot be reached, the second is well", "chat-hung-first", true],
+    ["not streamed: its only provider cannot be reached", "chat-hung", false],
+    ["not streamed: its first provider cannot be reached, the second is well", "chat-hung-first", false],
+  ] as const)("costs nothing when its client leaves: %s", async (_, model, stream) => {
+    const people = await Promise.all(Array.from({ length: 5 }, () => shop.customer()));
+    await Promise.all(
+      people.map(async ({ secret, accountId }) => {
+        const client = leaver(secret, { model, stream });
+        await until(async () => (await shop.counters(accountId)).holds === 1);
+        await sleep(300);
+        client.leave();
+      }),
+    );
+    for (const { accountId } of people) {
+      const { outcome, reason, units } = await receiptOf(accountId);
+      // Whoever waits for an answer that is not streamed learns of the provider's failure first.
+      const reasons = stream ? ["not_dispatched"] : ["not_dispatched", "provider_failed"];
+      expect({ outcome, units, isRight: reasons.includes(String(reason)) }).toEqual({
+        outcome: "released",
+        units: 0,
+        isRight: true,
+      });
+    }
+    // Nor is a route begun for somebody who has left.
+    expect(shop.second.callCount()).toBe(0);
+  });
+
+  test.each([true, false])("no further route is tried once the client has left (stream: %p)", async (stream) => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ delayMs: 1_000, status: 500 });
+    const client = leaver(secret, { model: "chat-two-routes", stream });
+    await shop.provider.waitForCalls(1);
+    client.leave();
+    await expectReleased(accountId, "provider_failed");
+    expect(shop.second.callCount()).toBe(0);
+  });
+
+  test("costs nothing when its provider answered a moment ago, and cannot be connected to now", async () => {
+    const answer = answerOf(200, { "content-type": "application/json" }, '{"choices":[]}').toString();
+    const hanging = await startHangingPort(answer);
+    const hostPort = `127.0.0.1:${hanging.port}`;
+    const own = await shop.start({ PROVIDER_ALLOW_PRIVATE: hostPort, PROVIDER_CONNECT_MS: "1500" });
+    try {
+      await addProvider("hanging", hanging.port);
+      await addModel("chat-hanging");
+      await addRoute("chat-hanging", "hanging");
+      const [{ secret }, left] = await Promise.all([shop.customer(), shop.customer()]);
+      const answers = async () => (await shop.chat(secret, { model: "chat-hanging" }, { origin: own.origin })).status;
+      await until(async () => (await answers()) === 200, 10_000);
+      await hanging.hang();
+      const client = openRawClient(own.port, left.secret, { model: "chat-hanging" });
+      await until(async () => (await shop.counters(left.accountId)).holds === 1);
+      await sleep(100);
+      client.leave();
+      await expectReleased(left.accountId, "provider_failed");
+    } finally {
+      await own.kill();
+      hanging.close();
+    }
+  });
+
+  test("300 clients that leave 0 to 40 ms after they sent: every one that is charged was seen by the provider", async () => {
+    const { secret, accountId } = await shop.customer({ dailyLimit: 1_000_000 });
+    shop.provider.always({ tokens: 20, delayMs: 20, chunkDelayMs: 5, headers: { connection: "close" } });
+    const row = async () => {
+      for (let i = 0; i < 30; i++) {
+        const client = leaver(secret);
+        await new Promise((resolve) => client.socket.once("connect", resolve));
+        await sleep(Math.random() * 40);
+        client.leave();
+      }
+    };
+    await Promise.all(Array.from({ length: 10 }, row));
+    await until(async () => (await shop.counters(accountId)).holds === 0, 30_000);
+    await until(() => shop.provider.counters().open === 0, 30_000);
+    const { usage, released } = await shop.counters(accountId);
+    console.log(`${usage} charged, ${released} released, ${shop.provider.callCount()} seen by the provider`);
+    expect(usage).toBeLessThanOrEqual(shop.provider.callCount());
+    expect(usage).toBeGreaterThan(0);
+  });
+});
+
+describe("a provider that is silent before its headers", () => {
+  test("clients that leave early pay the prompt, the provider's calls are ended, and its breaker stays closed", async () => {
+    shop.provider.always({ hang: "headers" });
+    await Promise.all(
+      Array.from({ length: 8 }, async () => {
+        const { secret, accountId } = await shop.customer();
+        const client = leaver(secret, { model: "chat-two-routes" });
+        await shop.provider.waitForCalls(8);
+        client.leave();
+        const receipt = await receiptOf(accountId);
+        expect(receipt).toMatchObject({ outcome: "settled", reason: "client_left", units: 1, completion_tokens: 0 });
+        expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
+      }),
+    );
+    await until(() => shop.provider.counters().open === 0, 10_000);
+    shop.provider.reset();
+    const { secret } = await shop.customer();
+    expect((await shop.chat(secret, { model: "chat-two-routes" }, { origin: replica.origin })).status).toBe(200);
+    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
+  });
+
+  test("the client that leaves after PROVIDER_HEADERS_MS pays nothing: the provider was at fault", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ hang: "headers" });
+    const client = leaver(secret);
+    const [call] = await shop.provider.waitForCalls(1);
+    await sleep(HEADERS_MS + 500);
+    client.leave();
+    await shop.provider.waitForAborted(call?.id ?? 0);
+    await expectReleased(accountId, "provider_failed");
+  });
+
+  test("the client that leaves after PROVIDER_HEADERS_MS pays where the headers had come", async () => {
+    const { secret, accountId } = await shop.customer();
+    shop.provider.next({ hang: "first_byte" });
+    const client = leaver(secret);
+    await shop.provider.waitForCalls(1);
+    await sleep(HEADERS_MS + 500);
+    client.leave();
+    expect(await receiptOf(accountId)).toMatchObject({ outcome: "settled", reason: "client_left", units: 1 });
+  });
+});
+
+describe("leaving in the middle", () => {
+  test("is charged the larger of what was relayed and what the provider reported last", async () => {
+    for (const [reported, expected] of [
+      [5_000, 5_000],
+      [0, undefined],
+    ] as const) {
+      const { secret, accountId } = await shop.payer(10_000_000_000n);
+      shop.provider.next({
+        usageIn: "every",
+        tokens: 500,
+        chunkDelayMs: 20,
+        usage: { prompt_tokens: 11, completion_tokens: reported },
+      });
+      const client = leaver(secret, { max_tokens: 20_000 });
+      await until(() => client.events() >= 5);
+      client.leave();
+      const receipt = await receiptOf(accountId);
+      expect(receipt).toMatchObject({ reason: "client_left", estimated: true, prompt_tokens: 11 });
+      const completion = Number(receipt.completion_tokens);
+      if (expected !== undefined) expect(completion).toBe(expected);
+      else expect(completion).toBeGreaterThan(0);
+      expect(Number(receipt.charged_nano_usd)).toBe(11 * 3_000 + completion * 15_000);
+    }
+  });
+});
+
+describe("a model that hides tokens", () => {
+  const HIDDEN = { tokens: 10, usage: { completion_tokens: 5_000 } };
+  const stateOf = async (model: string) => {
+    const [row] = await shop.world.sql`select hides_tokens from models where id = ${model}`;
+    return row?.hides_tokens as boolean | null;
+  };
+  const ask = (secret: string, model: string, stream: boolean) =>
+    shop.chat(secret, { model, stream }, { origin: replica.origin });
+
+  /** A model of its own, which the replica knows. */
+  async function newModel(id: string, hidesTokens: boolean | null): Promise<string> {
+    await addModel(id);
+    await shop.world.sql`update models set hides_tokens = ${hidesTokens} where id = ${id}`;
+    await addRoute(id, "first");
+    const { secret } = await shop.customer();
+    await until(async () => (await ask(secret, id, false)).status === 200, 10_000);
+    // What the replica has read last is what stands there now.
+    shop.provider.reset();
+    return id;
+  }
+
+  test("is known by complete answers of two accounts, streamed or not; one strange answer is not enough", async () => {
+    const model = await newModel("chat-learned", null);
+    const [one, two] = await Promise.all([shop.customer(), shop.customer()]);
+    shop.provider.always(HIDDEN);
+    await ask(one.secret, model, true);
+    await ask(one.secret, model, false);
+    await sleep(500);
+    expect(await stateOf(model)).toBeNull();
+    shop.provider.always({ tokens: 10 });
+    await ask(two.secret, model, true);
+    shop.provider.always(HIDDEN);
+    await ask(one.secret, model, true);
+    await ask(one.secret, model, false);
+    await sleep(500);
+    // One account alone does not decide for others, whose answers hide nothing.
+    expect(await stateOf(model)).toBeNull();
+    await ask(two.secret, model, true);
+    await until(async () => (await stateOf(model)) === true);
+    const [entry] = await shop.world.sql`
+      select actor_id, before, after from audit_entries where subject = 'models' and subject_id = ${model} order by id desc limit 1`;
+    expect([entry?.actor_id, entry?.before, entry?.after]).toMatchObject([null, null, { hides_tokens: true }]);
+  });
+
+  test("is not learned from answers whose tokens are all to be seen, nor against an admin's word", async () => {
+    const visible = await newModel("chat-visible", null);
+    const refused = await newModel("chat-refused", false);
+    for (let i = 0; i < 4; i++) {
+      const { secret } = await shop.customer();
+      shop.provider.always({ content: "世界 🚦 እንኳን ደህና መጡ ".repeat(40) });
+      await ask(secret, visible, i % 2 === 0);
+      shop.provider.always(HIDDEN);
+      await ask(secret, refused, i % 2 === 0);
+    }
+    await sleep(500);
+    expect([await stateOf(visible), await stateOf(refused)]).toEqual([null, false]);
+  });
+
+  test("is read to its end for a client that leaves, and charged what the provider reports", async () => {
+    const model = await newModel("chat-hides", true);
+    const { secret, accountId } = await shop.payer(10_000_000_000n);
+    shop.provider.next({ ...HIDDEN, tokens: 40, chunkDelayMs: 50 });
+    const client = leaver(secret, { model, max_tokens: 20_000 });
+    await until(() => client.events() >= 3);
+    client.leave();
+    const call = await shop.provider.waitForEnd(shop.provider.lastCall()?.id ?? 0);
+    expect(call.outcome).toBe("complete");
+    expect(await receiptOf(accountId)).toMatchObject({
+      outcome: "settled",
+      reason: "client_left",
+      estimated: false,
+      completion_tokens: 5_000,
+    });
+  });
+
+  test("is read to its end for a client that leaves before the first event too", async () => {
+    const model = await newModel("chat-hides-early", true);
+    for (const behaviour of [{ delayMs: 3_500 }, { firstByteDelayMs: 1_000 }]) {
+      shop.provider.reset();
+      const { secret, accountId } = await shop.payer(10_000_000_000n);
+      shop.provider.next({ ...HIDDEN, ...behaviour });
+      const client = leaver(secret, { model, max_tokens: 20_000 });
+      const [call] = await shop.provider.waitForCalls(1);
+      await sleep(200);
+      client.leave();
+      expect((await shop.provider.waitForEnd(call?.id ?? 0, 10_000)).outcome).toBe("complete");
+      expect(await receiptOf(accountId)).toMatchObject({
+        reason: "client_left",
+        estimated: false,
+        completion_tokens: 5_000,
+      });
+    }
+  });
+
+  test("a replica that drains waits for what is read on; at its deadline it is settled by what is known", async () => {
+    const model = await newModel("chat-hides-drained", true);
+    for (const [drainSeconds, whole] of [
+      ["60", true],
+      ["1", false],
+    ] as const) {
+      const own = await shop.start({ DRAIN_SECONDS: drainSeconds });
+      const { secret, accountId } = await shop.customer();
+      shop.provider.next({ ...HIDDEN, tokens: 100, chunkDelayMs: 60 });
+      const client = openRawClient(own.port, secret, { model });
+      await until(() => client.events() >= 3);
+      client.leave();
+      await sleep(300);
+      expect((await shop.counters(accountId)).holds).toBe(1);
+      expect(await own.stop()).toBe(0);
+      const receipt = await receiptOf(accountId);
+      expect(receipt).toMatchObject({ outcome: "settled", reason: "client_left", estimated: !whole });
+      if (whole) expect(receipt.completion_tokens).toBe(5_000);
+      else expect(Number(receipt.completion_tokens)).toBeLessThan(500);
+    }
+  });
+});
+
+describe("the connection breaks after the finish_reason", () => {
+  const event = (fields: Record<string, unknown>) =>
+    `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 1, model: "m", ...fields })}\n\n`;
+  const TEXT = event({ choices: [{ index: 0, delta: { content: "A toll." }, finish_reason: null }] });
+  const FINISH = event({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }] });
+  const USAGE = event({ choices: [], usage: { prompt_tokens: 12, completion_tokens: 700, total_tokens: 712 } });
+
+  test.each([
+    ["and the usage", TEXT + FINISH + USAGE, { estimated: false, prompt_tokens: 12, completion_tokens: 700 }],
+    ["alone: what was relayed is counted", TEXT + FINISH, { estimated: true }],
+  ])("%s: settled; the client gets an error event and no [DONE]", async (_, came, expected) => {
+    const { secret, accountId } = await shop.payer(1_000_000_000n);
+    shop.provider.next({
+      contentType: SSE,
+      chunked: true,
+      body: `${came}data: [DONE]\n\n`,
+      cutAfterBytes: Buffer.byteLength(came),
+      cutDelayMs: 200,
+    });
+    const { text, headers } = await shop.chat(secret, { stream: true }, { origin: replica.origin });
+    expect(text).not.toContain("[DONE]");
+    expect(text).toContain("A toll.");
+    const last = JSON.parse(text.trim().split("\n\n").at(-1)?.slice("data: ".length) ?? "");
+    expect(last).toMatchObject({
+      error: { code: "provider_unavailable" },
+      request_id: headers.get("x-request-id"),
+    });
+    expect(await receiptOf(accountId)).toMatchObject({ outcome: "settled", reason: "complete", ...expected });
+  });
+});

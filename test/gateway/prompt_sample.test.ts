@@ -1,0 +1,50 @@
+import { describe, expect, test } from "bun:test";
+import { Prompt } from "../../src/gateway/prompt.ts";
+
+/** What is kept of a prompt while its stream is open: little of it, and enough to count it by. */
+
+const promptOf = (...texts: string[]) => new Prompt(texts, { messages: texts.length, images: 1 });
+const KEPT_BYTES_MAX = 16 * 1024;
+
+describe("the sample of a prompt", () => {
+  test("of a small prompt is all of it", () => {
+    for (const texts of [[], [""], ["hello"], ["x".repeat(2_000), "世".repeat(1_000)]]) {
+      const prompt = promptOf(...texts);
+      expect(prompt.sample()).toEqual({
+        text: texts.join("\n"),
+        textBytes: prompt.textBytes,
+        images: 1,
+        framedTokens: prompt.framedTokens,
+      });
+    }
+  });
+
+  test("of a large prompt is small, whatever stands in it, and tells how large that is", () => {
+    for (const texts of [
+      ["x".repeat(20_000_000)],
+      ["世界".repeat(1_000_000)],
+      Array.from({ length: 100_000 }, () => "🚦é"),
+      ["", "a".repeat(4_096), ""],
+    ]) {
+      const prompt = promptOf(...texts);
+      for (const random of [() => 0, Math.random, () => 0.999_999]) {
+        const { text, textBytes } = prompt.sample(random);
+        expect(textBytes).toBe(prompt.textBytes);
+        expect(Buffer.byteLength(text)).toBeLessThan(KEPT_BYTES_MAX);
+        expect(text.length).toBeGreaterThan(3_000);
+      }
+    }
+  });
+
+  test("takes of each text a share like its length, so that what is dense counts as much as there is of it", () => {
+    const prompt = promptOf("a".repeat(300_000), "b".repeat(100_000));
+    let [a, b] = [0, 0];
+    for (let i = 0; i < 500; i++) {
+      const { text } = prompt.sample();
+      a += text.split("a").length - 1;
+      b += text.split("b").length - 1;
+    }
+    expect(a / b).toBeGreaterThan(2.8);
+    expect(a / b).toBeLessThan(3.2);
+  });
+});
