@@ -41,6 +41,8 @@ export type Model = {
   readonly overhead: Overhead;
   /** It reports more tokens than it shows; null: not known. */
   readonly hidesTokens: boolean | null;
+  /** Parameters that one of its routes allows beyond those of gateway/parameters.ts. */
+  readonly allowedParams: ReadonlySet<string>;
   /** May be empty: then no request can be served. */
   readonly routes: readonly Route[];
 };
@@ -192,6 +194,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
             { inputMicroUsd, cachedInputMicroUsd: cachedInputMicroUsd ?? inputMicroUsd, outputMicroUsd },
       imagePrices: imagePrices.get(model.id) ?? new Map(),
       overhead: (routes.get(model.id) ?? []).map(({ overhead }) => overhead).reduce(greaterOverhead, NO_OVERHEAD),
+      allowedParams: new Set((routes.get(model.id) ?? []).flatMap(({ allowedParams }) => [...allowedParams])),
       routes: Object.freeze(routes.get(model.id) ?? []),
     }),
   );

@@ -1,4 +1,4 @@
-import type { Route } from "../catalog/catalog.ts";
+import type { Model, Route } from "../catalog/catalog.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { deadline } from "../platform/deadline.ts";
@@ -7,7 +7,7 @@ import type { Body } from "./body.ts";
 import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
 import { DuplicateField, patch, type Span, topLevelSpans } from "./json_spans.ts";
-import { sift } from "./parameters.ts";
+import { type Sifted, sift } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
 import type { ChatBody } from "./wire.ts";
@@ -23,6 +23,9 @@ export type ChatCall = Attempt & {
   requestId: string;
   body: ChatBody;
   raw: Body;
+  /** By what any of the model's routes allows. */
+  sifted: Sifted;
+  model: Pick<Model, "allowedParams">;
   /** The cap that the balance pays for; null: the request goes as it came. */
   capTokens: number | null;
   firstByteMs: number;
@@ -36,8 +39,11 @@ export type Payload = { text: string; dropped: string | undefined };
  * The body for a route: the client's bytes, without what is not sent on, with the model's upstream name, usage asked for, and the
  * cap of the hold.
  */
-export function chatPayload({ body, raw, capTokens }: ChatCall, route: Route): Payload {
-  const { changed, dropped } = sift({ kind: "chat", body, spans: raw.spans, allowed: route.allowedParams });
+export function chatPayload({ body, raw, sifted, model, capTokens }: ChatCall, route: Route): Payload {
+  const { allowedParams: allowed } = route;
+  // Nearly always no route allows more than another, and what the bound was made of is what is sent.
+  const isSame = allowed.size === model.allowedParams.size;
+  const { changed, dropped } = isSame ? sifted : sift({ kind: "chat", body, spans: raw.spans, allowed });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));

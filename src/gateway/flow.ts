@@ -12,6 +12,7 @@ import type { Relayed } from "./chunks.ts";
 import { type Attempt, type Dispatched, dispatch, type Outcome, restarting } from "./dispatch.ts";
 import type { Caller, Leave } from "./door.ts";
 import { checkPrompt, fetchImageAnswer, type ImageCall, type ImagePrice, imagePriceOf } from "./image_wire.ts";
+import { type Sifted, sift } from "./parameters.ts";
 import { type Prompt, type PromptSample, promptOf, promptTokens } from "./prompt.ts";
 import type { StreamEnds } from "./relay.ts";
 import { ChatBody, checker, ImageBody } from "./wire.ts";
@@ -40,10 +41,11 @@ export async function chat(deps: Deps, caller: Caller, raw: Body, leave: Leave):
   const body = readChat(raw);
   if (body.stream) caller.trail.kind = "stream";
   const model = modelOf(deps, caller, body.model, "text");
-  const prompt = promptOf(body, raw);
+  const sifted = sift({ kind: "chat", body, spans: raw.spans, allowed: model.allowedParams });
+  const prompt = promptOf(body, raw, sifted.changed);
   const choices = body.n ?? 1;
   const hold = await reserveChat(deps, caller, model, body, { prompt, choices });
-  const job: ChatJob = { deps, caller, model, body, raw, prompt, choices, hold, leave };
+  const job: ChatJob = { deps, caller, model, body, raw, sifted, prompt, choices, hold, leave };
   return body.stream ? await streamChat(job) : await jsonChat(job);
 }
 
@@ -85,7 +87,7 @@ function modelOf(deps: Deps, { trail, key }: Caller, modelId: string, wants: "te
 }
 
 type Job = Dispatched;
-type ChatJob = Job & { body: ChatBody; raw: Body; prompt: Prompt; choices: number; leave: Leave };
+type ChatJob = Job & { body: ChatBody; raw: Body; sifted: Sifted; prompt: Prompt; choices: number; leave: Leave };
 /** What is still needed of a chat when its stream is open. Neither its body nor its prompt: thousands are open for minutes. */
 type OpenChat = Job & { prompt: PromptSample; choices: number; leave: Leave };
 
@@ -374,13 +376,15 @@ function countedOf({ usage, rawUsage, text, bytes }: Relayed): Counted {
   return { usage, rawUsage, completionText: text, completionBytes: bytes };
 }
 
-function callOf({ deps, caller, body, raw, hold }: ChatJob, own: Attempt): ChatCall {
+function callOf({ deps, caller, model, body, raw, sifted, hold }: ChatJob, own: Attempt): ChatCall {
   const { providerFirstByteMs, providerTotalMs } = deps.config;
   return {
     provider: deps.provider,
     requestId: caller.requestId,
     body,
     raw,
+    sifted,
+    model,
     capTokens: hold.capTokens,
     ...own,
     firstByteMs: providerFirstByteMs,
