@@ -432,9 +432,7 @@ test.concurrent(
     expect(await refused(`model route chat-1 --change ${routeId} --allow-param n_predict`)).toContain("n_predict");
     const none = await json(`model route chat-1 --change ${routeId} --allow-param none`);
     expect(none.models[0].routes[0].allowedParams).toEqual([]);
-    const priced = await json(
-      "model price chat-1 --package-only --image 1024x1024=none --image 1024x1024/high=none",
-    );
+    const priced = await json("model price chat-1 --package-only --image 1024x1024=none --image 1024x1024/high=none");
     expect(priced.models[0]).toMatchObject({ inputMicroUsd: null, outputMicroUsd: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");

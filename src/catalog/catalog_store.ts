@@ -83,7 +83,10 @@ export type ProviderRow = CatalogRows["providers"][number];
 export async function loadCatalog(orm: Orm) {
   const read = async (tx: Tx) => ({
     models: await tx.select(modelColumns).from(models).where(eq(models.enabled, true)).orderBy(asc(models.id)),
-    imagePrices: await tx.select().from(imagePrices).orderBy(...imagePriceOrder),
+    imagePrices: await tx
+      .select()
+      .from(imagePrices)
+      .orderBy(...imagePriceOrder),
     providers: await tx
       .select({
         id: providers.id,

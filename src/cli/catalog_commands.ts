@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander";
+import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
 import {
   addModel,
   addProvider,
@@ -14,7 +15,6 @@ import {
   updateProvider,
   updateRoute,
 } from "../catalog/catalog_store.ts";
-import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";

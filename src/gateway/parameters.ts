@@ -51,7 +51,8 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
     title: "Messages",
     names: ["messages"],
     sieve: siftMessages,
-    condition: "parts of type `text`, `image_url`, `refusal`, `thinking` and `reasoning`; members of messages that OpenAI and others define",
+    condition:
+      "parts of type `text`, `image_url`, `refusal`, `thinking` and `reasoning`; members of messages that OpenAI and others define",
   },
   {
     title: "Sampling",
@@ -63,8 +64,11 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
     sieve: only(isScalar),
     condition: SCALAR,
   },
-  { title: "Bias, lists of tokens and stops", names: words(`
-      logit_bias samplers dry_sequence_breakers stop stop_token_ids bad_words allowed_token_ids`) },
+  {
+    title: "Bias, lists of tokens and stops",
+    names: words(`
+      logit_bias samplers dry_sequence_breakers stop stop_token_ids bad_words allowed_token_ids`),
+  },
   {
     title: "Form of the text",
     names: words(`

@@ -67,7 +67,17 @@ describe("the list", () => {
     const [field = "", member] = name.split(".");
     if (field === "tools" && member) return { tools: [{ type: member, [member]: {} }] };
     if (field === "content" && member)
-      return { messages: [{ role: "user", content: [{ type: "text", text: "x" }, { type: member, [member]: {} }] }] };
+      return {
+        messages: [
+          {
+            role: "user",
+            content: [
+              { type: "text", text: "x" },
+              { type: member, [member]: {} },
+            ],
+          },
+        ],
+      };
     if (field === "messages" && member) return { messages: [{ role: "user", content: "x", [member]: { a: 1 } }] };
     const values: Record<string, unknown> = { store: true, logprobs: 5, reasoning_format: "hidden", metadata: {} };
     return { [field]: member ? { [member]: 1 } : (values[field] ?? "x") };
@@ -92,7 +102,8 @@ describe("the list", () => {
       if (!name.includes(".")) expect({ name, passes: changed.get(name) }).toEqual({ name, passes: undefined });
       // What is on the list is left out by its condition.
       const group = PARAMETER_GROUPS[kind].find((one) => one.names.includes(name));
-      if (listed.includes(name)) expect({ name, condition: group?.condition }).not.toEqual({ name, condition: undefined });
+      if (listed.includes(name))
+        expect({ name, condition: group?.condition }).not.toEqual({ name, condition: undefined });
     }
   });
 
@@ -120,7 +131,9 @@ const FITTING: Record<string, unknown> = {
   top_logprobs: 20,
   response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "object" } } },
   guided_choice: ["yes", "no"],
-  tools: [{ type: "function", function: { name: "f", description: "d", parameters: { type: "object" }, strict: true } }],
+  tools: [
+    { type: "function", function: { name: "f", description: "d", parameters: { type: "object" }, strict: true } },
+  ],
   tool_choice: { type: "function", function: { name: "f" } },
   parallel_tool_calls: false,
   reasoning_effort: "low",
@@ -148,7 +161,13 @@ describe("a request with listed parameters alone", () => {
   });
 
   test("goes on byte for byte, but for the model's name: image", async () => {
-    const fields = { background: "transparent", output_format: "webp", output_compression: 80, style: "vivid", user: "a" };
+    const fields = {
+      background: "transparent",
+      output_format: "webp",
+      output_compression: 80,
+      style: "vivid",
+      user: "a",
+    };
     const text = `{"model":"image-a", "prompt":"A toll gate",  "size":"512x512",${JSON.stringify(fields).slice(1)}`;
     const answer = await shop.call("/v1/images/generations", { secret, body: text });
     expect(answer.status).toBe(200);
@@ -424,10 +443,17 @@ describe("a route that allows more", () => {
       documents: [{ text: "x" }],
       reasoning: { max_tokens: 100 },
       tools: [{ type: "web_search", web_search: { deep: true } }],
-      messages: [{ role: "user", cache_control: {}, content: [{ type: "input_audio", input_audio: { data: "AA==" } }] }],
+      messages: [
+        { role: "user", cache_control: {}, content: [{ type: "input_audio", input_audio: { data: "AA==" } }] },
+      ],
       store: true,
     });
-    expect(droppedBy(answer)?.split(", ").sort()).toEqual(["messages.0.audio", "plugins", "reasoning.exclude", "tools.1"]);
+    expect(droppedBy(answer)?.split(", ").sort()).toEqual([
+      "messages.0.audio",
+      "plugins",
+      "reasoning.exclude",
+      "tools.1",
+    ]);
   });
 });
 
@@ -487,7 +513,12 @@ describe("images", () => {
     for (const quality of ["hd", "auto", "HIGH", "high ", "__proto__", 5, ["high"], { high: 1 }]) {
       const payer = await shop.payer(1_000_000_000n);
       const answer = await image(payer.secret, { quality });
-      expect([quality, answer.status, droppedBy(answer), "quality" in sent()]).toEqual([quality, 200, "quality", false]);
+      expect([quality, answer.status, droppedBy(answer), "quality" in sent()]).toEqual([
+        quality,
+        200,
+        "quality",
+        false,
+      ]);
       expect((await shop.counters(payer.accountId)).balance).toBe(costs(PRICES.imageMicroUsd));
     }
     const plain = await image(secret, { quality: "standard" });

@@ -8,7 +8,7 @@ import { Id, signedIn, whole } from "./frame.ts";
 export function auditRoutes(deps: Deps) {
   return signedIn(deps, "admin").get("/audit", ({ query }) => listAudit(deps, query), {
     query: t.Object({
-      subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$" })),
+      subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$", says: "the name of a table, as in keys" })),
       accountId: t.Optional(Id),
       actorId: t.Optional(Id),
       before: t.Optional(Id),

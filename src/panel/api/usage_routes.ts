@@ -1,5 +1,6 @@
 import { t } from "elysia";
 import type { Deps } from "../../deps.ts";
+import { INSTANT } from "../../gateway/wire.ts";
 import { notCharged, type UsageQuery, usage } from "../../ledger/usage_store.ts";
 import { usageDays } from "../../ledger/usage_sums_store.ts";
 import { Id, type Person, signedIn, toWire, whole } from "./frame.ts";
@@ -14,15 +15,22 @@ const PAGE_DEFAULT = 50;
 const DAYS_MAX = 92;
 const DAYS_DEFAULT = 30;
 
-const Instant = t.String({ minLength: 10, maxLength: 35 });
-const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$" });
+const Instant = t.String(INSTANT);
+const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", says: "a request id" });
 const OfAccount = { accountId: t.Optional(Id) };
 const Filter = {
   ...OfAccount,
   keyId: t.Optional(Id),
   // A query can bring NUL, which Postgres takes in no text.
-  model: t.Optional(t.String({ minLength: 1, maxLength: 200, pattern: "^[^\\u0000]*$" })),
-  host: t.Optional(t.String({ minLength: 1, maxLength: 253, pattern: "^[a-z0-9.-]+$" })),
+  model: t.Optional(
+    t.String({
+      minLength: 1,
+      maxLength: 200,
+      pattern: "^[^\\u0000]*$",
+      says: "a string of 1 to 200 characters without NUL",
+    }),
+  ),
+  host: t.Optional(t.String({ minLength: 1, maxLength: 253, pattern: "^[a-z0-9.-]+$", says: "a host name" })),
   mode: t.Optional(t.Union([t.Literal("package"), t.Literal("payg")])),
   start: t.Optional(Instant),
   end: t.Optional(Instant),
