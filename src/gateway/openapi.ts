@@ -130,6 +130,11 @@ const HEADERS = {
   "X-Should-Retry": { description: "Tells SDKs not to try again.", schema: { const: "false" } },
   "WWW-Authenticate": { description: "How to sign in.", schema: { const: "Bearer" } },
   "X-Accel-Buffering": { description: "Of a stream: no proxy may buffer it.", schema: { const: "no" } },
+  "X-Dropped-Params": {
+    description:
+      "The parameters of the request that were not sent on to the model's service, with commas; at most 20, then how many more, as in +7.",
+    schema: { type: "string" },
+  },
   "Idempotent-Replayed": {
     description:
       "The answer to an earlier request with the same Idempotency-Key, sent again; X-Request-Id is that one's.",
@@ -190,12 +195,13 @@ function parametersOf(place: string, schema: TSchema | undefined, shape: (schema
   });
 }
 
-function answerObject({ answer, events, headers }: Operation, shape: (schema: TSchema) => Json): Json {
+function answerObject({ answer, body, events, headers }: Operation, shape: (schema: TSchema) => Json): Json {
   return {
     description: answer.description,
     headers: headersOf(
       "X-Request-Id",
       ...(events ? (["X-Accel-Buffering"] as const) : []),
+      ...(body ? (["X-Dropped-Params"] as const) : []),
       ...(headers?.properties["Idempotency-Key"] ? (["Idempotent-Replayed"] as const) : []),
     ),
     content: {
@@ -295,6 +301,8 @@ function bareSchema(shape: Json, components: Record<string, Json>): Json {
       // JSON Schema counts code points, TypeBox UTF-16 units.
       const { min, max } = value as { min: number; max: number };
       Object.assign(schema, { minLength: min, maxLength: max });
+    } else if (keyword === "says") {
+      // Words for a refusal: field_errors.ts.
     } else throw new Error(`a shape has the unknown keyword ${keyword}`);
   }
   if (Number.isInteger(schema.const)) schema.type = "integer"; // TypeBox calls every number a number.

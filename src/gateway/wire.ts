@@ -1,6 +1,7 @@
 import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
-import { TypeCompiler, ValueErrorType } from "@sinclair/typebox/compiler";
+import { TypeCompiler } from "@sinclair/typebox/compiler";
 import { Refusal } from "../errors.ts";
+import { problemOf } from "./field_errors.ts";
 
 /** The shapes of the contract, and how a body that breaks one is refused. Source: contract › Resources, rulings › Streams. */
 
@@ -49,7 +50,8 @@ export const ChatBody = Type.Object(
   },
   {
     title: "ChatCompletionRequest",
-    description: "Fields that are not named here go on to the model as they came.",
+    description:
+      "Any other field may be sent. Listed ones go on to the model as they came; the others are left out, and named in the header X-Dropped-Params.",
     additionalProperties: true,
   },
 );
@@ -74,13 +76,25 @@ export const ImageBody = Type.Object(
   },
   {
     title: "ImageGenerationRequest",
-    description: "Fields that are not named here go on to the model as they came.",
+    description:
+      "Any other field may be sent. Listed ones go on to the model as they came, and quality where it has a price; the others are left out, and named in the header X-Dropped-Params.",
     additionalProperties: true,
   },
 );
 export type ImageBody = Static<typeof ImageBody>;
 
 export const USAGE_LIMIT_DEFAULT = 100;
+
+/** Of the calendar: 30 February is none, 29 February only in leap years. */
+const DAY =
+  "(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))" +
+  "|(?:\\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
+const CLOCK = "(?:[01]\\d|2[0-3]):[0-5]\\d";
+/** A day, or a moment with its zone: exactly what the ledger takes, so that the document promises no more. */
+export const INSTANT = {
+  pattern: `^${DAY}(?:T${CLOCK}(?::[0-5]\\d(?:\\.\\d{1,6})?)?(?:Z|[+-]${CLOCK}))?$`,
+  says: "a date, as in 2030-01-31, or a time with its zone, as in 2030-01-31T12:00:00Z",
+};
 
 export const UsageQuery = Type.Object({
   limit: Type.Optional(
@@ -89,22 +103,15 @@ export const UsageQuery = Type.Object({
   after: Type.Optional(
     Type.String({
       pattern: "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$",
+      says: "the next_after of the page before, or a requestId",
       description: "The next_after of the page before, or a requestId.",
     }),
   ),
   start: Type.Optional(
-    Type.String({
-      minLength: 10,
-      maxLength: 35,
-      description: "From then on: a date, or an ISO 8601 moment with its zone.",
-    }),
+    Type.String({ ...INSTANT, description: "From then on: a date, or an ISO 8601 moment with its zone." }),
   ),
   end: Type.Optional(
-    Type.String({
-      minLength: 10,
-      maxLength: 35,
-      description: "Before then: a date, or an ISO 8601 moment with its zone.",
-    }),
+    Type.String({ ...INSTANT, description: "Before then: a date, or an ISO 8601 moment with its zone." }),
   ),
   // A query can bring NUL, which Postgres takes in no text.
   model: Type.Optional(
@@ -112,6 +119,7 @@ export const UsageQuery = Type.Object({
       minLength: 1,
       maxLength: 200,
       pattern: "^[^\\u0000]*$",
+      says: "a string of 1 to 200 characters without NUL",
       description: "Records of this model alone.",
     }),
   ),
@@ -123,45 +131,6 @@ export function checker<T extends TSchema>(schema: T): (value: unknown) => Stati
   const compiled = TypeCompiler.Compile(schema);
   return (value) => {
     if (compiled.Check(value)) return value;
-    const error = deepest(compiled.Errors(value).First());
-    const param = error ? error.path.slice(1).replaceAll("/", ".").replaceAll("~1", "/").replaceAll("~0", "~") : "";
-    throw new Refusal("invalid_request", { message: messageOf(error, param), param: param || null });
+    throw new Refusal("invalid_request", problemOf(compiled.Errors(value).First()));
   };
-}
-
-type FieldError = {
-  path: string;
-  message: string;
-  type: ValueErrorType;
-  schema: TSchema;
-  errors: Iterable<{ First(): FieldError | undefined }>;
-};
-
-/** A union fails as a whole; what is wrong inside the variant that was meant says more: the one that fails furthest in, or what may be null. */
-function deepest(error: FieldError | undefined): FieldError | undefined {
-  if (error?.type !== ValueErrorType.Union) return error;
-  const inner = [...error.errors].map((variant) => deepest(variant.First())).filter((one) => one !== undefined);
-  const further = inner.find((one) => one.path.length > error.path.length);
-  return further ?? (error.schema.anyOf.length === 2 ? inner[0] : error);
-}
-
-function messageOf(error: FieldError | undefined, param: string): string {
-  if (error === undefined) return "The request is invalid.";
-  if (error.type === ValueErrorType.ObjectRequiredProperty) return `The field ${param} is required.`;
-  if (error.type === ValueErrorType.StringPattern) return `The field ${param} is malformed.`;
-  const literals = literalsOf(error.schema);
-  if (literals.length > 0) return `The field ${param} must be one of ${literals.join(", ")}.`;
-  const words = error.message
-    .replace(/^Expected /, "")
-    .replace("greater or equal to", "at least")
-    .replace("less or equal to", "at most");
-  return param === "" ? `The body must be a JSON ${words}.` : `The field ${param} must be ${words}.`;
-}
-
-function literalsOf(schema: TSchema): string[] {
-  if ("const" in schema) return [String(schema.const)];
-  const variants: TSchema[] = Array.isArray(schema.anyOf) ? schema.anyOf : [];
-  return variants.every((variant) => "const" in variant || variant.type === "null")
-    ? variants.filter((v) => "const" in v).map((v) => String(v.const))
-    : [];
 }

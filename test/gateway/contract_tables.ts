@@ -266,8 +266,8 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
     parameters: {
       "query limit": "integer minimum 1 maximum 1000 default 100",
       "query after": "string pattern",
-      "query start": "string minLength 10 maxLength 35",
-      "query end": "string minLength 10 maxLength 35",
+      "query start": "string pattern",
+      "query end": "string pattern",
       "query model": "string minLength 1 maxLength 200 pattern",
     },
     statuses: [200, 401],

@@ -9,6 +9,8 @@ import { readChat, readImage } from "../../src/gateway/flow.ts";
 import { described, openapiOf } from "../../src/gateway/openapi.ts";
 import { LIST_MODELS } from "../../src/gateway/v1_operations.ts";
 import { v1Routes } from "../../src/gateway/v1_routes.ts";
+import { INSTANT } from "../../src/gateway/wire.ts";
+import { unixMsOf } from "../../src/ledger/usage_store.ts";
 import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { OTHER_ROUTES } from "../panel/route_table.ts";
 import type { ReplicaProcess } from "../replica.ts";
@@ -460,6 +462,46 @@ describe("a body is right by the document exactly where the gateway takes it", (
   });
 });
 
+describe("a moment of GET /usage is right by the document exactly where the ledger takes it", () => {
+  const pattern = new RegExp(INSTANT.pattern);
+  const isTaken = (text: string) => {
+    try {
+      unixMsOf(text, "start");
+      return true;
+    } catch {
+      return false;
+    }
+  };
+
+  test("every day of the calendar, and the days that no month has", () => {
+    for (const year of ["0000", "0004", "1900", "2000", "2023", "2024", "2100", "2400", "9999"]) {
+      for (let month = 0; month <= 13; month++) {
+        for (let day = 0; day <= 32; day++) {
+          const text = `${year}-${String(month).padStart(2, "0")}-${String(day).padStart(2, "0")}`;
+          expect({ text, says: pattern.test(text) }).toEqual({ text, says: isTaken(text) });
+        }
+      }
+    }
+  });
+
+  test("moments made at random, right and nearly right", () => {
+    const right = fc.stringMatching(pattern);
+    fc.assert(
+      fc.property(right, (text) => isTaken(text)),
+      { numRuns: 2_000 },
+    );
+    for (const text of [
+      "0000000000",
+      "2026-1-1",
+      "2026-01-01T00",
+      "2026-01-01T00:00",
+      "2026-01-01t00:00:00z",
+      " 2026-01-01",
+    ])
+      expect({ text, says: pattern.test(text), taken: isTaken(text) }).toEqual({ text, says: false, taken: false });
+  });
+});
+
 describe("a running replica answers as the document says", () => {
   /** Statuses that were really seen, by endpoint. */
   const seen = new Map<string, Set<number>>();
@@ -473,7 +515,14 @@ describe("a running replica answers as the document says", () => {
     const content = response.content[type];
     expect(content, `${name} ${status} ${type}`).toBeDefined();
     if (type === json) expect(validate(content.schema)(answer.json)).toBe("");
-    for (const header of ["x-request-id", "x-should-retry", "retry-after", "www-authenticate", "idempotent-replayed"]) {
+    for (const header of [
+      "x-request-id",
+      "x-should-retry",
+      "retry-after",
+      "www-authenticate",
+      "idempotent-replayed",
+      "x-dropped-params",
+    ]) {
       const value = answer.headers.get(header);
       const ref = Object.entries<Schema>(response.headers).find(([known]) => known.toLowerCase() === header)?.[1];
       if (value === null) continue;
@@ -533,6 +582,8 @@ describe("a running replica answers as the document says", () => {
     const { secret } = await shop.customer();
     check(chat, await shop.chat(secret), 200);
     check(chat, await shop.chat(secret, { n: 2, temperature: 0.5, max_tokens: 9 }), 200);
+    const dropped = check(chat, await shop.chat(secret, { service_tier: "x" }), 200);
+    expect(dropped.headers.get("x-dropped-params")).toBe("service_tier");
     const { "x-event": event } = operationOf(chat).responses["200"].content["text/event-stream"];
     const isEvent = validate(event);
     for (const include_usage of [true, false]) {

@@ -13,7 +13,7 @@ export function auditRoutes(deps: Deps) {
       longRead(deps, { person, signal }, (reading) => listAudit(reading, query)),
     {
       query: t.Object({
-        subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$" })),
+        subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$", says: "the name of a table, as in keys" })),
         accountId: t.Optional(Id),
         actorId: t.Optional(Id),
         before: t.Optional(Id),

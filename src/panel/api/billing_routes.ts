@@ -36,7 +36,7 @@ export const EntriesPage = t.Object({
 });
 const StatementOf = t.Object({
   month: t.String({ maxLength: 7 }),
-  host: t.Optional(t.String({ maxLength: 253, pattern: "^[a-z0-9.-]+$" })),
+  host: t.Optional(t.String({ maxLength: 253, pattern: "^[a-z0-9.-]+$", says: "a host name" })),
   resellerId: t.Optional(Id),
 });
 

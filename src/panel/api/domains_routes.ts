@@ -26,7 +26,7 @@ const PLAIN = "^[^\\u0000]*$";
 const CURSOR = /^([1-9]\d{0,14})\/([a-z0-9.-]+)$/;
 
 const Id = t.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
-const HostName = t.String({ minLength: 1, maxLength: HOST_LENGTH_MAX, pattern: PLAIN });
+const HostName = t.String({ minLength: 1, maxLength: HOST_LENGTH_MAX, pattern: PLAIN, says: "a host name" });
 const OfDomain = t.Object({ host: HostName });
 const OfReseller = t.Object({ resellerId: Id, host: HostName });
 const Status = t.Union([
@@ -95,9 +95,11 @@ function adminRoutes(deps: Deps) {
       {
         query: t.Object({
           status: t.Optional(t.Union([Status, t.Literal("failing")])),
-          q: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: PLAIN })),
+          q: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: PLAIN, says: "part of a host name" })),
           /** The last row of the page before, as in "12/ai.example.com". */
-          before: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: CURSOR.source })),
+          before: t.Optional(
+            t.String({ maxLength: HOST_LENGTH_MAX, pattern: CURSOR.source, says: "the last row of the page before" }),
+          ),
           limit: t.Optional(t.Integer({ minimum: 1, maximum: 200 })),
         }),
       },

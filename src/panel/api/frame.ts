@@ -8,6 +8,7 @@ import type { Deps } from "../../deps.ts";
 import { asRefusal, Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admit.ts";
 import { readBody } from "../../gateway/body.ts";
+import { problemOf } from "../../gateway/field_errors.ts";
 import { refuseRepeated } from "../../gateway/query.ts";
 import type { Actor } from "../../platform/changes_store.ts";
 import { factsOf } from "../../platform/request_facts.ts";
@@ -128,7 +129,10 @@ function digestOf(request: Request): Buffer {
 export function whole(min: number, max: number) {
   const format = `whole:${min}:${max}`;
   FormatRegistry.Set(format, (text) => /^\d{1,16}$/.test(text) && Number(text) >= min && Number(text) <= max);
-  const text = t.String({ format, description: `expected a whole number from ${min} to ${max}` });
+  const text = t.String({
+    format,
+    says: max < Number.MAX_SAFE_INTEGER ? `a whole number from ${min} to ${max}` : "a whole number",
+  });
   return t.Transform(text).Decode(Number).Encode(String);
 }
 
@@ -150,14 +154,7 @@ export function asPanelRefusal(error: unknown): Refusal {
 function shapeRefusal(error: ValidationError): Refusal {
   // An id in a path that can be no id is unknown, like any other that is not there.
   if (error.type === "params") return new Refusal("not_found");
-  const [first] = error.all;
-  const path = first && "path" in first ? first.path : "";
-  const param = path.slice(1).replaceAll("/", ".");
-  const what = first && "schema" in first ? (first.schema.description ?? first.message) : "";
-  return new Refusal("invalid_request", {
-    message: param === "" ? "The request is not of the right form." : `The field ${param} is not right: ${what}.`,
-    param: param === "" ? null : param,
-  });
+  return new Refusal("invalid_request", problemOf(error.valueError));
 }
 
 /** A value as JSON carries it: bigint (nano-USD) as a string of digits. */

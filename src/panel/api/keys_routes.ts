@@ -25,7 +25,7 @@ import { longRead } from "./long_read.ts";
 const Name = t.String({ maxLength: 400 });
 const OrNull = <T extends Parameters<typeof t.Union>[0][number]>(shape: T) => t.Union([shape, t.Null()]);
 /** Nano-USD in digits; JSON's numbers would round them. */
-const NanoUsd = t.String({ maxLength: 16, pattern: "^(0|[1-9][0-9]*)$" });
+const NanoUsd = t.String({ maxLength: 16, pattern: "^(0|[1-9][0-9]*)$", says: "nano-USD, as a string of digits" });
 const CEILINGS = {
   dailyUnitsMax: t.Optional(OrNull(t.Integer())),
   dailySpendMaxNanoUsd: t.Optional(OrNull(NanoUsd)),

@@ -25,7 +25,7 @@ const NewOffering = t.Object({
     t.Union([t.Array(t.String({ maxLength: MODEL_LENGTH_MAX }), { maxItems: MODELS_MAX }), t.Null()]),
   ),
   timeZone: t.Optional(t.String({ maxLength: ZONE_LENGTH_MAX })),
-  wholesaleNanoUsd: t.String({ pattern: "^\\d{1,16}$" }),
+  wholesaleNanoUsd: t.String({ pattern: "^\\d{1,16}$", says: "nano-USD, as a string of digits" }),
 });
 
 export function offeringsRoutes(deps: Deps) {

@@ -25,7 +25,11 @@ const Text = t.Optional(t.Union([t.String({ maxLength: TEXT_LENGTH_MAX }), t.Nul
 export const When = t.Union([t.Literal("now"), t.Literal("after")]);
 export const PayWithName = t.Union([t.Literal("balance"), t.Literal("allotment"), t.Literal("operator")]);
 /** Nano-USD above zero, as digits. */
-export const Amount = t.String({ pattern: "^[1-9][0-9]{0,15}$", maxLength: 16 });
+export const Amount = t.String({
+  pattern: "^[1-9][0-9]{0,15}$",
+  maxLength: 16,
+  says: "nano-USD above 0, as a string of digits",
+});
 const Page = {
   status: t.Optional(
     t.Union([t.Literal("open"), t.Literal("fulfilled"), t.Literal("declined"), t.Literal("withdrawn")]),

@@ -109,7 +109,9 @@ function moneyRoutes(deps: Deps) {
       body: t.Object({
         kind: t.Union([t.Literal("top_up"), t.Literal("correction")]),
         /** A correction may be below zero. */
-        amountNanoUsd: t.Union([Amount, t.String({ pattern: "^-[1-9][0-9]{0,15}$", maxLength: 17 })]),
+        amountNanoUsd: t.Union([Amount, t.String({ pattern: "^-[1-9][0-9]{0,15}$", maxLength: 17 })], {
+          says: "nano-USD other than 0, as a string of digits",
+        }),
         reason: t.Optional(Reason),
       }),
     },

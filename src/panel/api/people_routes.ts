@@ -49,7 +49,13 @@ function rowRoutes(deps: Deps) {
       },
       {
         query: t.Object({
-          q: t.Optional(t.String({ maxLength: 254, pattern: "^[^\\u0000]*$" })),
+          q: t.Optional(
+            t.String({
+              maxLength: 254,
+              pattern: "^[^\\u0000]*$",
+              says: "a string of at most 254 characters without NUL",
+            }),
+          ),
           role: t.Optional(RoleName),
           state: t.Optional(StateName),
           ...Paging,

@@ -23,7 +23,9 @@ export function providersRoutes(deps: Deps) {
     .get("/admin/providers", ({ query }) => pageOfProviders(deps, query), {
       query: t.Object({
         /** The name that the page before ended with. */
-        after: t.Optional(t.String({ maxLength: NAME_CHARS_MAX, pattern: "^[^\\u0000]*$" })),
+        after: t.Optional(
+          t.String({ maxLength: NAME_CHARS_MAX, pattern: "^[^\\u0000]*$", says: "the name of a provider" }),
+        ),
         limit: t.Optional(whole(1, PAGE_MAX)),
       }),
     })

@@ -46,7 +46,7 @@ function ownRoutes(deps: Deps) {
       {
         body: t.Object({
           unitsPercent: t.Optional(t.Integer()),
-          balanceNanoUsd: t.Optional(t.String({ pattern: "^\\d{1,16}$" })),
+          balanceNanoUsd: t.Optional(t.String({ pattern: "^\\d{1,16}$", says: "nano-USD, as a string of digits" })),
           days: t.Optional(t.Integer()),
         }),
       },

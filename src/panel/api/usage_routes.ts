@@ -1,6 +1,7 @@
 import { t } from "elysia";
 import { modelPlaces } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
+import { INSTANT } from "../../gateway/wire.ts";
 import { notCharged, type UsageQuery, usage } from "../../ledger/usage_store.ts";
 import { usageDays } from "../../ledger/usage_sums_store.ts";
 import type { Db } from "../../platform/db.ts";
@@ -19,15 +20,25 @@ const DAYS_DEFAULT = 30;
 /** A page of a file waits longer for its place than one on the screen: what has begun is to come to its end. */
 const FILE_WAIT_MS_MAX = 10_000;
 
-export const Instant = t.String({ minLength: 10, maxLength: 35 });
-export const RequestId = t.String({ pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$" });
+export const Instant = t.String(INSTANT);
+export const RequestId = t.String({
+  pattern: "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+  says: "a request id",
+});
 const OfAccount = { accountId: t.Optional(Id) };
 const Filter = {
   ...OfAccount,
   keyId: t.Optional(Id),
   // A query can bring NUL, which Postgres takes in no text.
-  model: t.Optional(t.String({ minLength: 1, maxLength: 200, pattern: "^[^\\u0000]*$" })),
-  host: t.Optional(t.String({ minLength: 1, maxLength: 253, pattern: "^[a-z0-9.-]+$" })),
+  model: t.Optional(
+    t.String({
+      minLength: 1,
+      maxLength: 200,
+      pattern: "^[^\\u0000]*$",
+      says: "a string of 1 to 200 characters without NUL",
+    }),
+  ),
+  host: t.Optional(t.String({ minLength: 1, maxLength: 253, pattern: "^[a-z0-9.-]+$", says: "a host name" })),
   mode: t.Optional(t.Union([t.Literal("package"), t.Literal("payg")])),
   start: t.Optional(Instant),
   end: t.Optional(Instant),
