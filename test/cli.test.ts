@@ -393,10 +393,15 @@ test.concurrent(
     await json("model route unlisted-1 --provider sim --upstream nowhere-1");
     await json("model route unlisted-2 --provider sim --upstream nowhere-2");
     await json("model set unlisted-2 --disable");
-    expect((await json("provider test sim", { env })).providers[0]).toMatchObject({ ok: true, unlisted: ["nowhere-1"] });
+    expect((await json("provider test sim", { env })).providers[0]).toMatchObject({
+      ok: true,
+      unlisted: ["nowhere-1"],
+    });
     expect((await cli("provider test sim", { env })).out).toContain("answers, but does not list nowhere-1");
     const doctor = await cli("doctor", { env });
-    expect(doctor.out).toMatch(/warning\s+provider sim: answers in \d+ ms.*but does not list nowhere-1\n\s+→ .*--upstream/);
+    expect(doctor.out).toMatch(
+      /warning\s+provider sim: answers in \d+ ms.*but does not list nowhere-1\n\s+→ .*--upstream/,
+    );
     expect(doctor.out).not.toContain("All is well");
     await json("model set unlisted-1 --disable");
     expect((await json("provider test sim", { env })).providers[0].unlisted).toEqual([]);

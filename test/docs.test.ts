@@ -2,15 +2,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
@@ -354,7 +346,10 @@ test("first steps on a fresh clone, as they stand, then operator's and reseller'
   const [port, internalPort] = [await freePort(), await freePort()];
   const clone = freshClone(join(folder, "clone"));
   const [install = "", request = "", ...rest] = firstSteps();
-  expect({ install: install.split("\n").at(-1)?.startsWith("bun run start"), rest }).toEqual({ install: true, rest: [] });
+  expect({ install: install.split("\n").at(-1)?.startsWith("bun run start"), rest }).toEqual({
+    install: true,
+    rest: [],
+  });
   const env = {
     // What the section has its reader export.
     DATABASE_URL: url.href,

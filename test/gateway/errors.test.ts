@@ -572,7 +572,10 @@ describe("hosts", () => {
       return answer.json.error.message;
     };
     for (const host of ["", `x@${BASE}`, `${BASE}:x`, `${BASE}:65536`, `${BASE}:99999`, `${BASE}:999999`])
-      expect([host, await reasonOf(host)]).toEqual([host, expect.stringMatching(/one Host header.*port from 0 to 65535/)]);
+      expect([host, await reasonOf(host)]).toEqual([
+        host,
+        expect.stringMatching(/one Host header.*port from 0 to 65535/),
+      ]);
     for (const host of [`${BASE}.`, `${BASE}.:443`])
       expect([host, await reasonOf(host)]).toEqual([host, expect.stringMatching(/not served here.*dot at the end/)]);
     expect(await reasonOf("foreign.test")).toBe("This host is not served here.");

@@ -28,7 +28,8 @@ export async function visitorOf(deps: Deps, request: Request, token: unknown): P
 /** The panel answers on its own host and on resellers' active domains, not on a host of the API alone. */
 export async function panelHostOf(deps: Deps, request: Request): Promise<Host> {
   const host = await hostOf(deps, request);
-  if (host.resellerId === null && !deps.panelHosts.has(host.name)) throw unservedHost("The panel is not served on this host.");
+  if (host.resellerId === null && !deps.panelHosts.has(host.name))
+    throw unservedHost("The panel is not served on this host.");
   return host;
 }
 
