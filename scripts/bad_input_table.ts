@@ -9,6 +9,7 @@ import {
   BAD_QUERIES,
   BAD_TYPES,
   type BodyCase,
+  BY_THE_RUNTIME,
   BYTES_MAX,
   NO_HTTP,
   NO_JSON,
@@ -49,7 +50,32 @@ export function badInputPage(): string {
       ...rows.map(lineOf),
       "",
     ]),
+    ...byTheRuntime(),
   ].join("\n");
+}
+
+/** What the service never sees: each runtime's own answer, the proxy's, and what ends it. */
+function byTheRuntime(): string[] {
+  return [
+    "## What the runtime answers by itself",
+    "",
+    "Bun and Deno refuse some requests before the service sees them: without the envelope, without a request id, and without a line in the",
+    "log. A request that ends so before its provider is called costs nothing; later it counts as one whose client has left. Measured with",
+    "Bun 1.4.5, the newest release, and Deno 2.9.6. Behind `deploy/Caddyfile` nearly all of them are served, or get the envelope and a request",
+    "id (`test/deploy/topology.test.ts`). The id is Caddy's own, and stands in its log. What Caddy's parser refuses gets one line of text.",
+    "",
+    "| what | Bun | Deno | behind Caddy | what else ends it |",
+    "| --- | --- | --- | --- | --- |",
+    ...BY_THE_RUNTIME.map(
+      ({ what, bun, deno, proxy, ends }) =>
+        `| ${[what, bun.join(", or "), deno.join(", or "), proxy, ends].join(" | ")} |`,
+    ),
+    "| any byte behind a request whose answer is a stream | the stream is broken off with a bare 400 in it, and charged as if the client had left | the stream goes on to its end | the stream goes on to its end | no setting |",
+    "| two Hosts | 403 with the envelope | 400, no body | Caddy's own 400, as text | no setting |",
+    "| a host in the target that is another than the Host | the Host header decides | the target decides | the target decides | no setting |",
+    "| headers that stop, or trickle in | closed after some 12 s | waited for | closed after 10 s (`read_header`) | |",
+    "",
+  ];
 }
 
 function allSections(): Section[] {

@@ -39,6 +39,8 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
     row("", `pays from a balance, now of ${formatUsd(paygNanoUsd)}`),
     row("Models", modelsOf(provider)),
     row("Reseller", reseller),
+    row("", "curl and browsers find names below localhost by themselves. Node and Python do not:"),
+    row("", `for their SDKs add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
     ...panelRows(seeded).map(([label, text]) => row(label, text)),
     row("People", `more of them, their passwords and keys are in ${memoryFile}`),
     row("Log", logFile),

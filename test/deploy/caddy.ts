@@ -89,6 +89,10 @@ async function startOn(httpPort: number, httpsPort: number, { replicas, ask }: U
     },
     /** One request over a connection of its own. */
     open: (name: string, request: TlsRequest) => openTlsCall({ port: httpsPort, ca: root, name }, request),
+    /** Bytes over a connection of their own, as they are. */
+    openRaw: (name: string, parts: readonly string[]) => openRawCall({ port: httpsPort, ca: root, name }, parts),
+    /** The same, read until the connection is closed: the first answer, and all that came. */
+    raw: (name: string, parts: readonly string[]) => openRawCall({ port: httpsPort, ca: root, name }, parts).ended,
   };
 }
 
@@ -175,6 +179,27 @@ function openTlsCall({ port, ca, name }: Door, { method, path, headers = {}, bod
     ended,
     leave: () => socket.destroy(),
   };
+}
+
+/** `raw` is all that came; the rest is the first answer in it. */
+export type RawAnswer = TlsAnswer & { raw: string };
+
+function openRawCall({ port, ca, name }: Door, parts: readonly string[]) {
+  let got = Buffer.alloc(0);
+  const { promise: ended, resolve } = Promise.withResolvers<RawAnswer>();
+  const socket = tls.connect({ host: "127.0.0.1", port, ca, servername: String(name) }, () => {
+    for (const part of parts) socket.write(part);
+  });
+  const timer = setTimeout(() => socket.destroy(), CALL_MS_MAX);
+  socket.on("data", (bytes: Buffer) => {
+    got = Buffer.concat([got, bytes]);
+  });
+  socket.on("error", () => {}); // "close" follows.
+  socket.on("close", () => {
+    clearTimeout(timer);
+    resolve({ ...readAnswer(got), raw: got.toString() });
+  });
+  return { ended, sofar: () => got.toString(), send: (text: string) => socket.write(text) };
 }
 
 function readAnswer(bytes: Buffer): TlsAnswer {

@@ -247,6 +247,90 @@ describe("where a client comes from", () => {
   });
 });
 
+describe("what the runtime of a replica answers by itself, without a body or an id", () => {
+  /** Sends bytes as they are over TLS and reads until the connection is closed. */
+  const rawAsk = (...parts: string[]) => caddy.raw(API, parts);
+  const get = (path: string, extra = "") => `GET ${path} HTTP/1.1\r\nHost: ${API}\r\nConnection: close\r\n${extra}\r\n`;
+
+  function expectEnvelope(answer: TlsAnswer, status: number, code: string): void {
+    expect({ status: answer.status, text: answer.text }).toEqual({
+      status,
+      text: expect.stringContaining(`"${code}"`),
+    });
+    const { error, request_id: id } = json(answer);
+    const type = status === 503 ? "server_error" : "invalid_request_error";
+    expect(error).toEqual({ message: expect.any(String), type, code, param: null });
+    expect(answer.headers.get("x-request-id")).toBe(id);
+    expect(id).toMatch(/^[0-9a-f-]{36}$/);
+    expect(answer.headers.get("content-type")).toBe("application/json");
+    expect(answer.headers.get("retry-after")).toBe(status === 503 ? "1" : null);
+  }
+
+  test("431 for an address or headers above 16 KB, and for more than 200 headers", async () => {
+    const many = Array.from({ length: 250 }, (_, i) => `X-${i}: a\r\n`).join("");
+    for (const request of [
+      get("/v1/models", `X-Big: ${"a".repeat(20_000)}\r\n`),
+      get(`/v1/models?x=${"a".repeat(20_000)}`),
+    ])
+      expectEnvelope(await rawAsk(request), 431, "invalid_request");
+    expectEnvelope(await rawAsk(get("/v1/models", many)), 431, "invalid_request");
+  });
+
+  test("405 for a method that nobody knows, 413 for a declared length beyond any, 400 for chunks that are none", async () => {
+    const answer = await rawAsk(get("/v1/models").replace("GET", "FOO"));
+    expectEnvelope(answer, 405, "method_not_allowed");
+    expect(answer.headers.get("allow")).toContain("POST");
+    const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: ${API}\r\nConnection: close\r\nContent-Type: application/json\r\n`;
+    for (const length of ["3000000000", "9007199254740993"])
+      expectEnvelope(await rawAsk(`${head}Content-Length: ${length}\r\n\r\n{`), 413, "request_too_large");
+    const chunks = `${head}Transfer-Encoding: chunked\r\n\r\n`;
+    for (const body of ["zz\r\n{}\r\n0\r\n\r\n", `2;${"a".repeat(20_000)}\r\n{}\r\n0\r\n\r\n`])
+      expectEnvelope(await rawAsk(`${chunks}${body}`), 400, "invalid_request");
+  });
+
+  test("pipelined requests, line ends and trailers behind a body, and bytes inside an open stream harm no request", async () => {
+    const { secret, accountId } = await shop.customer();
+    const post = (over: Record<string, unknown>, extra = "") => {
+      const body = JSON.stringify(chatBody(over));
+      return `POST /v1/chat/completions HTTP/1.1\r\nHost: ${API}\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n${extra}Content-Length: ${body.length}\r\n\r\n${body}`;
+    };
+    const last = get("/healthz");
+    for (const [sent, answers] of [
+      [[post({}) + post({}) + last], 3],
+      [[`${post({})}\r\n${last}`], 2],
+    ] as const)
+      expect((await rawAsk(...sent)).raw.match(/HTTP\/1\.1 200 OK/g)).toHaveLength(answers);
+    const body = JSON.stringify(chatBody());
+    const chunked = post({}, "Transfer-Encoding: chunked\r\n").replace(
+      /Content-Length: \d+\r\n\r\n.*$/,
+      "Connection: close\r\n\r\n",
+    );
+    const trailed = `${chunked}${body.length.toString(16)}\r\n${body}\r\n0\r\nX-Trailer: a\r\n\r\n`;
+    expect((await rawAsk(trailed)).status).toBe(200);
+    for (const tail of ["\r\n", "BAD\r\n\r\n", last]) {
+      const mark = behave(shop, { tokens: 6, chunkDelayMs: 60 });
+      const call = caddy.openRaw(API, [post({ stream: true, ...mark })]);
+      await until(() => call.sofar().includes("data: "), 20_000);
+      call.send(tail === last ? tail : `${tail}${last}`);
+      expect((await call.ended).raw).toContain("data: [DONE]");
+    }
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 7, units: 7, released: 0, holds: 0 });
+    const reasons = (await receiptsOf(shop, accountId)).map(({ reason }) => reason);
+    expect(new Set(reasons)).toEqual(new Set(["complete"]));
+  });
+
+  test("the host of an absolute target wins over the Host header", async () => {
+    const { secret } = await shop.customer();
+    const asked = (target: string, host: string) =>
+      rawAsk(
+        `GET ${target}/v1/models HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer ${secret}\r\nConnection: close\r\n\r\n`,
+      );
+    expect((await asked(`https://${API}`, "foreign.test")).status).toBe(200);
+    const refused = await asked("https://foreign.test", API);
+    expect([refused.status, json(refused).error.code]).toEqual([403, "host_not_allowed"]);
+  });
+});
+
 test("nothing of the internal port is reached through Caddy: its paths have the public answer", async () => {
   const internal = new URL(internalOrigin(shop.replicas[0] as ReplicaProcess)).host;
   for (const path of ["/metrics", "/version", "/ask?domain=stranger.example", `/ask?domain=${API}`]) {

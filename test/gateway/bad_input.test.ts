@@ -2,7 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { badInputPage } from "../../scripts/bad_input_table.ts";
-import type { ReplicaProcess } from "../replica.ts";
+import { until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 import {
   BAD_CHAT,
   BAD_ENCODINGS,
@@ -12,6 +13,7 @@ import {
   BAD_QUERIES,
   BAD_TYPES,
   type BodyCase,
+  BY_THE_RUNTIME,
   BYTES_MAX,
   GOOD_CHAT,
   GOOD_IMAGE,
@@ -24,6 +26,7 @@ import {
   UNKNOWN_PATHS,
 } from "./body_cases.ts";
 import { type Expected, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
+import { openRawClient } from "./raw_client.ts";
 import { type Answer, chatBody, imageBody, openShop, type Shop } from "./shop.ts";
 
 /** Source: contract › Limits, rulings › Errors, Streams (null tolerance), Images (code points), Usage. */
@@ -180,6 +183,44 @@ describe("size, type and coding of the body", () => {
         expect(answer.text).not.toMatch(/<|\bat \S+ \(|bun/i);
       }
     });
+  });
+});
+
+describe("what the runtime answers by itself is as docs/bad-input.md says", () => {
+  const head = () =>
+    `POST ${CHAT} HTTP/1.1\r\nHost: api.tollgate.test\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n`;
+  const whole = (body: string) => `${head()}Content-Length: ${body.length}\r\n\r\n${body}`;
+  const filled = (bytes: string) =>
+    bytes
+      .replaceAll("POST", "\0")
+      .replaceAll("HEAD", head())
+      .replace("GETX", `${head().replace("POST /v1/chat/completions", "GET /v1/models")}X`)
+      .replaceAll("\0", whole(JSON.stringify(chatBody())));
+  const answerOf = ({ status, text, json }: Answer) =>
+    status === 0
+      ? "closed without an answer"
+      : `${status}${status === 200 ? "" : json?.request_id ? " with the envelope" : text === "" ? ", no body" : ", text"}`;
+
+  for (const { what, bytes, [RUNTIME]: expected } of BY_THE_RUNTIME) {
+    test(`${what}: ${expected.join(", or ")}`, async () => {
+      expect(expected).toContain(answerOf(await rawCall(shop.replicas[0]?.port ?? 0, filled(bytes))));
+    });
+  }
+
+  test("bytes behind a request whose answer is a stream: Bun breaks the stream off with a bare 400, and it counts as leaving; Deno goes on", async () => {
+    const person = await shop.customer();
+    shop.provider.next({ tokens: 6, chunkDelayMs: 60 });
+    const client = openRawClient(shop.replicas[0]?.port ?? 0, person.secret);
+    await until(() => client.events() >= 2);
+    client.socket.write("\r\n");
+    await until(() => client.closed() || client.got().includes("[DONE]"));
+    expect([client.got().includes("[DONE]"), client.closed()]).toEqual(
+      RUNTIME === "bun" ? [false, true] : [true, false],
+    );
+    client.leave();
+    await until(async () => (await shop.counters(person.accountId)).usage === 1);
+    const [receipt] = await shop.world.sql`select reason from receipts where account_id = ${person.accountId}`;
+    expect(receipt?.reason).toBe(RUNTIME === "bun" ? "client_left" : "complete");
   });
 });
 

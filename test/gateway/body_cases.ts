@@ -305,3 +305,106 @@ export const NO_HTTP: readonly [what: string, bytes: string][] = [
   ["a length and chunks", "HEADContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"],
   ["a chunk whose length is no number", "HEADTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"],
 ];
+
+/**
+ * What the HTTP parsers of the runtimes answer by themselves, before the service sees a request. Of each runtime: the answers that
+ * were measured, as `answerOf` in bad_input.test.ts says them. `POST` stands for a good request with a body, `HEAD` for its head
+ * without a length, `GET` for the beginning of a good GET. `proxy`: with `deploy/Caddyfile` in front. `ends`: what else ends it.
+ */
+export type RuntimeCase = { what: string; bytes: string; bun: string[]; deno: string[]; proxy: string; ends: string };
+
+const SMALL_CHAT = '{"model":"chat-a","messages":[{"role":"user","content":"Hi"}]}';
+const BARE_400 = ["400, no body"];
+const CLOSED = "closed without an answer";
+const PROXY_TEXT = "Caddy's own 400, as text";
+
+export const BY_THE_RUNTIME: readonly RuntimeCase[] = [
+  {
+    what: "more than 16 KB of address and headers",
+    bytes: `GETX-Big: ${"a".repeat(20_000)}\r\n\r\n`,
+    bun: ["431, no body"],
+    deno: ["200"],
+    proxy: "431 with the envelope; from 1 MB on Caddy's own, as text",
+    ends: "`BUN_OPTIONS=--max-http-header-size=65536`",
+  },
+  {
+    what: "more than 200 headers",
+    bytes: `GET${Array.from({ length: 250 }, (_, i) => `X-${i}: a\r\n`).join("")}\r\n`,
+    bun: ["431, no body"],
+    deno: BARE_400,
+    proxy: "431 with the envelope",
+    ends: "no setting",
+  },
+  {
+    what: "a method that nobody knows",
+    bytes: "FOO /v1/models HTTP/1.1\r\nHost: api.tollgate.test\r\n\r\n",
+    bun: [CLOSED],
+    deno: ["405 with the envelope"],
+    proxy: "405 with the envelope",
+    ends: "no setting",
+  },
+  {
+    what: "no Host",
+    bytes: "GET /v1/models HTTP/1.1\r\n\r\n",
+    bun: BARE_400,
+    deno: ["403 with the envelope"],
+    proxy: PROXY_TEXT,
+    ends: "no setting",
+  },
+  {
+    what: "a version of HTTP that is none",
+    bytes: "GET /v1/models HTTP/2.0\r\nHost: api.tollgate.test\r\n\r\n",
+    bun: ["505, no body"],
+    deno: BARE_400,
+    proxy: "Caddy's own 505, as text",
+    ends: "no setting",
+  },
+  {
+    what: "a declared length beyond 2^53",
+    bytes: "HEADContent-Length: 9007199254740993\r\n\r\n{",
+    bun: ["413, no body"],
+    deno: ["413 with the envelope"],
+    proxy: "413 with the envelope",
+    ends: "no setting",
+  },
+  {
+    what: "an extension of a chunk of 20 KB",
+    bytes: `HEADTransfer-Encoding: chunked\r\n\r\n2;${"a".repeat(20_000)}\r\n{}\r\n0\r\n\r\n`,
+    bun: ["413, no body"],
+    deno: ["400 with the envelope", CLOSED],
+    proxy: "400 with the envelope",
+    ends: "no setting",
+  },
+  {
+    what: "trailers behind chunks",
+    bytes: `HEADTransfer-Encoding: chunked\r\n\r\n${SMALL_CHAT.length.toString(16)}\r\n${SMALL_CHAT}\r\n0\r\nX-Trailer: a\r\n\r\n`,
+    bun: BARE_400,
+    deno: ["200"],
+    proxy: "taken, without the trailers",
+    ends: "no setting",
+  },
+  {
+    what: "a second request before the first is answered",
+    bytes: "POSTPOST",
+    bun: [CLOSED],
+    deno: ["200"],
+    proxy: "both are answered, in their order",
+    ends: "[oven-sh/bun#38128](https://github.com/oven-sh/bun/pull/38128), not merged",
+  },
+  {
+    what: "a line end behind a body",
+    bytes: "POST\r\n",
+    bun: BARE_400,
+    deno: ["200"],
+    proxy: "taken",
+    ends: "no setting",
+  },
+  {
+    what: "a line end before a request",
+    bytes: "\r\nPOST",
+    bun: BARE_400,
+    deno: ["200"],
+    proxy: PROXY_TEXT,
+    ends: "no setting",
+  },
+];
