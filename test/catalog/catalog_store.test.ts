@@ -9,6 +9,7 @@ import {
   listProviders,
   listRoutes,
   loadCatalog,
+  noteHidesTokens,
   raiseMargin,
   removeRoute,
   setImagePrice,
@@ -124,6 +125,23 @@ test("the margin rises to the greater of old and new, at most 100,000, and never
   expect(await raiseMargin(deps, id, Number.POSITIVE_INFINITY)).toBe(true);
   expect(await margin()).toBe(100_000);
   expect(await raiseMargin(deps, "no-such-model", 2000)).toBe(false);
+});
+
+test("that a model hides tokens is noted once, and not against what an admin decided", async () => {
+  const id = await newModel();
+  const hides = async () => (await modelRow(id))?.hidesTokens;
+  expect(await hides()).toBeNull();
+  expect([await noteHidesTokens(deps, id), await noteHidesTokens(deps, id), await hides()]).toEqual([
+    true,
+    false,
+    true,
+  ]);
+  await updateModel(deps, id, { hidesTokens: false });
+  expect([await noteHidesTokens(deps, id), await hides()]).toEqual([false, false]);
+  // Reset: learned anew.
+  await updateModel(deps, id, { hidesTokens: null });
+  expect([await noteHidesTokens(deps, id), await hides()]).toEqual([true, true]);
+  expect(await noteHidesTokens(deps, "no-such-model")).toBe(false);
 });
 
 test("two hundred overruns at once leave the greatest margin", async () => {
