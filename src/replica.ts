@@ -284,6 +284,7 @@ function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch 
   return {
     in_flight_requests: gate.inFlight,
     open_streams: deps.relays.count,
+    streams_read_on: deps.relays.readOn,
     live_holds: () => ledger.status().holds,
     expired_holds: () => jobs.reaper().found,
     holds_reaped_total: () => jobs.reaper().reaped,

@@ -496,6 +496,12 @@ test.concurrent(
     const removed = await json(`model route chat-1 --remove ${routed.models[0].routes[0].id}`);
     expect(removed.models[0].routes).toEqual([]);
     expect(await json("model set chat-1 --disable")).toMatchObject({ models: [{ enabled: false }] });
+    for (const [word, hidesTokens] of [
+      ["yes", true],
+      ["no", false],
+      ["unknown", null],
+    ] as const)
+      expect(await json(`model set chat-1 --hides-tokens ${word}`)).toMatchObject({ models: [{ hidesTokens }] });
     expect(await refused("model route chat-2 --provider upstream")).toContain("no model chat-2");
   },
   SLOW_MS,

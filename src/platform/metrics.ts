@@ -165,6 +165,7 @@ const PROCESS = {
 const GAUGES = {
   in_flight_requests: { help: "Metered requests under way. Cap: IN_FLIGHT_MAX." },
   open_streams: { help: "Of them, streams whose answer has begun." },
+  streams_read_on: { help: "Of them, streams read to their end for clients who have left." },
   live_holds: { help: "Holds of this replica that have not ended." },
   expired_holds: { help: "Holds of any replica past their lease, when this one's reaper looked last; 500 at most." },
   ledger_queue_rows: { help: "Reserves and settlements waiting or under way. Cap: LEDGER_QUEUE_MAX." },

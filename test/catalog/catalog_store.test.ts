@@ -9,6 +9,7 @@ import {
   listProviders,
   listRoutes,
   loadCatalog,
+  noteHidesTokens,
   removeRoute,
   setImagePrice,
   setPrices,
@@ -116,6 +117,23 @@ test("fields that are not in the input's shape do not reach the row", async () =
   await updateModel(deps, id, patch);
   expect(await modelRow(id)).toMatchObject({ id, inputMicroUsd: null });
   expect((await modelRow(id))?.createdUnix).toBeGreaterThan(1_600_000_000);
+});
+
+test("that a model hides tokens is noted once, and not against what an admin decided", async () => {
+  const id = await newModel();
+  const hides = async () => (await modelRow(id))?.hidesTokens;
+  expect(await hides()).toBeNull();
+  expect([await noteHidesTokens(deps, id), await noteHidesTokens(deps, id), await hides()]).toEqual([
+    true,
+    false,
+    true,
+  ]);
+  await updateModel(deps, id, { hidesTokens: false });
+  expect([await noteHidesTokens(deps, id), await hides()]).toEqual([false, false]);
+  // Reset: learned anew.
+  await updateModel(deps, id, { hidesTokens: null });
+  expect([await noteHidesTokens(deps, id), await hides()]).toEqual([true, true]);
+  expect(await noteHidesTokens(deps, "no-such-model")).toBe(false);
 });
 
 test("a provider's key is encrypted at rest, listed nowhere, and replaced when a new one is given", async () => {
