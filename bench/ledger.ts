@@ -117,7 +117,15 @@ async function hotAccount(world: World): Promise<Asker> {
   await world.sql`update packages set daily_limit = 10000000, total_limit = 300000000`;
   return () => ({
     ...{ requestId: newRequestId(), accountId, keyId, tenantId: 0, host: "api.example.com", ownHost: true },
-    ...{ modelId: "model-a", promptPico: 0n, outputPico: -1n, capMax: 1, capMin: 1, tokenBound: 100, priceVersionId: 1 },
+    ...{
+      modelId: "model-a",
+      promptPico: 0n,
+      outputPico: -1n,
+      capMax: 1,
+      capMin: 1,
+      tokenBound: 100,
+      priceVersionId: 1,
+    },
   });
 }
 

@@ -66,8 +66,11 @@ function numberOf(value: number): number | string | undefined {
   if (!(value > 0)) return undefined;
   if (Number.isSafeInteger(value)) return value;
   if (value > DECIMAL_MAX) return undefined;
-  const text = value.toFixed(DECIMAL_PLACES).replace(/\.?0+$/, "");
-  return text === "0" ? undefined : text;
+  const text = value.toFixed(DECIMAL_PLACES);
+  let end = text.length;
+  while (text[end - 1] === "0") end--;
+  // Rounded to nothing: only the point is left of "0.000000000000".
+  return text[end - 1] === "." ? undefined : text.slice(0, end);
 }
 
 function isKnown(name: string, value: number, known: TokenCounts | undefined): boolean {
