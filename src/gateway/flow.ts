@@ -116,6 +116,13 @@ function checkChatRules(body: ChatBody): void {
         param: `messages.${i}.content`,
       });
     }
+    // Every provider refuses a tool's message that names no call.
+    if (message.role === "tool" && typeof message.tool_call_id !== "string") {
+      throw new Refusal("invalid_request", {
+        message: `The field messages.${i}.tool_call_id is required.`,
+        param: `messages.${i}.tool_call_id`,
+      });
+    }
   });
 }
 

@@ -11,10 +11,19 @@ const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
 
 const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }));
 
-/** What only the published description says of a shape, and the check leaves to flow.ts: a message without content is an assistant's. */
-const CONTENT_UNLESS_ASSISTANT = {
+/**
+ * What only the published description says of a shape, and the check leaves to flow.ts: a message without content is an
+ * assistant's, and a tool's names the call that it answers.
+ */
+const BY_ROLE = {
   if: { properties: { role: { const: "assistant" } } },
-  else: { required: ["content"], properties: { content: { type: ["string", "array"] } } },
+  else: {
+    required: ["content"],
+    properties: { content: { type: ["string", "array"] } },
+    if: { properties: { role: { const: "tool" } } },
+    // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema.
+    then: { required: ["tool_call_id"], properties: { tool_call_id: { type: "string" } } },
+  },
 };
 
 export const ChatMessage = Type.Object(
@@ -24,8 +33,11 @@ export const ChatMessage = Type.Object(
       description:
         "Text, or parts of text and images. Only an assistant's message may do without, as one of tool calls alone does.",
     }),
+    tool_call_id: Optional(Type.String(), {
+      description: "Of a tool's message, which must have it: the id of the call that it answers.",
+    }),
   },
-  { title: "ChatMessage", additionalProperties: true, ...CONTENT_UNLESS_ASSISTANT },
+  { title: "ChatMessage", additionalProperties: true, ...BY_ROLE },
 );
 
 export const ChatBody = Type.Object(

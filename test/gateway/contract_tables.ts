@@ -126,8 +126,10 @@ export const MORE: Readonly<Record<string, { source: string; fields: Fields }>> 
     },
   },
   ChatMessage: {
-    source: "rulings › Streams (role developer; an assistant's content may be null: see LOOSER)",
+    source:
+      "rulings › Streams (role developer; an assistant's content may be null: see LOOSER); decisions › What is sent on",
     fields: {
+      tool_call_id: "string|null",
       role: "string enum system,user,assistant,tool,developer required",
       content: "string|array of object|null",
     },

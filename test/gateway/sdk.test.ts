@@ -181,6 +181,31 @@ describe("chat", () => {
     expect(JSON.parse(answer.choices[0]?.message.content ?? "")).toBeObject();
   });
 
+  test("parameters that are not sent on harm nothing, and the header names them: whole and streamed", async () => {
+    const asked = { model: "chat-a", messages: MESSAGES, store: true, service_tier: "priority" as const };
+    const whole = await client.chat.completions.create(asked).withResponse();
+    expect(whole.data.choices[0]?.message.content).toBeTruthy();
+    const streamed = await client.chat.completions.create({ ...asked, stream: true }).withResponse();
+    let text = "";
+    for await (const chunk of streamed.data) text += chunk.choices[0]?.delta.content ?? "";
+    expect(text).toBe(whole.data.choices[0]?.message.content ?? "none");
+    for (const { response } of [whole, streamed])
+      expect(response.headers.get("x-dropped-params")).toBe("store, service_tier");
+  });
+
+  test("an assistant's message goes back as it came, with all that the SDK's type has", async () => {
+    const { choices } = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES });
+    const message = choices[0]?.message;
+    if (message === undefined) throw new Error("no answer");
+    const again = await client.chat.completions
+      .create({
+        model: "chat-a",
+        messages: [...MESSAGES, { ...message, audio: null, function_call: null }, ...MESSAGES],
+      })
+      .withResponse();
+    expect(again.response.headers.get("x-dropped-params")).toBeNull();
+  });
+
   test("a stream that broke off is an error to the SDK, never a clean end", async () => {
     shop.provider.next({ errorEventAfterChunks: 3, chunkDelayMs: 20 });
     const stream = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES, stream: true });
