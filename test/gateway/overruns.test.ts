@@ -73,9 +73,8 @@ async function heldFor(model: string, over: Record<string, unknown>, origin = sh
 }
 
 describe("a payer of a cent whose pictures cost eighteen times what was held", () => {
-  test.each([1, 4])(
-    "%d image_url a request, a dozen requests: every neighbour with enough for the honest bound is served",
-    async (images) => {
+  for (const images of [1, 4])
+    test(`a dozen requests with ${images} image_url each: every neighbour with enough for the honest bound is served`, async () => {
       const model = await newModel(`images-${images}`);
       const attacker = await shop.payer(CENT * BigInt(images));
       for (let i = 0; i < 12; i++) {
@@ -93,8 +92,7 @@ describe("a payer of a cent whose pictures cost eighteen times what was held", (
       }
       expect(statuses.filter((status) => status !== 200)).toEqual([]);
       shop.provider.reset();
-    },
-  );
+    });
 
   test("its own next picture is held for what the last one cost, so that it reaches no provider unpaid", async () => {
     const model = await newModel("own-images");
@@ -181,17 +179,31 @@ describe("what several payers meet is the route's", () => {
   });
 });
 
-describe("a megabyte that is sent on is held for, wherever it stands", () => {
+describe("a megabyte that is sent on is held for", () => {
   const x = "x ".repeat(550_000);
-  test.each([
+  const toolCall = (args: string) => ({
+    role: "assistant",
+    content: null,
+    tool_calls: [{ id: "1", type: "function", function: { name: "f", arguments: args } }],
+  });
+  const PLACES: [string, Record<string, unknown>][] = [
     ["a tool's description", { tools: [{ type: "function", function: { name: "f", description: x } }] }],
     ["a field of a message", { messages: [{ role: "user", content: "hi", name: "n", documents: x }] }],
     ["a part beside a picture", { messages: [{ role: "user", content: [{ ...IMAGE, text: x }] }] }],
     ["a stop sequence", { stop: [x] }],
-  ])("in %s: a payer of a cent is refused, and no provider called", async (_, over) => {
-    const { secret } = await shop.payer(CENT);
-    const calls = shop.provider.callCount();
-    expectRefusal(await shop.chat(secret, { max_tokens: CAP, ...over }), "insufficient_balance");
-    expect(shop.provider.callCount()).toBe(calls);
-  });
+    ["a call's arguments", { messages: [toolCall(x), { role: "user", content: "hi" }] }],
+  ];
+  for (const [place, over] of PLACES)
+    test(`a payer of a cent is refused and no provider called, unless it is left out: in ${place}`, async () => {
+      const { secret } = await shop.payer(CENT);
+      const calls = shop.provider.callCount();
+      const answer = await shop.chat(secret, { max_tokens: CAP, ...over });
+      if (answer.status === 402) {
+        expectRefusal(answer, "insufficient_balance");
+        expect(shop.provider.callCount()).toBe(calls);
+      } else {
+        expect(answer.status).toBe(200);
+        expect(shop.provider.lastCall()?.body.length).toBeLessThan(1_000);
+      }
+    });
 });

@@ -80,14 +80,13 @@ function expectNoBusinessOfOurs({ text }: Answer): void {
 }
 
 describe("a request that the provider will not take at its size or price is the client's own: 400", () => {
-  test.each([
+  for (const [what, behaviour] of [
     ["429 of a request above the operator's token rate", OPENAI_TOO_LARGE],
     ["413 of a request above the operator's token rate", GROQ_TOO_LARGE],
     ["402 of a request that the operator's credit does not cover", OPENROUTER_SHORT],
     ["404 of images sent to a text model", NO_IMAGES],
-  ] as const)(
-    "%s: a dozen of one customer, and a neighbour's chats are answered between and after them",
-    async (_, behaviour) => {
+  ] as const)
+    test(`a dozen of one customer, and a neighbour's chats are answered between and after them: ${what}`, async () => {
       const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
       onPoison(behaviour);
       const neighbours: number[] = [];
@@ -106,8 +105,7 @@ describe("a request that the provider will not take at its size or price is the 
         holds: 0,
         units: 1,
       });
-    },
-  );
+    });
 
   test.each([
     ["429, too large", OPENAI_TOO_LARGE],
@@ -129,23 +127,25 @@ describe("a request that the provider will not take at its size or price is the 
 });
 
 describe("a provider that fails for one customer alone is left alone for that customer alone", () => {
-  test.each([
+  const FAILURES: [string, Behaviour][] = [
     ["500", { status: 500 }],
     ["a closed connection", { cutBeforeHeaders: true }],
     ["a time-out", { hang: "headers" }],
     ["an HTML page", { html: true }],
     ["403", { status: 403 }],
-  ] as [string, Behaviour][])("%s: the neighbour's chats are all answered", async (_, behaviour) => {
-    const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
-    onPoison(behaviour);
-    for (let i = 0; i < 6; i++) expectRefusal(await poisoned(attacker.secret), "provider_unavailable");
-    const statuses: number[] = [];
-    for (let i = 0; i < 4; i++) {
-      await poisoned(attacker.secret);
-      statuses.push((await shop.chat(neighbour.secret)).status);
-    }
-    expect(statuses).toEqual([200, 200, 200, 200]);
-  });
+  ];
+  for (const [what, behaviour] of FAILURES)
+    test(`the neighbour's chats are all answered: ${what}`, async () => {
+      const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
+      onPoison(behaviour);
+      for (let i = 0; i < 6; i++) expectRefusal(await poisoned(attacker.secret), "provider_unavailable");
+      const statuses: number[] = [];
+      for (let i = 0; i < 4; i++) {
+        await poisoned(attacker.secret);
+        statuses.push((await shop.chat(neighbour.secret)).status);
+      }
+      expect(statuses).toEqual([200, 200, 200, 200]);
+    });
 
   test("the customers of one reseller do not close a route for anybody else", async () => {
     const reseller = await shop.world.addReseller();

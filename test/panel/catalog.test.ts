@@ -186,9 +186,9 @@ describe("offerings", () => {
   });
 });
 
-describe("models", () => {
-  const find = async (id: string) => (await admin.get(`/admin/model?id=${encodeURIComponent(id)}`)).json;
+const find = async (id: string) => (await admin.get(`/admin/model?id=${encodeURIComponent(id)}`)).json;
 
+describe("models", () => {
   test("the list shows prices, images, routes and breakers, and a worked example by the arithmetic that charges", async () => {
     const { models, example, hasMore } = (await admin.get("/admin/models")).json;
     expect({ example, hasMore }).toEqual({
@@ -613,6 +613,42 @@ describe("providers", () => {
       kind: "key",
       problem: expect.stringContaining("SECRET_KEY"),
     });
+  });
+
+  test("what overruns taught about a route is shown with its model, and reset by an admin with an entry in the audit log", async () => {
+    const [route] = (await find("chat-a")).routes;
+    expect(route.overhead).toBeNull();
+    for (const accountId of [1, 2, 3])
+      await shop.world.sql`
+        insert into route_overheads (account_id, route_id, payer_id, constant_tokens, image_tokens, factor_permille, first_at, last_at, decayed_at)
+        values (${accountId}, ${route.id}, ${accountId}, ${accountId * 100}, 0, 1500, now(), now(), now())`;
+    expect((await find("chat-a")).routes[0].overhead).toMatchObject({
+      overhead: { constantTokens: 100, imageTokens: 0, factorPermille: 1500 },
+      largest: { constantTokens: 300 },
+      accounts: 3,
+      payers: 3,
+      firstAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+    });
+    expect((await admin.delete(`/admin/routes/${route.id}/overhead`)).json).toEqual({ id: route.id });
+    expect((await find("chat-a")).routes[0].overhead).toBeNull();
+    expectRefusal(await admin.delete("/admin/routes/999999/overhead"), "validation_failed", { param: "routeId" });
+    const entry = (await auditOf("routes", String(route.id))).at(-1);
+    expect(entry).toMatchObject({ action: "changed", actor: admin.accountId });
+  });
+
+  test("why a route refused requests is shown at its model, until it serves one", async () => {
+    const { secret } = await shop.customer();
+    const body = JSON.stringify({ error: { message: "Insufficient Balance", code: "invalid_request_error" } });
+    shop.provider.next({ status: 402, body });
+    expect((await shop.chat(secret)).status).toBe(400);
+    expect((await find("chat-a")).routes[0].breaker).toEqual({
+      open: false,
+      dueInMs: 0,
+      forAll: false,
+      trouble: "no_credit",
+    });
+    expect((await shop.chat(secret)).status).toBe(200);
+    expect((await find("chat-a")).routes[0].breaker.trouble).toBeNull();
   });
 
   test("a route whose breaker opened is shown as open, at its model, at its provider and on the landing page", async () => {
