@@ -345,7 +345,8 @@ describe("looking after people", () => {
     expect(rows).toHaveLength(1);
     expect(answers.filter(({ status }) => status === 200).length).toBeLessThanOrEqual(1);
     // The admin of the other tests: each replica hears of it by the table of changes, in its own time.
-    for (const replica of [0, 1]) await until(async () => (await atReplica(admin, replica, "/me")).status === 200, 5_000);
+    for (const replica of [0, 1])
+      await until(async () => (await atReplica(admin, replica, "/me")).status === 200, 5_000);
   });
 
   test("a link: an invitation while there is no password, else a reset; never a reset of an admin's", async () => {
