@@ -213,6 +213,7 @@ CREATE TABLE "keys" (
 	"daily_spend_max_nano_usd" bigint,
 	"time_zone" text DEFAULT 'UTC' NOT NULL,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	"revoked_at" timestamp with time zone,
 	CONSTRAINT "keys_digest_unique" UNIQUE("digest"),
 	CONSTRAINT "keys_ceilings" CHECK ("keys"."daily_units_max" between 1 and 30000000 and "keys"."daily_spend_max_nano_usd" between 1 and 9000000000000000),
 	CONSTRAINT "keys_mode" CHECK ("keys"."mode" in ('package', 'payg')),
@@ -537,9 +538,11 @@ CREATE INDEX "holds_lease" ON "holds" USING btree ("lease_ends_at");--> statemen
 CREATE UNIQUE INDEX "hosts_one_owner" ON "hosts" USING btree ("host") WHERE "hosts"."status" = 'active';--> statement-breakpoint
 CREATE INDEX "hosts_reseller" ON "hosts" USING btree ("reseller_id");--> statement-breakpoint
 CREATE INDEX "hosts_next_check" ON "hosts" USING btree ("next_check_at");--> statement-breakpoint
+CREATE INDEX "keys_revoked" ON "keys" USING btree ("revoked_at") WHERE "keys"."status" = 'revoked';--> statement-breakpoint
 CREATE INDEX "keys_account" ON "keys" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "orders_account" ON "orders" USING btree ("account_id","id");--> statement-breakpoint
 CREATE INDEX "orders_open" ON "orders" USING btree ("id") WHERE "orders"."status" = 'open';--> statement-breakpoint
+CREATE INDEX "orders_decided" ON "orders" USING btree ("decided_at") WHERE "orders"."status" <> 'open';--> statement-breakpoint
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
 CREATE INDEX "packages_allotment" ON "packages" USING btree ("allotment_id") WHERE "packages"."allotment_id" is not null;--> statement-breakpoint
 CREATE INDEX "price_versions_model" ON "price_versions" USING btree ("model_id","id");--> statement-breakpoint

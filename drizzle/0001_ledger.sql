@@ -993,7 +993,7 @@ CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_ac
 -- not change, if any, with commas. What the service alone keeps up is left out; of secrets and pictures only that they changed.
 CREATE FUNCTION note_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  k_kept_up text[] := '{totp_last_step,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used}';
+  k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used}';
   k_hidden text[] := '{password_hash,totp_ciphertext,digest,key_ciphertext,token,logo_light,logo_dark,icon}';
   v_old jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - k_kept_up END;
   v_new jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - k_kept_up END;

@@ -243,6 +243,14 @@ export const VARIABLES = {
     unit: "s",
     what: "a session ends after this long",
   },
+  HISTORY_DAYS: {
+    kind: "integer",
+    default: "400",
+    min: 0,
+    max: 36500,
+    unit: "days",
+    what: "the audit log, revoked keys and decided orders are kept for so long; 0: for ever",
+  },
   CACHE_TTL_MS: { kind: "integer", default: "30000", min: 100, unit: "ms", what: "longest life of a cached entry" },
   DRAIN_NOTICE_SECONDS: {
     kind: "integer",
@@ -486,6 +494,7 @@ function build(read: (name: Name) => string, fail: Fail) {
     providerAllowPrivate,
     sessionIdleSeconds: integer("SESSION_IDLE_SECONDS"),
     sessionMaxSeconds: integer("SESSION_MAX_SECONDS"),
+    historyDays: integer("HISTORY_DAYS"),
     cacheTtlMs: integer("CACHE_TTL_MS"),
     drainNoticeSeconds:
       read("DRAIN_NOTICE_SECONDS") === "" ? (production ? NOTICE_SECONDS : 0) : integer("DRAIN_NOTICE_SECONDS"),

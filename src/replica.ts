@@ -1,5 +1,6 @@
 import { statfs } from "node:fs/promises";
 import packageFacts from "../package.json" with { type: "json" };
+import { pruneAudit } from "./accounts/audit_store.ts";
 import { openBrandLookup } from "./accounts/brand_lookup.ts";
 import { startDomainChecks } from "./accounts/domain_checks.ts";
 import { pruneForms } from "./accounts/forms_store.ts";
@@ -7,6 +8,7 @@ import { openHostLookup } from "./accounts/host_lookup.ts";
 import { ownHosts } from "./accounts/host_names.ts";
 import { openKeyLookup } from "./accounts/key_lookup.ts";
 import { openKeyUses } from "./accounts/key_uses.ts";
+import { pruneKeys } from "./accounts/keys_store.ts";
 import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { openSessions } from "./accounts/sessions.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
@@ -34,6 +36,7 @@ import { openDatabaseClock } from "./ledger/clock_store.ts";
 import { type LedgerJobs, startLedgerJobs } from "./ledger/jobs.ts";
 import { createLatency, timed } from "./ledger/latency.ts";
 import { openLedger } from "./ledger/ledger.ts";
+import { pruneOrders } from "./ledger/orders_store.ts";
 import { rememberRefused } from "./ledger/refused.ts";
 import { loadSite } from "./panel/site.ts";
 import { createAttemptLimiter } from "./platform/attempt_limit.ts";
@@ -192,13 +195,7 @@ export async function startReplica(
     nowMs,
   });
   const prune = setInterval(() => {
-    Promise.all([
-      pruneChanges(db),
-      pruneSessions(deps, config.sessionIdleSeconds),
-      pruneForms(deps),
-      pruneRefusals(deps),
-      decayOverheads(deps),
-    ]).catch((err) => log.warn({ err }, "pruning waits"));
+    pruneAll(deps).catch((err) => log.warn({ err }, "pruning waits"));
   }, PRUNE_EVERY_MS);
 
   bus.subscribe((changes) => {
@@ -270,6 +267,20 @@ export async function startReplica(
       return spoolEmpty && holds === 0;
     },
   };
+}
+
+/** Forgets what has been kept for long enough, one kind after the other, in slices: it takes one connection of the pool. */
+async function pruneAll(deps: Deps): Promise<void> {
+  const { db, config } = deps;
+  await pruneChanges(db);
+  await pruneSessions(deps, config.sessionIdleSeconds);
+  await pruneForms(deps);
+  await pruneRefusals(deps);
+  await decayOverheads(deps);
+  if (config.historyDays === 0) return;
+  await pruneAudit(deps, config.historyDays);
+  await pruneKeys(deps, config.historyDays);
+  await pruneOrders(deps, config.historyDays);
 }
 
 /** What the metrics read when somebody asks. */

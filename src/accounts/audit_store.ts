@@ -2,12 +2,15 @@ import { and, desc, eq, lt, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { inSlices } from "../platform/prune.ts";
 import { accounts, auditEntries } from "../platform/schema.ts";
 import { toIso } from "./checks.ts";
 
 /** The audit log: read here; written by triggers (note_audit), and here where no table says enough. */
 
 const PAGE_MAX = 200;
+/** Entries that are forgotten in one statement. */
+const PRUNE_ROWS = 5_000;
 
 /** One look-up by primary key for each entry of a page. A route is called by its model. */
 const SUBJECT_NAME = sql<string | null>`case ${auditEntries.subject}
@@ -82,6 +85,18 @@ export async function listAudit(
     .orderBy(desc(auditEntries.id))
     .limit(size + 1);
   return { entries: rows.slice(0, size).map((row) => ({ ...row, at: toIso(row.at) })), hasMore: rows.length > size };
+}
+
+/** Forgets entries that are more than so many days old, and returns how many. They stand in the order of their ids, and so nearly of time. */
+export async function pruneAudit({ db }: { db: Db }, keptDays: number): Promise<number> {
+  return await inSlices(PRUNE_ROWS, async () => {
+    const deleted = await db.orm.execute(sql`
+      delete from audit_entries using (
+        select id, created_at from audit_entries order by id limit ${PRUNE_ROWS}) as oldest
+      where audit_entries.id = oldest.id and oldest.created_at < clock_timestamp() - make_interval(days => ${keptDays}::int)
+      returning 1`);
+    return deleted.length;
+  });
 }
 
 /** Records what a person did to an account where no trigger can tell it, in the transaction that does it. */

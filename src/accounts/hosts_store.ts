@@ -178,7 +178,7 @@ export async function setHostStatus(
  */
 export async function removeHost(deps: ChangeDeps, ref: HostRef, isAdmin: boolean): Promise<boolean> {
   if (!(await findHost(deps, ref))) return false;
-  return changing(deps, async (tx) => {
+  const remove = async (tx: Tx) => {
     await lockTenant(tx, ref.resellerId);
     await lockClaims(tx, ref.host);
     const [row] = await select(tx, and(isLiving, of(ref)));
@@ -187,7 +187,8 @@ export async function removeHost(deps: ChangeDeps, ref: HostRef, isAdmin: boolea
       throw new InputError("This domain was switched off by hand, and only an admin can remove it.", "host");
     await tx.update(hosts).set({ status: "removed", nextCheckAt: null }).where(of(ref));
     return true;
-  });
+  };
+  return changing(deps, remove, { protects: true });
 }
 
 /** Since when a domain that is suspended is so, and why if an admin said it; the audit log knows. */

@@ -5,6 +5,7 @@ import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { inSlices } from "../platform/prune.ts";
 import { accounts, hosts, keyDays, keys, keyUses, type Overhead } from "../platform/schema.ts";
 import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
@@ -24,6 +25,8 @@ const REVOKED_SHOWN = 50;
 const MODELS_MAX = 200;
 const HOSTS_MAX = 50;
 const PAGE_MAX = 1000;
+/** Keys that are forgotten in one statement: each is told to the caches. */
+const PRUNE_ROWS = 500;
 const OVERLAP_SECONDS_MAX = 30 * 86_400;
 const DAYS_AHEAD_MAX = 3660;
 /** What `keys_ceilings` allows. */
@@ -233,6 +236,22 @@ export async function rotateKey(
   });
 }
 
+/**
+ * Forgets keys that were revoked more than so many days ago, and returns how many. Receipts keep their ids, and so do the days of
+ * their ceilings, which the books count.
+ */
+export async function pruneKeys({ db }: { db: Db }, keptDays: number): Promise<number> {
+  return await inSlices(PRUNE_ROWS, async () => {
+    const deleted = await db.orm.execute(sql`
+      with revoked as (
+        select id from keys where revoked_at < clock_timestamp() - make_interval(days => ${keptDays}::int) and status = 'revoked'
+        order by revoked_at limit ${PRUNE_ROWS} for update skip locked
+      ), uses as (delete from key_uses using revoked where key_id = id)
+      delete from keys using revoked where keys.id = revoked.id returning 1`);
+    return deleted.length;
+  });
+}
+
 /** What `admit` must know of a key. Status and expiry are the ledger's to check a second time. */
 export type KeySnapshot = {
   keyId: number;
@@ -346,10 +365,11 @@ const OWN_OVERHEADS = sql<(Overhead & { modelId: string })[] | null>`(
   ) as own)`;
 
 async function endRight(deps: ChangeDeps, { accountId, keyId }: KeyOf, status: "disabled" | "revoked"): Promise<Key> {
-  return changing(deps, async (tx) => {
+  const end = async (tx: Tx) => {
     await lockAccounts(tx, [accountId]);
     return setStatus(tx, { accountId, keyId }, status);
-  });
+  };
+  return changing(deps, end, { protects: true });
 }
 
 async function setStatus(
@@ -360,7 +380,7 @@ async function setStatus(
   const before = await findOf(tx, { accountId, keyId });
   const set = await tx
     .update(keys)
-    .set({ status })
+    .set({ status, ...(status === "revoked" && { revokedAt: sql`clock_timestamp()` }) })
     .where(and(eq(keys.id, keyId), eq(keys.accountId, accountId), ne(keys.status, "revoked")))
     .returning({ id: keys.id });
   // Revoking a second time changes nothing and is no error.

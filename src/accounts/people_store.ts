@@ -225,17 +225,18 @@ export async function setPassword(
   { accountId, passwordHash, was, keepSession }: NewPassword,
 ): Promise<boolean> {
   if (!isRowId(accountId)) return false;
-  return changing(deps, async (tx) => {
-    const set = await tx
+  const set = async (tx: Tx) => {
+    const found = await tx
       .update(accounts)
       .set({ passwordHash })
       .where(and(eq(accounts.id, accountId), was === undefined ? undefined : eq(accounts.passwordHash, was)))
       .returning({ id: accounts.id });
-    if (set.length === 0) return false;
+    if (found.length === 0) return false;
     await tx.delete(links).where(eq(links.accountId, accountId));
     await endSessions(tx, accountId, keepSession);
     return true;
-  });
+  };
+  return changing(deps, set, { protects: true });
 }
 
 /** Changes the name. False: no such account. Throws InputError. */
@@ -294,7 +295,7 @@ type Party = "operator" | "reseller";
 export async function suspendAccount(deps: ChangeDeps, accountId: number, party: Party = "operator"): Promise<boolean> {
   const account = await findAccount(deps, accountId);
   if (!account) return false;
-  return changing(deps, async (tx) => {
+  const suspend = async (tx: Tx) => {
     // A role never changes, so what was read before the lock still holds.
     if (account.role === "reseller") await lockTenant(tx, accountId);
     else await lockAccounts(tx, [accountId]);
@@ -305,7 +306,8 @@ export async function suspendAccount(deps: ChangeDeps, accountId: number, party:
       .where(eq(accounts.id, accountId));
     await endSessions(tx, accountId);
     return true;
-  });
+  };
+  return changing(deps, suspend, { protects: true });
 }
 
 /** The rows are locked, so that two admins who suspend each other at once do not both succeed. */

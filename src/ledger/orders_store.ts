@@ -6,6 +6,7 @@ import type { Role } from "../accounts/people_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { inSlices } from "../platform/prune.ts";
 import { accounts, offerings, orders } from "../platform/schema.ts";
 import { addBalanceIn, assignIn, BALANCE_NANO_USD_MAX, type PayWith, payerOf, transferIn } from "./books_store.ts";
 import type { Package } from "./holdings_store.ts";
@@ -18,6 +19,8 @@ import type { Package } from "./holdings_store.ts";
 const OPEN_MAX = 5;
 const TEXT_CHARS_MAX = 500;
 const PAGE_MAX = 100;
+/** Orders that are forgotten in one statement. */
+const PRUNE_ROWS = 500;
 
 export type OrderStatus = "open" | "fulfilled" | "declined" | "withdrawn";
 
@@ -93,11 +96,12 @@ export async function withdrawOrder(
   deps: ChangeDeps,
   { accountId, orderId }: { accountId: number; orderId: number },
 ): Promise<Order> {
-  return changing(deps, async (tx) => {
+  const withdraw = async (tx: Tx) => {
     await one(tx, and(isOrder(orderId), eq(orders.accountId, accountId)));
     await decide(tx, orderId, { status: "withdrawn", decidedBy: deps.by?.accountId ?? null });
     return one(tx, eq(orders.id, orderId));
-  });
+  };
+  return changing(deps, withdraw, { protects: true });
 }
 
 /** Declines an open order, with an answer or without. Throws not_found, and InputError if it is decided. */
@@ -148,6 +152,18 @@ export async function fulfilOrder(
       else await transferIn(tx, { fromId: payerId, toId: accountId, nanoUsd, reason, actorId });
     }
     return { order: await one(tx, eq(orders.id, orderId)), package: handedOut };
+  });
+}
+
+/** Forgets orders that were decided, or withdrawn, more than so many days ago, and returns how many. What they handed out stays. */
+export async function pruneOrders({ db }: { db: Db }, keptDays: number): Promise<number> {
+  return await inSlices(PRUNE_ROWS, async () => {
+    const deleted = await db.orm.execute(sql`
+      delete from orders where id in (
+        select id from orders where decided_at < clock_timestamp() - make_interval(days => ${keptDays}::int) and status <> 'open'
+        order by decided_at limit ${PRUNE_ROWS} for update skip locked)
+      returning 1`);
+    return deleted.length;
   });
 }
 

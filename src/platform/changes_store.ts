@@ -1,4 +1,5 @@
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
+import { Refusal } from "../errors.ts";
 import { type Bus, type Change, isChange } from "./bus.ts";
 import type { Db, Orm, Sql, Tx } from "./db.ts";
 import type { Log } from "./log.ts";
@@ -14,6 +15,16 @@ const KEEP_SECONDS = 3600;
 /** Rows deleted in one statement. */
 const PRUNE_MAX = 10_000;
 
+/**
+ * Entries of the audit log that one person's changes may add within 24 hours: each is kept for a long time. Admins, and the command
+ * line, may add as many as they like. A change that takes rights away may be made until there are twice as many: whoever has used
+ * up its changes must still be able to revoke a key.
+ */
+const ENTRIES_MAX = { customer: 300, reseller: 5_000 } as const;
+const PROTECTING_FACTOR = 2;
+/** Longer is not obeyed by OpenAI's older SDKs. Source: rulings › Beyond the contract. */
+const RETRY_AFTER_SECONDS_MAX = 59;
+
 /** Who changes something, for the audit log: a person, by a request. */
 export type Actor = { accountId: number; requestId: string };
 /** What a change needs. Without `by` it is the command line's, or the service's own. */
@@ -21,12 +32,17 @@ export type ChangeDeps = { db: Db; bus: Bus; by?: Actor };
 
 /**
  * Runs `fn` in a transaction and, once it has committed, publishes what its triggers noted in `changes`. Every write to
- * something cached or audited goes through here. Throws what `fn` throws, and then nothing is published.
+ * something cached or audited goes through here. `protects`: it takes a right away, as revoking a key does. Throws what `fn`
+ * throws, and too_many_requests where the person has made as many changes as a day may have; then nothing is published.
  */
-export async function changing<T>(deps: ChangeDeps, fn: (tx: TransactionOf<Orm>) => Promise<T>): Promise<T> {
+export async function changing<T>(
+  deps: ChangeDeps,
+  fn: (tx: TransactionOf<Orm>) => Promise<T>,
+  { protects = false }: { protects?: boolean } = {},
+): Promise<T> {
   let changes: Change[] = [];
   const result = await deps.db.orm.transaction(async (tx) => {
-    if (deps.by) await nameActor(tx, deps.by);
+    if (deps.by) await admitActor(tx, deps.by, protects ? PROTECTING_FACTOR : 1);
     const value = await fn(tx);
     changes = await ownChanges(tx);
     return value;
@@ -37,11 +53,30 @@ export async function changing<T>(deps: ChangeDeps, fn: (tx: TransactionOf<Orm>)
 
 type TransactionOf<T extends Orm> = Parameters<Parameters<T["transaction"]>[0]>[0];
 
-/** Says who it is for the length of the transaction; `note_audit` reads it. */
-async function nameActor(tx: Tx, { accountId, requestId }: Actor): Promise<void> {
-  await tx.execute(
-    sql`select set_config('tollgate.actor_id', ${String(accountId)}, true), set_config('tollgate.request_id', ${requestId}, true)`,
-  );
+/**
+ * Says who it is for the length of the transaction, which `note_audit` reads. Throws too_many_requests. All replicas count the same
+ * rows; changes that are made at the same moment do not see each other's, and a few more than the most may pass.
+ */
+async function admitActor(tx: Tx, { accountId, requestId }: Actor, factor: number): Promise<void> {
+  /** Seconds until the entry that fills the day is a day old; null: there are not so many. */
+  const secondsLeft = (most: number): SQL => sql`(
+    select extract(epoch from created_at + interval '24 hours' - clock_timestamp())::float8 from audit_entries
+    where actor_id = ${accountId}::bigint order by id desc offset ${most * factor - 1} limit 1)`;
+  const [row] = await tx.execute<{ role: string | null; seconds: number | null; until: string | null }>(sql`
+    select role, seconds, to_char(clock_timestamp() at time zone 'UTC' + make_interval(secs => seconds), 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as until
+    from (
+      select role, set_config('tollgate.actor_id', ${String(accountId)}, true), set_config('tollgate.request_id', ${requestId}, true),
+        case role when 'customer' then ${secondsLeft(ENTRIES_MAX.customer)} when 'reseller' then ${secondsLeft(ENTRIES_MAX.reseller)} end as seconds
+      from (select) as one left join accounts on id = ${accountId}::bigint offset 0) as actor`);
+  const { role, seconds = null, until = null } = row ?? {};
+  if (seconds === null || seconds <= 0) return;
+  const limit = factor * (role === "reseller" ? ENTRIES_MAX.reseller : ENTRIES_MAX.customer);
+  throw new Refusal("too_many_requests", {
+    message: `This account has made ${limit} changes within 24 hours, which is the most. The next one can be made at ${until}.`,
+    limit,
+    resetsAt: until,
+    retryAfterSeconds: Math.min(Math.ceil(seconds), RETRY_AFTER_SECONDS_MAX),
+  });
 }
 
 async function ownChanges(tx: Tx): Promise<Change[]> {

@@ -230,6 +230,7 @@ export const orders = pgTable(
   (t) => [
     index("orders_account").on(t.accountId, t.id),
     index("orders_open").on(t.id).where(sql`${t.status} = 'open'`),
+    index("orders_decided").on(t.decidedAt).where(sql`${t.status} <> 'open'`),
     check(
       "orders_kind",
       sql`(${t.kind} = 'package' and ${t.offeringId} is not null and ${t.amountNanoUsd} is null)
@@ -420,8 +421,10 @@ export const keys = pgTable(
     dailySpendMaxNanoUsd: nanoUsd(),
     timeZone: text().notNull().default("UTC"),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
+    revokedAt: instant(),
   },
   (t) => [
+    index("keys_revoked").on(t.revokedAt).where(sql`${t.status} = 'revoked'`),
     check(
       "keys_ceilings",
       sql`${t.dailyUnitsMax} between 1 and 30000000 and ${t.dailySpendMaxNanoUsd} between 1 and 9000000000000000`,
