@@ -197,7 +197,8 @@ test("viewing as a customer: a bar says so, changes are off and refused, and bot
   expect(await page.getByRole("navigation").getByRole("link", { name: "People" }).count()).toBe(0);
 
   await bar.getByRole("button", { name: "Leave" }).click();
-  await page.getByRole("heading", { name: "People", level: 1 }).waitFor();
+  await page.getByRole("heading", { name, level: 1 }).waitFor();
+  expect(new URL(page.url()).pathname).toBe(`/admin/people/${erin.accountId}`);
   expect(await bar.count()).toBe(0);
   await page.goto(`/admin/audit?account=${erin.accountId}`);
   await page.getByText(/began to look at the panel of/).waitFor();
