@@ -53,8 +53,9 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain }: Seeded): Grou
     { name: "statement", path: "/customers?view=statement" },
     { name: "customer", path: `/customers/${nora.accountId}` },
     { name: "assign", path: `/customers/${nora.accountId}`, show: preview },
-    { name: "domains", path: "/domains" },
     { name: "domain", path: `/domains/${domain}`, show: checkDomain },
+    // After it, so that the list has what its page says.
+    { name: "domains", path: "/domains" },
     { name: "brand", path: "/brand" },
   ];
   const ofAdmin: Shot[] = [
@@ -62,6 +63,7 @@ function groupsOf({ panel, mara, jonas, nora, receiptId, domain }: Seeded): Grou
     { name: "admin-people", path: "/admin/people" },
     { name: "admin-person", path: `/admin/people/${jonas.accountId}` },
     { name: "admin-orders", path: "/admin/orders" },
+    { name: "admin-requests", path: "/admin/requests" },
     { name: "admin-offerings", path: "/admin/offerings" },
     { name: "admin-offering-new", path: "/admin/offerings", show: press("New offering") },
     { name: "admin-models", path: "/admin/models" },

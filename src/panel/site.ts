@@ -11,6 +11,7 @@ import { hostOf, inTime } from "../gateway/door.ts";
 import { randomToken } from "../platform/crypto.ts";
 import { factsOf } from "../platform/request_facts.ts";
 import { sha256 } from "../platform/runtime.ts";
+import { prefersPage } from "./accept.ts";
 import { panelHostOf } from "./api/session_door.ts";
 
 /**
@@ -86,9 +87,9 @@ export function siteRoutes(deps: Deps) {
     });
 }
 
-/** The page at any other address, for a browser on a host of the panel; undefined for everybody else. */
+/** The page at any other address on a host of the panel, for whoever does not prefer JSON; undefined for everybody else. */
 export async function pageOf(deps: Deps, request: Request): Promise<Response | undefined> {
-  const asksForPage = request.method === "GET" && (request.headers.get("accept") ?? "").includes("text/html");
+  const asksForPage = request.method === "GET" && prefersPage(request.headers.get("accept"));
   const { pathname } = new URL(request.url);
   if (!asksForPage || deps.site === undefined || /^\/(?:v1|api)(?:\/|$)/.test(pathname)) return undefined;
   const host = await hostOf(deps, request);

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { READ_ONLY } from "../../src/panel/web/copy.ts";
 import { chatBody } from "../gateway/shop.ts";
+import { givePassword } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
-import { openPanel, type Panel, said, textOf } from "./browser.ts";
+import { ACME_HOST, openPanel, type Panel, said, textOf } from "./browser.ts";
 
 /** An admin at work. Source: design › panel (Billing, Models, Providers, Books, Audit, the bar while viewing). */
 
@@ -61,6 +62,98 @@ test("pay as you go is a switch: off the balance pays nothing, on it pays the ne
   expect((await shop.chat(secret)).status).toBe(200);
   await visit.check();
   await visit.close();
+});
+
+test("each figure of the home leads to a list of as many", async () => {
+  const { shop } = panel;
+  const customer = await shop.customer();
+  await givePassword(shop, customer);
+  await shop.chat(customer.secret);
+  await shop.world.addCustomer();
+  await shop.world
+    .sql`insert into orders (account_id, kind, amount_nano_usd) values (${customer.accountId}, 'top_up', 5000000000)`;
+  const theirs = await shop.world.addCustomer(panel.acme.accountId);
+  await shop.world
+    .sql`insert into orders (account_id, kind, amount_nano_usd) values (${theirs.accountId}, 'top_up', 5000000000)`;
+  const visit = await panel.visit(admin, "/");
+  const { page } = visit;
+  const tiles = page.getByRole("region", { name: "The service" });
+  for (const [label, table] of [
+    ["People", "People"],
+    ["Requests in 24 h", "Charged requests"],
+    ["Orders waiting", "Incoming orders"],
+  ] as const) {
+    const tile = tiles.getByRole("link", { name: new RegExp(`^${label}`) });
+    const figure = Number(/(\d+)/.exec((await textOf(tile)).slice(label.length))?.[1]);
+    expect(figure).toBeGreaterThan(0);
+    await tile.click();
+    const rows = page.getByRole("table", { name: table }).locator("tbody tr");
+    await rows.nth(figure - 1).waitFor();
+    expect([label, await rows.count()]).toEqual([label, figure]);
+    await visit.check();
+    await page.goBack();
+    await tiles.waitFor();
+  }
+  await visit.close();
+});
+
+test("a request id that a customer reports is found from anywhere; one that nobody has says so", async () => {
+  const { shop } = panel;
+  const dora = await shop.customer();
+  const id = (await shop.chat(dora.secret)).headers.get("x-request-id") ?? "";
+  const visit = await panel.visit(admin, "/admin/books");
+  const { page } = visit;
+  await page.getByRole("heading", { name: "Books", level: 1 }).waitFor();
+  await page.keyboard.press("Control+k");
+  await page.getByPlaceholder("A page, a key, or a request id").fill(`req_${id.toUpperCase()}`);
+  await page.getByRole("option", { name: /^Receipt/ }).click();
+  const receipt = page.getByRole("dialog", { name: "Receipt" });
+  await receipt.getByText("The answer was complete.").waitFor();
+  const { pathname, searchParams } = new URL(page.url());
+  expect([pathname, searchParams.get("accountId")]).toEqual(["/usage", String(dora.accountId)]);
+  await visit.check();
+
+  visit.expectProblem(/^404 GET \/api\/panel\/requests\//);
+  await page.goto("/requests/01900000-0000-7000-8000-000000000000");
+  await page.getByText(/^No request here has this id\./).waitFor();
+  await visit.check();
+  await visit.close();
+});
+
+test("money for a customer whose balance pays for nothing: said before, and a reseller who was granted the right changes it", async () => {
+  const { shop, acme } = panel;
+  await shop.world.setBalance(acme, 50_000_000_000n);
+  const carla = await shop.world.addCustomer(acme.accountId);
+  await shop.world.sql`select set_payg(${carla.accountId}, false)`;
+  const reseller = await panel.visit(acme, `/customers/${carla.accountId}`, { host: ACME_HOST });
+  const topUp = async () => {
+    await reseller.page.goto(`/customers/${carla.accountId}`);
+    await reseller.page.getByRole("button", { name: "Top up" }).click();
+    return reseller.page.getByRole("dialog", { name: "Top up" });
+  };
+  await (await topUp()).getByText("You may not switch it: ask the operator").waitFor();
+  await reseller.check();
+
+  const visit = await panel.visit(admin, `/admin/people/${acme.accountId}`);
+  await visit.page.getByRole("switch", { name: "Pay as you go of its customers" }).click();
+  await said(visit.page, /switches it for its customers now\.$/);
+  await visit.check();
+  await visit.close();
+
+  const dialog = await topUp();
+  await dialog.getByRole("link", { name: "on their page" }).waitFor();
+  await dialog.getByLabel("Amount").fill("1.250");
+  await dialog.getByRole("button", { name: /^Top up/ }).click();
+  await dialog.getByText("1.250 can be read in two ways: write 1250 or 1.25.").waitFor();
+  await reseller.check();
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await reseller.page.getByRole("switch", { name: "Pay as you go" }).click();
+  await said(reseller.page, "The balance pays now.");
+  const again = await topUp();
+  await again.getByLabel("Amount").waitFor();
+  expect(await again.getByText("Pay-as-you-go is off").count()).toBe(0);
+  await reseller.check();
+  await reseller.close();
 });
 
 test("a provider's test says how long it took, or what failed in the provider's words", async () => {
@@ -197,7 +290,8 @@ test("viewing as a customer: a bar says so, changes are off and refused, and bot
   expect(await page.getByRole("navigation").getByRole("link", { name: "People" }).count()).toBe(0);
 
   await bar.getByRole("button", { name: "Leave" }).click();
-  await page.getByRole("heading", { name: "People", level: 1 }).waitFor();
+  await page.getByRole("heading", { name, level: 1 }).waitFor();
+  expect(new URL(page.url()).pathname).toBe(`/admin/people/${erin.accountId}`);
   expect(await bar.count()).toBe(0);
   await page.goto(`/admin/audit?account=${erin.accountId}`);
   await page.getByText(/began to look at the panel of/).waitFor();

@@ -243,6 +243,15 @@ test("a domain: what is wrong with its records and what to do is said, until the
   await check(`shop A ${THEIRS}`);
   await said(page, `Found ${THEIRS}. Change it to ${OURS}.`);
   expect(await textOf(records.getByRole("row", { name: /^A shop/ }))).toContain(`wrong: ${THEIRS}`);
+  // The list, and the way to going live, say no other thing.
+  await page.getByRole("listitem").filter({ hasText: "Records, waited for" }).waitFor();
+  await page.getByRole("navigation").getByRole("link", { name: "Domains" }).click();
+  const listed = page.getByRole("table", { name: "Domains" }).getByRole("row", { name: new RegExp(host) });
+  expect(await textOf(listed)).toMatch(
+    /Waiting for DNS.*in \d+ (?:s|min)|Waiting for DNS.*(?:just now|Soon, by itself)/,
+  );
+  await listed.getByRole("link").first().click();
+  await page.getByRole("heading", { name: host, level: 1 }).waitFor();
   await visit.check();
   await check(`shop A ${OURS}`, "shop AAAA 2001:db8::1");
   await page

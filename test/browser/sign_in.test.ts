@@ -107,6 +107,14 @@ test("a second factor that is set up in the settings is asked for at the next si
   await visit.check();
   await dialog.getByRole("checkbox").check();
   await dialog.getByRole("button", { name: "Done" }).click();
+  // New ones ask for a current code: without one nothing is sent.
+  await page.getByRole("button", { name: "New recovery codes" }).click();
+  const renewing = page.getByRole("dialog", { name: "New recovery codes" });
+  await renewing.getByLabel("Your password", { exact: true }).fill(PASSWORD);
+  await renewing.getByRole("button", { name: "Go on" }).click();
+  await renewing.getByText("A code of your app, or a recovery code.").waitFor();
+  await visit.check();
+  await renewing.getByRole("button", { name: "Cancel" }).click();
   await signOut(visit);
 
   visit.expectProblem(/^401 POST \/api\/panel\/sign-in$/);

@@ -4,6 +4,7 @@ import {
   type DomainDetails,
   doServersFail,
   leadOf,
+  nextCheckText,
   readHost,
   recordRows,
   statusWords,
@@ -11,6 +12,7 @@ import {
   todoText,
 } from "../../src/panel/web/pages/domain_words.ts";
 import { accentNews, deviceName, ownPath, readHex, strengthOf } from "../../src/panel/web/pages/own_words.ts";
+import type { StepState } from "../../src/panel/web/ui/stepper.tsx";
 
 /** What the pages of one's own account and of domains say. Source: design › panel (Domains, States, White label). */
 
@@ -205,7 +207,7 @@ describe("the DNS doctor says what to do", () => {
       steps: [],
       waits: ["1.1.1.1 sees it, 2.1.1.1 not yet.", "3.1.1.1 did not answer. Your records may be fine; we ask again."],
     });
-    expect(stepStates(domainOf({ report }))).toEqual(["done", "current", "todo", "todo"]);
+    expect(stepStates(domainOf({ report }))).toEqual(["done", "waiting", "todo", "todo"]);
   });
 
   test("all resolvers fail: it is the domain's own servers, said once", () => {
@@ -244,9 +246,42 @@ describe("how a domain stands", () => {
   test("on its way: records to set, wrong records, live", () => {
     expect(stepStates(domainOf({ status: "pending" }))[0]).toBe("current");
     const wrong = reportOf([{ kind: "change_a", from: THEIRS, to: OURS }]);
-    expect(stepStates(domainOf({ report: wrong }))[0]).toBe("bad");
-    expect(stepStates(domainOf({ report: reportOf([{ kind: "add_a", value: OURS }]) }))[0]).toBe("current");
+    expect(stepStates(domainOf({ report: wrong }))[0]).toBe("waiting");
+    expect(stepStates(domainOf({ report: reportOf([{ kind: "add_a", value: OURS }]) }))[0]).toBe("waiting");
     expect(stepStates(domainOf({ status: "active", failures: 0 }))).toEqual(["done", "done", "done", "done"]);
+  });
+
+  test("the way to going live and the mark beside it say the same: nothing is wrong where the mark says that we wait", () => {
+    const marks = new Map<string, StepState>([
+      ["live", "done"],
+      ["pending", "waiting"],
+      ["ending", "waiting"],
+      ["failed", "bad"],
+      ["suspended", "bad"],
+      ["unused", "current"],
+    ]);
+    const wrong = reportOf([{ kind: "change_a", from: THEIRS, to: OURS }]);
+    for (const status of ["pending", "verifying", "active", "failed", "suspended"] as const)
+      for (const failures of [0, 1])
+        for (const report of [null, wrong]) {
+          const domain = domainOf({ status, failures, report });
+          const { kind } = statusWords(domain);
+          const said = stepStates(domain).filter((step) => step !== "todo");
+          const loudest = said.find((step) => step === "bad" || step === "waiting") ?? said.at(-1);
+          expect<unknown>([status, kind, loudest]).toEqual([status, kind, marks.get(kind)]);
+        }
+  });
+
+  test("when it is checked next: by itself while we look for its records, and when asked where we do not", () => {
+    const nextCheckAt = "2026-11-21T18:00:00Z";
+    const text = (facts: Partial<DomainDetails>, at: string | null) =>
+      nextCheckText({ ...domainOf(facts), nextCheckAt: at });
+    for (const status of ["verifying", "active", "suspended"] as const)
+      expect(text({ status }, nextCheckAt)).toBeNull();
+    expect(text({ status: "verifying" }, null)).toBe("Soon, by itself");
+    for (const status of ["pending", "failed"] as const) expect(text({ status }, null)).toBe("When you ask");
+    for (const status of ["active", "suspended"] as const)
+      expect(text({ status, byHand: true }, null)).toBe("When you ask");
   });
 
   test("off: since when, and why", () => {

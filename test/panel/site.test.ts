@@ -49,8 +49,45 @@ describe("who gets a page", () => {
     }
   });
 
-  test("404 in the envelope for clients that ask for no page, for the API's paths, and for other methods", async () => {
-    expectRefusal(await shop.call("/keys", { host: PANEL }), "not_found");
+  test("whoever does not prefer JSON gets the page: any type will do, no type is named, or HTML comes first", async () => {
+    for (const accept of [
+      "*/*",
+      "",
+      "text/*",
+      "text/html",
+      "text/html, application/json;q=0.9",
+      "application/json; q=0, */*",
+      "application/xhtml+xml, TEXT/HTML;q=0.9, application/json;q=0.8",
+      "image/avif,image/webp,*/*;q=0.8",
+    ]) {
+      for (const host of [PANEL, ACME]) {
+        const { status, headers } = await shop.call("/keys", { host, headers: { accept } });
+        expect([accept, host, status, headers.get("content-type")]).toEqual([
+          accept,
+          host,
+          200,
+          "text/html; charset=utf-8",
+        ]);
+      }
+      // Paths of the API answer in the envelope, whoever asks.
+      for (const path of ["/v1", "/v1/nothing", "/api", "/api/nothing", "/api/panel/nothing"])
+        expectRefusal(await shop.call(path, { host: PANEL, headers: { accept } }), "not_found");
+      expectRefusal(await shop.call("/v1/models", { host: ACME, headers: { accept } }), "invalid_api_key");
+    }
+  });
+
+  test("404 in the envelope for clients that prefer JSON or take no page, for the API's paths, and for other methods", async () => {
+    for (const accept of [
+      "application/json",
+      "application/json, text/plain, */*",
+      "application/json, text/html;q=0.9",
+      "application/json, */*;q=0.5",
+      "application/json;q=0.5, */*;q=0.5",
+      "text/event-stream",
+      "*/*, text/html;q=0",
+      "image/png",
+    ])
+      expectRefusal(await shop.call("/keys", { host: PANEL, headers: { accept } }), "not_found");
     expectRefusal(await page("/v1/nothing"), "not_found");
     expectRefusal(await page("/api/panel/nothing"), "not_found");
     expectRefusal(await page("/keys", PANEL, { method: "POST", body: {} }), "not_found");

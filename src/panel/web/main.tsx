@@ -30,8 +30,8 @@ const STALE_MS = 15_000;
 const RETRIES_MAX = 2;
 /** Signed out once is enough: the address to come back to is kept in the URL. */
 const SIGN_IN = "/sign-in";
-/** Only admins look at other people's panels. */
-const AFTER_VIEW = "/admin/people";
+/** Only admins look at other people's panels; this is where they began to. */
+const PEOPLE = "/admin/people";
 
 const client = new QueryClient({
   defaultOptions: {
@@ -102,7 +102,7 @@ function SignedIn() {
     try {
       await call("/api/panel/view/leave", { method: "POST" });
       // A full load: nothing of the other person's may be left in memory.
-      window.location.replace(AFTER_VIEW);
+      window.location.replace(me.viewing ? `${PEOPLE}/${me.viewing.accountId}` : PEOPLE);
     } catch (thrown) {
       toast.failed(thrown);
     }

@@ -145,6 +145,7 @@ function OneDomain({ claim }: { claim: Claim }) {
   const at = api.admin.domains({ resellerId: claim.resellerId })({ host: claim.host });
   const doctor = useDoctor({
     queryKey: [...ADMIN_DOMAINS_KEY, claim],
+    listKey: [...ADMIN_DOMAINS_KEY, "list"],
     get: () => ask(at.get()),
     check: () => ask(at.check.post()),
   });

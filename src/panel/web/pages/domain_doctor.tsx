@@ -20,7 +20,7 @@ import { useViewer } from "./forms.ts";
  * The DNS doctor: one domain with its way to going live, what each resolver sees of it, and what to do about it. It looks
  * again by itself while somebody watches. For the reseller and the admin alike.
  *
- *   const doctor = useDoctor({ queryKey, get, check });
+ *   const doctor = useDoctor({ queryKey, listKey, get, check });
  *   <Loaded query={doctor.query}>{(domain) => <DomainPageFrame domain={domain} doctor={doctor} actions={…} />}</Loaded>
  */
 
@@ -35,10 +35,13 @@ export type Doctor = ReturnType<typeof useDoctor>;
 /** How a domain stands, a check of it by hand, and the checks that come by themselves. */
 export function useDoctor({
   queryKey,
+  listKey,
   get,
   check,
 }: {
   queryKey: QueryKey;
+  /** The list it stands in: it must not say what was true before the check. */
+  listKey: QueryKey;
   get: () => Promise<Domain>;
   check: () => Promise<Domain>;
 }) {
@@ -61,6 +64,7 @@ export function useDoctor({
     },
     onSuccess: async (domain, { byHand }) => {
       client.setQueryData(queryKey, domain);
+      void client.invalidateQueries({ queryKey: listKey });
       if (byHand) announce(`Checked. ${statusWords(domain).words}.`);
     },
   });

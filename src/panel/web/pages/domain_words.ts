@@ -42,6 +42,16 @@ export function statusWords({ status, byHand, contested, failures }: DomainFacts
   }
 }
 
+/** When the next check comes, in words; null: at the moment that is planned. */
+export function nextCheckText({
+  status,
+  nextCheckAt,
+}: Pick<DomainFacts, "status"> & { nextCheckAt: string | null }): string | null {
+  if (nextCheckAt !== null) return null;
+  // Its page says that we look for its records, and we do.
+  return status === "verifying" ? "Soon, by itself" : "When you ask";
+}
+
 /** For its page: how it stands and how it goes on. `now` in unix milliseconds. */
 export function leadOf(domain: DomainDetails, { now, zone }: { now: number; zone: string }): string {
   const { status, byHand, failures } = domain;
@@ -81,17 +91,15 @@ function changedText(report: DnsReport | null): string {
   return `the ${amiss ? `${amiss.type} record` : "records"} changed.`;
 }
 
-/** Records → Check → Certificate → Live. */
+/** Records → Check → Certificate → Live. As loud as the status beside it: what we still wait for is no failure. */
 export function stepStates(domain: Pick<DomainDetails, "status" | "byHand" | "failures" | "report">): StepState[] {
   const { status, byHand, failures, report } = domain;
-  if (status === "active") return [failures > 0 ? "bad" : "done", "done", "done", "done"];
+  if (status === "active") return [failures > 0 ? "waiting" : "done", "done", "done", "done"];
   if (status === "suspended" && byHand) return ["done", "done", "done", "bad"];
   if (status === "failed" || status === "suspended") return ["bad", "todo", "todo", "todo"];
-  if (report === null || report.todo.some(isForPerson)) {
-    const isWrong = report?.todo.some(({ kind }) => /^(?:delete|change)_/.test(kind));
-    return [isWrong ? "bad" : "current", "todo", "todo", "todo"];
-  }
-  return ["done", "current", "todo", "todo"];
+  if (status === "pending") return ["current", "todo", "todo", "todo"];
+  if (report === null || report.todo.some(isForPerson)) return ["waiting", "todo", "todo", "todo"];
+  return ["done", "waiting", "todo", "todo"];
 }
 
 function isForPerson({ kind }: DnsTodo): boolean {

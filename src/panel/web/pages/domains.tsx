@@ -14,7 +14,7 @@ import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useForm } from "./admin_form.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
-import { readHost } from "./domain_words.ts";
+import { nextCheckText, readHost } from "./domain_words.ts";
 import { useOpened, useViewer } from "./forms.ts";
 
 /** A reseller's domains: the list, one of them with its DNS doctor, and how one is added and removed. */
@@ -33,8 +33,10 @@ const COLUMNS: Column<Listed>[] = [
   {
     head: "Next check",
     hideBelow: "md",
-    cell: ({ nextCheckAt }) =>
-      nextCheckAt === null ? <span className="text-ink-3">When you ask</span> : <Ago iso={nextCheckAt} />,
+    cell: (domain) => {
+      const words = nextCheckText(domain);
+      return words === null ? <Ago iso={domain.nextCheckAt} /> : <span className="text-ink-3">{words}</span>;
+    },
   },
 ];
 
@@ -151,6 +153,7 @@ function OwnDomain({ host }: { host: string }) {
   const removing = useOpened<true>();
   const doctor = useDoctor({
     queryKey: [...DOMAINS_KEY, host],
+    listKey: [...DOMAINS_KEY, "list"],
     get: () => ask(api.domains({ host }).get()),
     check: () => ask(api.domains({ host }).check.post()),
   });

@@ -1,4 +1,4 @@
-import { Check, X } from "lucide-react";
+import { Check, Clock, X } from "lucide-react";
 import type { ReactNode } from "react";
 import { cx } from "./cx.ts";
 import { inPlace } from "./in_place.tsx";
@@ -9,21 +9,31 @@ import { inPlace } from "./in_place.tsx";
  *   <Stepper label="Going live" steps={[{ label: "Records", state: "done" }, { label: "Check", state: "current" }, { label: "Live", state: "todo" }]} />
  */
 
-export type StepState = "done" | "current" | "todo" | "bad";
+export type StepState = "done" | "current" | "waiting" | "todo" | "bad";
 
 const MARKS: Record<StepState, string> = {
   done: "bg-ok text-surface",
   current: "bg-accent text-on-accent",
+  waiting: "bg-warn-soft text-warn ring-1 ring-warn ring-inset",
   todo: "text-ink-3 ring-1 ring-edge ring-inset",
   bad: "bg-bad-fill text-on-bad",
 };
-const WORDS: Record<StepState, string> = { done: "done", current: "current", todo: "to come", bad: "needs you" };
+const WORDS: Record<StepState, string> = {
+  done: "done",
+  current: "current",
+  waiting: "waited for",
+  todo: "to come",
+  bad: "needs you",
+};
 
 export function Stepper({ label, steps }: { label: string; steps: readonly { label: ReactNode; state: StepState }[] }) {
   return (
     <ol aria-label={label} className="flex flex-col gap-2 sm:flex-row sm:items-center sm:gap-0">
       {inPlace(steps, ({ label: words, state }, index) => (
-        <li aria-current={state === "current" ? "step" : undefined} className="flex items-center sm:not-last:flex-auto">
+        <li
+          aria-current={state === "current" || state === "waiting" ? "step" : undefined}
+          className="flex items-center sm:not-last:flex-auto"
+        >
           <span
             className={cx(
               "grid size-6 flex-none place-content-center rounded-full text-12 font-semibold",
@@ -34,6 +44,8 @@ export function Stepper({ label, steps }: { label: string; steps: readonly { lab
               <Check size={14} strokeWidth={2.5} aria-hidden />
             ) : state === "bad" ? (
               <X size={14} strokeWidth={2.5} aria-hidden />
+            ) : state === "waiting" ? (
+              <Clock size={14} strokeWidth={2.5} aria-hidden />
             ) : (
               index + 1
             )}
