@@ -493,7 +493,6 @@ test.concurrent(
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");
     expect((await cli("model price chat-1 --input 1.250 --output 4")).err).toContain("write 1250 or 1.25.");
-    const routeId = routed.models[0].routes[0].id;
     for (const accountId of [1, 2, 3])
       await world.sql`
         insert into route_overheads (account_id, route_id, payer_id, constant_tokens, image_tokens, factor_permille, first_at, last_at, decayed_at)

@@ -111,6 +111,7 @@ describe("usage records", () => {
       promptTokens: expect.any(Number),
       cachedTokens: 0,
       completionTokens: expect.any(Number),
+      chargedTokens: expect.any(Number),
       heldNanoUsd: "0",
       chargedNanoUsd: "0",
       shortfallNanoUsd: "0",
