@@ -232,6 +232,8 @@ async function streamChat(job: ChatJob): Promise<Response> {
     if (error instanceof ClientLeft) await settle(job, await usageOf(job, NOTHING_RELAYED), { reason: "client_left" });
     throw error;
   }
+  // No other route will be tried: the body is not needed any more.
+  job.raw.room.close();
   const facts = {
     requestId: caller.requestId,
     createdUnix: unixSeconds(deps),
