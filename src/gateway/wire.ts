@@ -8,7 +8,9 @@ import { Refusal } from "../errors.ts";
 const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
   Type.Optional(Type.Union([schema, Type.Null()], words));
 
-const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }));
+/** Parts of one message's content. */
+const CONTENT_PARTS_MAX = 1_000;
+const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }), { maxItems: CONTENT_PARTS_MAX });
 
 /** What only the published description says of a shape, and the check leaves to flow.ts: a message without content is an assistant's. */
 const CONTENT_UNLESS_ASSISTANT = {
@@ -141,7 +143,7 @@ type FieldError = {
 function deepest(error: FieldError | undefined): FieldError | undefined {
   if (error?.type !== ValueErrorType.Union) return error;
   const inner = [...error.errors].map((variant) => deepest(variant.First())).filter((one) => one !== undefined);
-  const further = inner.find((one) => one.path.length > error.path.length);
+  const further = inner.find((one) => one.path.length > error.path.length || one.type === ValueErrorType.ArrayMaxItems);
   return further ?? (error.schema.anyOf.length === 2 ? inner[0] : error);
 }
 
@@ -149,6 +151,8 @@ function messageOf(error: FieldError | undefined, param: string): string {
   if (error === undefined) return "The request is invalid.";
   if (error.type === ValueErrorType.ObjectRequiredProperty) return `The field ${param} is required.`;
   if (error.type === ValueErrorType.StringPattern) return `The field ${param} is malformed.`;
+  if (error.type === ValueErrorType.ArrayMaxItems)
+    return `The field ${param} may have at most ${error.schema.maxItems} items.`;
   const literals = literalsOf(error.schema);
   if (literals.length > 0) return `The field ${param} must be one of ${literals.join(", ")}.`;
   const words = error.message
