@@ -234,9 +234,8 @@ describe("bodies of many values", () => {
     ["an unknown field", (bytes) => `{"extra":{"deep":[${"[],".repeat(bytes / 3)}1]}}`, "extra.deep"],
     ["numbers", (bytes) => `{"messages":[${"1,".repeat(bytes / 2)}1]}`, "messages"],
   ];
-  test.each(bombs)(
-    "20 MiB of %s: 400 with the field, nine times; nothing is charged, and the memory stays",
-    async (_, bombOf, param) => {
+  for (const [what, bombOf, param] of bombs) {
+    test(`20 MiB of ${what}: 400 with the field, nine times; nothing is charged, and the memory stays`, async () => {
       const bomb = Buffer.from(bombOf(BODY_BYTES_MAX - 100));
       expect(bomb.length).toBeGreaterThan(BODY_BYTES_MAX - 200);
       const growth = await growthDuring(() =>
@@ -251,8 +250,8 @@ describe("bodies of many values", () => {
       console.log(`nine bombs of 20 MiB took ${Math.round(growth)} MiB`);
       expect(growth).toBeLessThan(GROWTH_MIB_MAX);
       expect((await shop.chat(neighbour.secret)).status).toBe(200);
-    },
-  );
+    });
+  }
 });
 
 describe("requests in flight", () => {
