@@ -50,6 +50,11 @@ export const GATEWAY_SETTINGS: Readonly<Record<string, string>> = {
   // 32 keys carry the load of thousands.
   RATE_PER_MINUTE: "100000000",
   RATE_IN_FLIGHT: "10000",
+  // And one account, in some of them.
+  RATE_ACCOUNT_PER_MINUTE: "100000000",
+  RATE_TENANT_PER_MINUTE: "100000000",
+  ACCOUNT_SHARE: "1",
+  TENANT_SHARE: "1",
   // Client, provider, gateway and Postgres share the machine, so a replica is late through no fault of its own.
   EVENT_LOOP_LAG_MAX_MS: "10000",
   LEDGER_TIMEOUT_MS: "20000",

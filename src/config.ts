@@ -164,12 +164,36 @@ export const VARIABLES = {
     unit: "ms",
     what: "a request body that takes longer to arrive is refused",
   },
+  BODY_READS_MAX: {
+    kind: "integer",
+    default: "4000",
+    min: 1,
+    unit: "bodies",
+    what: "request bodies that one replica reads at once; more are refused with 503",
+  },
+  BODY_MEMORY_MAX: {
+    kind: "integer",
+    default: String(192 * 1024 * 1024),
+    min: 2048,
+    unit: "bytes",
+    what: "bytes of request bodies that one replica keeps at once (the process takes up to four times as much); more are refused with 503",
+  },
   IN_FLIGHT_MAX: {
     kind: "integer",
     default: "10000",
     min: 1,
     unit: "requests",
     what: "metered requests under way in one replica; more are refused with 503",
+  },
+  ACCOUNT_SHARE: {
+    kind: "share",
+    default: "0.25",
+    what: "fraction of IN_FLIGHT_MAX, BODY_READS_MAX and BODY_MEMORY_MAX that one account may use, from 0 to 1; more is refused with 429",
+  },
+  TENANT_SHARE: {
+    kind: "share",
+    default: "0.5",
+    what: "the same for a reseller together with its customers",
   },
   EVENT_LOOP_LAG_MAX_MS: {
     kind: "integer",
@@ -179,6 +203,20 @@ export const VARIABLES = {
     what: "a replica that is later than this, twice in a row, refuses new metered work with 503",
   },
   RATE_PER_MINUTE: { kind: "integer", default: "600", min: 1, unit: "requests", what: "per key" },
+  RATE_ACCOUNT_PER_MINUTE: {
+    kind: "integer",
+    default: "6000",
+    min: 1,
+    unit: "requests",
+    what: "per account, over all its keys",
+  },
+  RATE_TENANT_PER_MINUTE: {
+    kind: "integer",
+    default: "60000",
+    min: 1,
+    unit: "requests",
+    what: "per reseller, over all its customers",
+  },
   RATE_IN_FLIGHT: { kind: "integer", default: "300", min: 1, unit: "requests", what: "per key" },
   RATE_REDIS_MS: {
     kind: "integer",
@@ -438,6 +476,8 @@ function build(read: (name: Name) => string, fail: Fail) {
       fail(name, path === "" ? "must have no path" : `must end in ${path}`);
     return value;
   };
+  const [bodyBytesMax, bodyMemoryMax] = [integer("BODY_BYTES_MAX"), integer("BODY_MEMORY_MAX")];
+  if (bodyMemoryMax < 2 * bodyBytesMax) fail("BODY_MEMORY_MAX", "must be at least twice BODY_BYTES_MAX");
   const [port, internalPort] = [integer("PORT"), read("INTERNAL_PORT") === "" ? null : integer("INTERNAL_PORT")];
   if (port === internalPort && port !== 0) fail("INTERNAL_PORT", "must be another than PORT");
   const collector = read("OTEL_EXPORTER_OTLP_ENDPOINT").replace(/\/+$/, "");
@@ -478,11 +518,17 @@ function build(read: (name: Name) => string, fail: Fail) {
     dnsResolvers,
     trustedProxies,
     billingTimeZone: timeZone,
-    bodyBytesMax: integer("BODY_BYTES_MAX"),
+    bodyBytesMax,
     bodyReadMs: integer("BODY_READ_MS"),
+    bodyReadsMax: integer("BODY_READS_MAX"),
+    bodyMemoryMax,
+    /** From 0 to 1. */
+    shares: { account: Number(read("ACCOUNT_SHARE")), tenant: Number(read("TENANT_SHARE")) },
     inFlightMax: integer("IN_FLIGHT_MAX"),
     eventLoopLagMaxMs: integer("EVENT_LOOP_LAG_MAX_MS"),
     ratePerMinute: integer("RATE_PER_MINUTE"),
+    rateAccountPerMinute: integer("RATE_ACCOUNT_PER_MINUTE"),
+    rateTenantPerMinute: integer("RATE_TENANT_PER_MINUTE"),
     rateInFlight: integer("RATE_IN_FLIGHT"),
     rateRedisMs: integer("RATE_REDIS_MS"),
     providerConnectMs: integer("PROVIDER_CONNECT_MS"),

@@ -26,6 +26,7 @@ import type { Log } from "./platform/log.ts";
 import type { LongReads } from "./platform/long_reads.ts";
 import type { Metrics } from "./platform/metrics.ts";
 import type { RateLimiter } from "./platform/rate_limit.ts";
+import type { Owner } from "./platform/shares.ts";
 import type { Tracing } from "./platform/tracing.ts";
 
 /** Everything one replica is made of. Constructed in main.ts, handed down as the first argument. */
@@ -70,6 +71,7 @@ export type Deps = {
   relays: Relays;
   clock: Clock;
   gate: Gate;
+  bodies: Bodies;
   failpoint: Failpoint;
 };
 
@@ -82,17 +84,52 @@ export type Clock = {
 
 /** Lets metered work in, up to a number at once, while the replica is well and until it drains. */
 export type Gate = {
-  /** Throws service_unavailable when full, draining or unfit. Returns what ends the work. */
-  enter(): () => void;
+  /**
+   * A request whose body is still to be read. It takes no place yet. Throws service_unavailable when full, draining or unfit,
+   * too_many_requests when its account or tenant has its share of the places.
+   */
+  arrive(owner: Owner): Visit;
+  /** Requests that have a place. */
   inFlight(): number;
   /** The replica is about to end, or ends: who asks is told to go elsewhere. */
   draining(): boolean;
   /** Not ready from now on, but what comes is still let in. */
   announce(): void;
-  /** No new work from now on; resolves when the last has ended. */
+  /** No new work from now on; resolves when the last that had arrived has left. */
   drain(): Promise<void>;
   /** Has `end` called when the drain's time is over, at once if it is already. Returns what takes that back. */
   onDeadline(end: () => void): () => void;
   /** The drain's time is over: answers that have not begun do not. */
   endAll(): void;
+};
+
+/** A request at the gate. */
+export type Visit = {
+  /** Takes a place: its body has been read. Throws service_unavailable, too_many_requests. */
+  enter(): void;
+  /** Ends the visit. A second call does nothing. */
+  leave(): void;
+};
+
+/** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant get a share. */
+export type Bodies = {
+  /**
+   * Makes room for a body of so many bytes, as declared, which is to be read now. Throws service_unavailable when the replica
+   * has no room, too_many_requests when the account or the tenant holds its share.
+   */
+  open(owner: Owner, bytes: number): BodyRoom;
+  /** Bodies that are being read. */
+  reading(): number;
+  /** Bytes that are held. */
+  bytes(): number;
+};
+
+/** The room that one body takes. */
+export type BodyRoom = {
+  /** More of a body came whose length was not declared. Throws as `open`, and an Error when nobody waits for it any more. */
+  grow(bytes: number): void;
+  /** It was read: its bytes are still kept. */
+  wasRead(): void;
+  /** Its text is kept no longer. A second call does nothing. */
+  close(): void;
 };

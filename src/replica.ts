@@ -27,6 +27,7 @@ import { createRelays } from "./gateway/relay.ts";
 import { createSight } from "./gateway/sight.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
 import { createApp } from "./http/app.ts";
+import { createBodies } from "./http/bodies.ts";
 import { createGate } from "./http/gate.ts";
 import { createInternalApp } from "./http/internal.ts";
 import { type LagWatch, watchLag } from "./http/lag.ts";
@@ -138,6 +139,8 @@ export async function startReplica(
     limiter: createRateLimiter({
       redisUrl: config.redisUrl,
       perMinute: config.ratePerMinute,
+      accountPerMinute: config.rateAccountPerMinute,
+      tenantPerMinute: config.rateTenantPerMinute,
       inFlight: config.rateInFlight,
       budgetMs: config.rateRedisMs,
       log,
@@ -167,7 +170,15 @@ export async function startReplica(
     clock,
     gate: createGate({
       max: config.inFlightMax,
+      fractions: config.shares,
       unfit: () => (lag.tooLong() ? "lag" : ledger.ready() ? undefined : "spool_full"),
+      onShed: metrics.shed,
+    }),
+    bodies: createBodies({
+      readsMax: config.bodyReadsMax,
+      bytesMax: config.bodyMemoryMax,
+      bodyBytesMax: config.bodyBytesMax,
+      fractions: config.shares,
       onShed: metrics.shed,
     }),
     failpoint: createFailpoint(config.failpoints),
@@ -285,7 +296,7 @@ async function pruneAll(deps: Deps): Promise<void> {
 
 /** What the metrics read when somebody asks. */
 function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch }): MetricSources {
-  const { config, gate, ledger, booksCheck } = deps;
+  const { config, gate, bodies, ledger, booksCheck } = deps;
   const counted = (name: keyof CacheCounters) => () => ({
     keys: deps.keys.counters[name],
     hosts: deps.hosts.counters[name],
@@ -294,6 +305,8 @@ function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch 
   });
   return {
     in_flight_requests: gate.inFlight,
+    body_reads: bodies.reading,
+    body_bytes: bodies.bytes,
     open_streams: deps.relays.count,
     streams_read_on: deps.relays.readOn,
     live_holds: () => ledger.status().holds,
@@ -325,6 +338,8 @@ function sourcesOf(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch 
     cache_drops_total: counted("drops"),
     cap: () => ({
       in_flight_requests: config.inFlightMax,
+      body_reads: config.bodyReadsMax,
+      body_bytes: config.bodyMemoryMax,
       ledger_queue_rows: config.ledgerQueueMax,
       spool_bytes: config.spoolBytesMax,
       event_loop_lag_seconds: config.eventLoopLagMaxMs / 1000,

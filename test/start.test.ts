@@ -112,9 +112,15 @@ describe("the configuration", () => {
     BILLING_TIMEZONE: "Berlin",
     BODY_BYTES_MAX: "1023",
     BODY_READ_MS: "0",
+    BODY_READS_MAX: "0",
+    BODY_MEMORY_MAX: "2047",
     IN_FLIGHT_MAX: "many",
+    ACCOUNT_SHARE: "1.1",
+    TENANT_SHARE: "a half",
     EVENT_LOOP_LAG_MAX_MS: "9",
     RATE_PER_MINUTE: "0",
+    RATE_ACCOUNT_PER_MINUTE: "0",
+    RATE_TENANT_PER_MINUTE: "0",
     RATE_IN_FLIGHT: "0",
     RATE_REDIS_MS: "1001",
     PROVIDER_CONNECT_MS: "0",
@@ -144,6 +150,9 @@ describe("the configuration", () => {
     }
     expect(problemsOf({ ...ok, PORT: "8080", INTERNAL_PORT: "8080" })).toEqual([
       expect.stringMatching(/^INTERNAL_PORT must be another than PORT/),
+    ]);
+    expect(problemsOf({ ...ok, BODY_BYTES_MAX: "100000", BODY_MEMORY_MAX: "199999" })).toEqual([
+      expect.stringMatching(/^BODY_MEMORY_MAX must be at least twice BODY_BYTES_MAX, not "199999"/),
     ]);
     expect(problemsOf({ ...ok, BRAND_SUPPORT: "x ".repeat(5000) })[0]?.length).toBeLessThan(300);
   });

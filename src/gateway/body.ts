@@ -1,56 +1,106 @@
-import type { Deps } from "../deps.ts";
+import type { BodyRoom, Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { deadline } from "../platform/deadline.ts";
-import { DuplicateField, type Span, TooDeep, topLevelSpans } from "./json_spans.ts";
+import type { Owner } from "../platform/shares.ts";
+import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "./json_scan.ts";
+import { DuplicateField, type Span } from "./json_spans.ts";
 
 /** A request body, read once: its text goes on as it came, or patched; its value is checked. Its bytes are the text's UTF-8. */
-export type Body = { text: string; value: unknown; spans: ReadonlyMap<string, Span> };
+export type Body = {
+  text: string;
+  value: unknown;
+  spans: ReadonlyMap<string, Span>;
+  /** The room that it takes in this replica: to be closed when nobody keeps its text any more. */
+  room: BodyRoom;
+};
 
-type BodyDeps = { config: Pick<Deps["config"], "bodyReadMs">; metrics: Pick<Deps["metrics"], "timedOut"> };
+type BodyDeps = {
+  config: Pick<Deps["config"], "bodyReadMs">;
+  metrics: Pick<Deps["metrics"], "timedOut">;
+  bodies: Pick<Deps["bodies"], "open">;
+};
 
-/** Deeper JSON has no use in this API and costs every parser behind us. */
-const DEPTH_MAX = 64;
+type BodyOptions = {
+  bytesMax: number;
+  /** Whose share of the replica's room it takes; undefined: nobody's, as nobody is signed in. */
+  owner: Owner | undefined;
+};
+
+/** A body up to this size must arrive within SMALL_BODY_READ_MS: who sends nothing takes no room for long. */
+const SMALL_BODY_BYTES = 64 * 1024;
+const SMALL_BODY_READ_MS = 10_000;
+/** Of a field's path, said in a refusal. */
+const PATH_CHARS_MAX = 100;
 const UTF_8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** What a lenient decoder puts in the place of bytes that are no UTF-8. */
 const REPLACEMENT = "\uFFFD";
+/** Of a body that is not counted. */
+export const NO_ROOM: BodyRoom = { grow() {}, wasRead() {}, close() {} };
 
 /**
- * Reads, decodes and parses a JSON object. Throws unsupported_media_type, request_too_large, invalid_request (also when
- * it trickles in for longer than BODY_READ_MS). Source: rulings › Errors.
+ * Reads, decodes and parses a JSON object. No byte is asked for before there is room for it. Throws unsupported_media_type,
+ * request_too_large, too_many_requests and service_unavailable (no room), invalid_request (also when it trickles in for longer
+ * than BODY_READ_MS, or a small body for longer than 10 s). Source: rulings › Errors.
  */
-export async function readBody(deps: BodyDeps, request: Request, bytesMax: number): Promise<Body> {
+export async function readBody(deps: BodyDeps, request: Request, { bytesMax, owner }: BodyOptions): Promise<Body> {
   const { headers } = request;
   if (!/^application\/json\s*(;|$)/i.test(headers.get("content-type") ?? ""))
     throw new Refusal("unsupported_media_type");
   const encoding = headers.get("content-encoding");
   if (encoding !== null && encoding.toLowerCase() !== "identity") throw new Refusal("unsupported_media_type");
-  const text = await textOf(await readBlob(deps, request, bytesMax));
+  const length = headers.get("content-length");
+  const declared = length === null ? undefined : Number(length);
+  if (declared !== undefined && declared > bytesMax) throw tooLarge(bytesMax);
+  const room = owner === undefined ? NO_ROOM : deps.bodies.open(owner, declared ?? 0);
+  try {
+    const blob = await readBlob(deps, request, { declared, bytesMax, room });
+    const text = await textOf(blob);
+    // Both engines keep text beyond ASCII in two bytes a character.
+    if (text.length !== blob.size) room.grow(Math.max(0, 2 * text.length - blob.size));
+    room.wasRead();
+    return bodyOf(text, room);
+  } catch (error) {
+    room.close();
+    throw error;
+  }
+}
+
+/**
+ * The body of a text. Throws invalid_request for what is no JSON object, for a field that stands twice in an object of any
+ * level, for too many levels and for too many values.
+ */
+export function bodyOf(text: string, room: BodyRoom): Body {
+  // Before it is parsed: many small values cost a parser a hundred times their bytes.
+  const spans = spansOf(text);
   const value = parse(text);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new Refusal("invalid_request", { message: "The body must be a JSON object." });
   }
-  return bodyOf(text, value);
+  return { text, value, spans, room };
 }
 
-/** A body of its text and that text's value. Throws invalid_request for a field that stands twice, and for too many levels. */
-export function bodyOf(text: string, value: unknown): Body {
-  return { text, value, spans: spansOf(text) };
-}
+type Reading = { declared: number | undefined; bytesMax: number; room: BodyRoom };
 
 /** A blob: its text is made of the very bytes that came, where other ways copy them, and then the copy. */
-function readBlob({ config, metrics }: BodyDeps, request: Request, bytesMax: number): Promise<Blob> | Blob {
-  const declared = request.headers.get("content-length");
-  if (declared !== null && Number(declared) > bytesMax) throw tooLarge(bytesMax);
+function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Reading): Promise<Blob> | Blob {
+  const { declared } = reading;
   // Not asked for where a length says enough: it would make a stream of what comes in one piece.
-  if (declared === null && request.body === null) return new Blob();
+  if (declared === undefined && request.body === null) return new Blob();
   return new Promise((resolve, reject) => {
-    const stopClock = deadline(config.bodyReadMs, () => {
+    const late = () => {
       metrics.timedOut("body");
       reject(new Refusal("invalid_request", { message: "The body did not arrive in time." }));
-    });
+    };
+    const { bodyReadMs } = config;
+    const isSmall = declared === undefined || declared <= SMALL_BODY_BYTES;
+    let stopClock = deadline(isSmall ? Math.min(bodyReadMs, SMALL_BODY_READ_MS) : bodyReadMs, late);
+    const onLarge = () => {
+      stopClock();
+      stopClock = deadline(bodyReadMs, late);
+    };
     // A declared length is kept to by the HTTP parser; only a chunked body has to be counted while it comes.
-    const reading = declared === null ? readChunks(request, bytesMax) : request.blob();
-    reading.then(
+    const arriving = declared === undefined ? readChunks(request, reading, onLarge) : request.blob();
+    arriving.then(
       (blob) => {
         stopClock();
         resolve(blob);
@@ -64,19 +114,25 @@ function readBlob({ config, metrics }: BodyDeps, request: Request, bytesMax: num
   });
 }
 
-async function readChunks(request: Request, bytesMax: number): Promise<Blob> {
+/** `onLarge` is called once more has come than a small body has. */
+async function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () => void): Promise<Blob> {
   const reader = (request.body as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
   const chunks: Uint8Array<ArrayBuffer>[] = [];
   let size = 0;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return new Blob(chunks);
-    size += value.byteLength;
-    if (size > bytesMax) {
-      reader.cancel().catch(() => {}); // The client may be gone; it is refused either way.
-      throw tooLarge(bytesMax);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return new Blob(chunks);
+      const before = size;
+      size += value.byteLength;
+      if (size > bytesMax) throw tooLarge(bytesMax);
+      room.grow(value.byteLength);
+      if (before <= SMALL_BODY_BYTES && size > SMALL_BODY_BYTES) onLarge();
+      chunks.push(value);
     }
-    chunks.push(value);
+  } catch (error) {
+    reader.cancel().catch(() => {}); // The client may be gone; it is refused either way.
+    throw error;
   }
 }
 
@@ -107,16 +163,16 @@ function parse(text: string): unknown {
 
 function spansOf(text: string): ReadonlyMap<string, Span> {
   try {
-    const spans = topLevelSpans(text, DEPTH_MAX);
-    if (spans) return spans;
+    return scanObject(text);
   } catch (error) {
-    if (error instanceof TooDeep)
-      throw new Refusal("invalid_request", { message: `The body is nested deeper than ${DEPTH_MAX} levels.` });
+    if (error instanceof TooDeep) throw refused(`The body is nested deeper than ${DEPTH_MAX} levels.`);
+    if (error instanceof TooManyValues) throw refused(`The body has more than ${VALUES_MAX} values.`, error.path);
     if (!(error instanceof DuplicateField)) throw error;
-    throw new Refusal("invalid_request", {
-      message: `The field ${error.field.slice(0, 100)} stands twice.`,
-      param: error.field.slice(0, 100),
-    });
+    const path = error.field.slice(0, PATH_CHARS_MAX);
+    throw refused(`The field ${path} stands twice.`, path);
   }
-  throw new Refusal("invalid_request", { message: "The body is not valid JSON." });
+}
+
+function refused(message: string, path = ""): Refusal {
+  return new Refusal("invalid_request", { message, param: path.slice(0, PATH_CHARS_MAX) || null });
 }

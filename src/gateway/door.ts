@@ -1,10 +1,11 @@
 import type { KeySnapshot } from "../accounts/keys_store.ts";
-import type { Deps } from "../deps.ts";
+import type { BodyRoom, Deps, Visit } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import type { Claim } from "../platform/claims.ts";
 import { keyPrefixOf } from "../platform/crypto.ts";
 import { factsOf, type Trail } from "../platform/request_facts.ts";
 import { within } from "../platform/runtime.ts";
+import type { Owner } from "../platform/shares.ts";
 import { admitKey, type Host, hostName, unservedHost } from "./admit.ts";
 import { type Body, readBody } from "./body.ts";
 import { countRefusal } from "./refusals.ts";
@@ -79,19 +80,26 @@ export function inTime<T>(lookUp: Promise<T>): Promise<T> {
   return within(LOOK_UP_MS_MAX, lookUp, () => new Refusal("service_unavailable"));
 }
 
-/** Rate, while the body is read. The first refusal by the order of the contract wins. Throws too_many_requests, service_unavailable. */
+/** Who asks for metered work: the id whose rate it counts to, as `key:7`, and whose shares it takes. */
+export type Asker = { limitId: string; owner: Owner };
+
+/**
+ * Rate → body → a place among the requests in flight. Nothing of the body is read before its rate is known to be kept. Throws
+ * too_many_requests, service_unavailable, and what `readBody` throws.
+ */
 export async function withBody(
   deps: Deps,
-  limitId: string,
+  { limitId, owner }: Asker,
   request: Request,
   work: (raw: Body, leave: Leave) => Promise<Response>,
 ): Promise<Response> {
-  const places = new Places(deps.gate.enter());
+  const places = new Places(deps.gate.arrive(owner));
   try {
-    const reading = readBody(deps, request, deps.config.bodyBytesMax);
-    reading.catch(() => {}); // Its refusal is thrown below, once the rate has been asked.
-    places.rate = await deps.limiter.enter(limitId);
-    return await work(await reading, places.leave);
+    places.rate = await deps.limiter.enter(limitId, owner);
+    const raw = await readBody(deps, request, { bytesMax: deps.config.bodyBytesMax, owner });
+    places.room = raw.room;
+    places.visit.enter();
+    return await work(raw, places.leave);
   } catch (error) {
     places.leave();
     throw error;
@@ -100,21 +108,17 @@ export async function withBody(
 
 /** The places that a request has taken. A closure of `withBody` would keep the request's body for as long as its stream is open. */
 class Places {
-  #gate: Leave | undefined;
-  #rate: Leave | undefined;
+  readonly visit: Visit;
+  room: BodyRoom | undefined;
+  rate: Leave | undefined;
 
-  constructor(gate: Leave) {
-    this.#gate = gate;
-  }
-
-  set rate(rate: Leave) {
-    this.#rate = rate;
+  constructor(visit: Visit) {
+    this.visit = visit;
   }
 
   readonly leave: Leave = () => {
-    const [gate, rate] = [this.#gate, this.#rate];
-    this.#gate = this.#rate = undefined;
-    gate?.();
-    rate?.();
+    this.room?.close();
+    this.visit.leave();
+    this.rate?.();
   };
 }

@@ -262,6 +262,8 @@ async function streamChat(job: ChatJob): Promise<Response> {
   const outcome = await dispatch(job, model.hidesTokens ? "read_on" : "abort", (route, own) =>
     openChatStream(callOf(job, own), route),
   );
+  // No other route will be tried: the body is not needed any more.
+  job.raw.room.close();
   if (outcome.how !== "answered") return await endUnanswered(job, outcome, () => usageOf(job, NOTHING_RELAYED));
   const facts = {
     requestId: caller.requestId,

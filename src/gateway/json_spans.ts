@@ -4,6 +4,7 @@
  */
 
 const QUOTE = '"'.charCodeAt(0);
+const BACKSLASH = "\\".charCodeAt(0);
 const COLON = ":".charCodeAt(0);
 const COMMA = ",".charCodeAt(0);
 const OPEN_OBJECT = "{".charCodeAt(0);
@@ -25,16 +26,8 @@ export class DuplicateField extends Error {
   }
 }
 
-/** Objects and lists stand in each other deeper than was allowed. */
-export class TooDeep extends Error {
-  override readonly name = "TooDeep";
-}
-
-/**
- * The top-level fields of a JSON object by name; undefined if the text is not a well-formed object at its top. Throws
- * DuplicateField, and TooDeep where there are more than `depthMax` levels of objects and lists, the whole being the first.
- */
-export function topLevelSpans(text: string, depthMax = Number.POSITIVE_INFINITY): Map<string, Span> | undefined {
+/** The top-level fields of a JSON object by name; undefined if the text is not a well-formed object at its top. Throws DuplicateField. */
+export function topLevelSpans(text: string): Map<string, Span> | undefined {
   const spans = new Map<string, Span>();
   let i = skipSpace(text, 0);
   if (text.charCodeAt(i) !== OPEN_OBJECT) return undefined;
@@ -50,7 +43,7 @@ export function topLevelSpans(text: string, depthMax = Number.POSITIVE_INFINITY)
     i = skipSpace(text, keyEnd);
     if (text.charCodeAt(i) !== COLON) return undefined;
     const start = skipSpace(text, i + 1);
-    const end = valueEnd(text, start, depthMax - 1);
+    const end = valueEnd(text, start);
     if (end < 0) return undefined;
     if (spans.has(name)) throw new DuplicateField(name);
     spans.set(name, { keyStart, start, end });
@@ -115,7 +108,7 @@ function cutOf(
   return { start, end };
 }
 
-function isSpace(code: number): boolean {
+export function isSpace(code: number): boolean {
   return code === 32 || code === 10 || code === 13 || code === 9;
 }
 
@@ -126,20 +119,20 @@ function skipSpace(text: string, from: number): number {
 }
 
 /** The index behind a string that begins at `from`, or −1. */
-function stringEnd(text: string, from: number): number {
+export function stringEnd(text: string, from: number): number {
   let i = from + 1;
   for (;;) {
     const quote = text.indexOf('"', i);
     if (quote < 0) return -1;
-    let slashes = 0;
-    while (text[quote - 1 - slashes] === "\\") slashes++;
-    if (slashes % 2 === 0) return quote + 1;
+    let slashes = quote;
+    while (slashes > i && text.charCodeAt(slashes - 1) === BACKSLASH) slashes--;
+    if ((quote - slashes) % 2 === 0) return quote + 1;
     i = quote + 1;
   }
 }
 
-/** The index behind a value that begins at `from`, or −1. Throws TooDeep. */
-function valueEnd(text: string, from: number, depthMax: number): number {
+/** The index behind a value that begins at `from`, or −1. */
+function valueEnd(text: string, from: number): number {
   const first = text.charCodeAt(from);
   if (first === QUOTE) return stringEnd(text, from);
   if (first !== OPEN_OBJECT && first !== OPEN_LIST) {
@@ -156,9 +149,8 @@ function valueEnd(text: string, from: number, depthMax: number): number {
       if (i < 0) return -1;
       continue;
     }
-    if (code === OPEN_OBJECT || code === OPEN_LIST) {
-      if (++depth > depthMax) throw new TooDeep();
-    } else if ((code === CLOSE_OBJECT || code === CLOSE_LIST) && --depth === 0) return i + 1;
+    if (code === OPEN_OBJECT || code === OPEN_LIST) depth++;
+    else if ((code === CLOSE_OBJECT || code === CLOSE_LIST) && --depth === 0) return i + 1;
     i++;
   }
   return -1;

@@ -63,14 +63,18 @@ async function unmetered(
   answer: (caller: Caller) => Promise<Response>,
 ): Promise<Response> {
   const caller = await identify(deps, request);
-  await deps.limiter.take(`key:${caller.key.keyId}`);
+  await deps.limiter.take(limitIdOf(caller), caller.key);
   return await answer(caller);
+}
+
+function limitIdOf({ key }: Caller): string {
+  return `key:${key.keyId}`;
 }
 
 async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {
   const caller = await identify(deps, request);
   try {
-    return await withBody(deps, `key:${caller.key.keyId}`, request, (raw, leave) =>
+    return await withBody(deps, { limitId: limitIdOf(caller), owner: caller.key }, request, (raw, leave) =>
       serveOnce(deps, { caller, request, raw, leave }, serve),
     );
   } catch (error) {

@@ -9,7 +9,9 @@ import { problemOf } from "./field_errors.ts";
 const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
   Type.Optional(Type.Union([schema, Type.Null()], words));
 
-const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }));
+/** Parts of one message's content. */
+const CONTENT_PARTS_MAX = 1_000;
+const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }), { maxItems: CONTENT_PARTS_MAX });
 
 /**
  * What only the published description says of a shape, and the check leaves to flow.ts: a message without content is an

@@ -4,7 +4,7 @@ import { type Db, openDb, whileWanted } from "./db.ts";
 import type { Log } from "./log.ts";
 import type { ShedReason, TimeLimit } from "./metrics.ts";
 import { within } from "./runtime.ts";
-import { createPlaces, type Share } from "./shares.ts";
+import { createPlaces, type Share } from "./places.ts";
 
 /**
  * Reads that may take long: lists behind a filter, charts, statements, files. They have connections of their own, so that

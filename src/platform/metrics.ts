@@ -27,8 +27,18 @@ const SHED_REASONS = [
   "ledger_queue",
   "ledger_timeout",
   "rate",
+  "rate_per_account",
+  "rate_per_tenant",
   "in_flight_per_key",
   "long_reads",
+  "in_flight_per_account",
+  "in_flight_per_tenant",
+  "body_reads_full",
+  "body_reads_per_account",
+  "body_reads_per_tenant",
+  "body_bytes_full",
+  "body_bytes_per_account",
+  "body_bytes_per_tenant",
 ] as const;
 export type ShedReason = (typeof SHED_REASONS)[number];
 
@@ -83,6 +93,8 @@ export type ChangeKind = (typeof CHANGES)[number];
 const BREAKER_STATES = ["open", "half_open", "cooling"] as const;
 const CAPS = [
   "in_flight_requests",
+  "body_reads",
+  "body_bytes",
   "ledger_queue_rows",
   "spool_bytes",
   "event_loop_lag_seconds",
@@ -163,7 +175,9 @@ const PROCESS = {
 
 /** Read when somebody asks. */
 const GAUGES = {
-  in_flight_requests: { help: "Metered requests under way. Cap: IN_FLIGHT_MAX." },
+  in_flight_requests: { help: "Metered requests in flight, their bodies read. Cap: IN_FLIGHT_MAX." },
+  body_reads: { help: "Bodies of requests that are being read. Cap: BODY_READS_MAX." },
+  body_bytes: { help: "Bytes of bodies that are being read or kept. Cap: BODY_MEMORY_MAX." },
   open_streams: { help: "Of them, streams whose answer has begun." },
   streams_read_on: { help: "Of them, streams read to their end for clients who have left." },
   live_holds: { help: "Holds of this replica that have not ended." },

@@ -15,7 +15,10 @@ const RENEWALS_A_LEASE = 3;
 /** An id's part in what replicas share. */
 export type SharedRate = {
   minuteKey: string;
-  slotsKey: string;
+  /** Undefined: it has no slots. */
+  slotsKey: string | undefined;
+  /** Requests. */
+  perMinute: number;
   /** Slots that are taken or asked for here. */
   slots: number;
   /** Not sent yet. */
@@ -36,7 +39,7 @@ export type Question = {
 };
 type Batch = { questions: Question[]; answered: Promise<boolean>; resolve: (answered: boolean) => void };
 
-type Limits = { perMinute: number; minuteMs: number; inFlight: number; slotLeaseMs: number };
+type Limits = { minuteMs: number; inFlight: number; slotLeaseMs: number };
 
 /**
  * Rates that all replicas count in Redis. Who comes in one turn of the event loop, or while a call is under way, is asked for
@@ -45,7 +48,7 @@ type Limits = { perMinute: number; minuteMs: number; inFlight: number; slotLease
  * over one connection, so that nothing overtakes. `busy`: what has slots.
  */
 export function createSharedRates(shared: BudgetedRedis, limits: Limits, busy: ReadonlyMap<string, SharedRate>) {
-  const { perMinute, minuteMs, inFlight, slotLeaseMs } = limits;
+  const { minuteMs, inFlight, slotLeaseMs } = limits;
   const commands = commandsOf(shared.redis);
   const replica = randomToken(9);
   const waiting: Batch[] = [];
@@ -92,7 +95,7 @@ export function createSharedRates(shared: BudgetedRedis, limits: Limits, busy: R
       const refusals = await shared.ask(() => commands.admit(2 * rates.length, ...sent));
       if (refusals) readRefusals(questions, refusals);
       // It may have been heard all the same, and have granted less than this replica now does by itself.
-      else for (const rate of rates) changed(rate);
+      else for (const rate of rates) if (rate.slotsKey !== undefined) changed(rate);
       batch.resolve(refusals !== undefined);
       await pause;
     }
@@ -123,13 +126,13 @@ export function createSharedRates(shared: BudgetedRedis, limits: Limits, busy: R
   function argumentsOf(rates: readonly SharedRate[]): (string | number)[] {
     const sent: (string | number)[] = [];
     const counts: number[] = [];
-    for (const { minuteKey, slotsKey, slots, question } of rates) {
+    for (const { minuteKey, slotsKey, perMinute, slots, question } of rates) {
       const wanting = question?.wanting ?? 0;
-      sent.push(minuteKey, slotsKey);
-      counts.push(wanting + (question?.others ?? 0), wanting, slots - wanting);
+      sent.push(minuteKey, slotsKey ?? minuteKey);
+      counts.push(perMinute, wanting + (question?.others ?? 0), wanting, slotsKey === undefined ? -1 : slots - wanting);
     }
     // In one: ioredis takes longer over each argument than over a number in it.
-    sent.push(perMinute, minuteMs, inFlight, slotLeaseMs, replica, JSON.stringify(counts));
+    sent.push(minuteMs, inFlight, slotLeaseMs, replica, JSON.stringify(counts));
     return sent;
   }
 
@@ -156,17 +159,17 @@ function readRefusals(questions: readonly Question[], refusals: readonly number[
 
 /**
  * KEYS: of each id its minute, and its slots: a hash of how many each replica has, and until when, in ms of Redis's clock.
- * ARGV: limits and lease, the replica, then as JSON of each id how many requests ask, how many of these want a slot, and how many slots the
- * replica has besides. Answers with the refusals alone: which id, how many requests are within the minute, how many took
+ * ARGV: the minute in ms, the limit of slots and their lease, the replica, then as JSON of each id its limit a minute, how many
+ * requests ask, how many of these want a slot, and how many slots the replica has besides; −1: the id has no slots. Answers with the refusals alone: which id, how many requests are within the minute, how many took
  * a slot, ms until the minute ends.
  */
 const ADMIT = `
-local per_minute, window, slots_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local lease, replica = tonumber(ARGV[4]), ARGV[5]
+local window, slots_max = tonumber(ARGV[1]), tonumber(ARGV[2])
+local lease, replica = tonumber(ARGV[3]), ARGV[4]
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
-local function pass(minute, asked)
+local function pass(minute, asked, per_minute)
   local count = redis.call('INCRBY', minute, asked)
   if count == asked then redis.call('PEXPIRE', minute, window) end
   if count <= per_minute then return asked, 0 end
@@ -191,18 +194,19 @@ local function of_others(slots)
 end
 
 local refusals = {}
-local counts = cjson.decode(ARGV[6])
+local counts = cjson.decode(ARGV[5])
 for i = 0, #KEYS / 2 - 1 do
   local minute, slots = KEYS[2 * i + 1], KEYS[2 * i + 2]
-  local asked, wanted, own = counts[3 * i + 1], counts[3 * i + 2], counts[3 * i + 3]
+  local per_minute, asked = counts[4 * i + 1], counts[4 * i + 2]
+  local wanted, own = counts[4 * i + 3], counts[4 * i + 4]
   local passed, left = asked, 0
-  if asked > 0 then passed, left = pass(minute, asked) end
+  if asked > 0 then passed, left = pass(minute, asked, per_minute) end
   local entered = math.min(wanted, passed)
   if entered > 0 then entered = math.max(0, math.min(entered, slots_max - own - of_others(slots))) end
   if own + entered > 0 then
     redis.call('HSET', slots, replica, string.format('%.0f %.0f', own + entered, now + lease))
     redis.call('PEXPIRE', slots, lease)
-  else
+  elseif own >= 0 then
     redis.call('HDEL', slots, replica)
   end
   if passed < asked or entered < wanted then

@@ -1,117 +1,98 @@
-import type { Refusal } from "../errors.ts";
+import { Refusal } from "../errors.ts";
+import type { ShedReason } from "./metrics.ts";
 
-/** Places for work of one kind, so many at once, of which nobody has more than its share. */
+/** What a client is told to wait for a share to come free; nobody knows when it does. */
+const RETRY_AFTER_SECONDS = 1;
 
-/** What one account, or one tenant, may have of the places. */
-export type Share = {
-  /** Who: `account:7`. */
-  id: string;
-  atOnceMax: number;
-  /** Of its work that waits for a place. */
-  waitingMax: number;
+/** Whose a request is. Ids of 0 stand for nobody, and are not counted. */
+export type Owner = {
+  readonly accountId: number;
+  /** The reseller that the account is, or is a customer of. */
+  readonly tenantId: number;
 };
 
-export type Places = {
-  /**
-   * Takes a place, if need be after waiting for one. Who waits longest for a place of theirs is served first. Resolves to what
-   * gives the place back; a second call of that does nothing. Throws `shareFull` where the work's own shares are full, `allFull`
-   * where they are not, and the signal's reason.
-   */
-  enter(
-    shares: readonly Share[],
-    options: { waitMsMax: number; signal?: AbortSignal | undefined },
-  ): Promise<() => void>;
-  taken(): number;
-};
+/** The largest part of a replica that one account, and one tenant, may hold: from 0 to 1. */
+export type Fractions = { readonly account: number; readonly tenant: number };
 
-type PlacesOptions = {
+type Holder = "replica" | "account" | "tenant";
+
+export type SharesOptions = {
+  /** How much the replica has. */
   max: number;
-  /** Of all that wait. */
-  waitingMax: number;
-  shareFull: () => Refusal;
-  allFull: () => Refusal;
+  fractions: Fractions;
+  /** An account and a tenant may always hold this much. */
+  min?: number;
+  /** Its name in a refusal, as in "requests in flight". */
+  what: string;
+  reasons: Readonly<Record<Holder, ShedReason>>;
+  onShed: (reason: ShedReason) => void;
 };
 
-export function createPlaces({ max, waitingMax, shareFull, allFull }: PlacesOptions): Places {
-  const taken = createCounts();
-  const waitingOf = createCounts();
-  const waiting = new Set<Waiting>();
-  let total = 0;
+/**
+ * Something that a replica has a limited amount of, and who holds how much of it. One account and one tenant may hold a
+ * part, so that others are served. Counted in this replica alone. Source: rulings › What is sent on.
+ */
+export class Shares {
+  readonly #options: SharesOptions;
+  readonly #limits: Readonly<Record<Holder, number>>;
+  readonly #accounts = new Map<number, number>();
+  readonly #tenants = new Map<number, number>();
+  #held = 0;
 
-  const hasRoom = (shares: readonly Share[]) => shares.every(({ id, atOnceMax }) => taken.of(id) < atOnceMax);
-
-  function take(shares: readonly Share[]): () => void {
-    total++;
-    for (const { id } of shares) taken.add(id, 1);
-    let left = false;
-    return () => {
-      if (left) return;
-      left = true;
-      total--;
-      for (const { id } of shares) taken.add(id, -1);
-      letIn();
-    };
+  constructor(options: SharesOptions) {
+    const { max, fractions, min = 1 } = options;
+    const partOf = (fraction: number) => Math.min(max, Math.max(min, Math.floor(max * fraction)));
+    this.#options = options;
+    this.#limits = { replica: max, account: partOf(fractions.account), tenant: partOf(fractions.tenant) };
   }
 
-  function letIn(): void {
-    for (const one of waiting) {
-      if (total >= max) return;
-      if (hasRoom(one.shares)) one.begin(take(one.shares));
-    }
+  /** How much of it is held, by all. */
+  get held(): number {
+    return this.#held;
   }
 
-  function wait(shares: readonly Share[], waitMsMax: number, signal?: AbortSignal): Promise<() => void> {
-    const { promise, resolve, reject } = Promise.withResolvers<() => void>();
-    const end = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", onAbort);
-      waiting.delete(one);
-      for (const { id } of shares) waitingOf.add(id, -1);
-    };
-    const one: Waiting = {
-      shares,
-      begin(leave) {
-        end();
-        resolve(leave);
-      },
-    };
-    const onAbort = () => {
-      end();
-      reject(signal?.reason);
-    };
-    const timer = setTimeout(() => {
-      end();
-      reject(hasRoom(shares) ? allFull() : shareFull());
-    }, waitMsMax);
-    signal?.addEventListener("abort", onAbort);
-    waiting.add(one);
-    for (const { id } of shares) waitingOf.add(id, 1);
-    return promise;
+  /** Throws what `take` would throw. */
+  check(owner: Owner, amount: number): void {
+    const lacking = this.#lacking(owner, amount);
+    if (lacking === undefined) return;
+    const { reasons, what, onShed } = this.#options;
+    onShed(reasons[lacking]);
+    const retryAfterSeconds = RETRY_AFTER_SECONDS;
+    if (lacking === "replica") throw new Refusal("service_unavailable", { retryAfterSeconds });
+    // A tenant's customers are not told of their reseller.
+    const whose = lacking === "account" ? "This account" : "This service";
+    const message = `${whose} has too many ${what}. Try again.`;
+    throw new Refusal("too_many_requests", { message, limit: this.#limits[lacking], retryAfterSeconds });
   }
 
-  return {
-    async enter(shares, { waitMsMax, signal }) {
-      signal?.throwIfAborted();
-      if (total < max && hasRoom(shares)) return take(shares);
-      if (shares.some((share) => waitingOf.of(share.id) >= share.waitingMax)) throw shareFull();
-      if (waiting.size >= waitingMax) throw allFull();
-      return await wait(shares, waitMsMax, signal);
-    },
-    taken: () => total,
-  };
+  /** Throws service_unavailable when the replica has no more, too_many_requests when the account or the tenant holds its part. */
+  take(owner: Owner, amount: number): void {
+    this.check(owner, amount);
+    this.#add(owner, amount);
+  }
+
+  /** Gives back what was taken. */
+  give(owner: Owner, amount: number): void {
+    this.#add(owner, -amount);
+  }
+
+  #lacking({ accountId, tenantId }: Owner, amount: number): Holder | undefined {
+    if (this.#held + amount > this.#limits.replica) return "replica";
+    if (accountId !== 0 && (this.#accounts.get(accountId) ?? 0) + amount > this.#limits.account) return "account";
+    if (tenantId !== 0 && (this.#tenants.get(tenantId) ?? 0) + amount > this.#limits.tenant) return "tenant";
+    return undefined;
+  }
+
+  #add({ accountId, tenantId }: Owner, amount: number): void {
+    this.#held += amount;
+    if (accountId !== 0) add(this.#accounts, accountId, amount);
+    if (tenantId !== 0) add(this.#tenants, tenantId, amount);
+  }
 }
 
-type Waiting = { shares: readonly Share[]; begin(leave: () => void): void };
-
-/** Counts by id; those of 0 take no room. */
-function createCounts() {
-  const counts = new Map<string, number>();
-  return {
-    of: (id: string) => counts.get(id) ?? 0,
-    add(id: string, change: number): void {
-      const count = (counts.get(id) ?? 0) + change;
-      if (count === 0) counts.delete(id);
-      else counts.set(id, count);
-    },
-  };
+/** Who holds nothing is not kept. */
+function add(held: Map<number, number>, id: number, amount: number): void {
+  const now = (held.get(id) ?? 0) + amount;
+  if (now === 0) held.delete(id);
+  else held.set(id, now);
 }

@@ -1,12 +1,12 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
-import { readBody } from "../../src/gateway/body.ts";
+import { NO_ROOM, readBody } from "../../src/gateway/body.ts";
 
 /** Bytes become text, or are refused; what else is wrong with a body is in bad_input.test.ts. */
 
-const DEPS = { config: { bodyReadMs: 20_000 }, metrics: { timedOut: () => {} } };
-const BYTES_MAX = 1_000;
+const DEPS = { config: { bodyReadMs: 20_000 }, metrics: { timedOut: () => {} }, bodies: { open: () => NO_ROOM } };
+const OPTIONS = { bytesMax: 1_000, owner: undefined };
 const STRICT = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** Bytes at which UTF-8 changes its mind, and those of a byte order mark and of U+FFFD. */
 const EDGES = [
@@ -37,7 +37,7 @@ async function expectStrict(bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     text = undefined;
   }
   for (const request of requests(bytes)) {
-    const read = readBody(DEPS, request, BYTES_MAX);
+    const read = readBody(DEPS, request, OPTIONS);
     if (text !== undefined) expect((await read).text).toBe(text);
     else {
       const refusal = await read.catch((error: unknown) => error);
@@ -72,13 +72,13 @@ test("bytes that a lenient decoder would replace by as many are refused", async 
 test("a byte order mark is no JSON, and U+FFFD is a character like any other", async () => {
   const marked = new Uint8Array(Buffer.from('\uFEFF{"a":1}'));
   for (const request of requests(marked))
-    await expect(readBody(DEPS, request, BYTES_MAX)).rejects.toThrow("The body is not valid JSON.");
+    await expect(readBody(DEPS, request, OPTIONS)).rejects.toThrow("The body is not valid JSON.");
   await expectStrict(bodyWith(Buffer.from("\uFFFD é 🌙")));
 });
 
 test("64 levels of objects and lists pass, 65 do not, wherever they stand", async () => {
   const deep = (levels: number) => `{"a":1,"b":{"c":${"[".repeat(levels - 2)}${"]".repeat(levels - 2)}}}`;
-  const read = (text: string) => readBody(DEPS, requests(new Uint8Array(Buffer.from(text)))[0] as Request, BYTES_MAX);
+  const read = (text: string) => readBody(DEPS, requests(new Uint8Array(Buffer.from(text)))[0] as Request, OPTIONS);
   expect((await read(deep(64))).text).toBe(deep(64));
   await expect(read(deep(65))).rejects.toThrow("The body is nested deeper than 64 levels.");
   // Brackets in a text are none.

@@ -54,6 +54,31 @@ export const TWICE: readonly BodyCase[] = [
   ["max_tokens", `{"model": "chat-a", ${rest}, "max_tokens": 1, "max_tokens": 100000}`, "max_tokens"],
   ["an unknown field", `{"model": "chat-a", ${rest}, "seed": 1, "seed": 2}`, "seed"],
   ["a field of the prototype", `{"model": "chat-a", ${rest}, "__proto__": 1, "__proto__": 2}`, "__proto__"],
+  [
+    "a message's content",
+    '{"model": "chat-a", "messages": [{"role": "user", "content": "long", "content": "x"}]}',
+    "messages.0.content",
+  ],
+  [
+    "a message's content, once in escapes",
+    '{"model": "chat-a", "messages": [{"role": "user", "content": "x"}, {"content": "long", "cont\\u0065nt": "x", "role": "user"}]}',
+    "messages.1.content",
+  ],
+  [
+    "a content part's text",
+    '{"model": "chat-a", "messages": [{"role": "user", "content": [{"type": "text", "text": "long", "text": "x"}]}]}',
+    "messages.0.content.0.text",
+  ],
+  [
+    "a field of an unknown field",
+    `{"model": "chat-a", ${rest}, "tools": [1, {"function": {"name": "f", "name": "g"}}]}`,
+    "tools.1.function.name",
+  ],
+  [
+    "the tenth field of an object",
+    `{"model": "chat-a", ${rest}, "extra": {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1, "j": 1, "a": 2}}`,
+    "extra.a",
+  ],
 ];
 
 export const BAD_CHAT: readonly BodyCase[] = [
@@ -94,6 +119,11 @@ export const BAD_CHAT: readonly BodyCase[] = [
   ["content an object", message({ content: { text: "x" } }), "messages.0.content"],
   ["content part a string", message({ content: ["x"] }), "messages.0.content.0"],
   ["content part null", message({ content: [{ type: "text", text: "x" }, null] }), "messages.0.content.1"],
+  [
+    "more content parts than a message may have",
+    message({ content: Array.from({ length: 1_001 }, () => ({})) }),
+    "messages.0.content",
+  ],
   ["stream a string", chatBody({ stream: "true" }), "stream"],
   ["stream a number", chatBody({ stream: 1 }), "stream"],
   ["stream_options a string", chatBody({ stream: true, stream_options: "usage" }), "stream_options"],
@@ -123,6 +153,11 @@ export const BAD_CHAT: readonly BodyCase[] = [
 ];
 
 export const GOOD_CHAT: readonly GoodBody[] = [
+  ["as many content parts as a message may have", message({ content: Array.from({ length: 1_000 }, () => ({})) })],
+  [
+    "one name in many objects",
+    chatBody({ extra: { name: { name: [{ name: 1 }, { name: { name: 2 } }] }, b: { name: 1 }, names: "name" } }),
+  ],
   ...NULLABLE.map((field): [string, unknown] => [`${field} null`, chatBody({ [field]: null })]),
   [
     "every optional field null at once",

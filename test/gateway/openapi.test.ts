@@ -4,7 +4,7 @@ import addFormats from "ajv-formats";
 import { Elysia } from "elysia";
 import fc from "fast-check";
 import type { Deps } from "../../src/deps.ts";
-import { bodyOf } from "../../src/gateway/body.ts";
+import { NO_ROOM } from "../../src/gateway/body.ts";
 import { readChat, readImage } from "../../src/gateway/flow.ts";
 import { described, openapiOf } from "../../src/gateway/openapi.ts";
 import { LIST_MODELS } from "../../src/gateway/v1_operations.ts";
@@ -348,7 +348,7 @@ function partsOf(words: string): Map<string, string> {
 /** Refused by the gateway for its shape? The model and what pays for it are another matter. */
 function isRefused(read: typeof readChat | typeof readImage, value: unknown): boolean {
   try {
-    read(bodyOf("{}", value));
+    read({ text: "{}", value, spans: new Map(), room: NO_ROOM });
     return false;
   } catch {
     return true;

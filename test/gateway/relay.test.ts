@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import type { Socket } from "node:net";
 import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
+import { NO_ROOM } from "../../src/gateway/body.ts";
 import { openChatStream } from "../../src/gateway/chat_wire.ts";
 import type { Relayed } from "../../src/gateway/chunks.ts";
 import { createRelays, type IdleLimit, type OpenedStream, type RelayOptions } from "../../src/gateway/relay.ts";
@@ -102,7 +103,7 @@ function open(provider: ProviderClient, requestId = "r1", to = route("http://127
       provider,
       requestId,
       body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
-      raw: { text, value: {}, spans: new Map() },
+      raw: { text, value: {}, spans: new Map(), room: NO_ROOM },
       sifted: { changed: new Map(), dropped: undefined },
       model: { allowedParams: new Set<string>() },
       capTokens: null,

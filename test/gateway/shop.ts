@@ -42,6 +42,10 @@ export async function openShop({
       PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port},127.0.0.1:${second.port}`,
       RATE_PER_MINUTE: "100000",
       RATE_IN_FLIGHT: "10000",
+      RATE_ACCOUNT_PER_MINUTE: "1000000",
+      RATE_TENANT_PER_MINUTE: "1000000",
+      ACCOUNT_SHARE: "1",
+      TENANT_SHARE: "1",
       LOG_LEVEL: "info", // It says when it listens.
       ...env,
       ...more,

@@ -128,14 +128,18 @@ test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is fre
       rawCall(replica.port, head(secret, "Transfer-Encoding: chunked"), chunk),
       rawCall(replica.port, head(secret, "Content-Length: 5000")),
     ]);
-    await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 3);
+    await until(async () => (await gaugeOf(replica, "body_reads")) === 3);
+    expect(await gaugeOf(replica, "body_bytes")).toBe(5_000 + half.length + 5_000);
+    // A place among the requests in flight is for those whose bodies are there.
+    expect(await gaugeOf(replica, "in_flight_requests")).toBe(0);
     for (const answer of await answers) {
       expectRefusal(answer, "invalid_request");
       expect(answer.json.error.message).toContain("in time");
     }
     expect(performance.now() - startedAt).toBeGreaterThan(BODY_READ_MS - 50);
   });
-  expect(await gaugeOf(replica, "in_flight_requests")).toBe(0);
+  expect(await gaugeOf(replica, "body_reads")).toBe(0);
+  expect(await gaugeOf(replica, "body_bytes")).toBe(0);
   expect(await timeOutsOf(replica, "body")).toBe(before + 3);
   const trickling = openSocket(head(secret, "Content-Length: 5000"), half);
   await withoutEffect(shop, async () => {
@@ -150,7 +154,7 @@ test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is fre
     await ended;
   });
   expect(trickling.bytes()).toBeGreaterThan(0);
-  expect(await gaugeOf(replica, "in_flight_requests")).toBe(0);
+  expect(await gaugeOf(replica, "body_reads")).toBe(0);
   expect((await shop.chat(secret)).status).toBe(200);
 });
 

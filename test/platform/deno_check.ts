@@ -105,7 +105,14 @@ const rules: Record<string, () => Promise<boolean> | boolean> = {
   },
   "the bus and the limiter work through Redis": async () => {
     const [a, b] = [redisBus(redisUrl, log), redisBus(redisUrl, log)];
-    const limiter = createRateLimiter({ redisUrl, perMinute: 3, inFlight: 2, log });
+    const limiter = createRateLimiter({
+      redisUrl,
+      perMinute: 3,
+      inFlight: 2,
+      accountPerMinute: 9,
+      tenantPerMinute: 9,
+      log,
+    });
     const heard: string[] = [];
     b.subscribe((changes) => void heard.push(...changes.map(({ ref }) => ref)));
     for (let i = 0; i < 200 && !(a.healthy() && b.healthy()); i++) await sleep(20);

@@ -20,6 +20,8 @@ afterAll(async () => {
 });
 
 type Limits = Partial<Omit<Parameters<typeof createRateLimiter>[0], "log">>;
+/** Of no account and no tenant. */
+const WIDE = { accountPerMinute: 1_000_000, tenantPerMinute: 1_000_000 };
 /** For rules about counting: a busy machine's Redis is not to be taken for one that is away. */
 const patient = { budgetMs: 1000 };
 
@@ -27,7 +29,7 @@ const patient = { budgetMs: 1000 };
 async function limiter({ redisUrl = redis.url, ...limits }: Limits = {}) {
   const { log, lines } = quietLog();
   const known = new Set((await connections()).map(({ id }) => id));
-  const one = createRateLimiter({ redisUrl, perMinute: 5, inFlight: 3, log, ...limits });
+  const one = createRateLimiter({ ...WIDE, redisUrl, perMinute: 5, inFlight: 3, log, ...limits });
   open.push(one);
   // It asks for info last before it is used.
   const isReady = async () => (await connections()).some(({ id, command }) => !known.has(id) && command === "info");
@@ -337,6 +339,45 @@ test("who comes in one turn of the event loop is asked for in one call, and each
   for (const leave of leaves) leave();
   await until(async () => (await spy.keys("tollgate:in-flight:*")).length === 1);
   expect((await stats())[0] ?? 0).toBeLessThanOrEqual(calls + 2);
+});
+
+test("429: two replicas share an account's minute over all its keys, and a tenant's over all its accounts; others have their own", async () => {
+  const limits = { perMinute: 100, inFlight: 100, accountPerMinute: 5, tenantPerMinute: 8, ...patient };
+  const [a, b] = [await limiter(limits), await limiter(limits)];
+  const ofAccount = (accountId: number, tenantId = 9) => ({ accountId, tenantId });
+  let key = 0;
+  expect(await granted(10, () => a.take(`key:${key++}`, ofAccount(1)))).toBe(5);
+  expect(await granted(10, () => b.enter(`key:${key++}`, ofAccount(1)))).toBe(0);
+  const refusal = await refusalOf(b.take("key:0", ofAccount(1)));
+  expect(refusal.facts).toMatchObject({ limit: 5, message: expect.stringContaining("This account") });
+  expect(await granted(2, () => b.take("key:100", ofAccount(3, 0)))).toBe(2);
+  // What was refused to the account's first ones counted to the tenant too.
+  await spy.del("tollgate:minute:tenant:9");
+  const [c, d] = [await limiter(limits), await limiter(limits)];
+  const results = [
+    await granted(5, () => c.enter("key:200", ofAccount(4))),
+    await granted(5, () => d.enter("key:300", ofAccount(5))),
+  ];
+  expect(results).toEqual([5, 3]);
+  expect((await refusalOf(d.take("key:400", ofAccount(6)))).facts.limit).toBe(8);
+  // Who was refused has given its slot back.
+  await until(async () => (await slotsOf("key:300")).join() === "3");
+});
+
+test("a request's id, its account and its tenant are asked for in one call, and each of them once", async () => {
+  const one = await limiter({ perMinute: 1000, inFlight: 500, ...patient });
+  await one.enter("warm");
+  await sleep(20);
+  const [callsBefore = 0, countsBefore = 0] = await stats();
+  const owner = { accountId: 1, tenantId: 2 };
+  await Promise.all(Array.from({ length: 100 }, (_, i) => one.enter(String(i % 4), owner)));
+  const [calls = 0, counts = 0] = await stats();
+  expect(calls - callsBefore).toBe(1);
+  expect(counts - countsBefore).toBe(4 + 1 + 1);
+  expect(await spy.get("tollgate:minute:account:1")).toBe("100");
+  expect(await spy.get("tollgate:minute:tenant:2")).toBe("100");
+  // Slots are the id's alone.
+  expect(await spy.keys("tollgate:in-flight:*")).toHaveLength(5);
 });
 
 test("more ids at once than one call may take: all are answered, and all slots come back", async () => {

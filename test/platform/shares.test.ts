@@ -1,87 +1,75 @@
 import { expect, test } from "bun:test";
+import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
-import { createPlaces, type Share } from "../../src/platform/shares.ts";
-import { sleep } from "./own_redis.ts";
+import type { ShedReason } from "../../src/platform/metrics.ts";
+import { type Owner, Shares } from "../../src/platform/shares.ts";
 
-const open = (max = 4, waitingMax = 10) =>
-  createPlaces({
-    max,
-    waitingMax,
-    shareFull: () => new Refusal("too_many_requests"),
-    allFull: () => new Refusal("service_unavailable"),
-  });
-const account = (id: number): Share => ({ id: `account:${id}`, atOnceMax: 2, waitingMax: 3 });
-const tenant = (id: number): Share => ({ id: `tenant:${id}`, atOnceMax: 3, waitingMax: 5 });
-const patient = { waitMsMax: 60_000 };
-const codeOf = (entering: Promise<unknown>) =>
-  entering.then(
-    () => "entered",
-    (error: unknown) => (error instanceof Refusal ? error.code : String(error)),
+const REASONS = { replica: "full", account: "in_flight_per_account", tenant: "in_flight_per_tenant" } as const;
+
+function open(max: number, account: number, tenant: number, min?: number) {
+  const shed: ShedReason[] = [];
+  const fractions = { account, tenant };
+  const onShed = (reason: ShedReason) => void shed.push(reason);
+  const shares = new Shares({ max, fractions, what: "things", reasons: REASONS, onShed, ...(min && { min }) });
+  /** What refuses `amount` more; undefined: it was taken. */
+  const take = (accountId: number, tenantId = 0, amount = 1) => {
+    try {
+      shares.take({ accountId, tenantId }, amount);
+      return undefined;
+    } catch (error) {
+      expect(error).toBeInstanceOf(Refusal);
+      return `${shed.at(-1)} ${(error as Refusal).code}`;
+    }
+  };
+  return { shares, take };
+}
+
+test("429 for an account that has its part and for a tenant that has its, 503 when there is no more; what is given back is free", () => {
+  const { shares, take } = open(8, 0.25, 0.5);
+  expect([take(1), take(1), take(1)]).toEqual([undefined, undefined, "in_flight_per_account too_many_requests"]);
+  expect([take(2, 7), take(2, 7), take(3, 7), take(7, 7)]).toEqual([undefined, undefined, undefined, undefined]);
+  expect(take(3, 7)).toBe("in_flight_per_tenant too_many_requests");
+  expect([take(4), take(4), take(5)]).toEqual([undefined, undefined, "full service_unavailable"]);
+  shares.give({ accountId: 2, tenantId: 7 }, 1);
+  expect([take(3, 7), shares.held]).toEqual([undefined, 8]);
+});
+
+test("a refusal takes nothing, and says whose limit it is and how much", () => {
+  const { shares, take } = open(100, 0.1, 0.5);
+  expect(take(1, 0, 11)).toBe("in_flight_per_account too_many_requests");
+  expect(shares.held).toBe(0);
+  expect(() => shares.check({ accountId: 1, tenantId: 0 }, 11)).toThrow("This account has too many things. Try again.");
+  expect([take(1, 0, 10), shares.held]).toEqual([undefined, 10]);
+});
+
+test("an account and a tenant may always hold the least part, and never more than there is", () => {
+  const tiny = open(3, 0, 0);
+  expect([tiny.take(1, 2), tiny.take(1, 2)]).toEqual([undefined, "in_flight_per_account too_many_requests"]);
+  const least = open(50, 0.1, 0.1, 20);
+  expect([least.take(1, 2, 20), least.take(3, 2, 1)]).toEqual([undefined, "in_flight_per_tenant too_many_requests"]);
+  expect(open(10, 1, 1, 20).take(1, 2, 11)).toBe("full service_unavailable");
+});
+
+test("however it is taken and given back: nobody holds more than its part, and in the end nothing is held", () => {
+  const owner = fc.record({ accountId: fc.integer({ min: 1, max: 4 }), amount: fc.integer({ min: 1, max: 12 }) });
+  fc.assert(
+    fc.property(fc.array(fc.tuple(owner, fc.boolean())), (steps) => {
+      const { shares, take } = open(40, 0.3, 0.6);
+      const held: { owner: Owner; amount: number }[] = [];
+      const sum = (is: (owner: Owner) => boolean) =>
+        held.filter(({ owner }) => is(owner)).reduce((all, { amount }) => all + amount, 0);
+      for (const [{ accountId, amount }, takes] of steps) {
+        const owner = { accountId, tenantId: accountId % 2 };
+        const last = takes ? undefined : held.pop();
+        if (last) shares.give(last.owner, last.amount);
+        else if (take(accountId, owner.tenantId, amount) === undefined) held.push({ owner, amount });
+        expect(shares.held).toBe(sum(() => true));
+        expect(sum((one) => one.accountId === accountId)).toBeLessThanOrEqual(12);
+        expect(sum(({ tenantId }) => tenantId === 1)).toBeLessThanOrEqual(24);
+      }
+      for (const { owner, amount } of held) shares.give(owner, amount);
+      expect(shares.held).toBe(0);
+      for (const accountId of [1, 2, 3]) expect(take(accountId, accountId % 2, 12)).toBeUndefined();
+    }),
   );
-
-test("an account has its share of places and no more; the others' are free", async () => {
-  const places = open();
-  const leaves = [await places.enter([account(1)], patient), await places.enter([account(1)], patient)];
-  let third = false;
-  const waiting = places.enter([account(1)], patient).then((leave) => {
-    third = true;
-    return leave;
-  });
-  leaves.push(await places.enter([account(2)], patient), await places.enter([account(3)], patient));
-  expect([places.taken(), third]).toEqual([4, false]);
-  leaves[2]?.();
-  await sleep(0);
-  expect([places.taken(), third]).toEqual([3, false]);
-  leaves[0]?.();
-  leaves[0]?.();
-  leaves.push(await waiting);
-  expect(places.taken()).toBe(3);
-  for (const leave of leaves) leave();
-  expect(places.taken()).toBe(0);
-});
-
-test("a tenant's accounts share the tenant's places, and one that has none left keeps nobody else waiting", async () => {
-  const places = open();
-  for (const id of [1, 2, 3]) await places.enter([account(id), tenant(1)], patient);
-  const waiting = codeOf(places.enter([account(4), tenant(1)], { waitMsMax: 20 }));
-  expect(await codeOf(places.enter([account(5)], patient))).toBe("entered");
-  expect(await waiting).toBe("too_many_requests");
-});
-
-test("who waits is let in by turns; who waits in vain is told whose share is full", async () => {
-  const places = open(1);
-  const leave = await places.enter([account(1)], patient);
-  const order: number[] = [];
-  const entering = [2, 3, 4].map(async (id) => {
-    const left = await places.enter([account(id)], patient);
-    order.push(id);
-    left();
-  });
-  expect(await codeOf(places.enter([account(5)], { waitMsMax: 10 }))).toBe("service_unavailable");
-  leave();
-  await Promise.all(entering);
-  expect(order).toEqual([2, 3, 4]);
-  expect(places.taken()).toBe(0);
-});
-
-test("what waits is bounded, for each share and for all", async () => {
-  const places = open(2, 4);
-  for (let i = 0; i < 2; i++) await places.enter([account(1)], patient);
-  const waiting = [1, 1, 1].map((id) => places.enter([account(id)], patient));
-  expect(await codeOf(places.enter([account(1)], patient))).toBe("too_many_requests");
-  waiting.push(places.enter([account(2)], patient));
-  expect(await codeOf(places.enter([account(3)], patient))).toBe("service_unavailable");
-  expect(waiting).toHaveLength(4);
-});
-
-test("who leaves while it waits takes no place, and leaves its room to others", async () => {
-  const places = open(1);
-  const leave = await places.enter([account(1)], patient);
-  const client = new AbortController();
-  const left = codeOf(places.enter([account(1)], { waitMsMax: 60_000, signal: client.signal }));
-  client.abort(new Refusal("not_found"));
-  expect(await left).toBe("not_found");
-  leave();
-  expect(places.taken()).toBe(0);
-  expect(await codeOf(places.enter([account(1)], patient))).toBe("entered");
 });

@@ -46,11 +46,11 @@ async function panelAi(
   kind: "chat" | "image",
 ): Promise<Response> {
   const { read, serve } = KINDS[kind];
-  const { accountId } = visitor.session;
+  const { accountId, tenantId } = visitor.session;
   const host = gatewayHost(deps, visitor.host);
   const trail = noteTrail(request, host, { accountId });
   try {
-    // Rate → body → key, then the gateway's model → entitlement. A person's limit is its own, whatever key serves it.
+    // Rate → body → key, then the gateway's model → entitlement. A person's rate is its own, whatever key serves it; its account's shares are those of its keys.
     const work = async (raw: Body, leave: Leave) => {
       const { body, keyId } = withoutKeyId(raw);
       read(body); // What is wrong with the body comes before what is wrong with the key.
@@ -59,7 +59,8 @@ async function panelAi(
       const caller: Caller = { requestId, key, host, signal: request.signal, trail };
       return await serve(deps, caller, body, leave);
     };
-    return await countingRefusals(deps, trail, () => withBody(deps, `panel:${accountId}`, request, work));
+    const asker = { limitId: `panel:${accountId}`, owner: { accountId, tenantId } };
+    return await countingRefusals(deps, trail, () => withBody(deps, asker, request, work));
   } catch (error) {
     throw error instanceof Refusal ? atPanel(error, kind) : error;
   }
@@ -69,7 +70,7 @@ const KINDS = { chat: { read: readChat, serve: chat }, image: { read: readImage,
 
 /** Takes `api_key_id` out of the body: it is for us, and no provider's business. Throws invalid_request. */
 function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
-  const { api_key_id: keyId, ...value } = raw.value as Record<string, unknown>;
+  const { api_key_id: keyId } = raw.value as Record<string, unknown>;
   if (keyId === undefined) return { body: raw, keyId: undefined };
   if (keyId !== null && (typeof keyId !== "string" || keyId.length > KEY_ID_CHARS_MAX)) {
     throw new Refusal("invalid_request", {
@@ -78,7 +79,7 @@ function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
     });
   }
   const text = patch(raw.text, raw.spans, new Map([["api_key_id", null]]));
-  return { body: bodyOf(text, value), keyId: keyId ?? undefined };
+  return { body: bodyOf(text, raw.room), keyId: keyId ?? undefined };
 }
 
 /** The key that was named, or the latest that may act here. Another person's reads the same as an absent one. */

@@ -48,9 +48,10 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
   return new Elysia({ normalize: false })
     .onParse(async ({ request, cookie }) => {
       // Before the body: whoever is not signed in is told so, whatever was sent.
-      await personOf(deps, request, cookie[name]?.value, roles);
+      const { session } = await personOf(deps, request, cookie[name]?.value, roles);
       if (request.body === null) return {};
-      const { value, text } = await readBody(deps, request, BODY_BYTES_MAX);
+      const { value, text, room } = await readBody(deps, request, { bytesMax: BODY_BYTES_MAX, owner: session });
+      room.close(); // A form is small: what counts is how many are on their way.
       if (request.headers.has(FORM_HEADER)) bodies.set(request, sha256(text));
       return value;
     })

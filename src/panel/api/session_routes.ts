@@ -12,7 +12,7 @@ import { type Arrival, checkLinkBody, checkSignIn, openLink, signIn, signInByLin
 /** Signing in and out, by password or link; who one is; and the way back from somebody else's panel. */
 
 /** A sign-in body is an address, a password and a code. */
-const SIGN_IN_BYTES_MAX = 16 * 1024;
+const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
 const TOKEN_CHARS_MAX = 100;
 
 export function sessionRoutes(deps: Deps) {
@@ -34,7 +34,7 @@ function doorRoutes(deps: Deps) {
       async ({ request, cookie }) => {
         const arrival = await arrivalOf(deps, request);
         checkOrigin(request);
-        const body = checkSignIn((await readBody(deps, request, SIGN_IN_BYTES_MAX)).value);
+        const body = checkSignIn((await readBody(deps, request, SIGN_IN_BODY)).value);
         const begun = await signIn(deps, arrival, body);
         cookie[name]?.set(stay(begun.token));
         return { csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
@@ -54,7 +54,7 @@ function doorRoutes(deps: Deps) {
       async ({ request, params, cookie }) => {
         const arrival = await arrivalOf(deps, request);
         checkOrigin(request);
-        const { password } = checkLinkBody((await readBody(deps, request, SIGN_IN_BYTES_MAX)).value);
+        const { password } = checkLinkBody((await readBody(deps, request, SIGN_IN_BODY)).value);
         const begun = await signInByLink(deps, arrival, { token: params.token, password });
         if (begun === null) return { signIn: true as const };
         cookie[name]?.set(stay(begun.token));

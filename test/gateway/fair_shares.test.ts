@@ -1,0 +1,326 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { connect, type Socket } from "node:net";
+import { type PanelSession, signInTo } from "../panel/panel_client.ts";
+import { until } from "../platform/own_redis.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import type { Person } from "../world.ts";
+import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
+import { gaugeOf, shedBy } from "./metrics_reader.ts";
+import { type Answer, chatBody, openShop, type Shop } from "./shop.ts";
+
+/**
+ * What one customer, or one reseller with all its customers, does to a replica, and what a neighbour notices of it: nothing. The
+ * attacks are made over bare sockets. Source: rulings › What is sent on, last paragraph; › Errors.
+ */
+
+setDefaultTimeout(120_000);
+const MIB = 1024 * 1024;
+const BODY_BYTES_MAX = 20 * MIB;
+const BODY_MEMORY_MAX = 192 * MIB;
+const IN_FLIGHT_MAX = 80;
+const BODY_READS_MAX = 48;
+/** Of all of these an account may hold a quarter, and a tenant a half. */
+const ACCOUNT_SHARE = 0.25;
+const TENANT_SHARE = 0.5;
+/** A replica's memory under attack, beyond what it had before. Without limits it took 1,000 to 5,000 MiB. */
+const GROWTH_MIB_MAX = 700;
+
+let shop: Shop;
+let replica: ReplicaProcess;
+let attacker: Person & { secret: string };
+let neighbour: Person & { secret: string };
+const sockets: Socket[] = [];
+
+beforeAll(async () => {
+  shop = await openShop({
+    redisUrl: "",
+    env: {
+      INTERNAL_PORT: "0",
+      BODY_BYTES_MAX: String(BODY_BYTES_MAX),
+      BODY_MEMORY_MAX: String(BODY_MEMORY_MAX),
+      BODY_READS_MAX: String(BODY_READS_MAX),
+      IN_FLIGHT_MAX: String(IN_FLIGHT_MAX),
+      ACCOUNT_SHARE: String(ACCOUNT_SHARE),
+      TENANT_SHARE: String(TENANT_SHARE),
+    },
+  });
+  [replica] = shop.replicas as [ReplicaProcess];
+  attacker = await shop.customer({ dailyLimit: 100_000 });
+  neighbour = await shop.customer({ dailyLimit: 100_000 });
+  for (let i = 0; i < 20; i++) expect((await shop.chat(neighbour.secret)).status).toBe(200);
+});
+afterEach(async () => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  shop.provider.reset();
+  // Whatever was done, nothing of it stays counted.
+  for (const gauge of ["body_reads", "body_bytes", "in_flight_requests"])
+    await until(async () => (await gaugeOf(replica, gauge)) === 0, 20_000);
+});
+afterAll(async () => {
+  try {
+    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    await shop.close();
+  }
+});
+
+const head = (secret: string, length: number | "chunked") =>
+  [
+    "POST /v1/chat/completions HTTP/1.1",
+    "Host: localhost",
+    `Authorization: Bearer ${secret}`,
+    "Content-Type: application/json",
+    length === "chunked" ? "Transfer-Encoding: chunked" : `Content-Length: ${length}`,
+    "",
+    "",
+  ].join("\r\n");
+
+/** A socket that sends this much and then waits. Its status, once there is one; 0 until then. */
+function openSocket(...parts: (string | Uint8Array)[]): { status: () => number; socket: Socket } {
+  let got = "";
+  const socket = connect(replica.port, "127.0.0.1", () => {
+    for (const part of parts) socket.write(part);
+  });
+  socket.on("data", (bytes) => {
+    got += bytes;
+  });
+  socket.on("error", () => {}); // A refusal may come before all is sent.
+  sockets.push(socket);
+  return { socket, status: () => Number(/^HTTP\/1\.1 (\d+)/.exec(got)?.[1] ?? 0) };
+}
+
+const countOf = (all: readonly { status: () => number }[], status: number) =>
+  all.filter((one) => one.status() === status).length;
+
+/** 100 requests of the neighbour at once, ten at a time: how many were served. */
+async function servedToNeighbour(): Promise<number> {
+  let served = 0;
+  const ask = async () => {
+    for (let i = 0; i < 10; i++) if ((await shop.chat(neighbour.secret)).status === 200) served++;
+  };
+  await Promise.all(Array.from({ length: 10 }, ask));
+  return served;
+}
+
+/** MiB of memory of the replica at most, above what it has now, while `work` is done. */
+async function growthDuring(work: () => Promise<unknown>): Promise<number> {
+  const rssMib = () => {
+    const status = readFileSync(`/proc/${replica.process.pid}/status`, "utf8");
+    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+  };
+  const beforeMib = rssMib();
+  let mostMib = beforeMib;
+  const watch = setInterval(() => {
+    mostMib = Math.max(mostMib, rssMib());
+  }, 20);
+  try {
+    await work();
+  } finally {
+    clearInterval(watch);
+  }
+  return mostMib - beforeMib;
+}
+
+const keysOf = (person: Person, count: number) =>
+  Promise.all(Array.from({ length: count }, async () => (await shop.world.addKey(person)).secret));
+
+describe("bodies that do not come", () => {
+  test("34 keys of one account, each with six silent bodies: a neighbour is served 100 of 100; the bodies are given up after 10 s, not after a minute", async () => {
+    const keys = await keysOf(attacker, 34);
+    const silent = keys.flatMap((key) =>
+      Array.from({ length: 6 }, (_, i) => openSocket(head(key, i % 2 === 0 ? 50 : "chunked"))),
+    );
+    const mine = BODY_READS_MAX * ACCOUNT_SHARE;
+    await until(() => countOf(silent, 429) === silent.length - mine);
+    expect(await gaugeOf(replica, "body_reads")).toBe(mine);
+    expect(await shedBy(replica, "body_reads_per_account")).toBe(silent.length - mine);
+    expect(await servedToNeighbour()).toBe(100);
+    // BODY_READ_MS is a minute.
+    await until(() => countOf(silent, 400) === mine, 30_000);
+    const [key = ""] = keys;
+    expect((await shop.chat(key)).status).toBe(200);
+  });
+
+  test("all customers of one reseller together hold half of the places for bodies: another reseller's customer is served 100 of 100", async () => {
+    const reseller = await shop.world.addReseller();
+    const customers = await Promise.all(Array.from({ length: 5 }, () => shop.world.addCustomer(reseller.accountId)));
+    const keys = await Promise.all([reseller, ...customers].map(async (one) => (await keysOf(one, 1))[0] ?? ""));
+    const silent = keys.flatMap((key) =>
+      Array.from({ length: BODY_READS_MAX * ACCOUNT_SHARE }, () => openSocket(head(key, 50))),
+    );
+    const theirs = BODY_READS_MAX * TENANT_SHARE;
+    await until(() => countOf(silent, 429) === silent.length - theirs);
+    expect(await shedBy(replica, "body_reads_per_tenant")).toBe(silent.length - theirs);
+    const refused = await shop.chat(keys[5] ?? "");
+    expectRefusal(refused, "too_many_requests");
+    expect(refused.json.error).toMatchObject({
+      limit: theirs,
+      message: "This service has too many request bodies on their way. Try again.",
+    });
+    expect(await servedToNeighbour()).toBe(100);
+  });
+
+  test("when the replica reads as many bodies as it may, the next is refused with 503 before anything is read", async () => {
+    const people = await Promise.all(Array.from({ length: 4 }, () => shop.world.addCustomer()));
+    const keys = (await Promise.all(people.map((one) => keysOf(one, 1)))).flat();
+    for (const key of keys) for (let i = 0; i < BODY_READS_MAX * ACCOUNT_SHARE; i++) openSocket(head(key, 50));
+    await until(async () => (await gaugeOf(replica, "body_reads")) === BODY_READS_MAX);
+    expectRefusal(await shop.chat(neighbour.secret), "service_unavailable");
+    expect(await shedBy(replica, "body_reads_full")).toBe(1);
+    // Lists need no body.
+    expect((await shop.call("/v1/models", { secret: neighbour.secret })).status).toBe(200);
+  });
+});
+
+describe("bodies that are large", () => {
+  const content = "x".repeat(BODY_BYTES_MAX - 100);
+  const large = Buffer.from(JSON.stringify(chatBody({ messages: [{ role: "user", content }] })));
+  const accountBytes = BODY_MEMORY_MAX * ACCOUNT_SHARE;
+
+  test("60 of 20 MiB from one key, whose last byte does not come: all but two are refused before they are read; a neighbour is served", async () => {
+    const growth = await growthDuring(async () => {
+      const all = Array.from({ length: 60 }, () =>
+        openSocket(head(attacker.secret, large.length), large.subarray(0, -1)),
+      );
+      await until(() => countOf(all, 429) === 58, 30_000);
+      expect(await gaugeOf(replica, "body_bytes")).toBe(2 * large.length);
+      expect(await shedBy(replica, "body_bytes_per_account")).toBe(58);
+      expect(await servedToNeighbour()).toBe(100);
+    });
+    console.log(`60 bodies of 20 MiB took ${Math.round(growth)} MiB`);
+    expect(growth).toBeLessThan(GROWTH_MIB_MAX);
+    expectRefusal(
+      await rawCall(replica.port, head(attacker.secret, accountBytes - 2 * large.length + 1)),
+      "too_many_requests",
+    );
+  });
+
+  test("their bytes stay reserved while the provider is asked, and no longer: a stream that is open keeps none", async () => {
+    shop.provider.always({ delayMs: 1_500, chunkDelayMs: 300, tokens: 10 });
+    const streamed = JSON.stringify(
+      chatBody({ stream: true, messages: [{ role: "user", content: "é".repeat(50_000) }] }),
+    );
+    const whole = JSON.stringify(chatBody({ messages: [{ role: "user", content: "x".repeat(50_000) }] }));
+    const stream = shop.call("/v1/chat/completions", { secret: neighbour.secret, body: streamed });
+    const json = shop.call("/v1/chat/completions", { secret: neighbour.secret, body: whole });
+    await shop.provider.waitForCalls(2);
+    // Text beyond ASCII is kept in two bytes a character.
+    expect(await gaugeOf(replica, "body_bytes")).toBe(2 * streamed.length + whole.length);
+    await until(async () => (await gaugeOf(replica, "open_streams")) === 1);
+    await until(async () => (await gaugeOf(replica, "body_bytes")) === 0);
+    expect(await gaugeOf(replica, "open_streams")).toBe(1);
+    expect([(await stream).status, (await json).status]).toEqual([200, 200]);
+  });
+
+  test("a body in chunks is counted as it grows, and refused when its account has no more room; one that its client leaves is not counted", async () => {
+    // Two of half the account's room, and the third has none.
+    const half = new Uint8Array(accountBytes / 3).fill(32);
+    const parts = (bytes: Uint8Array) => [`${bytes.length.toString(16)}\r\n`, bytes, "\r\n"];
+    const all = [0, 1, 2].map(() => openSocket(head(attacker.secret, "chunked"), ...parts(half)));
+    await until(async () => (await gaugeOf(replica, "body_bytes")) === 3 * half.length, 20_000);
+    const more = openSocket(head(attacker.secret, "chunked"), ...parts(half.subarray(0, 70_000)));
+    await until(() => more.status() === 429);
+    expect(await servedToNeighbour()).toBe(100);
+    all[0]?.socket.destroy();
+    await until(async () => (await gaugeOf(replica, "body_bytes")) === 2 * half.length);
+  });
+});
+
+describe("bodies of many values", () => {
+  const bombs: [string, (bytes: number) => string, string][] = [
+    ["content parts", (bytes) => `{"messages":[{"content":[${"{},".repeat(bytes / 3)}{}]}]}`, "messages.0.content"],
+    ["an unknown field", (bytes) => `{"extra":{"deep":[${"[],".repeat(bytes / 3)}1]}}`, "extra.deep"],
+    ["numbers", (bytes) => `{"messages":[${"1,".repeat(bytes / 2)}1]}`, "messages"],
+  ];
+  for (const [what, bombOf, param] of bombs) {
+    test(`20 MiB of ${what}: 400 with the field, nine times; nothing is charged, and the memory stays`, async () => {
+      const bomb = Buffer.from(bombOf(BODY_BYTES_MAX - 100));
+      expect(bomb.length).toBeGreaterThan(BODY_BYTES_MAX - 200);
+      const growth = await growthDuring(() =>
+        withoutEffect(shop, async () => {
+          for (let i = 0; i < 9; i++) {
+            const answer = await rawCall(replica.port, head(attacker.secret, bomb.length), bomb);
+            expectRefusal(answer, "invalid_request", { param });
+            expect(answer.json.error.message).toBe("The body has more than 100000 values.");
+          }
+        }),
+      );
+      console.log(`nine bombs of 20 MiB took ${Math.round(growth)} MiB`);
+      expect(growth).toBeLessThan(GROWTH_MIB_MAX);
+      expect((await shop.chat(neighbour.secret)).status).toBe(200);
+    });
+  }
+});
+
+describe("requests in flight", () => {
+  let session: PanelSession;
+  beforeAll(async () => {
+    session = await signInTo(shop, attacker);
+  });
+
+  test("one account, over all its keys and the panel, holds a quarter of the places; a neighbour is served 100 of 100", async () => {
+    const keys = await keysOf(attacker, 4);
+    const mine = IN_FLIGHT_MAX * ACCOUNT_SHARE;
+    const shedBefore = (await shedBy(replica, "body_reads_per_account")) ?? 0;
+    // Until they are let go, the neighbour's requests alone are answered.
+    shop.provider.when((body) => JSON.stringify(body).includes("wait for it"), { hang: "headers" });
+    const waiting = JSON.stringify(chatBody({ messages: [{ role: "user", content: "wait for it" }], stream: true }));
+    const all = Array.from({ length: 2 * mine }, (_, i) =>
+      openSocket(head(keys[i % 4] ?? "", waiting.length), waiting),
+    );
+    await until(() => countOf(all, 429) === mine);
+    expect(await gaugeOf(replica, "in_flight_requests")).toBe(mine);
+    const refusal = await shop.chat(attacker.secret);
+    expectRefusal(refusal, "too_many_requests");
+    expect(refusal.json.error).toMatchObject({ limit: mine, message: expect.stringContaining("This account") });
+    expectRefusal(await session.post("/ai/chat", chatBody()), "too_many_requests");
+    // Many come at once: some find no room for their bodies already.
+    const shed = [await shedBy(replica, "in_flight_per_account"), await shedBy(replica, "body_reads_per_account")];
+    expect((shed[0] ?? 0) + (shed[1] ?? 0) - shedBefore).toBe(mine + 2);
+    expect(shed[0]).toBeGreaterThanOrEqual(2);
+    expect(await servedToNeighbour()).toBe(100);
+    for (const { socket } of all) socket.destroy();
+    await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 0, 20_000);
+    expect((await session.post("/ai/chat", chatBody())).status).toBe(200);
+  });
+});
+
+describe("requests a minute", () => {
+  let narrow: ReplicaProcess;
+  beforeAll(async () => {
+    narrow = await shop.start({ RATE_ACCOUNT_PER_MINUTE: "6", RATE_TENANT_PER_MINUTE: "9" });
+  });
+  afterAll(() => narrow.kill());
+  const list = (secret = "") => shop.call("/v1/models", { secret, origin: narrow.origin });
+  const expectTooMany = (answer: Answer, limit: number) => {
+    expectRefusal(answer, "too_many_requests");
+    expect(answer.json.error.limit).toBe(limit);
+    expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(1);
+  };
+
+  test("one account has a limit over all its keys, and the panel's requests to models count to it; its pages are served", async () => {
+    const person = await shop.world.addCustomer();
+    const keys = await keysOf(person, 3);
+    for (let i = 0; i < 6; i++) expect((await list(keys[i % 3])).status).toBe(200);
+    expectTooMany(await list(keys[0]), 6);
+    expectTooMany(await shop.chat(keys[1] ?? "", {}, { origin: narrow.origin }), 6);
+    const session = await signInTo(shop, person, { origin: narrow.origin });
+    expectTooMany(await session.post("/ai/chat", chatBody()), 6);
+    expect((await session.get("/me")).status).toBe(200);
+    expect(await shedBy(narrow, "rate_per_account")).toBe(3);
+    for (let i = 0; i < 6; i++) expect((await list(neighbour.secret)).status).toBe(200);
+  });
+
+  test("one reseller has a limit over all its customers", async () => {
+    const reseller = await shop.world.addReseller();
+    const customers = [await shop.world.addCustomer(reseller.accountId), reseller];
+    const keys = (await Promise.all(customers.map((one) => keysOf(one, 2)))).flat();
+    for (let i = 0; i < 9; i++) expect((await list(keys[i % 4])).status).toBe(200);
+    for (const key of keys) expectTooMany(await list(key), 9);
+    expect(await shedBy(narrow, "rate_per_tenant")).toBe(4);
+    const other = await shop.world.addCustomer((await shop.world.addReseller()).accountId);
+    expect((await list((await keysOf(other, 1))[0])).status).toBe(200);
+  });
+});
