@@ -13,7 +13,7 @@ import type { Span } from "./json_spans.ts";
  * - Does it add text to the prompt that `prompt.ts` does not count, or run a pattern of the customer's at each token?
  * - Does it change the form of the answer, so that the gateway cannot read it?
  *
- * Then add its name to a group below and run `bun scripts/parameters_table.ts`, which writes the table of docs/api.md. A parameter
+ * Then add its name to a group below and run `bun scripts/parameters_table.ts`, which writes the tables of docs/api.md. A parameter
  * that only one provider needs belongs to its route instead: `cli model route … --allow-param`.
  */
 
