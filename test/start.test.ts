@@ -132,6 +132,7 @@ describe("the configuration", () => {
     SESSION_IDLE_SECONDS: "59",
     SESSION_MAX_SECONDS: "59",
     CACHE_TTL_MS: "99",
+    HISTORY_DAYS: "-1",
     DRAIN_NOTICE_SECONDS: "601",
     DRAIN_SECONDS: "0",
     LOG_LEVEL: "verbose",

@@ -179,7 +179,10 @@ export const MORE: Readonly<Record<string, { source: string; fields: Fields }>> 
       status: "string",
     },
   },
-  UsageList: { source: "rulings › Usage", fields: { has_more: "boolean required" } },
+  UsageList: {
+    source: "rulings › Usage",
+    fields: { has_more: "boolean required", next_after: "string|null required" },
+  },
   ErrorEnvelope: {
     source: "rulings › Errors",
     fields: {
