@@ -125,6 +125,7 @@ describe("the configuration", () => {
     RATE_REDIS_MS: "1001",
     PROVIDER_CONNECT_MS: "0",
     PROVIDER_FIRST_BYTE_MS: "5s",
+    PROVIDER_HEADERS_MS: "0",
     PROVIDER_IDLE_MS: "0",
     PROVIDER_TOTAL_MS: "0",
     CLIENT_IDLE_MS: "0",
