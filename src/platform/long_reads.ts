@@ -3,8 +3,8 @@ import { Refusal } from "../errors.ts";
 import { type Db, openDb, whileWanted } from "./db.ts";
 import type { Log } from "./log.ts";
 import type { ShedReason, TimeLimit } from "./metrics.ts";
-import { within } from "./runtime.ts";
 import { createPlaces, type Share } from "./places.ts";
+import { within } from "./runtime.ts";
 
 /**
  * Reads that may take long: lists behind a filter, charts, statements, files. They have connections of their own, so that
