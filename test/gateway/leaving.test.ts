@@ -212,6 +212,18 @@ describe("a provider that is silent before its headers", () => {
   });
 });
 
+test("a replica that ends while it is not known what a client that left owes: one end, whichever comes first", async () => {
+  const own = await shop.start({ DRAIN_SECONDS: "1" });
+  const { secret, accountId } = await shop.customer();
+  shop.provider.next({ hang: "headers" });
+  const client = openRawClient(own.port, secret);
+  await shop.provider.waitForCalls(1);
+  client.leave();
+  expect(await own.stop()).toBe(0);
+  const { outcome, reason } = await receiptOf(accountId);
+  expect(["released: ended_by_us", "settled: client_left"]).toContain(`${outcome}: ${reason}`);
+});
+
 describe("leaving in the middle", () => {
   test("is charged the larger of what was relayed and what the provider reported last", async () => {
     for (const [reported, expected] of [

@@ -6,7 +6,8 @@ import { payloadsIn, relayedChunks, shortTranscript, USAGE } from "./transcripts
 
 /**
  * A provider's connection that breaks at any byte of its stream, through a replica that is a process: the client has the
- * whole answer and pays, or is told of an error and does not. Source: rulings › Who pays when something breaks.
+ * whole answer and pays, or is told of an error and does not pay, unless the finish_reason had come. Source: rulings › Who pays
+ * when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -96,6 +97,12 @@ function isWhole({ at, answer }: Cut): boolean {
   return false;
 }
 
+/** Whether the answer is not whole, but its finish_reason has come: it is paid. */
+function isFinished({ answer }: Cut): boolean {
+  const events = answer.status === 200 ? eventsOf(answer.text) : [];
+  return events.at(-1) !== "[DONE]" && events.some((event) => JSON.parse(event).choices?.[0]?.finish_reason);
+}
+
 /** Whether the client got all of what was sent up to the cut, as another parser reads it. */
 function isExact({ at, answer }: Cut): boolean {
   const payloads = payloadsIn(bytes.subarray(0, at));
@@ -110,15 +117,20 @@ describe.each([
   ["in chunks, paid by package", { chunked: true }, false],
   ["with a length, paid by balance", {}, true],
 ] as const)("%s", (name, framing, isByBalance) => {
-  test("cut at every byte: usage records = whole answers, provider calls = holds, the books balance", async () => {
+  test("cut at every byte: usage records = whole or finished answers, provider calls = holds, the books balance", async () => {
     const { secret, accountId } = isByBalance
       ? await shop.payer(BALANCE)
       : await shop.customer({ dailyLimit: 100_000 });
     shop.provider.reset();
     const cuts = await cutAtEveryByte(secret, framing);
     const whole = cuts.filter(isWhole);
+    const finished = cuts.filter(isFinished);
+    const paid = [...whole, ...finished];
     const exact = cuts.filter(isExact).length;
-    console.log(`${name}: ${cuts.length} calls, ${whole.length} whole, ${exact} with all that was sent`);
+    console.log(
+      `${name}: ${cuts.length} calls, ${whole.length} whole, ${finished.length} finished, ${exact} with all that was sent`,
+    );
+    expect(finished.length).toBeGreaterThan(0);
     // Every cut before the end is no answer, and the calls that were not cut are.
     for (const { at } of cuts.filter((cut) => !whole.includes(cut))) expect(at).toBeLessThan(bytes.length);
     for (const { at } of whole) expect(at).toBeGreaterThanOrEqual(bytes.length - 1);
@@ -126,21 +138,28 @@ describe.each([
 
     await until(async () => (await shop.counters(accountId)).holds === 0);
     const receipts = await shop.world
-      .sql`select request_id, outcome, reason from receipts where account_id = ${accountId}`;
+      .sql`select request_id, outcome, reason, estimated, charged_nano_usd from receipts where account_id = ${accountId}`;
     expect(receipts.length).toBe(cuts.length);
     expect(shop.provider.callCount()).toBe(cuts.length);
-    const settled = receipts.filter(({ outcome }) => outcome === "settled").map(({ request_id }) => request_id);
-    expect(settled.sort()).toEqual(whole.map(({ answer }) => answer.headers.get("x-request-id")).sort());
+    const settled = receipts.filter(({ outcome }) => outcome === "settled");
+    expect(settled.map(({ request_id }) => request_id).sort()).toEqual(
+      paid.map(({ answer }) => answer.headers.get("x-request-id")).sort(),
+    );
+    // By the provider's word where that had come, else by what was relayed.
+    const reported = settled.filter(({ estimated }) => !estimated);
+    expect(reported.length).toBeGreaterThan(whole.length);
+    if (isByBalance) for (const row of reported) expect(Number(row.charged_nano_usd)).toBe(CHARGE);
     const refused = cuts.filter(({ answer }) => answer.status !== 200).length;
     const reasons = Map.groupBy(receipts, ({ reason }) => String(reason));
     expect(Object.fromEntries([...reasons].map(([reason, rows]) => [reason, rows.length]))).toEqual({
-      complete: whole.length,
+      complete: paid.length,
       provider_failed: refused,
-      provider_broke_off: cuts.length - whole.length - refused,
+      provider_broke_off: cuts.length - paid.length - refused,
     });
     const counters = await shop.counters(accountId);
-    if (isByBalance) expect(counters.balance).toBe(Number(BALANCE) - whole.length * CHARGE);
-    else expect(counters.units).toBe(whole.length);
+    const charged = settled.reduce((sum, row) => sum + Number(row.charged_nano_usd), 0);
+    if (isByBalance) expect(counters.balance).toBe(Number(BALANCE) - charged);
+    else expect(counters.units).toBe(paid.length);
     expect(await shop.world.unbalanced()).toEqual([]);
   });
 });
