@@ -194,7 +194,7 @@ async function leave(page: Page): Promise<void> {
   const bar = page.getByRole("complementary", { name: "Viewing as somebody else" });
   if ((await bar.count()) > 0) {
     await bar.getByRole("button", { name: "Leave" }).click();
-    await page.getByRole("heading", { name: "People", level: 1 }).waitFor();
+    await bar.waitFor({ state: "hidden" });
   }
   await page.evaluate(() => sessionStorage.clear());
 }

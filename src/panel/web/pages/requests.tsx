@@ -135,7 +135,7 @@ function FindRequest() {
   const id = typed.trim();
   return (
     <form
-      className="flex flex-wrap items-center gap-2"
+      className="flex min-w-0 items-center gap-2"
       onSubmit={(event) => {
         event.preventDefault();
         if (id !== "") navigate(`/requests/${encodeURIComponent(id)}`);
@@ -149,7 +149,7 @@ function FindRequest() {
         value={typed}
         onValue={setTyped}
         maxLength={ID_CHARS_MAX}
-        className="w-72 max-w-full pl-9 font-mono"
+        className="w-64 max-w-full pl-9 font-mono"
       />
       <Button type="submit">Find</Button>
     </form>
