@@ -114,18 +114,25 @@ export async function flowing(calls: readonly OpenCall[]): Promise<void> {
   if (other.length > 0) throw new Error(`${other.length} streams did not begin: ${other[0]}`);
 }
 
-let marks = 0;
+/** A field of the body that tells calls apart. A number: of text the hold would count the bytes. */
+export type Mark = { seed: number };
+let marks = 1_000_000;
 
 /** Has the provider behave like this for every call that carries the mark, which it returns: fields for the body. */
-export function behave(shop: Shop, behaviour: Behaviour): { user: string } {
-  const user = `mark-${++marks}-`;
-  shop.provider.when((call) => call.body.includes(user), behaviour);
-  return { user };
+export function behave(shop: Shop, behaviour: Behaviour): Mark {
+  const mark = { seed: ++marks };
+  shop.provider.when((call) => hasMark(call.body, mark), behaviour);
+  return mark;
 }
 
 /** How many calls with this mark the provider got. */
-export function callsOf(shop: Shop, { user }: { user: string }): number {
-  return shop.provider.calls().filter((call) => call.generation && call.body.includes(user)).length;
+export function callsOf(shop: Shop, mark: Mark): number {
+  return shop.provider.calls().filter((call) => call.generation && hasMark(call.body, mark)).length;
+}
+
+/** Whether a body carries the mark. */
+export function hasMark(body: string, { seed }: Mark): boolean {
+  return body.includes(`"seed":${seed}`);
 }
 
 export type Receipt = {

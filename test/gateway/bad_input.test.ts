@@ -276,7 +276,9 @@ describe("paths, ids and queries", () => {
 
   test("404 and 405 come in the envelope for whatever path and method", async () => {
     await withoutEffect(shop, async () => {
-      for (const path of UNKNOWN_PATHS) expectRefusal(await get(path), "not_found");
+      // Whoever does not prefer JSON gets the panel's page at an address that is none of the API's.
+      const headers = { accept: "application/json" };
+      for (const path of UNKNOWN_PATHS) expectRefusal(await shop.call(path, { secret, headers }), "not_found");
       for (const [path, methods] of BAD_METHODS) {
         for (const method of methods) expectRefusal(await get(path, method), "method_not_allowed");
       }

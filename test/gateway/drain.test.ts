@@ -3,7 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { join } from "node:path";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
-import { behave, booksAtRest, callsOf, withReplica } from "../faults/fault_shop.ts";
+import { behave, booksAtRest, callsOf, hasMark, type Mark, withReplica } from "../faults/fault_shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
@@ -95,7 +95,7 @@ test.concurrent("50 open streams: those that end within the grace are whole and 
     const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
     const briefly = behave(shop, { chunkDelayMs: 40, tokens: 60 });
     const atLength = behave(shop, { chunkDelayMs: 100, tokens: 5_000 });
-    const open = (secret: string, mark: { user: string }) =>
+    const open = (secret: string, mark: Mark) =>
       fetch(`${replica.origin}/v1/chat/completions`, {
         method: "POST",
         headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
@@ -117,9 +117,7 @@ test.concurrent("50 open streams: those that end within the grace are whole and 
     expect(await shop.counters(long.accountId)).toMatchObject({ usage: 0, released: 25, holds: 0, units: 0 });
     const reasons = await shop.world.sql`select distinct reason from receipts where account_id = ${long.accountId}`;
     expect(reasons.map(({ reason }) => reason)).toEqual(["ended_by_us"]);
-    const calls = shop.provider
-      .calls()
-      .filter(({ body }) => [briefly, atLength].some(({ user }) => body.includes(user)));
+    const calls = shop.provider.calls().filter(({ body }) => [briefly, atLength].some((mark) => hasMark(body, mark)));
     expect(calls).toHaveLength(50);
     for (const { id } of calls) expect((await shop.provider.waitForEnd(id)).outcome).not.toBe("open");
     // Nothing of what it logged is lost.
@@ -298,8 +296,7 @@ describe("while the database is away", () => {
       );
       await until(() => callsOf(shop, mark) === 3);
       database.hang();
-      for (const { id, body } of shop.provider.calls())
-        if (body.includes(mark.user)) await shop.provider.waitForEnd(id);
+      for (const { id, body } of shop.provider.calls()) if (hasMark(body, mark)) await shop.provider.waitForEnd(id);
       await until(async () => (await gaugeOf(replica, "ledger_queue_rows")) === 3);
       const exited = exitOf(replica);
       signal(replica);

@@ -41,7 +41,7 @@ afterAll(async () => {
 async function order(buying: Promise<Buyer>, over: Record<string, unknown> = {}, behaviour: Behaviour = {}) {
   const buyer = await buying;
   const mark = behave(shop, behaviour);
-  const headers = { "idempotency-key": `order-${mark.user}` };
+  const headers = { "idempotency-key": `order-${mark.seed}` };
   return {
     ...buyer,
     /** Asks for it at that replica, with more in the body if told so. */
