@@ -161,7 +161,7 @@ test("a provider's test says how long it took, or what failed in the provider's 
   const { page } = visit;
   const row = page.getByRole("row", { name: /second/ });
   await row.getByRole("button", { name: "Test second" }).click();
-  await row.getByText(/^\d.* m?s, \d+ models?$/).waitFor();
+  await row.getByText(/^\d.* m?s, \d+ models?/).waitFor();
   await visit.check();
 
   const refusal = JSON.stringify({ error: { message: "This account is out of money." } });

@@ -20,6 +20,8 @@ const TOUCH_PX_MIN = 44;
 /** Where a dark page's ground is, of 255. */
 const DARK_MAX = 60;
 
+const UNKNOWN_REQUEST = "/requests/01990000-0000-7000-8000-000000000000";
+
 let seeded: Seeded;
 
 beforeAll(async () => {
@@ -37,6 +39,8 @@ function ofOne(path: string): string[] {
     "/customers/:id": [`/customers/${nora.accountId}`],
     "/domains/:host": [`/domains/${domain}`],
     "/admin/domains/:resellerId/:host": [`/admin/domains/${acme.accountId}/${domain}`],
+    // What is found leads on to its receipt: only what is not found stays on the page.
+    "/requests/:id": [UNKNOWN_REQUEST],
     "/admin/people/:id": [`/admin/people/${jonas.accountId}`, `/admin/people/${acme.accountId}`],
   };
   const paths = known[path];
@@ -59,7 +63,8 @@ function pathsOf(role: "customer" | "reseller" | "admin"): string[] {
 }
 
 /** Opens each page once, and looks at it in both sizes and themes. */
-async function lookAt({ page, check }: Visit, paths: string[]): Promise<void> {
+async function lookAt({ page, check, expectProblem }: Visit, paths: string[]): Promise<void> {
+  if (paths.includes(UNKNOWN_REQUEST)) expectProblem(/^404 GET \/api\/panel\/requests\//);
   const wrong: string[] = [];
   for (const path of paths) {
     await page.setViewportSize(DESKTOP);

@@ -205,8 +205,10 @@ describe("every row of the table", () => {
   row("not_found", "unknown paths; APIs out of contract point to the right one", async () => {
     const { secret } = await shop.customer();
     await withoutEffect(shop, async () => {
+      // Whoever does not prefer JSON gets the panel's page at an address that is none of the API's.
+      const headers = { accept: "application/json" };
       for (const path of ["/", "/v1", "/v2/models", "/v1/chat", "/v1/%zz", "/api/panel/nothing"]) {
-        expectRefusal(await shop.call(path, { secret }), "not_found");
+        expectRefusal(await shop.call(path, { secret, headers }), "not_found");
       }
       for (const path of ["/v1/responses", "/v1/messages", "/v1/embeddings"]) {
         const answer = await shop.call(path, { secret, body: {} });
