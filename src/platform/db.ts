@@ -114,7 +114,8 @@ function abortable(client: Sql, signal: AbortSignal): Sql {
   signal.addEventListener(
     "abort",
     () => {
-      for (const query of running) cancelling.push(query.canceller(query));
+      // One that does not reach the server leaves the statement to its time limit there.
+      for (const query of running) cancelling.push(query.canceller(query).catch(() => {}));
     },
     { once: true },
   );
@@ -136,7 +137,7 @@ function abortable(client: Sql, signal: AbortSignal): Sql {
         return await work(proxied(tx, watched));
       } finally {
         // A cancellation that arrives later would meet whoever is given this connection next.
-        await Promise.allSettled(cancelling);
+        await Promise.all(cancelling);
       }
     });
   };

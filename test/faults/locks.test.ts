@@ -27,6 +27,7 @@ const LEASE_SECONDS = 4;
 const LEDGER_TIMEOUT_MS = 3_600;
 const SHED_MS_MAX = 5_500;
 const RECOVERED_MS_MAX = 10_000;
+const PANEL_READ_MS_MAX = 15_000;
 const LONG_READ_MS_MAX = 3_000;
 let shop: Shop;
 
@@ -175,14 +176,20 @@ test.concurrent("a pool of one connection, and a change that waits for a lock: i
 
 test("a page of the panel waits for a locked table: its reader is told so in time, and served as soon as it is free", async () => {
   const session = await signInTo(shop, await shop.world.addAdmin());
-  expect((await session.get("/audit")).status).toBe(200);
-  await whileHeld("lock table audit_entries in access exclusive mode", async () => {
-    const { value, tookMs } = await clocked(session.get("/audit"));
-    expectRefusal(value, "service_unavailable");
-    expect(tookMs).toBeGreaterThan(LONG_READ_MS_MAX - 1_000);
-    expect(tookMs).toBeLessThan(LONG_READ_MS_MAX + 5_000);
-  });
-  expect((await session.get("/audit")).status).toBe(200);
+  // What may take long has a shorter limit, on connections of its own.
+  for (const [path, table, msMax] of [
+    ["/offerings", "offerings", PANEL_READ_MS_MAX],
+    ["/audit", "audit_entries", LONG_READ_MS_MAX],
+  ] as const) {
+    expect((await session.get(path)).status).toBe(200);
+    await whileHeld(`lock table ${table} in access exclusive mode`, async () => {
+      const { value, tookMs } = await clocked(session.get(path));
+      expectRefusal(value, "service_unavailable");
+      expect(tookMs).toBeGreaterThan(msMax - 1_000);
+      expect(tookMs).toBeLessThan(msMax + 5_000);
+    });
+    expect((await session.get(path)).status).toBe(200);
+  }
 });
 
 test("every connection of a pool waits for a locked table: shed in time, and well as soon as it is free", async () => {
