@@ -1,5 +1,4 @@
 import { type Command, Option } from "commander";
-import { setPaygRight } from "../accounts/people_store.ts";
 import {
   addOffering,
   findOffering,
@@ -7,6 +6,7 @@ import {
   type Offering,
   setOfferingEnabled,
 } from "../accounts/offerings_store.ts";
+import { setPaygRight } from "../accounts/people_store.ts";
 import { InputError } from "../errors.ts";
 import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";
 import {
