@@ -50,8 +50,8 @@ export function Textures({ chartId, looks }: { chartId: string; looks: readonly 
             width={TILE_PX}
             height={TILE_PX}
             patternUnits="userSpaceOnUse"
-            {...(look.texture === "rising" && { patternTransform: "rotate(45)" })}
-            {...(look.texture === "falling" && { patternTransform: "rotate(-45)" })}
+            {...(look.texture === "rising" && { patternTransform: "rotate(-45)" })}
+            {...(look.texture === "falling" && { patternTransform: "rotate(45)" })}
           >
             <rect width={TILE_PX} height={TILE_PX} fill={look.color} />
             {look.texture === "dots" ? (
