@@ -280,7 +280,8 @@ describe("what the runtime of a replica answers by itself, without a body or an 
     const answer = await rawAsk(get("/v1/models").replace("GET", "FOO"));
     expectEnvelope(answer, 405, "method_not_allowed");
     expect(answer.headers.get("allow")).toContain("POST");
-    const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: ${API}\r\nConnection: close\r\nContent-Type: application/json\r\n`;
+    const { secret } = await shop.customer();
+    const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: ${API}\r\nConnection: close\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n`;
     for (const length of ["3000000000", "9007199254740993"])
       expectEnvelope(await rawAsk(`${head}Content-Length: ${length}\r\n\r\n{`), 413, "request_too_large");
     const chunks = `${head}Transfer-Encoding: chunked\r\n\r\n`;

@@ -388,9 +388,10 @@ test.each(["Postgres was away", "the reply to its refusal was lost"])(
     await sleep(300);
     proxy.mend();
     expect(await ledger.replaySpool()).toBe(1);
-    expect(await receiptsOf(shop, person.accountId)).toMatchObject([
-      { outcome: "settled", reason: refused.length > 0 ? "late" : "complete", charged: 600, shortfall: 900 },
-    ]);
+    const receipts = await receiptsOf(shop, person.accountId);
+    expect(receipts).toMatchObject([{ outcome: "settled", charged: 600, shortfall: 900 }]);
+    // Of what was on its way to Postgres when the connection was cut, the refusal may still have been written there.
+    expect(refused.length > 0 ? ["late"] : ["complete", "late"]).toContain(receipts[0]?.reason);
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, balance: 400, holds: 0 });
     await close();
     await proxy.close();
