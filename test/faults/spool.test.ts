@@ -391,7 +391,7 @@ test.each(["Postgres was away", "the reply to its refusal was lost"])(
     const receipts = await receiptsOf(shop, person.accountId);
     expect(receipts).toMatchObject([{ outcome: "settled", charged: 600, shortfall: 900 }]);
     // Of what was on its way to Postgres when the connection was cut, the refusal may still have been written there.
-    expect(refused.length > 0 ? ["late"] : ["complete", "late"]).toContain(receipts[0]?.reason);
+    expect(refused.length > 0 ? ["late"] : ["complete", "late"]).toContain(receipts[0]?.reason ?? "");
     expect(await shop.counters(person.accountId)).toMatchObject({ usage: 1, balance: 400, holds: 0 });
     await close();
     await proxy.close();
