@@ -231,7 +231,7 @@ describe("the gateway's own shapes", () => {
     [ChatBody, chatBody({ messages: "hi" }), "messages", "must be an array of 1 to 10,000 elements"],
     [ChatBody, chatBody({ messages: ["hi"] }), "messages.0", "must be an object"],
     [ChatBody, message({ role: "king" }), "messages.0.role", "must be one of system, user, assistant, tool, developer"],
-    [ChatBody, message({ content: 5 }), "messages.0.content", "must be a string or an array"],
+    [ChatBody, message({ content: 5 }), "messages.0.content", "must be a string or an array of at most 1000 elements"],
     [ChatBody, message({ content: [5] }), "messages.0.content.0", "must be an object"],
     [ChatBody, { messages: [] }, "model", "is required"],
     [ChatBody, chatBody({ model: "" }), "model", "must be a string of 1 to 200 characters"],
@@ -241,7 +241,7 @@ describe("the gateway's own shapes", () => {
     [ImageBody, imageBody({ prompt: 5 }), "prompt", "must be a string"],
     [UsageQuery, { limit: 0 }, "limit", "must be a whole number from 1 to 1000"],
     [UsageQuery, { limit: "ten" }, "limit", "must be a whole number from 1 to 1000"],
-    [UsageQuery, { after: "x" }, "after", "must be the requestId that the page before ended with"],
+    [UsageQuery, { after: "x" }, "after", "must be the next_after of the page before, or a requestId"],
     [
       UsageQuery,
       { start: "x" },

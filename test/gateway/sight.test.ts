@@ -251,11 +251,13 @@ describe("sampling", () => {
 describe("metrics of requests", () => {
   test("by route, status and refusal; garbage adds no series", async () => {
     const { secret } = await shop.customer();
+    // Others get the panel's page.
+    const json = { headers: { accept: "application/json" } };
     await shop.chat(secret);
     await shop.chat("sk-nobody", {});
     await shop.chat(secret, { model: "nobody" });
     await shop.call("/v1/none/of/ours", { secret });
-    await shop.call("/none/of/ours");
+    await shop.call("/none/of/ours", json);
     await shop.call("/v1/models/nobody", { secret });
     await shop.call("/v1/models", { secret, method: "PUT" });
     const before = await metricsOf(replica);
@@ -264,7 +266,7 @@ describe("metrics of requests", () => {
       await shop.chat(`sk-${garbage}`, {});
       await shop.chat(secret, { model: garbage });
       await shop.call(`/v1/${garbage}/${i}?${garbage}`, { secret });
-      await shop.call(`/${garbage}`);
+      await shop.call(`/${garbage}`, json);
       await shop.call(`/v1/models/${garbage}`, { secret });
       await shop.call("/v1/models", { secret, method: "PUT" });
     }
