@@ -137,9 +137,14 @@ const WORDS = ["prompt", "image prompt", "answer"];
 const chat = (what: string, over: Record<string, unknown> = {}, sent: Sent = {}) =>
   go(what, "/v1/chat/completions", { secret: key.secret, body: chatOf(over), ...sent });
 
-/** A chat that the provider answers badly; a good one before it, so that neither a breaker nor a pause keeps it from the provider. */
+/** Sends good chats until one is served, so that neither a breaker nor a pause keeps the next one from the provider. */
+function untilServed(): Promise<void> {
+  return until(async () => (await chat("a good one", {}, { mayShow: WORDS })).status === 200, PAUSE_MS_MAX);
+}
+
+/** A chat that the provider answers badly. */
 async function spoiled(what: string, behaviour: Behaviour, over: Record<string, unknown>): Promise<Answer> {
-  await until(async () => (await chat("a good one", {}, { mayShow: WORDS })).status === 200, PAUSE_MS_MAX);
+  await untilServed();
   const calls = shop.provider.callCount();
   shop.provider.next(behaviour);
   // What came before a stream broke off is the answer's beginning.
@@ -311,6 +316,7 @@ describe("secrets let loose", () => {
         await spoiled(`provider's ${JSON.stringify(behaviour).slice(0, 40)}`, behaviour, { stream });
       }
     }
+    await untilServed();
     shop.provider.next({ usageRaw: JSON.stringify(PROMPT) });
     await chat("usage that is none", {}, { mayShow: WORDS });
     for (const imageUrl of [`http://169.254.169.254/${PROMPT}`, `http://${PROMPT}.invalid/`, PROMPT]) {
