@@ -8,7 +8,7 @@ export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   limiter: [
     {
       file: "gateway/door.ts",
-      from: "places.rate = await deps.limiter.enter(limitId);",
+      from: "places.rate = await deps.limiter.enter(limitId, owner);",
       to: "places.rate = () => {};",
     },
   ],

@@ -107,7 +107,9 @@ function rowsOf(text: string, head: string): string[] {
 
 /** Names of tests as they stand in a file, those of templates with their placeholders. */
 function namesIn(source: string): Set<string> {
-  const names = [...source.matchAll(/\b(?:test|row)\(\s*(?:"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`)/g)];
+  const names = [
+    ...source.matchAll(/\b(?:test|test\.each\(\w+\)|row)\(\s*(?:"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`)/g),
+  ];
   return new Set(names.map(([, plain, template]) => (plain ?? template ?? "").replace(/\\(["`'])/g, "$1")));
 }
 
