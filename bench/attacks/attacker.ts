@@ -25,6 +25,7 @@ const BODY_BYTES = 20 * 1024 * 1024;
 const USAGE_EVERY_MS = 100;
 const HOSTS_EVERY_MS = 2;
 const CONNECTS_AT_ONCE = 200;
+const AGAIN_AFTER_MS = 1_000;
 
 if (import.meta.main) {
   const assault: Assault = JSON.parse(process.argv[2] ?? "");
@@ -69,7 +70,11 @@ async function manyBodies(
     Array.from({ length: atOnce }, async (_, n) => {
       const secret = secrets[n % secrets.length] ?? "";
       const sent = heldBackBytes === 0 ? body : body.subarray(0, -heldBackBytes);
-      note(await answerOf({ port, secret, length: body.length, sent, endsAt }));
+      // Whoever is refused comes again.
+      while (performance.now() < endsAt) {
+        note(await answerOf({ port, secret, length: body.length, sent, endsAt }));
+        await sleep(AGAIN_AFTER_MS);
+      }
     }),
   );
 }

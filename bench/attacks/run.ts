@@ -12,6 +12,10 @@ const HEAD = ["attack", "the attacker", "others", "stopped"];
 const DEFAULTS = {
   RATE_PER_MINUTE: "600",
   RATE_IN_FLIGHT: "300",
+  RATE_ACCOUNT_PER_MINUTE: "6000",
+  RATE_TENANT_PER_MINUTE: "60000",
+  ACCOUNT_SHARE: "0.25",
+  TENANT_SHARE: "0.5",
   EVENT_LOOP_LAG_MAX_MS: "500",
   DB_POOL_MAX: "10",
   LEDGER_LANES: "4",
