@@ -85,7 +85,7 @@ export type Clock = {
 /** Lets metered work in, up to a number at once, while the replica is well and until it drains. */
 export type Gate = {
   /**
-   * A request whose body is still to be read. It takes no place yet. Throws service_unavailable when full, draining or unfit,
+   * A request whose body is still to be read. It takes no place yet. Throws service_unavailable when full, draining, late or without room in its spool,
    * too_many_requests when its account or tenant has its share of the places.
    */
   arrive(owner: Owner): Visit;

@@ -171,7 +171,8 @@ export async function startReplica(
     gate: createGate({
       max: config.inFlightMax,
       fractions: config.shares,
-      unfit: () => (lag.tooLong() ? "lag" : ledger.ready() ? undefined : "spool_full"),
+      isSpoolFull: () => !ledger.ready(),
+      lateness: lag.lateness,
       onShed: metrics.shed,
     }),
     bodies: createBodies({

@@ -71,7 +71,7 @@ function attack(name: string, parts: readonly Part[]): Attack {
       const ratio = during.p99Ms / alone.p99Ms;
       return {
         attacker: parts.map(({ kind }, i) => `${kind}: ${said(tolls[i] ?? {})}`).join("; "),
-        others: `${refusals(during)} of ${during.requests} refused; p50 ${ms(alone.p50Ms)} → ${ms(during.p50Ms)}, p99 ${ms(alone.p99Ms)} → ${ms(during.p99Ms)} (× ${ratio.toFixed(1)}); replica ${startMb} → ${mostMb} MB`,
+        others: `${refusals(during)} of ${during.requests} refused${said(during.refused) && ` (${said(during.refused)})`}; p50 ${ms(alone.p50Ms)} → ${ms(during.p50Ms)}, p99 ${ms(alone.p99Ms)} → ${ms(during.p99Ms)} (× ${ratio.toFixed(1)}); replica ${startMb} → ${mostMb} MB`,
         isStopped: refusals(during) === 0 && ratio <= P99_RATIO_MAX,
       };
     },

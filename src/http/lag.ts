@@ -3,13 +3,18 @@ import type { Log } from "../platform/log.ts";
 const TICK_MS = 100;
 /** One late tick is a pause, of the machine or of a collection; so many in a row are more work than there is time for. */
 const LATE_TICKS = 2;
+/** So many times the limit: it is no longer the work of a few that keeps it late. */
+const FAR_TOO_LATE = 4;
+
+/** `"behind"`: whoever has work here gives it no more. `"overwhelmed"`: it takes no new work at all. */
+export type Lateness = "none" | "behind" | "overwhelmed";
 
 /** How far this process is behind its own clock. */
 export type LagWatch = {
   /** How late the last tick was, ms. */
   lagMs(): number;
-  /** The process does not keep up: it takes no new work until a tick comes in time. */
-  tooLong(): boolean;
+  /** Whether the process keeps up. After late ticks it does again once a tick comes in time. */
+  lateness(): Lateness;
   close(): void;
 };
 
@@ -27,7 +32,7 @@ export function watchLag({ nowMs, maxMs, log }: { nowMs: () => number; maxMs: nu
     const before = late;
     late = lagMs > maxMs ? late + 1 : 0;
     if (late === LATE_TICKS)
-      log.warn({ lagMs: Math.round(lagMs) }, "the process does not keep up: no new work is taken");
+      log.warn({ lagMs: Math.round(lagMs) }, "the process does not keep up: new work is refused");
     if (late === 0 && before >= LATE_TICKS) log.info("the process keeps up again");
     dueMs = now + TICK_MS;
     timer = setTimeout(tick, TICK_MS);
@@ -35,7 +40,10 @@ export function watchLag({ nowMs, maxMs, log }: { nowMs: () => number; maxMs: nu
 
   return {
     lagMs: () => lagMs,
-    tooLong: () => late >= LATE_TICKS,
+    lateness() {
+      if (late < LATE_TICKS) return "none";
+      return lagMs > FAR_TOO_LATE * maxMs ? "overwhelmed" : "behind";
+    },
     close: () => clearTimeout(timer),
   };
 }

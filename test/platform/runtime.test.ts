@@ -1,7 +1,10 @@
 import { afterEach, expect, setDefaultTimeout, test } from "bun:test";
+import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { createServer, type IncomingHttpHeaders } from "node:http";
-import { connect } from "node:net";
+import { connect, type Socket } from "node:net";
+import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import {
   raiseFetchLimit,
@@ -16,6 +19,7 @@ import {
 import { sleep, until } from "./own_redis.ts";
 
 setDefaultTimeout(30_000);
+const BURST_SERVER = fileURLToPath(new URL("burst_server.ts", import.meta.url));
 const open: Server[] = [];
 afterEach(async () => {
   for (const server of open.splice(0)) await server.closeNow();
@@ -62,6 +66,31 @@ test("a taken port is an Error with code EADDRINUSE", () => {
     code = error instanceof Error && "code" in error ? error.code : undefined;
   }
   expect(code).toBe("EADDRINUSE");
+});
+
+test("6,000 requests are refused in one turn of the event loop, with their bodies unread: each is answered, and the server goes on", async () => {
+  const count = 6_000;
+  const child = spawn(process.execPath, [BURST_SERVER, String(count)], { stdio: ["ignore", "pipe", "ignore"] });
+  const sockets: Socket[] = [];
+  try {
+    const port = Number(String((await once(child.stdout, "data"))[0]));
+    let answered = 0;
+    for (let i = 0; i < count; i++) {
+      const socket = connect(port, "127.0.0.1");
+      socket.on("error", () => {}); // One that is cut is not answered, which is counted.
+      socket.once("data", (bytes) => {
+        answered += String(bytes).startsWith("HTTP/1.1 429") ? 1 : 0;
+      });
+      socket.write("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n");
+      sockets.push(socket);
+      if (i % 200 === 0) await sleep(5);
+    }
+    await until(() => answered === count, 10_000);
+    expect((await fetch(`http://127.0.0.1:${port}`)).status).toBe(200);
+  } finally {
+    for (const socket of sockets) socket.destroy();
+    child.kill("SIGKILL");
+  }
 });
 
 test("a handler that throws is answered by onError: no page of the runtime, no stack", async () => {
