@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Redis } from "ioredis";
-import { TAIL } from "../src/ledger/rollups_store.ts";
+import { TAIL } from "../src/books/rollups_store.ts";
 import { connect, type Sql } from "../src/platform/db.ts";
 import { command, type Flags } from "./command.ts";
 import { booksOf, type Contender, GATEWAY_SETTINGS, type Shop, startContender, startProvider } from "./contenders.ts";

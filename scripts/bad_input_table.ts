@@ -16,7 +16,7 @@ import {
   TOO_LARGE,
   TWICE,
   UNKNOWN_PATHS,
-} from "../test/gateway/body_cases.ts";
+} from "../test/http/body_cases.ts";
 
 /** The page of bad input, made of the cases that the tests run. `bun scripts/bad_input_table.ts` writes docs/bad-input.md. */
 

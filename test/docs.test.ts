@@ -238,7 +238,7 @@ function problemOf(command: string): string | undefined {
   if (missing !== undefined) return `there is no ${missing}`;
   const address = program === "curl" ? /https?:\/\/[^/\s"]+(\/[\w/.-]*)/.exec(command)?.[1] : undefined;
   if (address === undefined || read("docs/routes.md").includes(`\`${address}\``)) return undefined;
-  return read("src/http/internal.ts").includes(`"${address}"`) ? undefined : "no such address";
+  return read("src/server/internal.ts").includes(`"${address}"`) ? undefined : "no such address";
 }
 
 function problemOfScript(name: string, args: string[]): string | undefined {

@@ -3,11 +3,11 @@ import { deadline } from "../platform/deadline.ts";
 import type { Log } from "../platform/log.ts";
 import { type UpstreamTarget, upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
 import { controllerBy, type StopSignal } from "../platform/stop.ts";
+import { createReach, orAborted } from "./address_pins.ts";
 import type { Route } from "./catalog.ts";
-import { withoutEcho } from "./echo.ts";
 import type { Resolve } from "./guard.ts";
+import { withoutEcho } from "./prompt_redaction.ts";
 import { cleanWords, ProviderFailure, type ProviderRejection, toProviderError } from "./provider_errors.ts";
-import { createReach, orAborted } from "./reach.ts";
 
 /** Of an error's body, read to learn why. */
 const ERROR_BODY_BYTES_MAX = 64 * 1024;

@@ -7,8 +7,10 @@ import {
   setOfferingEnabled,
 } from "../accounts/offerings_store.ts";
 import { setPaygRight } from "../accounts/people_store.ts";
+import { type Page, type UsageRow, usage } from "../books/usage_store.ts";
 import { InputError } from "../errors.ts";
 import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";
+import type { Package } from "../ledger/holdings_store.ts";
 import {
   addBalance,
   assignPackage,
@@ -18,9 +20,7 @@ import {
   type PayWith,
   payerOf,
   setPayg,
-} from "../ledger/books_store.ts";
-import type { Package } from "../ledger/holdings_store.ts";
-import { type Page, type UsageRow, usage } from "../ledger/usage_store.ts";
+} from "../ledger/packages_and_balances_store.ts";
 import { type Context, does } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { accountOf, idOf, integer, list, parsedBy } from "./options.ts";

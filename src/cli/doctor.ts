@@ -1,12 +1,12 @@
 import { readdir } from "node:fs/promises";
 import process from "node:process";
 import type { Command } from "commander";
+import { type CheckOptions, checkNow } from "../books/books_check_store.ts";
 import { listModels, listProviders, listRoutes } from "../catalog/catalog_store.ts";
 import { isNone, overheadWords } from "../catalog/overhead.ts";
 import { listOverheads } from "../catalog/overhead_store.ts";
 import type { ProviderTest } from "../catalog/provider_test.ts";
-import { type CheckOptions, checkNow } from "../ledger/books_check_store.ts";
-import { receiptMonthsAhead } from "../ledger/books_store.ts";
+import { receiptMonthsAhead } from "../ledger/packages_and_balances_store.ts";
 import { connectRedis } from "../platform/bus.ts";
 import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";

@@ -1,4 +1,4 @@
-import { patch, type Span, topLevelSpans } from "./json_spans.ts";
+import { patch, type Span, topLevelSpans } from "../http/json_spans.ts";
 
 /** The chunks of a chat stream, one after another: made the client's, and read for what they used. Source: rulings › Streams. */
 

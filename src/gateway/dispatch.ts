@@ -6,9 +6,9 @@ import type { Hold } from "../ledger/ledger.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
-import { askerOf } from "./admit.ts";
+import { askerOf } from "./admission.ts";
 import type { Caller } from "./door.ts";
-import { traced } from "./spans.ts";
+import { traced } from "./trace_spans.ts";
 
 /**
  * Calls the providers for one request, and says how that ended. It ends no hold: the flow does, by the outcome.

@@ -1,15 +1,15 @@
 import type { KeySnapshot } from "../accounts/keys_store.ts";
 import type { BodyRoom, Deps, Visit } from "../deps.ts";
 import { Refusal } from "../errors.ts";
+import { type Body, readBody } from "../http/body.ts";
 import type { Claim } from "../platform/claims.ts";
 import { keyPrefixOf } from "../platform/crypto.ts";
 import { factsOf, type Trail } from "../platform/request_facts.ts";
 import { within } from "../platform/runtime.ts";
 import type { Owner } from "../platform/shares.ts";
-import { admitKey, type Host, hostName, unservedHost } from "./admit.ts";
-import { type Body, readBody } from "./body.ts";
+import { admitKey, type Host, hostName, unservedHost } from "./admission.ts";
 import { countRefusal } from "./refusals.ts";
-import { newTrail } from "./sight.ts";
+import { newTrail } from "./telemetry.ts";
 
 /** The door to the flow: host → key → rate → body. What comes behind it is in flow.ts. */
 

@@ -1,21 +1,22 @@
 import type { Model } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
 import { type ErrorCode, Refusal, toEnvelope } from "../errors.ts";
+import type { Body } from "../http/body.ts";
+import { checker } from "../http/checks.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import type { Ask, EndReason } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, imageBound, imageCharge, UNPRICED } from "../ledger/price.ts";
-import { admitModel } from "./admit.ts";
-import type { Body } from "./body.ts";
+import { admitModel } from "./admission.ts";
 import { type Counted, learn, NOTHING_RELAYED, overheadOf, usageOf } from "./charge.ts";
-import { type ChatCall, fetchChatAnswer, openChatStream } from "./chat_wire.ts";
 import type { Relayed } from "./chunks.ts";
 import { type Attempt, type Dispatched, dispatch, type Outcome, restarting } from "./dispatch.ts";
 import type { Caller, Leave } from "./door.ts";
-import { checkPrompt, fetchImageAnswer, type ImageCall, type ImagePrice, imagePriceOf } from "./image_wire.ts";
 import { type Sifted, sift } from "./parameters.ts";
 import { type Prompt, type PromptSample, promptOf, promptTokens } from "./prompt.ts";
 import type { StreamEnds } from "./relay.ts";
-import { ChatBody, checker, ImageBody } from "./wire.ts";
+import { ChatBody, ImageBody } from "./request_shapes.ts";
+import { type ChatCall, fetchChatAnswer, openChatStream } from "./upstream_chat.ts";
+import { checkPrompt, fetchImageAnswer, type ImageCall, type ImagePrice, imagePriceOf } from "./upstream_images.ts";
 
 /**
  * The way of one request, the same for the API and for the panel:

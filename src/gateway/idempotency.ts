@@ -1,11 +1,11 @@
 import { createHmac } from "node:crypto";
+import { closeUnsettled } from "../books/receipt_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { closeUnsettled } from "../ledger/receipt_store.ts";
+import type { Body } from "../http/body.ts";
 import type { Claim, Found, Holder, Lapsed, Wanted } from "../platform/claims.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
 import { sha256 } from "../platform/runtime.ts";
-import type { Body } from "./body.ts";
 import { type Caller, inTime, type Leave } from "./door.ts";
 import { DROPPED_HEADER, jsonResponse } from "./flow.ts";
 

@@ -1,6 +1,6 @@
 import type { Overhead } from "../catalog/overhead.ts";
-import type { Body } from "./body.ts";
-import type { ChatBody } from "./wire.ts";
+import type { Body } from "../http/body.ts";
+import type { ChatBody } from "./request_shapes.ts";
 
 /**
  * What a prompt can cost at most, without a tokenizer: a token is at least one byte of UTF-8. All that goes to the provider

@@ -1,8 +1,8 @@
 import type { Deps } from "../deps.ts";
 import { type Entitlement, entitlementOf, type PackageState } from "../ledger/entitlement_store.ts";
 import { toUsd } from "../ledger/price.ts";
-import type { Balance, PackageEntitlement } from "./answers.ts";
 import type { Caller } from "./door.ts";
+import type { Balance, PackageEntitlement } from "./response_shapes.ts";
 
 /** GET /balance, shaped by the key's mode. Source: contract › Balance, rulings › Counting. */
 export async function getBalance(deps: Deps, { key, requestId }: Caller): Promise<Response> {

@@ -2,9 +2,9 @@ import type { Model } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Entitlement, entitlementOf, hasLeft } from "../ledger/entitlement_store.ts";
-import { keyAllowsModel } from "./admit.ts";
-import type { ModelOnWire } from "./answers.ts";
+import { keyAllowsModel } from "./admission.ts";
 import type { Caller } from "./door.ts";
+import type { ModelOnWire } from "./response_shapes.ts";
 
 /** GET /models: what a request with this key could really be served with. Source: contract › GET /models, rulings › Which entitlement pays. */
 export async function listModels(deps: Deps, caller: Caller): Promise<Response> {

@@ -1,5 +1,7 @@
 import { type TSchema, Type } from "@sinclair/typebox";
 import type { ErrorCode } from "../errors.ts";
+import { type Operation, refusalsOf } from "../http/openapi.ts";
+import { ChatBody, IMAGE_SIZE_DEFAULT, ImageBody, UsageQuery } from "./request_shapes.ts";
 import {
   Balance,
   ChatCompletion,
@@ -8,9 +10,7 @@ import {
   ModelList,
   ModelOnWire,
   UsageList,
-} from "./answers.ts";
-import { type Operation, refusalsOf } from "./openapi.ts";
-import { ChatBody, IMAGE_SIZE_DEFAULT, ImageBody, UsageQuery } from "./wire.ts";
+} from "./response_shapes.ts";
 
 /** What each route under /v1 says of itself. Source: contract › Endpoints, rulings › Errors. */
 

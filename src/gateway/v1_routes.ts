@@ -1,10 +1,10 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
+import { described } from "../http/openapi.ts";
 import { identify, inTime, withBody } from "./door.ts";
 import { chat, image } from "./flow.ts";
 import { serveOnce } from "./idempotency.ts";
-import { described } from "./openapi.ts";
 import { countRefusal } from "./refusals.ts";
 import { getBalance } from "./v1_balance.ts";
 import { getModel, listModels } from "./v1_models.ts";

@@ -1,10 +1,11 @@
+import { type UsageRow, usage } from "../books/usage_store.ts";
 import type { Deps } from "../deps.ts";
+import { checker } from "../http/checks.ts";
+import { refuseRepeated } from "../http/query.ts";
 import { toUsd } from "../ledger/price.ts";
-import { type UsageRow, usage } from "../ledger/usage_store.ts";
-import type { UsageRecord } from "./answers.ts";
 import type { Caller } from "./door.ts";
-import { refuseRepeated } from "./query.ts";
-import { checker, USAGE_LIMIT_DEFAULT, UsageQuery } from "./wire.ts";
+import { USAGE_LIMIT_DEFAULT, UsageQuery } from "./request_shapes.ts";
+import type { UsageRecord } from "./response_shapes.ts";
 
 const checkQuery = checker(UsageQuery);
 

@@ -5,7 +5,7 @@ import { InputError, Refusal } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { accounts, allotments, offerings } from "../platform/schema.ts";
-import { checkReason } from "./books_store.ts";
+import { checkReason } from "./packages_and_balances_store.ts";
 
 /**
  * Pieces of an offering that an admin grants a reseller to hand out without paying. `assign_package` takes them, the oldest

@@ -3,7 +3,7 @@ import { isRowId, toIso } from "../accounts/checks.ts";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { packages } from "../platform/schema.ts";
-import type { Assignment } from "./books_store.ts";
+import type { Assignment } from "./packages_and_balances_store.ts";
 
 /** What an account holds, for people to read: its packages with what is left of them, its balance, and what one more would do. */
 

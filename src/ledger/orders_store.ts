@@ -8,8 +8,15 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts, offerings, orders } from "../platform/schema.ts";
-import { addBalanceIn, assignIn, BALANCE_NANO_USD_MAX, type PayWith, payerOf, transferIn } from "./books_store.ts";
 import type { Package } from "./holdings_store.ts";
+import {
+  addBalanceIn,
+  assignIn,
+  BALANCE_NANO_USD_MAX,
+  type PayWith,
+  payerOf,
+  transferIn,
+} from "./packages_and_balances_store.ts";
 
 /**
  * Orders: a package or a top-up that an account asks for. Its reseller, or where there is none an admin, fulfils or declines

@@ -2,10 +2,10 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
-import type { Host } from "../gateway/admit.ts";
-import type { OpenApi, Place } from "../gateway/openapi.ts";
+import type { Host } from "../gateway/admission.ts";
+import type { OpenApi, Place } from "../http/openapi.ts";
 import { factsOf } from "../platform/request_facts.ts";
-import { CSRF_HEADER, cookieName, panelHostOf, siteUrl } from "./api/session_door.ts";
+import { CSRF_HEADER, cookieName, panelHostOf, siteUrl } from "./api/session_auth.ts";
 import { apiPage } from "./api_page.ts";
 import { brandOf, escapeHtml, etagOf, file, fill, pageHeaders, type Site } from "./site.ts";
 

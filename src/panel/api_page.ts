@@ -1,5 +1,5 @@
 import { ERROR_TABLE } from "../errors.ts";
-import type { DescribedRoute, Json, OpenApi, Operation } from "../gateway/openapi.ts";
+import type { DescribedRoute, Json, OpenApi, Operation } from "../http/openapi.ts";
 import { escapeHtml } from "./site.ts";
 
 /**

@@ -12,7 +12,7 @@ import { randomToken } from "../platform/crypto.ts";
 import { factsOf } from "../platform/request_facts.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { prefersPage } from "./accept.ts";
-import { panelHostOf } from "./api/session_door.ts";
+import { panelHostOf } from "./api/session_auth.ts";
 
 /**
  * The panel's pages: what `scripts/build_panel.ts` built, held in memory and served alike on both runtimes. How a page

@@ -1,4 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { listEntries } from "../../src/books/entries_store.ts";
+import { usage } from "../../src/books/usage_store.ts";
+import { holdingsOf, previewAssignment } from "../../src/ledger/holdings_store.ts";
 import {
   addBalance,
   assignPackage,
@@ -8,10 +11,7 @@ import {
   payerOf,
   receiptMonthsAhead,
   setPayg,
-} from "../../src/ledger/books_store.ts";
-import { listEntries } from "../../src/ledger/entries_store.ts";
-import { holdingsOf, previewAssignment } from "../../src/ledger/holdings_store.ts";
-import { usage } from "../../src/ledger/usage_store.ts";
+} from "../../src/ledger/packages_and_balances_store.ts";
 import type { Change } from "../../src/platform/bus.ts";
 import type { Person } from "../world.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { listAudit, pruneAudit } from "../../src/accounts/audit_store.ts";
 import { addHost } from "../../src/accounts/hosts_store.ts";
 import { createKey, listKeys, pruneKeys, revokeKey } from "../../src/accounts/keys_store.ts";
+import { findReceipt } from "../../src/books/receipt_store.ts";
+import { usage } from "../../src/books/usage_store.ts";
 import { placeOrder, pruneOrders, withdrawOrder } from "../../src/ledger/orders_store.ts";
-import { findReceipt } from "../../src/ledger/receipt_store.ts";
-import { usage } from "../../src/ledger/usage_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 /** What grows with every change is kept for HISTORY_DAYS, and then forgotten in slices; the books stay as they are. */

@@ -2,8 +2,6 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { badInputPage } from "../../scripts/bad_input_table.ts";
-import { until } from "../platform/own_redis.ts";
-import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 import {
   BAD_CHAT,
   BAD_ENCODINGS,
@@ -24,7 +22,9 @@ import {
   TOO_LARGE,
   TWICE,
   UNKNOWN_PATHS,
-} from "./body_cases.ts";
+} from "../http/body_cases.ts";
+import { until } from "../platform/own_redis.ts";
+import { type ReplicaProcess, RUNTIME } from "../replica.ts";
 import { type Expected, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { openRawClient } from "./raw_client.ts";
 import { type Answer, chatBody, imageBody, openShop, type Shop } from "./shop.ts";

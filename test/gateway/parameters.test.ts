@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { parametersTable } from "../../scripts/parameters_table.ts";
-import { topLevelSpans } from "../../src/gateway/json_spans.ts";
 import { PARAMETER_GROUPS, type RequestKind, sift } from "../../src/gateway/parameters.ts";
+import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";

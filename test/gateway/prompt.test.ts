@@ -1,8 +1,9 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { bodyOf } from "../../src/gateway/body.ts";
 import { promptOf } from "../../src/gateway/prompt.ts";
-import { type ChatBody, ChatBody as ChatShape, checker } from "../../src/gateway/wire.ts";
+import { type ChatBody, ChatBody as ChatShape } from "../../src/gateway/request_shapes.ts";
+import { bodyOf } from "../../src/http/body.ts";
+import { checker } from "../../src/http/checks.ts";
 
 /** The bound of a prompt: all that is sent on counts, and nothing twice. Source: rulings › Money. */
 

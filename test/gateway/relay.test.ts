@@ -2,10 +2,10 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import type { Socket } from "node:net";
 import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
-import { NO_ROOM } from "../../src/gateway/body.ts";
-import { openChatStream } from "../../src/gateway/chat_wire.ts";
 import type { Relayed } from "../../src/gateway/chunks.ts";
 import { createRelays, type IdleLimit, type OpenedStream, type RelayOptions } from "../../src/gateway/relay.ts";
+import { openChatStream } from "../../src/gateway/upstream_chat.ts";
+import { NO_ROOM } from "../../src/http/body.ts";
 import { type RawServer, rejectionOf, route, startRawServer } from "../catalog/sockets.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";

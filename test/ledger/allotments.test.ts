@@ -6,7 +6,7 @@ import {
   listAllotments,
   withdrawAllotment,
 } from "../../src/ledger/allotments_store.ts";
-import { addBalance, assignPackage, transferBalance } from "../../src/ledger/books_store.ts";
+import { addBalance, assignPackage, transferBalance } from "../../src/ledger/packages_and_balances_store.ts";
 import { openDb } from "../../src/platform/db.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 import type { Person } from "../world.ts";

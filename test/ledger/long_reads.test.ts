@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { join } from "node:path";
-import { check } from "../../src/ledger/books_check_store.ts";
-import { listEntries } from "../../src/ledger/entries_store.ts";
-import { openSlices } from "../../src/ledger/slices_store.ts";
-import { statementOf } from "../../src/ledger/statement_store.ts";
-import { notCharged, type UsageFilter, usage } from "../../src/ledger/usage_store.ts";
-import { requestsByKey, usageDays } from "../../src/ledger/usage_sums_store.ts";
+import { check } from "../../src/books/books_check_store.ts";
+import { listEntries } from "../../src/books/entries_store.ts";
+import { openSlices } from "../../src/books/slices_store.ts";
+import { statementOf } from "../../src/books/statement_store.ts";
+import { notCharged, type UsageFilter, usage } from "../../src/books/usage_store.ts";
+import { requestsByKey, usageDays } from "../../src/books/usage_sums_store.ts";
 import { type ReadPage, usageCsv } from "../../src/panel/api/usage_csv.ts";
 import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";

@@ -8,8 +8,8 @@ import {
   renewLeases,
   runBatch,
 } from "../../src/ledger/ledger_store.ts";
+import { compareBooks, same } from "../books/compare_books.ts";
 import { createWorld, type World } from "../world.ts";
-import { compareBooks, same } from "./compare_books.ts";
 import { tally } from "./ledger_world.ts";
 import { LedgerModel, type ModelHold, nextDayMs, type Terms, toIso } from "./model.ts";
 

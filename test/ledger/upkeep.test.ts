@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { appendFile, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { startBooksCheck } from "../../src/ledger/books_check.ts";
-import { checkIfDue, checkNow, INVARIANTS, lastChecks } from "../../src/ledger/books_check_store.ts";
+import { startBooksCheck } from "../../src/books/books_check.ts";
+import { checkIfDue, checkNow, INVARIANTS, lastChecks } from "../../src/books/books_check_store.ts";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
 import { createLatency, timed } from "../../src/ledger/latency.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";

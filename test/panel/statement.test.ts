@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { statementOf } from "../../src/ledger/statement_store.ts";
+import { statementOf } from "../../src/books/statement_store.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";

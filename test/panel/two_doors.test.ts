@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
-import { BAD_CHAT, BAD_IMAGE, GOOD_CHAT, GOOD_IMAGE, NO_JSON, TWICE } from "../gateway/body_cases.ts";
 import { RULED } from "../gateway/checks.ts";
 import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "../gateway/shop.ts";
+import { BAD_CHAT, BAD_IMAGE, GOOD_CHAT, GOOD_IMAGE, NO_JSON, TWICE } from "../http/body_cases.ts";
 import type { OfferingSpec } from "../world.ts";
 import { PANEL, signInTo } from "./panel_client.ts";
 

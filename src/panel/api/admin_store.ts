@@ -1,4 +1,4 @@
-import { IS_FOLDED, TAIL } from "../../ledger/rollups_store.ts";
+import { IS_FOLDED, TAIL } from "../../books/rollups_store.ts";
 import { type Sql, sqlState } from "../../platform/db.ts";
 
 /** What an admin's pages count, over everybody. */

@@ -2,16 +2,16 @@ import { Elysia } from "elysia";
 import { findUsableKey, type KeySnapshot } from "../../accounts/keys_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { admitKey, type Host } from "../../gateway/admit.ts";
-import { type Body, bodyOf } from "../../gateway/body.ts";
+import { admitKey, type Host } from "../../gateway/admission.ts";
 import { type Caller, inTime, type Leave, noteTrail, withBody } from "../../gateway/door.ts";
 import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
-import { patch } from "../../gateway/json_spans.ts";
-import { described } from "../../gateway/openapi.ts";
 import { countingRefusals } from "../../gateway/refusals.ts";
+import { type Body, bodyOf } from "../../http/body.ts";
+import { patch } from "../../http/json_spans.ts";
+import { described } from "../../http/openapi.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { atPanel, KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
-import { cookieName, type Visitor, visitorOf } from "./session_door.ts";
+import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 
 /**
  * The panel's two AI endpoints: the key is chosen on the server, and from there on it is the gateway's own flow.

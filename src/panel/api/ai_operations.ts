@@ -1,10 +1,10 @@
 import { Type } from "@sinclair/typebox";
 import { Refusal } from "../../errors.ts";
-import { ChatCompletionChunk } from "../../gateway/answers.ts";
-import { type Operation, type RefusalSpec, refusalsOf } from "../../gateway/openapi.ts";
+import { ChatBody, ImageBody } from "../../gateway/request_shapes.ts";
+import { ChatCompletionChunk } from "../../gateway/response_shapes.ts";
 import { CHAT_ANSWER, CHAT_EXAMPLE, IMAGE_ANSWER, IMAGE_EXAMPLE, METERED } from "../../gateway/v1_operations.ts";
-import { ChatBody, ImageBody } from "../../gateway/wire.ts";
-import { asPanelRefusal } from "./frame.ts";
+import { type Operation, type RefusalSpec, refusalsOf } from "../../http/openapi.ts";
+import { asPanelRefusal } from "./panel_session.ts";
 
 /** What the panel's two AI endpoints say of themselves, and their statuses. Source: contract › POST {panel_url}/api/panel/ai/chat. */
 

@@ -1,8 +1,8 @@
 import { t } from "elysia";
 import { listAudit } from "../../accounts/audit_store.ts";
 import type { Deps } from "../../deps.ts";
-import { Id, signedIn, whole } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { Id, signedIn, whole } from "./panel_session.ts";
 
 /** Who changed what, for admins. */
 

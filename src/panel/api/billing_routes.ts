@@ -1,15 +1,15 @@
 import { Elysia, t } from "elysia";
 import { listOfferings } from "../../accounts/offerings_store.ts";
 import { findAccount } from "../../accounts/people_store.ts";
+import { ENTRIES_CURSOR, type EntriesQuery, type Entry, listEntries } from "../../books/entries_store.ts";
+import { type Statement, statementOf } from "../../books/statement_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { allotmentsOf } from "../../ledger/allotments_store.ts";
-import type { PayWith } from "../../ledger/books_store.ts";
-import { ENTRIES_CURSOR, type EntriesQuery, type Entry, listEntries } from "../../ledger/entries_store.ts";
 import { holdingsOf, type Package } from "../../ledger/holdings_store.ts";
-import { type Statement, statementOf } from "../../ledger/statement_store.ts";
-import { Id, type Person, signedIn, toWire, whole } from "./frame.ts";
+import type { PayWith } from "../../ledger/packages_and_balances_store.ts";
 import { longRead } from "./long_read.ts";
+import { Id, type Person, signedIn, toWire, whole } from "./panel_session.ts";
 import { statementCsv } from "./statement_csv.ts";
 
 /** What one has and what became of one's money: packages, balance, what is on sale, and a reseller's statement. */

@@ -1,13 +1,13 @@
 import { t } from "elysia";
+import { explain, readBooks, sumUp } from "../../books/books_check.ts";
+import { brokenRows, invariantOf, lastChecks } from "../../books/books_check_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { explain, readBooks, sumUp } from "../../ledger/books_check.ts";
-import { brokenRows, invariantOf, lastChecks } from "../../ledger/books_check_store.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
 import { within } from "../../platform/runtime.ts";
 import { countEverything, countRequests } from "./admin_store.ts";
-import { type Person, signedIn, toWire, whole } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { type Person, signedIn, toWire, whole } from "./panel_session.ts";
 import { openBreakers } from "./providers_routes.ts";
 
 /** For admins: whether every unit and cent is accounted for, which replicas live, and the figures of the landing page. */

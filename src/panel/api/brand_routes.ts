@@ -7,8 +7,8 @@ import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { inTime } from "../../gateway/door.ts";
 import { factsOf } from "../../platform/request_facts.ts";
-import { signedIn } from "./frame.ts";
-import { panelHostOf } from "./session_door.ts";
+import { signedIn } from "./panel_session.ts";
+import { panelHostOf } from "./session_auth.ts";
 
 /** A reseller's brand: its own to set, nobody else's; and what anybody sees of the brand of a host. */
 

@@ -14,8 +14,8 @@ import {
 } from "../../accounts/hosts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { once, signedIn } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { once, signedIn } from "./panel_session.ts";
 
 /** Resellers' domains: for a reseller its own, for an admin everybody's. Source: contract › What the service does, 3. */
 

@@ -8,7 +8,7 @@ import {
   type Surroundings,
   surroundingsOf,
 } from "../../ledger/entitlement_store.ts";
-import { signedIn, toWire } from "./frame.ts";
+import { signedIn, toWire } from "./panel_session.ts";
 
 /** The first page: what is left, until when, and what needs its owner. */
 

@@ -11,13 +11,13 @@ import {
   type ShownKey,
   updateKey,
 } from "../../accounts/keys_store.ts";
+import { requestsByKey } from "../../books/usage_sums_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
-import { requestsByKey } from "../../ledger/usage_sums_store.ts";
 import { isPassing } from "../../platform/db.ts";
-import { Id, once, type Person, signedIn, toWire } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { Id, once, type Person, signedIn, toWire } from "./panel_session.ts";
 
 /** One's own keys: who uses them, what they may, and their ends. */
 

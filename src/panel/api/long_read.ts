@@ -1,6 +1,6 @@
 import type { Deps } from "../../deps.ts";
 import type { Db } from "../../platform/db.ts";
-import type { Person } from "./frame.ts";
+import type { Person } from "./panel_session.ts";
 
 type Asked = { person: Person; signal: AbortSignal; readMsMax?: number; waitMsMax?: number };
 

@@ -26,7 +26,7 @@ import type { FailureKind } from "../../catalog/provider_errors.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
-import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";
 
 /**
  * Models, their prices and their routes, for admins. A model is named by the query's `id`: ids hold slashes, which

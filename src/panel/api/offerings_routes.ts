@@ -4,7 +4,7 @@ import { addOffering, listOfferings, setOfferingEnabled } from "../../accounts/o
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { activePackages } from "./admin_store.ts";
-import { Id, once, signedIn, toWire } from "./frame.ts";
+import { Id, once, signedIn, toWire } from "./panel_session.ts";
 
 /** What can be sold, for admins. An offering never changes, only its being for sale. */
 

@@ -12,8 +12,8 @@ import {
   withdrawOrder,
 } from "../../ledger/orders_store.ts";
 import { viewOf } from "./billing_routes.ts";
-import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";
 
 /** Orders: asked for by everybody, decided by the reseller of who asked, or where there is none by an admin. */
 

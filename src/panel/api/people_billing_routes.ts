@@ -6,6 +6,7 @@ import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { grantAllotment, listAllotments, withdrawAllotment } from "../../ledger/allotments_store.ts";
+import { holdingsOf, previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
 import {
   addBalance,
   assignPackage,
@@ -15,11 +16,10 @@ import {
   payerOf,
   setPayg,
   transferBalance,
-} from "../../ledger/books_store.ts";
-import { holdingsOf, previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
+} from "../../ledger/packages_and_balances_store.ts";
 import { billingOf, EntriesPage, entriesOf, viewOf } from "./billing_routes.ts";
-import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { Amount, checkPayWith, PayWithName, When } from "./orders_routes.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";
 import { accountInScope } from "./scope.ts";
 
 /** What resellers hand out to their customers, and admins to everybody: packages, money, allotments. */

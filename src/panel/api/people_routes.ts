@@ -14,10 +14,10 @@ import { removeTotp } from "../../accounts/second_factor_store.ts";
 import { beginViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";
 import { accountInScope } from "./scope.ts";
-import { siteUrl } from "./session_door.ts";
+import { siteUrl } from "./session_auth.ts";
 
 /** People, for those who look after them: a reseller its own customers, an admin everybody. */
 

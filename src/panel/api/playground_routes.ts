@@ -1,12 +1,12 @@
 import { listUsableKeys } from "../../accounts/keys_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
-import { keyAllowsModel } from "../../gateway/admit.ts";
+import { keyAllowsModel } from "../../gateway/admission.ts";
+import { IMAGE_SIZES } from "../../gateway/request_shapes.ts";
 import { payerOf } from "../../gateway/v1_models.ts";
-import { IMAGE_SIZES } from "../../gateway/wire.ts";
 import { type Entitlement, entitlementOf } from "../../ledger/entitlement_store.ts";
 import { gatewayHost } from "./ai.ts";
-import { type Person, signedIn, toWire } from "./frame.ts";
+import { type Person, signedIn, toWire } from "./panel_session.ts";
 
 /** What the playground offers. Its calls go to `/ai/chat` and `/ai/image`. */
 

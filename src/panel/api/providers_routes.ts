@@ -3,8 +3,8 @@ import { KEY_CHARS_MAX, MODEL_ID_CHARS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX } from
 import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { Id, once, signedIn, whole } from "./frame.ts";
 import { breakerOf } from "./models_routes.ts";
+import { Id, once, signedIn, whole } from "./panel_session.ts";
 
 /** The services that models are bought from, for admins. A key goes in and never comes out, no part of it. */
 

@@ -1,10 +1,10 @@
 import { findKey } from "../../accounts/keys_store.ts";
 import type { Role } from "../../accounts/people_store.ts";
 import { findRefusal } from "../../accounts/refusal_counts_store.ts";
+import { findReceipt, type Receipt } from "../../books/receipt_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge, type PriceParts } from "../../ledger/price.ts";
-import { findReceipt, type Receipt } from "../../ledger/receipt_store.ts";
 import type { UsageReport } from "../../ledger/reported_usage.ts";
 
 /** The receipt of one request: what was held, charged and given back, and the arithmetic at the prices it was admitted at. */

@@ -1,12 +1,12 @@
 import { Elysia, t } from "elysia";
 import { namesOf } from "../../accounts/people_store.ts";
+import { findRequester } from "../../books/receipt_store.ts";
+import { givenBack, type UsageQuery, usage } from "../../books/usage_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { findRequester } from "../../ledger/receipt_store.ts";
-import { givenBack, type UsageQuery, usage } from "../../ledger/usage_store.ts";
 import type { Db } from "../../platform/db.ts";
-import { signedIn, toWire, whole } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { signedIn, toWire, whole } from "./panel_session.ts";
 import { Instant, RequestId } from "./usage_routes.ts";
 
 /** Requests across accounts: whose one is, for whoever looks after that account; and everybody's, for admins. */

@@ -1,7 +1,7 @@
 import { type Account, findAccount } from "../../accounts/people_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import type { Person } from "./frame.ts";
+import type { Person } from "./panel_session.ts";
 
 /** An account that a person looks after: a reseller its own customers, an admin anybody. Throws not_found, for others' too. */
 export async function accountInScope(deps: Deps, person: Person, accountId: number): Promise<Account> {

@@ -1,12 +1,12 @@
 import { Elysia, t } from "elysia";
 import { endViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
-import { readBody } from "../../gateway/body.ts";
 import { inTime } from "../../gateway/door.ts";
+import { readBody } from "../../http/body.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { brandOnWire } from "./brand_routes.ts";
-import { signedIn } from "./frame.ts";
-import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_door.ts";
+import { signedIn } from "./panel_session.ts";
+import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_auth.ts";
 import { type Arrival, checkLinkBody, checkSignIn, openLink, signIn, signInByLink } from "./sign_in.ts";
 
 /** Signing in and out, by password or link; who one is; and the way back from somebody else's panel. */

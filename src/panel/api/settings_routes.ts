@@ -6,7 +6,7 @@ import { removeTotp, secondFactorOf } from "../../accounts/second_factor_store.t
 import { sessionIdOf } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { type Person, signedIn, toWire } from "./frame.ts";
+import { type Person, signedIn, toWire } from "./panel_session.ts";
 import { codesOf, judgeCode, judged, WRONG_CODE } from "./sign_in.ts";
 
 /** One's own settings: name, password, second factor, devices, notices. */

@@ -1,4 +1,4 @@
-import type { Statement } from "../../ledger/statement_store.ts";
+import type { Statement } from "../../books/statement_store.ts";
 import { type Cell, csvLine } from "./csv.ts";
 
 /**

@@ -6,7 +6,7 @@ import {
   type UsageQuery,
   type UsageRow,
   usage,
-} from "../../ledger/usage_store.ts";
+} from "../../books/usage_store.ts";
 import type { Db } from "../../platform/db.ts";
 import { type Cell, csvLine } from "./csv.ts";
 

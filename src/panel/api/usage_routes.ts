@@ -1,12 +1,12 @@
 import { t } from "elysia";
+import { notCharged, type UsageQuery, usage } from "../../books/usage_store.ts";
+import { usageDays } from "../../books/usage_sums_store.ts";
 import { modelPlaces } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
-import { INSTANT } from "../../gateway/wire.ts";
-import { notCharged, type UsageQuery, usage } from "../../ledger/usage_store.ts";
-import { usageDays } from "../../ledger/usage_sums_store.ts";
+import { INSTANT } from "../../http/checks.ts";
 import type { Db } from "../../platform/db.ts";
-import { Id, type Person, signedIn, toWire, whole } from "./frame.ts";
 import { longRead } from "./long_read.ts";
+import { Id, type Person, signedIn, toWire, whole } from "./panel_session.ts";
 import { receiptOf } from "./receipt.ts";
 import { accountInScope } from "./scope.ts";
 import { usageCsv } from "./usage_csv.ts";

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
-import { NO_ROOM, readBody } from "../../src/gateway/body.ts";
+import { NO_ROOM, readBody } from "../../src/http/body.ts";
 
 /** Bytes become text, or are refused; what else is wrong with a body is in bad_input.test.ts. */
 

@@ -1,16 +1,16 @@
 import type { Model, Route } from "../catalog/catalog.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
+import type { Body } from "../http/body.ts";
+import { DuplicateField, patch, type Span, topLevelSpans } from "../http/json_spans.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
-import type { Body } from "./body.ts";
 import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
-import { DuplicateField, patch, type Span, topLevelSpans } from "./json_spans.ts";
 import { type Sifted, sift } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
+import type { ChatBody } from "./request_shapes.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
-import type { ChatBody } from "./wire.ts";
 
 /** Chat on the wire to a provider and back: what is patched on the way out, and what is read on the way in. */
 

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { watchLag } from "../../src/http/lag.ts";
+import { watchLag } from "../../src/gateway/event_loop_lag.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 

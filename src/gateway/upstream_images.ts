@@ -4,13 +4,13 @@ import { fetchGuarded, GuardError } from "../catalog/guard.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import { Refusal } from "../errors.ts";
+import type { Body } from "../http/body.ts";
+import { patch } from "../http/json_spans.ts";
 import { controllerBy } from "../platform/stop.ts";
-import type { Body } from "./body.ts";
-import type { Payload } from "./chat_wire.ts";
 import type { Attempt } from "./dispatch.ts";
-import { patch } from "./json_spans.ts";
 import { sift } from "./parameters.ts";
-import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./wire.ts";
+import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./request_shapes.ts";
+import type { Payload } from "./upstream_chat.ts";
 
 /** Images on the wire to a provider and back: `response_format` is met whatever the provider returns. Source: rulings › Images. */
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { DuplicateField, patch, type Span, topLevelSpans } from "../../src/gateway/json_spans.ts";
+import { DuplicateField, patch, type Span, topLevelSpans } from "../../src/http/json_spans.ts";
 
 /** The JSON patcher: top-level fields change, every other byte stays. */
 

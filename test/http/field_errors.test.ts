@@ -4,10 +4,11 @@ import { ValueErrorType } from "@sinclair/typebox/errors";
 import { Value } from "@sinclair/typebox/value";
 import type { Deps } from "../../src/deps.ts";
 import { Refusal } from "../../src/errors.ts";
-import { problemOf } from "../../src/gateway/field_errors.ts";
-import { ChatBody, checker, ImageBody, UsageQuery } from "../../src/gateway/wire.ts";
+import { ChatBody, ImageBody, UsageQuery } from "../../src/gateway/request_shapes.ts";
+import { checker } from "../../src/http/checks.ts";
+import { problemOf } from "../../src/http/field_errors.ts";
 import { panelRoutes } from "../../src/panel/api/panel_routes.ts";
-import { chatBody, imageBody } from "./shop.ts";
+import { chatBody, imageBody } from "../gateway/shop.ts";
 
 /** A refusal names the field and says in one plain sentence what it must be. Source: rulings › Errors. */
 

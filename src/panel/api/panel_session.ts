@@ -6,14 +6,14 @@ import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { asRefusal, Refusal } from "../../errors.ts";
-import type { Host } from "../../gateway/admit.ts";
-import { readBody } from "../../gateway/body.ts";
-import { problemOf } from "../../gateway/field_errors.ts";
-import { refuseRepeated } from "../../gateway/query.ts";
+import type { Host } from "../../gateway/admission.ts";
+import { readBody } from "../../http/body.ts";
+import { problemOf } from "../../http/field_errors.ts";
+import { refuseRepeated } from "../../http/query.ts";
 import type { Actor } from "../../platform/changes_store.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { sha256 } from "../../platform/runtime.ts";
-import { cookieName, visitorOf } from "./session_door.ts";
+import { cookieName, visitorOf } from "./session_auth.ts";
 
 /**
  * What all routes of the panel have in common: host → session → CSRF → body, who it is, and how the answer goes out.

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "../../src/gateway/json_scan.ts";
-import { DuplicateField, topLevelSpans } from "../../src/gateway/json_spans.ts";
+import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "../../src/http/json_scan.ts";
+import { DuplicateField, topLevelSpans } from "../../src/http/json_spans.ts";
 
 /** What is refused before a parser sees it. What is said of it, and of doubled fields, stands in body_cases.ts. */
 

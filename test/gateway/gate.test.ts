@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { createGate } from "../../src/http/gate.ts";
-import type { Lateness } from "../../src/http/lag.ts";
+import type { Lateness } from "../../src/gateway/event_loop_lag.ts";
+import { createGate } from "../../src/gateway/gate.ts";
 import type { ShedReason } from "../../src/platform/metrics.ts";
 
 const BUSY = { accountId: 1, tenantId: 0 };

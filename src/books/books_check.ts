@@ -1,4 +1,5 @@
 import type { Config } from "../config.ts";
+import { recentReplicas } from "../ledger/replicas_store.ts";
 import { connect, type Db, type Sql } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/runtime.ts";
@@ -14,7 +15,6 @@ import {
   lastChecks,
   recentLosses,
 } from "./books_check_store.ts";
-import { recentReplicas } from "./replicas_store.ts";
 
 /**
  * The books are checked every five minutes, by one replica at a time, and whenever an admin asks. Between checks the closing

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { openHostLookup } from "../../src/accounts/host_lookup.ts";
 import { addHost } from "../../src/accounts/hosts_store.ts";
 import { Refusal } from "../../src/errors.ts";
-import { createDomainAsk } from "../../src/http/domain_ask.ts";
+import { createDomainAsk } from "../../src/server/domain_ask.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 
 /** What a TLS proxy may ask, however often strangers make it ask. What it is told is in internal.test.ts. */

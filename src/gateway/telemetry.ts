@@ -2,7 +2,7 @@ import type { Log, RequestLine } from "../platform/log.ts";
 import type { Metrics, StreamEnd } from "../platform/metrics.ts";
 import type { RequestFacts, Trail } from "../platform/request_facts.ts";
 import type { Tracing } from "../platform/tracing.ts";
-import { type RequestEnd, spansOf } from "./spans.ts";
+import { type RequestEnd, spansOf } from "./trace_spans.ts";
 
 /**
  * The end of every request: counted, timed, and told in one line of the log and, where traces are made, in its spans. What happens

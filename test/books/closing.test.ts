@@ -2,16 +2,16 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { type ChildProcess, spawn } from "node:child_process";
 import { appendFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { check, checkIfDue, INVARIANTS, type InvariantName } from "../../src/ledger/books_check_store.ts";
-import { closeUp } from "../../src/ledger/closing_store.ts";
-import { compareDue } from "../../src/ledger/comparing_store.ts";
+import { check, checkIfDue, INVARIANTS, type InvariantName } from "../../src/books/books_check_store.ts";
+import { closeUp } from "../../src/books/closing_store.ts";
+import { compareDue } from "../../src/books/comparing_store.ts";
+import { openSlices } from "../../src/books/slices_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import type { Finish } from "../../src/ledger/ledger_store.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
-import { openSlices } from "../../src/ledger/slices_store.ts";
 import { connect, type Sql } from "../../src/platform/db.ts";
+import { askFor, type OpenLedger, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
 
 /**
  * The closing and the check that rests on it: every receipt and every entry is folded exactly once, whatever happens beside

@@ -1,5 +1,5 @@
 import { gzipSync } from "node:zlib";
-import { chatBody, imageBody } from "./shop.ts";
+import { chatBody, imageBody } from "../gateway/shop.ts";
 
 /**
  * What must be refused, and what must pass. Bodies: at the API's door and at the panel's alike. `docs/bad-input.md` is made

@@ -170,22 +170,3 @@ export const UsageList = Type.Object(
   },
   { title: "UsageList", description: "Newest first." },
 );
-
-const amount = (description: string) => Type.Optional(Type.Number({ description }));
-
-export const ErrorShape = Type.Object(
-  {
-    error: Type.Object({
-      message: Type.String(),
-      type: Type.String(),
-      code: Type.String(),
-      param: Nullable(Type.String({ description: "The field at fault, as in messages.0.role." })),
-      limit: amount("Of what is used up: requests, or USD where money ran out; of a body, bytes."),
-      used: amount("In the unit of limit."),
-      remaining: amount("In the unit of limit."),
-      resets_at: Type.Optional(Nullable(Type.String({ format: "date-time", description: "When there will be more." }))),
-    }),
-    request_id: Type.String({ description: "The X-Request-Id of this answer. Quote it to support." }),
-  },
-  { title: "ErrorEnvelope" },
-);

@@ -1,14 +1,14 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { check } from "../../src/ledger/books_check_store.ts";
-import { closeUp } from "../../src/ledger/closing_store.ts";
-import { walkRollups } from "../../src/ledger/rollups_walk_store.ts";
-import { openSlices, type SliceTx } from "../../src/ledger/slices_store.ts";
-import { statementOf } from "../../src/ledger/statement_store.ts";
-import type { UsageFilter } from "../../src/ledger/usage_store.ts";
-import { requestsByKey, usageDays } from "../../src/ledger/usage_sums_store.ts";
+import { check } from "../../src/books/books_check_store.ts";
+import { closeUp } from "../../src/books/closing_store.ts";
+import { walkRollups } from "../../src/books/rollups_walk_store.ts";
+import { openSlices, type SliceTx } from "../../src/books/slices_store.ts";
+import { statementOf } from "../../src/books/statement_store.ts";
+import type { UsageFilter } from "../../src/books/usage_store.ts";
+import { requestsByKey, usageDays } from "../../src/books/usage_sums_store.ts";
 import { connect, type Db, type Sql } from "../../src/platform/db.ts";
+import { askFor, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
-import { askFor, openWorldLedger, usageOf } from "./ledger_world.ts";
 
 /**
  * Rollups say what the usage records say, at any moment: folded, not yet folded, or while they are being folded; in days of

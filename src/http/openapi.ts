@@ -1,6 +1,6 @@
 import type { TSchema } from "@sinclair/typebox";
 import { ERROR_TABLE, type ErrorCode, Refusal, toErrorResponse } from "../errors.ts";
-import { ErrorShape } from "./answers.ts";
+import { ErrorShape } from "./error_shape.ts";
 
 /**
  * The OpenAPI 3.1 document, made of what the routes say of themselves (`described`) and of the shapes that bodies are checked by.

@@ -2,7 +2,7 @@ import type { Gate, Visit } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import type { ShedReason } from "../platform/metrics.ts";
 import { type Fractions, type Owner, Shares } from "../platform/shares.ts";
-import type { Lateness } from "./lag.ts";
+import type { Lateness } from "./event_loop_lag.ts";
 
 /** How long a client of a full replica is told to wait. */
 const RETRY_AFTER_SECONDS = 1;

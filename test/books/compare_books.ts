@@ -1,7 +1,14 @@
 import { expect } from "bun:test";
 import { type Entitlement, entitlementOf } from "../../src/ledger/entitlement_store.ts";
+import {
+  dateIn,
+  daysBegun,
+  type LedgerModel,
+  type ModelHold,
+  type ModelPackage,
+  type ModelReceipt,
+} from "../ledger/model.ts";
 import type { World } from "../world.ts";
-import { dateIn, daysBegun, type LedgerModel, type ModelHold, type ModelPackage, type ModelReceipt } from "./model.ts";
 
 /** What is written down, against what the model counts. */
 

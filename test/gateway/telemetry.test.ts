@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { Buffer } from "node:buffer";
 import { readConfig } from "../../src/config.ts";
-import { createSight, newTrail } from "../../src/gateway/sight.ts";
+import { createSight, newTrail } from "../../src/gateway/telemetry.ts";
 import type { RequestLine } from "../../src/platform/log.ts";
 import { createMetrics } from "../../src/platform/metrics.ts";
 import type { RequestFacts } from "../../src/platform/request_facts.ts";

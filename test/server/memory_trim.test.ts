@@ -1,5 +1,5 @@
 import { afterEach, expect, jest, test } from "bun:test";
-import { watchPeak } from "../../src/http/peak.ts";
+import { watchPeak } from "../../src/server/memory_trim.ts";
 
 afterEach(() => void jest.useRealTimers());
 

@@ -3,19 +3,15 @@ import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { Elysia } from "elysia";
 import fc from "fast-check";
+import { unixMsOf } from "../../src/books/usage_store.ts";
 import type { Deps } from "../../src/deps.ts";
-import { NO_ROOM } from "../../src/gateway/body.ts";
 import { readChat, readImage } from "../../src/gateway/flow.ts";
-import { described, openapiOf } from "../../src/gateway/openapi.ts";
 import { LIST_MODELS } from "../../src/gateway/v1_operations.ts";
 import { v1Routes } from "../../src/gateway/v1_routes.ts";
-import { INSTANT } from "../../src/gateway/wire.ts";
-import { unixMsOf } from "../../src/ledger/usage_store.ts";
-import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
-import { OTHER_ROUTES } from "../panel/route_table.ts";
-import type { ReplicaProcess } from "../replica.ts";
-import { BAD_CHAT, BAD_IMAGE, GOOD_CHAT, GOOD_IMAGE } from "./body_cases.ts";
-import { RULED } from "./checks.ts";
+import { NO_ROOM } from "../../src/http/body.ts";
+import { INSTANT } from "../../src/http/checks.ts";
+import { described, openapiOf } from "../../src/http/openapi.ts";
+import { RULED } from "../gateway/checks.ts";
 import {
   CODES_ELSEWHERE,
   ENDPOINTS,
@@ -25,9 +21,13 @@ import {
   PANEL_STATUSES,
   SENT,
   SHAPES,
-} from "./contract_tables.ts";
+} from "../gateway/contract_tables.ts";
+import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "../gateway/shop.ts";
+import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
+import { OTHER_ROUTES } from "../panel/route_table.ts";
+import type { ReplicaProcess } from "../replica.ts";
+import { BAD_CHAT, BAD_IMAGE, GOOD_CHAT, GOOD_IMAGE } from "./body_cases.ts";
 import { type DocumentOperation, operationsOf, problemsOf, resolve } from "./openapi_rules.ts";
-import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
 /**
  * The published OpenAPI document: valid, equal to the contract both ways, and true to what a running replica takes, answers and

@@ -1,20 +1,20 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
-import { malformedHost } from "../gateway/admit.ts";
+import { malformedHost } from "../gateway/admission.ts";
 import { hostOf } from "../gateway/door.ts";
-import { openapiOf } from "../gateway/openapi.ts";
-import type { RouteName } from "../gateway/sight.ts";
+import type { RouteName } from "../gateway/telemetry.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
-import { asPanelRefusal } from "../panel/api/frame.ts";
+import { clientAddress } from "../http/client_address.ts";
+import { openapiOf } from "../http/openapi.ts";
 import { panelRoutes } from "../panel/api/panel_routes.ts";
+import { asPanelRefusal } from "../panel/api/panel_session.ts";
 import { apiDocsRoutes } from "../panel/api_docs.ts";
 import { pageOf, siteRoutes } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../platform/request_facts.ts";
 import { type Peer, within } from "../platform/runtime.ts";
-import { clientAddress } from "./client_address.ts";
 import { headOf } from "./head.ts";
 import { healthRoutes } from "./health.ts";
 

@@ -1,7 +1,7 @@
 import type { Session } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { type Host, unservedHost } from "../../gateway/admit.ts";
+import { type Host, unservedHost } from "../../gateway/admission.ts";
 import { hostOf, inTime } from "../../gateway/door.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 

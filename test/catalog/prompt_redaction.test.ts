@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { withoutEcho } from "../../src/catalog/echo.ts";
+import { withoutEcho } from "../../src/catalog/prompt_redaction.ts";
 
 const PROMPT = "My mother's maiden name is Featherstonehaugh, and my PIN is 4711. Is that safe?";
 const sent = JSON.stringify({ model: "up-1", messages: [{ role: "user", content: PROMPT }] });
