@@ -36,7 +36,7 @@ const longestFirst = [
   "ledger/closing",
 ];
 /** The contract suite: whatever speaks HTTP to the gateway, or to its internal listener, as replicas of its own serve it. */
-const contractFolders = /^test\/(?:gateway|http)\//;
+const contractFolders = /^test\/(?:gateway|http|server)\//;
 const opensReplicas = /\bopenShop\(/;
 /** Beside it: tests that run something on Deno themselves. */
 const denoFiles = /^test\/(?:deno\/|platform\/deno)/;

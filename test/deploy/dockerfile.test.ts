@@ -11,7 +11,7 @@ import { VARIABLES } from "../../src/config.ts";
 import { internalOrigin } from "../gateway/metrics_reader.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { PANEL, signInTo } from "../panel/panel_client.ts";
-import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
+import { COUNTING, type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import {
   filesBelow,
   type Image,
@@ -225,6 +225,8 @@ function run(image: Image): Promise<ReplicaProcess> {
   return startReplicaProcess(
     {
       ...environmentOf(image),
+      // As in production. What other replicas are told to load stands in this repository, which the image's user may not be able to read.
+      ...COUNTING,
       DATABASE_URL: world.url,
       REDIS_URL: process.env.REDIS_URL ?? "",
       PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port},127.0.0.1:${second.port}`,

@@ -159,12 +159,15 @@ describe("a request that no provider was sent", () => {
         client.leave();
       }
     };
-    await Promise.all(Array.from({ length: 10 }, row));
-    await until(async () => (await shop.counters(accountId)).holds === 0, 30_000);
-    await until(() => shop.provider.counters().open === 0, 30_000);
-    const { usage, released } = await shop.counters(accountId);
-    console.log(`${usage} charged, ${released} released, ${shop.provider.callCount()} seen by the provider`);
-    expect(usage).toBeLessThanOrEqual(shop.provider.callCount());
+    let usage = 0;
+    // On a busy machine all 300 may have left before the first was sent.
+    for (let round = 0; round < 10 && usage === 0; round++) {
+      await Promise.all(Array.from({ length: 10 }, row));
+      await until(async () => (await shop.counters(accountId)).holds === 0, 30_000);
+      await until(() => shop.provider.counters().open === 0, 30_000);
+      usage = (await shop.counters(accountId)).usage;
+      expect(usage).toBeLessThanOrEqual(shop.provider.callCount());
+    }
     expect(usage).toBeGreaterThan(0);
   });
 });
