@@ -1,7 +1,8 @@
 /**
  * Runs every `test/**\/*.test.ts` against a real PostgreSQL and Redis, each file in a process of its own, and closes with the
  * line `N passed, N failed`. Arguments choose files by a part of their path: `bun run test ledger panel/api`.
- * The contract suite is run twice, with its replicas on Bun and on Deno; `--deno` runs what runs on Deno alone.
+ * The contract suite runs with its replicas on Bun, and its core on Deno too. `--all` adds what is slow by nature: the whole contract
+ * suite on Deno, and SLOW_FILES. `--deno` runs only what runs on Deno. Files that are named are always run.
  * A skipped or todo test, a file without tests, one that does not load or never ends count as failed: nothing is left out silently.
  * Files that need a program which this machine lacks are left out aloud; with CI set they run, and fail.
  */
@@ -40,6 +41,11 @@ const contractFolders = /^test\/(?:gateway|http|server)\//;
 const opensReplicas = /\bopenShop\(/;
 /** Beside it: tests that run something on Deno themselves. */
 const denoFiles = /^test\/(?:deno\/|platform\/deno)/;
+/** The part of the contract suite that runs on Deno each time: the shape of answers, errors and streams. The rest needs `--all`. */
+const denoCore = /^test\/gateway\/(?:errors|stream|sdk|images|relay|provider_faults)\.test/;
+/** Slow by nature: minutes of random faults, millions of rows, every page at every size. */
+const slowFiles =
+  /^test\/(?:chaos|books\/long_reads|ledger\/long_reads|browser\/looks|gateway\/(?:rolling|relay_cuts))\.test/;
 /** Of each failed file, told again at the end. */
 const WHY_LINES_MAX = 30;
 const repository = dirname(import.meta.dirname);
@@ -106,14 +112,18 @@ async function main(): Promise<number> {
 }
 
 function findJobs(args: string[]): Job[] {
-  const parts = args.filter((arg) => arg !== "--deno");
+  const parts = args.filter((arg) => !arg.startsWith("--"));
+  const isAll = args.includes("--all") || args.includes("--deno") || parts.length > 0;
   const all = [...new Glob("test/**/*.test.{ts,tsx}").scanSync({ cwd: repository })].sort();
   const chosen = parts.length === 0 ? all : all.filter((file) => parts.some((part) => file.includes(part)));
   const jobs = chosen.filter(canRun).flatMap((file): Job[] => {
     const isContract = contractFolders.test(file) && opensReplicas.test(readFileSync(join(repository, file), "utf8"));
     const onBun: Job = { file, runtime: "bun", isContract };
-    return isContract ? [onBun, { ...onBun, runtime: "deno" }] : [onBun];
+    if (slowFiles.test(file) && !isAll) return [];
+    return isContract && (isAll || denoCore.test(file)) ? [onBun, { ...onBun, runtime: "deno" }] : [onBun];
   });
+  if (!isAll)
+    console.log("Not run without --all: files that are slow by nature, and most of the contract suite on Deno.");
   const wanted = args.includes("--deno")
     ? jobs.filter(({ file, runtime }) => runtime === "deno" || denoFiles.test(file))
     : jobs;
