@@ -13,8 +13,8 @@ import { Figure, Figures, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
-import { useViewer } from "./forms.ts";
 import { fullPage } from "./full_page.ts";
+import { useViewer } from "./page_hooks.ts";
 
 /**
  * What an account holds, one's own or one that is looked after: packages with their meters, the balance, and every

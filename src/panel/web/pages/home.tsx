@@ -7,11 +7,11 @@ import { nowMs } from "../ui/clock.ts";
 import { Countdown, Meter } from "../ui/meter.tsx";
 import { Figure, Figures, Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Loading, Skeleton, Status } from "../ui/states.tsx";
-import { useViewer } from "./forms.ts";
 import { Overview } from "./home_overview.tsx";
 import { HomeRefusals } from "./home_refusals.tsx";
 import { noticeText } from "./home_words.ts";
 import { type Home, useHome } from "./own.ts";
+import { useViewer } from "./page_hooks.ts";
 import { UsageChart } from "./usage_chart.tsx";
 
 /** What is left, until when, and what needs you. Admins see first how the whole service stands. */

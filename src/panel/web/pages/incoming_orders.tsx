@@ -10,8 +10,8 @@ import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
-import { useOpened, useViewer } from "./forms.ts";
 import { OrderState, type OrderStatus, Wish, wants } from "./own_orders.tsx";
+import { useOpened, useViewer } from "./page_hooks.ts";
 
 /** What others ask for, and who decides. */
 

@@ -9,7 +9,7 @@ import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useRefresh, useViewer } from "./forms.ts";
+import { useRefresh, useViewer } from "./page_hooks.ts";
 
 /** What one asked for, and what became of it; and how an order looks wherever it is listed. */
 

@@ -7,7 +7,7 @@ import { Switch } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { Section } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
-import { type Opened, type Person, useRefresh, useViewer } from "./forms.ts";
+import { type Opened, type Person, useRefresh, useViewer } from "./page_hooks.ts";
 import type { DialogKind } from "./person_page.tsx";
 
 /** What lets a person in or keeps them out: name, sign-in, second factor, pay as you go, suspension. */

@@ -10,14 +10,14 @@ import { Combobox } from "../ui/combobox.tsx";
 import { CopyField } from "../ui/copy_field.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Banner, Problem } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
-import { type Person, useRefresh, useViewer } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
 import { IdleMoney } from "./idle_money.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
-import { checkCount, readCount, wrongAmount } from "./typed.ts";
+import { type Person, useRefresh, useViewer } from "./page_hooks.ts";
+import { checkCount, readCount, wrongAmount } from "./typed_numbers.ts";
 
 /**
  * The dialogs about one person: invite, hand over a link, rename, move money, grant an allotment, suspend. Loaded when the
