@@ -10,7 +10,7 @@ import { brandName } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useBilling } from "./holdings.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
-import { type OrderKind, wants } from "./own_orders.tsx";
+import { type OrderKind, wants } from "./orders.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 import { wrongAmount } from "./typed_numbers.ts";
 

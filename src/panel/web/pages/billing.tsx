@@ -10,7 +10,8 @@ import { Badge, Empty, Loaded, Skeleton, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { BalanceSection, type Billing, PackagesSection, useBilling } from "./holdings.tsx";
 import { type Offering, useOfferings } from "./offerings.tsx";
-import { type OrderKind, OwnOrders } from "./own_orders.tsx";
+import type { OrderKind } from "./orders.tsx";
+import { OwnOrders } from "./own_orders.tsx";
 import { useOpened, useViewer } from "./page_hooks.ts";
 
 const AssignDialog = lazy(() => import("./assign_dialog.tsx").then((m) => ({ default: m.AssignDialog })));

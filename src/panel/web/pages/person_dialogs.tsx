@@ -22,6 +22,9 @@ import { checkCount, readCount, wrongAmount } from "./typed_numbers.ts";
 
 /** The dialogs about one person. Loaded when the first of them is opened. */
 
+/** The dialogs of a person's page; `assign` is in assign_dialog.tsx. */
+export type PersonDialogKind = "assign" | "money" | "link" | "rename" | "grant" | "suspend" | "second_factor";
+
 /** Resellers on one page of the list to choose from. */
 const RESELLERS_PAGE_MAX = 200;
 
