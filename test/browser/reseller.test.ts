@@ -174,7 +174,7 @@ test("an order goes from the customer to the reseller and back as a package, and
   const buyer = await panel.visit(customer, "/billing", { host: ACME_HOST });
   await buyer.page.getByRole("button", { name: "Ask for more" }).click();
   const ask = buyer.page.getByRole("dialog", { name: "Ask for more" });
-  await said(buyer.page, `${BRAND} gets it, and the answer is shown under Orders.`);
+  await said(buyer.page, `${BRAND} gets it. The answer appears under Orders.`);
   await ask.getByRole("combobox", { name: "Offering" }).click();
   await ask.getByRole("option", { name: new RegExp(offering) }).click();
   // What it costs the reseller is nothing to the customer.

@@ -1,14 +1,14 @@
 import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, Globe, MoreHorizontal, Play, RotateCw, Search, Trash2 } from "lucide-react";
-import { useState } from "react";
 import { useLocation, useParams } from "wouter";
 import type { HostStatus } from "../../../accounts/domain_states.ts";
+import { DOMAIN_REASON_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
-import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { NativeSelect, TextField, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { useForm } from "../ui/form.tsx";
+import { FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import type { MenuItem } from "../ui/menu_list.tsx";
 import { Page, Section } from "../ui/page.tsx";
@@ -25,7 +25,6 @@ import { useDebounced, useOpened } from "./page_hooks.ts";
 
 const ADMIN_DOMAINS_KEY = ["admin", "domains"] as const;
 const SEARCH_CHARS_MAX = 253;
-const REASON_CHARS_MAX = 300;
 
 type Listed = NonNullable<Awaited<ReturnType<typeof api.admin.domains.get>>["data"]>["domains"][number];
 /** One reseller's claim on a name: several may have one. */
@@ -229,11 +228,11 @@ function useActs(onRemoved?: () => void) {
 type ActState = { open: boolean; onClose: () => void; claim: Claim; refresh: () => Promise<void> };
 
 function Suspend({ open, onClose, claim: { resellerId, host }, refresh }: ActState) {
-  const [reason, setReason] = useState("");
   const form = useForm({
+    first: { reason: "" },
     wrong: { reason: null },
-    send: async () => {
-      const why = reason.trim() === "" ? {} : { reason: reason.trim() };
+    send: async ({ reason }) => {
+      const why = isBlank(reason) ? {} : { reason: reason.trim() };
       await ask(api.admin.domains({ resellerId })({ host }).suspend.post(why));
       await refresh();
     },
@@ -243,32 +242,25 @@ function Suspend({ open, onClose, claim: { resellerId, host }, refresh }: ActSta
     },
   });
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={onClose}
+      onClose={onClose}
       title={`Switch off ${host}?`}
-      description="Panel and API stop answering there at once. No check switches it on again, only an admin does."
+      description="Panel and API stop answering there immediately. No check switches it on again; only an admin can."
       size="sm"
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Keep it on</Button>
-          <Button type="submit" variant="danger" pending={form.isPending}>
-            Switch off
-          </Button>
-        </>
-      }
+      submitLabel="Switch off"
+      cancelLabel="Keep it on"
+      isDanger
     >
-      <Field
+      <TextField
         label="Reason"
         optional
-        hint="The reseller reads it, and it stays in the audit log."
-        error={form.errorOf("reason")}
-      >
-        <TextInput value={reason} onValue={setReason} maxLength={REASON_CHARS_MAX} />
-      </Field>
-      {form.problem}
-    </Dialog>
+        hint="The reseller can read it. It is also in the audit log."
+        {...form.field("reason")}
+        maxLength={DOMAIN_REASON_CHARS_MAX}
+      />
+    </FormDialog>
   );
 }
 

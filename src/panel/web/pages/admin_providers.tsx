@@ -1,15 +1,16 @@
 import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, CirclePause, MoreHorizontal, Pencil, Play, Plus, Zap } from "lucide-react";
 import { type ReactNode, useState } from "react";
+import { CATALOG_NAME_CHARS_MAX, PROVIDER_URL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatCount, formatOf, formatTook } from "../format.ts";
 import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
 import { CopyText } from "../ui/copy_text.tsx";
-import { Dialog, Drawer } from "../ui/dialog.tsx";
-import { Field, NativeSelect, PasswordInput, TextInput } from "../ui/fields.tsx";
+import { Drawer } from "../ui/dialog.tsx";
+import { Field, NativeSelect, PasswordField, TextField } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { useForm } from "../ui/form.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
@@ -22,8 +23,6 @@ import { useOpened } from "./page_hooks.ts";
 
 const PAGE_SIZE = 500;
 const REFETCH_MS = 10_000;
-const NAME_CHARS_MAX = 200;
-const URL_CHARS_MAX = 500;
 const UNLISTED_SHOWN = 5;
 const STATE_FILTER = [
   { value: "", label: "All providers" },
@@ -375,87 +374,83 @@ function ProviderDialog({
   onClose,
   provider,
   onAdded,
-}: {
-  open: boolean;
-  onClose: () => void;
+}: DialogState & {
   /** null: a new one. */
   provider: Known | null;
   onAdded: (id: number) => void;
 }) {
-  const client = useQueryClient();
-  const formKey = useIdempotencyKey();
-  const [name, setName] = useState(provider?.name ?? "");
-  const [baseUrl, setBaseUrl] = useState(provider?.baseUrl ?? "");
-  const [apiKey, setApiKey] = useState("");
-  const isMoved = provider !== null && baseUrl.trim().replace(/\/+$/, "") !== provider.baseUrl;
+  const send = useSaveProvider(provider);
   const form = useForm({
-    wrong: {
-      name: name.trim() === "" ? "Give it a name." : null,
-      baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "An address, as in https://api.example.com/v1",
-      apiKey: provider === null && apiKey.trim() === "" ? "Paste the key that the provider gave you." : null,
-    },
-    send: async () => {
-      const fields = { name: name.trim(), baseUrl: baseUrl.trim() };
-      const saved =
-        provider === null
-          ? await ask(api.admin.providers.post({ ...fields, apiKey }, sentOnce(formKey)))
-          : await ask(
-              api.admin.providers({ id: provider.id }).patch({ ...fields, ...(apiKey.trim() !== "" && { apiKey }) }),
-            );
-      await client.invalidateQueries({ queryKey: ["admin"] });
-      return saved;
-    },
+    first: { name: provider?.name ?? "", baseUrl: provider?.baseUrl ?? "", apiKey: "" },
+    wrong: ({ name, baseUrl, apiKey }) => ({
+      name: isBlank(name) ? "Enter a name." : null,
+      baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "Enter an address, as in https://api.example.com/v1",
+      apiKey: provider === null && isBlank(apiKey) ? "Paste the key that the provider gave you." : null,
+    }),
+    send,
     onSent: (saved) => {
       onClose();
       if (provider === null) onAdded(saved.id);
       toast.done(provider === null ? `${saved.name} is added. Test it now.` : `${saved.name} is changed.`);
     },
   });
+  const isMoved = provider !== null && form.values.baseUrl.trim().replace(/\/+$/, "") !== provider.baseUrl;
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={onClose}
+      onClose={onClose}
       title={provider === null ? "Add provider" : `Change ${provider.name}`}
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={form.isPending}>
-            {provider === null ? "Add provider" : "Save"}
-          </Button>
-        </>
-      }
+      submitLabel={provider === null ? "Add provider" : "Save"}
     >
-      <Field label="Name" hint="Only admins see it." error={form.errorOf("name")} required>
-        <TextInput value={name} onValue={setName} maxLength={NAME_CHARS_MAX} />
-      </Field>
-      <Field label="Base URL" hint="Ends where /chat/completions begins." error={form.errorOf("baseUrl")} required>
-        <TextInput
-          mono
-          inputMode="url"
-          value={baseUrl}
-          onValue={setBaseUrl}
-          maxLength={URL_CHARS_MAX}
-          placeholder="https://api.example.com/v1"
-        />
-      </Field>
-      <Field
+      <TextField
+        label="Name"
+        hint="Only admins see it."
+        required
+        {...form.field("name")}
+        maxLength={CATALOG_NAME_CHARS_MAX}
+      />
+      <TextField
+        label="Base URL"
+        hint="The part before /chat/completions."
+        required
+        mono
+        inputMode="url"
+        {...form.field("baseUrl")}
+        maxLength={PROVIDER_URL_CHARS_MAX}
+        placeholder="https://api.example.com/v1"
+      />
+      <PasswordField
         label={provider === null ? "Key" : "New key"}
         optional={provider !== null}
         required={provider === null}
         hint={keyHint(provider, isMoved)}
-        error={form.errorOf("apiKey")}
-      >
-        <PasswordInput mono autoComplete="new-password" value={apiKey} onValue={setApiKey} />
-      </Field>
-      {form.problem}
-    </Dialog>
+        mono
+        autoComplete="new-password"
+        {...form.field("apiKey")}
+      />
+    </FormDialog>
   );
 }
 
+function useSaveProvider(provider: Known | null) {
+  const client = useQueryClient();
+  const formKey = useIdempotencyKey();
+  return async (typed: { name: string; baseUrl: string; apiKey: string }) => {
+    const fields = { name: typed.name.trim(), baseUrl: typed.baseUrl.trim() };
+    const { apiKey } = typed;
+    const saved =
+      provider === null
+        ? await ask(api.admin.providers.post({ ...fields, apiKey }, sentOnce(formKey)))
+        : await ask(api.admin.providers({ id: provider.id }).patch({ ...fields, ...(!isBlank(apiKey) && { apiKey }) }));
+    await client.invalidateQueries({ queryKey: ["admin"] });
+    return saved;
+  };
+}
+
 function keyHint(provider: Known | null, isMoved: boolean): string {
-  if (provider === null) return "Stored encrypted. Nobody can see it again, you neither.";
+  if (provider === null) return "Stored encrypted. It is never shown again.";
   return isMoved
-    ? "Empty: the stored key is sent to the new address from now on."
-    : "Empty: the stored key stays. Nobody can see it.";
+    ? "If empty, the stored key is sent to the new address from now on."
+    : "If empty, the stored key is kept. It is never shown.";
 }
