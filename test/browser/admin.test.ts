@@ -18,7 +18,7 @@ beforeAll(async () => {
 }, START_MS_MAX);
 afterAll(() => panel.close());
 
-test("a balance is topped up with a reason, which the customer reads beside the movement", async () => {
+test("a balance is topped up with a reason, which the customer reads beside the transaction", async () => {
   const bob = await panel.shop.world.addCustomer();
   const visit = await panel.visit(admin, `/admin/people/${bob.accountId}`);
   const { page } = visit;
@@ -27,14 +27,14 @@ test("a balance is topped up with a reason, which the customer reads beside the 
   await dialog.getByLabel("Amount").fill("20");
   await dialog.getByRole("button", { name: "Top up $20.00" }).click();
   // Without a reason nothing is sent, and the field says so.
-  await dialog.getByText("Say why: it is kept with the entry").waitFor();
+  await dialog.getByText("Enter a reason. It is kept with the transaction").waitFor();
   await visit.check();
   await dialog.getByLabel("Reason").fill("Invoice 17");
   await dialog.getByRole("button", { name: "Top up $20.00" }).click();
   await said(page, /^The balance of customer\d+ is \$20\.00 now\.$/);
   await dialog.waitFor({ state: "hidden" });
-  const movement = page.getByRole("row", { name: /Invoice 17/ });
-  expect(await textOf(movement)).toMatch(/^Top-up Invoice 17 .* admin\d+ \+\$20\.00 \$20\.00$/);
+  const transaction = page.getByRole("row", { name: /Invoice 17/ });
+  expect(await textOf(transaction)).toMatch(/^Top-up Invoice 17 .* admin\d+ \+\$20\.00 \$20\.00$/);
   await visit.check();
   await visit.close();
 
@@ -131,12 +131,12 @@ test("money for a customer whose balance pays for nothing: said before, and a re
     await reseller.page.getByRole("button", { name: "Top up" }).click();
     return reseller.page.getByRole("dialog", { name: "Top up" });
   };
-  await (await topUp()).getByText("You may not switch it: ask the operator").waitFor();
+  await (await topUp()).getByText("You may not switch it on: ask the operator").waitFor();
   await reseller.check();
 
   const visit = await panel.visit(admin, `/admin/people/${acme.accountId}`);
   await visit.page.getByRole("switch", { name: "Pay as you go of its customers" }).click();
-  await said(visit.page, /switches it for its customers now\.$/);
+  await said(visit.page, /can switch it for its customers now\.$/);
   await visit.check();
   await visit.close();
 
@@ -172,7 +172,7 @@ test("a provider's test says how long it took, or what failed in the provider's 
   await visit.close();
 });
 
-test("a changed price holds from the next request on, and the playground shows it", async () => {
+test("a changed price applies from the next request on, and the playground shows it", async () => {
   const { shop } = panel;
   const payer = await shop.payer(5_000_000_000n);
   const visit = await panel.visit(admin, "/admin/models?model=vendor%2Fchat-b");
@@ -185,7 +185,7 @@ test("a changed price holds from the next request on, and the playground shows i
   await visit.check();
   await dialog.getByLabel("Output").fill("22.5");
   await dialog.getByRole("button", { name: "Save" }).click();
-  await said(page, "The new prices hold from the next request on.");
+  await said(page, "The new prices apply from the next request on.");
   await page.getByText(/out × \$22\.50\/M/).waitFor();
   await visit.check();
   await visit.close();
@@ -264,7 +264,7 @@ test("viewing as a customer: a bar says so, changes are off and refused, and bot
   const { page } = visit;
   const name = await textOf(page.getByRole("heading", { level: 1 }));
   await page.getByRole("button", { name: `View as ${name}` }).click();
-  const bar = page.getByRole("complementary", { name: "Viewing as somebody else" });
+  const bar = page.getByRole("complementary", { name: "Viewing as another person" });
   expect(await textOf(bar)).toBe(`Viewing as ${name}, read-only, recorded. Leave`);
   await visit.check();
 

@@ -13,11 +13,9 @@ import { Ago } from "../ui/time.tsx";
 import { type IncomingOrder, OrderState, type OrderStatus, Wish, wants } from "./orders.tsx";
 import { useOpened, useViewer } from "./page_hooks.ts";
 
-/** What others ask for, and who decides. */
-
 const DecideDialog = lazy(() => import("./decide_dialogs.tsx").then((m) => ({ default: m.DecideDialog })));
 
-/** How many wait, as far as one page of them tells; undefined until it is known. */
+/** How many orders are waiting, counted on the first page; undefined until it is loaded. */
 export function useWaitingOrders(): { count: number; hasMore: boolean } | undefined {
   const { data } = useIncoming("open", "house");
   const first = data?.pages[0];
@@ -53,7 +51,7 @@ const STATUS_FILTER = [
   { value: "all", label: "All" },
 ] as const satisfies readonly { value: OrderStatus | "all"; label: string }[];
 
-/** What others ask for: of a reseller its customers, of an admin everybody who belongs to no reseller. */
+/** Orders to answer: a reseller sees those of its customers, an admin those of everyone without a reseller, or of all. */
 export function IncomingOrders({ personHref }: { personHref: (accountId: number) => string }) {
   const { role, lock } = useViewer();
   const [filters, setFilters] = useUrlState({ orders: "open", from: "house" });

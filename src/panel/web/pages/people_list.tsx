@@ -14,7 +14,7 @@ import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { useDebounced, useOpened, useViewer } from "./page_hooks.ts";
 
-/** The people one looks after: a reseller its customers, an admin everybody; and the button that adds one. */
+/** The list of people (a reseller sees its customers, an admin everyone), and the button that adds one. */
 
 const InviteDialog = lazy(() => import("./person_dialogs.tsx").then((m) => ({ default: m.InviteDialog })));
 
@@ -36,7 +36,7 @@ const STATE_FILTER = [
 ] as const;
 const ROLE_WORDS: Record<Role, string> = { customer: "Customer", reseller: "Reseller", admin: "Admin" };
 
-/** The list, with search, a filter by status, and for admins one by role; all stand in the address. */
+/** The list, with search and filters, which are kept in the URL. */
 export function PeopleList({ personHref, invite }: { personHref: (accountId: number) => string; invite: ReactNode }) {
   const isAdmin = useViewer().role === "admin";
   const [filters, setFilters] = useUrlState({ q: "", role: "all", state: "" });
@@ -96,7 +96,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
               empty={
                 isFiltered ? (
                   <Empty icon={Search}>
-                    Nobody is found by that.{q !== "" && " The beginning of a name or an address is looked for."}
+                    Nobody matches.{q !== "" && " The search finds names and addresses by their beginning."}
                   </Empty>
                 ) : (
                   <Empty icon={Users} action={invite}>
