@@ -19,7 +19,7 @@ import { toast } from "../ui/toast.tsx";
 import { modelHref, type Route, routeState } from "./admin_catalog.tsx";
 import { useOpened } from "./page_hooks.ts";
 
-/** The services that answer requests. A key goes in and never comes out. One provider stands in a drawer: `?provider=…`. */
+/** The providers. A key is written and never shown. One provider opens in a drawer: `?provider=…`. */
 
 const PAGE_SIZE = 500;
 const REFETCH_MS = 10_000;
@@ -38,14 +38,7 @@ export function ProvidersPage() {
   const [{ provider, state }, setUrl] = useUrlState({ provider: "", state: "" });
   const isFailing = state === "failing";
   const editing = useOpened<Known | null>();
-  const providers = useInfiniteQuery({
-    queryKey: [...PROVIDERS_KEY, "list"],
-    queryFn: ({ pageParam }) =>
-      ask(api.admin.providers.get({ query: { limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) } })),
-    initialPageParam: "",
-    getNextPageParam: (page) => (page.hasMore ? page.providers.at(-1)?.name : undefined),
-    refetchInterval: REFETCH_MS,
-  });
+  const providers = useProviders();
   const openId = /^\d{1,15}$/.test(provider) ? Number(provider) : null;
   const addButton = (
     <Button variant="primary" icon={Plus} onClick={() => editing.open(null)}>
@@ -56,7 +49,7 @@ export function ProvidersPage() {
     <Page
       title="Providers"
       lead="The services that answer requests. Their keys are stored encrypted."
-      // An empty list offers the first step itself.
+      // An empty list has this button itself.
       action={providers.data?.pages[0]?.providers.length !== 0 && addButton}
     >
       <FilterBar>
@@ -77,7 +70,7 @@ export function ProvidersPage() {
               onChange={editing.open}
               empty={
                 isFailing ? (
-                  <Empty>No provider fails. One that does is left out for a moment, and asked again.</Empty>
+                  <Empty>No provider is failing. A failing provider is left out for a moment, then tried again.</Empty>
                 ) : (
                   <Empty action={addButton}>{EMPTY.providers}</Empty>
                 )
@@ -109,6 +102,17 @@ export function ProvidersPage() {
       )}
     </Page>
   );
+}
+
+function useProviders() {
+  return useInfiniteQuery({
+    queryKey: [...PROVIDERS_KEY, "list"],
+    queryFn: ({ pageParam }) =>
+      ask(api.admin.providers.get({ query: { limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) } })),
+    initialPageParam: "",
+    getNextPageParam: (page) => (page.hasMore ? page.providers.at(-1)?.name : undefined),
+    refetchInterval: REFETCH_MS,
+  });
 }
 
 function ProvidersTable({
@@ -192,7 +196,7 @@ function useProviderEnabling() {
   });
 }
 
-/** A real call: the list of models, and one token of `model` if there is one. */
+/** Calls the provider: lists its models, and requests one token of `model` if it is given. */
 function useTest(id: number) {
   return useMutation({
     mutationFn: (model: string) => ask(api.admin.providers({ id }).test.post(model === "" ? {} : { model })),
@@ -217,7 +221,7 @@ function TestCell({ id, name }: { id: number; name: string }) {
   );
 }
 
-/** How long it took, or what failed, in the provider's own words. */
+/** How long the test took, or what failed, in the provider's own words. */
 function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest> }) {
   return (
     <span role="status" className="min-w-0 text-13">
@@ -230,7 +234,7 @@ function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest
             {data.chatTookMs !== null && `; one token in ${formatTook(data.chatTookMs)}`}
             {data.unlisted.length > 0 && (
               <span className="block text-warn wrap-anywhere">
-                Routes name models that it does not list: {data.unlisted.slice(0, UNLISTED_SHOWN).join(", ")}
+                It does not list these models of its routes: {data.unlisted.slice(0, UNLISTED_SHOWN).join(", ")}
                 {data.unlisted.length > UNLISTED_SHOWN && ` and ${data.unlisted.length - UNLISTED_SHOWN} more`}
               </span>
             )}
@@ -256,7 +260,7 @@ function ProviderDrawer({
   onClose: () => void;
   onChange: (provider: Known) => void;
 }) {
-  // What was shown stays while the drawer slides away.
+  // The last provider stays shown while the drawer closes.
   const [shownId, setShownId] = useState(id);
   if (id !== null && id !== shownId) setShownId(id);
   const setEnabled = useProviderEnabling();
@@ -278,7 +282,7 @@ function ProviderDrawer({
             <Button
               icon={data.enabled ? CirclePause : Play}
               pending={setEnabled.isPending}
-              // The same button takes it back: no toast, which would lie behind the drawer.
+              // No toast with Undo: the drawer would cover it, and this button undoes it.
               onClick={() => setEnabled.mutate({ provider: data, enabled: !data.enabled, isQuiet: true })}
             >
               {data.enabled ? "Switch off" : "Switch on"}
@@ -304,7 +308,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       <Facts
         facts={[
           ["Base URL", <CopyText key="url" value={provider.baseUrl} what="base URL" isWhole />],
-          ["Key", "Stored encrypted. Nobody can see it again."],
+          ["Key", "Stored encrypted. It is never shown again."],
           [
             "State",
             <ProviderState
@@ -317,7 +321,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       />
       <section className="grid gap-3 border-t border-line pt-4" aria-label="Test">
         <h3 className="text-14">Test</h3>
-        <Field label="What is asked for">
+        <Field label="What to test">
           <NativeSelect
             value={model}
             onValue={setModel}

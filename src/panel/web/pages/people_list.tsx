@@ -34,6 +34,7 @@ const STATE_FILTER = [
   { value: "invited", label: "Invited" },
   { value: "suspended", label: "Suspended" },
 ] as const;
+type PersonState = Exclude<(typeof STATE_FILTER)[number]["value"], "">;
 const ROLE_WORDS: Record<Role, string> = { customer: "Customer", reseller: "Reseller", admin: "Admin" };
 
 /** The list, with search and filters, which are kept in the URL. */
@@ -43,23 +44,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
   const role = ROLE_FILTER.find(({ value }) => value === filters.role)?.value ?? "all";
   const state = STATE_FILTER.find(({ value }) => value === filters.state)?.value ?? "";
   const q = useDebounced(filters.q.trim());
-  const people = useInfiniteQuery({
-    queryKey: ["people", { q, role, state }],
-    queryFn: ({ pageParam }) =>
-      ask(
-        api.people.get({
-          query: {
-            ...(q !== "" && { q }),
-            ...(role !== "all" && { role }),
-            ...(state !== "" && { state }),
-            ...(pageParam > 0 && { before: pageParam }),
-          },
-        }),
-      ),
-    initialPageParam: 0,
-    getNextPageParam: ({ people: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.accountId : undefined),
-    placeholderData: keepPreviousData,
-  });
+  const people = usePeople({ q, role, state });
   const isFiltered = q !== "" || role !== "all" || state !== "";
   return (
     <>
@@ -111,6 +96,26 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
       </Section>
     </>
   );
+}
+
+function usePeople({ q, role, state }: { q: string; role: Role | "all"; state: PersonState | "" }) {
+  return useInfiniteQuery({
+    queryKey: ["people", { q, role, state }],
+    queryFn: ({ pageParam }) =>
+      ask(
+        api.people.get({
+          query: {
+            ...(q !== "" && { q }),
+            ...(role !== "all" && { role }),
+            ...(state !== "" && { state }),
+            ...(pageParam > 0 && { before: pageParam }),
+          },
+        }),
+      ),
+    initialPageParam: 0,
+    getNextPageParam: ({ people: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.accountId : undefined),
+    placeholderData: keepPreviousData,
+  });
 }
 
 const WHO: readonly Column<Row>[] = [

@@ -89,15 +89,7 @@ export function TheirKeys({ accountId }: { accountId: number }) {
 export function Allotments({ person, onGrant }: { person: Person; onGrant: () => void }) {
   const refresh = useRefresh();
   const taking = useOpened<Grant>();
-  const { accountId } = person;
-  const grants = useInfiniteQuery({
-    queryKey: ["allotments", accountId],
-    queryFn: ({ pageParam }) =>
-      ask(api.allotments.get({ query: { resellerId: accountId, ...(pageParam > 0 && { before: pageParam }) } })),
-    initialPageParam: 0,
-    getNextPageParam: ({ allotments, hasMore }) =>
-      hasMore ? allotments[allotments.length - 1]?.allotmentId : undefined,
-  });
+  const grants = useGrants(person.accountId);
   const columns: Column<Grant>[] = [
     { head: "Offering", cell: ({ offeringName }) => <span className="font-medium">{offeringName}</span> },
     { head: "Reason", hideBelow: "lg", cell: ({ reason }) => reason },
@@ -157,4 +149,15 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
       )}
     </Section>
   );
+}
+
+function useGrants(accountId: number) {
+  return useInfiniteQuery({
+    queryKey: ["allotments", accountId],
+    queryFn: ({ pageParam }) =>
+      ask(api.allotments.get({ query: { resellerId: accountId, ...(pageParam > 0 && { before: pageParam }) } })),
+    initialPageParam: 0,
+    getNextPageParam: ({ allotments, hasMore }) =>
+      hasMore ? allotments[allotments.length - 1]?.allotmentId : undefined,
+  });
 }

@@ -124,43 +124,43 @@ type BarsProps = {
   formatAxis: (amount: number) => string;
 };
 
-function Bars({ title, unit, days, series, chartId, format, formatAxis }: BarsProps) {
+/** Positions in the drawing, in pixels. */
+function plotOf({ days, totals, width }: { days: number; totals: readonly number[]; width: number }) {
+  const top = niceTop(Math.max(0, ...totals));
+  const plot = { width: Math.max(0, width - PAD.left - PAD.right), height: HEIGHT - PAD.top - PAD.bottom };
+  const step = days === 0 ? 0 : plot.width / days;
+  return {
+    ...plot,
+    top,
+    step,
+    bar: Math.max(1, Math.min(BAR_MAX, step * 0.72)),
+    /** The left edge of a day. */
+    x: (day: number) => PAD.left + step * day,
+    y: (amount: number) => PAD.top + plot.height * (1 - amount / top),
+    /** The day at a distance from the left edge of the drawing, or null. */
+    dayAt: (left: number) => {
+      const day = Math.floor((left - PAD.left) / Math.max(1, step));
+      return day >= 0 && day < days ? day : null;
+    },
+  };
+}
+type Plot = ReturnType<typeof plotOf>;
+
+function Bars(props: BarsProps) {
+  const { title, unit, days, series, chartId, format, formatAxis } = props;
   const hintId = useId();
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
   const [active, setActive] = useState<number | null>(null);
-  const [tabStop, setTabStop] = useState(Math.max(0, days.length - 1));
-
+  const { tabStop, setTabStop, onKeyDown } = useDayKeys(days.length, box, () => setActive(null));
   const totals = days.map((_, day) => series.reduce((total, { values }) => total + (values[day] ?? 0), 0));
-  const top = niceTop(Math.max(0, ...totals));
-  const plot = { width: Math.max(0, width - PAD.left - PAD.right), height: HEIGHT - PAD.top - PAD.bottom };
-  const step = days.length === 0 ? 0 : plot.width / days.length;
-  const bar = Math.max(1, Math.min(BAR_MAX, step * 0.72));
-  const y = (amount: number) => PAD.top + plot.height * (1 - amount / top);
-  const x = (day: number) => PAD.left + step * day;
-
-  const point = (event: PointerEvent<SVGSVGElement>) => {
-    const day = Math.floor(
-      (event.clientX - event.currentTarget.getBoundingClientRect().left - PAD.left) / Math.max(1, step),
-    );
-    setActive(day >= 0 && day < days.length ? day : null);
-  };
-  const onKeyDown = (event: KeyboardEvent) => {
-    const last = days.length - 1;
-    const next = { ArrowRight: Math.min(last, tabStop + 1), ArrowLeft: Math.max(0, tabStop - 1), Home: 0, End: last }[
-      event.key
-    ];
-    if (event.key === "Escape") setActive(null);
-    if (next === undefined) return;
-    event.preventDefault();
-    setTabStop(next);
-    box.current?.querySelector<SVGGElement>(`[data-day="${next}"]`)?.focus();
-  };
-
+  const plot = plotOf({ days: days.length, totals, width });
+  const point = (event: PointerEvent<SVGSVGElement>) =>
+    setActive(plot.dayAt(event.clientX - event.currentTarget.getBoundingClientRect().left));
   return (
     <div ref={box} className="relative min-w-0">
       <span id={hintId} className="sr-only">
-        Arrow keys walk from day to day.
+        Arrow keys move from day to day.
       </span>
       {/* biome-ignore lint/a11y/useSemanticElements: a drawing has no fieldset. */}
       <svg
@@ -175,63 +175,25 @@ function Bars({ title, unit, days, series, chartId, format, formatAxis }: BarsPr
         onPointerLeave={() => setActive(null)}
         onKeyDown={onKeyDown}
       >
-        <g aria-hidden>
-          {ticksOf(top).map((amount) => (
-            <g key={amount}>
-              <line
-                x1={PAD.left}
-                x2={width}
-                y1={Math.round(y(amount)) + 0.5}
-                y2={Math.round(y(amount)) + 0.5}
-                stroke={amount === 0 ? "var(--edge)" : "var(--line)"}
-              />
-              <text x={PAD.left - 8} y={y(amount) + 4} textAnchor="end" className="fill-ink-3 text-12 tabular-nums">
-                {formatAxis(amount)}
-              </text>
-            </g>
-          ))}
-          {labelDays(days.length, plot.width).map((day) => (
-            <text
-              key={day}
-              x={Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6)}
-              y={HEIGHT - 6}
-              textAnchor="middle"
-              className="fill-ink-3 text-12 tabular-nums"
-            >
-              {formatCalendarDay(days[day] ?? "")}
-            </text>
-          ))}
-        </g>
+        <Axes {...{ plot, days, width, formatAxis }} />
         {days.map((day, index) => (
-          // biome-ignore lint/a11y/noInteractiveElementToNoninteractiveRole: a day is looked at, and nothing else.
-          <g
+          <DayBar
             key={day}
-            data-day={index}
-            role="img"
-            tabIndex={index === tabStop ? 0 : -1}
-            aria-label={spoken(day, totals[index] ?? 0, series, index, unit, format)}
+            {...{ index, plot, series, chartId }}
+            isActive={active === index}
+            isTabStop={index === tabStop}
+            label={spoken(day, totals[index] ?? 0, series, index, unit, format)}
             onFocus={() => {
               setActive(index);
               setTabStop(index);
             }}
             onBlur={() => setActive(null)}
-            className="outline-none"
-          >
-            <rect
-              x={x(index)}
-              y={PAD.top}
-              width={step}
-              height={plot.height}
-              fill={active === index ? "var(--hover)" : "transparent"}
-              className="[g:focus-visible>&]:stroke-focus [g:focus-visible>&]:stroke-2"
-            />
-            <Stack {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
-          </g>
+          />
         ))}
       </svg>
       {active !== null && (
         <Tip
-          x={besideBar(x(active) + step / 2, bar, width)}
+          x={besideBar(plot.x(active) + plot.step / 2, plot.bar, width)}
           day={days[active] ?? ""}
           index={active}
           series={series}
@@ -242,6 +204,112 @@ function Bars({ title, unit, days, series, chartId, format, formatAxis }: BarsPr
         />
       )}
     </div>
+  );
+}
+
+/** One tab stop for all days; arrow keys, Home and End move it, Esc hides the tip. */
+function useDayKeys(days: number, box: React.RefObject<HTMLDivElement | null>, onEscape: () => void) {
+  const [tabStop, setTabStop] = useState(Math.max(0, days - 1));
+  const onKeyDown = (event: KeyboardEvent) => {
+    const last = days - 1;
+    const next = { ArrowRight: Math.min(last, tabStop + 1), ArrowLeft: Math.max(0, tabStop - 1), Home: 0, End: last }[
+      event.key
+    ];
+    if (event.key === "Escape") onEscape();
+    if (next === undefined) return;
+    event.preventDefault();
+    setTabStop(next);
+    box.current?.querySelector<SVGGElement>(`[data-day="${next}"]`)?.focus();
+  };
+  return { tabStop, setTabStop, onKeyDown };
+}
+
+function Axes({
+  plot,
+  days,
+  width,
+  formatAxis,
+}: {
+  plot: Plot;
+  days: readonly string[];
+  width: number;
+  formatAxis: (amount: number) => string;
+}) {
+  const { x, y, step } = plot;
+  return (
+    <g aria-hidden>
+      {ticksOf(plot.top).map((amount) => (
+        <g key={amount}>
+          <line
+            x1={PAD.left}
+            x2={width}
+            y1={Math.round(y(amount)) + 0.5}
+            y2={Math.round(y(amount)) + 0.5}
+            stroke={amount === 0 ? "var(--edge)" : "var(--line)"}
+          />
+          <text x={PAD.left - 8} y={y(amount) + 4} textAnchor="end" className="fill-ink-3 text-12 tabular-nums">
+            {formatAxis(amount)}
+          </text>
+        </g>
+      ))}
+      {labelDays(days.length, plot.width).map((day) => (
+        <text
+          key={day}
+          x={Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6)}
+          y={HEIGHT - 6}
+          textAnchor="middle"
+          className="fill-ink-3 text-12 tabular-nums"
+        >
+          {formatCalendarDay(days[day] ?? "")}
+        </text>
+      ))}
+    </g>
+  );
+}
+
+function DayBar({
+  index,
+  plot,
+  series,
+  chartId,
+  isActive,
+  isTabStop,
+  label,
+  onFocus,
+  onBlur,
+}: {
+  index: number;
+  plot: Plot;
+  series: readonly Shown[];
+  chartId: string;
+  isActive: boolean;
+  isTabStop: boolean;
+  label: string;
+  onFocus: () => void;
+  onBlur: () => void;
+}) {
+  const { x, y, step, bar, height } = plot;
+  return (
+    // biome-ignore lint/a11y/noInteractiveElementToNoninteractiveRole: a day is read, not activated.
+    <g
+      data-day={index}
+      role="img"
+      tabIndex={isTabStop ? 0 : -1}
+      aria-label={label}
+      onFocus={onFocus}
+      onBlur={onBlur}
+      className="outline-none"
+    >
+      <rect
+        x={x(index)}
+        y={PAD.top}
+        width={step}
+        height={height}
+        fill={isActive ? "var(--hover)" : "transparent"}
+        className="[g:focus-visible>&]:stroke-focus [g:focus-visible>&]:stroke-2"
+      />
+      <Stack {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
+    </g>
   );
 }
 
