@@ -294,8 +294,8 @@ test("viewing as a customer: a bar says so, changes are off and refused, and bot
   expect(new URL(page.url()).pathname).toBe(`/admin/people/${erin.accountId}`);
   expect(await bar.count()).toBe(0);
   await page.goto(`/admin/audit?account=${erin.accountId}`);
-  await page.getByText(/began to look at the panel of/).waitFor();
-  await page.getByText(/stopped looking at the panel of/).waitFor();
+  await page.getByText(/started viewing the panel of/).waitFor();
+  await page.getByText(/stopped viewing the panel of/).waitFor();
   await visit.check();
   await visit.close();
 });

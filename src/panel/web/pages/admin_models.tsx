@@ -28,7 +28,7 @@ import {
 import { ModelPage } from "./admin_model.tsx";
 import { useOpened } from "./page_hooks.ts";
 
-/** What can be asked for, at which price, and who answers. One model has its own address: `/admin/models?model=…`. */
+/** The models, their prices and routes. One model is at `/admin/models?model=…`. */
 
 const PAGE_SIZE = 500;
 /** A breaker opens and closes within seconds. */
@@ -41,7 +41,7 @@ export function ModelsPage() {
   return model === "" ? <ModelList /> : <ModelPage key={model} id={model} />;
 }
 
-/** The list and a model are two pages at one path: the focus and the scroll start over between them. */
+/** The list and a model share a path, so focus and scroll position must be reset between them. */
 function useFreshStart(model: string): void {
   const before = useRef(model);
   useEffect(() => {
@@ -72,8 +72,8 @@ function ModelList() {
   return (
     <Page
       title="Models"
-      lead="What can be asked for, what it costs, and who answers."
-      // An empty list offers the first step itself.
+      lead="The models you sell, their prices, and the providers that answer."
+      // An empty list has this button itself.
       action={models.data?.pages[0]?.models.length !== 0 && addButton}
     >
       <FilterBar isFiltered={q !== ""} onClear={() => setFilter({ q: "" })}>
@@ -157,7 +157,7 @@ function ModelsTable({ rows, empty }: { rows: readonly ListedModel[]; empty: Rea
   );
 }
 
-/** "$3.00 in, $15.00 out", a million tokens; an image's from the cheapest to the dearest. */
+/** "$3.00 in, $15.00 out" per million tokens; images from the lowest to the highest price. */
 function Price({ model: { prices, imagePrices } }: { model: ListedModel }) {
   const sizes = imagePrices.map(({ microUsd }) => microUsd);
   const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
@@ -183,7 +183,7 @@ function Price({ model: { prices, imagePrices } }: { model: ListedModel }) {
 
 function RoutesHealth({ model: { enabled, routes } }: { model: ListedModel }) {
   const { tone, words } = routesHealth(routes);
-  // Nobody asks for a model that is off: what it lacks is no alarm.
+  // A model that is off needs no warning.
   return <Badge tone={enabled ? tone : "neutral"}>{words}</Badge>;
 }
 

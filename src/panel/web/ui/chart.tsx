@@ -15,11 +15,11 @@ import { Scrolling } from "./scrolling.tsx";
  *     format={formatCount}
  *   />
  *
- * Days are the given zone's calendar days, and the chart says so. Arrow keys, Home and End walk from day to day; "Show as
- * table" has every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
+ * Days are calendar days of the zone, which the chart names. Arrow keys, Home and End move from day to day; "Show as table" has
+ * every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
  */
 
-/** `place`: a number that is this series' own wherever it is shown; by it, it gets its look. */
+/** `place`: a number that belongs to this series on every page; its colour follows from it. */
 export type Series = { name: string; place: number; values: readonly number[] };
 type Shown = { name: string; values: readonly number[]; look: Look };
 
@@ -85,7 +85,7 @@ export function DayChart({
   );
 }
 
-/** The largest series by their sums, the rest as one. */
+/** The largest series by their sums, and the rest as one series. */
 function largest(series: readonly Series[], days: number): Shown[] {
   const sum = ({ values }: Series) => values.reduce((total, value) => total + value, 0);
   const sorted = [...series].sort((a, b) => sum(b) - sum(a));
@@ -313,7 +313,7 @@ function DayBar({
   );
 }
 
-/** One day's bar, the largest series at the foot; a hair of ground parts the pieces, so that colour is not all there is. */
+/** One day's bar, the largest series at the bottom, with gaps between the pieces, so that they differ not only by colour. */
 function Stack({
   index,
   series,
@@ -396,7 +396,7 @@ function Tip({
   );
 }
 
-/** Left edge of the tip: right of the bar if there is room, or else left of it, and never over the drawing's ends. */
+/** Left edge of the tip: right of the bar if there is room, else left of it, always inside the drawing. */
 function besideBar(middle: number, bar: number, width: number): number {
   const gap = bar / 2 + 8;
   const right = middle + gap;
@@ -459,7 +459,7 @@ function spoken(
   return [`${formatCalendarDay(day)}: ${format(total)} ${unit}`, ...parts].join(", ");
 }
 
-/** The width there is, followed as it changes. */
+/** The available width, updated when it changes. */
 function useWidth(box: React.RefObject<HTMLDivElement | null>): number {
   const [width, setWidth] = useState(0);
   useEffect(() => {
@@ -471,7 +471,7 @@ function useWidth(box: React.RefObject<HTMLDivElement | null>): number {
   return width;
 }
 
-/** The first 1, 2, 2.5 or 5 times a power of ten that is not below the largest bar, and parts into whole steps. */
+/** The first 1, 2, 2.5 or 5 times a power of ten that is at least the largest bar and divides into whole steps. */
 function niceTop(most: number): number {
   if (most <= GRID_LINES) return GRID_LINES;
   const power = 10 ** Math.floor(Math.log10(most));
@@ -482,7 +482,7 @@ function ticksOf(top: number): number[] {
   return Array.from({ length: GRID_LINES + 1 }, (_, line) => (top / GRID_LINES) * line);
 }
 
-/** Days whose labels fit beside each other; the last day always has one. */
+/** Days with a label, so that labels do not overlap; the last day always has one. */
 function labelDays(count: number, width: number): number[] {
   const every = Math.max(1, Math.ceil((count * LABEL_WIDTH) / Math.max(1, width)));
   return Array.from({ length: count }, (_, day) => day).filter((day) => (count - 1 - day) % every === 0);

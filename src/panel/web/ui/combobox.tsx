@@ -176,7 +176,7 @@ function Options<Value extends string>({
   ));
 }
 
-/** Puts the list into the top layer, below its input or above it, so that no dialog or table cuts it off. */
+/** Puts the list into the top layer, below its input or above it, so that no dialog or table clips it. */
 function useListPlace(
   isOpen: boolean,
   input: React.RefObject<HTMLInputElement | null>,

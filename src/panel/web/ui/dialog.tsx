@@ -42,7 +42,7 @@ export function Dialog(props: DialogProps) {
   return (
     <Overlay
       {...props}
-      // On a phone it comes up from the bottom edge, where thumbs are.
+      // On a phone it opens at the bottom edge, in reach of the thumb.
       className={cx(
         "overlay-rise fixed inset-x-0 bottom-0 max-h-[92dvh] rounded-t-lg sm:inset-x-4 sm:top-1/2 sm:bottom-auto sm:mx-auto sm:max-h-[85dvh] sm:-translate-y-1/2 sm:rounded-lg",
         WIDTHS[props.size ?? "md"],
