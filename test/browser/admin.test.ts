@@ -18,7 +18,7 @@ beforeAll(async () => {
 }, START_MS_MAX);
 afterAll(() => panel.close());
 
-test("a balance is topped up with a reason, which the customer reads beside the transaction", async () => {
+test("a top-up needs a reason, which the customer reads beside the transaction", async () => {
   const bob = await panel.shop.world.addCustomer();
   const visit = await panel.visit(admin, `/admin/people/${bob.accountId}`);
   const { page } = visit;
@@ -45,7 +45,7 @@ test("a balance is topped up with a reason, which the customer reads beside the 
   expect(await panel.shop.counters(bob.accountId)).toMatchObject({ balance: 20e9 });
 });
 
-test("pay as you go is a switch: off the balance pays nothing, on it pays the next request", async () => {
+test("the pay-as-you-go switch: off, the balance pays nothing; on, it pays the next request", async () => {
   const { shop } = panel;
   const carol = await shop.world.addCustomer();
   await shop.world.setBalance(carol, 5_000_000_000n);
@@ -64,7 +64,7 @@ test("pay as you go is a switch: off the balance pays nothing, on it pays the ne
   await visit.close();
 });
 
-test("each figure of the home leads to a list of as many", async () => {
+test("each figure on Home links to a list with that many rows", async () => {
   const { shop } = panel;
   const customer = await shop.customer();
   await givePassword(shop, customer);
@@ -97,7 +97,7 @@ test("each figure of the home leads to a list of as many", async () => {
   await visit.close();
 });
 
-test("a request id that a customer reports is found from anywhere; one that nobody has says so", async () => {
+test("a request id is found from any page; an unknown one says so", async () => {
   const { shop } = panel;
   const dora = await shop.customer();
   const id = (await shop.chat(dora.secret)).headers.get("x-request-id") ?? "";
@@ -120,7 +120,7 @@ test("a request id that a customer reports is found from anywhere; one that nobo
   await visit.close();
 });
 
-test("money for a customer whose balance pays for nothing: said before, and a reseller who was granted the right changes it", async () => {
+test("a top-up of a customer without pay-as-you-go warns first; a reseller with the right can switch it on", async () => {
   const { shop, acme } = panel;
   await shop.world.setBalance(acme, 50_000_000_000n);
   const carla = await shop.world.addCustomer(acme.accountId);
@@ -156,7 +156,7 @@ test("money for a customer whose balance pays for nothing: said before, and a re
   await reseller.close();
 });
 
-test("a provider's test says how long it took, or what failed in the provider's words", async () => {
+test("a provider's test shows how long it took, or the provider's own error", async () => {
   const visit = await panel.visit(admin, "/admin/providers");
   const { page } = visit;
   const row = page.getByRole("row", { name: /second/ });
@@ -203,7 +203,7 @@ test("a changed price applies from the next request on, and the playground shows
   expect(before.balance - (await shop.counters(payer.accountId)).balance).toBe(22_500_000);
 });
 
-test("the books say which rule is broken and show the rows, and that they balance when it is mended", async () => {
+test("Books shows which rule is broken and its rows, and balances again when it is repaired", async () => {
   const { sql } = panel.shop.world;
   const dave = await panel.shop.customer();
   const visit = await panel.visit(admin, "/admin/books");
@@ -227,7 +227,7 @@ test("the books say which rule is broken and show the rows, and that they balanc
   await visit.close();
 });
 
-test("a new offering is put together as a sentence; the audit has who put it on sale, and before and after", async () => {
+test("a new offering is described as a sentence; the audit log has who added it, with before and after", async () => {
   const visit = await panel.visit(admin, "/admin/offerings");
   const { page } = visit;
   await page.getByRole("button", { name: "New offering" }).click();
@@ -258,7 +258,7 @@ test("a new offering is put together as a sentence; the audit has who put it on 
   await visit.close();
 });
 
-test("viewing as a customer: a bar says so, changes are off and refused, and both looks are in the audit", async () => {
+test("viewing as a customer: a bar says so, changes are disabled and refused, start and end are in the audit log", async () => {
   const erin = await panel.shop.customer();
   const visit = await panel.visit(admin, `/admin/people/${erin.accountId}`);
   const { page } = visit;
@@ -300,7 +300,7 @@ test("viewing as a customer: a bar says so, changes are off and refused, and bot
   await visit.close();
 });
 
-test("to a customer the admin's pages are not there, and nothing of them is asked for", async () => {
+test("a customer gets Not found on an admin page, and no admin data is requested", async () => {
   const visit = await panel.visit(await panel.shop.world.addCustomer(), "/admin/books");
   await visit.page.getByRole("heading", { name: "Not found" }).waitFor();
   expect(await visit.page.getByText("Operations").count()).toBe(0);
