@@ -173,7 +173,7 @@ describe("the DNS doctor says what to do", () => {
         { kind: "add_a", value: OURS },
       ]),
     ).toEqual([
-      "A CNAME stands here, to shops.example.com. Delete it, then add the A record.",
+      "There is a CNAME to shops.example.com. Delete it, then add the A record.",
       `Add an A record for "ai": ${OURS}.`,
     ]);
   });

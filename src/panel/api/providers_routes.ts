@@ -1,8 +1,13 @@
 import { t } from "elysia";
-import { KEY_CHARS_MAX, MODEL_ID_CHARS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
+import {
+  CATALOG_NAME_CHARS_MAX,
+  MODEL_ID_CHARS_MAX,
+  PROVIDER_KEY_CHARS_MAX,
+  PROVIDER_URL_CHARS_MAX,
+} from "../../limits.ts";
 import { breakerOf } from "./models_routes.ts";
 import { Id, once, signedIn, whole } from "./panel_session.ts";
 
@@ -14,9 +19,9 @@ const PAGE_MAX = 500;
 const ROUTES_MAX = 500;
 
 const params = t.Object({ id: Id });
-const Name = t.String({ maxLength: NAME_CHARS_MAX });
-const BaseUrl = t.String({ maxLength: URL_CHARS_MAX });
-const ApiKey = t.String({ maxLength: KEY_CHARS_MAX });
+const Name = t.String({ maxLength: CATALOG_NAME_CHARS_MAX });
+const BaseUrl = t.String({ maxLength: PROVIDER_URL_CHARS_MAX });
+const ApiKey = t.String({ maxLength: PROVIDER_KEY_CHARS_MAX });
 
 export function providersRoutes(deps: Deps) {
   return signedIn(deps, "admin")
@@ -24,7 +29,7 @@ export function providersRoutes(deps: Deps) {
       query: t.Object({
         /** The name that the page before ended with. */
         after: t.Optional(
-          t.String({ maxLength: NAME_CHARS_MAX, pattern: "^[^\\u0000]*$", says: "the name of a provider" }),
+          t.String({ maxLength: CATALOG_NAME_CHARS_MAX, pattern: "^[^\\u0000]*$", says: "the name of a provider" }),
         ),
         limit: t.Optional(whole(1, PAGE_MAX)),
       }),

@@ -1,41 +1,38 @@
-import { CircleUser, Code, Ellipsis, Eye, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
+import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
 import { Link, useLocation } from "wouter";
 import type { Me } from "./api.ts";
 import { useKeys } from "./pages/own.ts";
 import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
 import type { Theme } from "./theme.ts";
+import { THEMES } from "./theme_options.ts";
 import { BrandMark } from "./ui/brand_mark.tsx";
 import { Button, IconButton } from "./ui/buttons.tsx";
 import { Segmented } from "./ui/choices.tsx";
 import { cx } from "./ui/cx.ts";
 import { Drawer } from "./ui/dialog.tsx";
-import { Menu, type MenuItem } from "./ui/menu.tsx";
-import { Palette, type PaletteProps, usePaletteKey } from "./ui/palette.tsx";
+import { Menu } from "./ui/menu.tsx";
+import type { MenuItem } from "./ui/menu_list.tsx";
+import { Palette, usePaletteKey } from "./ui/palette.tsx";
+import type { PaletteProps } from "./ui/palette_list.tsx";
 
 /**
- * The frame around every signed-in page: a rail of 224 px from 1024, of icons from 768; below, a bar of four tabs and More.
+ * The frame around every signed-in page. From 1024 px a side bar of 224 px, from 768 px one of icons; below, a bar of four tabs and More.
  *
  *   <Shell me={me} theme={theme} onTheme={setTheme} onSignOut={signOut} onLeaveView={leave}>…page…</Shell>
  */
-
-export const THEMES = [
-  { value: "system", label: "As the system", icon: Monitor },
-  { value: "light", label: "Light", icon: Sun },
-  { value: "dark", label: "Dark", icon: Moon },
-] as const satisfies readonly { value: Theme; label: string; icon: typeof Sun }[];
 
 type ShellProps = {
   me: Me;
   theme: Theme;
   onTheme: (theme: Theme) => void;
   onSignOut: () => void;
-  /** Ends looking at somebody else's panel. */
+  /** Stops viewing another person's panel. */
   onLeaveView?: () => void;
   children: ReactNode;
 };
 
-/** A page of the server's own, outside this app: it is loaded, not routed to. */
+/** A page of the server outside this app: the browser loads it. */
 const API_PAGE = { label: "API reference", href: "/docs/api", icon: Code, isOutside: true } as const;
 
 type Group = { heading: string | null; routes: readonly PageRoute[] };
@@ -79,7 +76,7 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
   );
 }
 
-/** The keys are asked for when it opens, not before. */
+/** Loads the keys only when it opens. */
 function OwnPalette(props: Omit<PaletteProps, "keys">) {
   const keys = useKeys({ enabled: props.open });
   const usable = keys.data?.rows.filter(({ status }) => status !== "revoked") ?? [];
@@ -88,14 +85,14 @@ function OwnPalette(props: Omit<PaletteProps, "keys">) {
   );
 }
 
-/** The pages of the person looked at: their own, or those of the one they view as. */
+/** The pages in the navigation: those of the signed-in person, or of the one they view as. */
 function groupsFor(me: Me): Group[] {
   const role = me.viewing?.role ?? me.person.role;
   const labelled = ROUTES.filter((route) => route.label && maySee(role, route.audience));
   const all: Group[] = [
     { heading: null, routes: labelled.filter(({ audience }) => audience === "everyone") },
     { heading: "Reselling", routes: labelled.filter(({ audience }) => audience === "reseller") },
-    { heading: "Running it", routes: labelled.filter(({ audience }) => audience === "admin") },
+    { heading: "Operations", routes: labelled.filter(({ audience }) => audience === "admin") },
   ];
   return all.filter(({ routes }) => routes.length > 0);
 }
@@ -103,7 +100,7 @@ function groupsFor(me: Me): Group[] {
 function ViewingBar({ name, onLeave }: { name: string; onLeave: (() => void) | undefined }) {
   return (
     <aside
-      aria-label="Viewing as somebody else"
+      aria-label="Viewing as another person"
       className="sticky top-0 z-20 flex min-h-12 items-center gap-x-3 gap-y-1 border-b border-warn/30 bg-warn-soft px-4 py-1 text-13 text-ink"
     >
       <Eye size={16} aria-hidden className="flex-none text-warn" />
