@@ -2,9 +2,9 @@ import { and, desc, eq, lt, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts, auditEntries } from "../platform/schema.ts";
-import { toIso } from "./checks.ts";
 
 /** The audit log: read here; written by triggers (note_audit), and here where no table says enough. */
 

@@ -5,7 +5,7 @@ import type { Db, Tx } from "../platform/db.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { accounts, brands } from "../platform/schema.ts";
 import { accentCss } from "./accent.ts";
-import { checkEmail, checkName, isRowId } from "./checks.ts";
+import { checkEmail, checkName, isRowId } from "./input_checks.ts";
 import { toIcon, toLogo } from "./pictures.ts";
 
 /** Resellers' brands, one row each, its own business alone. Source: panel › White label. */

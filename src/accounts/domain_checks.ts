@@ -4,9 +4,9 @@ import type { Bus } from "../platform/bus.ts";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { within } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
 import { checkDns } from "./dns_check.ts";
-import { proofNameOf } from "./domains.ts";
+import { proofNameOf } from "./domain_records.ts";
 import {
   CHECK_GAP_SECONDS,
   type CheckClaim,

@@ -2,13 +2,14 @@ import { and, asc, desc, eq, ne, type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { accounts, auditEntries, hosts, sessions } from "../platform/schema.ts";
-import { checkName, isRowId, toIso } from "./checks.ts";
+import { signsInOn } from "./accounts_store.ts";
 import { type DnsReport, isDnsReport } from "./dns_check.ts";
 import { afterCheck, type DomainState, type HostStatus, type Step } from "./domain_states.ts";
 import { checkDomain, type HostConfig, isHostName, ownHosts } from "./host_names.ts";
+import { checkName, isRowId } from "./input_checks.ts";
 import { lockTenant } from "./locks_store.ts";
-import { signsInOn } from "./people_store.ts";
 
 /**
  * Resellers' own domains. Several may claim a name; one has it active, and only then it is answered. Whoever comes after

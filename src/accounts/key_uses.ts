@@ -1,4 +1,4 @@
-import { type Collector, createCollector } from "../platform/collector.ts";
+import { type BufferedWrites, createBufferedWrites } from "../platform/buffered_writes.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { type KeyUse, saveKeyUses } from "./key_uses_store.ts";
@@ -9,11 +9,11 @@ const KEYS_MAX = 50_000;
 export type KeyUses = {
   /** Notes that a request of this key was granted. */
   note(keyId: number, host: string): void;
-} & Pick<Collector<number, KeyUse>, "flush" | "stop">;
+} & Pick<BufferedWrites<number, KeyUse>, "flush" | "stop">;
 
 /** When and where keys were used last: one look-up a request, one statement every few seconds. `nowMs` is the monotonic clock. */
 export function openKeyUses({ db, log, nowMs }: { db: Db; log: Log; nowMs: () => number }): KeyUses {
-  const collector = createCollector<number, KeyUse>({
+  const collector = createBufferedWrites<number, KeyUse>({
     name: "key uses",
     max: KEYS_MAX,
     merge: (_, newer) => newer,

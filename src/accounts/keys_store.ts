@@ -5,10 +5,11 @@ import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts, hosts, keyDays, keys, keyUses, type Overhead } from "../platform/schema.ts";
-import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
+import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
 import { lockAccounts } from "./locks_store.ts";
 import { checkModelIds } from "./model_scope_store.ts";
 

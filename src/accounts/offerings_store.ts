@@ -3,8 +3,9 @@ import { isTimeZone } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { offerings } from "../platform/schema.ts";
-import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
+import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
 import { checkModelIds } from "./model_scope_store.ts";
 
 /**

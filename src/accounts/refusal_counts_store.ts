@@ -1,5 +1,5 @@
 import type { Db } from "../platform/db.ts";
-import { toIso } from "./checks.ts";
+import { toIso } from "../platform/iso_time.ts";
 
 /** Refusals by the minute: how often which key was refused what. Nothing is decided by them. */
 

@@ -1,6 +1,7 @@
 import type { Config } from "../config.ts";
 import type { Bus } from "../platform/bus.ts";
-import { type CacheCounters, createCache } from "../platform/cache.ts";
+import type { CacheCounters } from "../platform/cache.ts";
+import { openCachedLookup } from "../platform/cached_lookup.ts";
 import { randomToken } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import { sha256 } from "../platform/runtime.ts";
@@ -30,8 +31,6 @@ const ADDRESS_CHARS_MAX = 60;
 const SESSIONS_MAX = 20_000;
 const MISSES_MAX = 10_000;
 const TOUCH_EVERY_MS = 60_000;
-/** While the bus is silent, what changed elsewhere is noticed within this time. */
-const TTL_UNHEALTHY_MS = 1000;
 
 export type Session = Omit<StoredSession, "endsInMs" | "unseenMs">;
 /** `token` is for the cookie, `csrfToken` for the page; `expiresAt` is ISO 8601. */
@@ -63,8 +62,8 @@ type SessionOptions = {
   nowMs: () => number;
 };
 
-/** In memory: the session, and the monotonic moments that bound it. `seenMs` moves as it is used. */
-type Cached = { session: Session; endsMs: number; seenMs: number };
+/** `endsMs` and `seenMs` are on the monotonic clock. `seenMs` moves as the session is used. */
+type CachedSession = { session: Session; endsMs: number; seenMs: number };
 
 /** Opens the sessions with their cache. */
 export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessions {
@@ -72,10 +71,12 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
   const idleMs = idleSeconds * 1000;
   // A session is seen at least this often while it is in use, whatever its idle time.
   const touchEveryMs = Math.min(TOUCH_EVERY_MS, idleMs / 4);
-  const cache = createCache<Cached>({
+  const { get, drop, counters, close } = openCachedLookup<CachedSession>({
+    bus,
+    nowMs,
     max: SESSIONS_MAX,
     missesMax: MISSES_MAX,
-    ttlMs: () => (bus.healthy() ? config.cacheTtlMs : Math.min(config.cacheTtlMs, TTL_UNHEALTHY_MS)),
+    ttlMs: config.cacheTtlMs,
     load: async (digestHex) => {
       const askedMs = nowMs();
       const stored = await loadSession({ db }, Buffer.from(digestHex, "hex"), idleSeconds);
@@ -83,28 +84,16 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
       const { endsInMs, unseenMs, ...session } = stored;
       return { session, endsMs: askedMs + endsInMs, seenMs: askedMs - unseenMs };
     },
-    tagsOf: ({ session }) => [
-      sessionTag(session.digestHex),
-      accountTag(session.accountId),
-      accountTag(session.tenantId),
-      ...(session.viewing ? [accountTag(session.viewing.accountId)] : []),
-    ],
-    now: nowMs,
+    kinds: ["session", "account"],
+    tagsOf,
   });
-  bus.subscribe((changes) => {
-    const relevant = changes.filter(({ kind }) => kind === "session" || kind === "account");
-    for (const { ref } of relevant) cache.drop(accountTag(ref));
-    // A session that a suspension ended for a while may live again.
-    if (relevant.length > 0) cache.clearMisses();
-  });
-  bus.onGap(() => cache.flush());
 
-  /** Whether the session still lives, having noted that it is in use, at most once a minute. */
-  async function inUse(found: Cached): Promise<boolean> {
+  /** Whether the session has not ended. Records its use in the database, at most once a minute. */
+  async function use(found: CachedSession): Promise<boolean> {
     const now = nowMs();
     if (now >= found.endsMs) return false;
     if (now - found.seenMs < touchEveryMs) return true;
-    found.seenMs = now; // Before the wait: requests that come meanwhile need not write too.
+    found.seenMs = now; // Before the await, so that concurrent requests do not write too.
     return touchSession({ db }, Buffer.from(found.session.digestHex, "hex"), idleSeconds);
   }
 
@@ -124,10 +113,10 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
 
     async find(token, host) {
       if (!TOKEN_FORM.test(token)) return undefined;
-      const found = await cache.get(digestOf(token).toString("hex"));
+      const found = await get(digestOf(token).toString("hex"));
       if (!found || found.session.host !== host) return undefined;
-      if (await inUse(found)) return found.session;
-      cache.drop(sessionTag(found.session.digestHex));
+      if (await use(found)) return found.session;
+      drop(digestTag(found.session.digestHex));
       return undefined;
     },
 
@@ -143,8 +132,8 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
     endAll: (accountId, keep) =>
       deleteSessionsOf({ db, bus }, { accountId, ...(keep && { keep: Buffer.from(keep.digestHex, "hex") }) }),
     list: (accountId) => listSessions({ db }, accountId, idleSeconds),
-    counters: cache.counters,
-    close: () => cache.flush(),
+    counters,
+    close,
   };
 }
 
@@ -157,10 +146,15 @@ function digestOf(token: string): Buffer {
   return Buffer.from(sha256(token));
 }
 
-function sessionTag(digestHex: string): string {
-  return `session:${digestHex}`;
+/** A change of the session's own account, of its reseller, and of the account it views. */
+function tagsOf({ session }: CachedSession): string[] {
+  const { digestHex, accountId, tenantId, viewing } = session;
+  const tags = [digestTag(digestHex), `session:${accountId}`, `account:${accountId}`];
+  if (tenantId !== 0) tags.push(`account:${tenantId}`);
+  if (viewing) tags.push(`account:${viewing.accountId}`);
+  return tags;
 }
 
-function accountTag(accountId: number | string): string {
-  return `account:${accountId}`;
+function digestTag(digestHex: string): string {
+  return `digest:${digestHex}`;
 }

@@ -3,9 +3,9 @@ import { alias } from "drizzle-orm/pg-core";
 import type { Bus } from "../platform/bus.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { accounts, sessions } from "../platform/schema.ts";
 import { noteAction } from "./audit_store.ts";
-import { toIso } from "./checks.ts";
 
 /** Sessions in the database: the digest of a token, never the token. All ages are by the database's clock. */
 

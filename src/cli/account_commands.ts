@@ -1,6 +1,15 @@
 import type { Command } from "commander";
 import { Option } from "commander";
 import {
+  type Account,
+  activateAccount,
+  addAccount,
+  listAccounts,
+  type Role,
+  setPassword,
+  suspendAccount,
+} from "../accounts/accounts_store.ts";
+import {
   addHost,
   findHost,
   type HostRef,
@@ -21,15 +30,6 @@ import {
   rotateKey,
 } from "../accounts/keys_store.ts";
 import { hashPassword } from "../accounts/passwords.ts";
-import {
-  type Account,
-  activateAccount,
-  addAccount,
-  listAccounts,
-  type Role,
-  setPassword,
-  suspendAccount,
-} from "../accounts/people_store.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";

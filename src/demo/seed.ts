@@ -1,8 +1,3 @@
-import type { HostConfig } from "../accounts/host_names.ts";
-import { addHost, findHost, setHostStatus } from "../accounts/hosts_store.ts";
-import { createKey, type KeyMode, listKeys, loadKeySnapshot, revokeKey } from "../accounts/keys_store.ts";
-import { addOffering, findOffering, type NewOffering } from "../accounts/offerings_store.ts";
-import { hashPassword } from "../accounts/passwords.ts";
 import {
   type Account,
   addAccount,
@@ -10,7 +5,12 @@ import {
   findAccountsByEmail,
   type Role,
   setPassword,
-} from "../accounts/people_store.ts";
+} from "../accounts/accounts_store.ts";
+import type { HostConfig } from "../accounts/host_names.ts";
+import { addHost, findHost, setHostStatus } from "../accounts/hosts_store.ts";
+import { createKey, type KeyMode, listKeys, loadKeySnapshot, revokeKey } from "../accounts/keys_store.ts";
+import { addOffering, findOffering, type NewOffering } from "../accounts/offerings_store.ts";
+import { hashPassword } from "../accounts/passwords.ts";
 import {
   addModel,
   addProvider,

@@ -1,7 +1,7 @@
-import { Redis } from "ioredis";
 import { randomToken } from "./crypto.ts";
 import type { Log } from "./log.ts";
-import { within } from "./runtime.ts";
+import { connectRedis } from "./redis.ts";
+import { within } from "./time_limit.ts";
 
 /** Changes go through this channel; each replica's heartbeat through one of its own. */
 const CHANNEL = "tollgate:changes";
@@ -13,11 +13,6 @@ const PUBLISH_WAIT_MS = 250;
 const BEAT_EVERY_MS = 1000;
 /** No heartbeat for this long: the subscriber is taken to hear nothing. */
 const SILENCE_MAX_MS = 3000;
-
-const CONNECT_TIMEOUT_MS = 2000;
-/** A command unanswered for this long: the connection is thrown away. */
-const SOCKET_TIMEOUT_MS = 2000;
-const RECONNECT_MAX_MS = 1000;
 
 /** Something cached has changed. `ref`: an account's id, a model's id or provider's name, a host, or the account of a session. */
 export type Change = { kind: "account" | "catalog" | "host" | "session"; ref: string };
@@ -153,36 +148,6 @@ export function redisBus(redisUrl: string, log: Log): Bus {
       subscriber.disconnect();
     },
   };
-}
-
-/**
- * A connection that never queues what it cannot send, gives up on a silent server, reconnects for ever, and logs an
- * outage once.
- */
-export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: string }): Redis {
-  const redis = new Redis(redisUrl, {
-    connectionName: `tollgate:${use.replaceAll(" ", "-")}`, // Redis refuses a space.
-    connectTimeout: CONNECT_TIMEOUT_MS,
-    socketTimeout: SOCKET_TIMEOUT_MS,
-    enableOfflineQueue: false,
-    autoResubscribe: false,
-    // What was asked before the loss has been answered otherwise by now.
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
-  });
-  let away = false;
-  const lost = (error?: Error) => {
-    if (away) return;
-    away = true;
-    log.warn({ use, err: error }, "Redis is away");
-  };
-  redis.on("error", lost);
-  redis.on("ready", () => {
-    if (away) log.info({ use }, "Redis is back");
-    away = false;
-  });
-  return redis;
 }
 
 function createHandlers(log: Log) {

@@ -1,13 +1,11 @@
 import { LRUCache } from "lru-cache";
 import { Refusal } from "../errors.ts";
-import { within } from "./runtime.ts";
+import { LOOK_UP_MS_MAX, within } from "./time_limit.ts";
 
 /** Loads under way at once, over all keys; one more is refused. */
 const LOADS_MAX = 4096;
 /** Tags dropped while loads are under way that are remembered one by one; beyond, every load under way counts as overtaken. */
 const RECENT_DROPS_MAX = 10_000;
-/** A caller waits no longer than this for a load; the load itself goes on. */
-const LOAD_TIMEOUT_MS = 5000;
 
 export type Cache<V> = {
   /** The value; null: known to be unknown; undefined: not here, ask `get`. Makes no promise, unless an entry's life is over. */
@@ -50,7 +48,7 @@ type CacheOptions<V> = {
  * came is handed to who asked before, and not kept.
  */
 export function createCache<V extends object>(options: CacheOptions<V>): Cache<V> {
-  const { ttlMs, staleMs = () => 0, load, tagsOf, now, loadTimeoutMs = LOAD_TIMEOUT_MS } = options;
+  const { ttlMs, staleMs = () => 0, load, tagsOf, now, loadTimeoutMs = LOOK_UP_MS_MAX } = options;
   const counters: CacheCounters = { hits: 0, misses: 0, drops: 0 };
   const tagIndex = createTagIndex();
   const entries = new LRUCache<string, Entry<V>>({

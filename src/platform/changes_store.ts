@@ -3,7 +3,7 @@ import { Refusal } from "../errors.ts";
 import { type Bus, type Change, isChange } from "./bus.ts";
 import type { Db, Orm, Sql, Tx } from "./db.ts";
 import type { Log } from "./log.ts";
-import { within } from "./runtime.ts";
+import { within } from "./time_limit.ts";
 
 const READ_EVERY_MS = 1000;
 /** A read that takes longer counts as an outage; its connection is thrown away. */

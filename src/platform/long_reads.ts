@@ -3,8 +3,8 @@ import { Refusal } from "../errors.ts";
 import { type Db, openDb, whileWanted } from "./db.ts";
 import type { Log } from "./log.ts";
 import type { ShedReason, TimeLimit } from "./metrics.ts";
-import { createPlaces, type Share } from "./places.ts";
-import { within } from "./runtime.ts";
+import { createSemaphore, type Share } from "./semaphore.ts";
+import { within } from "./time_limit.ts";
 
 /**
  * Reads that may take long: lists behind a filter, charts, statements, files. They have connections of their own, so that
@@ -60,7 +60,7 @@ type LongReadsOptions = {
 /** Opens the pool; connects on first use. */
 export function openLongReads({ config, log, onShed, onTimeOut }: LongReadsOptions): LongReads {
   const db = openDb({ databaseUrl: config.databaseUrl, dbPrepare: config.dbPrepare, dbPoolMax: LONG_READS_MAX });
-  const places = createPlaces({
+  const places = createSemaphore({
     max: LONG_READS_MAX,
     waitingMax: WAITING_MAX,
     shareFull: () => shed(tooMany()),

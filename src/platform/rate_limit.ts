@@ -2,9 +2,9 @@ import { LRUCache } from "lru-cache";
 import { Refusal } from "../errors.ts";
 import type { Log } from "./log.ts";
 import type { ShedReason, TimeLimit } from "./metrics.ts";
-import { budgetedRedis } from "./redis_budget.ts";
-import { createSharedRates, type Question, type SharedRate } from "./shared_rates.ts";
-import type { Owner } from "./shares.ts";
+import { redisWithTimeout } from "./redis.ts";
+import { createRedisRateCounts, type Question, type RedisRateCount } from "./redis_rate_counts.ts";
+import type { Owner } from "./share_limit.ts";
 
 /** Redis answers within this, or the replica decides by what it knows itself. */
 const REDIS_BUDGET_MS = 30;
@@ -71,9 +71,9 @@ export function createRateLimiter({
 }: RateLimiterOptions): RateLimiter {
   const onLate = () => onTimeOut?.("rate_redis");
   const redis =
-    redisUrl === "" ? undefined : budgetedRedis(redisUrl, { log, use: "rate limiter", budgetMs, now, onLate });
+    redisUrl === "" ? undefined : redisWithTimeout(redisUrl, { log, use: "rate limiter", budgetMs, now, onLate });
   const tallies = createTallies({ perMinute, accountPerMinute, tenantPerMinute });
-  const shared = redis && createSharedRates(redis, { minuteMs: WINDOW_MS, inFlight, slotLeaseMs }, tallies.busy);
+  const shared = redis && createRedisRateCounts(redis, { minuteMs: WINDOW_MS, inFlight, slotLeaseMs }, tallies.busy);
 
   /** Counts here, and asks Redis; what Redis says goes. */
   async function admit(id: string, entering: boolean, owner: Owner): Promise<() => void> {
@@ -175,7 +175,7 @@ const nothing = () => {};
 type Kind = { perMinute: number; reason: ShedReason; message: string };
 
 /** What this replica knows of an id, an account or a tenant. */
-type Tally = SharedRate & {
+type Tally = RedisRateCount & {
   id: string;
   kind: Kind;
   /** Requests here in the minute that ends then. */

@@ -76,14 +76,6 @@ export function giveMemoryBack(): void {
   if (runtimeName === "bun") Bun.gc(true);
 }
 
-/** What `promise` resolves to; rejects with what `late` makes, or an Error, when that takes longer than `ms`. */
-export function within<T>(ms: number, promise: Promise<T>, late?: () => Error): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(late?.() ?? new Error(`no answer within ${ms} ms`)), ms);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
-}
-
 /** Where a call to a provider goes: to one address, under the URL's own name. Worked out once for many calls. */
 export type UpstreamTarget = {
   address: string;

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { checkDns, type DnsReport } from "../../src/accounts/dns_check.ts";
 import { type DomainChecks, startDomainChecks } from "../../src/accounts/domain_checks.ts";
+import { instructionsFor, recordsOf } from "../../src/accounts/domain_records.ts";
 import { afterCheck, type DomainState } from "../../src/accounts/domain_states.ts";
-import { instructionsFor, recordsOf } from "../../src/accounts/domains.ts";
 import {
   addHost,
   type CheckClaim,

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { activateAccount, suspendAccount } from "../../src/accounts/accounts_store.ts";
 import { openHostLookup } from "../../src/accounts/host_lookup.ts";
 import { checkDomain, isHostName, labelOf, ownHosts } from "../../src/accounts/host_names.ts";
 import {
@@ -10,7 +11,6 @@ import {
   removeHost,
   setHostStatus,
 } from "../../src/accounts/hosts_store.ts";
-import { activateAccount, suspendAccount } from "../../src/accounts/people_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 /** Source: contract › What the service does, 3; rulings › Domains. */

@@ -1,6 +1,6 @@
 import { Elysia, t } from "elysia";
+import { noticesOf, passwordHashOf, renameAccount, setNotices, setPassword } from "../../accounts/accounts_store.ts";
 import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
-import { noticesOf, passwordHashOf, renameAccount, setNotices, setPassword } from "../../accounts/people_store.ts";
 import { beginSecondFactor, confirmSecondFactor, renewRecoveryCodes } from "../../accounts/second_factor.ts";
 import { removeTotp, secondFactorOf } from "../../accounts/second_factor_store.ts";
 import { sessionIdOf } from "../../accounts/sessions_store.ts";

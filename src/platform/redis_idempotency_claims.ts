@@ -1,12 +1,19 @@
 import { setImmediate } from "node:timers";
 import type { Redis } from "ioredis";
 import { Refusal } from "../errors.ts";
-import { connectRedis } from "./bus.ts";
-import type { Claim, ClaimLimits, ClaimOptions, Claims, Found, Wanted } from "./claims.ts";
 import { randomToken } from "./crypto.ts";
+import {
+  type ClaimOptions,
+  type Found,
+  type IdempotencyClaim,
+  type IdempotencyClaims,
+  REDIS_LIMITS,
+  type Wanted,
+} from "./idempotency_claims.ts";
+import { connectRedis } from "./redis.ts";
 
 /**
- * Claims in Redis. A claim is a hash: the attempt's token, its request, its content, and the end of its lease, in ms of
+ * IdempotencyClaims in Redis. A claim is a hash: the attempt's token, its request, its content, and the end of its lease, in ms of
  * Redis's clock; none once it was done. Every change is one script, and compares the token: who was taken over changes nothing.
  * What a Redis forgets (a restart without persistence, an eviction) is not claimed any more.
  */
@@ -17,15 +24,15 @@ const RENEWALS_A_LEASE = 3;
 const RENEWALS_AT_ONCE = 500;
 const AWAY = "An Idempotency-Key cannot be looked up right now. Try again.";
 
-type RedisClaimOptions = ClaimOptions & { limits: ClaimLimits };
 /** An attempt of this replica. */
 type Attempt = Wanted & { token: string; leaseUntilMs: number };
 
 /** For many replicas. Connects by itself, and again after every loss. */
-export function redisClaims(
+export function redisIdempotencyClaims(
   redisUrl: string,
-  { leaseMs, nowMs, log, limits, budgetMs = REDIS_BUDGET_MS }: RedisClaimOptions,
-): Claims {
+  { leaseMs, nowMs, log, limits: given, budgetMs = REDIS_BUDGET_MS }: ClaimOptions,
+): IdempotencyClaims {
+  const limits = { ...REDIS_LIMITS, ...given };
   const redis = connectRedis(redisUrl, { log, use: "claims" });
   const ask = asking(redis, budgetMs);
   const commands = claimCommands(redis);
@@ -60,7 +67,7 @@ export function redisClaims(
     );
   }
 
-  function claimOf(attempt: Attempt): Claim {
+  function claimOf(attempt: Attempt): IdempotencyClaim {
     live.add(attempt);
     return {
       alive: () => nowMs() < attempt.leaseUntilMs,
@@ -101,7 +108,7 @@ export function redisClaims(
     }
   }
 
-  async function takeOver(wanted: Wanted, old: Attempt): Promise<Claim | undefined> {
+  async function takeOver(wanted: Wanted, old: Attempt): Promise<IdempotencyClaim | undefined> {
     const attempt = newAttempt(wanted);
     const question = () => commands.claimTakeOver(nameOf(wanted.id), old.token, ...lives(attempt));
     const taken = await orRefuse(ask(question, (late) => late === 1 && void free(attempt)));
@@ -205,7 +212,7 @@ local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
 if c[1] and (c[1] ~= ARGV[1] or not c[2] or tonumber(c[2]) > now) then return 0 end${write(2)}
 return 1`;
 
-/** KEYS: claim. ARGV: as `write`. Claims again what Redis has forgotten. Returns 0 if it is another's, or done. */
+/** KEYS: claim. ARGV: as `write`. IdempotencyClaims again what Redis has forgotten. Returns 0 if it is another's, or done. */
 const RENEW = `${NOW}
 local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
 if c[1] and (c[1] ~= ARGV[1] or not c[2]) then return 0 end${write(1)}

@@ -2,7 +2,7 @@ import { setImmediate } from "node:timers";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Redis } from "ioredis";
 import { randomToken } from "./crypto.ts";
-import type { BudgetedRedis } from "./redis_budget.ts";
+import type { RedisWithTimeout } from "./redis.ts";
 
 /** Ids that one call to Redis is about. */
 const BATCH_MAX = 256;
@@ -13,7 +13,7 @@ const GIVE_BACK_MS = 5;
 const RENEWALS_A_LEASE = 3;
 
 /** An id's part in what replicas share. */
-export type SharedRate = {
+export type RedisRateCount = {
   minuteKey: string;
   /** Undefined: it has no slots. */
   slotsKey: string | undefined;
@@ -27,7 +27,7 @@ export type SharedRate = {
 
 /** All who ask for one id in one call. Those who want a slot stand in front. */
 export type Question = {
-  rate: SharedRate;
+  rate: RedisRateCount;
   wanting: number;
   others: number;
   /** False where Redis does not answer. */
@@ -47,18 +47,22 @@ type Limits = { minuteMs: number; inFlight: number; slotLeaseMs: number };
  * came or went: what was lost, or answered too late, is put right by what it says next, or by the end of its lease. All goes
  * over one connection, so that nothing overtakes. `busy`: what has slots.
  */
-export function createSharedRates(shared: BudgetedRedis, limits: Limits, busy: ReadonlyMap<string, SharedRate>) {
+export function createRedisRateCounts(
+  shared: RedisWithTimeout,
+  limits: Limits,
+  busy: ReadonlyMap<string, RedisRateCount>,
+) {
   const { minuteMs, inFlight, slotLeaseMs } = limits;
   const commands = commandsOf(shared.redis);
   const replica = randomToken(9);
   const waiting: Batch[] = [];
   let isRunning = false;
   /** Of these slots came free. */
-  const untold = new Set<SharedRate>();
+  const untold = new Set<RedisRateCount>();
   let telling: ReturnType<typeof setTimeout> | undefined;
   const renewal = setInterval(() => tell([...busy.values()]), slotLeaseMs / RENEWALS_A_LEASE);
 
-  function question(rate: SharedRate): Question {
+  function question(rate: RedisRateCount): Question {
     if (rate.question) return rate.question;
     let batch = waiting.at(-1);
     if (batch === undefined || batch.questions.length === BATCH_MAX) {
@@ -102,7 +106,7 @@ export function createSharedRates(shared: BudgetedRedis, limits: Limits, busy: R
     isRunning = false;
   }
 
-  function changed(rate: SharedRate): void {
+  function changed(rate: RedisRateCount): void {
     untold.add(rate);
     telling ??= setTimeout(tellChanges, GIVE_BACK_MS);
   }
@@ -113,7 +117,7 @@ export function createSharedRates(shared: BudgetedRedis, limits: Limits, busy: R
     untold.clear();
   }
 
-  function tell(rates: readonly SharedRate[]): void {
+  function tell(rates: readonly RedisRateCount[]): void {
     // What waits to be asked for is told of with that.
     const told = rates.filter(({ question }) => !question);
     for (let i = 0; i < told.length; i += BATCH_MAX) {
@@ -123,7 +127,7 @@ export function createSharedRates(shared: BudgetedRedis, limits: Limits, busy: R
   }
 
   /** Keys and arguments of a call. */
-  function argumentsOf(rates: readonly SharedRate[]): (string | number)[] {
+  function argumentsOf(rates: readonly RedisRateCount[]): (string | number)[] {
     const sent: (string | number)[] = [];
     const counts: number[] = [];
     for (const { minuteKey, slotsKey, perMinute, slots, question } of rates) {

@@ -1,9 +1,8 @@
 import { LRUCache } from "lru-cache";
 import type { Log } from "./log.ts";
-import { redisClaims } from "./redis_claims.ts";
 
 /**
- * Claims: what may be done once is claimed under an id before it is begun, and the claim says afterwards that it was done,
+ * IdempotencyClaims: what may be done once is claimed under an id before it is begun, and the claim says afterwards that it was done,
  * for a while with its answer. A claim that ends in failure frees its id. Nothing here knows what an id stands for; answers
  * come in encrypted.
  */
@@ -25,7 +24,7 @@ export type ClaimLimits = {
 };
 
 /** Shared by all replicas. */
-const REDIS_LIMITS: ClaimLimits = {
+export const REDIS_LIMITS: ClaimLimits = {
   doneKeptMs: 24 * 60 * MINUTE_MS,
   answerKeptMs: 10 * MINUTE_MS,
   // An image in base64 is some 2 MiB.
@@ -53,7 +52,7 @@ export type Wanted = {
 export type Holder = { requestId: string; content: string };
 
 export type Found =
-  | { state: "ours"; claim: Claim }
+  | { state: "ours"; claim: IdempotencyClaim }
   | ({ state: "in_flight" } & Holder)
   /** Its replica has not been heard of for a lease. Whether it was done is for others to say. */
   | ({ state: "lapsed"; lapsed: Lapsed } & Holder)
@@ -61,7 +60,7 @@ export type Found =
   | ({ state: "done"; answer: Uint8Array | undefined } & Holder);
 
 /** One attempt, from `take` to its one end. The ends throw nothing: one that cannot be noted leaves a claim that lapses. */
-export type Claim = {
+export type IdempotencyClaim = {
   /** Whether the id is ours for sure. When not, another attempt may have taken over, and nothing new may be begun. */
   alive(): boolean;
   /** It was done. An answer that is too large, or for which there is no room, is not kept. */
@@ -72,13 +71,13 @@ export type Claim = {
 
 export type Lapsed = {
   /** The id for a new attempt; undefined: the old one was heard of again, or another was faster. Throws service_unavailable. */
-  takeOver(): Promise<Claim | undefined>;
+  takeOver(): Promise<IdempotencyClaim | undefined>;
   /** It turned out to have been done. Throws nothing. */
   finish(): Promise<void>;
 };
 
-export type Claims = {
-  /** Claims an id, or says who has it. Throws service_unavailable where that cannot be known. */
+export type IdempotencyClaims = {
+  /** IdempotencyClaims an id, or says who has it. Throws service_unavailable where that cannot be known. */
   take(wanted: Wanted): Promise<Found>;
   /** Resolves when the ends of all attempts are noted. */
   close(): Promise<void>;
@@ -95,15 +94,12 @@ export type ClaimOptions = {
   budgetMs?: number;
 };
 
-/** In Redis, for all replicas; without one, in this process. */
-export function openClaims({ redisUrl, limits, ...options }: ClaimOptions & { redisUrl: string }): Claims {
-  return redisUrl === ""
-    ? inProcessClaims({ ...options, limits: { ...PROCESS_LIMITS, ...limits } })
-    : redisClaims(redisUrl, { ...options, limits: { ...REDIS_LIMITS, ...limits } });
-}
-
 /** For one replica. Its claims die with it, so that none lapses. */
-function inProcessClaims({ nowMs, limits }: { nowMs: () => number; limits: ClaimLimits }): Claims {
+export function inProcessIdempotencyClaims({
+  nowMs,
+  limits: given,
+}: Pick<ClaimOptions, "nowMs" | "limits">): IdempotencyClaims {
+  const limits = { ...PROCESS_LIMITS, ...given };
   // As many as the gate lets in.
   const open = new Map<string, Holder>();
   const done = new LRUCache<string, Holder & { endsMs: number }>({ max: limits.doneMax });
@@ -113,7 +109,7 @@ function inProcessClaims({ nowMs, limits }: { nowMs: () => number; limits: Claim
     sizeCalculation: ({ bytes }) => Math.max(1, bytes.byteLength),
   });
 
-  function claimOf(id: string, holder: Holder): Claim {
+  function claimOf(id: string, holder: Holder): IdempotencyClaim {
     open.set(id, holder);
     return {
       alive: () => true,

@@ -2,8 +2,7 @@ import { LRUCache } from "lru-cache";
 import { RateLimiterRedis, RateLimiterRes } from "rate-limiter-flexible";
 import type { Log } from "./log.ts";
 import { monotonicMs, tooMany } from "./rate_limit.ts";
-import { type BudgetedRedis, budgetedRedis } from "./redis_budget.ts";
-import { type Count, createWindows, type Windows } from "./windows.ts";
+import { type RedisWithTimeout, redisWithTimeout } from "./redis.ts";
 
 /** An attempt can wait longer than a request: judging a password takes as long. */
 const REDIS_BUDGET_MS = 250;
@@ -12,7 +11,7 @@ const IDS_MAX = 50_000;
 /** An attempt that was begun and neither failed nor passed stops counting after this. */
 const ATTEMPT_OPEN_MS = 10_000;
 
-export type AttemptLimiter = {
+export type FailedAttemptLimiter = {
   /** To be called before an attempt is judged. Throws too_many_requests when too many have failed, or are being judged. */
   check(id: string): Promise<void>;
   /** The attempt failed: it counts until its window ends. */
@@ -24,7 +23,7 @@ export type AttemptLimiter = {
   close(): void;
 };
 
-type AttemptLimiterOptions = {
+type FailedAttemptLimiterOptions = {
   redisUrl: string;
   /** Failures in a window that starts with the first. */
   points: number;
@@ -39,16 +38,16 @@ type AttemptLimiterOptions = {
  * Limits failures, as wrong passwords: by id, which the caller prefixes with what it is (`account:7`, `address:::1`).
  * Attempts being judged count too, within this replica, so that guesses made at the same moment do not all pass.
  */
-export function createAttemptLimiter({
+export function createFailedAttemptLimiter({
   redisUrl,
   points,
   windowSeconds,
   name,
   log,
   now = monotonicMs,
-}: AttemptLimiterOptions): AttemptLimiter {
+}: FailedAttemptLimiterOptions): FailedAttemptLimiter {
   const shared =
-    redisUrl === "" ? undefined : budgetedRedis(redisUrl, { log, use: name, budgetMs: REDIS_BUDGET_MS, now });
+    redisUrl === "" ? undefined : redisWithTimeout(redisUrl, { log, use: name, budgetMs: REDIS_BUDGET_MS, now });
   const memory = createWindows(windowSeconds * 1000, now);
   const failures = createFailures({ shared, memory, name, points, windowSeconds });
   const open = createOpenAttempts(now);
@@ -89,8 +88,8 @@ function createFailures({
   points,
   windowSeconds,
 }: {
-  shared: BudgetedRedis | undefined;
-  memory: Windows;
+  shared: RedisWithTimeout | undefined;
+  memory: ReturnType<typeof createWindows>;
   name: string;
   points: number;
   windowSeconds: number;
@@ -117,6 +116,34 @@ function createFailures({
       memory.remove(id);
       await shared?.ask(async () => limiter?.delete(id));
     },
+  };
+}
+
+/** `msLeft`: until the count's window ends; 0: no window is open. */
+type Count = { count: number; msLeft: number };
+
+/** Fixed-window counters in memory: an id's window starts with its first count. `now` is the monotonic clock, ms. */
+function createWindows(windowMs: number, now: () => number) {
+  const windows = new LRUCache<string, { count: number; endsAt: number }>({ max: IDS_MAX });
+  const live = (id: string) => {
+    const window = windows.get(id);
+    return window !== undefined && window.endsAt > now() ? window : undefined;
+  };
+  return {
+    add(id: string): Count {
+      let window = live(id);
+      if (!window) {
+        window = { count: 0, endsAt: now() + windowMs };
+        windows.set(id, window);
+      }
+      window.count++;
+      return { count: window.count, msLeft: window.endsAt - now() };
+    },
+    get(id: string): Count {
+      const window = live(id);
+      return window ? { count: window.count, msLeft: window.endsAt - now() } : { count: 0, msLeft: 0 };
+    },
+    remove: (id: string) => void windows.delete(id),
   };
 }
 

@@ -32,7 +32,7 @@ type PlacesOptions = {
   allFull: () => Refusal;
 };
 
-export function createPlaces({ max, waitingMax, shareFull, allFull }: PlacesOptions): Places {
+export function createSemaphore({ max, waitingMax, shareFull, allFull }: PlacesOptions): Places {
   const taken = createCounts();
   const waitingOf = createCounts();
   const waiting = new Set<Waiting>();

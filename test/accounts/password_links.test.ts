@@ -1,19 +1,19 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import {
+  addAccount,
+  findAccount,
+  findSignIn,
+  type NewAccount,
+  suspendAccount,
+} from "../../src/accounts/accounts_store.ts";
+import {
   createLink,
   findLink,
   inviteAccount,
   pendingLinkOf,
   signInHostOf,
   takeLink,
-} from "../../src/accounts/links_store.ts";
-import {
-  addAccount,
-  findAccount,
-  findSignIn,
-  type NewAccount,
-  suspendAccount,
-} from "../../src/accounts/people_store.ts";
+} from "../../src/accounts/password_links_store.ts";
 import { openSessions } from "../../src/accounts/sessions.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { sha256 } from "../../src/platform/runtime.ts";

@@ -1,12 +1,12 @@
 import type { Log } from "./log.ts";
-import { within } from "./runtime.ts";
+import { within } from "./time_limit.ts";
 
 const FLUSH_EVERY_MS = 5_000;
 /** The last flush, of a replica that ends, takes no longer. */
 const LAST_FLUSH_MS_MAX = 2_000;
 
 /** Small facts by the thousand a second, kept in memory and written together: nothing may be decided by them. */
-export type Collector<K, V> = {
+export type BufferedWrites<K, V> = {
   /** Adds a fact to what is known under its key. What does not fit any more is dropped. */
   note(key: K, fact: V): void;
   /** Writes what is there now. Never throws: what could not be written waits for the next time. */
@@ -15,7 +15,7 @@ export type Collector<K, V> = {
   stop(): Promise<void>;
 };
 
-type CollectorOptions<V> = {
+type BufferedWritesOptions<V> = {
   /** For the log. */
   name: string;
   /** Entries between two flushes. */
@@ -28,7 +28,13 @@ type CollectorOptions<V> = {
 };
 
 /** Opens a collector, which writes every few seconds. */
-export function createCollector<K, V>({ name, max, merge, write, log }: CollectorOptions<V>): Collector<K, V> {
+export function createBufferedWrites<K, V>({
+  name,
+  max,
+  merge,
+  write,
+  log,
+}: BufferedWritesOptions<V>): BufferedWrites<K, V> {
   let entries = new Map<K, V>();
   let dropped = 0;
   let failing = false;

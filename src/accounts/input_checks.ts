@@ -55,10 +55,3 @@ export function checkList(
 export function isRowId(id: number): boolean {
   return Number.isSafeInteger(id) && id > 0;
 }
-
-/** Postgres's text of an instant as ISO 8601 in UTC. */
-export function toIso(instant: string): string;
-export function toIso(instant: string | null): string | null;
-export function toIso(instant: string | null): string | null {
-  return instant === null ? null : new Date(instant).toISOString();
-}

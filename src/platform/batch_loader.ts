@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Refusal } from "../errors.ts";
-import { within } from "./runtime.ts";
+import { within } from "./time_limit.ts";
 
 /** Reads under way at once, unless told: what looks up takes no more of the pool. */
 const READS_MAX = 2;
@@ -15,7 +15,7 @@ const READ_MS_MAX = 5_000;
  * alone is read at once, unless the last read began less than `pauseMs` ago (default: 0, no pause). Each ends as its read ends, with service_unavailable when that takes too long. How many wait is for
  * the caller to limit.
  */
-export function createBatches<V>(
+export function createBatchLoader<V>(
   read: (keys: string[]) => Promise<ReadonlyMap<string, V>>,
   { readsMax = READS_MAX, pauseMs = 0 }: { readsMax?: number; pauseMs?: number } = {},
 ): (key: string) => Promise<V | undefined> {

@@ -16,7 +16,7 @@ export type Fractions = { readonly account: number; readonly tenant: number };
 
 type Holder = "replica" | "account" | "tenant";
 
-export type SharesOptions = {
+export type ShareLimitOptions = {
   /** How much the replica has. */
   max: number;
   fractions: Fractions;
@@ -32,14 +32,14 @@ export type SharesOptions = {
  * Something that a replica has a limited amount of, and who holds how much of it. One account and one tenant may hold a
  * part, so that others are served. Counted in this replica alone. Source: rulings › What is sent on.
  */
-export class Shares {
-  readonly #options: SharesOptions;
+export class ShareLimit {
+  readonly #options: ShareLimitOptions;
   readonly #limits: Readonly<Record<Holder, number>>;
   readonly #accounts = new Map<number, number>();
   readonly #tenants = new Map<number, number>();
   #held = 0;
 
-  constructor(options: SharesOptions) {
+  constructor(options: ShareLimitOptions) {
     const { max, fractions, min = 1 } = options;
     const partOf = (fraction: number) => Math.min(max, Math.max(min, Math.floor(max * fraction)));
     this.#options = options;

@@ -3,8 +3,9 @@ import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { accounts, balances, links } from "../platform/schema.ts";
-import { checkEmail, checkInteger, checkName, isRowId, toIso } from "./checks.ts";
+import { checkEmail, checkInteger, checkName, isRowId } from "./input_checks.ts";
 import { lockAccounts, lockTenant } from "./locks_store.ts";
 import { endSessions } from "./sessions_store.ts";
 

@@ -4,10 +4,10 @@ import { InputError } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { randomToken } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { accounts, hosts, links } from "../platform/schema.ts";
-import { toIso } from "./checks.ts";
-import { type Account, insertAccount, type NewAccount, signsInOn } from "./people_store.ts";
+import { type Account, insertAccount, type NewAccount, signsInOn } from "./accounts_store.ts";
 import { endSessions } from "./sessions_store.ts";
 
 /**
