@@ -4,9 +4,10 @@ import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { accounts, balances, links } from "../platform/schema.ts";
+import { accounts, balances } from "../platform/schema.ts";
 import { checkEmail, checkInteger, checkName, isRowId } from "./input_checks.ts";
 import { lockAccounts, lockTenant } from "./locks_store.ts";
+import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
 
 /** Accounts: customers, resellers and admins. A customer may belong to a reseller, for good: that is its tenant. */
@@ -16,8 +17,6 @@ const PAGE_MAX = 1000;
 const NOTICE_DAYS_MAX = 30;
 /** What a balance may hold: see the table's check. */
 const BALANCE_NANO_USD_MAX = 9_000_000_000_000_000n;
-
-export type Role = "customer" | "reseller" | "admin";
 
 export type Account = {
   accountId: number;
@@ -163,83 +162,6 @@ export async function findAccountsByEmail({ db }: { db: Db }, email: string): Pr
   return select(db.orm, emailIs(email), PAGE_MAX);
 }
 
-/** `suspended`: the account or its reseller is. `totpEnabled`: a code is asked for too. */
-export type SignIn = {
-  accountId: number;
-  role: Role;
-  passwordHash: string | null;
-  totpEnabled: boolean;
-  suspended: boolean;
-};
-
-/** Who signs in with this address on a reseller's host, or (`resellerId` null) on the service's own. */
-export async function findSignIn(
-  { db }: { db: Db },
-  { email, resellerId }: { email: string; resellerId: number | null },
-): Promise<SignIn | undefined> {
-  const reseller = alias(accounts, "reseller");
-  const [row] = await db.orm
-    .select({
-      accountId: accounts.id,
-      role: accounts.role,
-      passwordHash: accounts.passwordHash,
-      totpEnabled: sql<boolean>`${accounts.totpEnabledAt} is not null`,
-      suspended: sql<boolean>`${accounts.status} <> 'active' or coalesce(${reseller.status} <> 'active', false)`,
-    })
-    .from(accounts)
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .where(and(emailIs(email), signsInOn(resellerId)))
-    .limit(1);
-  return row;
-}
-
-/**
- * Whether an account signs in on a host: on a reseller's that reseller or one of its customers, on the service's own
- * (`resellerId` null) anybody who belongs to no reseller. Source: rulings › Domains.
- */
-export function signsInOn(resellerId: number | null): SQL | undefined {
-  if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;
-  return or(eq(accounts.resellerId, resellerId), and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
-}
-
-/** The hash of an account's password, for a person who must prove to be that account; null if there is none. */
-export async function passwordHashOf({ db }: { db: Db }, accountId: number): Promise<string | null> {
-  const [row] = await db.orm
-    .select({ passwordHash: accounts.passwordHash })
-    .from(accounts)
-    .where(eq(accounts.id, accountId));
-  return row?.passwordHash ?? null;
-}
-
-export type NewPassword = {
-  accountId: number;
-  passwordHash: string;
-  /** The hash of the password that was proven; if it is no longer the account's, nothing is set. */
-  was?: string;
-  /** The digest of the one session that goes on. */
-  keepSession?: Buffer;
-};
-
-/** Sets the password; the account's sessions end, and a link to set one. False: no such account, or `was` is not its hash. */
-export async function setPassword(
-  deps: ChangeDeps,
-  { accountId, passwordHash, was, keepSession }: NewPassword,
-): Promise<boolean> {
-  if (!isRowId(accountId)) return false;
-  const set = async (tx: Tx) => {
-    const found = await tx
-      .update(accounts)
-      .set({ passwordHash })
-      .where(and(eq(accounts.id, accountId), was === undefined ? undefined : eq(accounts.passwordHash, was)))
-      .returning({ id: accounts.id });
-    if (found.length === 0) return false;
-    await tx.delete(links).where(eq(links.accountId, accountId));
-    await endSessions(tx, accountId, keepSession);
-    return true;
-  };
-  return changing(deps, set, { protects: true });
-}
-
 /** Changes the name. False: no such account. Throws InputError. */
 export async function renameAccount(deps: ChangeDeps, accountId: number, name: string): Promise<boolean> {
   return update(deps, accountId, { name: checkAccountName(name) });
@@ -357,7 +279,8 @@ async function update(
   });
 }
 
-function emailIs(email: string): SQL {
+/** Whatever the case of the address. */
+export function emailIs(email: string): SQL {
   return sql`lower(${accounts.email}) = ${email.trim().toLowerCase().replaceAll("\0", "")}`;
 }
 

@@ -6,6 +6,7 @@ import { sha256 } from "../platform/runtime.ts";
 import { accounts, brands } from "../platform/schema.ts";
 import { accentCss } from "./accent.ts";
 import { checkEmail, checkName, isRowId } from "./input_checks.ts";
+import { lockResellerRow } from "./locks_store.ts";
 import { toIcon, toLogo } from "./pictures.ts";
 
 /** Resellers' brands, one row each, its own business alone. Source: panel › White label. */
@@ -82,7 +83,7 @@ async function save(
   next: (before: Row) => Promise<Partial<Row>>,
 ): Promise<StoredBrand> {
   return changing(deps, async (tx) => {
-    await lockReseller(tx, resellerId);
+    await lockResellerRow(tx, resellerId);
     const [kept] = await tx.select().from(brands).where(eq(brands.resellerId, resellerId));
     const before: Row = kept ?? EMPTY;
     const { name, accent, css, support, iconOwn, ...pictures } = { ...before, ...(await next(before)) };
@@ -109,17 +110,6 @@ const EMPTY: Row = {
   icon: null,
   iconOwn: false,
 };
-
-async function lockReseller(tx: Tx, resellerId: number): Promise<void> {
-  const found = isRowId(resellerId)
-    ? await tx
-        .select({ id: accounts.id })
-        .from(accounts)
-        .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")))
-        .for("no key update")
-    : [];
-  if (found.length === 0) throw new InputError("There is no such reseller.", "resellerId");
-}
 
 /** An e-mail address or a page at https, for people who need help. */
 function checkSupport(value: string): string {

@@ -6,17 +6,9 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import { checkDns } from "./dns_check.ts";
+import { finishCheck, type StartedCheck, startCheck, startDueChecks } from "./domain_checks_store.ts";
 import { proofNameOf } from "./domain_records.ts";
-import {
-  CHECK_GAP_SECONDS,
-  type CheckClaim,
-  claimCheck,
-  claimDueChecks,
-  findHost,
-  type HostRef,
-  type ResellerHost,
-  settleCheck,
-} from "./hosts_store.ts";
+import { CHECK_GAP_SECONDS, findHost, type HostRef, type ResellerHost } from "./hosts_store.ts";
 
 /** Checks of resellers' domains: those that are due, in whatever replica, and those that somebody asks for. */
 
@@ -53,11 +45,11 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
   let asked = 0;
   let ticking: Promise<void> | undefined;
 
-  async function check(claim: CheckClaim, by?: Actor): Promise<void> {
+  async function check(claim: StartedCheck, by?: Actor): Promise<void> {
     const { host, resellerId, contested, token } = claim;
     const txt = contested ? { name: proofNameOf(host), value: token } : null;
     const report = await checkDns({ host, addresses, txt, resolvers, timeoutMs: DNS_MS_MAX });
-    const settled = await settleCheck({ db, bus, ...(by && { by }) }, claim, report);
+    const settled = await finishCheck({ db, bus, ...(by && { by }) }, claim, report);
     if (settled && settled.from !== settled.to)
       log.info({ host, resellerId, from: settled.from, to: settled.to }, "a check changed a domain");
   }
@@ -65,7 +57,7 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
   /** Until nothing is due. */
   async function checkDue(): Promise<void> {
     while (!closed) {
-      const claims = await claimDueChecks({ db }, DUE_AT_ONCE);
+      const claims = await startDueChecks({ db }, DUE_AT_ONCE);
       const failures = (await Promise.allSettled(claims.map((claim) => check(claim)))).flatMap((result) =>
         result.status === "rejected" ? [result.reason] : [],
       );
@@ -93,7 +85,7 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
       if (asked >= ASKED_AT_ONCE) throw tooSoon("Many domains are being checked just now.");
       asked++;
       try {
-        const claim = await claimCheck({ db, bus, by }, ref);
+        const claim = await startCheck({ db, bus, by }, ref);
         if (!claim) throw tooSoon("This domain is being checked, or was a moment ago.");
         await check(claim, by);
       } finally {

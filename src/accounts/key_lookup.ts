@@ -5,7 +5,7 @@ import type { CacheCounters } from "../platform/cache.ts";
 import { openCachedLookup } from "../platform/cached_lookup.ts";
 import { digestOfKey } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
-import { type KeySnapshot, loadKeySnapshots } from "./keys_store.ts";
+import { type KeySnapshot, loadKeySnapshots } from "./key_snapshots_store.ts";
 
 /**
  * API keys by their SHA-256 digest (hex), from memory. A change of the key's account, or of the account's reseller, drops the

@@ -1,5 +1,4 @@
 import { and, desc, eq, lt, ne, or, type SQL, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -7,10 +6,11 @@ import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
-import { accounts, hosts, keyDays, keys, keyUses, type Overhead } from "../platform/schema.ts";
+import { accounts, hosts, keyDays, keys, keyUses } from "../platform/schema.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
 import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
-import { lockAccounts } from "./locks_store.ts";
+import { isUsable } from "./key_snapshots_store.ts";
+import { lockAccountRow, lockAccounts } from "./locks_store.ts";
 import { checkModelIds } from "./model_scope_store.ts";
 
 /**
@@ -253,117 +253,10 @@ export async function pruneKeys({ db }: { db: Db }, keptDays: number): Promise<n
   });
 }
 
-/** What `admit` must know of a key. Status and expiry are the ledger's to check a second time. */
-export type KeySnapshot = {
-  keyId: number;
-  accountId: number;
-  /** The reseller whose customer the account is; a reseller's own id; else 0. */
-  tenantId: number;
-  role: "customer" | "reseller" | "admin";
-  mode: KeyMode;
-  modelIds: ReadonlySet<string> | null;
-  hosts: ReadonlySet<string> | null;
-  status: "enabled" | "disabled" | "revoked";
-  accountStatus: "active" | "suspended";
-  /** Of the tenant's reseller; active where there is none. */
-  tenantStatus: "active" | "suspended";
-  /** Unix time in ms. */
-  expiresAtMs: number | null;
-  /** What the account's own requests have shown models to use beyond their bounds, by model; null: nothing. Source: rulings › Money. */
-  overheads: ReadonlyMap<string, Overhead> | null;
-};
-
-/** The snapshot of the key with this SHA-256 digest. */
-export async function loadKeySnapshot({ db }: { db: Db }, digest: Buffer): Promise<KeySnapshot | undefined> {
-  const hex = digest.toString("hex");
-  return (await loadKeySnapshots({ db }, [hex])).get(hex);
-}
-
-/** The snapshots of the keys with these SHA-256 digests, in hex; those that nobody has are left out. */
-export async function loadKeySnapshots(
-  { db }: { db: Db },
-  digests: readonly string[],
-): Promise<Map<string, KeySnapshot>> {
-  // One literal, so that the statement is the same for any number.
-  const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
-  return new Map(await snapshots(db, sql`${keys.digest} = any(${literal}::text::bytea[])`, digests.length));
-}
-
-/**
- * The key a panel call uses: the named one, or the latest created, that is not disabled, revoked or expired and may be
- * used on `host`. Source: rulings › Hosts and keys.
- */
-export async function findUsableKey(
-  { db }: { db: Db },
-  { accountId, host, keyId }: { accountId: number; host: string; keyId?: number },
-): Promise<KeySnapshot | undefined> {
-  if (keyId !== undefined && !isRowId(keyId)) return undefined;
-  const usable = and(isUsable({ accountId, host }), keyId === undefined ? undefined : eq(keys.id, keyId));
-  const [found] = await snapshots(db, usable, 1);
-  return found?.[1];
-}
-
 /** All keys that a panel call on `host` could use, the one it takes by itself first. Source: rulings › Hosts and keys. */
 export async function listUsableKeys({ db }: { db: Db }, of: { accountId: number; host: string }): Promise<Key[]> {
   return select(db.orm, isUsable(of), KEYS_MAX);
 }
-
-function isUsable({ accountId, host }: { accountId: number; host: string }): SQL | undefined {
-  return and(
-    eq(keys.accountId, accountId),
-    eq(keys.status, "enabled"),
-    sql`coalesce(${keys.expiresAt} > ledger_now(), true)`,
-    sql`coalesce(${host} = any(${keys.hosts}), true)`,
-  );
-}
-
-/** Snapshots by their digests in hex, the latest created first. */
-async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promise<[string, KeySnapshot][]> {
-  const reseller = alias(accounts, "reseller");
-  const rows = await db.orm
-    .select({
-      digest: keys.digest,
-      keyId: keys.id,
-      accountId: keys.accountId,
-      resellerId: accounts.resellerId,
-      role: accounts.role,
-      mode: keys.mode,
-      modelIds: keys.modelIds,
-      hosts: keys.hosts,
-      status: keys.status,
-      accountStatus: accounts.status,
-      resellerStatus: reseller.status,
-      expiresAt: keys.expiresAt,
-      overheads: OWN_OVERHEADS,
-    })
-    .from(keys)
-    .innerJoin(accounts, eq(accounts.id, keys.accountId))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .where(where)
-    .orderBy(desc(keys.id))
-    .limit(rowsMax);
-  return rows.map(({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, overheads, ...row }) => [
-    digest.toString("hex"),
-    {
-      ...row,
-      tenantId: resellerId ?? (row.role === "reseller" ? row.accountId : 0),
-      tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
-      modelIds: modelIds && new Set(modelIds),
-      hosts: hostList && new Set(hostList),
-      expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
-      overheads: overheads && new Map(overheads.map(({ modelId, ...overhead }) => [modelId, overhead])),
-    },
-  ]);
-}
-
-/** Of each part the most that any of a model's routes has shown to the key's account. Hardly any account has one. */
-const OWN_OVERHEADS = sql<(Overhead & { modelId: string })[] | null>`(
-  select json_agg(own) from (
-    select model_id as "modelId", max(constant_tokens) as "constantTokens", max(image_tokens) as "imageTokens",
-      max(factor_permille) as "factorPermille"
-    from route_overheads join routes on routes.id = route_id
-    where route_overheads.account_id = ${keys.accountId} group by model_id
-  ) as own)`;
 
 async function endRight(deps: ChangeDeps, { accountId, keyId }: KeyOf, status: "disabled" | "revoked"): Promise<Key> {
   const end = async (tx: Tx) => {
@@ -392,10 +285,7 @@ async function setStatus(
 
 /** Lets one creation at a time pass, so that KEYS_MAX holds; the ledger, which only reads the row, goes on meanwhile. */
 async function lockKeySet(tx: Tx, accountId: number): Promise<void> {
-  const rows = isRowId(accountId)
-    ? await tx.select({ id: accounts.id }).from(accounts).where(eq(accounts.id, accountId)).for("no key update")
-    : [];
-  if (rows.length === 0) throw new InputError("There is no such account.", "accountId");
+  await lockAccountRow(tx, accountId);
   const [counted] = await tx
     .select({ count: sql<number>`count(*)::int` })
     .from(keys)

@@ -2,13 +2,13 @@ import { and, eq, gt, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
-import { randomToken } from "../platform/crypto.ts";
+import { digestOfToken, newToken } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { sha256 } from "../platform/runtime.ts";
 import { accounts, hosts, links } from "../platform/schema.ts";
-import { type Account, insertAccount, type NewAccount, signsInOn } from "./accounts_store.ts";
+import { type Account, insertAccount, type NewAccount } from "./accounts_store.ts";
 import { endSessions } from "./sessions_store.ts";
+import { signsInOn } from "./sign_in_store.ts";
 
 /**
  * Links with which a person sets a password: an invitation, or a reset that an admin or reseller hands over. One an account;
@@ -17,8 +17,6 @@ import { endSessions } from "./sessions_store.ts";
 
 const INVITATION_HOURS = 7 * 24;
 const RESET_HOURS = 24;
-/** 32 bytes in base64url. */
-const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
 export type LinkKind = "invitation" | "reset";
 /** A new link: `token` cannot be shown again. `expiresAt` is ISO 8601. */
@@ -58,9 +56,9 @@ async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
   if (account.role === "admin" && account.hasPassword)
     throw new InputError("An admin's password is reset on the server, by the command line: account password.");
   const kind: LinkKind = account.hasPassword ? "reset" : "invitation";
-  const token = randomToken(32);
+  const { token, digest } = newToken();
   const row = {
-    digest: digestOf(token),
+    digest,
     kind,
     createdBy: by.accountId,
     createdAt: sql`clock_timestamp()`,
@@ -95,7 +93,8 @@ export async function findLink(
   { db }: { db: Db },
   { token, resellerId }: { token: string; resellerId: number | null },
 ): Promise<OpenedLink | undefined> {
-  if (!TOKEN_FORM.test(token)) return undefined;
+  const digest = digestOfToken(token);
+  if (digest === undefined) return undefined;
   const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
@@ -110,7 +109,7 @@ export async function findLink(
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
     .where(
       and(
-        eq(links.digest, digestOf(token)),
+        eq(links.digest, digest),
         gt(links.expiresAt, sql`clock_timestamp()`),
         sql`coalesce(${reseller.status}, 'active') = 'active'`,
         signsInOn(resellerId),
@@ -127,6 +126,8 @@ export async function takeLink(
   deps: ChangeDeps,
   { token, accountId, passwordHash }: { token: string; accountId: number; passwordHash: string },
 ): Promise<{ totpEnabled: boolean } | undefined> {
+  const digest = digestOfToken(token);
+  if (digest === undefined) return undefined;
   return changing(deps, async (tx) => {
     // The account's row before the link's, as everywhere.
     const [account] = await tx
@@ -137,13 +138,7 @@ export async function takeLink(
     if (!account) return undefined;
     const used = await tx
       .delete(links)
-      .where(
-        and(
-          eq(links.digest, digestOf(token)),
-          eq(links.accountId, accountId),
-          gt(links.expiresAt, sql`clock_timestamp()`),
-        ),
-      )
+      .where(and(eq(links.digest, digest), eq(links.accountId, accountId), gt(links.expiresAt, sql`clock_timestamp()`)))
       .returning({ accountId: links.accountId });
     if (used.length === 0) return undefined;
     await tx.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId));
@@ -167,8 +162,4 @@ export async function signInHostOf(
     .orderBy(sql`${hosts.host} = ${preferred} desc`, hosts.activatedAt, hosts.host)
     .limit(1);
   return row?.host;
-}
-
-function digestOf(token: string): Buffer {
-  return Buffer.from(sha256(token));
 }

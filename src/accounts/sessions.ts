@@ -2,9 +2,8 @@ import type { Config } from "../config.ts";
 import type { Bus } from "../platform/bus.ts";
 import type { CacheCounters } from "../platform/cache.ts";
 import { openCachedLookup } from "../platform/cached_lookup.ts";
-import { randomToken } from "../platform/crypto.ts";
+import { digestOfToken, newToken, randomToken } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
-import { sha256 } from "../platform/runtime.ts";
 import {
   deleteListedSession,
   deleteSession,
@@ -23,8 +22,6 @@ import {
  * host it began on, and ends when it is not used for a while, at its absolute end, or by signing out.
  */
 
-/** 32 bytes in base64url. */
-const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 const SESSION_ID_FORM = /^[0-9a-f]{24}$/;
 const USER_AGENT_CHARS_MAX = 300;
 const ADDRESS_CHARS_MAX = 60;
@@ -99,21 +96,22 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
 
   return {
     async begin({ device, ...owner }) {
-      const token = randomToken(32);
-      const csrfToken = randomToken(32);
+      const { token, digest } = newToken();
+      const csrfToken = randomToken();
       const ages = { idleSeconds, maxSeconds: config.sessionMaxSeconds };
       const said = {
         userAgent: plainText(device.userAgent, USER_AGENT_CHARS_MAX),
         address: plainText(device.address, ADDRESS_CHARS_MAX),
       };
-      const session = { ...owner, ...said, digest: digestOf(token), csrfToken };
+      const session = { ...owner, ...said, digest, csrfToken };
       const expiresAt = await insertSession({ db, bus }, session, ages);
       return expiresAt === undefined ? undefined : { token, csrfToken, expiresAt };
     },
 
     async find(token, host) {
-      if (!TOKEN_FORM.test(token)) return undefined;
-      const found = await get(digestOf(token).toString("hex"));
+      const digest = digestOfToken(token);
+      if (digest === undefined) return undefined;
+      const found = await get(digest.toString("hex"));
       if (!found || found.session.host !== host) return undefined;
       if (await use(found)) return found.session;
       drop(digestTag(found.session.digestHex));
@@ -140,10 +138,6 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
 /** A header may say anything: what is kept fits a line and a table. */
 function plainText(text: string, charsMax: number): string {
   return [...text.replace(/[\p{Cc}\p{Cs}]/gu, "")].slice(0, charsMax).join("");
-}
-
-function digestOf(token: string): Buffer {
-  return Buffer.from(sha256(token));
 }
 
 /** A change of the session's own account, of its reseller, and of the account it views. */

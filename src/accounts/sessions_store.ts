@@ -6,6 +6,7 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { accounts, sessions } from "../platform/schema.ts";
 import { noteAction } from "./audit_store.ts";
+import { type Role, tenantOf } from "./roles.ts";
 
 /** Sessions in the database: the digest of a token, never the token. All ages are by the database's clock. */
 
@@ -20,7 +21,7 @@ type Ages = { idleSeconds: number; maxSeconds: number };
 
 export type Viewed = {
   accountId: number;
-  role: "customer" | "reseller" | "admin";
+  role: Role;
   tenantId: number;
   name: string;
   email: string;
@@ -30,7 +31,7 @@ export type Viewed = {
 export type StoredSession = {
   digestHex: string;
   accountId: number;
-  role: "customer" | "reseller" | "admin";
+  role: Role;
   /** The reseller of a customer; a reseller's own id; else 0. */
   tenantId: number;
   email: string;
@@ -150,19 +151,6 @@ export async function loadSession(
     tenantId: tenantOf({ ...row, resellerId }),
     viewing: seen && { ...withoutReseller(seen), tenantId: tenantOf(seen) },
   };
-}
-
-/** The reseller of a customer; a reseller's own id; else 0. */
-function tenantOf({
-  accountId,
-  role,
-  resellerId,
-}: {
-  accountId: number;
-  role: string;
-  resellerId: number | null;
-}): number {
-  return resellerId ?? (role === "reseller" ? accountId : 0);
 }
 
 function withoutReseller<T extends { resellerId: unknown }>({ resellerId, ...rest }: T): Omit<T, "resellerId"> {

@@ -1,4 +1,4 @@
-import type { KeySnapshot } from "../accounts/keys_store.ts";
+import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import type { BodyRoom, Deps, Visit } from "../deps.ts";
 import { type Body, readBody } from "../http/body.ts";
 import { keyPrefixOf } from "../platform/crypto.ts";

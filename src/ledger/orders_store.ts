@@ -1,8 +1,8 @@
 import { and, desc, eq, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import type { Role } from "../accounts/accounts_store.ts";
 import { isRowId } from "../accounts/input_checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
+import type { Role } from "../accounts/roles.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";

@@ -12,6 +12,10 @@ const KEY_FORM = /^sk-[0-9A-Za-z]{49}$/;
 const KEY_PREFIX_LENGTH = 9;
 const KEY_SUFFIX_LENGTH = 4;
 
+const TOKEN_BYTES = 32;
+/** 32 bytes in base64url. */
+const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
+
 /** First byte of everything encrypted here. */
 const CIPHER_VERSION = 1;
 /** Bytes that name the key without telling it. */
@@ -86,9 +90,20 @@ export function decrypt(secretKey: Uint8Array, bytes: Uint8Array): string {
   }
 }
 
-/** Random, in base64url: for sessions and CSRF secrets. */
+/** Random bytes in base64url. */
 export function randomToken(bytes = 32): string {
   return randomBytes(bytes).toString("base64url");
+}
+
+/** A secret for a cookie or a link, 256 bits, and its SHA-256 digest, which is what the database stores. */
+export function newToken(): { token: string; digest: Buffer } {
+  const token = randomToken(TOKEN_BYTES);
+  return { token, digest: Buffer.from(sha256(token)) };
+}
+
+/** The digest to look a token up by; undefined if the string cannot be one of `newToken`. */
+export function digestOfToken(token: string): Buffer | undefined {
+  return TOKEN_FORM.test(token) ? Buffer.from(sha256(token)) : undefined;
 }
 
 /** Compares two secrets of any lengths without telling by its time where they differ. */

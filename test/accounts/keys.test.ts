@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { addHost } from "../../src/accounts/hosts_store.ts";
 import { openKeyLookup } from "../../src/accounts/key_lookup.ts";
+import { findUsableKey } from "../../src/accounts/key_snapshots_store.ts";
 import { openKeyUses } from "../../src/accounts/key_uses.ts";
 import {
   createKey,
   disableKey,
   enableKey,
   findKey,
-  findUsableKey,
   listKeys,
   listShownKeys,
   listUsableKeys,

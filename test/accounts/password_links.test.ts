@@ -1,11 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import {
-  addAccount,
-  findAccount,
-  findSignIn,
-  type NewAccount,
-  suspendAccount,
-} from "../../src/accounts/accounts_store.ts";
+import { addAccount, findAccount, type NewAccount, suspendAccount } from "../../src/accounts/accounts_store.ts";
 import {
   createLink,
   findLink,
@@ -15,6 +9,7 @@ import {
   takeLink,
 } from "../../src/accounts/password_links_store.ts";
 import { openSessions } from "../../src/accounts/sessions.ts";
+import { findSignIn } from "../../src/accounts/sign_in_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { sha256 } from "../../src/platform/runtime.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";

@@ -1,5 +1,5 @@
 import { Elysia } from "elysia";
-import { findUsableKey, type KeySnapshot } from "../../accounts/keys_store.ts";
+import { findUsableKey, type KeySnapshot } from "../../accounts/key_snapshots_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { admitKey, type Host } from "../../gateway/admission.ts";

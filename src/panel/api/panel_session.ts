@@ -1,7 +1,7 @@
 import { FormatRegistry, Type } from "@sinclair/typebox";
 import { Elysia, ParseError, t, ValidationError } from "elysia";
-import type { Role } from "../../accounts/accounts_store.ts";
 import { claimForm, unclaimForm } from "../../accounts/forms_store.ts";
+import type { Role } from "../../accounts/roles.ts";
 import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";

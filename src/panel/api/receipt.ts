@@ -1,6 +1,6 @@
-import type { Role } from "../../accounts/accounts_store.ts";
 import { findKey } from "../../accounts/keys_store.ts";
 import { findRefusal } from "../../accounts/refusal_counts_store.ts";
+import type { Role } from "../../accounts/roles.ts";
 import { findReceipt, type Receipt } from "../../books/receipt_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";

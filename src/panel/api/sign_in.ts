@@ -1,10 +1,10 @@
 import { createHmac } from "node:crypto";
 import { type Static, Type } from "@sinclair/typebox";
-import { findSignIn } from "../../accounts/accounts_store.ts";
 import { findLink, type OpenedLink, takeLink } from "../../accounts/password_links_store.ts";
 import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
 import { takeCode } from "../../accounts/second_factor.ts";
 import type { BegunSession, Device } from "../../accounts/sessions.ts";
+import { findSignIn } from "../../accounts/sign_in_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admission.ts";
