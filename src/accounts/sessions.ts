@@ -18,8 +18,10 @@ import {
 } from "./sessions_store.ts";
 
 /**
- * Sessions of the panel. The browser holds a 32-byte token, the database its SHA-256 digest. A session is bound to the
- * host it began on, and ends when it is not used for a while, at its absolute end, or by signing out.
+ * Panel sessions, from memory. The browser has a 32-byte token, the database its SHA-256 digest. A session is bound to the host
+ * where the person signed in. It ends after its idle time, at its absolute end, or by signing out. A change of its account, of the
+ * account's reseller, or of an account that it views drops the entry, and so does the end of a session of its account. What else
+ * does: cached_lookup.ts.
  */
 
 const SESSION_ID_FORM = /^[0-9a-f]{24}$/;
@@ -30,21 +32,21 @@ const MISSES_MAX = 10_000;
 const TOUCH_EVERY_MS = 60_000;
 
 export type Session = Omit<StoredSession, "endsInMs" | "unseenMs">;
-/** `token` is for the cookie, `csrfToken` for the page; `expiresAt` is ISO 8601. */
+/** `token` goes into the cookie, `csrfToken` into the page; `expiresAt` is ISO 8601. */
 export type BegunSession = { token: string; csrfToken: string; expiresAt: string };
-/** Where a person signs in from, as the browser and the connection say. */
+/** Where a person signs in from: the User-Agent header and the address. */
 export type Device = { userAgent: string; address: string };
 
 export type Sessions = {
-  /** Begins a session: at sign-in, always a new one. undefined: what was proven is no longer so. */
+  /** Begins a new session, at sign-in. undefined: the password or second factor has changed since it was checked. */
   begin(owner: { accountId: number; host: string; device: Device; proof: Proof }): Promise<BegunSession | undefined>;
-  /** The living session of this token on this host. */
+  /** The session with this token on this host, if it has not ended. */
   find(token: string, host: string): Promise<Session | undefined>;
   /** Signs out. */
   end(session: Session): Promise<void>;
-  /** Signs out one of an account's sessions, as named in `list`. False: there is none such. */
+  /** Signs out one of an account's sessions, by its id in `list`. False: no such session. */
   endListed(accountId: number, sessionId: string): Promise<boolean>;
-  /** Signs out everywhere, but for `keep`. Returns how many. */
+  /** Signs out all sessions but `keep`. Returns how many. */
   endAll(accountId: number, keep?: Session): Promise<number>;
   list(accountId: number): Promise<ListedSession[]>;
   readonly counters: Readonly<CacheCounters>;
@@ -66,7 +68,7 @@ type CachedSession = { session: Session; endsMs: number; seenMs: number };
 export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessions {
   const idleSeconds = config.sessionIdleSeconds;
   const idleMs = idleSeconds * 1000;
-  // A session is seen at least this often while it is in use, whatever its idle time.
+  // Often enough that a session in use never reaches its idle time.
   const touchEveryMs = Math.min(TOUCH_EVERY_MS, idleMs / 4);
   const { get, drop, counters, close } = openCachedLookup<CachedSession>({
     bus,
@@ -99,11 +101,7 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
       const { token, digest } = newToken();
       const csrfToken = randomToken();
       const ages = { idleSeconds, maxSeconds: config.sessionMaxSeconds };
-      const said = {
-        userAgent: plainText(device.userAgent, USER_AGENT_CHARS_MAX),
-        address: plainText(device.address, ADDRESS_CHARS_MAX),
-      };
-      const session = { ...owner, ...said, digest, csrfToken };
+      const session = { ...owner, ...storedDevice(device), digest, csrfToken };
       const expiresAt = await insertSession({ db, bus }, session, ages);
       return expiresAt === undefined ? undefined : { token, csrfToken, expiresAt };
     },
@@ -135,7 +133,14 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
   };
 }
 
-/** A header may say anything: what is kept fits a line and a table. */
+function storedDevice({ userAgent, address }: Device): Device {
+  return {
+    userAgent: plainText(userAgent, USER_AGENT_CHARS_MAX),
+    address: plainText(address, ADDRESS_CHARS_MAX),
+  };
+}
+
+/** A header can contain anything: only printable text of limited length is stored. */
 function plainText(text: string, charsMax: number): string {
   return [...text.replace(/[\p{Cc}\p{Cs}]/gu, "")].slice(0, charsMax).join("");
 }

@@ -2,23 +2,23 @@ import { LRUCache } from "lru-cache";
 import type { Log } from "./log.ts";
 
 /**
- * IdempotencyClaims: what may be done once is claimed under an id before it is begun, and the claim says afterwards that it was done,
- * for a while with its answer. A claim that ends in failure frees its id. Nothing here knows what an id stands for; answers
- * come in encrypted.
+ * Idempotency claims: a request that may be served once claims an id before it begins. When it is done, the claim records that, and
+ * keeps the answer for a while. When it fails, the id is free again. This file does not know what an id stands for; answers
+ * arrive encrypted.
  */
 
 const MINUTE_MS = 60_000;
 
 export type ClaimLimits = {
-  /** How long it is remembered that something was done. */
+  /** How long a done request is remembered. */
   doneKeptMs: number;
   answerKeptMs: number;
-  /** One answer, encrypted. */
+  /** Size of one encrypted answer. */
   answerBytesMax: number;
-  /** Done and remembered at once. In Redis what comes beyond is remembered for `answerKeptMs`; in a process the oldest is forgotten. */
+  /** Done requests remembered at once. Beyond that, Redis remembers new ones for `answerKeptMs` only; a process forgets the oldest. */
   doneMax: number;
   ownerDoneMax: number;
-  /** All answers kept at once. In Redis what comes beyond is not kept; in a process the oldest is forgotten. */
+  /** Bytes of all answers kept at once. Beyond that, Redis keeps no new ones; a process forgets the oldest. */
   answersBytesMax: number;
   ownerAnswersBytesMax: number;
 };
@@ -27,80 +27,80 @@ export type ClaimLimits = {
 export const REDIS_LIMITS: ClaimLimits = {
   doneKeptMs: 24 * 60 * MINUTE_MS,
   answerKeptMs: 10 * MINUTE_MS,
-  // An image in base64 is some 2 MiB.
+  // An image in base64 is about 2 MiB.
   answerBytesMax: 4 * 1024 * 1024,
   doneMax: 1_000_000,
   ownerDoneMax: 50_000,
   answersBytesMax: 256 * 1024 * 1024,
   ownerAnswersBytesMax: 32 * 1024 * 1024,
 };
-/** In the replica's own memory: with one replica. */
+/** In the memory of the only replica. */
 const PROCESS_LIMITS: ClaimLimits = { ...REDIS_LIMITS, doneMax: 100_000, answersBytesMax: 64 * 1024 * 1024 };
 
-/** Something that is to be done once. */
+/** A request that may be served once. */
 export type Wanted = {
-  /** What is claimed: a digest. */
+  /** A digest of what identifies the request. */
   id: string;
-  /** Whose share of the room it takes. */
+  /** The account whose limits it counts against. */
   owner: string;
   requestId: string;
-  /** Digest of what is asked for: with another one it is not the same thing. */
+  /** Digest of the body. The same id with another digest is another request. */
   content: string;
 };
 
-/** Who has an id: the request that claimed it, and what that asked for. */
+/** The request that has claimed an id. */
 export type Holder = { requestId: string; content: string };
 
 export type Found =
   | { state: "ours"; claim: IdempotencyClaim }
   | ({ state: "in_flight" } & Holder)
-  /** Its replica has not been heard of for a lease. Whether it was done is for others to say. */
+  /** Its replica has not renewed the lease. Whether the request was done, the books know. */
   | ({ state: "lapsed"; lapsed: Lapsed } & Holder)
-  /** `answer` as it was given to `finish`, as long as it is kept. */
+  /** `answer` as passed to `finish`; undefined: not kept, or not any more. */
   | ({ state: "done"; answer: Uint8Array | undefined } & Holder);
 
-/** One attempt, from `take` to its one end. The ends throw nothing: one that cannot be noted leaves a claim that lapses. */
+/** One attempt, from `take` to `finish` or `free`, which throw nothing: if the end cannot be recorded, the claim lapses. */
 export type IdempotencyClaim = {
-  /** Whether the id is ours for sure. When not, another attempt may have taken over, and nothing new may be begun. */
+  /** Whether the lease still holds. If not, another attempt may have taken over: begin nothing new. */
   alive(): boolean;
-  /** It was done. An answer that is too large, or for which there is no room, is not kept. */
+  /** The request was done. The answer is not kept if it exceeds a limit. */
   finish(answer?: Uint8Array): Promise<void>;
-  /** It was not done: the id is free. */
+  /** The request was not done: the id is free again. */
   free(): Promise<void>;
 };
 
 export type Lapsed = {
-  /** The id for a new attempt; undefined: the old one was heard of again, or another was faster. Throws service_unavailable. */
+  /** Claims the id for a new attempt; undefined: the old one was renewed, or another took over first. Throws service_unavailable. */
   takeOver(): Promise<IdempotencyClaim | undefined>;
-  /** It turned out to have been done. Throws nothing. */
+  /** Records that the old attempt was done. Throws nothing. */
   finish(): Promise<void>;
 };
 
 export type IdempotencyClaims = {
-  /** IdempotencyClaims an id, or says who has it. Throws service_unavailable where that cannot be known. */
+  /** Claims an id, or returns who has it. Throws service_unavailable if that cannot be determined. */
   take(wanted: Wanted): Promise<Found>;
-  /** Resolves when the ends of all attempts are noted. */
+  /** Resolves when the ends of all attempts are recorded. */
   close(): Promise<void>;
 };
 
 export type ClaimOptions = {
-  /** A claim that is not renewed for this long lapses: its replica died. */
+  /** A claim that is not renewed for this long lapses: its replica has died. */
   leaseMs: number;
-  /** Monotonic. */
+  /** Monotonic clock. */
   nowMs: () => number;
   log: Log;
   limits?: Partial<ClaimLimits>;
-  /** What Redis may take to answer. */
+  /** Longest wait for an answer of Redis. */
   budgetMs?: number;
 };
 
-/** For one replica. Its claims die with it, so that none lapses. */
+/** For a single replica. Its claims end with the process, so none ever lapses. */
 export function inProcessIdempotencyClaims({
   nowMs,
   limits: given,
 }: Pick<ClaimOptions, "nowMs" | "limits">): IdempotencyClaims {
   const limits = { ...PROCESS_LIMITS, ...given };
-  // As many as the gate lets in.
+  // Bounded by the gate: one for each request in flight.
   const open = new Map<string, Holder>();
   const done = new LRUCache<string, Holder & { endsMs: number }>({ max: limits.doneMax });
   const answers = new LRUCache<string, { bytes: Uint8Array; endsMs: number }>({

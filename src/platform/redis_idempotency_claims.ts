@@ -3,6 +3,7 @@ import type { Redis } from "ioredis";
 import { Refusal } from "../errors.ts";
 import { randomToken } from "./crypto.ts";
 import {
+  type ClaimLimits,
   type ClaimOptions,
   type Found,
   type IdempotencyClaim,
@@ -10,15 +11,16 @@ import {
   REDIS_LIMITS,
   type Wanted,
 } from "./idempotency_claims.ts";
+import type { Log } from "./log.ts";
 import { connectRedis } from "./redis.ts";
 
 /**
- * IdempotencyClaims in Redis. A claim is a hash: the attempt's token, its request, its content, and the end of its lease, in ms of
- * Redis's clock; none once it was done. Every change is one script, and compares the token: who was taken over changes nothing.
- * What a Redis forgets (a restart without persistence, an eviction) is not claimed any more.
+ * Idempotency claims in Redis. A claim is a hash: the attempt's token, its request id, the digest of its content, and the end of its
+ * lease in ms of Redis's clock; no lease once the request was done. Every change is one script that compares the token: an attempt
+ * that was taken over changes nothing. A claim that Redis forgets (a restart without persistence, an eviction) is gone.
  */
 
-/** Redis answers within this, or the request is refused: it might be served twice. */
+/** If Redis takes longer to answer, the request is refused: served without a claim, it might be served twice. */
 const REDIS_BUDGET_MS = 500;
 const RENEWALS_A_LEASE = 3;
 const RENEWALS_AT_ONCE = 500;
@@ -27,121 +29,139 @@ const AWAY = "An Idempotency-Key cannot be looked up right now. Try again.";
 /** An attempt of this replica. */
 type Attempt = Wanted & { token: string; leaseUntilMs: number };
 
-/** For many replicas. Connects by itself, and again after every loss. */
-export function redisIdempotencyClaims(
-  redisUrl: string,
-  { leaseMs, nowMs, log, limits: given, budgetMs = REDIS_BUDGET_MS }: ClaimOptions,
-): IdempotencyClaims {
-  const limits = { ...REDIS_LIMITS, ...given };
-  const redis = connectRedis(redisUrl, { log, use: "claims" });
-  const ask = asking(redis, budgetMs);
-  const commands = claimCommands(redis);
-  const live = new Set<Attempt>();
-  const ending = new Set<Promise<void>>();
-  const lives = (attempt: Attempt) => [attempt.token, attempt.requestId, attempt.content, leaseMs, limits.doneKeptMs];
+/** For many replicas. Connects by itself, and reconnects after every loss. */
+export function redisIdempotencyClaims(redisUrl: string, options: ClaimOptions): IdempotencyClaims {
+  return new RedisClaims(connectRedis(redisUrl, { log: options.log, use: "claims" }), options);
+}
 
-  /** Notes how an attempt ended. Whoever comes after a claim that could not be ended asks the books. */
-  async function end(attempt: Attempt, question: () => Promise<unknown>): Promise<void> {
-    live.delete(attempt);
-    const noted = ask(question).then(
-      () => {},
-      (err: unknown) => log.warn({ err, requestId: attempt.requestId }, "the end of a claimed request was not noted"),
-    );
-    ending.add(noted);
-    await noted.finally(() => ending.delete(noted));
+class RedisClaims implements IdempotencyClaims {
+  readonly #redis: Redis;
+  readonly #commands: ClaimCommands;
+  readonly #ask: Ask;
+  readonly #log: Log;
+  readonly #leaseMs: number;
+  readonly #nowMs: () => number;
+  readonly #limits: ClaimLimits;
+  /** Attempts whose lease is renewed. */
+  readonly #live = new Set<Attempt>();
+  /** Ends of attempts that Redis has not confirmed. */
+  readonly #ending = new Set<Promise<void>>();
+  readonly #renewal: ReturnType<typeof setInterval>;
+  #isRenewing = false;
+
+  constructor(redis: Redis, { leaseMs, nowMs, log, limits, budgetMs = REDIS_BUDGET_MS }: ClaimOptions) {
+    this.#redis = redis;
+    this.#commands = claimCommands(redis);
+    this.#ask = asking(redis, budgetMs);
+    this.#log = log;
+    this.#leaseMs = leaseMs;
+    this.#nowMs = nowMs;
+    this.#limits = { ...REDIS_LIMITS, ...limits };
+    this.#renewal = setInterval(() => void this.#renewAll(), leaseMs / RENEWALS_A_LEASE);
   }
 
-  const free = (attempt: Attempt) => end(attempt, () => commands.claimFree(nameOf(attempt.id), attempt.token));
-
-  function finish(attempt: Attempt, answer?: Uint8Array): Promise<void> {
-    const kept = answer && answer.byteLength <= limits.answerBytesMax ? Buffer.from(answer) : "";
-    const { doneKeptMs, answerKeptMs, doneMax, ownerDoneMax, answersBytesMax, ownerAnswersBytesMax } = limits;
-    return end(attempt, () =>
-      commands.claimFinish(
-        nameOf(attempt.id),
-        answerNameOf(attempt.id),
-        ...["done", "answers"].flatMap((what) => [`tollgate:${what}`, `tollgate:${what}:${attempt.owner}`]),
-        ...[attempt.token, attempt.requestId, attempt.content, doneKeptMs, answerKeptMs],
-        ...[doneMax, ownerDoneMax, answersBytesMax, ownerAnswersBytesMax, kept],
-      ),
-    );
-  }
-
-  function claimOf(attempt: Attempt): IdempotencyClaim {
-    live.add(attempt);
-    return {
-      alive: () => nowMs() < attempt.leaseUntilMs,
-      finish: (answer) => finish(attempt, answer),
-      free: () => free(attempt),
-    };
-  }
-
-  const newAttempt = (wanted: Wanted): Attempt => ({
-    ...wanted,
-    token: randomToken(12),
-    leaseUntilMs: nowMs() + leaseMs,
-  });
-
-  async function take(wanted: Wanted): Promise<Found> {
-    const attempt = newAttempt(wanted);
-    const question = () => commands.claimTakeBuffer(nameOf(wanted.id), answerNameOf(wanted.id), ...lives(attempt));
-    // A yes that comes too late has claimed the id for nobody.
-    const [state, requestId, content, more] = await orRefuse(
-      ask(question, ([late]) => String(late) === "ours" && void free(attempt)),
-    );
+  async take(wanted: Wanted): Promise<Found> {
+    const attempt = this.#newAttempt(wanted);
+    const question = () =>
+      this.#commands.claimTakeBuffer(nameOf(wanted.id), answerNameOf(wanted.id), ...this.#fieldsOf(attempt));
+    // A claim granted after the request was refused belongs to nobody: it is freed.
+    const freeLate = ([state]: (Buffer | null)[]) => void (String(state) === "ours" && this.#free(attempt));
+    const [state, requestId, content, more] = await orRefuse(this.#ask(question, freeLate));
     const holder = { requestId: String(requestId), content: String(content) };
     switch (String(state)) {
       case "ours":
-        return { state: "ours", claim: claimOf(attempt) };
+        return { state: "ours", claim: this.#claimOf(attempt) };
       case "done":
         return { state: "done", ...holder, answer: more ?? undefined };
       case "lapsed": {
         const old: Attempt = { ...attempt, ...holder, token: String(more) };
-        return {
-          state: "lapsed",
-          ...holder,
-          lapsed: { takeOver: () => takeOver(wanted, old), finish: () => finish(old) },
-        };
+        const lapsed = { takeOver: () => this.#takeOver(wanted, old), finish: () => this.#finish(old) };
+        return { state: "lapsed", ...holder, lapsed };
       }
       default:
         return { state: "in_flight", ...holder };
     }
   }
 
-  async function takeOver(wanted: Wanted, old: Attempt): Promise<IdempotencyClaim | undefined> {
-    const attempt = newAttempt(wanted);
-    const question = () => commands.claimTakeOver(nameOf(wanted.id), old.token, ...lives(attempt));
-    const taken = await orRefuse(ask(question, (late) => late === 1 && void free(attempt)));
-    return taken === 1 ? claimOf(attempt) : undefined;
+  async close(): Promise<void> {
+    clearInterval(this.#renewal);
+    await Promise.all(this.#ending);
+    this.#redis.disconnect();
   }
 
-  async function renew(attempt: Attempt): Promise<void> {
-    const sentMs = nowMs();
-    const ours = await commands.claimRenew(nameOf(attempt.id), ...lives(attempt));
-    attempt.leaseUntilMs = ours === 1 ? sentMs + leaseMs : Number.NEGATIVE_INFINITY;
-    if (ours !== 1) live.delete(attempt);
+  async #takeOver(wanted: Wanted, old: Attempt): Promise<IdempotencyClaim | undefined> {
+    const attempt = this.#newAttempt(wanted);
+    const question = () => this.#commands.claimTakeOver(nameOf(wanted.id), old.token, ...this.#fieldsOf(attempt));
+    const taken = await orRefuse(this.#ask(question, (late) => void (late === 1 && this.#free(attempt))));
+    return taken === 1 ? this.#claimOf(attempt) : undefined;
   }
 
-  let renewing = false;
-  const renewal = setInterval(async () => {
-    if (renewing) return;
-    renewing = true;
-    const due = [...live];
+  #newAttempt(wanted: Wanted): Attempt {
+    return { ...wanted, token: randomToken(12), leaseUntilMs: this.#nowMs() + this.#leaseMs };
+  }
+
+  /** The arguments of the script `write`. */
+  #fieldsOf({ token, requestId, content }: Attempt): Argument[] {
+    return [token, requestId, content, this.#leaseMs, this.#limits.doneKeptMs];
+  }
+
+  #claimOf(attempt: Attempt): IdempotencyClaim {
+    this.#live.add(attempt);
+    return {
+      alive: () => this.#nowMs() < attempt.leaseUntilMs,
+      finish: (answer) => this.#finish(attempt, answer),
+      free: () => this.#free(attempt),
+    };
+  }
+
+  #free(attempt: Attempt): Promise<void> {
+    return this.#end(attempt, () => this.#commands.claimFree(nameOf(attempt.id), attempt.token));
+  }
+
+  #finish(attempt: Attempt, answer?: Uint8Array): Promise<void> {
+    const { answerBytesMax, doneKeptMs, answerKeptMs, ...limits } = this.#limits;
+    const kept = answer && answer.byteLength <= answerBytesMax ? Buffer.from(answer) : "";
+    return this.#end(attempt, () =>
+      this.#commands.claimFinish(
+        nameOf(attempt.id),
+        answerNameOf(attempt.id),
+        ...["done", "answers"].flatMap((what) => [`tollgate:${what}`, `tollgate:${what}:${attempt.owner}`]),
+        ...[attempt.token, attempt.requestId, attempt.content, doneKeptMs, answerKeptMs],
+        ...[limits.doneMax, limits.ownerDoneMax, limits.answersBytesMax, limits.ownerAnswersBytesMax, kept],
+      ),
+    );
+  }
+
+  /** Records how an attempt ended. If Redis cannot be told, the claim lapses, and the next request asks the books. */
+  async #end(attempt: Attempt, question: () => Promise<unknown>): Promise<void> {
+    this.#live.delete(attempt);
+    const recorded = this.#ask(question).then(
+      () => {},
+      (err: unknown) =>
+        this.#log.warn({ err, requestId: attempt.requestId }, "the end of an idempotency claim was not recorded"),
+    );
+    this.#ending.add(recorded);
+    await recorded.finally(() => this.#ending.delete(recorded));
+  }
+
+  async #renewAll(): Promise<void> {
+    if (this.#isRenewing) return;
+    this.#isRenewing = true;
+    const due = [...this.#live];
     for (let i = 0; i < due.length; i += RENEWALS_AT_ONCE) {
-      const part = due.slice(i, i + RENEWALS_AT_ONCE).filter((attempt) => live.has(attempt));
-      await Promise.allSettled(part.map(renew)); // What was not renewed is no longer ours for sure, and `alive` says so.
+      const some = due.slice(i, i + RENEWALS_AT_ONCE).filter((attempt) => this.#live.has(attempt));
+      // A claim that was not renewed may not be ours any more: `alive` says so.
+      await Promise.allSettled(some.map((attempt) => this.#renew(attempt)));
     }
-    renewing = false;
-  }, leaseMs / RENEWALS_A_LEASE);
+    this.#isRenewing = false;
+  }
 
-  return {
-    take,
-    async close() {
-      clearInterval(renewal);
-      await Promise.all(ending);
-      redis.disconnect();
-    },
-  };
+  async #renew(attempt: Attempt): Promise<void> {
+    const sentMs = this.#nowMs();
+    const ours = await this.#commands.claimRenew(nameOf(attempt.id), ...this.#fieldsOf(attempt));
+    attempt.leaseUntilMs = ours === 1 ? sentMs + this.#leaseMs : Number.NEGATIVE_INFINITY;
+    if (ours !== 1) this.#live.delete(attempt);
+  }
 }
 
 async function orRefuse<T>(answer: Promise<T>): Promise<T> {
@@ -152,12 +172,12 @@ async function orRefuse<T>(answer: Promise<T>): Promise<T> {
   }
 }
 
-/** What Redis answers, within the budget. An answer that comes after that is given to `late`. */
+/** Redis's answer; rejects after the budget. An answer that comes later is passed to `late`. */
 type Ask = <T>(question: () => Promise<T>, late?: (answer: T) => void) => Promise<T>;
 
 function asking(redis: Redis, budgetMs: number): Ask {
-  // A replica that has just started is still connecting: that is no reason to refuse.
-  const begun = new Promise<void>((resolve) => {
+  // A replica that has just started is still connecting: its first requests wait instead of being refused.
+  const connected = new Promise<void>((resolve) => {
     redis.once("ready", resolve);
     redis.once("close", resolve);
   });
@@ -166,13 +186,13 @@ function asking(redis: Redis, budgetMs: number): Ask {
       let answered = false;
       let over = false;
       const timer = setTimeout(() => {
-        // If it was this process that stood still, the answer lies in the socket: let it be read first.
+        // If this process was blocked, the answer may wait in the socket: read it first.
         setImmediate(() => {
           over = !answered;
           reject(new Error(`Redis did not answer within ${budgetMs} ms`));
         });
       }, budgetMs);
-      begun
+      connected
         .then(question)
         .then((answer) => {
           answered = true;
@@ -189,13 +209,13 @@ const answerNameOf = (id: string) => `tollgate:answer:${id}`;
 const NOW = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)`;
-/** ARGV from `first` on: token, request, content, lease in ms, how long the hash is kept in ms. */
+/** ARGV from `first` on: token, request id, content digest, lease in ms, how long the hash is kept in ms. */
 const write = (first: number) => `
 redis.call('HSET', KEYS[1], 'token', ARGV[${first}], 'request', ARGV[${first + 1}], 'content', ARGV[${first + 2}],
   'lease', string.format('%.0f', now + ARGV[${first + 3}]))
 redis.call('PEXPIRE', KEYS[1], ARGV[${first + 4}])`;
 
-/** KEYS: claim, answer. ARGV: as `write`. Returns the state, and of who has it the request, the content, and its answer or token. */
+/** KEYS: claim, answer. ARGV: as `write`. Returns the state, then the holder's request id, content, and answer or token. */
 const TAKE = `${NOW}
 local c = redis.call('HMGET', KEYS[1], 'token', 'request', 'content', 'lease')
 if not c[1] then
@@ -206,27 +226,27 @@ if not c[4] then return {'done', c[2], c[3], c[3] == ARGV[3] and redis.call('GET
 if tonumber(c[4]) > now then return {'in_flight', c[2], c[3]} end
 return {'lapsed', c[2], c[3], c[1]}`;
 
-/** KEYS: claim. ARGV: the token that lapsed, then as `write`. Returns 1 if it is still so, or was freed. */
+/** KEYS: claim. ARGV: the lapsed token, then as `write`. Returns 1 if that claim is still lapsed or was freed. */
 const TAKE_OVER = `${NOW}
 local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
 if c[1] and (c[1] ~= ARGV[1] or not c[2] or tonumber(c[2]) > now) then return 0 end${write(2)}
 return 1`;
 
-/** KEYS: claim. ARGV: as `write`. IdempotencyClaims again what Redis has forgotten. Returns 0 if it is another's, or done. */
+/** KEYS: claim. ARGV: as `write`. Claims again what Redis has forgotten. Returns 0 if another attempt has it, or it is done. */
 const RENEW = `${NOW}
 local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
 if c[1] and (c[1] ~= ARGV[1] or not c[2]) then return 0 end${write(1)}
 return 1`;
 
 /**
- * KEYS: claim, answer, then how many are done and how many bytes of answers are kept, of all and of the owner. ARGV: token, request,
- * content, ms that it is known to be done, ms that its answer is kept, the limits of KEYS 3 to 6, the answer.
+ * KEYS: claim, answer, then the counts of done requests and of answer bytes, each for all and for the owner. ARGV: token, request id,
+ * content digest, ms to remember that it was done, ms to keep its answer, the limits of KEYS 3 to 6, the answer.
  */
 const FINISH = `${NOW}
 local token = redis.call('HGET', KEYS[1], 'token')
 if token and token ~= ARGV[1] then return 0 end
 
--- Counted in windows as long as a thing is kept: what stands in this one and the one before is all there can be.
+-- Counted in windows as long as a record is kept: this window and the one before hold every record there can be.
 local function counted(first, max, keptMs, amount)
   local window = math.floor(now / keptMs)
   for i = 0, 1 do

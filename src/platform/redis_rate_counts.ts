@@ -4,35 +4,35 @@ import type { Redis } from "ioredis";
 import { randomToken } from "./crypto.ts";
 import type { RedisWithTimeout } from "./redis.ts";
 
-/** Ids that one call to Redis is about. */
+/** Ids in one call to Redis. */
 const BATCH_MAX = 256;
-/** Between two calls: each costs more than what it asks for. */
+/** Between two calls: sending a call costs more than the ids in it. */
 const PAUSE_MS = 1;
-/** A slot given back is told of by the next call, or by one of its own after this. */
-const GIVE_BACK_MS = 5;
+/** A released slot is reported with the next call, or after this by a call of its own. */
+const REPORT_MS = 5;
 const RENEWALS_A_LEASE = 3;
 
-/** An id's part in what replicas share. */
+/** What this replica reports of one id. */
 export type RedisRateCount = {
   minuteKey: string;
-  /** Undefined: it has no slots. */
+  /** Undefined: the id has no slots. */
   slotsKey: string | undefined;
-  /** Requests. */
+  /** Limit of requests. */
   perMinute: number;
-  /** Slots that are taken or asked for here. */
+  /** Slots taken or asked for in this replica. */
   slots: number;
   /** Not sent yet. */
   question: Question | undefined;
 };
 
-/** All who ask for one id in one call. Those who want a slot stand in front. */
+/** The requests that ask for one id in one call. Those that want a slot come first. */
 export type Question = {
   rate: RedisRateCount;
   wanting: number;
   others: number;
-  /** False where Redis does not answer. */
+  /** False: Redis did not answer. */
   answered: Promise<boolean>;
-  /** The answer: so many are within the minute, so many of those who want a slot have one, and the minute ends in `msLeft`. */
+  /** The answer: requests within the minute, slots granted, and ms until the minute ends. */
   passed: number;
   entered: number;
   msLeft: number;
@@ -42,92 +42,116 @@ type Batch = { questions: Question[]; answered: Promise<boolean>; resolve: (answ
 type Limits = { minuteMs: number; inFlight: number; slotLeaseMs: number };
 
 /**
- * Rates that all replicas count in Redis. Who comes in one turn of the event loop, or while a call is under way, is asked for
- * in one call, each id once: most of a call's cost is in sending it. A replica says how many slots of an id it has, not which
- * came or went: what was lost, or answered too late, is put right by what it says next, or by the end of its lease. All goes
- * over one connection, so that nothing overtakes. `busy`: what has slots.
+ * Counts of requests per minute, and of slots for concurrent requests, that all replicas share in Redis. The rate limiter decides
+ * by them.
+ *
+ * Requests that arrive in one turn of the event loop, or during a call, are sent in one call, each id once. A replica reports how
+ * many slots of an id it has, not which it took or released: a lost or late message is corrected by the next report, or by the end
+ * of the lease. All calls use one connection, so that none overtakes another.
  */
-export function createRedisRateCounts(
-  shared: RedisWithTimeout,
-  limits: Limits,
-  busy: ReadonlyMap<string, RedisRateCount>,
-) {
-  const { minuteMs, inFlight, slotLeaseMs } = limits;
-  const commands = commandsOf(shared.redis);
-  const replica = randomToken(9);
-  const waiting: Batch[] = [];
-  let isRunning = false;
-  /** Of these slots came free. */
-  const untold = new Set<RedisRateCount>();
-  let telling: ReturnType<typeof setTimeout> | undefined;
-  const renewal = setInterval(() => tell([...busy.values()]), slotLeaseMs / RENEWALS_A_LEASE);
+export class RedisRateCounts {
+  readonly #redis: RedisWithTimeout;
+  readonly #limits: Limits;
+  readonly #commands: Commands;
+  readonly #replica = randomToken(9);
+  readonly #waiting: Batch[] = [];
+  #isRunning = false;
+  /** Ids with slots released since the last report. */
+  readonly #unreported = new Set<RedisRateCount>();
+  #reporting: ReturnType<typeof setTimeout> | undefined;
+  readonly #renewal: ReturnType<typeof setInterval>;
 
-  function question(rate: RedisRateCount): Question {
+  /** `busy`: the ids that have slots. Their leases are renewed. */
+  constructor(redis: RedisWithTimeout, limits: Limits, busy: ReadonlyMap<string, RedisRateCount>) {
+    this.#redis = redis;
+    this.#limits = limits;
+    this.#commands = commandsOf(redis.redis);
+    this.#renewal = setInterval(() => this.#report([...busy.values()]), limits.slotLeaseMs / RENEWALS_A_LEASE);
+  }
+
+  /** The id's question in the next call: the caller adds itself to its `wanting` or `others`. */
+  question(rate: RedisRateCount): Question {
     if (rate.question) return rate.question;
-    let batch = waiting.at(-1);
-    if (batch === undefined || batch.questions.length === BATCH_MAX) {
-      const { promise: answered, resolve } = Promise.withResolvers<boolean>();
-      batch = { questions: [], answered, resolve };
-      waiting.push(batch);
-    }
-    const { answered } = batch;
-    // Only what is refused is answered.
+    const batch = this.#openBatch();
+    // Redis answers with refusals only.
     const [passed, entered] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
-    rate.question = { rate, wanting: 0, others: 0, answered, passed, entered, msLeft: 0 };
+    rate.question = { rate, wanting: 0, others: 0, answered: batch.answered, passed, entered, msLeft: 0 };
     batch.questions.push(rate.question);
-    if (!isRunning) {
-      isRunning = true;
-      setImmediate(() => void run());
+    if (!this.#isRunning) {
+      this.#isRunning = true;
+      setImmediate(() => void this.#run());
     }
     return rate.question;
   }
 
-  async function run(): Promise<void> {
-    for (let batch = waiting.shift(); batch; batch = waiting.shift()) {
-      // Who is refused has given its slot back before the next call says how many there are.
+  /** Slots of the id were released: reports it soon. */
+  changed(rate: RedisRateCount): void {
+    this.#unreported.add(rate);
+    this.#reporting ??= setTimeout(() => this.#reportChanges(), REPORT_MS);
+  }
+
+  close(): void {
+    clearInterval(this.#renewal);
+    clearTimeout(this.#reporting);
+    this.#reportChanges();
+  }
+
+  #openBatch(): Batch {
+    const last = this.#waiting.at(-1);
+    if (last !== undefined && last.questions.length < BATCH_MAX) return last;
+    const { promise: answered, resolve } = Promise.withResolvers<boolean>();
+    const batch: Batch = { questions: [], answered, resolve };
+    this.#waiting.push(batch);
+    return batch;
+  }
+
+  async #run(): Promise<void> {
+    for (let batch = this.#waiting.shift(); batch; batch = this.#waiting.shift()) {
+      // Lets refused requests release their slots before the next call reports how many there are.
       const pause = sleep(PAUSE_MS);
       const { questions } = batch;
-      const rates = questions.map(({ rate }) => rate);
-      for (const rate of rates) untold.delete(rate);
-      for (const rate of untold) {
-        if (rates.length === BATCH_MAX) break;
-        untold.delete(rate);
-        if (!rate.question) rates.push(rate);
-      }
-      const sent = argumentsOf(rates);
+      const rates = this.#withUnreported(questions.map(({ rate }) => rate));
+      const sent = this.#argumentsOf(rates);
       for (const { rate } of questions) rate.question = undefined;
-      const refusals = await shared.ask(() => commands.admit(2 * rates.length, ...sent));
+      const refusals = await this.#redis.ask(() => this.#commands.admit(2 * rates.length, ...sent));
       if (refusals) readRefusals(questions, refusals);
-      // It may have been heard all the same, and have granted less than this replica now does by itself.
-      else for (const rate of rates) if (rate.slotsKey !== undefined) changed(rate);
+      // Redis may have received it all the same, and granted fewer slots than this replica now takes by itself.
+      else for (const rate of rates) if (rate.slotsKey !== undefined) this.changed(rate);
       batch.resolve(refusals !== undefined);
       await pause;
     }
-    isRunning = false;
+    this.#isRunning = false;
   }
 
-  function changed(rate: RedisRateCount): void {
-    untold.add(rate);
-    telling ??= setTimeout(tellChanges, GIVE_BACK_MS);
+  /** Adds unreported ids to a call, as far as there is room. */
+  #withUnreported(rates: RedisRateCount[]): RedisRateCount[] {
+    for (const rate of rates) this.#unreported.delete(rate);
+    for (const rate of this.#unreported) {
+      if (rates.length === BATCH_MAX) break;
+      this.#unreported.delete(rate);
+      if (!rate.question) rates.push(rate);
+    }
+    return rates;
   }
 
-  function tellChanges(): void {
-    telling = undefined;
-    tell([...untold]);
-    untold.clear();
+  #reportChanges(): void {
+    this.#reporting = undefined;
+    this.#report([...this.#unreported]);
+    this.#unreported.clear();
   }
 
-  function tell(rates: readonly RedisRateCount[]): void {
-    // What waits to be asked for is told of with that.
-    const told = rates.filter(({ question }) => !question);
-    for (let i = 0; i < told.length; i += BATCH_MAX) {
-      const some = told.slice(i, i + BATCH_MAX);
-      shared.tell(() => commands.admit(2 * some.length, ...argumentsOf(some)));
+  #report(rates: readonly RedisRateCount[]): void {
+    // An id with a question is reported with it.
+    const reported = rates.filter(({ question }) => !question);
+    for (let i = 0; i < reported.length; i += BATCH_MAX) {
+      const some = reported.slice(i, i + BATCH_MAX);
+      this.#redis.tell(() => this.#commands.admit(2 * some.length, ...this.#argumentsOf(some)));
     }
   }
 
-  /** Keys and arguments of a call. */
-  function argumentsOf(rates: readonly RedisRateCount[]): (string | number)[] {
+  /** Keys and arguments of the script. */
+  #argumentsOf(rates: readonly RedisRateCount[]): (string | number)[] {
+    const { minuteMs, inFlight, slotLeaseMs } = this.#limits;
     const sent: (string | number)[] = [];
     const counts: number[] = [];
     for (const { minuteKey, slotsKey, perMinute, slots, question } of rates) {
@@ -135,22 +159,10 @@ export function createRedisRateCounts(
       sent.push(minuteKey, slotsKey ?? minuteKey);
       counts.push(perMinute, wanting + (question?.others ?? 0), wanting, slotsKey === undefined ? -1 : slots - wanting);
     }
-    // In one: ioredis takes longer over each argument than over a number in it.
-    sent.push(minuteMs, inFlight, slotLeaseMs, replica, JSON.stringify(counts));
+    // One JSON argument: ioredis takes longer over each argument than over a number in it.
+    sent.push(minuteMs, inFlight, slotLeaseMs, this.#replica, JSON.stringify(counts));
     return sent;
   }
-
-  return {
-    /** Where to count oneself in, to be asked for in a coming call. */
-    question,
-    /** Slots came free: it is told soon. */
-    changed,
-    close() {
-      clearInterval(renewal);
-      clearTimeout(telling);
-      tellChanges();
-    },
-  };
 }
 
 function readRefusals(questions: readonly Question[], refusals: readonly number[]): void {
@@ -162,10 +174,11 @@ function readRefusals(questions: readonly Question[], refusals: readonly number[
 }
 
 /**
- * KEYS: of each id its minute, and its slots: a hash of how many each replica has, and until when, in ms of Redis's clock.
- * ARGV: the minute in ms, the limit of slots and their lease, the replica, then as JSON of each id its limit a minute, how many
- * requests ask, how many of these want a slot, and how many slots the replica has besides; −1: the id has no slots. Answers with the refusals alone: which id, how many requests are within the minute, how many took
- * a slot, ms until the minute ends.
+ * KEYS: for each id, the counter of its minute, and the hash of its slots: replica → how many it has, and until when, in ms of
+ * Redis's clock. ARGV: the minute in ms, the limit of slots, their lease in ms, the replica; then a JSON list with four numbers for
+ * each id: its limit per minute, requests that ask, how many of those want a slot, and slots the replica has besides (−1: the id
+ * has no slots). Returns only the refusals, four numbers each: index of the id, requests within the minute, slots granted, ms until
+ * the minute ends.
  */
 const ADMIT = `
 local window, slots_max = tonumber(ARGV[1]), tonumber(ARGV[2])
