@@ -7,11 +7,11 @@ import { type Role, tenantOf } from "./roles.ts";
 
 /** What the gateway must know of a key before it asks the ledger. Read by the key lookup, and by the panel's own requests. */
 
-/** What `admit` must know of a key. Status and expiry are the ledger's to check a second time. */
+/** What the gateway knows of a key. The ledger checks status and expiry again under its lock. */
 export type KeySnapshot = {
   keyId: number;
   accountId: number;
-  /** The reseller whose customer the account is; a reseller's own id; else 0. */
+  /** The reseller of a customer; a reseller's own id; otherwise 0. */
   tenantId: number;
   role: Role;
   mode: "package" | "payg";
@@ -19,27 +19,27 @@ export type KeySnapshot = {
   hosts: ReadonlySet<string> | null;
   status: "enabled" | "disabled" | "revoked";
   accountStatus: "active" | "suspended";
-  /** Of the tenant's reseller; active where there is none. */
+  /** The status of the tenant's reseller; active if there is no tenant. */
   tenantStatus: "active" | "suspended";
   /** Unix time in ms. */
   expiresAtMs: number | null;
-  /** What the account's own requests have shown models to use beyond their bounds, by model; null: nothing. Source: rulings › Money. */
+  /** Usage beyond a model's bounds that the account's own requests have shown, by model; null: none. Source: rulings › Money. */
   overheads: ReadonlyMap<string, Overhead> | null;
 };
 
-/** The snapshots of the keys with these SHA-256 digests, in hex; those that nobody has are left out. */
+/** The snapshots of the keys with these SHA-256 digests (hex). Unknown digests are left out. */
 export async function loadKeySnapshots(
   { db }: { db: Db },
   digests: readonly string[],
 ): Promise<Map<string, KeySnapshot>> {
-  // One literal, so that the statement is the same for any number.
+  // One array literal, so that the statement is the same for any number of digests.
   const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
   return new Map(await snapshots(db, sql`${keys.digest} = any(${literal}::text::bytea[])`, digests.length));
 }
 
 /**
- * The key a panel call uses: the named one, or the latest created, that is not disabled, revoked or expired and may be
- * used on `host`. Source: rulings › Hosts and keys.
+ * The key that a panel request uses: the named one, or the newest, if it is enabled, not expired, and allowed on
+ * `host`. Source: rulings › Hosts and keys.
  */
 export async function findUsableKey(
   { db }: { db: Db },
@@ -61,7 +61,7 @@ export function isUsable({ accountId, host }: { accountId: number; host: string 
   );
 }
 
-/** Snapshots by their digests in hex, the latest created first. */
+/** Pairs of digest (hex) and snapshot, newest key first. */
 async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promise<[string, KeySnapshot][]> {
   const reseller = alias(accounts, "reseller");
   const rows = await db.orm
@@ -100,7 +100,7 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
   ]);
 }
 
-/** Of each part the most that any of a model's routes has shown to the key's account. Hardly any account has one. */
+/** For each model, the highest overhead that any of its routes has shown to the key's account. Few accounts have one. */
 const OWN_OVERHEADS = sql<(Overhead & { modelId: string })[] | null>`(
   select json_agg(own) from (
     select model_id as "modelId", max(constant_tokens) as "constantTokens", max(image_tokens) as "imageTokens",

@@ -14,23 +14,23 @@ import { lockAccountRow, lockAccounts } from "./locks_store.ts";
 import { checkModelIds } from "./model_scope_store.ts";
 
 /**
- * API keys. The secret leaves this file once, when its key is made; a listing shows the first and last characters.
- * Whatever ends a key's right takes the account's lock first, so that no request is granted after it.
+ * API keys. The secret is returned once, when the key is created; lists show its first and last characters. A change that ends a
+ * key's right takes the account's lock first, so that no request is granted after it.
  */
 
 const NAME_CHARS_MAX = 100;
-/** Keys of one account that are not revoked. */
+/** Keys of one account, without revoked ones. */
 const KEYS_MAX = 200;
-/** Revoked ones that its page still shows. */
+/** Revoked keys that the account's page still shows. */
 const REVOKED_SHOWN = 50;
 const MODELS_MAX = 200;
 const HOSTS_MAX = 50;
 const PAGE_MAX = 1000;
-/** Keys that are forgotten in one statement: each is told to the caches. */
+/** Keys deleted in one statement. Each deletion invalidates caches. */
 const PRUNE_ROWS = 500;
 const OVERLAP_SECONDS_MAX = 30 * 86_400;
 const DAYS_AHEAD_MAX = 3660;
-/** What `keys_ceilings` allows. */
+/** As in the check constraint `keys_ceilings`. */
 const UNITS_MAX = 30_000_000;
 const NANO_USD_MAX = 9_000_000_000_000_000n;
 
@@ -43,12 +43,12 @@ export type Key = {
   /** First and last characters, as in `sk-7Qf…x9Kd`. */
   masked: string;
   mode: KeyMode;
-  /** Models and hosts the key may name; null: all that the account has. */
+  /** The models and hosts that the key may be used with; null: all of the account. */
   modelIds: string[] | null;
   hosts: string[] | null;
   status: "enabled" | "disabled" | "revoked" | "expired";
   expiresAt: string | null;
-  /** Its own ceilings: requests a day, and money of the balance a day, both by the days of `timeZone`; null: none. */
+  /** The key's own daily limits: requests, and spending of the balance, by days in `timeZone`; null: none. */
   dailyUnitsMax: number | null;
   dailySpendMaxNanoUsd: bigint | null;
   timeZone: string;
@@ -61,11 +61,11 @@ export type NewKey = {
   mode: KeyMode;
   modelIds: readonly string[] | null;
   hosts: readonly string[] | null;
-  /** ISO 8601 with its zone, in the future; null: never. */
+  /** ISO 8601 with a time zone, in the future; null: never. */
   expiresAt: string | null;
 } & Partial<Ceilings>;
 
-/** A key's own ceilings a day: requests, and nano-USD of the balance. null: none. */
+/** A key's own daily limits: requests, and nano-USD of the balance. null: none. */
 export type Ceilings = { dailyUnitsMax: number | null; dailySpendMaxNanoUsd: bigint | null };
 
 /** A new key and its secret, which cannot be shown again. */
@@ -102,7 +102,7 @@ export async function createKey(
   });
 }
 
-/** Keys, newest first, of one account or of all. `before` is the last id of the page before. */
+/** Keys of one account or of all, newest first. `before`: the last id of the previous page. */
 export async function listKeys(
   { db }: { db: Db },
   { accountId, before, limit = 100 }: { accountId?: number; before?: number; limit?: number } = {},
@@ -119,7 +119,7 @@ export async function listKeys(
   return { rows: rows.slice(0, size), hasMore: rows.length > size };
 }
 
-/** One key; with `accountId` only if it is that account's. */
+/** One key; with `accountId`, only if it belongs to that account. */
 export async function findKey(
   { db }: { db: Db },
   { keyId, accountId }: { keyId: number; accountId?: number },
@@ -128,16 +128,16 @@ export async function findKey(
   return find(db.orm, and(eq(keys.id, keyId), accountId === undefined ? undefined : eq(keys.accountId, accountId)));
 }
 
-/** A key as its page shows it. */
+/** A key as the account's page shows it. */
 export type ShownKey = Key & {
-  /** When and where a request of it was granted last, as of a few seconds ago. */
+  /** When and on which host a request was last granted; a few seconds late. */
   lastUsedAt: string | null;
   lastHost: string | null;
-  /** What counts against its ceilings today, live holds included; null: it has none. */
+  /** What counts against its daily limits, open holds included; null: it has none. */
   today: { units: number; spentNanoUsd: bigint } | null;
 };
 
-/** Every key of an account that is not revoked and the latest of those that are, newest first. */
+/** Every key of an account that is not revoked, and the latest revoked ones, newest first. */
 export async function listShownKeys({ db }: { db: Db }, accountId: number): Promise<ShownKey[]> {
   const revoked = db.orm
     .select({ id: keys.id })
@@ -173,8 +173,8 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
 export type KeyChange = { name?: string } & Partial<Ceilings>;
 
 /**
- * Names a key anew, or sets its ceilings; what is left out stays. A new ceiling counts from now on. Throws InputError; a
- * revoked key stays as it is.
+ * Renames a key, or sets its daily limits; omitted fields stay. A new limit applies from now on. Throws InputError, also for a revoked
+ * key.
  */
 export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, change: KeyChange): Promise<Key> {
   const { dailyUnitsMax, dailySpendMaxNanoUsd } = change;
@@ -192,24 +192,24 @@ export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, c
   });
 }
 
-/** Switches a key off until it is enabled again. Throws InputError. */
+/** Disables a key until it is enabled again. Throws InputError. */
 export async function disableKey(deps: ChangeDeps, key: KeyOf): Promise<Key> {
   return endRight(deps, key, "disabled");
 }
 
-/** Switches a disabled key on. Throws InputError; a revoked key stays revoked. */
+/** Enables a disabled key. Throws InputError, also for a revoked key. */
 export async function enableKey(deps: ChangeDeps, { accountId, keyId }: KeyOf): Promise<Key> {
   return changing(deps, (tx) => setStatus(tx, { accountId, keyId }, "enabled"));
 }
 
-/** Ends a key for good. Throws InputError. */
+/** Ends a key permanently. Throws InputError. */
 export async function revokeKey(deps: ChangeDeps, key: KeyOf): Promise<Key> {
   return endRight(deps, key, "revoked");
 }
 
 /**
- * Replaces a key by a new one with the same settings. The old one works for `overlapSeconds` more (0: not any more).
- * Throws InputError if it is not enabled.
+ * Replaces a key with a new one that has the same settings. The old key works for `overlapSeconds` more; 0: it ends now. Throws
+ * InputError if the key is not enabled.
  */
 export async function rotateKey(
   deps: ChangeDeps,
@@ -228,7 +228,7 @@ export async function rotateKey(
     if (before.status !== "enabled")
       throw new InputError(`This key is ${before.status}: only an enabled key can be rotated.`, "keyId");
     const created = await insertKey(tx, before);
-    // least() passes over null, which here means never.
+    // least() ignores null, which here means never.
     await tx
       .update(keys)
       .set({ expiresAt: sql`least(${keys.expiresAt}, ledger_now() + make_interval(secs => ${overlapSeconds}))` })
@@ -238,8 +238,8 @@ export async function rotateKey(
 }
 
 /**
- * Forgets keys that were revoked more than so many days ago, and returns how many. Receipts keep their ids, and so do the days of
- * their ceilings, which the books count.
+ * Deletes keys that were revoked more than `keptDays` ago; returns how many. Receipts and `key_days` keep their ids, which the books
+ * need.
  */
 export async function pruneKeys({ db }: { db: Db }, keptDays: number): Promise<number> {
   return await inSlices(PRUNE_ROWS, async () => {
@@ -253,7 +253,7 @@ export async function pruneKeys({ db }: { db: Db }, keptDays: number): Promise<n
   });
 }
 
-/** All keys that a panel call on `host` could use, the one it takes by itself first. Source: rulings › Hosts and keys. */
+/** All keys that a panel request on `host` can use; the default one first. Source: rulings › Hosts and keys. */
 export async function listUsableKeys({ db }: { db: Db }, of: { accountId: number; host: string }): Promise<Key[]> {
   return select(db.orm, isUsable(of), KEYS_MAX);
 }
@@ -277,13 +277,13 @@ async function setStatus(
     .set({ status, ...(status === "revoked" && { revokedAt: sql`clock_timestamp()` }) })
     .where(and(eq(keys.id, keyId), eq(keys.accountId, accountId), ne(keys.status, "revoked")))
     .returning({ id: keys.id });
-  // Revoking a second time changes nothing and is no error.
+  // Revoking twice is not an error.
   if (set.length === 0 && status !== "revoked")
-    throw new InputError("This key is revoked, which cannot be undone: create a new one.", "keyId");
+    throw new InputError("This key is revoked, which cannot be undone. Create a new one.", "keyId");
   return set.length === 0 ? before : findOf(tx, { accountId, keyId });
 }
 
-/** Lets one creation at a time pass, so that KEYS_MAX holds; the ledger, which only reads the row, goes on meanwhile. */
+/** Serializes creations, so that KEYS_MAX holds. The ledger only reads the row and is not blocked. */
 async function lockKeySet(tx: Tx, accountId: number): Promise<void> {
   await lockAccountRow(tx, accountId);
   const [counted] = await tx
@@ -291,7 +291,7 @@ async function lockKeySet(tx: Tx, accountId: number): Promise<void> {
     .from(keys)
     .where(and(eq(keys.accountId, accountId), ne(keys.status, "revoked")));
   if ((counted?.count ?? 0) >= KEYS_MAX)
-    throw new InputError(`An account may have ${KEYS_MAX} keys: revoke one first.`, "accountId");
+    throw new InputError(`An account may have ${KEYS_MAX} keys. Revoke one first.`, "accountId");
 }
 
 async function insertKey(
@@ -320,7 +320,7 @@ async function insertKey(
   return { secret, key: await findOf(tx, { accountId, keyId: added.keyId }) };
 }
 
-/** A key may name the service's own hosts and its reseller's domains. */
+/** A key may be limited to the service's own hosts and to its reseller's domains. */
 async function checkHosts(
   tx: Tx,
   { accountId, own, hostList }: { accountId: number; own: ReadonlySet<string>; hostList: string[] | null },
@@ -338,29 +338,26 @@ async function checkHosts(
   const known = new Set(rows.map(({ host }) => host));
   const unknown = foreign.find((host) => !known.has(host));
   if (unknown !== undefined)
-    throw new InputError(
-      `The host ${unknown} is neither the service's own nor a domain of the account's reseller.`,
-      "hosts",
-    );
+    throw new InputError(`The host ${unknown} belongs neither to the service nor to the account's reseller.`, "hosts");
 }
 
 /** Throws InputError. */
 function checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd }: Ceilings): void {
   if (dailyUnitsMax !== null)
-    checkInteger(dailyUnitsMax, { param: "dailyUnitsMax", what: "requests a day", min: 1, max: UNITS_MAX });
+    checkInteger(dailyUnitsMax, { param: "dailyUnitsMax", what: "daily request limit", min: 1, max: UNITS_MAX });
   if (dailySpendMaxNanoUsd !== null && (dailySpendMaxNanoUsd < 1n || dailySpendMaxNanoUsd > NANO_USD_MAX))
-    throw new InputError("The spending a day must be above zero, and at most $9,000,000.", "dailySpendMaxNanoUsd");
+    throw new InputError("The daily spending limit must be above $0 and at most $9,000,000.", "dailySpendMaxNanoUsd");
 }
 
-/** The expiry in UTC. */
+/** Returns the expiry in UTC. Throws InputError. */
 async function checkExpiry(tx: Tx, expiresAt: string | null): Promise<string | null> {
   if (expiresAt === null) return null;
   const utc = Number.isFinite(Date.parse(expiresAt)) ? toIso(expiresAt) : "";
   if (!/^\d{4}-/.test(utc))
-    throw new InputError("The expiry is not a date and time, as in 2030-01-31T00:00:00Z.", "expiresAt");
+    throw new InputError("The expiry must be a date and time, as in 2030-01-31T00:00:00Z.", "expiresAt");
   const result = await tx.execute<{ fits: boolean }>(sql`
     select ${utc}::text::timestamptz > ledger_now() and ${utc}::text::timestamptz < ledger_now() + make_interval(days => ${DAYS_AHEAD_MAX}) as fits`);
-  if (!result[0]?.fits) throw new InputError("The expiry must lie in the future, within ten years.", "expiresAt");
+  if (!result[0]?.fits) throw new InputError("The expiry must be in the future, within ten years.", "expiresAt");
   return utc;
 }
 

@@ -11,17 +11,17 @@ import { endSessions } from "./sessions_store.ts";
 import { signsInOn } from "./sign_in_store.ts";
 
 /**
- * Links with which a person sets a password: an invitation, or a reset that an admin or reseller hands over. One an account;
- * the database has the digest of its token. It opens only where its account signs in, and never the second factor.
+ * Links that set a password: an invitation, or a reset that an admin or reseller passes on. One per account; the database has the
+ * digest of its token. It works only on hosts where its account signs in, and does not replace the second factor.
  */
 
 const INVITATION_HOURS = 7 * 24;
 const RESET_HOURS = 24;
 
 export type LinkKind = "invitation" | "reset";
-/** A new link: `token` cannot be shown again. `expiresAt` is ISO 8601. */
+/** A new link. Its `token` cannot be shown again. `expiresAt` is ISO 8601. */
 export type NewLink = { kind: LinkKind; token: string; expiresAt: string };
-/** A link as the one who opens it sees it. */
+/** A link as the person who opens it sees it. */
 export type OpenedLink = { accountId: number; kind: LinkKind; name: string; email: string; expiresAt: string };
 
 type By = ChangeDeps & { by: Actor };
@@ -38,8 +38,8 @@ export async function inviteAccount(
 }
 
 /**
- * A link for an account, in place of the one before: an invitation while it has no password, else a reset. Throws InputError
- * for an account that is suspended, or that of an admin with a password: another admin could become that one unseen.
+ * Creates a link for an account and replaces the previous one: an invitation while it has no password, otherwise a reset. Throws
+ * InputError for a suspended account, and for an admin with a password: another admin could impersonate that one unnoticed.
  */
 export async function createLink(deps: By, accountId: number): Promise<NewLink> {
   return changing(deps, (tx) => putLink(tx, accountId, deps.by));
@@ -52,9 +52,9 @@ async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
     .where(eq(accounts.id, accountId))
     .for("no key update");
   if (!account) throw new InputError("There is no such account.", "accountId");
-  if (account.status !== "active") throw new InputError("This account is suspended: activate it first.");
+  if (account.status !== "active") throw new InputError("This account is suspended. Activate it first.");
   if (account.role === "admin" && account.hasPassword)
-    throw new InputError("An admin's password is reset on the server, by the command line: account password.");
+    throw new InputError("An admin's password is reset on the server, with the command: account password.");
   const kind: LinkKind = account.hasPassword ? "reset" : "invitation";
   const { token, digest } = newToken();
   const row = {
@@ -73,7 +73,7 @@ async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
   return { kind, token, expiresAt: toIso(put.expiresAt) };
 }
 
-/** The link that an account has and that still works, for those who manage the account. */
+/** An account's link that has not expired, for those who manage the account. */
 export async function pendingLinkOf(
   { db }: { db: Db },
   accountId: number,
@@ -86,8 +86,8 @@ export async function pendingLinkOf(
 }
 
 /**
- * What a link opens on a host (`resellerId` of the host, null for the service's own). undefined: unknown, used, expired,
- * suspended, or of an account that does not sign in there.
+ * Finds a link opened on a host (`resellerId` of the host; null: the service's own). undefined: unknown, used or expired, the account
+ * is suspended, or does not sign in there.
  */
 export async function findLink(
   { db }: { db: Db },
@@ -119,8 +119,8 @@ export async function findLink(
 }
 
 /**
- * Sets the password by a link that `findLink` found; the link is gone and the account's sessions end. Of two who try at once
- * one succeeds; undefined for the other. `totpEnabled`: the person still has to sign in, with a code.
+ * Sets the password with a link that `findLink` found. The link is deleted and the account's sessions end. Of two concurrent calls
+ * one succeeds; the other returns undefined. `totpEnabled`: the person still has to sign in, with a code.
  */
 export async function takeLink(
   deps: ChangeDeps,
@@ -129,7 +129,7 @@ export async function takeLink(
   const digest = digestOfToken(token);
   if (digest === undefined) return undefined;
   return changing(deps, async (tx) => {
-    // The account's row before the link's, as everywhere.
+    // Lock order: the account's row before the link's.
     const [account] = await tx
       .select({ totpEnabled: sql<boolean>`totp_enabled_at is not null` })
       .from(accounts)
@@ -148,8 +148,8 @@ export async function takeLink(
 }
 
 /**
- * The domain on which a reseller's people sign in: `preferred` if it is one of the reseller's active ones, else the one that is
- * active for longest. undefined: there is none.
+ * The domain on which a reseller and its customers sign in: `preferred` if it is one of the reseller's active domains, otherwise the
+ * one active for the longest time. undefined: none is active.
  */
 export async function signInHostOf(
   { db }: { db: Db },

@@ -10,7 +10,7 @@ import { endSessions } from "./sessions_store.ts";
 
 /** Who may sign in where, and the password they sign in with. */
 
-/** `suspended`: the account or its reseller is. `totpEnabled`: a code is asked for too. */
+/** `suspended`: the account or its reseller. `totpEnabled`: a code is required too. */
 export type SignIn = {
   accountId: number;
   role: Role;
@@ -19,7 +19,7 @@ export type SignIn = {
   suspended: boolean;
 };
 
-/** Who signs in with this address on a reseller's host, or (`resellerId` null) on the service's own. */
+/** The account that signs in with this address on a reseller's host, or (`resellerId` null) on the service's own. */
 export async function findSignIn(
   { db }: { db: Db },
   { email, resellerId }: { email: string; resellerId: number | null },
@@ -41,15 +41,15 @@ export async function findSignIn(
 }
 
 /**
- * Whether an account signs in on a host: on a reseller's that reseller or one of its customers, on the service's own
- * (`resellerId` null) anybody who belongs to no reseller. Source: rulings › Domains.
+ * Whether an account may sign in on a host. On a reseller's host: that reseller and its customers. On the service's own
+ * (`resellerId` null): every account without a reseller. Source: rulings › Domains.
  */
 export function signsInOn(resellerId: number | null): SQL | undefined {
   if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;
   return or(eq(accounts.resellerId, resellerId), and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
 }
 
-/** The hash of an account's password, for a person who must prove to be that account; null if there is none. */
+/** The hash of an account's password, to check the current password; null: none. */
 export async function passwordHashOf({ db }: { db: Db }, accountId: number): Promise<string | null> {
   const [row] = await db.orm
     .select({ passwordHash: accounts.passwordHash })
@@ -61,13 +61,13 @@ export async function passwordHashOf({ db }: { db: Db }, accountId: number): Pro
 export type NewPassword = {
   accountId: number;
   passwordHash: string;
-  /** The hash of the password that was proven; if it is no longer the account's, nothing is set. */
+  /** The hash of the current password as it was checked. If it has changed since, nothing is set. */
   was?: string;
-  /** The digest of the one session that goes on. */
+  /** The digest of the one session that stays. */
   keepSession?: Buffer;
 };
 
-/** Sets the password; the account's sessions end, and a link to set one. False: no such account, or `was` is not its hash. */
+/** Sets the password. Ends the account's sessions and its password link. False: no such account, or `was` is not its hash. */
 export async function setPassword(
   deps: ChangeDeps,
   { accountId, passwordHash, was, keepSession }: NewPassword,
