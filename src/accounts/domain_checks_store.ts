@@ -27,29 +27,29 @@ import { lockTenant } from "./locks_store.ts";
 /** A check that was started and not finished, because its replica died, is started again after this. */
 const START_SECONDS = 30;
 
-/** A check that was begun: whoever has the claim makes it, and nobody else meanwhile. */
+/** A started check. Nobody else checks the domain meanwhile. */
 export type StartedCheck = HostRef & {
   token: string;
-  /** Whether the TXT record is asked for. */
+  /** Whether the TXT record is checked too. */
   contested: boolean;
   claimedAt: string;
-  /** Whether it counts. */
+  /** Whether a failure counts: it was scheduled, not requested early. */
   isDue: boolean;
-  /** When the next one was planned for, before the claim. */
+  /** When the next check was scheduled, before this one started. */
   plannedAt: string | null;
 };
 
-/** Begins checks of domains that are due, at most `max`: no two callers get the same one, and a crash only delays it. */
+/** Starts at most `max` due checks. Two callers never get the same one; a crash only delays it. */
 export async function startDueChecks({ db }: { db: Db }, max: number): Promise<StartedCheck[]> {
   return start(
     db.orm,
-    // now(): a clock that runs on while the statement does would keep the index from use.
+    // now(), not clock_timestamp(): a volatile function would prevent the use of the index.
     sql`next_check_at <= now() and status in ('verifying', 'active', 'suspended')
       order by next_check_at limit ${max} for update skip locked`,
   );
 }
 
-/** Begins a check that was asked for; a domain that waits for its first begins to be verified. Undefined: too soon after the last. */
+/** Starts a requested check; a pending domain becomes verifying. undefined: too soon after the last check. */
 export async function startCheck(deps: ChangeDeps, { host, resellerId }: HostRef): Promise<StartedCheck | undefined> {
   return changing(deps, async (tx) => {
     const [claimed] = await start(
@@ -61,7 +61,7 @@ export async function startCheck(deps: ChangeDeps, { host, resellerId }: HostRef
   });
 }
 
-/** The next check is put off, never brought forward: a crash must not make failures count faster. */
+/** The next check is only postponed, never brought forward: a crash must not make failures count faster. */
 async function start(tx: Tx, which: SQL): Promise<StartedCheck[]> {
   const rows: Record<string, unknown>[] = await tx.execute(sql`
     with taken as (select host, reseller_id, status, next_check_at from hosts where ${which})
@@ -86,30 +86,30 @@ async function start(tx: Tx, which: SQL): Promise<StartedCheck[]> {
   }));
 }
 
-/** What a check did to a domain; undefined: the domain was changed while it was checked, and nothing counts. */
+/** What a check did to a domain; undefined: the domain changed meanwhile, so the result is discarded. */
 export type CheckOutcome = { from: HostStatus; to: HostStatus } | undefined;
 
 /**
- * Writes down what a check saw, and what becomes of the domain. A claimant who proved a contested name takes it over: in
- * this transaction its former owner's row goes off, and no request of the former owner is granted after it.
+ * Stores the result of a check and the domain's next state. A claimant who has proved a contested name takes it over: this transaction
+ * suspends the previous owner's row, and afterwards none of the previous owner's requests is granted.
  */
 export async function finishCheck(deps: ChangeDeps, done: StartedCheck, report: DnsReport): Promise<CheckOutcome> {
   return changing(deps, async (tx) => {
-    // Its owner may lose the domain by this: to another one, or for being wrong. Locks first, rows after.
+    // The owner may lose the domain, to a claimant or because its records are wrong. Locks first, rows after.
     const ownerId = await ownerOf(tx, done.host);
     const mayLose = report.verdict === (ownerId === done.resellerId ? "wrong" : "ok");
     if (ownerId !== undefined && mayLose) await lockTenant(tx, ownerId);
     await lockName(tx, done.host);
     const [row] = await selectHosts(
       tx,
-      // With another token the proof was another one's; with another time, somebody else has begun a check.
+      // Another token: the proof is void. Another time: somebody else has started a check.
       and(isLiving, isRow(done), eq(hosts.token, done.token), eq(hosts.checkedAt, done.claimedAt)),
     );
     if (!row) return undefined;
     const step = afterCheck(row, report.verdict, done.isDue);
     const becomesActive = step.status === "active" && row.status !== "active";
     if (becomesActive && row.contested && !done.contested) {
-      // Somebody else has claimed the name meanwhile: it is checked again, with its proof.
+      // Another reseller has claimed the name meanwhile: check again, with the TXT record.
       await tx.update(hosts).set({ nextCheckAt: now }).where(isRow(done));
       return undefined;
     }

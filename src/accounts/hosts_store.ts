@@ -12,35 +12,35 @@ import { lockResellerRow, lockTenant } from "./locks_store.ts";
 import { signsInOn } from "./sign_in_store.ts";
 
 /**
- * Resellers' own domains. Several may claim a name; one has it active, and only then it is answered. Whoever comes after
- * that one proves the name by a token that is newer than the present owner's activation.
+ * Resellers' own domains. Several resellers may claim a name, and at most one has it active: the owner. Only active domains are
+ * served. A later claimant proves the name with a token that is newer than the owner's activation.
  * Source: contract › What the service does, 3; rulings › Domains.
  */
 
-/** Living domains of a reseller. */
+/** Domains of a reseller, without removed ones. */
 const HOSTS_MAX = 50;
-/** With those it removed, which are kept. */
+/** The same with removed ones, which are kept. */
 const HOSTS_EVER_MAX = 1000;
 const LIST_MAX = 1000;
 const PAGE_MAX = 200;
 const REASON_CHARS_MAX = 300;
-/** Between two checks of a domain, whoever asks for them. Longer than a check takes: so there is one at a time. */
+/** Minimum time between two checks of a domain. Longer than a check takes, so that there is one at a time. */
 export const CHECK_GAP_SECONDS = 5;
 
 /** Times are ISO 8601 in UTC. */
 export type ResellerHost = DomainState & {
   host: string;
   resellerId: number;
-  /** What the TXT record must say. */
+  /** The value of the TXT record that proves the name. */
   token: string;
-  /** Whether this reseller must prove the name: another one claims it, or has had it active after this one. */
+  /** Whether this reseller must prove the name: another one claims it, or had it active later. */
   contested: boolean;
   createdAt: string;
-  /** When it became active last. */
+  /** When it last became active. */
   activatedAt: string | null;
   checkedAt: string | null;
   nextCheckAt: string | null;
-  /** What the last check saw. */
+  /** The result of the last check. */
   report: DnsReport | null;
 };
 
@@ -48,8 +48,8 @@ export type HostRef = { host: string; resellerId: number };
 type NewHost = HostRef & { status?: "pending" | "active" };
 
 /**
- * Adds a reseller's domain, waiting until its check is asked for, or active by hand: then it may be a name below the
- * service's own. One that was removed begins anew. Throws InputError.
+ * Adds a reseller's domain: pending until a check is requested, or active by hand, in which case it may be below the service's own
+ * domain. A removed domain starts over. Throws InputError.
  */
 export async function addHost(
   deps: ChangeDeps & { config: HostConfig },
@@ -58,7 +58,7 @@ export async function addHost(
   const isGiven = status === "active";
   const ref = { host: checkDomain(host, ownHosts(deps.config), isGiven), resellerId };
   return changing(deps, async (tx) => {
-    await checkRoom(tx, resellerId);
+    await checkDomainCount(tx, resellerId);
     await lockName(tx, ref.host);
     const added = await tx
       .insert(hosts)
@@ -83,7 +83,7 @@ export async function addHost(
   });
 }
 
-/** Living domains by name, of one reseller or of all. */
+/** Domains of one reseller or of all, by name, without removed ones. */
 export async function listHosts(
   { db }: { db: Db },
   { resellerId }: { resellerId?: number } = {},
@@ -91,7 +91,7 @@ export async function listHosts(
   return selectHosts(db.orm, and(isLiving, resellerId === undefined ? undefined : eq(hosts.resellerId, resellerId)));
 }
 
-/** A living domain: with `resellerId` that reseller's; without, the one that is active, or the only one of its name. */
+/** A domain that is not removed: with `resellerId`, that reseller's; without, the active one, or the only one of its name. */
 export async function findHost(
   { db }: { db: Db },
   { host, resellerId }: { host: string; resellerId?: number },
@@ -105,16 +105,16 @@ export async function findHost(
 }
 
 export type HostFilter = {
-  /** null: all but removed ones. `failing`: off for its checks, or live and its last check did not succeed. */
+  /** null: all but removed ones. `failing`: failed, or active with a last check that did not succeed. */
   status: HostStatus | "failing" | null;
   /** Part of the name. */
   q: string;
-  /** The last row of the page before. */
+  /** The last row of the previous page. */
   before: HostRef | null;
   limit?: number;
 };
 
-/** Every reseller's domains, the last added first. */
+/** Every reseller's domains, newest first. */
 export async function pageOfHosts(
   { db }: { db: Db },
   { status, q, before, limit = 50 }: HostFilter,
@@ -145,8 +145,8 @@ export async function pageOfHosts(
 type ByHand = { host: string; resellerId?: number; status: "active" | "suspended"; reason?: string };
 
 /**
- * Sets a domain's status by hand: no check comes by itself from then on. Leaving `active` stops its requests: none is
- * granted after it. Throws InputError, also if another reseller has it active.
+ * Sets a domain's status by hand; from then on it is not checked automatically. After it leaves `active`, none of its requests is
+ * granted. Throws InputError, also if another reseller has it active.
  */
 export async function setHostStatus(
   deps: ChangeDeps,
@@ -172,8 +172,8 @@ export async function setHostStatus(
 }
 
 /**
- * Takes a domain from a reseller: none of its requests is granted after it. False: there is no such domain. What an admin
- * has switched off only an admin removes, since whoever removes a domain may bring it again. Throws InputError.
+ * Removes a domain from a reseller; afterwards none of its requests is granted. False: no such domain. Only an admin may remove a
+ * domain that an admin has suspended: a reseller could remove and add it again. Throws InputError.
  */
 export async function removeHost(deps: ChangeDeps, ref: HostRef, isAdmin: boolean): Promise<boolean> {
   if (!(await findHost(deps, ref))) return false;
@@ -183,14 +183,14 @@ export async function removeHost(deps: ChangeDeps, ref: HostRef, isAdmin: boolea
     const [row] = await selectHosts(tx, and(isLiving, isRow(ref)));
     if (!row) return false;
     if (row.byHand && row.status === "suspended" && !isAdmin)
-      throw new InputError("This domain was switched off by hand, and only an admin can remove it.", "host");
+      throw new InputError("This domain was suspended by an admin. Only an admin can remove it.", "host");
     await tx.update(hosts).set({ status: "removed", nextCheckAt: null }).where(isRow(ref));
     return true;
   };
   return changing(deps, remove, { protects: true });
 }
 
-/** Since when a domain that is suspended is so, and why if an admin said it; the audit log knows. */
+/** When a suspended domain was suspended, and the reason if an admin gave one. Read from the audit log. */
 export async function suspensionOf(
   { db }: { db: Db },
   { host, resellerId }: HostRef,
@@ -206,9 +206,9 @@ export async function suspensionOf(
   return { since: toIso(String(row.since)), reason: typeof row.reason === "string" ? row.reason : null };
 }
 
-/** Of these names, in lower case, those that are active domains of active resellers, and whose. */
+/** Which of these names (lower case) are active domains of active resellers, and whose. */
 export async function loadActiveHosts({ db }: { db: Db }, names: readonly string[]): Promise<Map<string, HostRef>> {
-  // One literal, so that the statement is the same for any number. Names of hosts have no character that it would have to quote.
+  // One array literal, so that the statement is the same for any number. Host names need no quoting in it.
   const literal = `{${names.filter(isHostName).join(",")}}`;
   const rows = await db.orm
     .select({ host: hosts.host, resellerId: hosts.resellerId })
@@ -232,8 +232,8 @@ export function isRow({ host, resellerId }: HostRef): SQL | undefined {
 }
 
 /**
- * Whether the reseller of a row must prove the name. Its owner need not: anybody can claim any name. Nor need one whose
- * domain was switched off while nobody else has had it since. In plain SQL: a column inside must keep its table's name.
+ * Whether the reseller of a row must prove the name. The owner need not, since anybody can claim any name; nor a reseller whose domain
+ * was suspended and had by nobody else since. Plain SQL, because the inner columns must keep their table's name.
  */
 export const contested = sql<boolean>`(hosts.status <> 'active' and exists (
   select from hosts other where other.host = hosts.host and other.reseller_id <> hosts.reseller_id
@@ -249,7 +249,7 @@ export async function ownerOf(tx: Tx, host: string): Promise<number | undefined>
   return row?.resellerId;
 }
 
-/** Every row of a name, so that its claimants come one after the other. Before it the tenant's lock, where one is needed. */
+/** Locks every row of a name, which serializes its claimants. A tenant's lock, if needed, comes before it. */
 export async function lockName(tx: Tx, host: string): Promise<void> {
   await tx
     .select({ resellerId: hosts.resellerId })
@@ -276,11 +276,11 @@ async function activateByHand(tx: Tx, ref: HostRef): Promise<void> {
     .where(and(isLiving, isRow(ref)));
 }
 
-/** From here on the name is this reseller's: the owner before it is off, older proofs are void, and its people signed out. */
+/** Makes the reseller the only owner: suspends the previous owner's row, voids older proofs, and ends other tenants' sessions. */
 export async function takeFromOthers(tx: Tx, { host, resellerId }: HostRef): Promise<void> {
   const others = and(isLiving, eq(hosts.host, host), ne(hosts.resellerId, resellerId));
   await tx.update(hosts).set({ token: newToken }).where(others);
-  // Checked again soon, so that the owner before reads what is asked of it now.
+  // Checked again soon, so that the previous owner sees what it must prove now.
   await tx
     .update(hosts)
     .set({ status: "suspended", nextCheckAt: after(CHECK_GAP_SECONDS) })
@@ -295,7 +295,7 @@ export async function takeFromOthers(tx: Tx, { host, resellerId }: HostRef): Pro
     );
 }
 
-/** The triggers write down what changed; they cannot know why. */
+/** Adds the reason to the audit log: triggers record what changed, but not why. */
 async function noteReason(tx: Tx, { by }: ChangeDeps, { host, resellerId }: HostRef, reason: string): Promise<void> {
   await tx.insert(auditEntries).values({
     actorId: by?.accountId ?? null,
@@ -308,7 +308,7 @@ async function noteReason(tx: Tx, { by }: ChangeDeps, { host, resellerId }: Host
   });
 }
 
-async function checkRoom(tx: Tx, resellerId: number): Promise<void> {
+async function checkDomainCount(tx: Tx, resellerId: number): Promise<void> {
   await lockResellerRow(tx, resellerId);
   const [counted] = await tx
     .select({
@@ -320,7 +320,7 @@ async function checkRoom(tx: Tx, resellerId: number): Promise<void> {
   if ((counted?.living ?? 0) >= HOSTS_MAX)
     throw new InputError(`A reseller may have ${HOSTS_MAX} domains.`, "resellerId");
   if ((counted?.ever ?? 0) >= HOSTS_EVER_MAX)
-    throw new InputError("Too many domains have been added and removed here. Ask for help.", "resellerId");
+    throw new InputError("Too many domains have been added and removed. Contact support.", "resellerId");
 }
 
 async function findOrThrow(tx: Tx, ref: HostRef): Promise<ResellerHost> {
