@@ -45,24 +45,24 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
   let asked = 0;
   let ticking: Promise<void> | undefined;
 
-  async function check(claim: StartedCheck, by?: Actor): Promise<void> {
-    const { host, resellerId, contested, token } = claim;
+  async function check(started: StartedCheck, by?: Actor): Promise<void> {
+    const { host, resellerId, contested, token } = started;
     const txt = contested ? { name: proofNameOf(host), value: token } : null;
     const report = await checkDns({ host, addresses, txt, resolvers, timeoutMs: DNS_MS_MAX });
-    const settled = await finishCheck({ db, bus, ...(by && { by }) }, claim, report);
-    if (settled && settled.from !== settled.to)
-      log.info({ host, resellerId, from: settled.from, to: settled.to }, "a check changed the status of a domain");
+    const outcome = await finishCheck({ db, bus, ...(by && { by }) }, started, report);
+    if (outcome && outcome.from !== outcome.to)
+      log.info({ host, resellerId, from: outcome.from, to: outcome.to }, "a check changed the status of a domain");
   }
 
   /** Runs checks until none is due. */
   async function checkDue(): Promise<void> {
     while (!closed) {
-      const started = await startDueChecks({ db }, DUE_AT_ONCE);
-      const failures = (await Promise.allSettled(started.map((claim) => check(claim)))).flatMap((result) =>
+      const due = await startDueChecks({ db }, DUE_AT_ONCE);
+      const failures = (await Promise.allSettled(due.map((started) => check(started)))).flatMap((result) =>
         result.status === "rejected" ? [result.reason] : [],
       );
       if (failures.length > 0) throw failures[0];
-      if (started.length < DUE_AT_ONCE) break;
+      if (due.length < DUE_AT_ONCE) break;
     }
     failing = false;
   }
@@ -85,9 +85,9 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
       if (asked >= ASKED_AT_ONCE) throw tooSoon("Many domains are being checked right now.");
       asked++;
       try {
-        const claim = await startCheck({ db, bus, by }, ref);
-        if (!claim) throw tooSoon("This domain is being checked, or was checked a moment ago.");
-        await check(claim, by);
+        const started = await startCheck({ db, bus, by }, ref);
+        if (!started) throw tooSoon("This domain is being checked, or was checked a moment ago.");
+        await check(started, by);
       } finally {
         asked--;
       }
