@@ -204,7 +204,7 @@ test("by hand: no check comes by itself, another's active domain is not taken, a
   expect(await startDueChecks(world.deps, 10)).toEqual([]);
   expect(await startCheck(world.deps, mine)).toMatchObject({ isDue: false, plannedAt: null });
   expect(await findHost(world.deps, mine)).toMatchObject({ status: "suspended", byHand: true, nextCheckAt: null });
-  await expect(removeHost(world.deps, mine, false)).rejects.toThrow("only an admin");
+  await expect(removeHost(world.deps, mine, false)).rejects.toThrow("Only an admin");
   expect(await removeHost(world.deps, mine, true)).toBe(true);
 });
 

@@ -155,7 +155,7 @@ test("an admin who has a password is sent no link: the command line resets it", 
   const { token, kind } = await link(admin.accountId);
   expect(kind).toBe("invitation");
   await takeLink(world.deps, { token, accountId: admin.accountId, passwordHash: "h" });
-  await expect(link(admin.accountId)).rejects.toThrow("command line");
+  await expect(link(admin.accountId)).rejects.toThrow("on the server");
   await expect(link(999_999)).rejects.toThrow("no such account");
 });
 
