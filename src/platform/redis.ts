@@ -4,14 +4,14 @@ import { Redis } from "ioredis";
 import type { Log } from "./log.ts";
 
 const CONNECT_TIMEOUT_MS = 2000;
-/** A command unanswered for this long: the connection is thrown away. */
+/** The connection is closed if a command is unanswered for this long. */
 const SOCKET_TIMEOUT_MS = 2000;
 const RECONNECT_MAX_MS = 1000;
-/** After an answer that did not come, Redis is not asked for this long: not every request shall wait the budget out. */
+/** After a missing answer, Redis is not asked for this long, so that not every request waits for the whole budget. */
 const REDIS_REST_MS = 1000;
 
 /**
- * A connection that never queues what it cannot send, gives up on a silent server, reconnects for ever, and logs an
+ * A connection that does not queue commands while disconnected, closes when the server is silent, reconnects forever, and logs an
  * outage once.
  */
 export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: string }): Redis {
@@ -21,7 +21,7 @@ export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: st
     socketTimeout: SOCKET_TIMEOUT_MS,
     enableOfflineQueue: false,
     autoResubscribe: false,
-    // What was asked before the loss has been answered otherwise by now.
+    // The callers have already continued without these answers.
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
     retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
@@ -42,16 +42,16 @@ export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: st
 
 export type RedisWithTimeout = {
   redis: Redis;
-  /** The answer, or undefined when Redis is away or too slow. Never throws. */
+  /** The answer, or undefined if Redis is away or too slow. Never throws. */
   ask<T>(question: () => Promise<T>): Promise<T | undefined>;
-  /** Sends what needs no answer. */
+  /** Sends a command that needs no answer. */
   tell(send: () => Promise<unknown>): void;
   close(): void;
 };
 
 type BudgetOptions = { log: Log; use: string; budgetMs: number; now: () => number; onLate?: () => void };
 
-/** Redis within a budget: whoever asks goes on after `budgetMs`, with or without it. `now` is the monotonic clock, ms. */
+/** A connection with a time limit for each question: after `budgetMs` the caller continues without an answer. `now`: the monotonic clock, ms. */
 export function redisWithTimeout(
   redisUrl: string,
   { log, use, budgetMs, now, onLate }: BudgetOptions,
@@ -75,7 +75,7 @@ export function redisWithTimeout(
       return new Promise((resolve) => {
         let answered = false;
         const timer = setTimeout(() => {
-          // If it was this process that stood still, the answer lies in the socket: let it be read first.
+          // If this process was blocked, the answer may wait in the socket: read it first.
           setImmediate(() => {
             if (!answered) away("late");
             if (!answered) onLate?.();
@@ -99,7 +99,7 @@ export function redisWithTimeout(
       });
     },
     tell(send) {
-      if (redis.status === "ready") send().catch(() => {}); // The lease ends what is not given back.
+      if (redis.status === "ready") send().catch(() => {}); // A lease ends what was not reported.
     },
     close: () => redis.disconnect(),
   };
