@@ -17,16 +17,16 @@ import type { Sight } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Site } from "./panel/site.ts";
-import type { AttemptLimiter } from "./platform/attempt_limit.ts";
 import type { Bus } from "./platform/bus.ts";
-import type { Claims } from "./platform/claims.ts";
 import type { Db } from "./platform/db.ts";
+import type { FailedAttemptLimiter } from "./platform/failed_attempt_limit.ts";
 import type { Failpoint } from "./platform/failpoints.ts";
+import type { IdempotencyClaims } from "./platform/idempotency_claims.ts";
 import type { Log } from "./platform/log.ts";
 import type { LongReads } from "./platform/long_reads.ts";
 import type { Metrics } from "./platform/metrics.ts";
 import type { RateLimiter } from "./platform/rate_limit.ts";
-import type { Owner } from "./platform/shares.ts";
+import type { Owner } from "./platform/share_limit.ts";
 import type { Tracing } from "./platform/tracing.ts";
 
 /** Everything one replica is made of. Constructed in main.ts, handed down as the first argument. */
@@ -61,9 +61,9 @@ export type Deps = {
   provider: ProviderClient;
   providerTests: ProviderTests;
   limiter: RateLimiter;
-  signInLimiter: AttemptLimiter;
+  signInLimiter: FailedAttemptLimiter;
   /** Requests that are to be served once, by their Idempotency-Key. */
-  claims: Claims;
+  claims: IdempotencyClaims;
   tokens: TokenCounter;
   hiddenTokens: HiddenTokens;
   ledger: Ledger;

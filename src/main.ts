@@ -6,7 +6,8 @@ import { type Config, ConfigError, readConfig } from "./config.ts";
 import { isPassing } from "./platform/db.ts";
 import { createLog, type Log } from "./platform/log.ts";
 import { migrationState, schemaSentence } from "./platform/migrate.ts";
-import { raiseFetchLimit, runtimeName, within } from "./platform/runtime.ts";
+import { raiseFetchLimit, runtimeName } from "./platform/runtime.ts";
+import { within } from "./platform/time_limit.ts";
 import type { Replica } from "./replica.ts";
 
 /** Starts one replica: config → spool's folder → schema → replica → until SIGTERM or SIGINT, then drain. */

@@ -37,20 +37,22 @@ import { openLedger } from "./ledger/ledger.ts";
 import { pruneOrders } from "./ledger/orders_store.ts";
 import { rememberRefused } from "./ledger/refused.ts";
 import { loadSite } from "./panel/site.ts";
-import { createAttemptLimiter } from "./platform/attempt_limit.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import type { CacheCounters } from "./platform/cache.ts";
 import { pruneChanges, startChangeReader } from "./platform/changes_store.ts";
-import { openClaims } from "./platform/claims.ts";
 import { newRequestId } from "./platform/crypto.ts";
 import { connect, openDb } from "./platform/db.ts";
+import { createFailedAttemptLimiter } from "./platform/failed_attempt_limit.ts";
 import { createFailpoint } from "./platform/failpoints.ts";
+import { inProcessIdempotencyClaims } from "./platform/idempotency_claims.ts";
 import { createLog, type Log } from "./platform/log.ts";
 import { LONG_READS_MAX, openLongReads } from "./platform/long_reads.ts";
 import { createMetrics, type MetricSources } from "./platform/metrics.ts";
 import { createRateLimiter } from "./platform/rate_limit.ts";
-import { giveMemoryBack, type ServeOptions, type Server, serve, within } from "./platform/runtime.ts";
+import { redisIdempotencyClaims } from "./platform/redis_idempotency_claims.ts";
+import { giveMemoryBack, type ServeOptions, type Server, serve } from "./platform/runtime.ts";
 import { checkSecretKey } from "./platform/secret_key_store.ts";
+import { within } from "./platform/time_limit.ts";
 import { openTracing } from "./platform/tracing.ts";
 import { createApp } from "./server/app.ts";
 import { createInternalApp } from "./server/internal.ts";
@@ -147,14 +149,17 @@ export async function startReplica(
       onShed: metrics.shed,
       onTimeOut: metrics.timedOut,
     }),
-    signInLimiter: createAttemptLimiter({
+    signInLimiter: createFailedAttemptLimiter({
       redisUrl: config.redisUrl,
       points: SIGN_IN_POINTS,
       windowSeconds: SIGN_IN_WINDOW_SECONDS,
       name: "sign-in",
       log,
     }),
-    claims: openClaims({ redisUrl: config.redisUrl, leaseMs: config.leaseSeconds * 1000, nowMs, log }),
+    claims:
+      config.redisUrl === ""
+        ? inProcessIdempotencyClaims({ nowMs })
+        : redisIdempotencyClaims(config.redisUrl, { leaseMs: config.leaseSeconds * 1000, nowMs, log }),
     tokens: createTokenCounter(log),
     hiddenTokens: createHiddenTokens({ db, bus, log }),
     ledger,

@@ -5,7 +5,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { openKeyLookup } from "../src/accounts/key_lookup.ts";
 import { verifyPassword } from "../src/accounts/passwords.ts";
-import { findSignIn } from "../src/accounts/people_store.ts";
+import { findSignIn } from "../src/accounts/sign_in_store.ts";
 import { redisBus } from "../src/platform/bus.ts";
 import { createLog } from "../src/platform/log.ts";
 import { migrationState } from "../src/platform/migrate.ts";

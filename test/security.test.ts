@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import { EXCEPTIONS, judge } from "../scripts/audit.ts";
-import type { Role } from "../src/accounts/people_store.ts";
+import type { Role } from "../src/accounts/roles.ts";
 import { readConfig } from "../src/config.ts";
 import type { Deps } from "../src/deps.ts";
 import { panelRoutes } from "../src/panel/api/panel_routes.ts";

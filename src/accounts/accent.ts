@@ -1,18 +1,18 @@
 import { InputError } from "../errors.ts";
 
 /**
- * A brand's colour as the panel can use it. Colours are reckoned in OKLCH (Ottosson's matrices), contrasts after WCAG 2.2.
- * Pure, and without a dependency: the page of the brand may call it for a preview. Source: panel › White label, Accent.
+ * The panel's accent colours, derived from a brand's colour. Computed in OKLCH (Ottosson's matrices), with contrasts by WCAG 2.2. Pure
+ * and without dependencies, so that the brand page can call it for a preview. Source: panel › White label, Accent.
  */
 
 const HEX = /^#[0-9a-f]{6}$/i;
 const CHROMA_MAX = 0.2;
-/** Of text on every ground of its theme: a little above WCAG's 4.5. */
+/** Contrast of text on every background of its theme: slightly above WCAG's 4.5. */
 const TEXT_CONTRAST_MIN = 4.6;
-/** Of a fill against every ground it may lie on, and of what is written on it. */
+/** Contrast of a fill against every background, and of text on the fill. */
 const FILL_CONTRAST_MIN = 3;
 const ON_FILL_CONTRAST_MIN = 4.5;
-/** Lightness moves by these steps, until the contrast is there. */
+/** Lightness changes in these steps until the contrast is reached. */
 const STEP = 0.0025;
 const STEPS = 1 / STEP;
 const HALVINGS = 20;
@@ -21,7 +21,7 @@ const HALVINGS = 20;
 type Oklch = readonly [lightness: number, chroma: number, hue: number];
 type Rgb = readonly [red: number, green: number, blue: number];
 
-/** The grounds of app.css, and the soft ground that the accent itself makes: its lightness, and the most chroma. */
+/** The backgrounds of app.css, and the soft background made from the accent: its lightness and maximum chroma. */
 export const GROUNDS: Readonly<
   Record<"light" | "dark", { grounds: readonly Oklch[]; soft: { lightness: number; chromaMax: number } }>
 > = {
@@ -45,10 +45,10 @@ export const GROUNDS: Readonly<
   },
 };
 const WHITE = "#ffffff";
-/** What is written on a fill that white would not be read on. */
+/** Text on fills where white has too little contrast. */
 const INK = hexOf([0.19, 0.03, 225]);
 
-/** What became of the chosen colour: `softer` has less chroma and its own lightness. */
+/** How the chosen colour was changed. `softer`: less chroma, same lightness. */
 export type Change = "none" | "darker" | "lighter" | "softer";
 /** One theme's colours, each #rrggbb. */
 export type Shades = {
@@ -59,10 +59,10 @@ export type Shades = {
   fillChange: Change;
   textChange: Change;
 };
-/** `css` sets app.css's variables again; which theme holds is `color-scheme`, as there. `adjusted`: by day, fills or text are not the colour as chosen. */
+/** `css` overrides app.css's variables for both themes (`light-dark`). `adjusted`: in the light theme, fills or text differ from the chosen colour. */
 export type Accent = { css: string; adjusted: boolean; light: Shades; dark: Shades };
 
-/** The accent made from #rrggbb: its hue, in lightnesses that can be read. Throws InputError. */
+/** The accent colours of #rrggbb: its hue, in lightnesses with enough contrast. Throws InputError. */
 export function accentCss(hex: string): Accent {
   if (!HEX.test(hex)) throw new InputError("Write the colour as #rrggbb, as in #0a7d5c.", "accent");
   const chosen = hex.toLowerCase();
@@ -78,7 +78,7 @@ export function accentCss(hex: string): Accent {
   ];
   return {
     css: `:root{${rules.join("")}}\n`,
-    // At night nearly every colour that can be read by day is lighter: that is what the dark theme is, and no news.
+    // Nearly every colour is made lighter in the dark theme: only a change in the light theme is worth reporting.
     adjusted: light.fillChange !== "none" || light.textChange !== "none",
     light,
     dark,
@@ -108,7 +108,7 @@ function shadesOf(chosen: string, theme: "light" | "dark"): Shades {
   };
 }
 
-/** The colour of this hue that passes and whose lightness is nearest. Black or white would pass at the latest. */
+/** The colour of this hue that passes, with the nearest lightness. At the latest, black or white passes. */
 function nearest([lightness, chroma, hue]: Oklch, passes: (hex: string) => boolean): string {
   for (let step = 0; step <= STEPS; step++) {
     for (const moved of [lightness - step * STEP, lightness + step * STEP]) {
@@ -124,7 +124,7 @@ function isOn(hex: string, grounds: readonly number[], contrastMin: number): boo
   return grounds.every((ground) => contrast(own, ground) >= contrastMin);
 }
 
-/** The contrast of white and of ink on a fill. */
+/** The contrasts of white and of ink text on a fill. */
 function onFill(hex: string): [white: number, ink: number] {
   const own = luminance(hex);
   return [contrast(own, 1), contrast(own, luminance(INK))];
@@ -133,7 +133,7 @@ function onFill(hex: string): [white: number, ink: number] {
 function changeOf(chosen: string, shown: string): Change {
   if (shown === chosen) return "none";
   const difference = toOklch(shown)[0] - toOklch(chosen)[0];
-  // Eight bits a channel: the lightness of a colour that only lost chroma is not quite the same.
+  // Rounding to eight bits per channel changes the lightness a little even if only chroma was reduced.
   if (Math.abs(difference) < STEP) return "softer";
   return difference < 0 ? "darker" : "lighter";
 }
@@ -158,7 +158,7 @@ function linearOf(hex: string): Rgb {
   return [channel(1), channel(3), channel(5)];
 }
 
-/** The colour as #rrggbb, with as much of its chroma as a screen can show. */
+/** The colour as #rrggbb, with its chroma reduced to the sRGB gamut. */
 function hexOf(colour: Oklch): string {
   const digits = inGamut(colour).map((value) => {
     const encoded = value <= 0.0031308 ? value * 12.92 : 1.055 * value ** (1 / 2.4) - 0.055;
@@ -169,7 +169,7 @@ function hexOf(colour: Oklch): string {
   return `#${digits.join("")}`;
 }
 
-/** Linear sRGB. Lightness and hue stay; chroma gives way. */
+/** Linear sRGB. Keeps lightness and hue, and reduces chroma as needed. */
 function inGamut([lightness, chroma, hue]: Oklch): Rgb {
   let [low, high] = [0, chroma];
   if (isShown(toLinear([lightness, chroma, hue]))) low = chroma;
@@ -199,7 +199,7 @@ function toOklch(hex: string): Oklch {
   const chroma = Math.hypot(a, b);
   return [
     0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s,
-    // A grey has no hue, only what rounding left of one.
+    // A grey has no hue: what is left is a rounding error.
     chroma < 1e-4 ? 0 : chroma,
     (Math.atan2(b, a) * 180) / Math.PI,
   ];

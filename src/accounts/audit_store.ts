@@ -2,17 +2,17 @@ import { and, desc, eq, lt, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts, auditEntries } from "../platform/schema.ts";
-import { toIso } from "./checks.ts";
 
-/** The audit log: read here; written by triggers (note_audit), and here where no table says enough. */
+/** The audit log. Written by triggers (note_audit), and by `noteAction` where no trigger can know enough. */
 
 const PAGE_MAX = 200;
-/** Entries that are forgotten in one statement. */
+/** Entries deleted in one statement. */
 const PRUNE_ROWS = 5_000;
 
-/** One look-up by primary key for each entry of a page. A route is called by its model. */
+/** One lookup by primary key for each entry of a page. A route is named by its model. */
 const SUBJECT_NAME = sql<string | null>`case ${auditEntries.subject}
   when 'keys' then (select name from keys where id = ${auditEntries.subjectId}::bigint)
   when 'packages' then (select name from packages where id = ${auditEntries.subjectId}::bigint)
@@ -26,16 +26,16 @@ export type AuditAction = "added" | "changed" | "removed" | "viewed";
 export type AuditEntry = {
   id: number;
   at: string;
-  /** null: the command line, or the service itself. */
+  /** null: the command line or the service itself. */
   actor: { accountId: number; name: string; email: string } | null;
   requestId: string | null;
   action: AuditAction;
   /** The table, and the row's id in it. */
   subject: string;
   subjectId: string;
-  /** What people call it today; null: it has no name, or is gone. */
+  /** Its current name; null: it has none, or was deleted. */
   subjectName: string | null;
-  /** The account it concerns, where there is one. */
+  /** The account it concerns; null: none. */
   account: { accountId: number; name: string } | null;
   before: Record<string, unknown> | null;
   after: Record<string, unknown> | null;
@@ -45,7 +45,7 @@ export type AuditFilter = {
   subject?: string;
   accountId?: number;
   actorId?: number;
-  /** The last id of the page before. */
+  /** The last id of the previous page. */
   before?: number;
   limit?: number;
 };
@@ -87,7 +87,7 @@ export async function listAudit(
   return { entries: rows.slice(0, size).map((row) => ({ ...row, at: toIso(row.at) })), hasMore: rows.length > size };
 }
 
-/** Forgets entries that are more than so many days old, and returns how many. They stand in the order of their ids, and so nearly of time. */
+/** Deletes entries older than `keptDays`; returns how many. Ids are nearly in the order of time. */
 export async function pruneAudit({ db }: { db: Db }, keptDays: number): Promise<number> {
   return await inSlices(PRUNE_ROWS, async () => {
     const deleted = await db.orm.execute(sql`
@@ -99,7 +99,7 @@ export async function pruneAudit({ db }: { db: Db }, keptDays: number): Promise<
   });
 }
 
-/** Records what a person did to an account where no trigger can tell it, in the transaction that does it. */
+/** Writes an entry for an action that no trigger can see, in the transaction of the action. */
 export async function noteAction(
   tx: Tx,
   by: Actor,

@@ -6,16 +6,17 @@ import type { Db, Tx } from "../platform/db.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { accounts, brands } from "../platform/schema.ts";
 import { accentCss } from "./accent.ts";
-import { checkEmail, checkName, isRowId } from "./checks.ts";
+import { checkEmail, checkName, isRowId } from "./input_checks.ts";
+import { lockResellerRow } from "./locks_store.ts";
 import { toIcon, toLogo } from "./pictures.ts";
 
-/** Resellers' brands, one row each, its own business alone. Source: panel › White label. */
+/** Resellers' brands, one row each; only the reseller itself sets it. Source: panel › White label. */
 
 const VERSION_CHARS = 16;
-/** Of a brand nobody has touched: there is nothing of it at any address. */
+/** The version of a brand that was never saved: it has no pictures to serve. */
 const NO_VERSION = "none";
 
-/** A reseller's brand as it is kept; without a row its account's name, and nothing else. */
+/** A reseller's stored brand; without a row, only its account's name. */
 export type StoredBrand = {
   resellerId: number;
   name: string;
@@ -31,12 +32,12 @@ export type StoredBrand = {
 export type BrandSpec = { name: string; accent: string | null; support: string | null };
 export type PicturePlace = "logoLight" | "logoDark" | "icon";
 
-/** The brand of a reseller; undefined if there is no such reseller. */
+/** The brand of a reseller; undefined: no such reseller. */
 export async function loadBrand({ db }: { db: Db }, resellerId: number): Promise<StoredBrand | undefined> {
   return isRowId(resellerId) ? await find(db.orm, resellerId) : undefined;
 }
 
-/** Sets name, colour and support contact; pictures stay. Throws InputError. */
+/** Sets name, accent colour and support contact; pictures stay. Throws InputError. */
 export async function saveBrand(
   deps: ChangeDeps,
   { resellerId, name, accent, support }: BrandSpec & { resellerId: number },
@@ -51,8 +52,8 @@ export async function saveBrand(
 }
 
 /**
- * Sets a logo or the icon, or with null takes it away. An icon that was made from the logo follows the logo; one's own
- * stays, and taken away it is made from the logo again. Throws InputError, service_unavailable.
+ * Sets a logo or the icon, or removes it (null). An icon generated from the logo follows the logo; an uploaded icon stays until it is
+ * removed, and is then generated again. Throws InputError, service_unavailable.
  */
 export async function savePicture(
   deps: ChangeDeps,
@@ -74,14 +75,14 @@ async function makeIcon({ logoLight, logoDark }: Pictures): Promise<Uint8Array |
   return logo === null ? null : await toIcon(logo);
 }
 
-/** Writes what `next` makes of the brand. The reseller's row is locked: two savings at once come one after the other. */
+/** Stores what `next` returns. Locks the reseller's row, which serializes concurrent calls. */
 async function save(
   deps: ChangeDeps,
   resellerId: number,
   next: (before: Row) => Promise<Partial<Row>>,
 ): Promise<StoredBrand> {
   return changing(deps, async (tx) => {
-    await lockReseller(tx, resellerId);
+    await lockResellerRow(tx, resellerId);
     const [kept] = await tx.select().from(brands).where(eq(brands.resellerId, resellerId));
     const before: Row = kept ?? EMPTY;
     const { name, accent, css, support, iconOwn, ...pictures } = { ...before, ...(await next(before)) };
@@ -97,7 +98,7 @@ async function save(
   });
 }
 
-/** An empty name stands for the account's: nobody has chosen one yet. */
+/** An empty name means the account's name. */
 const EMPTY: Row = {
   name: "",
   accent: null,
@@ -109,32 +110,21 @@ const EMPTY: Row = {
   iconOwn: false,
 };
 
-async function lockReseller(tx: Tx, resellerId: number): Promise<void> {
-  const found = isRowId(resellerId)
-    ? await tx
-        .select({ id: accounts.id })
-        .from(accounts)
-        .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")))
-        .for("no key update")
-    : [];
-  if (found.length === 0) throw new InputError("There is no such reseller.", "resellerId");
-}
-
-/** An e-mail address or a page at https, for people who need help. */
+/** An e-mail address or an https:// URL. Throws InputError. */
 function checkSupport(value: string): string {
   const wrong = new InputError("The support contact must be an e-mail address or an https:// address.", "support");
   const support = value.trim();
   if (support.length > BRAND_SUPPORT_CHARS_MAX) throw wrong;
   if (/^https:\/\//i.test(support)) {
     const url = URL.canParse(support) ? new URL(support) : undefined;
-    // A name before the host makes an address look like another one's.
+    // A user name before the host disguises the real host.
     if (url === undefined || url.username !== "" || url.password !== "") throw wrong;
     return url.href;
   }
   try {
     return checkEmail(support);
   } catch {
-    throw wrong; // The check speaks of another field.
+    throw wrong; // The check names another field.
   }
 }
 
@@ -143,7 +133,7 @@ function bytesOf({ logoLight, logoDark, icon }: Pictures) {
   return { logoLight: buffer(logoLight), logoDark: buffer(logoDark), icon: buffer(icon) };
 }
 
-/** Of everything there is: no address ever shows anything else. */
+/** A digest of the whole brand: the URL of a picture with this version never changes its content. */
 function versionOf(row: Row): string {
   const parts = [row.name, row.accent, row.css, row.support, row.logoLight, row.logoDark, row.icon];
   const digests = parts.map((part) => (part === null ? "-" : Buffer.from(sha256(part)).toString("hex")));

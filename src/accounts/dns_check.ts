@@ -8,9 +8,9 @@ import {
 } from "../platform/dns_query.ts";
 import { isHostName } from "./host_names.ts";
 
-/** Does a reseller's domain point at us, and if not, what is to be done? Source: rulings › Domains. */
+/** Checks whether a reseller's domain points at us, and if not, what to change. Touches no table. Source: rulings › Domains. */
 
-/** Values of one record that are kept and shown, and characters of each: whoever runs the domain writes them. */
+/** Values of one record that are stored and shown, and characters of each: the domain's owner can write anything there. */
 const VALUES_MAX = 10;
 const VALUE_CHARS_MAX = 253;
 const RESOLVERS_MAX = 8;
@@ -19,7 +19,7 @@ const OWNERSHIP_VALUE = /^[\w.:=+/-]{1,200}$/;
 const UNASKED: DnsAnswer = { failure: "silent", records: [] };
 
 export type DnsStatus = "ok" | "wrong" | "missing" | "unexpected" | "unanswered";
-/** What one resolver says of one record. `found`: ours first; `foundMore`: how many more there are, not listed. */
+/** One record as seen by one resolver. `found`: ours first; `foundMore`: how many more there are, not listed. */
 export type DnsRecordReport = {
   type: DnsRecordType;
   name: string;
@@ -30,10 +30,10 @@ export type DnsRecordReport = {
   /** Why there is no answer; null when there is one. */
   failure: DnsFailure | null;
 };
-/** A, AAAA and CNAME of the host itself; TXT only when ownership is asked for. */
+/** A, AAAA and CNAME of the host itself; TXT only if the name must be proved. */
 export type DnsResolverReport = { resolver: string; records: DnsRecordReport[] };
 
-/** One step for whoever runs the domain's DNS. `keep`: our addresses that stand there already. */
+/** One step for the DNS administrator. `keep`: our addresses that are already there. */
 export type DnsTodo =
   | { kind: "delete_cname"; target: string }
   | { kind: "delete_aaaa"; value: string }
@@ -46,30 +46,30 @@ export type DnsTodo =
   | { kind: "resolver_silent"; resolver: string; types: DnsRecordType[]; failure: DnsFailure };
 
 /**
- * Plain JSON. `ok`: every resolver answered, and all is right. `wrong`: one of them saw something wrong. `unknown`:
- * nothing wrong was seen, but not all was answered; that is no change. `todo`: in order: delete, change, add, wait.
+ * Plain JSON. `ok`: every resolver answered, and all records are right. `wrong`: at least one resolver saw a wrong record. `unknown`:
+ * no wrong record was seen, but some answers are missing. `todo`: in this order: delete, change, add, wait.
  */
 export type DnsReport = { verdict: "ok" | "wrong" | "unknown"; resolvers: DnsResolverReport[]; todo: DnsTodo[] };
 
 export type DnsCheckOptions = {
   host: string;
-  /** Our A records: the host must have all of them and no other. */
+  /** Our addresses: the host must have all of them as A records, and no others. */
   addresses: readonly string[];
-  /** Proof of ownership, asked for only when the name is contested. */
+  /** The TXT record that proves ownership; null: the name is not contested. */
   txt: { name: string; value: string } | null;
-  /** As in "1.1.1.1" and "127.0.0.1:5353". All must agree. */
+  /** As in "1.1.1.1" or "127.0.0.1:5353". All must agree. */
   resolvers: readonly string[];
-  /** For everything. */
+  /** For the whole check. */
   timeoutMs?: number;
 };
 
-/** What is known of one record: nothing at all when there is a failure. */
-type Sight = { failure: DnsFailure | null; found: string[] };
+/** The values of one record; with a failure they are not known. */
+type Observation = { failure: DnsFailure | null; found: string[] };
 type Wanted = DnsQuestion & { expected: string[] };
 
-/** Asks every resolver for every record, all at once. Throws Error for senseless options, never for an answer. */
+/** Asks every resolver for every record, concurrently. Throws Error for invalid options, never for an answer. */
 export async function checkDns(options: DnsCheckOptions): Promise<DnsReport> {
-  assertSensible(options);
+  assertValid(options);
   const { host, addresses, txt, resolvers, timeoutMs = TIMEOUT_MS_DEFAULT } = options;
   const wanted: Wanted[] = [
     { type: "A", name: host, expected: [...new Set(addresses)] },
@@ -79,14 +79,14 @@ export async function checkDns(options: DnsCheckOptions): Promise<DnsReport> {
   if (txt) wanted.push({ type: "TXT", name: txt.name, expected: [txt.value] });
   const reports = await Promise.all(
     resolvers.map(async (resolver) => {
-      const sights = lookAt(host, await queryDns(resolver, wanted, timeoutMs));
-      return { resolver, records: wanted.map((record) => judge(record, sights[record.type])) };
+      const observed = observe(host, await queryDns(resolver, wanted, timeoutMs));
+      return { resolver, records: wanted.map((record) => judge(record, observed[record.type])) };
     }),
   );
   return { verdict: verdictOf(reports), resolvers: reports, todo: [...changesOf(reports), ...waitsOf(reports)] };
 }
 
-/** Whether a value from the database is a report: another release may have written another form. */
+/** Whether a value from the database is a report of this release's form. */
 export function isDnsReport(value: unknown): value is DnsReport {
   if (typeof value !== "object" || value === null) return false;
   if (!("verdict" in value && "resolvers" in value && "todo" in value)) return false;
@@ -95,7 +95,7 @@ export function isDnsReport(value: unknown): value is DnsReport {
 }
 const VERDICTS: readonly unknown[] = ["ok", "wrong", "unknown"] satisfies DnsReport["verdict"][];
 
-function assertSensible({ host, addresses, txt, resolvers, timeoutMs = TIMEOUT_MS_DEFAULT }: DnsCheckOptions): void {
+function assertValid({ host, addresses, txt, resolvers, timeoutMs = TIMEOUT_MS_DEFAULT }: DnsCheckOptions): void {
   if (!isHostName(host)) throw new Error(`"${host}" is not the name of a host.`);
   if (addresses.length < 1 || addresses.length > VALUES_MAX || !addresses.every((address) => isIPv4(address)))
     throw new Error(`A DNS check needs 1 to ${VALUES_MAX} IPv4 addresses of ours.`);
@@ -105,22 +105,22 @@ function assertSensible({ host, addresses, txt, resolvers, timeoutMs = TIMEOUT_M
   if (!(timeoutMs > 0)) throw new Error("The time for a DNS check must be above 0 ms.");
 }
 
-/** What stands at the name itself, from the answers in the order of the questions. */
-function lookAt(host: string, answers: DnsAnswer[]): Record<DnsRecordType, Sight> {
+/** The records at the name itself, from the answers in the order of the questions. */
+function observe(host: string, answers: DnsAnswer[]): Record<DnsRecordType, Observation> {
   const [a = UNASKED, aaaa = UNASKED, cname = UNASKED, txt = UNASKED] = answers;
   const atHost = ({ records }: DnsAnswer, type: DnsRecordType) =>
     unique(records.filter((record) => record.type === type && record.name === host).map(({ value }) => value));
-  // A CNAME comes with every answer about its name, so one of the three is enough to know.
+  // Every answer about a name includes its CNAME, so one answer of the three is enough.
   const aboutHost = [a, aaaa, cname];
   const targets = unique(aboutHost.flatMap((answer) => atHost(answer, "CNAME")));
   const isKnown = aboutHost.some(({ failure }) => failure === null);
-  // Beside a CNAME stands nothing else: addresses that come with it are its target's.
+  // A CNAME excludes other records: addresses in the same answer belong to its target.
   const beside = targets.length > 0 ? { failure: null, found: [] } : undefined;
   return {
     A: beside ?? { failure: a.failure, found: atHost(a, "A") },
     AAAA: beside ?? { failure: aaaa.failure, found: atHost(aaaa, "AAAA") },
     CNAME: { failure: isKnown ? null : cname.failure, found: targets },
-    // The proof may stand behind a CNAME: only the name's owner can have put it there.
+    // The proof may be behind a CNAME: only the name's owner can have set that.
     TXT: {
       failure: txt.failure,
       found: unique(txt.records.filter(({ type }) => type === "TXT").map(({ value }) => value)),
@@ -128,7 +128,7 @@ function lookAt(host: string, answers: DnsAnswer[]): Record<DnsRecordType, Sight
   };
 }
 
-function judge({ type, name, expected }: Wanted, { failure, found }: Sight): DnsRecordReport {
+function judge({ type, name, expected }: Wanted, { failure, found }: Observation): DnsRecordReport {
   const ours = expected.filter((value) => found.includes(value));
   // Sorted, so that a resolver that turns its lists round does not look like a change.
   const others = found.filter((value) => !expected.includes(value)).sort();
@@ -150,22 +150,22 @@ function statusOf(
   { isLacking, hasOthers }: { isLacking: boolean; hasOthers: boolean },
 ): DnsStatus {
   if (isLacking) return hasOthers ? "wrong" : "missing";
-  // Whatever else stands in TXT records is nobody's business.
+  // Other TXT records are allowed.
   return hasOthers && type !== "TXT" ? "unexpected" : "ok";
 }
 
 function verdictOf(reports: DnsResolverReport[]): DnsReport["verdict"] {
   const records = reports.flatMap((report) => report.records);
-  if (records.some(isAmiss)) return "wrong";
+  if (records.some(isWrong)) return "wrong";
   return records.every(({ status }) => status === "ok") ? "ok" : "unknown";
 }
 
-/** What to change in the DNS: deletions first, since nothing can be added beside a CNAME. */
+/** What to change in the DNS: deletions first, since nothing can be added next to a CNAME. */
 function changesOf(reports: DnsResolverReport[]): DnsTodo[] {
   return (["CNAME", "AAAA", "A", "TXT"] as const).flatMap((type) => {
     const seen = reports.flatMap(({ records }) => records.filter((record) => record.type === type));
-    const [first, ...others] = seen.filter(isAmiss);
-    // Once one resolver sees it right, it is right, and the others will.
+    const [first, ...others] = seen.filter(isWrong);
+    // If one resolver sees the right record, it has been set, and the others will see it later.
     if (!first || seen.some(({ status }) => status === "ok")) return [];
     return stepsFor({ ...first, found: unique([first, ...others].flatMap(({ found }) => found)) });
   });
@@ -192,13 +192,15 @@ function stepsFor({ type, name, expected, found }: DnsRecordReport): DnsTodo[] {
   return [...deletions, ...rest];
 }
 
-/** Whom to wait for: resolvers that do not see yet what another one does, and those that said nothing. */
+/** The resolvers to wait for: those that do not see yet what another one does, and those that did not answer. */
 function waitsOf(reports: DnsResolverReport[]): DnsTodo[] {
-  const seers = (type: DnsRecordType) =>
+  const resolversThatSee = (type: DnsRecordType) =>
     reports.filter(({ records }) => records.some((record) => record.type === type && record.status === "ok"));
   const late = reports.flatMap(({ resolver, records }): DnsTodo[] => {
-    const types = records.filter((record) => isAmiss(record) && seers(record.type).length > 0).map(({ type }) => type);
-    const seenBy = unique(types.flatMap(seers).map((report) => report.resolver));
+    const types = records
+      .filter((record) => isWrong(record) && resolversThatSee(record.type).length > 0)
+      .map(({ type }) => type);
+    const seenBy = unique(types.flatMap(resolversThatSee).map((report) => report.resolver));
     return types.length > 0 ? [{ kind: "waiting_for_resolver", resolver, seenBy, types }] : [];
   });
   const silent = reports.flatMap(({ resolver, records }): DnsTodo[] => {
@@ -209,7 +211,7 @@ function waitsOf(reports: DnsResolverReport[]): DnsTodo[] {
   return [...late, ...silent];
 }
 
-function isAmiss({ status }: DnsRecordReport): boolean {
+function isWrong({ status }: DnsRecordReport): boolean {
   return status !== "ok" && status !== "unanswered";
 }
 

@@ -4,34 +4,26 @@ import type { Bus } from "../platform/bus.ts";
 import type { Actor } from "../platform/changes_store.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { within } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
 import { checkDns } from "./dns_check.ts";
-import { proofNameOf } from "./domains.ts";
-import {
-  CHECK_GAP_SECONDS,
-  type CheckClaim,
-  claimCheck,
-  claimDueChecks,
-  findHost,
-  type HostRef,
-  type ResellerHost,
-  settleCheck,
-} from "./hosts_store.ts";
+import { finishCheck, type StartedCheck, startCheck, startDueChecks } from "./domain_checks_store.ts";
+import { proofNameOf } from "./domain_records.ts";
+import { CHECK_GAP_SECONDS, findHost, type HostRef, type ResellerHost } from "./hosts_store.ts";
 
-/** Checks of resellers' domains: those that are due, in whatever replica, and those that somebody asks for. */
+/** Runs checks of resellers' domains: the due ones, each in any one replica, and the requested ones. */
 
-/** Each replica looks so often for checks that are due. */
+/** How often each replica looks for due checks. */
 const TICK_MS = 2000;
-/** Under way at once in one replica: resolvers have little patience. */
+/** Concurrent checks in one replica: resolvers limit their clients. */
 const DUE_AT_ONCE = 4;
 const ASKED_AT_ONCE = 8;
-/** All questions of a check together; shorter than the gap between two checks of a domain. */
+/** Time limit for all DNS questions of a check; shorter than the gap between two checks of a domain. */
 const DNS_MS_MAX = 3000;
-/** A replica that ends waits this long for what is under way; what is not written down is checked again elsewhere. */
+/** A replica that shuts down waits this long for its checks. Unfinished ones are started again by another replica. */
 const CLOSE_MS_MAX = DNS_MS_MAX + 1000;
 
 export type DomainChecks = {
-  /** Checks a domain now, and returns what became of it. Throws not_found, too_many_requests, InputError. */
+  /** Checks a domain now and returns its new state. Throws not_found, too_many_requests, InputError. */
   now(ref: HostRef, by: Actor): Promise<ResellerHost>;
   close(): Promise<void>;
 };
@@ -41,11 +33,11 @@ type DomainChecksOptions = {
   bus: Bus;
   config: Pick<Config, "serverAddresses" | "dnsResolvers">;
   log: Log;
-  /** 0: nothing is checked by itself. */
+  /** 0: only requested checks. */
   tickMs?: number;
 };
 
-/** Begins to look for checks that are due; without addresses of our own there is nothing to check. */
+/** Starts looking for due checks. Without SERVER_ADDRESSES there is nothing to check. */
 export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: DomainChecksOptions): DomainChecks {
   const { serverAddresses: addresses, dnsResolvers: resolvers } = config;
   let closed = false;
@@ -53,24 +45,24 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
   let asked = 0;
   let ticking: Promise<void> | undefined;
 
-  async function check(claim: CheckClaim, by?: Actor): Promise<void> {
-    const { host, resellerId, contested, token } = claim;
+  async function check(started: StartedCheck, by?: Actor): Promise<void> {
+    const { host, resellerId, contested, token } = started;
     const txt = contested ? { name: proofNameOf(host), value: token } : null;
     const report = await checkDns({ host, addresses, txt, resolvers, timeoutMs: DNS_MS_MAX });
-    const settled = await settleCheck({ db, bus, ...(by && { by }) }, claim, report);
-    if (settled && settled.from !== settled.to)
-      log.info({ host, resellerId, from: settled.from, to: settled.to }, "a check changed a domain");
+    const outcome = await finishCheck({ db, bus, ...(by && { by }) }, started, report);
+    if (outcome && outcome.from !== outcome.to)
+      log.info({ host, resellerId, from: outcome.from, to: outcome.to }, "a check changed the status of a domain");
   }
 
-  /** Until nothing is due. */
+  /** Runs checks until none is due. */
   async function checkDue(): Promise<void> {
     while (!closed) {
-      const claims = await claimDueChecks({ db }, DUE_AT_ONCE);
-      const failures = (await Promise.allSettled(claims.map((claim) => check(claim)))).flatMap((result) =>
+      const due = await startDueChecks({ db }, DUE_AT_ONCE);
+      const failures = (await Promise.allSettled(due.map((started) => check(started)))).flatMap((result) =>
         result.status === "rejected" ? [result.reason] : [],
       );
       if (failures.length > 0) throw failures[0];
-      if (claims.length < DUE_AT_ONCE) break;
+      if (due.length < DUE_AT_ONCE) break;
     }
     failing = false;
   }
@@ -78,7 +70,7 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
   function tick(): void {
     ticking ??= checkDue()
       .catch((err: unknown) => {
-        // Once an outage; what was begun is begun again when its claim has ended.
+        // Logged once per outage. Started checks are started again after a while.
         if (!failing && !closed) log.warn({ err }, "domains could not be checked");
         failing = true;
       })
@@ -90,12 +82,12 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
     async now(ref, by) {
       requireAddresses(config);
       if (!(await findHost({ db }, ref))) throw new Refusal("not_found");
-      if (asked >= ASKED_AT_ONCE) throw tooSoon("Many domains are being checked just now.");
+      if (asked >= ASKED_AT_ONCE) throw tooSoon("Many domains are being checked right now.");
       asked++;
       try {
-        const claim = await claimCheck({ db, bus, by }, ref);
-        if (!claim) throw tooSoon("This domain is being checked, or was a moment ago.");
-        await check(claim, by);
+        const started = await startCheck({ db, bus, by }, ref);
+        if (!started) throw tooSoon("This domain is being checked, or was checked a moment ago.");
+        await check(started, by);
       } finally {
         asked--;
       }
@@ -107,7 +99,7 @@ export function startDomainChecks({ db, bus, config, log, tickMs = TICK_MS }: Do
       closed = true;
       clearInterval(timer);
       await within(CLOSE_MS_MAX, ticking ?? Promise.resolve()).catch((err: unknown) =>
-        log.warn({ err }, "a check of domains was left under way"),
+        log.warn({ err }, "a domain check was still running at shutdown"),
       );
     },
   };
@@ -117,7 +109,7 @@ function tooSoon(message: string): Refusal {
   return new Refusal("too_many_requests", { message, retryAfterSeconds: CHECK_GAP_SECONDS });
 }
 
-/** Throws InputError while this service has not been told where it can be reached. */
+/** Throws InputError while SERVER_ADDRESSES is not set. */
 export function requireAddresses({ serverAddresses }: Pick<Config, "serverAddresses">): void {
   if (serverAddresses.length === 0)
     throw new InputError("No domain can be set up yet: the addresses of the servers (SERVER_ADDRESSES) are not set.");

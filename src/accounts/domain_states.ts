@@ -1,14 +1,14 @@
 import type { DnsReport } from "./dns_check.ts";
 
 /**
- * A domain's way: pending → verifying → active, or failed; from active to suspended and back; removed. Here is what a check
- * makes of it, and when the next one comes. Pure. Source: rulings › Domains.
+ * The states of a domain: pending → verifying → active or failed; active ↔ suspended; removed. This file decides the state after a
+ * check, and when the next check is. Pure. Source: rulings › Domains.
  */
 
 const MINUTE = 60;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
-/** While it is verified: every minute for ten minutes, then ever slower, for 72 hours together. Checks, and seconds between. */
+/** While verifying: every minute for ten minutes, then ever slower, for 72 hours in total. */
 const VERIFYING_PACE = [
   { checks: 10, everySeconds: MINUTE },
   { checks: 10, everySeconds: 5 * MINUTE },
@@ -17,35 +17,35 @@ const VERIFYING_PACE = [
 ];
 const VERIFYING_SLOWEST_SECONDS = HOUR;
 const ACTIVE_SECONDS = DAY;
-/** A domain that answered wrong is asked again this much later; at the third time in a row it goes off, a day after the first. */
+/** An active domain with wrong records is checked again after this. The third failure in a row, a day after the first, suspends it. */
 const WRONG_SECONDS = DAY / 2;
 const WRONG_MAX = 3;
-/** An active domain of which nothing is known. */
+/** An active domain whose check had no clear result. */
 const UNKNOWN_SECONDS = HOUR;
 const SUSPENDED_SECONDS = HOUR;
 
-/** Removed ones are kept: whoever brings the name after its owner must prove it. */
+/** Removed domains are kept: a reseller that adds the name after its owner must prove it. */
 export type HostStatus = "pending" | "verifying" | "active" | "failed" | "suspended" | "removed";
 
 export type DomainState = {
   status: HostStatus;
-  /** Checks in a row that counted and did not succeed. */
+  /** Consecutive counted checks that did not succeed. */
   failures: number;
-  /** Set by an admin, active or suspended: no check comes by itself. */
+  /** An admin has set the status, active or suspended: no automatic checks. */
   byHand: boolean;
 };
-/** `nextSeconds`: until the next check; null: none comes by itself; "kept": as it was planned before. */
+/** `nextSeconds`: until the next check; null: no automatic check; "kept": as scheduled before. */
 export type Step = { status: HostStatus; failures: number; nextSeconds: number | null | "kept" };
 
 /**
- * What a check makes of a domain that is verifying, active or suspended. One that was not due only shows how things are:
- * it may switch a domain on, and brings nothing nearer to being off. What is not known switches nothing off.
+ * The state of a verifying, active or suspended domain after a check. A check that was not due may activate a domain, but its failure
+ * does not count. An "unknown" verdict never suspends.
  */
 export function afterCheck(state: DomainState, verdict: DnsReport["verdict"], isDue: boolean): Step {
   const { status, failures, byHand } = state;
   const same: Step = { status, failures, nextSeconds: "kept" };
   if (byHand && status === "suspended") return same;
-  // Also ends "by hand": the checks can vouch for it from here on.
+  // Also ends "by hand": from here on the checks can be relied on.
   if (verdict === "ok") return { status: "active", failures: 0, nextSeconds: ACTIVE_SECONDS };
   if (byHand || !isDue) return same;
   if (status === "verifying") return whileVerifying(failures + 1, verdict);
@@ -59,7 +59,7 @@ export function afterCheck(state: DomainState, verdict: DnsReport["verdict"], is
   };
 }
 
-/** Answers that did not come slow the checks down too, but only a wrong one ends them. */
+/** An "unknown" verdict slows the checks down too, but only a wrong one ends them. */
 function whileVerifying(failures: number, verdict: "wrong" | "unknown"): Step {
   let checks = 0;
   for (const pace of VERIFYING_PACE) {

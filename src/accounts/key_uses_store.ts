@@ -1,11 +1,11 @@
 import type { Db } from "../platform/db.ts";
 
-/** A use of a key, by the monotonic clock of the replica that saw it. */
+/** A use of a key; `atMs` is on the monotonic clock of this replica. */
 export type KeyUse = { keyId: number; host: string; atMs: number };
 
-/** Writes when keys were used last, in one statement. The moment is the database's: its now, less how long ago it was. */
+/** Stores the last uses, in one statement. The stored time is the database's clock minus the age of the use. */
 export async function saveKeyUses({ db }: { db: Db }, uses: readonly KeyUse[], nowMs: number): Promise<void> {
-  // In one order, so that two replicas do not wait for each other.
+  // Sorted, so that two replicas do not deadlock.
   await db.sql`
     insert into key_uses as u (key_id, last_used_at, host)
     select key_id, statement_timestamp() - age_ms * interval '1 millisecond', host

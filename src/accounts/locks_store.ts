@@ -1,17 +1,41 @@
-import { sql } from "drizzle-orm";
+import { and, eq, sql } from "drizzle-orm";
+import { InputError } from "../errors.ts";
 import type { Tx } from "../platform/db.ts";
+import { accounts } from "../platform/schema.ts";
+import { isRowId } from "./input_checks.ts";
 
 /**
- * The ledger's locks, for whatever ends a right: taken first, in a statement of their own, and held to the commit, so
- * that no request is granted after it on what it saw before. Order: tenants, then accounts.
+ * Locks. The ledger's locks come first in a transaction that ends a right (suspend, revoke, rotate, a domain going off), each in a
+ * statement of its own, and are held to the commit: no request is granted meanwhile on what was read before. Order: tenants, then
+ * accounts, then rows.
  */
 
-/** After it no request of these accounts is granted until commit. */
+/** Until commit, no request of these accounts is granted. */
 export async function lockAccounts(tx: Tx, accountIds: readonly number[]): Promise<void> {
   await tx.execute(sql`select lock_accounts(${`{${accountIds.join(",")}}`}::text::bigint[])`);
 }
 
-/** After it no request of the reseller or of its customers is granted until commit. */
+/** Until commit, no request of the reseller or of its customers is granted. */
 export async function lockTenant(tx: Tx, resellerId: number): Promise<void> {
   await tx.execute(sql`select lock_tenant(${resellerId}::bigint)`);
+}
+
+/** Serializes changes of what an account owns, such as its keys. Requests of the account go on. Throws InputError. */
+export async function lockAccountRow(tx: Tx, accountId: number): Promise<void> {
+  const rows = isRowId(accountId)
+    ? await tx.select({ id: accounts.id }).from(accounts).where(eq(accounts.id, accountId)).for("no key update")
+    : [];
+  if (rows.length === 0) throw new InputError("There is no such account.", "accountId");
+}
+
+/** Serializes changes of what a reseller owns, such as its domains and its brand. Requests go on. Throws InputError. */
+export async function lockResellerRow(tx: Tx, resellerId: number): Promise<void> {
+  const rows = isRowId(resellerId)
+    ? await tx
+        .select({ id: accounts.id })
+        .from(accounts)
+        .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")))
+        .for("no key update")
+    : [];
+  if (rows.length === 0) throw new InputError("There is no such reseller.", "resellerId");
 }

@@ -3,7 +3,7 @@ import { InputError } from "../errors.ts";
 import type { Tx } from "../platform/db.ts";
 import { models } from "../platform/schema.ts";
 
-/** Throws InputError if a scope names a model that the catalog does not have; null, all models, passes. */
+/** Throws InputError if a scope names a model that is not in the catalog. null means all models. */
 export async function checkModelIds(tx: Tx, modelIds: readonly string[] | null): Promise<void> {
   if (modelIds === null) return;
   const rows = await tx

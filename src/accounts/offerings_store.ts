@@ -11,13 +11,14 @@ import {
 } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { offerings } from "../platform/schema.ts";
-import { checkInteger, checkList, checkName, isRowId, toIso } from "./checks.ts";
+import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
 import { checkModelIds } from "./model_scope_store.ts";
 
 /**
- * What can be sold. A daily offering is one day with 100 to 2000 requests, a custom one 1 to 30 days with a chosen daily
- * count. Source: contract › Limits. An offering never changes, only its being for sale: packages are copies of it.
+ * What can be sold as a package. A daily offering has one day and 100 to 2000 requests; a custom one has 1 to 30 days and any daily
+ * quota. Source: contract › Limits. An offering never changes, except for whether it is on sale: packages are copies of it.
  */
 
 const MODELS_MAX = 200;
@@ -28,16 +29,16 @@ export type Offering = {
   name: string;
   kind: "daily" | "custom";
   days: number;
-  /** Requests a day, and over the package's life. */
+  /** Requests per day, and over the package's life. */
   dailyLimit: number;
   totalLimit: number;
-  /** What is left of a day is kept for the next. */
+  /** Unused requests of a day are added to the next. */
   carryover: boolean;
   tokenLimit: number | null;
   /** null: all models. */
   modelIds: string[] | null;
   timeZone: string;
-  /** What a reseller pays for it. */
+  /** The price for a reseller. */
   wholesaleNanoUsd: bigint;
   enabled: boolean;
   createdAt: string;
@@ -65,7 +66,7 @@ function checkOffering(wanted: NewOffering) {
   const { kind, carryover = false, tokenLimit = null, wholesaleNanoUsd, timeZone } = wanted;
   const days = wanted.days ?? 1;
   if (kind === "daily" && days !== 1)
-    throw new InputError("A daily offering has one day: use a custom one for more.", "days");
+    throw new InputError("A daily offering has one day. Use a custom offering for more.", "days");
   checkInteger(days, { param: "days", what: "number of days", ...OFFERING_DAYS });
   const dailyLimit = checkInteger(wanted.dailyLimit, {
     param: "dailyLimit",
@@ -96,14 +97,14 @@ function checkOffering(wanted: NewOffering) {
   };
 }
 
-/** Postgres does the day arithmetic, so it must know the zone. An offset as "+01:00", which Intl takes, means the opposite there. */
+/** Postgres computes the days, so it must know the zone. An offset such as "+01:00", valid in Intl, has the opposite sign there. */
 async function checkPostgresKnows(tx: Tx, timeZone: string): Promise<void> {
   const rows = await tx.execute(sql`select 1 from pg_timezone_names where lower(name) = lower(${timeZone})`);
   if (rows.length === 0) throw noSuchZone(timeZone);
 }
 
 function noSuchZone(timeZone: string): InputError {
-  return new InputError(`There is no time zone ${timeZone}: use an IANA name, as in Europe/Berlin.`, "timeZone");
+  return new InputError(`There is no time zone ${timeZone}. Use an IANA name, as in Europe/Berlin.`, "timeZone");
 }
 
 /** Offerings, newest first. */
@@ -120,7 +121,7 @@ export async function findOffering(
   return isRowId(by.offeringId) ? (await select(db.orm, eq(offerings.id, by.offeringId)))[0] : undefined;
 }
 
-/** Puts an offering on sale or takes it off; packages that were sold stay. False: there is none such. */
+/** Puts an offering on sale or takes it off sale; sold packages stay. False: no such offering. */
 export async function setOfferingEnabled(
   deps: ChangeDeps,
   { offeringId, enabled }: { offeringId: number; enabled: boolean },

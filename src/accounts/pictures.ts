@@ -3,15 +3,15 @@ import { InputError, Refusal } from "../errors.ts";
 import { BRAND_PICTURE_BYTES_MAX } from "../limits.ts";
 
 /**
- * Pictures that people bring. None is kept as it came: each is decoded and written anew, without metadata and without
- * whatever else its file held. Only PNG and WebP, and only still ones. Source: panel › White label.
+ * Uploaded pictures. Each is decoded and encoded again, so that no metadata and no other content of the file remains. PNG and WebP
+ * only, not animated. Source: panel › White label.
  */
 
 const SIDE_PIXELS_MAX = 2048;
 const LOGO_WIDTH_MAX = 480;
 const LOGO_HEIGHT_MAX = 120;
 const ICON_SIDE = 64;
-/** Pictures being decoded at once in one replica. The largest takes 16 MB. */
+/** Concurrent decodes in one replica. The largest picture takes 16 MB. */
 const DECODES_MAX = 8;
 const DECODE_SECONDS_MAX = 5;
 
@@ -21,7 +21,7 @@ const PNG_MAGIC = Buffer.from("89504e470d0a1a0a", "hex");
 const PNG_CHUNK_FRAME_BYTES = 12;
 const TRANSPARENT = { r: 0, g: 0, b: 0, alpha: 0 };
 
-/** A logo, lossless WebP within 480 × 120 pixels. Throws InputError with `image`, service_unavailable. */
+/** A logo as lossless WebP, at most 480 × 120 pixels. Throws InputError with `image`, service_unavailable. */
 export function toLogo(bytes: Uint8Array): Promise<Buffer> {
   return rewrite(bytes, (picture) =>
     picture
@@ -30,7 +30,7 @@ export function toLogo(bytes: Uint8Array): Promise<Buffer> {
   );
 }
 
-/** An icon, PNG of 64 × 64 pixels, what is missing transparent. Throws InputError with `image`, service_unavailable. */
+/** An icon as PNG of 64 × 64 pixels, padded transparently. Throws InputError with `image`, service_unavailable. */
 export function toIcon(bytes: Uint8Array): Promise<Buffer> {
   return rewrite(bytes, (picture) =>
     picture.resize({ width: ICON_SIDE, height: ICON_SIDE, fit: "contain", background: TRANSPARENT }).png(),
@@ -48,14 +48,14 @@ async function rewrite(bytes: Uint8Array, to: (picture: Sharp) => Sharp): Promis
   try {
     return await to(await open(bytes)).toBuffer();
   } catch (error) {
-    // The decoder's own words are about files and libraries, and no help.
+    // The decoder's own messages are about files and libraries, and do not help.
     throw error instanceof InputError ? error : wrong("The picture is damaged: it cannot be decoded.");
   } finally {
     decoding--;
   }
 }
 
-/** The picture, its header read and found in bounds. The decoder is loaded with the first one: a replica starts without it. */
+/** Opens a picture and checks its header. The decoder is loaded with the first picture, so that a replica starts without it. */
 async function open(bytes: Uint8Array): Promise<Sharp> {
   const { default: sharp } = await import("sharp");
   const picture = sharp(bytes, { limitInputPixels: SIDE_PIXELS_MAX ** 2, failOn: "warning" });
@@ -70,18 +70,18 @@ async function open(bytes: Uint8Array): Promise<Sharp> {
   if (format !== "png" && format !== "webp") throw wrongKind();
   if (width > SIDE_PIXELS_MAX || height > SIDE_PIXELS_MAX) throw tooManyPixels();
   if (pages > 1) throw animated();
-  // Turned as its metadata asks, before they are gone.
+  // Applies the orientation before the metadata is dropped.
   return picture.autoOrient().timeout({ seconds: DECODE_SECONDS_MAX });
 }
 
-/** By the first bytes, whatever the file was called: nothing else reaches a decoder. */
+/** Checks the first bytes: only PNG and WebP reach a decoder. */
 function checkKind(bytes: Buffer): void {
   const isWebp = bytes.toString("latin1", 0, 4) === "RIFF" && bytes.toString("latin1", 8, 12) === "WEBP";
   if (bytes.subarray(0, PNG_MAGIC.length).equals(PNG_MAGIC)) checkPngChunks(bytes);
   else if (!isWebp) throw wrongKind();
 }
 
-/** Decoders show the first picture of an animated PNG, and of a cut one what there is; neither is what its owner wanted. */
+/** Rejects animated and truncated PNGs, of which decoders would show the first frame or a part. */
 function checkPngChunks(bytes: Buffer): void {
   for (let at = PNG_MAGIC.length; at + PNG_CHUNK_FRAME_BYTES <= bytes.length; ) {
     const type = bytes.toString("latin1", at + 4, at + 8);

@@ -1,36 +1,36 @@
 import type { Db } from "../platform/db.ts";
-import { toIso } from "./checks.ts";
+import { toIso } from "../platform/iso_time.ts";
 
-/** Refusals by the minute: how often which key was refused what. Nothing is decided by them. */
+/** Refused requests, counted per minute by key, code and model. For display only. */
 
 const KEPT_DAYS = 7;
 /** Rows deleted in one statement. */
 const PRUNE_MAX = 100_000;
-/** Rows of one account that are looked through for its latest. */
+/** Rows of one account that are searched for its latest refusals. */
 const LOOKED_THROUGH_MAX = 5_000;
 const MINUTE_MS = 60_000;
-/** The last minute of the year 9999: later ones are spelled another way. */
+/** The last minute of the year 9999: ISO 8601 writes later years differently. */
 const MINUTE_MAX_MS = 253_402_300_740_000;
 
-/** Refusals of one minute, account, key, code and model, counted. */
+/** A count of refusals of one minute, account, key, code and model. */
 export type RefusalCount = {
   accountId: number;
   /** 0: no key was chosen yet. */
   keyId: number;
   code: string;
-  /** "": none that the catalog has. */
+  /** "": no model of the catalog. */
   modelId: string;
   host: string;
-  /** ISO 8601, of the last request's id. */
+  /** ISO 8601, from the last request's id. */
   minute: string;
   count: number;
   lastRequestId: string;
 };
 
-/** Adds counts to what is there, in one statement. */
+/** Adds counts to the existing ones, in one statement. */
 export async function addRefusals({ db }: { db: Db }, counts: readonly RefusalCount[]): Promise<void> {
   const column = <T>(pick: (count: RefusalCount) => T) => counts.map(pick);
-  // In one order, so that two replicas do not wait for each other.
+  // Sorted, so that two replicas do not deadlock.
   await db.sql`
     insert into refusal_counts as c (account_id, minute, key_id, code, model_id, count, last_request_id, host)
     select * from unnest(${column((c) => c.accountId)}::bigint[], ${column((c) => c.minute)}::text[]::timestamptz[],
@@ -42,7 +42,7 @@ export async function addRefusals({ db }: { db: Db }, counts: readonly RefusalCo
       host = case when excluded.last_request_id > c.last_request_id then excluded.host else c.host end`;
 }
 
-/** Forgets refusals older than a week, and returns how many rows. A job calls it every now and then. */
+/** Deletes refusals older than KEPT_DAYS; returns how many rows. Called by a job. */
 export async function pruneRefusals({ db }: { db: Db }): Promise<number> {
   const deleted = await db.sql`
     delete from refusal_counts where ctid = any (array(
@@ -52,28 +52,28 @@ export async function pruneRefusals({ db }: { db: Db }): Promise<number> {
   return deleted.length;
 }
 
-/** What an account was refused lately: a code and a key, with how often and the last of them. */
+/** Recent refusals of an account with one code and key: how many, and the last one. */
 export type RecentRefusal = {
   code: string;
   count: number;
-  /** The last one. */
+  /** Time of the last one. */
   at: string;
   lastRequestId: string;
   modelId: string | null;
   host: string;
-  /** null: none was chosen yet. */
+  /** null: no key was chosen yet. */
   key: {
     keyId: number;
     name: string;
     mode: "package" | "payg";
     dailyUnitsMax: number | null;
     dailySpendMaxNanoUsd: bigint | null;
-    /** When its ceilings begin anew. */
+    /** When its daily limits reset. */
     resetsAt: string;
   } | null;
 };
 
-/** The latest of a week, summed by code and key, the latest first. */
+/** Refusals of the last KEPT_DAYS, summed by code and key, latest first. */
 export async function recentRefusals({ db }: { db: Db }, accountId: number, limit: number): Promise<RecentRefusal[]> {
   const rows = await db.sql`
     with clock as materialized (select ledger_now() as now)
@@ -118,7 +118,7 @@ function toRecent(row: Record<string, unknown>): RecentRefusal {
   };
 }
 
-/** The count whose last request this was. */
+/** The count whose last request has this id. */
 export async function findRefusal(
   { db }: { db: Db },
   { accountId, requestId }: { accountId: number; requestId: string },
@@ -141,13 +141,13 @@ export async function findRefusal(
   );
 }
 
-/** The minute in which a request came, by its id, in ISO 8601: under it a refusal is counted. */
+/** The minute of a request id, in ISO 8601: its refusal is counted under it. */
 export function minuteOf(requestId: string): string {
   const ms = msOf(requestId);
   return new Date(Math.min(ms - (ms % MINUTE_MS), MINUTE_MAX_MS)).toISOString();
 }
 
-/** A request id begins with Unix milliseconds. */
+/** A request id (UUIDv7) begins with Unix milliseconds. */
 function msOf(requestId: string): number {
   return Number.parseInt(requestId.replaceAll("-", "").slice(0, 12), 16);
 }

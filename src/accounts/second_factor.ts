@@ -15,32 +15,31 @@ import {
 } from "./second_factor_store.ts";
 
 /**
- * The second factor: codes of an authenticator app (RFC 6238), and recovery codes for when the app is lost. The secret is
- * stored encrypted, recovery codes as digests; each code works once. Time is the database's.
+ * The second factor: codes of an authenticator app (RFC 6238), and recovery codes in case the app is lost. The secret is stored
+ * encrypted, recovery codes as digests. Each code works once. Uses the database's clock.
  */
 
-/** What every authenticator app understands. */
+/** Parameters that every authenticator app supports. */
 const TOTP_FORM = { algorithm: "SHA1", digits: 6, period: 30 } as const;
-/** Steps before and after the current one whose codes are taken too: clocks differ. */
+/** Steps before and after the current one whose codes are accepted too: clocks differ. */
 const WINDOW_STEPS = 1;
 const SECRET_BYTES = 20;
 const CODE_FORM = /^\d{6}$/;
 const RECOVERY_CODES = 10;
-/** 80 bits: a digest of it can be searched by nobody. */
+/** 80 bits: too many to search for a digest. */
 const RECOVERY_CHARS = 16;
 const RECOVERY_GROUP_CHARS = 4;
-/** 32 letters and digits; I, O, 0 and 1 look like others. */
+/** 32 letters and digits, without I, O, 0 and 1, which look alike. */
 const RECOVERY_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 const RECOVERY_FORM = new RegExp(`^[${RECOVERY_ALPHABET}]{${RECOVERY_CHARS}}$`);
-/** Said to people, who know nothing of keys. */
 const UNREADABLE =
-  "Codes of your app cannot be checked any more. Use a recovery code, or have your second factor removed.";
+  "Codes of your app can no longer be checked. Use a recovery code, or have your second factor removed.";
 
 type Deps = ChangeDeps & { config: Pick<Config, "secretKey"> };
 
 /**
- * A new secret for an app, which counts once `confirmSecondFactor` has seen a code of it. `issuer` and `label` are what the
- * app shows. Throws InputError if the second factor is on, service_unavailable where the database has another SECRET_KEY.
+ * Creates a secret for an app. It takes effect once `confirmSecondFactor` has checked a code. The app shows `issuer` and `label`.
+ * Throws InputError if the second factor is on, and service_unavailable if the database has another SECRET_KEY.
  */
 export async function beginSecondFactor(
   deps: Deps,
@@ -49,13 +48,13 @@ export async function beginSecondFactor(
   const secret = new TotpSecret({ size: SECRET_BYTES });
   const { secretKey } = deps.config;
   if (!(await putPendingTotp(deps, { accountId, secret: secret.base32, secretKey })))
-    throw new InputError("The second factor is on already: remove it first.");
+    throw new InputError("The second factor is already on. Remove it first.");
   return { secret: secret.base32, uri: new TOTP({ ...TOTP_FORM, issuer, label, secret }).toString() };
 }
 
 /**
- * Switches the second factor on, if `code` is one of the pending secret's, and ends the account's sessions but `keepSession`
- * (a digest). Returns the recovery codes, which cannot be shown again; null: a wrong code. Throws InputError if none is pending.
+ * Enables the second factor if `code` is valid for the pending secret. Ends the account's sessions except `keepSession` (a digest).
+ * Returns the recovery codes, which cannot be shown again; null: wrong code. Throws InputError if no secret is pending.
  */
 export async function confirmSecondFactor(
   deps: Deps,
@@ -63,21 +62,21 @@ export async function confirmSecondFactor(
 ): Promise<string[] | null> {
   const stored = await loadTotp(deps, accountId);
   if (!stored?.ciphertext || stored.enabled)
-    throw new InputError("There is no second factor to confirm: begin anew.", "code");
+    throw new InputError("There is no second factor to confirm. Start again.", "code");
   const secret = readSecret(deps.config.secretKey, stored.ciphertext);
-  if (secret === undefined) throw new InputError("This secret cannot be read any more: begin anew.", "code");
+  if (secret === undefined) throw new InputError("This secret can no longer be read. Start again.", "code");
   const step = stepOf(secret, code, stored.nowUnixMs);
   if (step === null) return null;
   const { codes, digests } = newRecoveryCodes();
   const enabled = { accountId, ciphertext: stored.ciphertext, step, digests, keepSession };
   if (!(await enableTotp(deps, enabled)))
-    throw new InputError("There is no second factor to confirm: begin anew.", "code");
+    throw new InputError("There is no second factor to confirm. Start again.", "code");
   return codes;
 }
 
 /**
- * Takes a code of the app, or a recovery code: each works once, however many try at once. False: a wrong one. Throws InputError
- * when the app's secret cannot be read, since it was encrypted with a SECRET_KEY that was lost: recovery codes still work then.
+ * Checks and uses up a code of the app, or a recovery code; each works once, also under concurrency. False: wrong code. Throws
+ * InputError if the app's secret was encrypted with a SECRET_KEY that was lost; recovery codes still work.
  */
 export async function takeCode(deps: Deps, accountId: number, code: string): Promise<boolean> {
   const typed = code.toUpperCase().replace(/[\s-]/g, "");
@@ -91,23 +90,23 @@ export async function takeCode(deps: Deps, accountId: number, code: string): Pro
   return step !== null && takeTotpStep(deps, { accountId, ciphertext: stored.ciphertext, step });
 }
 
-/** New recovery codes in place of the old ones; shown once. Throws InputError if the second factor is off. */
+/** Replaces the recovery codes; shown once. Throws InputError if the second factor is off. */
 export async function renewRecoveryCodes(deps: ChangeDeps, accountId: number): Promise<string[]> {
   const { codes, digests } = newRecoveryCodes();
   if (!(await replaceRecoveryCodes(deps, accountId, digests))) throw new InputError("The second factor is off.");
   return codes;
 }
 
-/** Undefined when it was encrypted with another key, or is damaged. */
+/** undefined: encrypted with another key, or damaged. */
 function readSecret(secretKey: Uint8Array, ciphertext: Uint8Array): string | undefined {
   try {
     return decrypt(secretKey, ciphertext);
   } catch {
-    return undefined; // The person is told what to do; `secret-key rotate` has told the operator how many it concerns.
+    return undefined; // The caller tells the person what to do; `secret-key rotate` has told the operator how many are affected.
   }
 }
 
-/** The 30-second step, counted from 1970, whose code this is; null: none near `unixMs`. Compared in constant time. */
+/** The 30-second step since 1970 that has this code; null: none near `unixMs`. Compares in constant time. */
 function stepOf(secret: string, code: string, unixMs: number): number | null {
   const typed = code.replace(/\s/g, "");
   if (!CODE_FORM.test(typed)) return null;

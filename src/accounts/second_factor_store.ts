@@ -7,17 +7,17 @@ import { holdSecretKey } from "../platform/secret_key_store.ts";
 import { noteAction } from "./audit_store.ts";
 import { endSessions } from "./sessions_store.ts";
 
-/** The second factor in the database. Every condition stands in the statement that writes: of two who try at once, one succeeds. */
+/** The second factor in the database. Each condition is part of the statement that writes: of two concurrent calls, one succeeds. */
 
 export type StoredTotp = {
-  /** The secret; pending until `enabled`. */
+  /** The encrypted secret; pending until `enabled`. */
   ciphertext: Buffer | null;
   enabled: boolean;
-  /** By the database's clock. */
+  /** The database's clock. */
   nowUnixMs: number;
 };
 
-/** What is stored of an account's app. */
+/** The stored secret of an account's app. */
 export async function loadTotp({ db }: { db: Db }, accountId: number): Promise<StoredTotp | undefined> {
   const [row] = await db.orm
     .select({
@@ -30,7 +30,7 @@ export async function loadTotp({ db }: { db: Db }, accountId: number): Promise<S
   return row;
 }
 
-/** How it stands, for the account's own settings. */
+/** The state of the second factor, for the account's settings. */
 export async function secondFactorOf(
   { db }: { db: Db },
   accountId: number,
@@ -46,8 +46,8 @@ export async function secondFactorOf(
 }
 
 /**
- * Stores a secret that is not yet confirmed, encrypted with `secretKey`. False: one is enabled. Throws service_unavailable where
- * the database has another SECRET_KEY.
+ * Stores an unconfirmed secret, encrypted with `secretKey`. False: the second factor is on. Throws service_unavailable if the database
+ * has another SECRET_KEY.
  */
 export async function putPendingTotp(
   deps: ChangeDeps,
@@ -58,7 +58,7 @@ export async function putPendingTotp(
     await holdSecretKey(tx, secretKey);
     const put = await tx
       .update(accounts)
-      // A new secret's codes have nothing to do with the last one's.
+      // The steps used with the previous secret do not matter for the new one.
       .set({ totpCiphertext: ciphertext, totpLastStep: 0 })
       .where(and(eq(accounts.id, accountId), isNull(accounts.totpEnabledAt)))
       .returning({ id: accounts.id });
@@ -68,14 +68,14 @@ export async function putPendingTotp(
 
 export type EnabledTotp = {
   accountId: number;
-  /** The pending secret whose code was seen. */
+  /** The pending secret whose code was checked. */
   ciphertext: Buffer;
   step: number;
   digests: readonly Buffer[];
   keepSession: Buffer;
 };
 
-/** Switches the pending secret on, stores the recovery codes, ends all sessions but one. False: another secret is pending, or one is on. */
+/** Enables the pending secret, stores the recovery codes, ends all sessions but one. False: another secret is pending, or one is enabled. */
 export async function enableTotp(
   deps: ChangeDeps,
   { accountId, ciphertext, step, digests, keepSession }: EnabledTotp,
@@ -93,7 +93,7 @@ export async function enableTotp(
   });
 }
 
-/** Uses up the codes to `step`. False: it was used before, or the secret is another one now. */
+/** Uses up all codes up to `step`. False: it was used before, or the secret has changed. */
 export async function takeTotpStep(
   deps: ChangeDeps,
   { accountId, ciphertext, step }: { accountId: number; ciphertext: Buffer; step: number },
@@ -115,7 +115,7 @@ export async function takeTotpStep(
   });
 }
 
-/** Uses up a recovery code. False: there is none such, or it is gone. */
+/** Uses up a recovery code. False: no such code, or already used. */
 export async function takeRecoveryCode({ db }: { db: Db }, accountId: number, digest: Buffer): Promise<boolean> {
   const taken = await db.orm
     .delete(recoveryCodes)
@@ -124,7 +124,7 @@ export async function takeRecoveryCode({ db }: { db: Db }, accountId: number, di
   return taken.length > 0;
 }
 
-/** Puts other recovery codes in place of those there are. False: the second factor is off. */
+/** Replaces the recovery codes. False: the second factor is off. */
 export async function replaceRecoveryCodes(
   deps: ChangeDeps,
   accountId: number,
@@ -144,7 +144,7 @@ export async function replaceRecoveryCodes(
   });
 }
 
-/** Takes the second factor away, pending ones too, and ends the account's sessions but `keepSession`. False: there was none. */
+/** Removes the second factor, also a pending one, and ends the account's sessions except `keepSession`. False: there was none. */
 export async function removeTotp(deps: ChangeDeps, accountId: number, keepSession?: Buffer): Promise<boolean> {
   return changing(deps, async (tx) => {
     const removed = await tx
@@ -159,7 +159,7 @@ export async function removeTotp(deps: ChangeDeps, accountId: number, keepSessio
   });
 }
 
-/** The caller holds the account's row. */
+/** The caller has locked the account's row. */
 async function putRecoveryCodes(tx: Tx, accountId: number, digests: readonly Buffer[]): Promise<void> {
   await tx.delete(recoveryCodes).where(eq(recoveryCodes.accountId, accountId));
   if (digests.length > 0) await tx.insert(recoveryCodes).values(digests.map((digest) => ({ accountId, digest })));

@@ -1,9 +1,9 @@
 import type { Config } from "../config.ts";
 import type { Bus } from "../platform/bus.ts";
-import { type CacheCounters, createCache } from "../platform/cache.ts";
-import { randomToken } from "../platform/crypto.ts";
+import type { CacheCounters } from "../platform/cache.ts";
+import { openCachedLookup } from "../platform/cached_lookup.ts";
+import { digestOfToken, newToken, randomToken } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
-import { sha256 } from "../platform/runtime.ts";
 import {
   deleteListedSession,
   deleteSession,
@@ -18,37 +18,35 @@ import {
 } from "./sessions_store.ts";
 
 /**
- * Sessions of the panel. The browser holds a 32-byte token, the database its SHA-256 digest. A session is bound to the
- * host it began on, and ends when it is not used for a while, at its absolute end, or by signing out.
+ * Panel sessions, from memory. The browser has a 32-byte token, the database its SHA-256 digest. A session is bound to the host
+ * where the person signed in. It ends after its idle time, at its absolute end, or by signing out. A change of its account, of the
+ * account's reseller, or of an account that it views drops the entry, and so does the end of a session of its account. What else
+ * does: cached_lookup.ts.
  */
 
-/** 32 bytes in base64url. */
-const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 const SESSION_ID_FORM = /^[0-9a-f]{24}$/;
 const USER_AGENT_CHARS_MAX = 300;
 const ADDRESS_CHARS_MAX = 60;
 const SESSIONS_MAX = 20_000;
 const MISSES_MAX = 10_000;
 const TOUCH_EVERY_MS = 60_000;
-/** While the bus is silent, what changed elsewhere is noticed within this time. */
-const TTL_UNHEALTHY_MS = 1000;
 
 export type Session = Omit<StoredSession, "endsInMs" | "unseenMs">;
-/** `token` is for the cookie, `csrfToken` for the page; `expiresAt` is ISO 8601. */
+/** `token` goes into the cookie, `csrfToken` into the page; `expiresAt` is ISO 8601. */
 export type BegunSession = { token: string; csrfToken: string; expiresAt: string };
-/** Where a person signs in from, as the browser and the connection say. */
+/** Where a person signs in from: the User-Agent header and the address. */
 export type Device = { userAgent: string; address: string };
 
 export type Sessions = {
-  /** Begins a session: at sign-in, always a new one. undefined: what was proven is no longer so. */
+  /** Begins a new session, at sign-in. undefined: the password or second factor has changed since it was checked. */
   begin(owner: { accountId: number; host: string; device: Device; proof: Proof }): Promise<BegunSession | undefined>;
-  /** The living session of this token on this host. */
+  /** The session with this token on this host, if it has not ended. */
   find(token: string, host: string): Promise<Session | undefined>;
   /** Signs out. */
   end(session: Session): Promise<void>;
-  /** Signs out one of an account's sessions, as named in `list`. False: there is none such. */
+  /** Signs out one of an account's sessions, by its id in `list`. False: no such session. */
   endListed(accountId: number, sessionId: string): Promise<boolean>;
-  /** Signs out everywhere, but for `keep`. Returns how many. */
+  /** Signs out all sessions but `keep`. Returns how many. */
   endAll(accountId: number, keep?: Session): Promise<number>;
   list(accountId: number): Promise<ListedSession[]>;
   readonly counters: Readonly<CacheCounters>;
@@ -63,19 +61,21 @@ type SessionOptions = {
   nowMs: () => number;
 };
 
-/** In memory: the session, and the monotonic moments that bound it. `seenMs` moves as it is used. */
-type Cached = { session: Session; endsMs: number; seenMs: number };
+/** `endsMs` and `seenMs` are on the monotonic clock. `seenMs` moves as the session is used. */
+type CachedSession = { session: Session; endsMs: number; seenMs: number };
 
 /** Opens the sessions with their cache. */
 export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessions {
   const idleSeconds = config.sessionIdleSeconds;
   const idleMs = idleSeconds * 1000;
-  // A session is seen at least this often while it is in use, whatever its idle time.
+  // Often enough that a session in use never reaches its idle time.
   const touchEveryMs = Math.min(TOUCH_EVERY_MS, idleMs / 4);
-  const cache = createCache<Cached>({
+  const { get, drop, counters, close } = openCachedLookup<CachedSession>({
+    bus,
+    nowMs,
     max: SESSIONS_MAX,
     missesMax: MISSES_MAX,
-    ttlMs: () => (bus.healthy() ? config.cacheTtlMs : Math.min(config.cacheTtlMs, TTL_UNHEALTHY_MS)),
+    ttlMs: config.cacheTtlMs,
     load: async (digestHex) => {
       const askedMs = nowMs();
       const stored = await loadSession({ db }, Buffer.from(digestHex, "hex"), idleSeconds);
@@ -83,51 +83,36 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
       const { endsInMs, unseenMs, ...session } = stored;
       return { session, endsMs: askedMs + endsInMs, seenMs: askedMs - unseenMs };
     },
-    tagsOf: ({ session }) => [
-      sessionTag(session.digestHex),
-      accountTag(session.accountId),
-      accountTag(session.tenantId),
-      ...(session.viewing ? [accountTag(session.viewing.accountId)] : []),
-    ],
-    now: nowMs,
+    kinds: ["session", "account"],
+    tagsOf,
   });
-  bus.subscribe((changes) => {
-    const relevant = changes.filter(({ kind }) => kind === "session" || kind === "account");
-    for (const { ref } of relevant) cache.drop(accountTag(ref));
-    // A session that a suspension ended for a while may live again.
-    if (relevant.length > 0) cache.clearMisses();
-  });
-  bus.onGap(() => cache.flush());
 
-  /** Whether the session still lives, having noted that it is in use, at most once a minute. */
-  async function inUse(found: Cached): Promise<boolean> {
+  /** Whether the session has not ended. Records its use in the database, at most once a minute. */
+  async function use(found: CachedSession): Promise<boolean> {
     const now = nowMs();
     if (now >= found.endsMs) return false;
     if (now - found.seenMs < touchEveryMs) return true;
-    found.seenMs = now; // Before the wait: requests that come meanwhile need not write too.
+    found.seenMs = now; // Before the await, so that concurrent requests do not write too.
     return touchSession({ db }, Buffer.from(found.session.digestHex, "hex"), idleSeconds);
   }
 
   return {
     async begin({ device, ...owner }) {
-      const token = randomToken(32);
-      const csrfToken = randomToken(32);
+      const { token, digest } = newToken();
+      const csrfToken = randomToken();
       const ages = { idleSeconds, maxSeconds: config.sessionMaxSeconds };
-      const said = {
-        userAgent: plainText(device.userAgent, USER_AGENT_CHARS_MAX),
-        address: plainText(device.address, ADDRESS_CHARS_MAX),
-      };
-      const session = { ...owner, ...said, digest: digestOf(token), csrfToken };
+      const session = { ...owner, ...storedDevice(device), digest, csrfToken };
       const expiresAt = await insertSession({ db, bus }, session, ages);
       return expiresAt === undefined ? undefined : { token, csrfToken, expiresAt };
     },
 
     async find(token, host) {
-      if (!TOKEN_FORM.test(token)) return undefined;
-      const found = await cache.get(digestOf(token).toString("hex"));
+      const digest = digestOfToken(token);
+      if (digest === undefined) return undefined;
+      const found = await get(digest.toString("hex"));
       if (!found || found.session.host !== host) return undefined;
-      if (await inUse(found)) return found.session;
-      cache.drop(sessionTag(found.session.digestHex));
+      if (await use(found)) return found.session;
+      drop(digestTag(found.session.digestHex));
       return undefined;
     },
 
@@ -143,24 +128,32 @@ export function openSessions({ db, bus, config, nowMs }: SessionOptions): Sessio
     endAll: (accountId, keep) =>
       deleteSessionsOf({ db, bus }, { accountId, ...(keep && { keep: Buffer.from(keep.digestHex, "hex") }) }),
     list: (accountId) => listSessions({ db }, accountId, idleSeconds),
-    counters: cache.counters,
-    close: () => cache.flush(),
+    counters,
+    close,
   };
 }
 
-/** A header may say anything: what is kept fits a line and a table. */
+function storedDevice({ userAgent, address }: Device): Device {
+  return {
+    userAgent: plainText(userAgent, USER_AGENT_CHARS_MAX),
+    address: plainText(address, ADDRESS_CHARS_MAX),
+  };
+}
+
+/** A header can contain anything: only printable text of limited length is stored. */
 function plainText(text: string, charsMax: number): string {
   return [...text.replace(/[\p{Cc}\p{Cs}]/gu, "")].slice(0, charsMax).join("");
 }
 
-function digestOf(token: string): Buffer {
-  return Buffer.from(sha256(token));
+/** A change of the session's own account, of its reseller, and of the account it views. */
+function tagsOf({ session }: CachedSession): string[] {
+  const { digestHex, accountId, tenantId, viewing } = session;
+  const tags = [digestTag(digestHex), `session:${accountId}`, `account:${accountId}`];
+  if (tenantId !== 0) tags.push(`account:${tenantId}`);
+  if (viewing) tags.push(`account:${viewing.accountId}`);
+  return tags;
 }
 
-function sessionTag(digestHex: string): string {
-  return `session:${digestHex}`;
-}
-
-function accountTag(accountId: number | string): string {
-  return `account:${accountId}`;
+function digestTag(digestHex: string): string {
+  return `digest:${digestHex}`;
 }

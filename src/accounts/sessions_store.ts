@@ -3,13 +3,14 @@ import { alias } from "drizzle-orm/pg-core";
 import type { Bus } from "../platform/bus.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { accounts, sessions } from "../platform/schema.ts";
 import { noteAction } from "./audit_store.ts";
-import { toIso } from "./checks.ts";
+import { type Role, tenantOf } from "./roles.ts";
 
-/** Sessions in the database: the digest of a token, never the token. All ages are by the database's clock. */
+/** Sessions in the database, with the digest of the token, never the token. Ages use the database's clock. */
 
-/** Living sessions of one account; the one unused for longest makes room. */
+/** Open sessions of one account; a further one replaces the least recently used. */
 const SESSIONS_MAX = 50;
 /** 96 bits of the digest. */
 const SESSION_ID_CHARS = 24;
@@ -20,31 +21,31 @@ type Ages = { idleSeconds: number; maxSeconds: number };
 
 export type Viewed = {
   accountId: number;
-  role: "customer" | "reseller" | "admin";
+  role: Role;
   tenantId: number;
   name: string;
   email: string;
 };
 
-/** What a look-up tells, and for how long it is true. */
+/** A session as it is cached, and how long it lasts. */
 export type StoredSession = {
   digestHex: string;
   accountId: number;
-  role: "customer" | "reseller" | "admin";
-  /** The reseller of a customer; a reseller's own id; else 0. */
+  role: Role;
+  /** The reseller of a customer; a reseller's own id; otherwise 0. */
   tenantId: number;
   email: string;
   name: string;
   host: string;
   csrfToken: string;
-  /** Whose panel an admin looks at, read-only; null: their own. */
+  /** The account whose panel an admin views, read-only; null: their own. */
   viewing: Viewed | null;
-  /** ms from the look-up until the absolute end, and since the session was last seen. */
+  /** ms until the absolute end, and since the session was last used, both at the time of the query. */
   endsInMs: number;
   unseenMs: number;
 };
 
-/** A session as its owner sees it in a list. The id is the beginning of its digest: enough to name it. */
+/** A session in its owner's list. The id is a prefix of its digest. */
 export type ListedSession = {
   sessionId: string;
   host: string;
@@ -65,12 +66,12 @@ export type NewSession = {
   proof: Proof;
 };
 
-/** What was found true of an account when its person proved to be it. */
+/** The credentials of an account as they were when they were checked. */
 export type Proof = { passwordHash: string | null; totpEnabled: boolean };
 
 /**
- * Stores a session, and forgets the account's dead ones and those beyond SESSIONS_MAX. Returns its absolute end; undefined
- * if the proof holds no longer: the password or the second factor was changed meanwhile.
+ * Stores a session. Deletes the account's ended sessions and those beyond SESSIONS_MAX. Returns its absolute end; undefined if the
+ * password or the second factor has changed since they were checked.
  */
 export async function insertSession(
   deps: Deps,
@@ -79,7 +80,7 @@ export async function insertSession(
 ): Promise<string | undefined> {
   const { accountId } = session;
   return changing(deps, async (tx) => {
-    // The lock makes a change that is under way wait, and then end this session with the others.
+    // The lock delays a concurrent change of the credentials, which then ends this session with the others.
     const proven = await tx
       .select({ accountId: accounts.id })
       .from(accounts)
@@ -105,7 +106,7 @@ export async function insertSession(
   });
 }
 
-/** The session with this digest, if it has not ended and neither its account nor the account's reseller is suspended. */
+/** The session with this digest, unless it has ended or its account or the account's reseller is suspended. */
 export async function loadSession(
   { db }: { db: Db },
   digest: Buffer,
@@ -152,24 +153,11 @@ export async function loadSession(
   };
 }
 
-/** The reseller of a customer; a reseller's own id; else 0. */
-function tenantOf({
-  accountId,
-  role,
-  resellerId,
-}: {
-  accountId: number;
-  role: string;
-  resellerId: number | null;
-}): number {
-  return resellerId ?? (role === "reseller" ? accountId : 0);
-}
-
 function withoutReseller<T extends { resellerId: unknown }>({ resellerId, ...rest }: T): Omit<T, "resellerId"> {
   return rest;
 }
 
-/** Notes that the session is in use. False: it has ended. */
+/** Records a use of the session. False: it has ended. */
 export async function touchSession({ db }: { db: Db }, digest: Buffer, idleSeconds: number): Promise<boolean> {
   const touched = await db.orm
     .update(sessions)
@@ -179,7 +167,7 @@ export async function touchSession({ db }: { db: Db }, digest: Buffer, idleSecon
   return touched.length > 0;
 }
 
-/** An account's living sessions, the last used first. */
+/** An account's open sessions, the last used first. */
 export async function listSessions(
   { db }: { db: Db },
   accountId: number,
@@ -207,7 +195,7 @@ export async function listSessions(
   }));
 }
 
-/** Ends one session of an account. False: there was none. */
+/** Ends one session of an account. False: no such session. */
 export async function deleteSession(
   deps: Deps,
   { accountId, digest }: { accountId: number; digest: Buffer },
@@ -215,7 +203,7 @@ export async function deleteSession(
   return (await remove(deps, and(eq(sessions.accountId, accountId), eq(sessions.digest, digest)))) > 0;
 }
 
-/** Ends one session of an account, by its id in the list. False: there was none. */
+/** Ends one session of an account, by its id in the list. False: no such session. */
 export async function deleteListedSession(
   deps: Deps,
   { accountId, sessionId }: { accountId: number; sessionId: string },
@@ -223,7 +211,7 @@ export async function deleteListedSession(
   return (await remove(deps, and(eq(sessions.accountId, accountId), sql`${sessionIdSql()} = ${sessionId}`))) > 0;
 }
 
-/** What a session is called in a list, from its digest. */
+/** A session's id in the list. */
 export function sessionIdOf(digestHex: string): string {
   return digestHex.slice(0, SESSION_ID_CHARS);
 }
@@ -232,7 +220,7 @@ function sessionIdSql(): SQL<string> {
   return sql<string>`left(encode(${sessions.digest}, 'hex'), ${sql.raw(String(SESSION_ID_CHARS))})`;
 }
 
-/** Ends every session of an account, but for `keep`. Returns how many. */
+/** Ends every session of an account except `keep`. Returns how many. */
 export async function deleteSessionsOf(
   deps: Deps,
   { accountId, keep }: { accountId: number; keep?: Buffer },
@@ -240,7 +228,7 @@ export async function deleteSessionsOf(
   return changing(deps, (tx) => endSessions(tx, accountId, keep));
 }
 
-/** As `deleteSessionsOf`, in the transaction that changes what the sessions stood on: a password, a second factor, a status. */
+/** As `deleteSessionsOf`, in the transaction that changes the password, the second factor or the status. */
 export async function endSessions(tx: Tx, accountId: number, keep?: Buffer): Promise<number> {
   const ended = await tx
     .delete(sessions)
@@ -250,8 +238,8 @@ export async function endSessions(tx: Tx, accountId: number, keep?: Buffer): Pro
 }
 
 /**
- * Has an admin's session show somebody's panel, read-only, from now on; recorded. False: there is no such account, it is an
- * admin's, or the session has ended.
+ * Makes an admin's session view another account's panel, read-only; writes the audit log. False: no such account, it is an admin, or
+ * the session has ended.
  */
 export async function beginViewing(
   deps: ChangeDeps & { by: Actor },
@@ -274,7 +262,7 @@ export async function beginViewing(
   });
 }
 
-/** Undoes `beginViewing`; recorded. False: this session shows no such panel. */
+/** Undoes `beginViewing`; writes the audit log. False: the session does not view this account. */
 export async function endViewing(
   deps: ChangeDeps & { by: Actor },
   { digest, accountId }: { digest: Buffer; accountId: number },
@@ -296,7 +284,7 @@ function noteViewing(tx: Tx, by: Actor, { accountId, began }: { accountId: numbe
   return noteAction(tx, by, { action: "viewed", subject: "accounts", accountId, before, after });
 }
 
-/** Forgets sessions that have ended by age, a thousand at most; a job calls it every now and then. Returns how many. */
+/** Deletes expired sessions, at most PRUNE_MAX; returns how many. Called by a job. */
 export async function pruneSessions(deps: Deps, idleSeconds: number): Promise<number> {
   const ended = deps.db.orm
     .select({ digest: sessions.digest })

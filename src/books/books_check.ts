@@ -2,7 +2,7 @@ import type { Config } from "../config.ts";
 import { recentReplicas } from "../ledger/replicas_store.ts";
 import { connect, type Db, type Sql } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { within } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
 import {
   type BookCheck,
   type CheckOptions,

@@ -1,8 +1,8 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import type postgres from "postgres";
-import { toIso } from "../accounts/checks.ts";
 import { type Sql, sqlState } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { BehindError, closeUp, openAnew, sweep } from "./closing_store.ts";
 import {
   type Broken,

@@ -1,7 +1,7 @@
 import { sql } from "drizzle-orm";
-import { toIso } from "../accounts/checks.ts";
 import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { alongIndex } from "./usage_store.ts";
 import { type Slice, type SliceAsked, walk } from "./walk.ts";
 

@@ -1,12 +1,12 @@
 import { Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import { sql } from "drizzle-orm";
-import { toIso } from "../accounts/checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import { PriceParts } from "../ledger/price.ts";
 import type { UsageReport } from "../ledger/reported_usage.ts";
 import type { Db } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import type { Mode } from "./usage_store.ts";
 
 /** One request as the books know it: running, charged, or given back. */

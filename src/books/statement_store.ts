@@ -1,7 +1,7 @@
 import { type SQL, sql } from "drizzle-orm";
-import { toIso } from "../accounts/checks.ts";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { ALL_KEYS, MONTH, QUARTER, TAIL } from "./rollups_store.ts";
 
 /**

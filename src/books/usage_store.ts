@@ -1,8 +1,8 @@
 import { type SQL, sql } from "drizzle-orm";
-import { toIso } from "../accounts/checks.ts";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { type Slice, type SliceAsked, STATEMENT_MS_MAX, walk } from "./walk.ts";
 
 /**

@@ -1,6 +1,6 @@
 import { sql } from "drizzle-orm";
-import { toIso } from "../accounts/checks.ts";
 import type { Db } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { ALL_KEYS, CLOCKS_APART, DAY, IS_FOLDED, QUARTER, TAIL } from "./rollups_store.ts";
 import { allOf, alongIndex, matches, type UsageFilter, unixMsOf } from "./usage_store.ts";
 

@@ -3,7 +3,7 @@ import type { Bus } from "../platform/bus.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { within } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
 import { imagePriceKey } from "./catalog_input.ts";
 import { type CatalogRows, loadCatalog, type ProviderRow } from "./catalog_store.ts";
 import { greaterOverhead, NO_OVERHEAD, type Overhead } from "./overhead.ts";

@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { Option } from "commander";
+import { type Account, activateAccount, addAccount, listAccounts, suspendAccount } from "../accounts/accounts_store.ts";
 import {
   addHost,
   findHost,
@@ -21,16 +22,9 @@ import {
   rotateKey,
 } from "../accounts/keys_store.ts";
 import { hashPassword } from "../accounts/passwords.ts";
-import {
-  type Account,
-  activateAccount,
-  addAccount,
-  listAccounts,
-  type Role,
-  setPassword,
-  suspendAccount,
-} from "../accounts/people_store.ts";
+import type { Role } from "../accounts/roles.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
+import { setPassword } from "../accounts/sign_in_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatUsd } from "./money.ts";

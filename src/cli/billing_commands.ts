@@ -1,4 +1,5 @@
 import { type Command, Option } from "commander";
+import { setPaygRight } from "../accounts/accounts_store.ts";
 import {
   addOffering,
   findOffering,
@@ -6,7 +7,6 @@ import {
   type Offering,
   setOfferingEnabled,
 } from "../accounts/offerings_store.ts";
-import { setPaygRight } from "../accounts/people_store.ts";
 import { type Page, type UsageRow, usage } from "../books/usage_store.ts";
 import { InputError } from "../errors.ts";
 import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";

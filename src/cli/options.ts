@@ -1,6 +1,6 @@
 import process from "node:process";
 import { InvalidArgumentError } from "commander";
-import { type Account, findAccount, findAccountsByEmail } from "../accounts/people_store.ts";
+import { type Account, findAccount, findAccountsByEmail } from "../accounts/accounts_store.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
 

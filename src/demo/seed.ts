@@ -1,16 +1,12 @@
+import { type Account, addAccount, findAccount, findAccountsByEmail } from "../accounts/accounts_store.ts";
 import type { HostConfig } from "../accounts/host_names.ts";
 import { addHost, findHost, setHostStatus } from "../accounts/hosts_store.ts";
-import { createKey, type KeyMode, listKeys, loadKeySnapshot, revokeKey } from "../accounts/keys_store.ts";
+import { loadKeySnapshots } from "../accounts/key_snapshots_store.ts";
+import { createKey, type KeyMode, listKeys, revokeKey } from "../accounts/keys_store.ts";
 import { addOffering, findOffering, type NewOffering } from "../accounts/offerings_store.ts";
 import { hashPassword } from "../accounts/passwords.ts";
-import {
-  type Account,
-  addAccount,
-  findAccount,
-  findAccountsByEmail,
-  type Role,
-  setPassword,
-} from "../accounts/people_store.ts";
+import type { Role } from "../accounts/roles.ts";
+import { setPassword } from "../accounts/sign_in_store.ts";
 import {
   addModel,
   addProvider,
@@ -205,7 +201,7 @@ async function ensureKey(
 ): Promise<string> {
   const { accountId } = account;
   const digest = known === undefined ? undefined : digestOfKey(known);
-  const snapshot = digest === undefined ? undefined : await loadKeySnapshot(deps, Buffer.from(digest, "hex"));
+  const snapshot = digest === undefined ? undefined : (await loadKeySnapshots(deps, [digest])).get(digest);
   if (
     known !== undefined &&
     snapshot?.accountId === accountId &&

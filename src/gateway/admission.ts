@@ -1,4 +1,4 @@
-import type { KeySnapshot } from "../accounts/keys_store.ts";
+import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import type { Asker } from "../catalog/breaker.ts";
 import type { Model } from "../catalog/catalog.ts";
 import { Refusal } from "../errors.ts";

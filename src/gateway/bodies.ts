@@ -1,6 +1,6 @@
 import type { Bodies, BodyRoom } from "../deps.ts";
 import type { ShedReason } from "../platform/metrics.ts";
-import { type Fractions, type Owner, Shares } from "../platform/shares.ts";
+import { type Fractions, type Owner, ShareLimit } from "../platform/share_limit.ts";
 
 /** What a body takes at most, in times its bytes: text beyond ASCII is kept in two bytes a character. */
 const WIDE_TEXT = 2;
@@ -18,14 +18,14 @@ type BodiesOptions = {
 
 /** The replica's room for request bodies: how many are read at once, and how many bytes are kept. */
 export function createBodies({ readsMax, bytesMax, bodyBytesMax, fractions, onShed }: BodiesOptions): Bodies {
-  const reads = new Shares({
+  const reads = new ShareLimit({
     max: readsMax,
     fractions,
     what: "request bodies on their way",
     reasons: { replica: "body_reads_full", account: "body_reads_per_account", tenant: "body_reads_per_tenant" },
     onShed,
   });
-  const bytes = new Shares({
+  const bytes = new ShareLimit({
     max: bytesMax,
     fractions,
     min: WIDE_TEXT * bodyBytesMax,
@@ -46,12 +46,12 @@ export function createBodies({ readsMax, bytesMax, bodyBytesMax, fractions, onSh
 }
 
 class TakenRoom implements BodyRoom {
-  readonly #shares: { reads: Shares; bytes: Shares };
+  readonly #shares: { reads: ShareLimit; bytes: ShareLimit };
   readonly #owner: Owner;
   #bytes: number;
   #state: "reading" | "read" | "closed" = "reading";
 
-  constructor(shares: { reads: Shares; bytes: Shares }, owner: Owner, bytes: number) {
+  constructor(shares: { reads: ShareLimit; bytes: ShareLimit }, owner: Owner, bytes: number) {
     this.#shares = shares;
     this.#owner = owner;
     this.#bytes = bytes;

@@ -1,4 +1,4 @@
-import type { KeySnapshot } from "../accounts/keys_store.ts";
+import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import type { Model } from "../catalog/catalog.ts";
 import { greaterOverhead, type Overhead, overheadShown } from "../catalog/overhead.ts";
 import { learnOverhead } from "../catalog/overhead_store.ts";

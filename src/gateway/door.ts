@@ -1,20 +1,15 @@
-import type { KeySnapshot } from "../accounts/keys_store.ts";
+import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import type { BodyRoom, Deps, Visit } from "../deps.ts";
-import { Refusal } from "../errors.ts";
 import { type Body, readBody } from "../http/body.ts";
-import type { Claim } from "../platform/claims.ts";
 import { keyPrefixOf } from "../platform/crypto.ts";
+import type { IdempotencyClaim } from "../platform/idempotency_claims.ts";
 import { factsOf, type Trail } from "../platform/request_facts.ts";
-import { within } from "../platform/runtime.ts";
-import type { Owner } from "../platform/shares.ts";
+import type { Owner } from "../platform/share_limit.ts";
 import { admitKey, type Host, hostName, unservedHost } from "./admission.ts";
 import { countRefusal } from "./refusals.ts";
 import { newTrail } from "./telemetry.ts";
 
 /** The door to the flow: host → key → rate → body. What comes behind it is in flow.ts. */
-
-/** A look-up that takes longer has met a silent database. */
-const LOOK_UP_MS_MAX = 1_800;
 
 /** Who asks: a key that may act, on a host it may act on. */
 export type Caller = {
@@ -24,7 +19,7 @@ export type Caller = {
   signal: AbortSignal;
   trail: Trail;
   /** Of a request that is to be served once. */
-  claim?: Pick<Claim, "alive">;
+  claim?: Pick<IdempotencyClaim, "alive">;
 };
 /** Gives back the places a request took in the limits. A second call does nothing. */
 export type Leave = () => void;
@@ -38,7 +33,7 @@ export async function identify(deps: Deps, request: Request): Promise<Caller> {
   if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
   const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
   const known = secret === undefined ? undefined : deps.keys.find(secret);
-  const found = known instanceof Promise ? await inTime(known) : known;
+  const found = known instanceof Promise ? await known : known;
   const trail = noteTrail(request, host, found);
   if (found && secret) trail.keyPrefix = keyPrefixOf(secret);
   try {
@@ -60,7 +55,7 @@ export function hostOf(deps: Deps, request: Request): Host | Promise<Host> {
 }
 
 async function resellerHost(deps: Deps, name: string): Promise<Host> {
-  const found = await inTime(deps.hosts.get(name));
+  const found = await deps.hosts.get(name);
   if (found === undefined) throw unservedHost();
   return { name, resellerId: found.resellerId };
 }
@@ -73,11 +68,6 @@ export function noteTrail(request: Request, host: Host, known?: { accountId: num
   trail.trace = facts.trace;
   facts.trail = trail;
   return trail;
-}
-
-/** What a look-up brings, or service_unavailable: a silent database must not keep a client waiting. */
-export function inTime<T>(lookUp: Promise<T>): Promise<T> {
-  return within(LOOK_UP_MS_MAX, lookUp, () => new Refusal("service_unavailable"));
 }
 
 /** Who asks for metered work: the id whose rate it counts to, as `key:7`, and whose shares it takes. */

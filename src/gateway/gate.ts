@@ -1,7 +1,7 @@
 import type { Gate, Visit } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import type { ShedReason } from "../platform/metrics.ts";
-import { type Fractions, type Owner, Shares } from "../platform/shares.ts";
+import { type Fractions, type Owner, ShareLimit } from "../platform/share_limit.ts";
 import type { Lateness } from "./event_loop_lag.ts";
 
 /** How long a client of a full replica is told to wait. */
@@ -25,7 +25,7 @@ type GateOptions = {
  */
 export function createGate({ max, fractions, isSpoolFull, lateness, onShed }: GateOptions): Gate {
   const reasons = { replica: "full", account: "in_flight_per_account", tenant: "in_flight_per_tenant" } as const;
-  const places = new Shares({ max, fractions, what: "requests in flight", reasons, onShed });
+  const places = new ShareLimit({ max, fractions, what: "requests in flight", reasons, onShed });
   /** Requests that have arrived and not left yet, by account. */
   const present = new Map<number, number>();
   let visits = 0;
@@ -86,12 +86,12 @@ export function createGate({ max, fractions, isSpoolFull, lateness, onShed }: Ga
 }
 
 class PlaceVisit implements Visit {
-  readonly #places: Shares;
+  readonly #places: ShareLimit;
   readonly #owner: Owner;
   readonly #onLeave: (accountId: number) => void;
   #state: "arrived" | "in flight" | "gone" = "arrived";
 
-  constructor(places: Shares, owner: Owner, onLeave: (accountId: number) => void) {
+  constructor(places: ShareLimit, owner: Owner, onLeave: (accountId: number) => void) {
     this.#places = places;
     this.#owner = owner;
     this.#onLeave = onLeave;

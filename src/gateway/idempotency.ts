@@ -3,10 +3,11 @@ import { closeUnsettled } from "../books/receipt_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
-import type { Claim, Found, Holder, Lapsed, Wanted } from "../platform/claims.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
+import type { Found, Holder, IdempotencyClaim, Lapsed, Wanted } from "../platform/idempotency_claims.ts";
 import { sha256 } from "../platform/runtime.ts";
-import { type Caller, inTime, type Leave } from "./door.ts";
+import { inTime } from "../platform/time_limit.ts";
+import type { Caller, Leave } from "./door.ts";
 import { DROPPED_HEADER, jsonResponse } from "./flow.ts";
 
 /**
@@ -76,7 +77,7 @@ function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string)
 async function serveClaimed(
   deps: Deps,
   { caller, raw, leave }: Call,
-  { serve, wanted, claim }: { serve: Serve; wanted: Wanted; claim: Claim },
+  { serve, wanted, claim }: { serve: Serve; wanted: Wanted; claim: IdempotencyClaim },
 ): Promise<Response> {
   const { trail, requestId } = caller;
   const left = Promise.withResolvers<void>();
@@ -139,7 +140,7 @@ async function takeOver(
   deps: Deps,
   { key }: Caller,
   { wanted, found }: { wanted: Wanted; found: { lapsed: Lapsed } & Holder },
-): Promise<Claim> {
+): Promise<IdempotencyClaim> {
   const { lapsed, requestId } = found;
   const status = await inTime(closeUnsettled(deps, { accountId: key.accountId, requestId }));
   if (status === "over") {

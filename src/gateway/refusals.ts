@@ -1,7 +1,7 @@
 import { addRefusals, minuteOf, type RefusalCount } from "../accounts/refusal_counts_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { type Collector, createCollector } from "../platform/collector.ts";
+import { type BufferedWrites, createBufferedWrites } from "../platform/buffered_writes.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Trail } from "../platform/request_facts.ts";
@@ -15,12 +15,12 @@ import type { Trail } from "../platform/request_facts.ts";
 const COUNTS_MAX = 20_000;
 
 export type Refusals = { note(trail: Trail, code: string): void } & Pick<
-  Collector<string, RefusalCount>,
+  BufferedWrites<string, RefusalCount>,
   "flush" | "stop"
 >;
 
 export function openRefusals({ db, log }: { db: Db; log: Log }): Refusals {
-  const collector = createCollector<string, RefusalCount>({
+  const collector = createBufferedWrites<string, RefusalCount>({
     name: "refusals",
     max: COUNTS_MAX,
     merge: (older, newer) => ({ ...newer, count: older.count + newer.count }),

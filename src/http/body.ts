@@ -1,7 +1,7 @@
 import type { BodyRoom, Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { deadline } from "../platform/deadline.ts";
-import type { Owner } from "../platform/shares.ts";
+import type { Owner } from "../platform/share_limit.ts";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "./json_scan.ts";
 import { DuplicateField, type Span } from "./json_spans.ts";
 

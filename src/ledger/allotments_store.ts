@@ -1,10 +1,11 @@
 import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
-import { checkInteger, isRowId, toIso } from "../accounts/checks.ts";
+import { checkInteger, isRowId } from "../accounts/input_checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { ALLOTMENT_PIECES } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { accounts, allotments, offerings } from "../platform/schema.ts";
 import { checkReason } from "./packages_and_balances_store.ts";
 

@@ -1,7 +1,7 @@
-import { toIso } from "../accounts/checks.ts";
 import type { Db } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import type { Log } from "../platform/log.ts";
-import { within } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
 
 /** The database's clock as a replica knows it without asking each time. Its own wall clock may be minutes off. */
 

@@ -1,5 +1,5 @@
-import { toIso } from "../accounts/checks.ts";
 import type { Sql } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 
 /** What an account could spend now, read and not held: for /models, /balance and the panel. The ledger decides anew. */
 

@@ -1,7 +1,8 @@
 import { desc, eq, inArray, type SQL, sql } from "drizzle-orm";
-import { isRowId, toIso } from "../accounts/checks.ts";
+import { isRowId } from "../accounts/input_checks.ts";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { packages } from "../platform/schema.ts";
 import type { Assignment } from "./packages_and_balances_store.ts";
 

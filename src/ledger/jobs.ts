@@ -1,6 +1,7 @@
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { runtimeName, within } from "../platform/runtime.ts";
+import { runtimeName } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
 import type { Ledger } from "./ledger.ts";
 import { expiredHolds, makeReceiptMonths } from "./ledger_store.ts";
 import { forgetReplicas, heartbeat, leave, type ReplicaStatus } from "./replicas_store.ts";

@@ -1,5 +1,5 @@
-import { toIso } from "../accounts/checks.ts";
 import type { Sql } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 
 /** The SQL of a batch: one autocommit SELECT of `ledger_batch` with a column of values an argument. */
 

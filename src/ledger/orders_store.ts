@@ -1,12 +1,13 @@
 import { and, desc, eq, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
-import { isRowId, toIso } from "../accounts/checks.ts";
+import { isRowId } from "../accounts/input_checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
-import type { Role } from "../accounts/people_store.ts";
+import type { Role } from "../accounts/roles.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts, offerings, orders } from "../platform/schema.ts";
 import type { Package } from "./holdings_store.ts";

@@ -1,5 +1,5 @@
 import { eq, sql } from "drizzle-orm";
-import { isRowId } from "../accounts/checks.ts";
+import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";

@@ -1,7 +1,7 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
-import { toIso } from "../accounts/checks.ts";
 import type { Sql } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
 
 /** The replicas, as each tells of itself: a row that its heartbeat writes every second. All times are the database's. */
 

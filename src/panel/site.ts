@@ -7,7 +7,7 @@ import { Elysia } from "elysia";
 import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { hostOf, inTime } from "../gateway/door.ts";
+import { hostOf } from "../gateway/door.ts";
 import { randomToken } from "../platform/crypto.ts";
 import { factsOf } from "../platform/request_facts.ts";
 import { sha256 } from "../platform/runtime.ts";
@@ -94,7 +94,7 @@ export async function pageOf(deps: Deps, request: Request): Promise<Response | u
   if (!asksForPage || deps.site === undefined || /^\/(?:v1|api)(?:\/|$)/.test(pathname)) return undefined;
   const host = await hostOf(deps, request);
   if (host.resellerId === null && !deps.panelHosts.has(host.name)) return undefined;
-  const brand = await inTime(deps.brands.get(host.resellerId));
+  const brand = await deps.brands.get(host.resellerId);
   const nonce = randomToken(NONCE_BYTES);
   return new Response(fill(deps.site.index, brand, { NONCE: nonce }), { headers: pageHeaders(request, nonce) });
 }
@@ -149,7 +149,7 @@ function policy(nonce: string | undefined): string {
 /** The brand of a host of the panel. Throws host_not_allowed. */
 export async function brandOf(deps: Deps, request: Request): Promise<Brand> {
   const { resellerId } = await panelHostOf(deps, request);
-  return await inTime(deps.brands.get(resellerId));
+  return await deps.brands.get(resellerId);
 }
 
 function takesGzip(request: Request): boolean {

@@ -1,46 +1,42 @@
-import { Redis } from "ioredis";
+import type { Redis } from "ioredis";
 import { randomToken } from "./crypto.ts";
 import type { Log } from "./log.ts";
-import { within } from "./runtime.ts";
+import { connectRedis } from "./redis.ts";
+import { within } from "./time_limit.ts";
 
-/** Changes go through this channel; each replica's heartbeat through one of its own. */
+/** Changes go through this channel; each replica's heartbeat through a channel of its own. */
 const CHANNEL = "tollgate:changes";
 const BEAT_CHANNEL_PREFIX = "tollgate:beat:";
 /** Changes in one message. */
 const CHANGES_PER_MESSAGE = 500;
-/** The caller of publish waits no longer than this for Redis. */
+/** Longest wait of `publish` for Redis. */
 const PUBLISH_WAIT_MS = 250;
 const BEAT_EVERY_MS = 1000;
-/** No heartbeat for this long: the subscriber is taken to hear nothing. */
+/** Without a heartbeat for this long, the subscriber is assumed to receive nothing. */
 const SILENCE_MAX_MS = 3000;
 
-const CONNECT_TIMEOUT_MS = 2000;
-/** A command unanswered for this long: the connection is thrown away. */
-const SOCKET_TIMEOUT_MS = 2000;
-const RECONNECT_MAX_MS = 1000;
-
-/** Something cached has changed. `ref`: an account's id, a model's id or provider's name, a host, or the account of a session. */
+/** A cached row has changed. `ref`: the account's id, the model's id or provider's name, the host, or the session's account id. */
 export type Change = { kind: "account" | "catalog" | "host" | "session"; ref: string };
 
 export type Bus = {
   /**
-   * Tells this replica at once (its handlers have run when publish returns its promise) and the others through Redis.
-   * Call it after the commit. Never throws: with Redis away, others learn from the changes table.
+   * Tells this replica (its handlers have run when publish returns its promise), and the others through Redis. Call it after the
+   * commit. Never throws: while Redis is away, the others learn from the table `changes`.
    */
   publish(changes: readonly Change[]): Promise<void>;
-  /** Tells this replica alone: for what every replica learns by itself, as from the changes table. */
+  /** Tells this replica only: for what every replica learns by itself, as from the table `changes`. */
   deliver(changes: readonly Change[]): void;
-  /** Has this replica forget everything cached. */
+  /** Tells this replica that changes may have been missed. */
   gap(): void;
   subscribe(handler: (changes: readonly Change[]) => void): void;
-  /** Messages may have been missed: forget everything cached. */
+  /** Changes may have been missed: the handler drops everything cached. */
   onGap(handler: () => void): void;
-  /** False while messages may be going missing. */
+  /** False while messages may be lost. */
   healthy(): boolean;
   close(): void;
 };
 
-/** For one replica without Redis. */
+/** For a single replica, without Redis. */
 export function inProcessBus(log: Log): Bus {
   const handlers = createHandlers(log);
   return {
@@ -54,77 +50,26 @@ export function inProcessBus(log: Log): Bus {
   };
 }
 
-/** For many replicas. Connects by itself, and again after every loss. */
+/** For many replicas. Connects by itself, and reconnects after every loss. */
 export function redisBus(redisUrl: string, log: Log): Bus {
   const handlers = createHandlers(log);
   const sender = randomToken(9);
   const beatChannel = BEAT_CHANNEL_PREFIX + sender;
   const publisher = connectRedis(redisUrl, { log, use: "bus publisher" });
-  // Subscribing again is done here, so that the gap is told after it has taken effect and not before.
-  const subscriber = connectRedis(redisUrl, { log, use: "bus subscriber" });
-  let heardAtMs = Number.NEGATIVE_INFINITY;
-  let resetAtMs = performance.now();
-  // Nothing was cached before the first connection, so that its silence is no news.
-  let silent = true;
-  let gapTold = false;
-  let closed = false;
-
-  const hearing = () => performance.now() - heardAtMs <= SILENCE_MAX_MS;
-
-  subscriber.on("ready", () => {
-    subscriber.subscribe(CHANNEL, beatChannel).then(
-      () => {
-        gapTold = true;
-        handlers.gap();
-        sendBeat();
-      },
-      (error: unknown) => {
-        log.warn({ err: error }, "the bus could not subscribe; it reconnects");
-        subscriber.disconnect(true);
-      },
-    );
+  const sendBeat = () => {
+    publisher.publish(beatChannel, "").catch(() => {}); // Its absence is noticed.
+  };
+  const listener = startListener(connectRedis(redisUrl, { log, use: "bus subscriber" }), {
+    log,
+    beatChannel,
+    sendBeat,
+    onGap: handlers.gap,
+    onMessage(message) {
+      const received = parseMessage(message);
+      if (received === undefined) handlers.gap();
+      else if (received.from !== sender) handlers.deliver(received.changes);
+    },
   });
-  subscriber.on("close", () => {
-    heardAtMs = Number.NEGATIVE_INFINITY;
-    fallSilent("the bus lost Redis");
-  });
-  subscriber.on("message", (channel: string, message: string) => {
-    if (channel === beatChannel) return heardBeat();
-    const received = parseMessage(message);
-    if (received === undefined) handlers.gap();
-    else if (received.from !== sender) handlers.deliver(received.changes);
-  });
-
-  function heardBeat(): void {
-    heardAtMs = performance.now();
-    if (!silent) return;
-    silent = false;
-    log.info("the bus hears");
-    if (!gapTold) handlers.gap();
-  }
-
-  function fallSilent(why: string): void {
-    gapTold = false;
-    if (silent || closed) return;
-    silent = true;
-    log.warn(`${why}; caches are flushed, and short-lived until it hears again`);
-    handlers.gap();
-  }
-
-  function sendBeat(): void {
-    publisher.publish(beatChannel, "").catch(() => {}); // Its absence is what tells.
-  }
-
-  const beat = setInterval(() => {
-    sendBeat();
-    if (hearing()) return;
-    if (!silent) fallSilent("the bus hears nothing");
-    // A connection that looks open and carries nothing, as after a failover, is only ended by us.
-    if (subscriber.status === "ready" && performance.now() - resetAtMs > SILENCE_MAX_MS) {
-      resetAtMs = performance.now();
-      subscriber.disconnect(true);
-    }
-  }, BEAT_EVERY_MS);
 
   return {
     async publish(changes) {
@@ -145,44 +90,92 @@ export function redisBus(redisUrl: string, log: Log): Bus {
     gap: handlers.gap,
     subscribe: handlers.subscribe,
     onGap: handlers.onGap,
-    healthy: hearing,
+    healthy: listener.isHearing,
     close() {
-      closed = true;
-      clearInterval(beat);
+      listener.close();
       publisher.disconnect();
-      subscriber.disconnect();
     },
   };
 }
 
-/**
- * A connection that never queues what it cannot send, gives up on a silent server, reconnects for ever, and logs an
- * outage once.
- */
-export function connectRedis(redisUrl: string, { log, use }: { log: Log; use: string }): Redis {
-  const redis = new Redis(redisUrl, {
-    connectionName: `tollgate:${use.replaceAll(" ", "-")}`, // Redis refuses a space.
-    connectTimeout: CONNECT_TIMEOUT_MS,
-    socketTimeout: SOCKET_TIMEOUT_MS,
-    enableOfflineQueue: false,
-    autoResubscribe: false,
-    // What was asked before the loss has been answered otherwise by now.
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
+type ListenerOptions = {
+  log: Log;
+  beatChannel: string;
+  /** Publishes a heartbeat, which comes back to this listener. */
+  sendBeat: () => void;
+  onMessage: (message: string) => void;
+  /** Messages may have been missed. */
+  onGap: () => void;
+};
+
+/** Subscribes, and watches by heartbeats whether messages arrive. */
+function startListener(subscriber: Redis, { log, beatChannel, sendBeat, onMessage, onGap }: ListenerOptions) {
+  let heardAtMs = Number.NEGATIVE_INFINITY;
+  let resetAtMs = performance.now();
+  // Nothing is cached before the first connection, so its silence is not reported.
+  let isSilent = true;
+  let gapReported = false;
+  let closed = false;
+  const isHearing = () => performance.now() - heardAtMs <= SILENCE_MAX_MS;
+
+  function heardBeat(): void {
+    heardAtMs = performance.now();
+    if (!isSilent) return;
+    isSilent = false;
+    log.info("the bus receives messages");
+    if (!gapReported) onGap();
+  }
+
+  function fallSilent(why: string): void {
+    gapReported = false;
+    if (isSilent || closed) return;
+    isSilent = true;
+    log.warn(`${why}; caches are flushed, and entries expire early until messages arrive again`);
+    onGap();
+  }
+
+  // `autoResubscribe` is off: the gap must be reported after the subscription has taken effect, not before.
+  subscriber.on("ready", () => {
+    subscriber.subscribe(CHANNEL, beatChannel).then(
+      () => {
+        gapReported = true;
+        onGap();
+        sendBeat();
+      },
+      (error: unknown) => {
+        log.warn({ err: error }, "the bus could not subscribe; it reconnects");
+        subscriber.disconnect(true);
+      },
+    );
   });
-  let away = false;
-  const lost = (error?: Error) => {
-    if (away) return;
-    away = true;
-    log.warn({ use, err: error }, "Redis is away");
+  subscriber.on("close", () => {
+    heardAtMs = Number.NEGATIVE_INFINITY;
+    fallSilent("the bus lost Redis");
+  });
+  subscriber.on("message", (channel: string, message: string) => {
+    if (channel === beatChannel) heardBeat();
+    else onMessage(message);
+  });
+
+  const beat = setInterval(() => {
+    sendBeat();
+    if (isHearing()) return;
+    if (!isSilent) fallSilent("the bus receives nothing");
+    // A connection that looks open but carries nothing, as after a failover, has to be closed by us.
+    if (subscriber.status === "ready" && performance.now() - resetAtMs > SILENCE_MAX_MS) {
+      resetAtMs = performance.now();
+      subscriber.disconnect(true);
+    }
+  }, BEAT_EVERY_MS);
+
+  return {
+    isHearing,
+    close() {
+      closed = true;
+      clearInterval(beat);
+      subscriber.disconnect();
+    },
   };
-  redis.on("error", lost);
-  redis.on("ready", () => {
-    if (away) log.info({ use }, "Redis is back");
-    away = false;
-  });
-  return redis;
 }
 
 function createHandlers(log: Log) {
@@ -207,7 +200,7 @@ function createHandlers(log: Log) {
   };
 }
 
-/** Undefined for what another release may have sent: then it counts as missed. */
+/** Undefined: not of the expected form, as from another release. It counts as missed. */
 function parseMessage(message: string): { from: string; changes: Change[] } | undefined {
   try {
     const parsed: unknown = JSON.parse(message);
@@ -221,7 +214,7 @@ function parseMessage(message: string): { from: string; changes: Change[] } | un
   }
 }
 
-/** Whether a value from Redis or the database is a change as this release knows them. */
+/** Whether a value from Redis or the database is a change that this release knows. */
 export function isChange(value: unknown): value is Change {
   if (typeof value !== "object" || value === null || !("kind" in value) || !("ref" in value)) return false;
   return typeof value.kind === "string" && KINDS.has(value.kind) && typeof value.ref === "string";

@@ -1,26 +1,24 @@
 import { LRUCache } from "lru-cache";
 import { Refusal } from "../errors.ts";
-import { within } from "./runtime.ts";
+import { LOOK_UP_MS_MAX, within } from "./time_limit.ts";
 
-/** Loads under way at once, over all keys; one more is refused. */
+/** Loads in progress, over all keys; further ones are refused. */
 const LOADS_MAX = 4096;
-/** Tags dropped while loads are under way that are remembered one by one; beyond, every load under way counts as overtaken. */
+/** Dropped tags that are remembered while loads are in progress; beyond that, every load in progress counts as outdated. */
 const RECENT_DROPS_MAX = 10_000;
-/** A caller waits no longer than this for a load; the load itself goes on. */
-const LOAD_TIMEOUT_MS = 5000;
 
 export type Cache<V> = {
-  /** The value; null: known to be unknown; undefined: not here, ask `get`. Makes no promise, unless an entry's life is over. */
+  /** The value; null: known not to exist; undefined: not cached, use `get`. Synchronous. */
   peek(key: string): V | null | undefined;
   /**
-   * The value, loaded if need be; undefined: there is none. Callers of one key share a load. Throws what `load` throws,
-   * and service_unavailable when too many loads are under way or this one does not end.
+   * The value, loaded if it is not cached; undefined: it does not exist. Callers of one key share a load. Throws what `load` throws,
+   * and service_unavailable when too many loads are in progress or this one takes longer than `loadTimeoutMs`.
    */
   get(key: string): Promise<V | undefined>;
-  /** Forgets every entry with this tag, and what is being loaded if it turns out to have it. */
+  /** Drops every entry with this tag, and the result of a load in progress if it turns out to have the tag. */
   drop(tag: string): void;
   flush(): void;
-  /** Forgets what is known to be unknown: something new may exist. */
+  /** Drops the negative entries: something new may exist. */
   clearMisses(): void;
   readonly counters: Readonly<CacheCounters>;
 };
@@ -31,45 +29,37 @@ export type CacheCounters = { hits: number; misses: number; drops: number };
 type CacheOptions<V> = {
   max: number;
   missesMax: number;
-  /** Longest life of an entry; asked on every look, so that it also shortens the life of what is there. */
+  /** Lifetime of an entry. Read at every access, so that a shorter one applies to existing entries too. */
   ttlMs: () => number;
-  /**
-   * For so long beyond its life an entry is still given out, while it is read again: a database that is slow for a moment holds
-   * up nobody whose entry is here. What an invalidation dropped is gone at once, all the same. Asked on every look; default: 0.
-   */
+  /** How long an expired entry is still served while it is read again. A dropped entry is not. Read at every access; default: 0. */
   staleMs?: () => number;
   load: (key: string) => Promise<V | undefined>;
   tagsOf: (value: V) => readonly string[];
-  /** Monotonic, ms. */
+  /** Monotonic clock, ms. */
   now: () => number;
+  /** Longest wait of a caller. The load itself goes on. */
   loadTimeoutMs?: number;
 };
 
 /**
- * A bounded cache of what the database says. It may lag but never revives: whatever was being read when an invalidation
- * came is handed to who asked before, and not kept.
+ * A bounded cache of database rows with tags, by which they are dropped. A dropped value never comes back: a load that began before
+ * an invalidation answers those who asked before it, and is not cached.
  */
 export function createCache<V extends object>(options: CacheOptions<V>): Cache<V> {
-  const { ttlMs, staleMs = () => 0, load, tagsOf, now, loadTimeoutMs = LOAD_TIMEOUT_MS } = options;
+  const { ttlMs, staleMs = () => 0, load, tagsOf, now, loadTimeoutMs = LOOK_UP_MS_MAX } = options;
   const counters: CacheCounters = { hits: 0, misses: 0, drops: 0 };
-  const tagIndex = createTagIndex();
-  const entries = new LRUCache<string, Entry<V>>({
-    max: options.max,
-    dispose: (entry, key) => tagIndex.remove(key, entry.tags),
-  });
-  // Apart from the entries, so that garbage cannot push them out.
-  const misses = new LRUCache<string, { at: number }>({ max: options.missesMax });
+  const store = createStore<V>(options);
   const loads = createLoads<V>();
 
   const isFresh = (entry: { at: number }, beyondMs = 0) => now() - entry.at < ttlMs() + beyondMs;
 
   function peek(key: string): V | null | undefined {
-    const entry = entries.get(key);
-    if (entry !== undefined && (isFresh(entry) || isStillGiven(key, entry))) {
+    const entry = store.entries.get(key);
+    if (entry !== undefined && (isFresh(entry) || isServedStale(key, entry))) {
       counters.hits++;
       return entry.value;
     }
-    const miss = misses.get(key);
+    const miss = store.misses.get(key);
     if (miss !== undefined && isFresh(miss)) {
       counters.hits++;
       return null;
@@ -77,10 +67,10 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
     return undefined;
   }
 
-  /** Whether an entry whose life is over is given out once more; it is read again meanwhile. */
-  function isStillGiven(key: string, entry: Entry<V>): boolean {
+  /** Whether an expired entry is still served. If so, it is read again. */
+  function isServedStale(key: string, entry: Entry<V>): boolean {
     if (!isFresh(entry, staleMs())) return false;
-    // One that fails is begun again by the next look, and told of once the entry is given out no more.
+    // A failed load is retried at the next access, and reported once the entry is no longer served.
     if (!loads.isUnderWay(key) && loads.hasRoom()) loads.start(key, () => fill(key)).catch(() => {});
     return true;
   }
@@ -94,23 +84,16 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
   }
 
   async function fill(key: string): Promise<V | undefined> {
-    const begun = loads.moment();
-    // The age counts from before the read: what was read is at least that old.
+    const begun = loads.generation();
+    // The age counts from before the read: the value is at least that old.
     const at = now();
     const value = await load(key);
     if (value === undefined) {
-      if (!loads.overtakenAtAll(begun)) {
-        entries.delete(key);
-        misses.set(key, { at });
-      }
+      if (!loads.isMissOutdated(begun)) store.putMiss(key, at);
       return undefined;
     }
     const tags = tagsOf(value);
-    if (!loads.overtaken(begun, tags)) {
-      misses.delete(key);
-      entries.set(key, { value, at, tags });
-      tagIndex.add(key, tags);
-    }
+    if (!loads.isOutdated(begun, tags)) store.put(key, { value, at, tags });
     return value;
   }
 
@@ -118,19 +101,16 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
     peek,
     get,
     drop(tag) {
-      loads.overtake(tag);
-      for (const key of tagIndex.keysOf(tag)) if (entries.delete(key)) counters.drops++;
+      loads.outdate(tag);
+      counters.drops += store.drop(tag);
     },
     flush() {
-      loads.overtakeAll();
-      counters.drops += entries.size + misses.size;
-      entries.clear();
-      misses.clear();
+      loads.outdateAll();
+      counters.drops += store.flush();
     },
     clearMisses() {
-      loads.overtakeMisses();
-      counters.drops += misses.size;
-      misses.clear();
+      loads.outdateMisses();
+      counters.drops += store.clearMisses();
     },
     counters,
   };
@@ -138,7 +118,45 @@ export function createCache<V extends object>(options: CacheOptions<V>): Cache<V
 
 type Entry<V> = { value: V; at: number; tags: readonly string[] };
 
-/** Which keys carry a tag. */
+/** The entries, the negative entries, and the entries' tags. `drop`, `flush` and `clearMisses` return how many they removed. */
+function createStore<V>({ max, missesMax }: { max: number; missesMax: number }) {
+  const tagIndex = createTagIndex();
+  const entries = new LRUCache<string, Entry<V>>({
+    max,
+    dispose: (entry, key) => tagIndex.remove(key, entry.tags),
+  });
+  // Kept apart, so that made-up keys cannot evict entries.
+  const misses = new LRUCache<string, { at: number }>({ max: missesMax });
+
+  function clearMisses(): number {
+    const { size } = misses;
+    misses.clear();
+    return size;
+  }
+
+  return {
+    entries,
+    misses,
+    put(key: string, entry: Entry<V>): void {
+      misses.delete(key);
+      entries.set(key, entry);
+      tagIndex.add(key, entry.tags);
+    },
+    putMiss(key: string, at: number): void {
+      entries.delete(key);
+      misses.set(key, { at });
+    },
+    drop: (tag: string) => tagIndex.keysOf(tag).filter((key) => entries.delete(key)).length,
+    clearMisses,
+    flush(): number {
+      const { size } = entries;
+      entries.clear();
+      return size + clearMisses();
+    },
+  };
+}
+
+/** The keys that have a tag. */
 function createTagIndex() {
   const keysByTag = new Map<string, Set<string>>();
   return {
@@ -160,14 +178,15 @@ function createTagIndex() {
   };
 }
 
-/** Loads under way, and which invalidations overtook them. A moment is the count of invalidations so far. */
+/** Loads in progress, and whether an invalidation has outdated them. A generation is the number of invalidations so far. */
 function createLoads<V>() {
   const underWay = new Map<string, { begun: number; promise: Promise<V | undefined> }>();
   const recentDrops = new Map<string, number>();
   let running = 0;
   let invalidations = 0;
-  /** Loads begun before these are overtaken whatever their tags, or if they find nothing. */
+  /** Loads begun before this generation are outdated, whatever their tags. */
   let all = 0;
+  /** Loads begun before this generation are outdated if they find nothing. */
   let empty = 0;
 
   async function run(key: string, load: () => Promise<V | undefined>, begun: number): Promise<V | undefined> {
@@ -182,10 +201,10 @@ function createLoads<V>() {
   }
 
   return {
-    moment: () => invalidations,
+    generation: () => invalidations,
     isUnderWay: (key: string) => underWay.has(key),
     hasRoom: () => running < LOADS_MAX,
-    /** A load that may be shared: one that began before the last invalidation might hand on what that invalidation ended. */
+    /** A load to share: one that began before the last invalidation might return what that invalidation ended. */
     joinable(key: string): Promise<V | undefined> | undefined {
       const load = underWay.get(key);
       return load?.begun === invalidations ? load.promise : undefined;
@@ -197,7 +216,7 @@ function createLoads<V>() {
       underWay.set(key, { begun, promise });
       return promise;
     },
-    overtake(tag: string): void {
+    outdate(tag: string): void {
       invalidations++;
       empty = invalidations;
       if (running === 0) return;
@@ -207,14 +226,14 @@ function createLoads<V>() {
       }
       recentDrops.set(tag, invalidations);
     },
-    overtakeMisses(): void {
+    outdateMisses(): void {
       empty = ++invalidations;
     },
-    overtakeAll(): void {
+    outdateAll(): void {
       all = ++invalidations;
     },
-    overtaken: (begun: number, tags: readonly string[]) =>
+    isOutdated: (begun: number, tags: readonly string[]) =>
       begun < all || tags.some((tag) => begun < (recentDrops.get(tag) ?? 0)),
-    overtakenAtAll: (begun: number) => begun < all || begun < empty,
+    isMissOutdated: (begun: number) => begun < all || begun < empty,
   };
 }

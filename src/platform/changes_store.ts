@@ -3,37 +3,37 @@ import { Refusal } from "../errors.ts";
 import { type Bus, type Change, isChange } from "./bus.ts";
 import type { Db, Orm, Sql, Tx } from "./db.ts";
 import type { Log } from "./log.ts";
-import { within } from "./runtime.ts";
+import { within } from "./time_limit.ts";
 
 const READ_EVERY_MS = 1000;
-/** A read that takes longer counts as an outage; its connection is thrown away. */
+/** A read that takes longer counts as an outage; its connection is closed. */
 const READ_TIMEOUT_MS = 3000;
-/** More than this many different changes at once are not worth telling one by one: everything is flushed. */
+/** More distinct changes than this in one read are not delivered one by one: all caches are flushed. */
 const READ_MAX = 5000;
-/** Changes are kept for this long; a replica that missed more starts anew. */
+/** How long changes are kept. A replica that missed more flushes its caches. */
 const KEEP_SECONDS = 3600;
 /** Rows deleted in one statement. */
 const PRUNE_MAX = 10_000;
 
 /**
- * Entries of the audit log that one person's changes may add within 24 hours: each is kept for a long time. Admins, and the command
- * line, may add as many as they like. A change that takes rights away may be made until there are twice as many: whoever has used
- * up its changes must still be able to revoke a key.
+ * Audit log entries that one account may add within 24 hours, since each is kept for a long time. Admins and the command line are not
+ * limited. A change that takes rights away has twice the limit, so that an account that has used up its changes can still revoke a
+ * key.
  */
 const ENTRIES_MAX = { customer: 300, reseller: 5_000 } as const;
 const PROTECTING_FACTOR = 2;
-/** Longer is not obeyed by OpenAI's older SDKs. Source: rulings › Beyond the contract. */
+/** OpenAI's older SDKs ignore longer values. Source: rulings › Beyond the contract. */
 const RETRY_AFTER_SECONDS_MAX = 59;
 
-/** Who changes something, for the audit log: a person, by a request. */
+/** Who makes a change, for the audit log: an account, and the request. */
 export type Actor = { accountId: number; requestId: string };
-/** What a change needs. Without `by` it is the command line's, or the service's own. */
+/** What a change needs. Without `by`, the command line or the service itself makes it. */
 export type ChangeDeps = { db: Db; bus: Bus; by?: Actor };
 
 /**
- * Runs `fn` in a transaction and, once it has committed, publishes what its triggers noted in `changes`. Every write to
- * something cached or audited goes through here. `protects`: it takes a right away, as revoking a key does. Throws what `fn`
- * throws, and too_many_requests where the person has made as many changes as a day may have; then nothing is published.
+ * Runs `fn` in a transaction and, after the commit, publishes what its triggers wrote to `changes`. Every write to a cached or
+ * audited row goes through here. `protects`: the change takes a right away, as revoking a key does. Throws what `fn` throws, and
+ * too_many_requests if the account has reached its limit of changes per day; then nothing is written.
  */
 export async function changing<T>(
   deps: ChangeDeps,
@@ -54,11 +54,11 @@ export async function changing<T>(
 type TransactionOf<T extends Orm> = Parameters<Parameters<T["transaction"]>[0]>[0];
 
 /**
- * Says who it is for the length of the transaction, which `note_audit` reads. Throws too_many_requests. All replicas count the same
- * rows; changes that are made at the same moment do not see each other's, and a few more than the most may pass.
+ * Sets the actor for this transaction, which `note_audit` reads. Throws too_many_requests. All replicas count the same rows; concurrent
+ * changes do not see each other, so that slightly more than the limit may pass.
  */
 async function admitActor(tx: Tx, { accountId, requestId }: Actor, factor: number): Promise<void> {
-  /** Seconds until the entry that fills the day is a day old; null: there are not so many. */
+  /** Seconds until the entry that reached the limit is 24 hours old; null: the limit is not reached. */
   const secondsLeft = (most: number): SQL => sql`(
     select extract(epoch from created_at + interval '24 hours' - clock_timestamp())::float8 from audit_entries
     where actor_id = ${accountId}::bigint order by id desc offset ${most * factor - 1} limit 1)`;
@@ -72,7 +72,7 @@ async function admitActor(tx: Tx, { accountId, requestId }: Actor, factor: numbe
   if (seconds === null || seconds <= 0) return;
   const limit = factor * (role === "reseller" ? ENTRIES_MAX.reseller : ENTRIES_MAX.customer);
   throw new Refusal("too_many_requests", {
-    message: `This account has made ${limit} changes within 24 hours, which is the most. The next one can be made at ${until}.`,
+    message: `This account has made ${limit} changes within 24 hours, which is the limit. The next change is possible at ${until}.`,
     limit,
     resetsAt: until,
     retryAfterSeconds: Math.min(Math.ceil(seconds), RETRY_AFTER_SECONDS_MAX),
@@ -87,7 +87,7 @@ async function ownChanges(tx: Tx): Promise<Change[]> {
 }
 
 export type ChangeReader = {
-  /** One read, as the timer makes it every second. Never throws. */
+  /** Reads once, as the timer does every second. Never throws. */
   read(): Promise<void>;
   /** False from the first failed read until one succeeds. */
   healthy(): boolean;
@@ -95,20 +95,20 @@ export type ChangeReader = {
 };
 
 type ChangeReaderOptions = {
-  /** Opens the reader's own client, one connection: a silent one is thrown away without harm to the pool. */
+  /** Opens the reader's own client with one connection, so that closing a silent one does not affect the pool. */
   connect: () => Sql;
   onChanges: (changes: readonly Change[]) => void;
-  /** Changes may have been missed: forget everything cached. */
+  /** Changes may have been missed: everything cached must be dropped. */
   onGap: () => void;
   log: Log;
-  /** 0: no timer, `read` is called by hand. */
+  /** 0: no timer; the caller calls `read`. */
   everyMs?: number;
 };
 
 /**
- * Reads `changes` each second, so that neither a lost message nor a crash between commit and publish lasts. Starts from
- * now. Each committed row is told exactly once: what counts is not its id, which a slow transaction takes early and
- * commits late, but whether its transaction was visible to the snapshot of the read before.
+ * Reads the table `changes` every second, which repairs lost messages and crashes between commit and publish. Starts from now. Each
+ * committed row is delivered exactly once: not by its id, which a slow transaction may take early and commit late, but by whether
+ * its transaction was visible to the snapshot of the previous read.
  */
 export function startChangeReader({
   connect,
@@ -129,25 +129,25 @@ export function startChangeReader({
       client ??= connect();
       const found = await within(READ_TIMEOUT_MS, readSince(client, last?.snapshot));
       if (closed) return;
-      // Before the first read, and after an outage, nobody was watching.
+      // Changes before the first read, or during an outage, were not seen.
       const gap = last === undefined || found.server !== last.server;
       last = { snapshot: found.snapshot, server: found.server };
-      if (failing) log.info("the changes table is read again");
+      if (failing) log.info("the changes table can be read again");
       failing = false;
       if (gap || found.changes === "too many") onGap();
       else if (found.changes.length > 0) onChanges(found.changes);
     } catch (error) {
       if (closed) return;
-      if (!failing) log.error({ err: error }, "the changes table cannot be read; it is tried again each second");
+      if (!failing) log.error({ err: error }, "the changes table cannot be read; retrying every second");
       failing = true;
-      // The server that answers next may be another one, with transaction ids of its own.
+      // The next server may be another one, with its own transaction ids.
       last = undefined;
       client?.end({ timeout: 0 }).catch(() => {});
       client = undefined;
     }
   }
 
-  // One at a time: two reads under way would tell a row twice.
+  // One at a time: two concurrent reads would deliver a row twice.
   const read = () => (reading ??= readOnce().finally(() => (reading = undefined)));
 
   async function tick(): Promise<void> {
@@ -167,7 +167,7 @@ export function startChangeReader({
   };
 }
 
-/** Forgets changes older than an hour, and returns how many. A job calls it every now and then. */
+/** Deletes changes older than KEEP_SECONDS; returns how many. Called by a job. */
 export async function pruneChanges(db: Db): Promise<number> {
   const deleted = await db.sql`
     delete from changes where id in (
@@ -177,14 +177,14 @@ export async function pruneChanges(db: Db): Promise<number> {
 }
 
 type Found = {
-  /** Everything committed that this read could see. */
+  /** The snapshot of this read: everything it could see. */
   snapshot: string;
-  /** Changes when another server has taken over, or this one was restarted. */
+  /** Differs when another server has taken over, or this one was restarted. */
   server: string;
   changes: Change[] | "too many";
 };
 
-/** What was committed after `since` and up to now; nothing if there is no `since`. One statement, hence one snapshot. */
+/** The changes committed after `since`; none without `since`. One statement, hence one snapshot. */
 async function readSince(client: Sql, since: string | undefined): Promise<Found> {
   const [row] = await client`
     select pg_current_snapshot()::text as snapshot,
@@ -198,7 +198,7 @@ async function readSince(client: Sql, since: string | undefined): Promise<Found>
       ), '[]') as changes`;
   const changes: unknown = row?.changes;
   if (typeof row?.snapshot !== "string" || typeof row.server !== "string" || !Array.isArray(changes))
-    throw new Error("the changes table gave an answer of another form");
+    throw new Error("the changes table returned an unexpected result");
   return {
     snapshot: row.snapshot,
     server: row.server,

@@ -4,7 +4,7 @@ import { sha256, sha256Hex, wallClockMs } from "./runtime.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/** 43 characters of 62 are 256 bits; those that stay hidden behind the visible ends are still more than 192. */
+/** 43 characters of 62 are 256 bits; without the visible ends, still more than 192. */
 const KEY_RANDOM_LENGTH = 43;
 /** 62^6 is just above 2^32: room for a CRC-32. */
 const KEY_CHECKSUM_LENGTH = 6;
@@ -12,27 +12,31 @@ const KEY_FORM = /^sk-[0-9A-Za-z]{49}$/;
 const KEY_PREFIX_LENGTH = 9;
 const KEY_SUFFIX_LENGTH = 4;
 
+const TOKEN_BYTES = 32;
+/** 32 bytes in base64url. */
+const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
+
 /** First byte of everything encrypted here. */
 const CIPHER_VERSION = 1;
-/** Bytes that name the key without telling it. */
+/** Identifies the key without revealing it. */
 const CIPHER_KEY_ID_BYTES = 4;
 const CIPHER_IV_BYTES = 12;
 const CIPHER_TAG_BYTES = 16;
 const CIPHER_HEAD_BYTES = 1 + CIPHER_KEY_ID_BYTES;
 
-/** A clock that is set back by more than this was wrong before: its ids would go on to be refused, as an hour off. */
+/** A clock set back by more than this was wrong before: ids continue from the new time, instead of staying ahead of it. */
 const AHEAD_MS_MAX = 30 * 60_000;
-/** The counter of a UUIDv7 starts in the lower half of its 12 bits, so that 2,048 ids and more fit a millisecond. */
+/** The counter of a UUIDv7 starts in the lower half of its 12 bits, so that at least 2,048 ids fit in a millisecond. */
 const UUID_COUNTER_MAX = 0xfff;
 const UUID_BYTES = 16;
 const RANDOM_POOL_BYTES = 256 * UUID_BYTES;
 
 export type NewApiKey = {
-  /** Shown once, stored nowhere. */
+  /** Shown once, never stored. */
   secret: string;
-  /** SHA-256 of the whole secret: what is stored. */
+  /** SHA-256 of the secret, which is stored. */
   digest: Buffer;
-  /** What a person sees of it later on. */
+  /** The visible ends of the key. */
   prefix: string;
   suffix: string;
 };
@@ -49,12 +53,12 @@ export function newApiKey(): NewApiKey {
   };
 }
 
-/** What a person sees at the front of a key of ours. */
+/** The visible beginning of a key. */
 export function keyPrefixOf(secret: string): string {
   return secret.slice(0, KEY_PREFIX_LENGTH);
 }
 
-/** The digest to look a key up by, in hex; undefined for what cannot be one of ours. Takes anything, throws nothing. */
+/** The digest to look up a key by, in hex; undefined: the string cannot be a key. Throws nothing. */
 export function digestOfKey(secret: string): string | undefined {
   return KEY_FORM.test(secret) && hasChecksum(secret) ? sha256Hex(secret) : undefined;
 }
@@ -67,14 +71,14 @@ export function encrypt(secretKey: Uint8Array, text: string): Buffer {
   return Buffer.concat([head, iv, cipher.update(text, "utf8"), cipher.final(), cipher.getAuthTag()]);
 }
 
-/** Undoes `encrypt`. Throws an Error that says whether the key is another one or the bytes are damaged. */
+/** Reverses `encrypt`. Throws an Error that says whether the key is wrong or the bytes are damaged. */
 export function decrypt(secretKey: Uint8Array, bytes: Uint8Array): string {
   const data = Buffer.from(bytes);
   if (data.length < CIPHER_HEAD_BYTES + CIPHER_IV_BYTES + CIPHER_TAG_BYTES || data[0] !== CIPHER_VERSION)
-    throw new Error("The ciphertext is damaged, or of a version that this release does not know.");
+    throw new Error("The ciphertext is damaged, or has a version that this release does not know.");
   const head = data.subarray(0, CIPHER_HEAD_BYTES);
   if (!head.subarray(1).equals(cipherKeyId(secretKey)))
-    throw new Error("The ciphertext was made with another SECRET_KEY than the one in use.");
+    throw new Error("The ciphertext was encrypted with a different SECRET_KEY than the one in use.");
   const iv = data.subarray(CIPHER_HEAD_BYTES, CIPHER_HEAD_BYTES + CIPHER_IV_BYTES);
   const tag = data.subarray(-CIPHER_TAG_BYTES);
   const body = data.subarray(CIPHER_HEAD_BYTES + CIPHER_IV_BYTES, -CIPHER_TAG_BYTES);
@@ -86,17 +90,28 @@ export function decrypt(secretKey: Uint8Array, bytes: Uint8Array): string {
   }
 }
 
-/** Random, in base64url: for sessions and CSRF secrets. */
+/** Random bytes in base64url. */
 export function randomToken(bytes = 32): string {
   return randomBytes(bytes).toString("base64url");
 }
 
-/** Compares two secrets of any lengths without telling by its time where they differ. */
+/** A secret for a cookie or a link, 256 bits, and its SHA-256 digest, which is what the database stores. */
+export function newToken(): { token: string; digest: Buffer } {
+  const token = randomToken(TOKEN_BYTES);
+  return { token, digest: Buffer.from(sha256(token)) };
+}
+
+/** The digest to look a token up by; undefined if the string cannot be one of `newToken`. */
+export function digestOfToken(token: string): Buffer | undefined {
+  return TOKEN_FORM.test(token) ? Buffer.from(sha256(token)) : undefined;
+}
+
+/** Compares two secrets of any length in constant time. */
 export function constantTimeEqual(a: string, b: string): boolean {
   return timingSafeEqual(sha256(a), sha256(b));
 }
 
-/** A UUIDv7, greater than every one before it in this process, also when the clock is set back a little. Source: RFC 9562 › 6.2, method 1. */
+/** A UUIDv7, greater than all previous ones of this process, even if the clock is set back a little. Source: RFC 9562 › 6.2, method 1. */
 export function newRequestId(unixMs: number = wallClockMs()): string {
   const bytes = randomPart();
   if (unixMs > lastMs || unixMs < lastMs - AHEAD_MS_MAX) {
@@ -115,7 +130,7 @@ export function newRequestId(unixMs: number = wallClockMs()): string {
 let lastMs = 0;
 let counter = 0;
 
-/** Sixteen random bytes, to be overwritten by the caller: drawn from the system in bulk, since each draw costs as much as a thousand bytes. */
+/** Sixteen random bytes that the caller may overwrite. Drawn in bulk: each draw costs as much as a thousand bytes. */
 function randomPart(): Buffer {
   if (randomAt === RANDOM_POOL_BYTES) {
     randomFillSync(randomPool);
@@ -127,7 +142,7 @@ function randomPart(): Buffer {
 const randomPool = Buffer.alloc(RANDOM_POOL_BYTES);
 let randomAt = RANDOM_POOL_BYTES;
 
-/** A text that no log, error or JSON shows by accident. */
+/** A text that logs, errors and JSON do not show. */
 export class Secret {
   readonly #text: string;
 
@@ -151,7 +166,7 @@ export class Secret {
     return "[secret]";
   }
 
-  // Deno's console asks for a symbol of its own.
+  // Deno's console uses its own symbol.
   [Symbol.for("Deno.customInspect")](): string {
     return "[secret]";
   }
@@ -161,7 +176,7 @@ function randomBase62(length: number): string {
   let text = "";
   while (text.length < length) {
     for (const byte of randomBytes(length)) {
-      // 248 is 4 × 62: bytes above would make some characters likelier than others.
+      // 248 is 4 × 62: larger bytes would make some characters more likely.
       if (byte < 248 && text.length < length) text += ALPHABET[byte % 62];
     }
   }
@@ -178,7 +193,7 @@ function checksumOf(body: string): string {
   return text;
 }
 
-/** Whether a key's last characters are the checksum of those before. */
+/** Whether a key ends with the checksum of the rest. */
 function hasChecksum(secret: string): boolean {
   const at = secret.length - KEY_CHECKSUM_LENGTH;
   let said = 0;

@@ -3,31 +3,31 @@ import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
 import * as schema from "./schema.ts";
 
-/** Waits no longer than this to reach Postgres. */
+/** Longest wait for a connection. */
 const CONNECT_TIMEOUT_SECONDS = 5;
-/** Postgres is tried again after at most this; the client's own pauses grow to 20 s, which outlasts most outages. */
+/** Longest pause between reconnects. The client's default pauses grow to 20 s, longer than most outages. */
 const RECONNECT_SECONDS_MAX = 1;
-/** A transaction waits no longer than this for one lock. */
+/** Longest wait of a transaction for one lock. */
 const LOCK_MS_MAX = 1500;
 const LOCK_TIMEOUT = statement`set local lock_timeout = ${statement.raw(String(LOCK_MS_MAX))}`;
 
 export type Sql = postgres.Sql;
 export type Orm = PostgresJsDatabase<typeof schema>;
-/** What a transaction hands to its inner functions; a plain Orm fits too. */
+/** A transaction, or a plain Orm. */
 export type Tx = Parameters<Parameters<Orm["transaction"]>[0]>[0] | Orm;
 
-/** The pool for everything but the ledger's batches, which have connections of their own. */
+/** The connection pool for everything except the ledger's batches, which have their own connections. */
 export type Db = {
   readonly sql: Sql;
   readonly orm: Orm;
-  /** Throws the pool away and opens another: for a server that went silent, which postgres.js would wait for without end. */
+  /** Replaces the pool. For a silent server, which postgres.js would wait for without end. */
   reset(): void;
-  /** Queries and transactions that have been begun and have not ended: what is above the pool's size waits for a connection. */
+  /** Queries and transactions in progress. Those beyond the pool's size wait for a connection. */
   underWay(): number;
   close(): Promise<void>;
 };
 
-/** postgres.js is loaded without `patches/`. */
+/** postgres.js was installed without `patches/`. */
 export class DriverError extends Error {
   override readonly name = "DriverError";
 }
@@ -52,20 +52,20 @@ export function openDb(options: ConnectOptions & { dbPoolMax: number }): Db {
     reset() {
       const silent = current.sql;
       current = open();
-      silent.end({ timeout: 0 }).catch(() => {}); // It may never answer; nobody waits for it any more.
+      silent.end({ timeout: 0 }).catch(() => {}); // It may never answer.
     },
     underWay: () => count.underWay,
     close: () => current.sql.end({ timeout: 5 }),
   };
 }
 
-/** The same client, which counts what is under way: postgres.js does not tell how many of its connections are busy. */
+/** Counts queries in progress: postgres.js does not report how many of its connections are busy. */
 function counted(sql: Sql, count: { underWay: number }): Sql {
   const end = () => void count.underWay--;
   const watched = <T>(query: T): T => {
     onBegin(query, (begun, start) => {
       count.underWay++;
-      // Past the query's own `then`, which would begin it.
+      // Not the query's own `then`, which would start it.
       Promise.prototype.then.call(begun, end, end);
       start();
     });
@@ -79,8 +79,8 @@ function counted(sql: Sql, count: { underWay: number }): Sql {
 }
 
 /**
- * Its transactions end with 55P03, which may pass, when a lock is held for long: each keeps a connection of the pool while it
- * waits, and everybody else's requests need those. `settings` is the statement that says so.
+ * Makes transactions fail with 55P03 (a passing error) when a lock is held for too long: a waiting transaction occupies a connection
+ * of the pool. `settings`: the statement that sets the limit.
  */
 function impatient(orm: Orm, settings = LOCK_TIMEOUT): Orm {
   const begin = orm.transaction.bind(orm);
@@ -93,9 +93,8 @@ function impatient(orm: Orm, settings = LOCK_TIMEOUT): Orm {
 }
 
 /**
- * The same database for a read that may be given up. Once `signal` is aborted the statement under way is cancelled on the
- * server, and no other begins. The server itself cancels a statement that takes longer than `statementMsMax` in one of
- * its transactions: the replica that asked may have died.
+ * The same database for a read that may be cancelled. When `signal` is aborted, the running statement is cancelled on the server, and
+ * no other starts. In transactions the server also cancels a statement after `statementMsMax`: the replica may have died.
  */
 export function whileWanted(db: Db, { signal, statementMsMax }: { signal: AbortSignal; statementMsMax: number }): Db {
   const sql = abortable(db.sql, signal);
@@ -107,14 +106,14 @@ export function whileWanted(db: Db, { signal, statementMsMax }: { signal: AbortS
 
 type Cancellable = Promise<unknown> & { reject(reason: unknown): void; canceller(query: unknown): Promise<void> };
 
-/** The same client for as long as `signal` is not aborted. A query's own `cancel()` does not tell when it has arrived. */
+/** The same client until `signal` is aborted. A query's own `cancel()` does not report when it has reached the server. */
 function abortable(client: Sql, signal: AbortSignal): Sql {
   const running = new Set<Cancellable>();
   const cancelling: Promise<void>[] = [];
   signal.addEventListener(
     "abort",
     () => {
-      // One that does not reach the server leaves the statement to its time limit there.
+      // If a cancellation does not reach the server, the time limit there ends the statement.
       for (const query of running) cancelling.push(query.canceller(query).catch(() => {}));
     },
     { once: true },
@@ -136,7 +135,7 @@ function abortable(client: Sql, signal: AbortSignal): Sql {
       try {
         return await work(proxied(tx, watched));
       } finally {
-        // A cancellation that arrives later would meet whoever is given this connection next.
+        // A late cancellation would hit the next user of this connection.
         await Promise.all(cancelling);
       }
     });
@@ -146,7 +145,7 @@ function abortable(client: Sql, signal: AbortSignal): Sql {
 
 type Work = (tx: postgres.TransactionSql) => unknown;
 
-/** A client, or the client of a transaction, whose queries are `watched`. */
+/** Passes every query of a client, or of a transaction, through `watched`. */
 function proxied<Client extends postgres.TransactionSql | Sql>(
   client: Client,
   watched: <T>(query: T) => T,
@@ -162,7 +161,7 @@ function proxied<Client extends postgres.TransactionSql | Sql>(
   });
 }
 
-/** Calls `begun` instead of beginning a query, when somebody waits for it: by a call of its `handler`. Fragments of queries never begin. */
+/** Calls `begun` instead of starting a query, when the query is awaited (postgres.js calls its `handler`). Fragments never start. */
 function onBegin(query: unknown, begun: (query: Cancellable, start: () => void) => void): void {
   if (!isCancellable(query)) return;
   const { handler } = query;
@@ -180,9 +179,9 @@ function isCancellable(query: unknown): query is Cancellable & { handler(query: 
 }
 
 /**
- * Whether an error is the database's trouble and may pass: deadlock, serialization, resources, shutdown, a lock held for
- * long, a connection lost or refused, a server that takes no writes (a standby, after a failover), or that lets us in no
- * more (a password that is being changed, a database that is being restored). drizzle wraps what postgres.js throws.
+ * Whether an error is a temporary problem of the database: deadlock, serialization, resources, shutdown, a lock held too long, a
+ * connection lost or refused, a read-only server (a standby after a failover), or a rejected login (a password being changed, a
+ * database being restored). drizzle wraps the errors of postgres.js.
  */
 export function isPassing(error: unknown): boolean {
   return /^(40P01|40001|53...|57P0.|57014|55P03|08...|25006|28...|3D000|CONN\w*|CONNECT_TIMEOUT|E[A-Z]{3,})$/.test(
@@ -190,7 +189,7 @@ export function isPassing(error: unknown): boolean {
   );
 }
 
-/** The SQLSTATE of an error, or the code of a connection's; "" for what came from elsewhere. */
+/** The SQLSTATE of an error, or the code of a connection error; "": another error. */
 export function sqlState(error: unknown): string {
   if (!(error instanceof Error)) return "";
   if ("code" in error && typeof error.code === "string") return error.code;
@@ -198,9 +197,9 @@ export function sqlState(error: unknown): string {
 }
 
 /**
- * A client of its own with `max` connections. bigint columns come back as strings. Without prepared statements each query waits
- * for the one before it: an unprepared query is described before it is run, and a pooler that takes its connection to Postgres
- * for free in between gives it to others; the answer then comes to nobody. Throws DriverError.
+ * A separate client with `max` connections. bigint columns are returned as strings. Without prepared statements each query waits for
+ * the previous one: an unprepared query is first described and then run, and a pooler could give the connection to somebody else in
+ * between. Throws DriverError.
  */
 export function connect({ databaseUrl, dbPrepare, fetchTypes = true }: ConnectOptions, max: number): Sql {
   checkDriver();
@@ -217,8 +216,8 @@ export function connect({ databaseUrl, dbPrepare, fetchTypes = true }: ConnectOp
 }
 
 /**
- * Throws DriverError for a postgres.js without the changes in `patches/`. Unpatched, it leaves a transaction on a lost connection
- * waiting for ever, and runs what follows on another one.
+ * Throws DriverError for a postgres.js without `patches/`. Unpatched, a transaction on a lost connection waits forever, and its next
+ * statements run on another connection.
  */
 function checkDriver(): void {
   if ("isPatched" in postgres) return;

@@ -2,7 +2,7 @@ import type { Sql } from "./db.ts";
 
 const PING_MS_MAX = 1500;
 
-/** Whether the database answers now. Never throws, and never waits longer than 1.5 s. */
+/** Whether the database answers. Never throws; waits at most PING_MS_MAX. */
 export async function ping(sql: Sql): Promise<boolean> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<false>((resolve) => {
@@ -10,7 +10,7 @@ export async function ping(sql: Sql): Promise<boolean> {
   });
   const answered = sql`select 1`.then(
     () => true,
-    () => false, // "No" is the answer here.
+    () => false, // An error means no.
   );
   return await Promise.race([answered, late]).finally(() => clearTimeout(timer));
 }

@@ -1,11 +1,11 @@
 import { setInterval } from "node:timers";
 
 /**
- * Time limits that hardly ever come, as every request has some: a timer of its own for each would cost more than all that it
- * guards. Those of one length end in the order they began in, so that one timer looks after all of them.
+ * Cheap timers for time limits that are rarely reached. Every request has several, and a timer for each would cost too much. Limits of
+ * one length end in the order they began, so one timer serves all of them.
  */
 
-/** A limit may come later than it should by this share of it, and by no more than a second. */
+/** A limit may be late by this fraction of its length, and by at most LATE_MS_MAX. */
 const LATE_SHARE = 0.05;
 const LATE_MS_MAX = 1_000;
 
@@ -15,8 +15,8 @@ type Limit = { dueMs: number; end: () => void };
 const byLength = new Map<number, Limits>();
 
 /**
- * Calls `end`, which throws nothing, when `ms` have passed, or a little later, unless what it returns is called before. Each
- * length that is in use costs a timer: `ms` comes from the configuration or a constant.
+ * Calls `end`, which must not throw, after `ms` or a little later, unless the returned function is called first. Each different
+ * length costs a timer, so `ms` must come from the configuration or a constant.
  */
 export function deadline(ms: number, end: () => void): () => void {
   const limits = byLength.get(ms) ?? begin(ms);
@@ -40,7 +40,7 @@ function look(ms: number, open: Set<Limit>): void {
     open.delete(limit);
     limit.end();
   }
-  // None is left: the next one begins anew.
+  // None is left: the next limit starts a new timer.
   clearInterval(byLength.get(ms)?.timer);
   byLength.delete(ms);
 }

@@ -4,19 +4,19 @@ import { connect, isIP, isIPv4, isIPv6 } from "node:net";
 import ipaddr from "ipaddr.js";
 
 /**
- * Questions to one DNS resolver. Not by `node:dns`: on Deno it passes SERVFAIL and REFUSED off as "no such record", on Bun
- * it tears TXT records of several pieces apart. Nor by `dns-packet` (30 lines fewer): it takes an A record of three bytes
- * and the byte behind it for an address, a dot inside a label for two labels, and blocks for 130 ms on chained pointers.
+ * Questions to one DNS resolver. Does not use `node:dns`: on Deno it reports SERVFAIL and REFUSED as "no such record", on Bun it
+ * splits TXT records of several pieces. Does not use `dns-packet` (30 lines fewer): it reads an A record of three bytes and the next
+ * byte as an address, a dot inside a label as two labels, and blocks for 130 ms on chained pointers.
  */
 
-/** A name without the dot at its end. Source: RFC 1035 › 2.3.4. */
+/** A name without its final dot. Source: RFC 1035 › 2.3.4. */
 const NAME_CHARS_MAX = 253;
 const LABEL_BYTES_MAX = 63;
-/** Labels and jumps of one name; one that needs more leads in circles. */
+/** Labels and jumps of one name; a name with more loops. */
 const NAME_STEPS_MAX = 128;
 const QUESTIONS_MAX = 16;
 const TIMEOUT_MS_MAX = 10_000;
-/** Without a connection after this, or after half the time, UDP is tried. A lost SYN is sent again after 1 s. */
+/** Without a TCP connection after this, or after half the time, UDP is used. A lost SYN is sent again after 1 s. */
 const CONNECT_MS_MAX = 2000;
 const RESEND_EVERY_MS = 600;
 const DNS_PORT = 53;
@@ -26,24 +26,24 @@ const TYPE_CODES = { A: 1, CNAME: 5, TXT: 16, AAAA: 28 } as const;
 
 export type DnsRecordType = keyof typeof TYPE_CODES;
 export type DnsQuestion = { name: string; type: DnsRecordType };
-/** Lowercase names and addresses; in every value what is not printable ASCII stands as "?". */
+/** Names and addresses are in lower case; characters other than printable ASCII are replaced by "?". */
 export type DnsRecord = { name: string; type: DnsRecordType; value: string };
 /**
- * Why a question has no answer: the resolver said nothing in time, cannot be reached, answers no such questions, could
- * not find out itself (SERVFAIL), or sent what is no whole DNS message.
+ * Why a question has no answer: the resolver did not answer in time, is unreachable, refuses such questions, failed itself (SERVFAIL),
+ * or sent an invalid DNS message.
  */
 export type DnsFailure = "silent" | "unreachable" | "refused" | "failed" | "garbled";
-/** With a failure nothing is known; without one the records are all there are, in the order they came. */
+/** With a failure nothing is known. Without one, these are all records, in the order received. */
 export type DnsAnswer = { failure: DnsFailure | null; records: DnsRecord[] };
 
 type Address = { host: string; port: number };
 type Asked = { request: Buffer; answer?: DnsAnswer };
 
 /**
- * Asks all questions at once; the answers stand in the order of the questions. What goes wrong on the network is a
- * failure in the answer. Throws Error for a resolver or a name that is none.
- * Over TCP (RFC 7766): answers of any length fit, none is lost, and nobody off the path can forge one. A resolver that
- * takes no TCP is asked over UDP.
+ * Asks all questions at once; answers are in the order of the questions. Network errors are failures in the answers. Throws Error for
+ * an invalid resolver or name.
+ * Uses TCP (RFC 7766): answers of any length fit, none is lost, and an off-path attacker cannot forge one. Falls back to UDP if the
+ * resolver does not accept TCP.
  */
 export async function queryDns(
   resolver: string,
@@ -59,7 +59,7 @@ export async function queryDns(
   return asked.map(({ answer }) => answer ?? { failure, records: [] });
 }
 
-/** Resolves when all is answered, or with the failure of what is not. */
+/** Resolves when all questions are answered, or with the failure of the others. */
 function askOverTcp(address: Address, asked: Asked[], endsAt: number): Promise<DnsFailure> {
   return new Promise((resolve) => {
     const left = endsAt - performance.now();
@@ -82,7 +82,7 @@ function askOverTcp(address: Address, asked: Asked[], endsAt: number): Promise<D
       received = Buffer.concat([received, bytes]);
       while (received.length >= 2 && received.length >= 2 + received.readUInt16BE(0)) {
         const size = received.readUInt16BE(0);
-        // One answer a question: a resolver that never stops talking fills no memory.
+        // One answer per question: a resolver that keeps sending cannot fill the memory.
         if (!takeAnswer(asked, received.subarray(2, 2 + size))) return end("garbled");
         received = received.subarray(2 + size);
       }
@@ -91,7 +91,7 @@ function askOverTcp(address: Address, asked: Asked[], endsAt: number): Promise<D
   });
 }
 
-/** Asks what is still open; resolves when all is answered or time is up. Passes over what may be forged. */
+/** Asks the unanswered questions; resolves when all are answered or time is up. Ignores messages that may be forged. */
 function askOverUdp({ host, port }: Address, asked: Asked[], endsAt: number): Promise<void> {
   return new Promise((resolve) => {
     const socket = createSocket(isIPv4(host) ? "udp4" : "udp6");
@@ -105,7 +105,7 @@ function askOverUdp({ host, port }: Address, asked: Asked[], endsAt: number): Pr
     };
     const timer = setTimeout(end, endsAt - performance.now());
     const resending = setInterval(send, RESEND_EVERY_MS);
-    // A packet that cannot be sent is a lost one; the next may get through.
+    // A packet that cannot be sent counts as lost; the next may arrive.
     socket.on("error", () => {});
     socket.on("message", (message, from) => {
       if (from.address !== host || from.port !== port) return;
@@ -115,7 +115,7 @@ function askOverUdp({ host, port }: Address, asked: Asked[], endsAt: number): Pr
   });
 }
 
-/** Whether the message answers a question that is open. An answer repeats its question's number and text. */
+/** Whether the message answers an open question. An answer repeats its question's number and text. */
 function takeAnswer(asked: Asked[], message: Buffer): boolean {
   const open = asked.find(
     ({ request, answer }) =>
@@ -137,7 +137,7 @@ export function parseResolver(text: string): Address {
   return { host: canonical(ipv4 || ipv6), port };
 }
 
-/** As the system spells the sender of a packet. */
+/** The form in which the system reports the sender of a packet. */
 function canonical(host: string): string {
   return ipaddr.parse(host).toString();
 }
@@ -146,8 +146,8 @@ function encode({ name, type }: DnsQuestion): Buffer {
   const labels = name.toLowerCase().split(".");
   const isName = labels.every((label) => label.length > 0 && label.length <= LABEL_BYTES_MAX);
   if (!isName || name.length > NAME_CHARS_MAX || /[^\x21-\x7e]/.test(name))
-    throw new Error(`"${name}" is no DNS name.`);
-  // One question, and the wish that the resolver goes and finds out.
+    throw new Error(`"${name}" is not a DNS name.`);
+  // One question, with recursion desired.
   const header = [randomInt(256), randomInt(256), 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
   const encoded = labels.flatMap((label) => [label.length, ...Buffer.from(label)]);
   return Buffer.from([...header, ...encoded, 0, 0, TYPE_CODES[type], 0, 1]);
@@ -162,7 +162,7 @@ function readAnswer(message: Buffer): DnsAnswer {
     const failure = failureOf(message.readUInt16BE(2));
     return { failure, records: failure === null ? readRecords(message) : [] };
   } catch {
-    // Whatever a broken message leads to below: places that do not exist, addresses that are too short.
+    // A malformed message makes the reads below throw.
     return { failure: "garbled", records: [] };
   }
 }
@@ -173,9 +173,9 @@ function failureOf(flags: number): DnsFailure | null {
   const code = flags & 0x0f;
   if (!isAnswer || isCut) return "garbled";
   if (code === 5) return "refused";
-  // 3 is NXDOMAIN: an answer like any other.
+  // 3 is NXDOMAIN, which is a valid answer.
   if (code !== 0 && code !== 3) return "failed";
-  // Neither a resolver nor the name's own server: it only points to others, and that is not "no such record".
+  // Neither recursive nor authoritative: a referral does not mean "no such record".
   return isFinal || canFindOut ? null : "refused";
 }
 
@@ -198,7 +198,7 @@ function readRecords(message: Buffer): DnsRecord[] {
   return records;
 }
 
-/** The name that begins at `start`, and where what follows it begins. */
+/** The name that begins at `start`, and the offset after it. */
 function readName(message: Buffer, start: number): { name: string; end: number } {
   const labels: string[] = [];
   let at = start;
@@ -207,7 +207,7 @@ function readName(message: Buffer, start: number): { name: string; end: number }
     const size = message.readUInt8(at);
     if (size === 0) return { name: labels.join(".") || ".", end: end ?? at + 1 };
     if (size > LABEL_BYTES_MAX) {
-      // The rest of the name stands elsewhere in the message.
+      // A pointer to the rest of the name.
       end ??= at + 2;
       at = message.readUInt16BE(at) & 0x3fff;
     } else {
@@ -228,7 +228,7 @@ function readAddress(data: Buffer, size: 4 | 16): string {
   return ipaddr.fromByteArray([...data]).toString();
 }
 
-/** One TXT record, whose pieces of up to 255 bytes belong together. */
+/** One TXT record, joined from its pieces of up to 255 bytes. */
 function readText(data: Buffer): string {
   const pieces: string[] = [];
   for (let at = 0; at < data.length; at += 1 + data.readUInt8(at)) {

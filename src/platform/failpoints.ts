@@ -1,22 +1,22 @@
 import process from "node:process";
 
 /**
- * Named places in a request's way where a test can have the process die or freeze. Without FAILPOINTS there is none: each
- * place calls an empty function. Production refuses to start with one set.
+ * Named places in a request where a test can kill or freeze the process. Without FAILPOINTS each place calls an empty function.
+ * Production refuses to start with one set.
  */
 
 export const FAILPOINTS = ["before_reserve", "after_reserve", "before_settle", "after_settle"] as const;
 export type FailpointName = (typeof FAILPOINTS)[number];
-/** Called where the name says. */
+/** Called at the named place. */
 export type Failpoint = (name: FailpointName) => void;
 
 const SIGNALS = { kill: "SIGKILL", freeze: "SIGSTOP" } as const;
 const FORM = /^(\w+)=(\w+)(?:@([1-9]\d{0,8}))?$/;
 
-/** What happens where, and the how-many-eth time that place is reached. */
+/** The place, the signal, and at which call of the place it is sent. */
 export type ArmedFailpoint = { name: FailpointName; signal: "SIGKILL" | "SIGSTOP"; at: number };
 
-/** Reads `name=kill` or `name=freeze`, each with an optional `@n` for the nth time. Undefined: it is not of that form. */
+/** Parses `name=kill` or `name=freeze`, with an optional `@n` for the nth call. undefined: not of that form. */
 export function parseFailpoint(text: string): ArmedFailpoint | undefined {
   const [, name, action, at = "1"] = FORM.exec(text) ?? [];
   const known = FAILPOINTS.find((point) => point === name);
@@ -24,7 +24,7 @@ export function parseFailpoint(text: string): ArmedFailpoint | undefined {
   return { name: known, signal: SIGNALS[action], at: Number(at) };
 }
 
-/** A signal to ourselves takes effect before the call returns, so that nothing after that place runs. */
+/** A signal to the own process takes effect before the call returns, so nothing after the place runs. */
 export function createFailpoint(armed: readonly ArmedFailpoint[]): Failpoint {
   if (armed.length === 0) return () => {};
   const reached = new Map<FailpointName, number>();

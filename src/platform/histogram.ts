@@ -1,14 +1,14 @@
 /**
- * A histogram as Prometheus counts: how many values were at most so much, and their sum. An array of fixed size, so that a value
- * costs some nanoseconds and no memory: a request brings several.
+ * A Prometheus histogram: cumulative counts per bucket, and the sum. An array of fixed size, so that a value costs some nanoseconds and
+ * no memory.
  */
 export type Histogram = {
   observe(value: number): void;
-  /** Its series in Prometheus's text format, `labels` as in `kind="json"`, or "". */
+  /** Its series in Prometheus's text format. `labels`: as in `kind="json"`, or "". */
   text(name: string, labels: string): string;
 };
 
-/** `bounds` are the upper bounds of the buckets, rising; what is above the last is counted too. */
+/** `bounds`: the upper bounds of the buckets, ascending. A last bucket (+Inf) is added. */
 export function createHistogram(bounds: readonly number[]): Histogram {
   const counts = new Float64Array(bounds.length + 1);
   let sum = 0;

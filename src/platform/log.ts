@@ -1,19 +1,19 @@
 import { type DestinationStream, destination, type Logger, pino, stdTimeFunctions } from "pino";
 import { wallClockMs } from "./runtime.ts";
 
-/** Longer text in a field is cut. */
+/** Longer text in a field is truncated. */
 const TEXT_LENGTH_MAX = 1000;
 const STACK_LENGTH_MAX = 4000;
 const LIST_LENGTH_MAX = 20;
-/** Of an error's chain of causes. */
+/** Depth of an error's chain of causes. */
 const CAUSES_MAX = 3;
-/** Lines wait in memory for a slow reader of standard output up to this many bytes; more are dropped. */
+/** Bytes of lines that wait in memory for a slow reader of standard output; further lines are dropped. */
 const BUFFER_BYTES_MAX = 16 * 1024 * 1024;
-/** Lines of requests are gathered for so long, or up to so many characters, and written at once: a write costs more than ten lines. */
+/** Request lines are gathered for this time, or up to this many characters, and written together: a write costs more than ten lines. */
 const GATHER_MS = 100;
 const GATHER_CHARS_MAX = 32 * 1024;
 
-/** Names whose value is never written, whatever it is. Compared in lower case, without `-` and `_`. */
+/** Field names whose value is never written. Compared in lower case, without `-` and `_`. */
 const FORBIDDEN = new Set(
   (
     "authorization proxyauthorization cookie setcookie apikey key secret secretkey password passwordhash token csrf csrftoken session " +
@@ -22,29 +22,29 @@ const FORBIDDEN = new Set(
 );
 
 /**
- * What a line says beside its message. Only plain values are written: text, numbers, booleans, lists of those, and
- * errors. Any other object is left out, so that a request, its headers or its body cannot be logged by accident.
+ * The fields of a line. Only text, numbers, booleans, lists of those, and errors are written. Any other object is left out, so that a
+ * request, its headers or its body cannot be logged by accident.
  */
 export type LogFields = Readonly<Record<string, unknown>>;
 export type LogWrite = { (fields: LogFields, message: string): void; (message: string): void };
 
 /**
- * The one line of a request, at its end. Nothing in it is a client's text: the route is one of ours, the model one of the catalog.
- * What is undefined was not come to, and is left out. Times are ms.
+ * The line of a request, written at its end. It contains no client's text: the route is an endpoint of ours, the model is in the
+ * catalog. Undefined fields (a step that was not reached) are left out. Times are in ms.
  */
 export type RequestLine = {
   requestId: string;
-  /** 0: nobody's, as far as is known. */
+  /** 0: unknown. */
   accountId: number;
   keyId: number | undefined;
-  /** As much of the key as the panel shows at its front. */
+  /** The visible beginning of the key. */
   keyPrefix: string | undefined;
   model: string | undefined;
   route: string;
   status: number;
   refusal: string | undefined;
   stream: boolean | undefined;
-  /** Who served, or was tried last. */
+  /** The provider that served the request, or was tried last. */
   provider: string | undefined;
   routeId: number | undefined;
   /** How its hold ended. */
@@ -64,11 +64,11 @@ export type Log = {
   warn: LogWrite;
   error: LogWrite;
   fatal: LogWrite;
-  /** The line of a request: level info, or warn where the status is 500 or above. */
+  /** Writes the line of a request: level info, or warn if the status is 500 or above. */
   request(line: RequestLine): void;
-  /** A log whose every line carries `fields`. Not those of requests. */
+  /** A log that adds `fields` to every line, except request lines. */
   child(fields: LogFields): Log;
-  /** Resolves when what was logged so far has left the process. */
+  /** Resolves when everything logged so far has been written. */
   flush(): Promise<void>;
 };
 
@@ -82,7 +82,7 @@ export function createLog(level: string, to: DestinationStream & Flushing = stan
       timestamp: stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       messageKey: "message",
-      // Errors have been made safe before they come here; pino's own serializer would write them anew.
+      // Errors are already safe here; pino's own serializer would replace them.
       serializers: { err: (err: unknown) => err },
     },
     gathered,
@@ -90,7 +90,7 @@ export function createLog(level: string, to: DestinationStream & Flushing = stan
   return logOf(logger, gathered);
 }
 
-/** Fields as they are written. */
+/** The fields as they are written. */
 export function safeFields(fields: LogFields): Record<string, unknown> {
   const safe: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(fields)) {
@@ -118,7 +118,7 @@ function logOf(logger: Logger, gathered: Gathering): Log {
     fatal: write("fatal"),
     request(line) {
       const level = line.status >= 500 ? "warn" : "info";
-      // Past pino's own writing and the safety net above: that takes ten times as long, and every field here is known.
+      // Bypasses pino and `safeFields`, which take ten times as long: every field here is known to be safe.
       if (logger.isLevelEnabled(level)) {
         const fields = JSON.stringify(line).slice(1);
         gathered.gather(`{"level":"${level}","time":"${isoTime()}","message":"request",${fields}\n`);
@@ -132,7 +132,7 @@ function logOf(logger: Logger, gathered: Gathering): Log {
   };
 }
 
-/** The time of day as pino writes it, made once a millisecond. */
+/** The current time as pino writes it, computed once per millisecond. */
 function isoTime(): string {
   const unixMs = wallClockMs();
   if (unixMs !== timedMs) {
@@ -147,7 +147,7 @@ let timeText = "";
 type Flushing = { flush?(done?: (error?: Error) => void): void; flushSync?(): void };
 type Gathering = DestinationStream & Required<Flushing> & { gather(line: string): void; letGo(): void };
 
-/** Before `to`: what is gathered goes first when another line comes, so that lines stay in their order. */
+/** Gathers request lines before `to`. Another line flushes them first, which keeps the order. */
 function createGathering(to: DestinationStream & Flushing): Gathering {
   let lines = "";
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -177,9 +177,9 @@ function createGathering(to: DestinationStream & Flushing): Gathering {
   };
 }
 
-/** Written behind the callers' backs: a slow reader of the log must not hold up requests. */
+/** Writes asynchronously: a slow reader of the log must not delay requests. */
 function standardOutput(): DestinationStream {
-  // A least length of 0 would make `flush` answer at once, with the last lines still on their way.
+  // With minLength 0, `flush` would resolve before the last lines are written.
   return destination({ dest: 1, sync: false, minLength: 1, maxLength: BUFFER_BYTES_MAX });
 }
 
@@ -207,12 +207,12 @@ function safeError(error: Error, causesLeft: number): Record<string, unknown> {
   };
 }
 
-/** drizzle's errors end in the values of the query, which may have lines of their own; what follows is the stack. */
+/** drizzle's error messages end with the query's values, which may contain line breaks; the stack follows. */
 function withoutParams(text: string): string {
   return text.replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/g, "\nparams: [redacted]");
 }
 
-/** Text without what looks like a key, a bearer token or a URL's password. */
+/** Redacts keys, bearer tokens and passwords in URLs, and truncates. */
 function safeText(text: string, lengthMax: number): string {
   const cut = text.length > lengthMax ? `${text.slice(0, lengthMax)}…` : text;
   return cut

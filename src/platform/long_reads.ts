@@ -3,38 +3,38 @@ import { Refusal } from "../errors.ts";
 import { type Db, openDb, whileWanted } from "./db.ts";
 import type { Log } from "./log.ts";
 import type { ShedReason, TimeLimit } from "./metrics.ts";
-import { createPlaces, type Share } from "./places.ts";
-import { within } from "./runtime.ts";
+import { createSemaphore, type Share } from "./semaphore.ts";
+import { within } from "./time_limit.ts";
 
 /**
- * Reads that may take long: lists behind a filter, charts, statements, files. They have connections of their own, so that
- * look-ups of keys, leases and heartbeats never wait for one of them. No account has more than its share of these, and no
- * tenant; each read has a time limit, after which the server cancels it.
+ * Slow reads: filtered lists, charts, statements, files. They have their own connections, so that key lookups, leases and heartbeats
+ * never wait for them. Each account and each tenant has a share of these connections. Each read has a time limit, after which the
+ * server cancels it.
  */
 
-/** Connections, and reads at once. */
+/** Connections, and so concurrent reads. */
 export const LONG_READS_MAX = 4;
 const ACCOUNT_MAX = 2;
 const TENANT_MAX = 3;
-/** Reads that wait for a place: a page of the panel asks for three or four at once. */
+/** Waiting reads: a page of the panel makes three or four at once. */
 const ACCOUNT_WAITING_MAX = 8;
 const TENANT_WAITING_MAX = 64;
 const WAITING_MAX = 256;
 const WAIT_MS_MAX = 2_000;
-/** A read ends by itself before this; one that does not is cancelled. */
+/** A read that takes longer is cancelled. */
 const READ_MS_MAX = 3_000;
-/** A read that was cancelled and does not end within this has met a silent server. */
+/** A cancelled read that does not end within this has met a silent server. */
 const END_MS_MAX = 2_000;
 const RETRY_AFTER_SECONDS = 1;
 
 /**
- * Who reads, and by which door. Each door has its own shares: whoever hammers the API with a key that leaked must not keep the
- * key's owner from the panel.
+ * Who reads, and whether through the API or the panel. Each has its own shares, so that abuse of a leaked key does not lock the key's
+ * owner out of the panel.
  */
-export type Reader = { door: "api" | "panel"; accountId: number /** 0: of no tenant. */; tenantId: number };
+export type Reader = { door: "api" | "panel"; accountId: number /** 0: no tenant. */; tenantId: number };
 
 type ReadOptions = {
-  /** Aborted when nobody waits for the answer any more. */
+  /** Aborted when the client has left. */
   signal?: AbortSignal | undefined;
   readMsMax?: number;
   waitMsMax?: number;
@@ -42,8 +42,8 @@ type ReadOptions = {
 
 export type LongReads = {
   /**
-   * Runs `work` with a database that it may keep waiting. Throws what `work` throws, too_many_requests where the reader has its
-   * share, service_unavailable where nobody has a place left or the read was cancelled at its time limit.
+   * Runs `work` with a database for slow reads. Throws what `work` throws, too_many_requests if the reader's share is used up, and
+   * service_unavailable if all connections are used or the read was cancelled at its time limit.
    */
   run<T>(reader: Reader, options: ReadOptions, work: (deps: { db: Db }) => Promise<T>): Promise<T>;
   underWay(): number;
@@ -60,7 +60,7 @@ type LongReadsOptions = {
 /** Opens the pool; connects on first use. */
 export function openLongReads({ config, log, onShed, onTimeOut }: LongReadsOptions): LongReads {
   const db = openDb({ databaseUrl: config.databaseUrl, dbPrepare: config.dbPrepare, dbPoolMax: LONG_READS_MAX });
-  const places = createPlaces({
+  const places = createSemaphore({
     max: LONG_READS_MAX,
     waitingMax: WAITING_MAX,
     shareFull: () => shed(tooMany()),
@@ -72,16 +72,16 @@ export function openLongReads({ config, log, onShed, onTimeOut }: LongReadsOptio
     return refusal;
   }
 
-  /** Frees the place when the read has ended. */
+  /** Releases the connection when the read has ended. */
   async function leaveAfter(reading: Promise<unknown>, leave: () => void): Promise<void> {
     const ended = reading.then(
       () => {},
-      () => {}, // Whoever asked for it has been told.
+      () => {}, // `run` has already thrown it.
     );
     try {
       await within(END_MS_MAX, ended);
     } catch (err) {
-      log.warn({ err }, "a long read does not end: its connections are opened anew");
+      log.warn({ err }, "a long read does not end; its connections are replaced");
       db.reset();
     }
     leave();
@@ -112,7 +112,7 @@ export function openLongReads({ config, log, onShed, onTimeOut }: LongReadsOptio
       try {
         return await read(reader, { signal, ...options }, work);
       } catch (error) {
-        // Its reader has left, and nobody is told.
+        // The client has left: nobody gets this answer.
         throw signal?.aborted ? new Refusal("service_unavailable") : error;
       }
     },
@@ -129,7 +129,7 @@ function sharesOf({ door, accountId, tenantId }: Reader): Share[] {
 
 function tooMany(): Refusal {
   return new Refusal("too_many_requests", {
-    message: "This account has as many lists and reports under way as it may have at once. Try again in a moment.",
+    message: "This account has too many lists and reports in progress. Try again in a moment.",
     limit: ACCOUNT_MAX,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });

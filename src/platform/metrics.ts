@@ -4,21 +4,21 @@ import { createHistogram, type Histogram } from "./histogram.ts";
 import { runtimeName } from "./runtime.ts";
 
 /**
- * What one replica tells Prometheus: a gauge for everything that has a cap, a counter for everything that a cap or a time
- * limit turned away, a histogram for everything that takes time. Every label's values are a closed list: no label carries a
- * tenant, a key, a host, a model or anything else that a client can make up. The operator's guide has the table.
+ * What one replica exports to Prometheus. Each limit exports its usage (a gauge) and a rejection counter; each duration is a histogram.
+ * Label values are closed lists: no label contains a tenant, key, host, model or anything else that a client can choose. The table is
+ * in docs/operations.md.
  */
 
 const CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
-/** Upper bounds of buckets, in seconds: of what waits for the ledger, and of what waits for a model. */
+/** Upper bounds of buckets, in seconds: for the ledger, and for models. */
 const LEDGER_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 const ANSWER_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
-/** Rows of a batch, which has 512 at most. */
+/** Rows of a batch, at most 512. */
 const BATCH_ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-/** Different routes and ends that are counted. There are a hundred routes, and each ends in a handful of ways. */
+/** Series of requests_total. There are about a hundred endpoints, each with a few outcomes. */
 const REQUEST_SERIES_MAX = 5_000;
 
-/** Which cap turned a request away. `draining`: none did, the replica is on its way out. */
+/** The limit that rejected a request. `draining`: no limit; the replica is shutting down. */
 const SHED_REASONS = [
   "full",
   "lag",
@@ -42,7 +42,7 @@ const SHED_REASONS = [
 ] as const;
 export type ShedReason = (typeof SHED_REASONS)[number];
 
-/** Which time limit was passed. */
+/** The time limit that was exceeded. */
 const TIME_LIMITS = [
   "body",
   "client_idle",
@@ -55,7 +55,7 @@ const TIME_LIMITS = [
 ] as const;
 export type TimeLimit = (typeof TIME_LIMITS)[number];
 
-/** How an attempt at a provider failed. `hung_up`: the connection stood, and ended without an answer. */
+/** How an attempt at a provider failed. `hung_up`: the connection was closed without an answer. */
 const PROVIDER_FAILURES = [
   "connect",
   "hung_up",
@@ -107,120 +107,126 @@ type HistogramFamily = Family & { bounds: readonly number[] };
 
 const COUNTERS = {
   shed_requests_total: {
-    help: "Requests turned away with 429 or 503 to keep the rest served, by the cap that was reached.",
+    help: "Requests rejected with 429 or 503 to protect other requests, by the limit that was reached.",
     label: ["reason", SHED_REASONS],
   },
   time_outs_total: {
-    help: "Waits that were ended by a time limit, by the limit.",
+    help: "Waits ended by a time limit, by the limit.",
     label: ["limit", TIME_LIMITS],
   },
   provider_failures_total: {
-    help: "Attempts at a route that failed, by how. no_credit, credentials, unknown_model and too_large are the operator's to mend.",
+    help: "Failed attempts at a route, by kind. no_credit, credentials, unknown_model and too_large need the operator.",
     label: ["kind", PROVIDER_FAILURES],
   },
-  overruns_total: { help: "Answers that cost more than was held for them, paid by balance." },
-  breaker_openings_total: { help: "How often a provider's route was left alone after failures in a row." },
+  overruns_total: { help: "Pay-as-you-go answers that cost more than was reserved for them." },
+  breaker_openings_total: { help: "How often the circuit breaker of a route opened after consecutive failures." },
   ledger_refusals_remembered_total: {
-    help: "Requests refused by what the ledger had just told another, without asking it.",
+    help: "Requests refused without asking the ledger, because it had just refused an equal one.",
   },
-  idempotent_replays_total: { help: "Requests answered with the kept answer of an earlier one." },
+  idempotent_replays_total: {
+    help: "Requests answered with the stored answer of an earlier request with the same Idempotency-Key.",
+  },
   settlements_spooled_total: {
-    help: "Ends of holds that the database could not take at once: they went to the spool.",
+    help: "Settlements and releases written to the spool because the database did not accept them.",
   },
   changes_total: {
-    help: "Invalidations that arrived, by what changed. gap: some may have been missed, and all was forgotten.",
+    help: "Cache invalidations received, by what changed. gap: some may have been missed, so all caches were flushed.",
     label: ["kind", CHANGES],
   },
 } as const satisfies Record<string, Family>;
 
 const HISTOGRAMS = {
   first_byte_seconds: {
-    help: "From a metered request's arrival to its answer's first byte. A JSON answer leaves whole.",
+    help: "From receiving a metered request to the first byte of its answer. A JSON answer is sent at once.",
     label: ["kind", ANSWER_KINDS],
     bounds: ANSWER_SECONDS,
   },
   stream_seconds: {
-    help: "From a stream's arrival to its end, by how it ended.",
+    help: "From receiving a streaming request to the end of its stream, by how it ended.",
     label: ["end", STREAM_ENDS],
     bounds: ANSWER_SECONDS,
   },
   provider_seconds: {
-    help: "From calling the provider to its whole answer, or to a stream's first event. Failover included.",
+    help: "From calling the provider to its complete answer, or to the first event of a stream. Includes failover.",
     label: ["kind", ANSWER_KINDS],
     bounds: ANSWER_SECONDS,
   },
-  hold_seconds: { help: "How long the ledger took to hold, or to refuse.", bounds: LEDGER_SECONDS },
+  hold_seconds: { help: "Time of the ledger to reserve, or to refuse.", bounds: LEDGER_SECONDS },
   settle_seconds: {
-    help: "How long the ledger, or the spool, took to end a hold.",
+    help: "Time of the ledger, or of the spool, to settle or release a hold.",
     label: ["kind", HOLD_ENDS],
     bounds: LEDGER_SECONDS,
   },
   ledger_batch_rows: {
-    help: "Rows of a batch of the ledger, by its lane.",
+    help: "Rows in a batch of the ledger, by lane.",
     label: ["lane", LANES],
     bounds: BATCH_ROWS,
   },
 } as const satisfies Record<string, HistogramFamily>;
 
 const REQUESTS: Family = {
-  help: "Requests that have ended, by route, HTTP status, and the code of a refusal. A stream when it is over.",
+  help: "Finished requests, by endpoint, HTTP status and error code. A stream is counted at its end.",
 };
-const BUILD: Family = { help: "1, with the release and the runtime." };
+const BUILD: Family = { help: "Always 1; labels: release and runtime." };
 const PROCESS = {
-  process_resident_memory_bytes: { type: "gauge", help: "Memory of the process." },
-  process_heap_bytes: { type: "gauge", help: "Of it, the JavaScript heap in use." },
-  process_cpu_seconds_total: { type: "counter", help: "Processor time, user and system." },
-  process_uptime_seconds: { type: "gauge", help: "Since the process started." },
+  process_resident_memory_bytes: { type: "gauge", help: "Resident memory." },
+  process_heap_bytes: { type: "gauge", help: "JavaScript heap in use." },
+  process_cpu_seconds_total: { type: "counter", help: "CPU time, user and system." },
+  process_uptime_seconds: { type: "gauge", help: "Time since the process started." },
 } as const;
 
-/** Read when somebody asks. */
+/** Read at each scrape. */
 const GAUGES = {
-  in_flight_requests: { help: "Metered requests in flight, their bodies read. Cap: IN_FLIGHT_MAX." },
-  body_reads: { help: "Bodies of requests that are being read. Cap: BODY_READS_MAX." },
-  body_bytes: { help: "Bytes of bodies that are being read or kept. Cap: BODY_MEMORY_MAX." },
-  open_streams: { help: "Of them, streams whose answer has begun." },
-  streams_read_on: { help: "Of them, streams read to their end for clients who have left." },
-  live_holds: { help: "Holds of this replica that have not ended." },
-  expired_holds: { help: "Holds of any replica past their lease, when this one's reaper looked last; 500 at most." },
-  ledger_queue_rows: { help: "Reserves and settlements waiting or under way. Cap: LEDGER_QUEUE_MAX." },
-  ledger_lane_rows: { help: "Of them, those that wait for a lane.", label: ["lane", LANES] },
-  spool_bytes: { help: "Settlements on disk, waiting for the database. Cap: SPOOL_BYTES_MAX." },
-  spool_settlements: { help: "The same, counted, with those that wait for the disk." },
-  spool_aside_settlements: {
-    help: "Settlements that the ledger would not take, in aside.jsonl of the spool's folder.",
+  in_flight_requests: { help: "Metered requests in flight, after their body was read. Limit: IN_FLIGHT_MAX." },
+  body_reads: { help: "Request bodies being read. Limit: BODY_READS_MAX." },
+  body_bytes: { help: "Bytes of request bodies in memory. Limit: BODY_MEMORY_MAX." },
+  open_streams: { help: "Requests in flight that are streams whose answer has begun." },
+  streams_read_on: { help: "Open streams whose client has left, read to their end." },
+  live_holds: { help: "Open holds of this replica." },
+  expired_holds: {
+    help: "Holds of any replica past their lease, at the last run of this replica's reaper; at most 500.",
   },
-  spool_disk_free_bytes: { help: "Room on the spool's disk; 0 too if it cannot be asked." },
-  event_loop_lag_seconds: { help: "How late the event loop's last tick was. Cap: EVENT_LOOP_LAG_MAX_MS." },
-  draining: { help: "1 from the signal to end until the end." },
-  ready: { help: "1: metered work is taken. 0: it drains, its spool is full, or the database is away." },
+  ledger_queue_rows: { help: "Reserves and settlements waiting or in progress. Limit: LEDGER_QUEUE_MAX." },
+  ledger_lane_rows: { help: "Reserves and settlements waiting, by lane.", label: ["lane", LANES] },
+  spool_bytes: { help: "Bytes of settlements on disk, waiting for the database. Limit: SPOOL_BYTES_MAX." },
+  spool_settlements: { help: "Settlements in the spool, with those waiting for the disk." },
+  spool_aside_settlements: {
+    help: "Settlements that the ledger rejected, in aside.jsonl of the spool's folder.",
+  },
+  spool_disk_free_bytes: { help: "Free bytes on the spool's disk; also 0 if unknown." },
+  event_loop_lag_seconds: { help: "Lag of the event loop at its last tick. Limit: EVENT_LOOP_LAG_MAX_MS." },
+  draining: { help: "1: the replica is shutting down." },
+  ready: { help: "1: metered requests are accepted. 0: draining, the spool is full, or the database is unreachable." },
   database_up: { help: "1: the last heartbeat reached the database." },
-  bus_up: { help: "1: invalidations of other replicas arrive by Redis. 1 too without Redis." },
-  pool_queries: { help: "Queries and transactions under way on the pool, or waiting for it. Cap: DB_POOL_MAX." },
-  long_reads: { help: "Lists, charts and files that are being read, on connections of their own. Capped." },
+  bus_up: { help: "1: invalidations of other replicas arrive through Redis. Also 1 without Redis." },
+  pool_queries: { help: "Queries and transactions running on the pool, or waiting for it. Limit: DB_POOL_MAX." },
+  long_reads: { help: "Lists, charts and files being read, on connections of their own. Limited." },
   breakers: {
-    help: "Routes that are left alone, that one request tries, or whose provider asked for a pause. Also those that are so for one account alone.",
+    help: "Circuit breakers of routes: open, half-open (one request tries), or cooling (the provider asked for a pause). Includes breakers of single accounts.",
     label: ["state", BREAKER_STATES],
   },
-  route_overheads: { help: "Routes for which more than the bound is held, because several payers' answers used more." },
-  books_broken: { help: "Invariants that the last check of the books found broken." },
-  books_uncounted: { help: "Invariants that the last check of the books had no time to count." },
-  books_checked_timestamp_seconds: { help: "When the books were checked last, by any replica; 0: not known yet." },
-  cap: { help: "What the gauge of that name may reach at most, as configured.", label: ["of", CAPS] },
+  route_overheads: {
+    help: "Routes for which more than the bound is reserved, because answers of several accounts used more.",
+  },
+  books_broken: { help: "Invariants that the last check of the books found violated." },
+  books_uncounted: { help: "Invariants that the last check of the books had no time to check." },
+  books_checked_timestamp_seconds: { help: "Time of the last check of the books by any replica; 0: not known yet." },
+  cap: { help: "Configured limit of the gauge with that name.", label: ["of", CAPS] },
 } as const satisfies Record<string, Family>;
 
-/** Counted elsewhere, and read when somebody asks. */
+/** Counted elsewhere, and read at each scrape. */
 const COUNTED = {
-  cache_hits_total: { help: "Look-ups answered from memory.", label: ["cache", CACHES] },
-  cache_misses_total: { help: "Look-ups that had to ask the database.", label: ["cache", CACHES] },
-  cache_drops_total: { help: "Entries that invalidations took out of memory.", label: ["cache", CACHES] },
-  holds_reaped_total: { help: "Holds of dead replicas that this one's reaper gave back." },
+  cache_hits_total: { help: "Lookups answered from memory.", label: ["cache", CACHES] },
+  cache_misses_total: { help: "Lookups that read the database.", label: ["cache", CACHES] },
+  cache_drops_total: { help: "Cache entries removed by invalidations.", label: ["cache", CACHES] },
+  holds_reaped_total: { help: "Holds of dead replicas that this replica's reaper released." },
 } as const satisfies Record<string, Family>;
 
 type Read<F> = F extends { label: readonly [string, readonly (infer Value extends string)[]] }
   ? () => Readonly<Record<Value, number>>
   : () => number | Promise<number>;
 type MetricType = "counter" | "gauge" | "histogram";
-/** A metric's name and words. `labels`: the values each may have; null: those of the app's routes, codes or this release. */
+/** A metric's name and help. `labels`: the values of each label; null: the app's endpoints, its codes, or this release. */
 export type MetricFacts = {
   name: string;
   type: MetricType;
@@ -228,7 +234,7 @@ export type MetricFacts = {
   labels: Readonly<Record<string, readonly string[] | null>>;
 };
 
-/** Every metric, in the order of the guide's table. */
+/** Every metric, in the order of the table in docs/operations.md. */
 export const METRICS: readonly MetricFacts[] = [
   factsOf("requests_total", "counter", REQUESTS, { route: null, code: null, refusal: null }),
   ...entries(HISTOGRAMS).map(([name, family]) => factsOf(name, "histogram", family)),
@@ -248,44 +254,44 @@ function factsOf(
   return { name: `tollgate_${name}`, type, help, labels };
 }
 
-/** Where the values come from that are read when somebody asks. */
+/** Sources of the values that are read at each scrape. */
 export type MetricSources = {
   readonly [Name in keyof typeof GAUGES]: Read<(typeof GAUGES)[Name]>;
 } & { readonly [Name in keyof typeof COUNTED]: Read<(typeof COUNTED)[Name]> };
 
 export type Metrics = {
-  /** A request ended. `route` is one of the app's, not what was sent; `refusal` is a code, or "". */
+  /** A request ended. `route` is an endpoint of the app, not the path that was sent; `refusal` is an error code or "". */
   ended(route: string, status: number, refusal: string): void;
   firstByte(kind: AnswerKind, ms: number): void;
   streamEnded(end: StreamEnd, ms: number): void;
   providerAnswered(kind: AnswerKind, ms: number): void;
-  /** The ledger answered a reserve, with a hold or without. */
+  /** The ledger has granted or refused a reserve. */
   held(ms: number): void;
-  /** A hold ended; `spooled`: on disk for now. */
+  /** A hold ended; `spooled`: written to disk for now. */
   holdEnded(end: HoldEnd, ms: number, spooled: boolean): void;
   batched(lane: LaneName, rows: number): void;
   shed(reason: ShedReason): void;
   timedOut(limit: TimeLimit): void;
-  /** An answer cost more than was held for it. */
+  /** An answer cost more than was reserved for it. */
   overran(): void;
   /** An attempt at a provider failed. */
   providerFailed(kind: FailureKind): void;
-  /** A provider's route is left alone for a while. */
+  /** The circuit breaker of a route opened. */
   breakerOpened(): void;
-  /** A request was refused by what the ledger had just told another. */
+  /** A request was refused because the ledger had just refused an equal one. */
   refusalRemembered(): void;
-  /** A request was answered with a kept answer. */
+  /** A request was answered with a stored answer. */
   replayed(): void;
   changed(kind: ChangeKind): void;
-  /** Names the sources of what is read when somebody asks. To be called once. */
+  /** Sets the sources of the values read at each scrape. Call it once. */
   watch(sources: MetricSources): void;
-  /** Everything in Prometheus's text format. */
+  /** All metrics in Prometheus's text format. */
   text(): Promise<string>;
   /** Its media type. */
   readonly contentType: string;
 };
 
-/** Makes a replica's metrics. */
+/** Creates a replica's metrics. */
 export function createMetrics(): Metrics {
   const counters = tallies(COUNTERS);
   const histograms = Object.fromEntries(
@@ -342,7 +348,7 @@ export function createMetrics(): Metrics {
   };
 }
 
-/** Requests by route and end. A route's first series begins with its first request: most routes are the panel's, and hardly asked. */
+/** Requests by endpoint and outcome. A series begins with its first request: most endpoints are the panel's and rarely used. */
 function createRequestCounter() {
   const routes = new Map<string, Map<number | string, number>>();
   let series = 0;
@@ -350,7 +356,7 @@ function createRequestCounter() {
     count(route: string, status: number, refusal: string): void {
       const ends = routes.get(route) ?? new Map<number | string, number>();
       if (ends.size === 0) routes.set(route, ends);
-      // What is not refused, nearly all, is found by its number.
+      // Requests without a refusal, nearly all, are keyed by number.
       const end = refusal === "" ? status : `${status} ${refusal}`;
       const before = ends.get(end);
       if (before === undefined && ++series > REQUEST_SERIES_MAX) return;
@@ -369,7 +375,7 @@ function createRequestCounter() {
   };
 }
 
-/** Of the process, under the names that Prometheus's own libraries use; and the release. */
+/** Metrics of the process, under the names of Prometheus's client libraries, and the release. */
 function processText(): string {
   const { rss, heapUsed } = process.memoryUsage();
   const { user, system } = process.cpuUsage();
@@ -386,7 +392,7 @@ function processText(): string {
   return out;
 }
 
-/** A number for every value of a family's label: a series that begins with its first event shows no rise. */
+/** Zero for every value of a family's label: a series that begins with its first event would show no increase. */
 function tallies<Name extends string>(families: Record<Name, Family>): Record<Name, Record<string, number>> {
   return Object.fromEntries(
     entries(families).map(([name, family]) => [name, Object.fromEntries(valuesOf(family).map((value) => [value, 0]))]),

@@ -3,29 +3,29 @@ import { type MigrationMeta, readMigrationFiles } from "drizzle-orm/migrator";
 import { connect, type Sql } from "./db.ts";
 
 const MIGRATIONS = fileURLToPath(new URL("../../drizzle", import.meta.url).href);
-/** Any fixed number: only migrations take this lock. */
+/** Any fixed number; used only by migrations. */
 const MIGRATION_LOCK = 7_268_045_113;
 
-/** newer: a later release has migrated it; foreign: what was applied is not what this release begins with. */
+/** newer: migrated by a later release; foreign: its migrations are not the first ones of this release. */
 export type SchemaState = "current" | "older" | "newer" | "foreign";
 export type MigrationState = { known: number; applied: number; schema: SchemaState };
 
-/** The database has a schema that no migration of this release leads on from. */
+/** No migration of this release continues from the schema of the database. */
 export class SchemaError extends Error {
   override readonly name = "SchemaError";
 }
 
 /**
- * Brings the schema up to date, whole or not at all, and tells what it found and what is there now. Safe when many start at
- * once: one migrates, the others wait and find nothing to do. Throws SchemaError, with nothing changed.
+ * Migrates the schema to this release, in one transaction. Returns the number of migrations before and after. Safe when several start
+ * at once: one migrates, the others wait and find nothing to do. Throws SchemaError, with nothing changed.
  */
 export async function migrate(databaseUrl: string): Promise<{ before: number; applied: number }> {
   const known = readMigrationFiles({ migrationsFolder: MIGRATIONS });
   const client = connect({ databaseUrl, dbPrepare: false }, 1);
   try {
-    // One transaction for the lock and all that it guards: a pooler that shares its connections takes neither apart.
+    // The lock and the migrations share one transaction, which also works through a connection pooler.
     return await client.begin(async (tx) => {
-      // The role's limits are meant for requests. Others may migrate for minutes, and so may we.
+      // The role's time limits are meant for requests; a migration may take minutes.
       await tx.unsafe(`set local statement_timeout = 0; set local lock_timeout = 0;
         set local idle_in_transaction_session_timeout = 0`);
       await tx`select pg_advisory_xact_lock(${MIGRATION_LOCK})`;
@@ -58,7 +58,7 @@ export async function migrationState(databaseUrl: string): Promise<MigrationStat
   }
 }
 
-/** What is wrong with a schema that is not current, and what to do. */
+/** What is wrong with a schema that is not current, and what to do about it. */
 export function schemaSentence({ known, applied, schema }: MigrationState): string {
   if (schema === "newer")
     return `The database has ${applied} migrations and this release knows ${known}: start the newer release that made them.`;
@@ -72,7 +72,7 @@ async function hashesIn(sql: Pick<Sql, "unsafe">): Promise<string[]> {
   return rows.map(({ hash }) => String(hash));
 }
 
-/** Migrations are appended and never edited: those of an older release are the first of ours. */
+/** Migrations are only appended, never edited: those of an older release are the first ones of this release. */
 function stateOf(known: readonly MigrationMeta[], applied: readonly string[]): MigrationState {
   const counts = { known: known.length, applied: applied.length };
   if (known.some(({ hash }, place) => place < applied.length && applied[place] !== hash))

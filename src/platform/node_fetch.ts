@@ -2,7 +2,7 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { isIPv6, type LookupFunction } from "node:net";
 
-/** Connections that wait for the next call, of each scheme. */
+/** Idle connections, for http and https each. */
 const IDLE_CONNECTIONS_MAX = 256;
 
 const agents = {
@@ -18,8 +18,8 @@ export type NodeCall = {
 };
 
 /**
- * A call by node's client to `address`, whatever the URL's name leads to: for a runtime whose `fetch` cannot be told where
- * to connect. No redirect is followed, nothing is decoded, nothing is sent twice. Rejects with the reason of `signal`.
+ * Calls `address` with node's client, whatever the URL's name resolves to: for a runtime whose `fetch` cannot be told where to connect.
+ * Does not follow redirects, decode or retry. Rejects with the reason of `signal`.
  */
 export function nodeFetch(url: URL, { method, headers, body, signal }: NodeCall, address: string): Promise<Response> {
   const isTls = url.protocol === "https:";
@@ -32,12 +32,11 @@ export function nodeFetch(url: URL, { method, headers, body, signal }: NodeCall,
       agent: isTls ? agents.https : agents.http,
       lookup: pinnedLookup(address),
     });
-    // A reused connection that is closed unanswered may have carried the call: Deno would send it again by itself.
+    // A reused connection that closes unanswered may have carried the call; Deno would otherwise retry it.
     call.once("socket", () => {
       call.reusedSocket = false;
     });
-    // Without a reason: where the answer has come whole, unread, it would be an error of the socket that nobody hears, and
-    // end the process.
+    // Without a reason: if the answer has arrived unread, the reason would be an unhandled socket error and end the process.
     const abort = () => call.destroy();
     signal?.addEventListener("abort", abort, { once: true });
     call.on("close", () => signal?.removeEventListener("abort", abort));
@@ -74,7 +73,7 @@ function asResponse(message: IncomingMessage, call: { destroy(): unknown }, sign
   return new Response(streamOf(message, call, signal), { status, headers });
 }
 
-/** The body as it is asked for; letting go of it closes the connection. What is not read yet when `signal` aborts is lost. */
+/** The body, read on demand. Cancelling it closes the connection. Unread data is lost when `signal` aborts. */
 function streamOf(
   message: IncomingMessage,
   call: { destroy(): unknown },

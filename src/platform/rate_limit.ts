@@ -2,47 +2,47 @@ import { LRUCache } from "lru-cache";
 import { Refusal } from "../errors.ts";
 import type { Log } from "./log.ts";
 import type { ShedReason, TimeLimit } from "./metrics.ts";
-import { budgetedRedis } from "./redis_budget.ts";
-import { createSharedRates, type Question, type SharedRate } from "./shared_rates.ts";
-import type { Owner } from "./shares.ts";
+import { type RedisWithTimeout, redisWithTimeout } from "./redis.ts";
+import { type Question, type RedisRateCount, RedisRateCounts } from "./redis_rate_counts.ts";
+import type { Owner } from "./share_limit.ts";
 
-/** Redis answers within this, or the replica decides by what it knows itself. */
+/** Longest wait for Redis; after that the replica decides by its own counts. */
 const REDIS_BUDGET_MS = 30;
 const WINDOW_MS = 60_000;
-/** Ids remembered at once, beside those with requests under way; beyond, those not seen for longest are forgotten. */
+/** Ids remembered, besides those with requests in flight; beyond that, the least recently used are forgotten. */
 const IDS_MAX = 50_000;
-/** Slots that a replica has not confirmed for this long are free again: it died. */
+/** Slots that their replica has not confirmed for this long are free again: the replica has died. */
 const SLOT_LEASE_MS = 60_000;
-/** What a client is told to wait for a slot; nobody knows when one comes free. */
+/** `Retry-After` when all slots are taken: nobody knows when one becomes free. */
 const SLOT_RETRY_AFTER_SECONDS = 1;
 
 export type RateLimiter = {
   /**
-   * Counts a request, to the id and to its account and tenant, if an owner is named. Throws too_many_requests, with the seconds
-   * until the minute ends.
+   * Counts a request to the id, and to its owner's account and tenant. Throws too_many_requests, with the seconds until the minute
+   * ends.
    */
   take(id: string, owner?: Owner): Promise<void>;
   /**
-   * Counts a request, and takes one of the id's slots for while it is in flight. Throws too_many_requests. What it returns gives
-   * the slot back, throws nothing, and may be called twice.
+   * Counts a request, and takes one of the id's slots while it is in flight. Throws too_many_requests. The function it returns
+   * releases the slot; it throws nothing and is idempotent.
    */
   enter(id: string, owner?: Owner): Promise<() => void>;
   close(): void;
 };
 
 type RateLimiterOptions = {
-  /** Empty: counted in this process alone. */
+  /** Empty: counted in this process only. */
   redisUrl: string;
-  /** Requests, of one id. */
+  /** Requests of one id, per minute and in flight. */
   perMinute: number;
   inFlight: number;
-  /** Requests, of all ids of an account, and of a tenant. */
+  /** Requests of all ids of an account, and of a tenant. */
   accountPerMinute: number;
   tenantPerMinute: number;
   log: Log;
-  /** Monotonic, ms. */
+  /** Monotonic clock, ms. */
   now?: () => number;
-  /** What Redis may take to answer. */
+  /** Longest wait for Redis. */
   budgetMs?: number;
   slotLeaseMs?: number;
   onShed?: (reason: ShedReason) => void;
@@ -52,107 +52,118 @@ type RateLimiterOptions = {
 const NOBODY: Owner = { accountId: 0, tenantId: 0 };
 
 /**
- * Limits by id, as `key:7`: requests a minute, which begins with the first, and requests in flight. Limits accounts and tenants
- * by requests a minute. Shared by all replicas through Redis, in one call for all three; each replica counts by itself too, and
- * goes by that while Redis is away. Source: rulings › Errors.
+ * The rate limits (requests per minute of an id such as `key:7`, of its account and of its tenant) and the concurrency limit of an
+ * id. A minute begins with its first request. All replicas share the counts through Redis, in one call for all three; each replica
+ * also counts by itself, and decides by that while Redis is away. Source: rulings › Errors.
  */
-export function createRateLimiter({
-  redisUrl,
-  perMinute,
-  inFlight,
-  accountPerMinute,
-  tenantPerMinute,
-  log,
-  now = monotonicMs,
-  budgetMs = REDIS_BUDGET_MS,
-  slotLeaseMs = SLOT_LEASE_MS,
-  onShed,
-  onTimeOut,
-}: RateLimiterOptions): RateLimiter {
-  const onLate = () => onTimeOut?.("rate_redis");
-  const redis =
-    redisUrl === "" ? undefined : budgetedRedis(redisUrl, { log, use: "rate limiter", budgetMs, now, onLate });
-  const tallies = createTallies({ perMinute, accountPerMinute, tenantPerMinute });
-  const shared = redis && createSharedRates(redis, { minuteMs: WINDOW_MS, inFlight, slotLeaseMs }, tallies.busy);
+export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
+  return new Limiter(options);
+}
 
-  /** Counts here, and asks Redis; what Redis says goes. */
-  async function admit(id: string, entering: boolean, owner: Owner): Promise<() => void> {
-    const counts = tallies.of(id, owner, now()).map(count);
+class Limiter implements RateLimiter {
+  readonly #inFlight: number;
+  readonly #now: () => number;
+  readonly #onShed: ((reason: ShedReason) => void) | undefined;
+  readonly #tallies: ReturnType<typeof createTallies>;
+  readonly #redis: RedisWithTimeout | undefined;
+  readonly #shared: RedisRateCounts | undefined;
+
+  constructor({ redisUrl, inFlight, log, now = monotonicMs, onShed, onTimeOut, ...options }: RateLimiterOptions) {
+    const { budgetMs = REDIS_BUDGET_MS, slotLeaseMs = SLOT_LEASE_MS, ...perMinute } = options;
+    this.#inFlight = inFlight;
+    this.#now = now;
+    this.#onShed = onShed;
+    this.#tallies = createTallies(perMinute);
+    if (redisUrl === "") return;
+    const onLate = () => onTimeOut?.("rate_redis");
+    this.#redis = redisWithTimeout(redisUrl, { log, use: "rate limiter", budgetMs, now, onLate });
+    this.#shared = new RedisRateCounts(this.#redis, { minuteMs: WINDOW_MS, inFlight, slotLeaseMs }, this.#tallies.busy);
+  }
+
+  async take(id: string, owner = NOBODY): Promise<void> {
+    await this.#admit(id, false, owner);
+  }
+
+  enter(id: string, owner = NOBODY): Promise<() => void> {
+    return this.#admit(id, true, owner);
+  }
+
+  close(): void {
+    this.#shared?.close();
+    this.#redis?.close();
+  }
+
+  /** Counts in this replica, then asks Redis, whose answer decides. */
+  async #admit(id: string, entering: boolean, owner: Owner): Promise<() => void> {
+    const counts: Count[] = [];
+    for (const tally of this.#tallies.of(id, owner, this.#now())) counts.push(this.#count(tally));
     const [own] = counts as [Count];
-    // Without a slot left here a request counts as asked for all the same.
-    const wants = entering && own.tally.slots < inFlight;
+    // A request that finds no slot here still counts towards the minute.
+    const wants = entering && own.tally.slots < this.#inFlight;
     let hasSlot = wants;
-    // Taken before Redis is asked: what this replica says it has is never less than what it may come to have.
-    if (wants) tallies.takeSlot(own.tally);
-    if (shared) {
-      // All before the first answer is waited for: they go in one call.
-      for (const one of counts) ask(one, shared.question(one.tally), wants && one === own);
+    // Taken before Redis is asked, so that this replica never reports fewer slots than it may come to have.
+    if (wants) this.#tallies.takeSlot(own.tally);
+    if (this.#shared) {
+      // All are asked before the first answer is awaited: they go in one call.
+      for (const one of counts) ask(one, this.#shared.question(one.tally), wants && one === own);
       for (const one of counts) {
         const { question, place } = one;
         if (question === undefined || !(await question.answered)) continue;
         const wantsSlot = wants && one === own;
         const isInMinute = (wantsSlot ? place : question.wanting + place) < question.passed;
-        one.overUntilMs = isInMinute ? undefined : now() + question.msLeft;
+        one.overUntilMs = isInMinute ? undefined : this.#now() + question.msLeft;
         if (wantsSlot) hasSlot = place < question.entered;
       }
     }
 
     const over = counts.find(({ overUntilMs }) => overUntilMs !== undefined);
-    if (over === undefined && hasSlot === entering) return entering ? leaving(own.tally) : nothing;
-    if (wants) giveBack(own.tally);
-    throw over === undefined ? full() : overRate(over.tally, over.overUntilMs);
+    if (over === undefined && hasSlot === entering) return entering ? this.#releaseOf(own.tally) : nothing;
+    if (wants) this.#release(own.tally);
+    throw over === undefined ? this.#noSlot() : this.#overRate(over.tally, over.overUntilMs);
   }
 
-  /** Counts a request here. Throws too_many_requests where a tally is known to be over: a flood of what is refused does not reach Redis. */
-  function count(tally: Tally): Count {
+  /**
+   * Counts a request in this replica. Throws too_many_requests if the tally is known to be over its limit: a flood of refused
+   * requests does not reach Redis.
+   */
+  #count(tally: Tally): Count {
     const isOver = ++tally.count > tally.kind.perMinute;
-    if (tally.refusedUntilMs > now()) throw overRate(tally, tally.refusedUntilMs);
+    if (tally.refusedUntilMs > this.#now()) throw this.#overRate(tally, tally.refusedUntilMs);
     return { tally, overUntilMs: isOver ? tally.endsAtMs : undefined, question: undefined, place: 0 };
   }
 
-  function leaving(tally: Tally): () => void {
-    let left = false;
+  #releaseOf(tally: Tally): () => void {
+    let released = false;
     return () => {
-      if (left) return;
-      left = true;
-      giveBack(tally);
+      if (released) return;
+      released = true;
+      this.#release(tally);
     };
   }
 
-  function giveBack(tally: Tally): void {
-    tallies.giveBackSlot(tally);
-    shared?.changed(tally);
+  #release(tally: Tally): void {
+    this.#tallies.releaseSlot(tally);
+    this.#shared?.changed(tally);
   }
 
-  function overRate(tally: Tally, untilMs = 0): Refusal {
+  #overRate(tally: Tally, untilMs = 0): Refusal {
     tally.refusedUntilMs = untilMs;
-    onShed?.(tally.kind.reason);
-    return tooMany(tally.kind.perMinute, (untilMs - now()) / 1000, tally.kind.message);
+    this.#onShed?.(tally.kind.reason);
+    return tooMany(tally.kind.perMinute, (untilMs - this.#now()) / 1000, tally.kind.message);
   }
 
-  function full(): Refusal {
-    onShed?.("in_flight_per_key");
-    return tooMany(inFlight, SLOT_RETRY_AFTER_SECONDS);
+  #noSlot(): Refusal {
+    this.#onShed?.("in_flight_per_key");
+    return tooMany(this.#inFlight, SLOT_RETRY_AFTER_SECONDS);
   }
-
-  return {
-    async take(id, owner = NOBODY) {
-      await admit(id, false, owner);
-    },
-    enter: (id, owner = NOBODY) => admit(id, true, owner),
-    close() {
-      shared?.close();
-      redis?.close();
-    },
-  };
 }
 
 /** One request in one tally. */
 type Count = {
   tally: Tally;
-  /** It is over the tally's limit, until then. */
+  /** Set if the request is over the tally's limit: when the minute ends. */
   overUntilMs: number | undefined;
-  /** Where it was asked for, and the how manieth of those who want a slot, or of the others. */
+  /** The question it is part of, and its position among those that want a slot, or among the others. */
   question: Question | undefined;
   place: number;
 };
@@ -171,17 +182,17 @@ export const monotonicMs = () => performance.now();
 
 const nothing = () => {};
 
-/** What is limited by requests a minute, and how that is said. */
+/** A rate limit, and how its refusal is reported. */
 type Kind = { perMinute: number; reason: ShedReason; message: string };
 
-/** What this replica knows of an id, an account or a tenant. */
-type Tally = SharedRate & {
+/** This replica's counts of an id, an account or a tenant. */
+type Tally = RedisRateCount & {
   id: string;
   kind: Kind;
-  /** Requests here in the minute that ends then. */
+  /** Requests in the minute that ends at `endsAtMs`. */
   count: number;
   endsAtMs: number;
-  /** Over its limit until then. */
+  /** Known to be over its limit until then. */
   refusedUntilMs: number;
 };
 
@@ -196,7 +207,7 @@ function createTallies({ perMinute, accountPerMinute, tenantPerMinute }: PerMinu
       reason: "rate_per_account",
       message: `This account makes too many requests. ${again}`,
     },
-    // Its customers are not told of their reseller.
+    // The message does not reveal the reseller to its customers.
     tenant: {
       perMinute: tenantPerMinute,
       reason: "rate_per_tenant",
@@ -204,12 +215,12 @@ function createTallies({ perMinute, accountPerMinute, tenantPerMinute }: PerMinu
     },
   } as const satisfies Record<string, Kind>;
   const recent = new LRUCache<string, Tally>({ max: IDS_MAX });
-  /** Those with slots are not forgotten. */
+  /** Tallies with slots, which must not be forgotten. */
   const busy = new Map<string, Tally>();
 
   function newTally(id: string, kind: Kind): Tally {
     const minuteKey = `tollgate:minute:${id}`;
-    // Slots of accounts and tenants are shares of a replica: see shares.ts.
+    // Accounts and tenants have no slots: their concurrency is limited by share_limit.ts.
     const slotsKey = kind === kinds.id ? `tollgate:in-flight:${id}` : undefined;
     const { perMinute } = kind;
     const never = Number.NEGATIVE_INFINITY;
@@ -217,7 +228,7 @@ function createTallies({ perMinute, accountPerMinute, tenantPerMinute }: PerMinu
     return { ...shared, id, kind, count: 0, endsAtMs: never, refusedUntilMs: never };
   }
 
-  /** With the minute that runs at `nowMs`. */
+  /** The tally, with its minute begun anew if it has ended. */
   function tallyOf(id: string, kind: Kind, nowMs: number): Tally {
     let tally = recent.get(id);
     if (tally === undefined) {
@@ -233,7 +244,7 @@ function createTallies({ perMinute, accountPerMinute, tenantPerMinute }: PerMinu
 
   return {
     busy,
-    /** That of the id, then those of its account and its tenant. */
+    /** The tally of the id, then those of its account and its tenant. */
     of(id: string, { accountId, tenantId }: Owner, nowMs: number): Tally[] {
       const tallies = [tallyOf(id, kinds.id, nowMs)];
       if (accountId !== 0) tallies.push(tallyOf(`account:${accountId}`, kinds.account, nowMs));
@@ -243,7 +254,7 @@ function createTallies({ perMinute, accountPerMinute, tenantPerMinute }: PerMinu
     takeSlot(tally: Tally): void {
       if (tally.slots++ === 0) busy.set(tally.id, tally);
     },
-    giveBackSlot(tally: Tally): void {
+    releaseSlot(tally: Tally): void {
       if (--tally.slots === 0) busy.delete(tally.id);
     },
   };

@@ -6,44 +6,44 @@ import { nodeFetch } from "./node_fetch.ts";
  * The one file of `src/` that names Bun or Deno: serving, fetching, hashing and time, alike on both.
  */
 
-/** Bun reads this variable when its process starts, and never again; it refuses larger numbers. */
+/** Bun reads this variable only when the process starts, and rejects larger numbers. */
 const FETCH_LIMIT_VARIABLE = "BUN_CONFIG_MAX_HTTP_REQUESTS";
 const FETCH_LIMIT_DEFAULT = 256;
 const FETCH_LIMIT_MAX = 65_535;
-/** Bun counts a connection's silence in steps of 4 s, and knows no longer one than this. */
+/** Bun counts a connection's idle time in steps of 4 s, up to this maximum. */
 const IDLE_STEP_SECONDS = 4;
 const IDLE_SECONDS_MAX = 255;
-/** On Deno an answer larger than this goes out in such pieces, each as the client takes it. */
+/** On Deno, a larger answer is sent in pieces of this size, each when the client has read the one before. */
 const PIECE_BYTES = 64 * 1024;
 
 export type Peer = {
-  /** Where the connection comes from: in production, the proxy's address. To be asked while the request is under way. */
+  /** The remote address of the connection; in production, the proxy's. Call it during the request. */
   address: () => string;
 };
 
 export type ServeOptions = {
-  /** 0 takes a free one. */
+  /** 0: a free port. */
   port: number;
   hostname: string;
   fetch(request: Request, peer: Peer): Response | Promise<Response>;
-  /** Answers for a `fetch` that threw, so that no client meets a stack trace or the runtime's own page. */
+  /** The answer if `fetch` throws, so that no client gets a stack trace or the runtime's own error page. */
   onError(error: unknown): Response;
   /**
-   * A client that takes no byte of its answer for so long is cut, and so is a connection kept alive for nothing, give or
-   * take four seconds. Deno cuts no connection that is kept alive. Event streams keep their own time.
+   * A client that reads nothing of its answer for this long is disconnected, and so is an idle keep-alive connection, give or take four
+   * seconds. Deno does not close idle keep-alive connections. Event streams have their own limit.
    */
   clientIdleMs?: number;
 };
 
 export type Server = {
   port: number;
-  /** Takes no new connection; resolves when those under way have ended, or were ended by closeNow. */
+  /** Accepts no new connections; resolves when the open ones have ended, or were closed by closeNow. */
   stop(): Promise<void>;
-  /** Cuts every connection. On Deno, after stop: makes stop resolve, and leaves the cutting to the process's exit. */
+  /** Closes every connection. On Deno, after stop: makes stop resolve; the connections close when the process exits. */
   closeNow(): Promise<void>;
 };
 
-/** Serves HTTP. Throws an Error whose code is EADDRINUSE when the port is taken. Nothing that a client sends is limited in size here: see `gateway/body.ts`. */
+/** Serves HTTP. Throws an Error whose code is EADDRINUSE when the port is taken. Does not limit the size of bodies: see `http/body.ts`. */
 export function serve(options: ServeOptions): Server {
   return deno ? serveOnDeno(deno, options) : serveOnBun(options);
 }
@@ -63,44 +63,36 @@ export function sha256Hex(text: string): string {
   return runtimeName === "bun" ? Bun.SHA256.hash(text, "hex") : createHash("sha256").update(text).digest("hex");
 }
 
-/** Unix time, ms. For what carries the time of day by definition, as a UUIDv7 does; durations take a monotonic clock. */
+/** Unix time, ms. For values that contain the time of day, such as a UUIDv7. Durations use a monotonic clock. */
 export function wallClockMs(): number {
   return Date.now();
 }
 
 /**
- * Collects garbage and gives free memory back to the system: some milliseconds in which nothing else runs. Deno has no such call.
- * Bun.shrink is not for a process that goes on: it throws away all compiled code too, which takes a minute of load to come back.
+ * Collects garbage and returns free memory to the system. Blocks for some milliseconds. Deno has no such call. Bun.shrink is not used:
+ * it also discards all compiled code, which takes a minute of load to rebuild.
  */
 export function giveMemoryBack(): void {
   if (runtimeName === "bun") Bun.gc(true);
 }
 
-/** What `promise` resolves to; rejects with what `late` makes, or an Error, when that takes longer than `ms`. */
-export function within<T>(ms: number, promise: Promise<T>, late?: () => Error): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(late?.() ?? new Error(`no answer within ${ms} ms`)), ms);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
-}
-
-/** Where a call to a provider goes: to one address, under the URL's own name. Worked out once for many calls. */
+/** Where calls to a provider go: to one address, under the URL's own name. Computed once for many calls. */
 export type UpstreamTarget = {
   address: string;
   url: URL;
   /** The URL with the address in place of its name. */
   href: string;
   host: string;
-  /** Whose certificate the other side has to show; undefined: without TLS, or to a bare address. */
+  /** The name that the certificate must have; undefined: no TLS, or a bare address. */
   serverName: string | undefined;
 };
 
-/** The target of calls to `url`. Throws TypeError for a name without an address: names are looked up by the outbound guard alone. */
+/** The target of calls to `url`. Throws TypeError for a name without an address: only the outbound guard resolves names. */
 export function upstreamTarget(url: string | URL, address?: string): UpstreamTarget {
   const target = new URL(url);
   const name = target.hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
   const to = address ?? name;
-  if (isIP(to) === 0) throw new TypeError("an outbound call needs the address that was checked");
+  if (isIP(to) === 0) throw new TypeError("an outbound call needs a checked address");
   const serverName = target.protocol === "https:" && isIP(name) === 0 ? name : undefined;
   const { host } = target;
   target.hostname = isIP(to) === 6 ? `[${to}]` : to;
@@ -108,41 +100,40 @@ export function upstreamTarget(url: string | URL, address?: string): UpstreamTar
 }
 
 /**
- * `fetch` for providers: to the target's address and nowhere else; no time limit but the caller's signal, no redirects, and
- * the body as it was sent. It asks for an unencoded body; one that comes with a `content-encoding` all the same still
- * carries that header and is not decoded.
+ * `fetch` for providers: connects to the target's address only; no time limit except the caller's signal; no redirects. It asks for an
+ * unencoded body; a body with a `content-encoding` is returned undecoded, with that header.
  */
 export function upstreamFetch(target: UpstreamTarget, init: UpstreamInit): Promise<Response> {
   const { method = "GET", body = null, signal = null } = init;
   const headers = { "accept-encoding": "identity", ...init.headers, host: target.host };
   if (runtimeName === "deno") return nodeFetch(target.url, { method, headers, body, signal }, target.address);
-  // Bun's own: its idle limit of five minutes off, its decoding off.
+  // Turns off Bun's idle limit of five minutes and its decoding.
   const asked = { redirect: "manual", timeout: false, decompress: false, keepalive: true } as const;
   const { serverName } = target;
   if (serverName === undefined) return fetch(target.href, { method, headers, body, signal, ...asked });
-  // Measured: Bun then asks for, and verifies, the certificate of `serverName`, and keeps connections apart by it.
+  // Measured: Bun requests and verifies the certificate of `serverName`, and does not share connections between names.
   return fetch(target.href, { method, headers, body, signal, ...asked, tls: { serverName } });
 }
 
 export type UpstreamInit = {
   method?: string;
-  /** By names in lower case. */
+  /** Names in lower case. */
   headers?: Readonly<Record<string, string>>;
   body?: string | Uint8Array<ArrayBuffer> | null;
   signal?: AbortSignal;
 };
 
 /**
- * Makes room for `wanted` outbound requests at once, and returns how many there is room for; call it before anything
- * else. Bun's fetch takes 256 at a time over all hosts, the rest wait unseen. Setting the variable in a running process
- * changes nothing, so the process replaces itself with one that has it (same pid, same standard streams), once.
+ * Raises the limit of concurrent outbound requests to `wanted`, and returns the limit. Call it before anything else. Bun's fetch
+ * allows 256 over all hosts; further ones wait unnoticed. Setting the variable in a running process has no effect, so the process
+ * replaces itself once with one that has it (same pid, same standard streams).
  */
 export function raiseFetchLimit(wanted: number, env: Record<string, string | undefined> = process.env): number {
   if (runtimeName !== "bun") return Number.POSITIVE_INFINITY;
   const goal = Math.min(wanted, FETCH_LIMIT_MAX);
   const set = Number(env[FETCH_LIMIT_VARIABLE]);
   const limit = Number.isInteger(set) && set >= 1 && set <= FETCH_LIMIT_MAX ? set : FETCH_LIMIT_DEFAULT;
-  // Windows has no execve: there the operator sets the variable, and the caller says so in the log.
+  // Windows has no execve: there the operator sets the variable, and the caller logs that.
   if (limit >= goal || process.platform === "win32" || !process.execve) return limit;
   const kept = Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined);
   return process.execve(process.execPath, [process.execPath, ...process.execArgv, ...process.argv.slice(1)], {
@@ -156,15 +147,15 @@ function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSI
   const server = Bun.serve({
     port,
     hostname,
-    // Answers may be silent for minutes. Unfinished headers are still cut, by Bun itself, after some 12 s.
+    // Answers may be silent for minutes. Bun itself still closes connections with unfinished headers after about 12 s.
     idleTimeout: 0,
-    // Above its limit Bun answers a bare 413; ours has an envelope. Bodies are read only as fast as they are asked for.
+    // Above its limit Bun answers a bare 413; ours has an error body. Bodies are read only on demand.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     development: false,
-    // Said aloud: with `development: false` alone, a second server shares the port in silence, whatever the docs say.
+    // Explicit, because with `development: false` alone a second server silently shares the port, contrary to the docs.
     reusePort: false,
     async fetch(request, self) {
-      // Nothing is counted while we are at work; what an earlier request on this connection set would be.
+      // No idle limit while the request is handled; an earlier request on this connection may have set one.
       self.timeout(request, 0);
       const response = await fetch(request, { address: () => self.requestIP(request)?.address ?? "" });
       if (mayStillArrive(request, response)) await nextTurn();
@@ -180,7 +171,7 @@ function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSI
   };
 }
 
-/** Whether the end of the request's body may not have come yet: nobody read the body, or the request was refused. */
+/** Whether the request's body may not have arrived completely: nobody read it, or the request was refused. */
 function mayStillArrive({ headers, bodyUsed }: Request, { status }: Response): boolean {
   if (bodyUsed && status < 400) return false;
   return headers.has("content-length") || headers.has("transfer-encoding");
@@ -225,8 +216,8 @@ function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
       return Promise.race([server.shutdown(), cut.promise]);
     },
     async closeNow() {
-      // Deno cannot abort a server that is shutting down (BadResource, which ends the process): what is left of it ends
-      // when the process exits, and nobody waits for it any longer.
+      // Deno cannot abort a server that is shutting down (BadResource, which ends the process): its connections close when
+      // the process exits, and `stop` does not wait for them.
       if (!stopping) abort.abort();
       stopping = true;
       cut.resolve();
@@ -234,12 +225,12 @@ function serveOnDeno(runtime: DenoRuntime, options: ServeOptions): Server {
   };
 }
 
-/** The same answer, cut where the client takes no piece of it for `idleMs`: Deno waits for it without end. */
+/** The same answer, but ended if the client reads no piece of it for `idleMs`: Deno would wait forever. */
 async function inPieces(response: Response, idleMs: number): Promise<Response> {
   if (response.body === null || isEventStream(response)) return response;
   const { status, headers } = response;
   const reader = response.body.getReader();
-  // What is made of a text comes in one piece.
+  // A response made from a string has one chunk.
   const { done, value } = await reader.read();
   if (done) return new Response(null, { status, headers });
   if (value.byteLength > PIECE_BYTES) return new Response(cutWhenIdle(value, reader, idleMs), { status, headers });
@@ -266,18 +257,18 @@ function cutWhenIdle(
     bytes = bytes.subarray(PIECE_BYTES);
     idle = setTimeout(() => {
       controller.error(new Error("The client does not read."));
-      reader.cancel().catch(() => {}); // Nobody is left to hear of it.
+      reader.cancel().catch(() => {}); // The client is gone.
     }, idleMs);
   };
   const cancel = (reason: unknown) => {
     clearTimeout(idle);
     return reader.cancel(reason);
   };
-  // Nothing ahead of what is asked for: that it is asked for says that the client reads.
+  // No read-ahead: a pull means that the client has read the previous piece.
   return new ReadableStream({ pull, cancel }, { highWaterMark: 0 });
 }
 
-/** As much of Deno as is used here; its types are not installed. */
+/** The part of Deno that is used here; its types are not installed. */
 type DenoRuntime = {
   serve(
     options: {

@@ -5,25 +5,25 @@ import type { Db, Tx } from "./db.ts";
 import { secretKeyCheck } from "./schema.ts";
 
 /**
- * One SECRET_KEY a database: a word that was encrypted with it stands in the database from the first start, or the first
- * secret, on. Who has another key refuses, before it writes what the others cannot read.
+ * One SECRET_KEY per database: from the first start, or the first secret, the database has a word encrypted with it. A replica with
+ * another key refuses to write secrets that the others could not read.
  */
 
-/** What is encrypted does not matter: that it can be decrypted tells the key. */
+/** Any text: being able to decrypt it proves the key. */
 const WORD = "tollgate";
 const ANOTHER_KEY =
   "SECRET_KEY is not the key that this database's secrets are encrypted with. Set that one; to change it, see " +
   "Rotating secrets in docs/operations.md.";
 
 /**
- * Makes `secretKey` the database's, if it has none yet, and keeps it until the transaction ends: whoever encrypts something
- * calls this first. Throws service_unavailable when the database's key is another one; a replica that has it may do better.
+ * Makes `secretKey` the database's key if it has none, and locks it until the transaction ends. Call it before encrypting anything.
+ * Throws service_unavailable if the database has another key; another replica may have the right one.
  */
 export async function holdSecretKey(tx: Tx, secretKey: Uint8Array): Promise<void> {
   const stored = () => tx.select({ ciphertext: secretKeyCheck.ciphertext }).from(secretKeyCheck).for("key share");
   let [row] = await stored();
   if (!row) {
-    // Of several that come first one writes; the others wait for it, and see its row.
+    // Of several concurrent calls one inserts; the others wait and read its row.
     await tx
       .insert(secretKeyCheck)
       .values({ ciphertext: encrypt(secretKey, WORD) })
@@ -33,14 +33,14 @@ export async function holdSecretKey(tx: Tx, secretKey: Uint8Array): Promise<void
   if (!row || !opens(secretKey, row.ciphertext)) throw new Refusal("service_unavailable", { message: ANOTHER_KEY });
 }
 
-/** As `holdSecretKey`, for a start: before anything is encrypted. Throws the same. */
+/** As `holdSecretKey`, at the start of a replica. Throws the same. */
 export async function checkSecretKey(db: Db, secretKey: Uint8Array): Promise<void> {
   await db.orm.transaction((tx) => holdSecretKey(tx, secretKey));
 }
 
 /**
- * Puts `to` in place of the database's key, and keeps everybody who encrypts waiting until the transaction ends. False:
- * `from` is not that key; null stands for a key that nobody has any more.
+ * Replaces the database's key with `to`; nobody can encrypt until the transaction ends. False: `from` is not the current key. null: the
+ * current key is lost.
  */
 export async function replaceSecretKey(
   tx: Tx,
@@ -60,6 +60,6 @@ function opens(secretKey: Uint8Array, ciphertext: Uint8Array): boolean {
   try {
     return decrypt(secretKey, ciphertext) === WORD;
   } catch {
-    return false; // There is no other way to ask.
+    return false; // `decrypt` throws for another key.
   }
 }

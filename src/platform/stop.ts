@@ -1,21 +1,21 @@
 /**
- * What ends work under way. An AbortSignal is an event target of the runtime's own, with a price to match, and a request has several
- * reasons to end: they meet here, and one AbortController is made where the runtime wants one.
+ * A cheap AbortSignal. The runtime's own is an expensive event target, and a request has several reasons to end: they are combined here,
+ * and an AbortController is created only where the runtime needs one.
  */
 
-/** As much of AbortSignal as is needed to hear of an end; every AbortSignal is one. */
+/** The part of AbortSignal that is needed; every AbortSignal is a StopSignal. */
 export type StopSignal = Pick<AbortSignal, "aborted" | "reason" | "throwIfAborted"> & {
   addEventListener(type: "abort", listener: () => void, options?: { once: boolean }): void;
   removeEventListener(type: "abort", listener: () => void): void;
 };
 
-/** An end that comes once or never. Listeners throw nothing, and are told once. */
+/** Can be stopped once. Listeners must not throw, and are called once. */
 export class Stop implements StopSignal {
   aborted = false;
   reason: unknown = undefined;
   #listeners: (() => void)[] = [];
 
-  /** Ends what listens. A second call does nothing. */
+  /** Calls the listeners. Idempotent. */
   stop(reason: unknown = new DOMException("The operation was aborted.", "AbortError")): void {
     if (this.aborted) return;
     this.aborted = true;
@@ -38,7 +38,7 @@ export class Stop implements StopSignal {
   }
 }
 
-/** A controller for what the runtime does, which ends with `signal` too. */
+/** An AbortController for the runtime that aborts with `signal`. */
 export function controllerBy(signal: StopSignal): AbortController {
   const controller = new AbortController();
   if (signal.aborted) controller.abort(signal.reason);

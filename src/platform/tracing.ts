@@ -4,52 +4,52 @@ import type { Config } from "../config.ts";
 import type { Log } from "./log.ts";
 
 /**
- * Traces for OpenTelemetry, where a collector is configured. A request only carries ids and leaves its moments; its spans are made
- * when it has ended, and sent behind everybody's back. The one file that names the library, which is loaded here and only then.
+ * OpenTelemetry traces, if a collector is configured. A request carries only ids and timestamps; its spans are created when it has
+ * ended, and sent in the background. The only file that uses the library, which is loaded only if needed.
  */
 
-/** Spans that wait to be sent; more are lost. */
+/** Spans that wait to be sent; further ones are dropped. */
 const QUEUE_SPANS_MAX = 4096;
 const BATCH_SPANS_MAX = 512;
 const BATCH_EVERY_MS = 1_000;
-/** One batch, from its first attempt to its last. */
+/** Time limit of a batch, with all attempts. */
 const SEND_MS_MAX = 5_000;
-/** The library's own watch over a batch, past ours. */
+/** The library's own time limit, longer than ours. */
 const GIVE_UP_MS = 2 * SEND_MS_MAX;
-/** At the end of the process what waits is sent at once: a whole queue, and the batch that was under way. */
+/** At shutdown all waiting batches are sent concurrently: a full queue, and the batch in progress. */
 const SENDS_AT_ONCE_MAX = QUEUE_SPANS_MAX / BATCH_SPANS_MAX + 1;
 const TRACE_ID_BYTES = 16;
 const SPAN_ID_BYTES = 8;
-/** The digits of a trace id that are random by the standard, as a share of all they could be. */
+/** The hex digits of a trace id that the standard defines as random; sampling compares them with the configured fraction. */
 const SHARE_DIGITS = 14;
 
-/** What a request carries of its trace. */
+/** The trace context of a request. */
 export type Trace = {
   traceId: string;
-  /** Of the request's own span. */
+  /** The request's own span. */
   spanId: string;
-  /** The client's span; "": it named none. */
+  /** The client's span; "": none was sent. */
   parentId: string;
   sampled: boolean;
   calls: ProviderCall[];
 };
 
-/** One attempt at a provider. Moments are of the monotonic clock, in ms. */
+/** One attempt at a provider. Times are on the monotonic clock, in ms. */
 export type ProviderCall = {
   spanId: string;
   routeId: number;
   providerName: string;
   upstreamModel: string;
   startedMs: number;
-  /** 0: it has not ended. */
+  /** 0: not ended. */
   endedMs: number;
-  /** Why it failed, in one of our words; "": it did not. */
+  /** The kind of failure; "": it did not fail. */
   failure: string;
-  /** Of the answer that it failed with; 0: there was none. */
+  /** The HTTP status of a failed answer; 0: no answer. */
   status: number;
 };
 
-/** Nothing in it is a client's text, as in the log. Moments are of the monotonic clock, in ms. */
+/** Contains no client's text, as in the log. Times are on the monotonic clock, in ms. */
 export type SpanFacts = {
   name: string;
   kind: "server" | "client" | "internal";
@@ -62,11 +62,11 @@ export type SpanFacts = {
 };
 
 export type Tracing = {
-  /** A request comes in, with this `traceparent`. */
+  /** Begins the trace of a request with this `traceparent` header. */
   begin(traceparent: string | null): Trace;
-  /** It has ended. `spans` is asked only where the trace is sampled. */
+  /** Ends the trace. `spans` is called only if the trace is sampled. */
   end(trace: Trace, spans: () => SpanFacts[]): void;
-  /** Sends what waits. Takes as long as the collector does. */
+  /** Sends the waiting spans. Takes as long as the collector does. */
   close(): Promise<void>;
 };
 
@@ -77,7 +77,7 @@ type TracingOptions = {
   log: Pick<Log, "info" | "warn">;
 };
 
-/** Loads the library and makes the replica's tracing; undefined where no collector is configured. */
+/** Loads the library and opens the replica's tracing; undefined: no collector is configured. */
 export async function openTracing({ config, version, clock, log }: TracingOptions): Promise<Tracing | undefined> {
   const { traces } = config;
   if (traces === undefined) return undefined;
@@ -104,7 +104,7 @@ export async function openTracing({ config, version, clock, log }: TracingOption
   const resource = resourceFromAttributes({ "service.name": traces.serviceName, "service.version": version });
   const kinds = { server: SpanKind.SERVER, client: SpanKind.CLIENT, internal: SpanKind.INTERNAL };
 
-  /** A span as the library's own would be when it has ended: that one cannot be given its id beforehand. */
+  /** An ended span in the library's form. The library's own spans cannot be given an id in advance. */
   function ended(traceId: string, span: SpanFacts, unixOffsetMs: number): ReadableSpan {
     const { name, kind, spanId, parentId, startedMs, endedMs, isFailure, attributes } = span;
     const contextOf = (id: string) => ({ traceId, spanId: id, traceFlags: 1 });
@@ -133,7 +133,7 @@ export async function openTracing({ config, version, clock, log }: TracingOption
     begin: (traceparent) => newTrace(traceparent, traces.share),
     end({ traceId, sampled }, spans) {
       if (!sampled) return;
-      // Of one moment for all of them, so that a clock that is set meanwhile does not tear a request apart.
+      // One offset for all spans, so that a clock adjustment does not shift them against each other.
       const unixOffsetMs = clock.unixMs() - clock.nowMs();
       for (const span of spans()) processor.onEnd(ended(traceId, span, unixOffsetMs));
     },
@@ -141,7 +141,7 @@ export async function openTracing({ config, version, clock, log }: TracingOption
   };
 }
 
-/** The client's trace, if it names one, and else a new one, of which `share` are sampled. Source: W3C Trace Context. */
+/** The client's trace, or a new one, of which the fraction `share` is sampled. Source: W3C Trace Context. */
 export function newTrace(traceparent: string | null, share: number): Trace {
   const given = traceparent === null ? undefined : readTraceparent(traceparent);
   const traceId = given?.traceId ?? randomBytes(TRACE_ID_BYTES).toString("hex");
@@ -154,7 +154,7 @@ export function newTrace(traceparent: string | null, share: number): Trace {
   };
 }
 
-/** What tells the other side of a call which span it belongs to. Source: W3C Trace Context. */
+/** The `traceparent` header of a call that belongs to a span. Source: W3C Trace Context. */
 export function traceparentOf({ traceId, sampled }: Trace, spanId: string): string {
   return `00-${traceId}-${spanId}-${sampled ? "01" : "00"}`;
 }
@@ -163,7 +163,7 @@ export function newSpanId(): string {
   return randomBytes(SPAN_ID_BYTES).toString("hex");
 }
 
-/** Undefined: it is none. A later version may say more behind what this one says. */
+/** undefined: invalid. Later versions may append further fields. */
 function readTraceparent(text: string): Pick<Trace, "traceId" | "parentId" | "sampled"> | undefined {
   const match = /^([\da-f]{2})-([\da-f]{32})-([\da-f]{16})-([\da-f]{2})(-.*)?$/.exec(text.trim());
   const [, version, traceId = "", parentId = "", flags = "", more] = match ?? [];
@@ -178,20 +178,21 @@ function parted(ms: number): [number, number] {
   return [Math.floor(us / 1_000_000), (us % 1_000_000) * 1000];
 }
 
-/** The exporter, with one line in the log when the collector is lost, and one when it is back. */
+/** The exporter, which logs once when the collector is lost and once when it is back. */
 function telling(exporter: SpanExporter, log: TracingOptions["log"]): SpanExporter {
   let lost = 0;
   return {
     export(spans, done) {
       exporter.export(spans, ({ code, error }) => {
         if (code !== 0) {
-          if (lost === 0) log.warn({ err: error }, "the collector takes no traces: spans are lost until it does");
+          if (lost === 0)
+            log.warn({ err: error }, "the trace collector does not accept spans; they are dropped until it does");
           lost += spans.length;
         } else if (lost > 0) {
-          log.info({ lost }, "the collector takes traces again");
+          log.info({ lost }, "the trace collector accepts spans again");
           lost = 0;
         }
-        // It is told: the library would speak of it again, batch for batch.
+        // Reports success, since the library would log every failed batch.
         done({ code: 0 });
       });
     },

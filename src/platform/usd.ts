@@ -1,24 +1,24 @@
 /**
- * US dollars as people type them, for the panel and the command line. Strict: a point before the decimals, and commas only where
- * they can be nothing but thousands. What half of the world reads as another amount is refused, with both ways to write it. Pure.
+ * US dollars as people type them, in the panel and on the command line. Strict: a decimal point, and commas only where they can only mean
+ * thousands. An ambiguous amount is rejected, with both ways to write it. Pure.
  */
 
 export const NANO_DECIMALS = 9;
 const NANO_PER_USD = 10n ** BigInt(NANO_DECIMALS);
 const NOT_AN_AMOUNT = "An amount in US dollars, as in 20 or 12.50.";
-/** 9,999,999,999 dollars: beyond whatever is counted here. */
+/** At most $9,999,999,999, more than any limit of the service. */
 const WHOLE = "\\d{1,10}";
 const PLAIN = new RegExp(`^([-−]?)\\$?(${WHOLE})(?:\\.(\\d{1,${NANO_DECIMALS}}))?$`);
-/** Thousands: more than one group of them, or decimals after them. */
+/** Thousands: two or more groups, or one group followed by decimals. */
 const GROUPED = new RegExp(
   `^([-−]?)\\$?(\\d{1,3}(?:(?:,\\d{3}){2,3}|,\\d{3}(?=\\.)))(?:\\.(\\d{1,${NANO_DECIMALS}}))?$`,
 );
-/** One point or comma, one to three digits before it and three after: a dollar and a quarter, or 1,250 dollars. */
+/** One point or comma, one to three digits before and three after: $1.25 or $1,250? */
 const AMBIGUOUS = /^[-−]?\$?([1-9]\d{0,2})[.,](\d{3})$/;
 
 export type TypedUsd = { nanoUsd: bigint } | { wrong: string };
 
-/** "12.50", "$0.0124", "-3", "1,200.50" → nano-USD, exactly; else a sentence that says how to write it. */
+/** "12.50", "$0.0124", "-3", "1,200.50" → nano-USD, exactly; otherwise a sentence that says how to write it. */
 export function readUsd(typed: string): TypedUsd {
   const text = typed.trim();
   const [, whole, thousandths] = AMBIGUOUS.exec(text) ?? [];
@@ -35,7 +35,7 @@ export function typedUsd(nanoUsd: bigint): string {
   return AMBIGUOUS.test(text) ? `${text}0` : text;
 }
 
-/** Nano-USD in dollars, with the decimals that count and no other: "12.4", "1.225". */
+/** Nano-USD in dollars, without trailing zeros: "12.4", "1.225". */
 export function decimalUsd(nanoUsd: bigint): string {
   const size = nanoUsd < 0n ? -nanoUsd : nanoUsd;
   const fraction = (size % NANO_PER_USD).toString().padStart(NANO_DECIMALS, "0").replace(/0+$/, "");

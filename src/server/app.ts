@@ -14,7 +14,8 @@ import { pageOf, siteRoutes } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../platform/request_facts.ts";
-import { type Peer, within } from "../platform/runtime.ts";
+import type { Peer } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
 import { headOf } from "./head.ts";
 import { healthRoutes } from "./health.ts";
 

@@ -1,6 +1,5 @@
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { inTime } from "../gateway/door.ts";
 
 /**
  * Whether a TLS proxy may get a certificate for a name: it asks at a handshake with a name it has none for, so strangers
@@ -25,7 +24,7 @@ export function createDomainAsk({ hosts, clock }: Pick<Deps, "hosts" | "clock">)
     const known = hosts.peek(name);
     if (known !== undefined) return known !== null;
     takeLookUp();
-    return (await inTime(hosts.get(name))) !== undefined;
+    return (await hosts.get(name)) !== undefined;
   }
 
   return async ({ searchParams }) => {

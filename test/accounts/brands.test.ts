@@ -443,8 +443,8 @@ describe("the look-up", () => {
     await saveBrand(world.deps, { resellerId, name: "Acme AI", accent: null, support: null });
     for (const brand of [bare, await lookup.get(resellerId)])
       expect(JSON.stringify(brand).toLowerCase()).not.toMatch(/operator|tollgate/);
-    await expect(lookup.get((await world.addCustomer()).accountId)).rejects.toThrow("no reseller");
-    await expect(lookup.get(999_999)).rejects.toThrow("no reseller");
+    await expect(lookup.get((await world.addCustomer()).accountId)).rejects.toThrow("is not a reseller");
+    await expect(lookup.get(999_999)).rejects.toThrow("is not a reseller");
   });
 
   test("every change shows at once: of the brand, its pictures, and the account's name while no other was chosen", async () => {

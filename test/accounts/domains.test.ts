@@ -2,19 +2,10 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { checkDns, type DnsReport } from "../../src/accounts/dns_check.ts";
 import { type DomainChecks, startDomainChecks } from "../../src/accounts/domain_checks.ts";
+import { finishCheck, type StartedCheck, startCheck, startDueChecks } from "../../src/accounts/domain_checks_store.ts";
+import { instructionsFor, recordsOf } from "../../src/accounts/domain_records.ts";
 import { afterCheck, type DomainState } from "../../src/accounts/domain_states.ts";
-import { instructionsFor, recordsOf } from "../../src/accounts/domains.ts";
-import {
-  addHost,
-  type CheckClaim,
-  claimCheck,
-  claimDueChecks,
-  findHost,
-  type HostRef,
-  removeHost,
-  setHostStatus,
-  settleCheck,
-} from "../../src/accounts/hosts_store.ts";
+import { addHost, findHost, type HostRef, removeHost, setHostStatus } from "../../src/accounts/hosts_store.ts";
 import { readConfig } from "../../src/config.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { type DnsServer, deadResolver, startDnsServer } from "../dns_server.ts";
@@ -388,8 +379,8 @@ describe("contested names", () => {
   });
 
   const right: DnsReport = { verdict: "ok", resolvers: [], todo: [] };
-  const claimOf = async (ref: HostRef): Promise<CheckClaim> => {
-    const claim = await claimCheck(world.deps, ref);
+  const claimOf = async (ref: HostRef): Promise<StartedCheck> => {
+    const claim = await startCheck(world.deps, ref);
     if (!claim) throw new Error("too soon");
     return claim;
   };
@@ -399,7 +390,7 @@ describe("contested names", () => {
     const claim = await claimOf(first);
     expect(claim.contested).toBe(false);
     await addDomain("late.acme.test");
-    expect(await settleCheck(world.deps, claim, right)).toBeUndefined();
+    expect(await finishCheck(world.deps, claim, right)).toBeUndefined();
     const seen = await look(first);
     expect(seen).toMatchObject({ status: "verifying", contested: true, activatedAt: null });
     expect(secondsUntil(seen.nextCheckAt)).toBeLessThanOrEqual(0);
@@ -411,7 +402,7 @@ describe("contested names", () => {
       pairs.push([await addDomain(`race${i}.acme.test`), await addDomain(`race${i}.acme.test`)]);
     const claims = await Promise.all(pairs.flat().map(claimOf));
     expect(claims.every(({ contested }) => contested)).toBe(true);
-    const settled = await Promise.all(claims.map((claim) => settleCheck(world.deps, claim, right)));
+    const settled = await Promise.all(claims.map((claim) => finishCheck(world.deps, claim, right)));
     expect(settled.filter((result) => result?.to === "active").length).toBe(20);
     const owners = await world.sql`select host, count(*)::int as owners from hosts
       where host like 'race%' and status = 'active' group by host`;
@@ -436,23 +427,23 @@ describe("contested names", () => {
     const removed = await addDomain("gone.acme.test");
     const claim = await claimOf(removed);
     await removeHost(world.deps, removed, false);
-    expect(await settleCheck(world.deps, claim, right)).toBeUndefined();
+    expect(await finishCheck(world.deps, claim, right)).toBeUndefined();
     await addHost(world.deps, removed);
-    expect(await settleCheck(world.deps, claim, right)).toBeUndefined();
+    expect(await finishCheck(world.deps, claim, right)).toBeUndefined();
     expect(await look(removed)).toMatchObject({ status: "pending", report: null });
 
     const overtaken = await addDomain("slow.acme.test");
     const slow = await claimOf(overtaken);
     await forgetLastCheck(overtaken);
     const quick = await claimOf(overtaken);
-    expect(await settleCheck(world.deps, quick, { ...right, verdict: "wrong" })).toMatchObject({ to: "verifying" });
-    expect(await settleCheck(world.deps, slow, right)).toBeUndefined();
+    expect(await finishCheck(world.deps, quick, { ...right, verdict: "wrong" })).toMatchObject({ to: "verifying" });
+    expect(await finishCheck(world.deps, slow, right)).toBeUndefined();
     expect(await look(overtaken)).toMatchObject({ status: "verifying", report: { verdict: "wrong" } });
 
     const held = await addDomain("held.acme.test");
     const second = await claimOf(held);
     await setHostStatus(world.deps, { ...held, status: "suspended" });
-    await settleCheck(world.deps, second, right);
+    await finishCheck(world.deps, second, right);
     expect(await look(held)).toMatchObject({ status: "suspended", byHand: true });
   });
 });
@@ -515,7 +506,7 @@ describe("the job", () => {
   test("two callers never claim the same domain; a claim whose replica died is due again half a minute later", async () => {
     const ref = await addDomain("dead.acme.test");
     await world.sql`update hosts set status = 'verifying', next_check_at = clock_timestamp() where host = ${ref.host}`;
-    const claims = (await Promise.all([1, 2, 3, 4].map(() => claimDueChecks(world.deps, 5)))).flat();
+    const claims = (await Promise.all([1, 2, 3, 4].map(() => startDueChecks(world.deps, 5)))).flat();
     expect(claims.filter(({ host }) => host === ref.host).length).toBe(1);
     const left = await look(ref);
     expect(left).toMatchObject({ status: "verifying", failures: 0 });
@@ -525,7 +516,7 @@ describe("the job", () => {
   test("a claim never brings a check nearer", async () => {
     const ref = await addDomain("far.acme.test", "active");
     await world.sql`update hosts set next_check_at = clock_timestamp() + interval '1 day' where host = ${ref.host}`;
-    const claim = await claimCheck(world.deps, ref);
+    const claim = await startCheck(world.deps, ref);
     expect(claim).toMatchObject({ isDue: false });
     expect(secondsUntil((await look(ref)).nextCheckAt)).toBeGreaterThan(23 * HOUR);
   });

@@ -1,16 +1,9 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { activateAccount, suspendAccount } from "../../src/accounts/accounts_store.ts";
+import { startCheck, startDueChecks } from "../../src/accounts/domain_checks_store.ts";
 import { openHostLookup } from "../../src/accounts/host_lookup.ts";
 import { checkDomain, isHostName, labelOf, ownHosts } from "../../src/accounts/host_names.ts";
-import {
-  addHost,
-  claimCheck,
-  claimDueChecks,
-  findHost,
-  listHosts,
-  removeHost,
-  setHostStatus,
-} from "../../src/accounts/hosts_store.ts";
-import { activateAccount, suspendAccount } from "../../src/accounts/people_store.ts";
+import { addHost, findHost, listHosts, removeHost, setHostStatus } from "../../src/accounts/hosts_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 /** Source: contract › What the service does, 3; rulings › Domains. */
@@ -208,10 +201,10 @@ test("by hand: no check comes by itself, another's active domain is not taken, a
   );
   expect(await listHosts(world.deps, { resellerId: two.accountId })).toEqual([]);
   await setHostStatus(world.deps, { host, status: "suspended" });
-  expect(await claimDueChecks(world.deps, 10)).toEqual([]);
-  expect(await claimCheck(world.deps, mine)).toMatchObject({ isDue: false, plannedAt: null });
+  expect(await startDueChecks(world.deps, 10)).toEqual([]);
+  expect(await startCheck(world.deps, mine)).toMatchObject({ isDue: false, plannedAt: null });
   expect(await findHost(world.deps, mine)).toMatchObject({ status: "suspended", byHand: true, nextCheckAt: null });
-  await expect(removeHost(world.deps, mine, false)).rejects.toThrow("only an admin");
+  await expect(removeHost(world.deps, mine, false)).rejects.toThrow("Only an admin");
   expect(await removeHost(world.deps, mine, true)).toBe(true);
 });
 

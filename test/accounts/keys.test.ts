@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { addHost } from "../../src/accounts/hosts_store.ts";
 import { openKeyLookup } from "../../src/accounts/key_lookup.ts";
+import { findUsableKey } from "../../src/accounts/key_snapshots_store.ts";
 import { openKeyUses } from "../../src/accounts/key_uses.ts";
 import {
   createKey,
   disableKey,
   enableKey,
   findKey,
-  findUsableKey,
   listKeys,
   listShownKeys,
   listUsableKeys,
@@ -78,8 +78,8 @@ test("a key is made for an account that exists, with models and hosts that exist
   await addHost(world.deps, { host: "ai.stranger.example", resellerId: stranger.accountId });
   await expect(create({ accountId: 999_999 })).rejects.toThrow("no such account");
   await expect(create(person, { modelIds: ["chat-1", "chat-9"] })).rejects.toThrow("no model chat-9");
-  await expect(create(person, { modelIds: [] })).rejects.toThrow("leave it out");
-  await expect(create(person, { hosts: ["ai.stranger.example"] })).rejects.toThrow("neither the service's own");
+  await expect(create(person, { modelIds: [] })).rejects.toThrow("Leave it out");
+  await expect(create(person, { hosts: ["ai.stranger.example"] })).rejects.toThrow("belongs neither to the service");
   const { key } = await create(person, {
     modelIds: ["chat-1", "chat-1"],
     hosts: ["api.tollgate.example", "ai.keys.example", "localhost"],
@@ -170,11 +170,13 @@ test("ceilings are given with a key or later, within their range, and rotation k
   expect(rotated.key).toMatchObject({ ...ceilings, timeZone: "Europe/Berlin" });
 
   for (const dailyUnitsMax of [0, -1, 1.5, 30_000_001]) {
-    await expect(create(person, { dailyUnitsMax })).rejects.toThrow("requests a day");
-    await expect(updateKey(world.deps, { ...person, keyId: bare.keyId }, { dailyUnitsMax })).rejects.toThrow("a day");
+    await expect(create(person, { dailyUnitsMax })).rejects.toThrow("daily request limit");
+    await expect(updateKey(world.deps, { ...person, keyId: bare.keyId }, { dailyUnitsMax })).rejects.toThrow(
+      "daily request limit",
+    );
   }
   for (const dailySpendMaxNanoUsd of [0n, -1n, 9_000_000_000_000_001n])
-    await expect(create(person, { dailySpendMaxNanoUsd })).rejects.toThrow("spending a day");
+    await expect(create(person, { dailySpendMaxNanoUsd })).rejects.toThrow("daily spending limit");
 });
 
 test("a key is named anew and limited anew; what is left out stays, null takes a ceiling away", async () => {

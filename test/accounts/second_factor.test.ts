@@ -73,10 +73,10 @@ test("a pending secret is replaced by the next; once one is on, none is begun an
   expect(second.secret).not.toBe(first.secret);
   expect(await confirm(person, codeAt(first.secret))).toBeNull();
   expect(await confirm(person, codeAt(second.secret))).toHaveLength(10);
-  await expect(begin(person)).rejects.toThrow("on already");
-  await expect(confirm(person, codeAt(second.secret, 1))).rejects.toThrow("begin anew");
+  await expect(begin(person)).rejects.toThrow("already on");
+  await expect(confirm(person, codeAt(second.secret, 1))).rejects.toThrow("Start again");
   const other = await world.addCustomer();
-  await expect(confirm(other, "123456")).rejects.toThrow("begin anew");
+  await expect(confirm(other, "123456")).rejects.toThrow("Start again");
 });
 
 test("confirmed twice at once: one set of recovery codes", async () => {
@@ -211,7 +211,7 @@ test("a secret of a lost SECRET_KEY: whoever types a code is told to use a recov
   await expect(takeCode(other, person.accountId, code(1))).rejects.toThrow(InputError);
   await expect(takeCode(other, person.accountId, code(1))).rejects.toThrow("Use a recovery code");
   const confirmed = { ...pending, code: codeAt(secret), keepSession: KEEP_NONE };
-  await expect(confirmSecondFactor(other, confirmed)).rejects.toThrow("begin anew");
+  await expect(confirmSecondFactor(other, confirmed)).rejects.toThrow("Start again");
   expect(await takeCode(other, person.accountId, recoveryCodes[0] ?? "")).toBe(true);
   // Nothing new is encrypted with a key that is not the database's.
   const third = await world.addCustomer();

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { activateAccount, renameAccount, setPassword, suspendAccount } from "../../src/accounts/people_store.ts";
+import { activateAccount, renameAccount, suspendAccount } from "../../src/accounts/accounts_store.ts";
 import { type Device, openSessions } from "../../src/accounts/sessions.ts";
 import { beginViewing, endViewing, pruneSessions } from "../../src/accounts/sessions_store.ts";
+import { setPassword } from "../../src/accounts/sign_in_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { sha256 } from "../../src/platform/runtime.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";

@@ -296,15 +296,15 @@ describe("a collector that is of no help", () => {
     };
     const told = (text: string) => replica.logged().split(text).length - 1;
     await ask();
-    await until(() => told("the collector takes no traces") > 0, SENT_MS_MAX);
+    await until(() => told("the trace collector does not accept spans") > 0, SENT_MS_MAX);
     // Another batch is lost, of which nothing is said.
     await ask();
     await sleep(8000);
-    expect(told("the collector takes no traces")).toBe(1);
+    expect(told("the trace collector does not accept spans")).toBe(1);
     const back = await startCollector({ port });
     try {
       await spansOf(idOf(await ask()), back);
-      await until(() => told("the collector takes traces again") === 1, SENT_MS_MAX);
+      await until(() => told("the trace collector accepts spans again") === 1, SENT_MS_MAX);
       // What was made last is sent at the end.
       const last = await ask();
       expect(await replica.stop()).toBe(0);
@@ -312,7 +312,7 @@ describe("a collector that is of no help", () => {
     } finally {
       await back.stop();
     }
-    expect(told("the collector takes no traces")).toBe(1);
+    expect(told("the trace collector does not accept spans")).toBe(1);
   });
 
   test("silent: requests are served, and the drain ends all the same", async () => {

@@ -1,4 +1,4 @@
-import type { Role } from "../../src/accounts/people_store.ts";
+import type { Role } from "../../src/accounts/roles.ts";
 
 /**
  * Every route of the app: who has it, and how it is called about somebody else's things. A new route without a row here

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Role } from "../../src/accounts/people_store.ts";
+import type { Role } from "../../src/accounts/roles.ts";
 import { readConfig } from "../../src/config.ts";
 import { newApiKey, newRequestId } from "../../src/platform/crypto.ts";
 import { createLog } from "../../src/platform/log.ts";

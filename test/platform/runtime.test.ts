@@ -14,8 +14,8 @@ import {
   sha256,
   upstreamFetch,
   upstreamTarget,
-  within,
 } from "../../src/platform/runtime.ts";
+import { within } from "../../src/platform/time_limit.ts";
 import { sleep, until } from "./own_redis.ts";
 
 setDefaultTimeout(30_000);

@@ -1,15 +1,16 @@
 import { Elysia } from "elysia";
-import { findUsableKey, type KeySnapshot } from "../../accounts/keys_store.ts";
+import { findUsableKey, type KeySnapshot } from "../../accounts/key_snapshots_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { admitKey, type Host } from "../../gateway/admission.ts";
-import { type Caller, inTime, type Leave, noteTrail, withBody } from "../../gateway/door.ts";
+import { type Caller, type Leave, noteTrail, withBody } from "../../gateway/door.ts";
 import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
 import { countingRefusals } from "../../gateway/refusals.ts";
 import { type Body, bodyOf } from "../../http/body.ts";
 import { patch } from "../../http/json_spans.ts";
 import { described } from "../../http/openapi.ts";
 import { factsOf } from "../../platform/request_facts.ts";
+import { inTime } from "../../platform/time_limit.ts";
 import { atPanel, KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 

@@ -1,6 +1,6 @@
 import { Elysia, t } from "elysia";
+import { findAccount } from "../../accounts/accounts_store.ts";
 import { listOfferings } from "../../accounts/offerings_store.ts";
-import { findAccount } from "../../accounts/people_store.ts";
 import { ENTRIES_CURSOR, type EntriesQuery, type Entry, listEntries } from "../../books/entries_store.ts";
 import { type Statement, statementOf } from "../../books/statement_store.ts";
 import type { Deps } from "../../deps.ts";

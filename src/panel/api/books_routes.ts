@@ -4,7 +4,7 @@ import { brokenRows, invariantOf, lastChecks } from "../../books/books_check_sto
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
-import { within } from "../../platform/runtime.ts";
+import { within } from "../../platform/time_limit.ts";
 import { countEverything, countRequests } from "./admin_store.ts";
 import { longRead } from "./long_read.ts";
 import { type Person, signedIn, toWire, whole } from "./panel_session.ts";

@@ -5,7 +5,6 @@ import { loadBrand, type StoredBrand, saveBrand, savePicture } from "../../accou
 import { LOGO_TYPE } from "../../accounts/pictures.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { inTime } from "../../gateway/door.ts";
 import { factsOf } from "../../platform/request_facts.ts";
 import { signedIn } from "./panel_session.ts";
 import { panelHostOf } from "./session_auth.ts";
@@ -31,7 +30,7 @@ export function brandRoutes(deps: Deps) {
       const { resellerId } = await panelHostOf(deps, request);
       set.headers["x-request-id"] = factsOf(request).requestId;
       set.headers["cache-control"] = "no-store";
-      return brandOnWire(await inTime(deps.brands.get(resellerId)));
+      return brandOnWire(await deps.brands.get(resellerId));
     })
     .use(
       signedIn(deps, "reseller")

@@ -1,6 +1,6 @@
 import { Elysia, t } from "elysia";
 import { requireAddresses } from "../../accounts/domain_checks.ts";
-import { instructionsFor, recordsOf } from "../../accounts/domains.ts";
+import { instructionsFor, recordsOf } from "../../accounts/domain_records.ts";
 import {
   addHost,
   findHost,

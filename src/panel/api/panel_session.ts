@@ -1,7 +1,7 @@
 import { FormatRegistry, Type } from "@sinclair/typebox";
 import { Elysia, ParseError, t, ValidationError } from "elysia";
-import { claimForm, unclaimForm } from "../../accounts/forms_store.ts";
-import type { Role } from "../../accounts/people_store.ts";
+import { recordForm, forgetForm } from "../../accounts/forms_store.ts";
+import type { Role } from "../../accounts/roles.ts";
 import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
@@ -102,7 +102,7 @@ export async function once<T>(deps: Deps, person: Person, request: Request, work
     });
   }
   const form = { accountId: person.by.accountId, formKey, bodyDigest: digestOf(request) };
-  const claimed = await claimForm(deps, form);
+  const claimed = await recordForm(deps, form);
   if (claimed === "same") throw new Refusal("idempotency_conflict");
   if (claimed === "other")
     throw new Refusal("idempotency_mismatch", {
@@ -112,7 +112,7 @@ export async function once<T>(deps: Deps, person: Person, request: Request, work
   try {
     return await work();
   } catch (error) {
-    await unclaimForm(deps, form);
+    await forgetForm(deps, form);
     throw error;
   }
 }

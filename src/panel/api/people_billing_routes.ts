@@ -1,7 +1,7 @@
 import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
+import { type Account, findAccount, setPaygRight } from "../../accounts/accounts_store.ts";
 import { type Key, listKeys } from "../../accounts/keys_store.ts";
-import { type Account, findAccount, setPaygRight } from "../../accounts/people_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";

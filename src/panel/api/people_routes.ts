@@ -1,6 +1,4 @@
 import { Elysia, t } from "elysia";
-import { disableKey, findKey, type Key, listKeys } from "../../accounts/keys_store.ts";
-import { createLink, inviteAccount, type NewLink, pendingLinkOf, signInHostOf } from "../../accounts/links_store.ts";
 import {
   type Account,
   activateAccount,
@@ -9,7 +7,15 @@ import {
   listAccounts,
   renameAccount,
   suspendAccount,
-} from "../../accounts/people_store.ts";
+} from "../../accounts/accounts_store.ts";
+import { disableKey, findKey, type Key, listKeys } from "../../accounts/keys_store.ts";
+import {
+  createLink,
+  inviteAccount,
+  type NewLink,
+  pendingLinkOf,
+  signInHostOf,
+} from "../../accounts/password_links_store.ts";
 import { removeTotp } from "../../accounts/second_factor_store.ts";
 import { beginViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";

@@ -1,6 +1,6 @@
 import { findKey } from "../../accounts/keys_store.ts";
-import type { Role } from "../../accounts/people_store.ts";
 import { findRefusal } from "../../accounts/refusal_counts_store.ts";
+import type { Role } from "../../accounts/roles.ts";
 import { findReceipt, type Receipt } from "../../books/receipt_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";

@@ -1,5 +1,5 @@
 import { Elysia, t } from "elysia";
-import { namesOf } from "../../accounts/people_store.ts";
+import { namesOf } from "../../accounts/accounts_store.ts";
 import { findRequester } from "../../books/receipt_store.ts";
 import { givenBack, type UsageQuery, usage } from "../../books/usage_store.ts";
 import type { Deps } from "../../deps.ts";

@@ -1,4 +1,4 @@
-import { type Account, findAccount } from "../../accounts/people_store.ts";
+import { type Account, findAccount } from "../../accounts/accounts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Person } from "./panel_session.ts";

@@ -1,9 +1,10 @@
 import { Elysia, t } from "elysia";
+import { noticesOf, renameAccount, setNotices } from "../../accounts/accounts_store.ts";
 import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
-import { noticesOf, passwordHashOf, renameAccount, setNotices, setPassword } from "../../accounts/people_store.ts";
 import { beginSecondFactor, confirmSecondFactor, renewRecoveryCodes } from "../../accounts/second_factor.ts";
 import { removeTotp, secondFactorOf } from "../../accounts/second_factor_store.ts";
 import { sessionIdOf } from "../../accounts/sessions_store.ts";
+import { passwordHashOf, setPassword } from "../../accounts/sign_in_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { type Person, signedIn, toWire } from "./panel_session.ts";

@@ -1,15 +1,15 @@
 import { createHmac } from "node:crypto";
 import { type Static, Type } from "@sinclair/typebox";
-import { findLink, type OpenedLink, takeLink } from "../../accounts/links_store.ts";
+import { findLink, type OpenedLink, takeLink } from "../../accounts/password_links_store.ts";
 import { hashPassword, verifyPassword } from "../../accounts/passwords.ts";
-import { findSignIn } from "../../accounts/people_store.ts";
 import { takeCode } from "../../accounts/second_factor.ts";
 import type { BegunSession, Device } from "../../accounts/sessions.ts";
+import { findSignIn } from "../../accounts/sign_in_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admission.ts";
-import { inTime } from "../../gateway/door.ts";
 import { checker } from "../../http/checks.ts";
+import { inTime } from "../../platform/time_limit.ts";
 
 /** The ways in: a password and, where it is on, a second factor; or a link that sets the password. */
 

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { addAccount, findAccount, type NewAccount, suspendAccount } from "../../src/accounts/accounts_store.ts";
 import {
   createLink,
   findLink,
@@ -6,15 +7,9 @@ import {
   pendingLinkOf,
   signInHostOf,
   takeLink,
-} from "../../src/accounts/links_store.ts";
-import {
-  addAccount,
-  findAccount,
-  findSignIn,
-  type NewAccount,
-  suspendAccount,
-} from "../../src/accounts/people_store.ts";
+} from "../../src/accounts/password_links_store.ts";
 import { openSessions } from "../../src/accounts/sessions.ts";
+import { findSignIn } from "../../src/accounts/sign_in_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { sha256 } from "../../src/platform/runtime.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
@@ -160,7 +155,7 @@ test("an admin who has a password is sent no link: the command line resets it", 
   const { token, kind } = await link(admin.accountId);
   expect(kind).toBe("invitation");
   await takeLink(world.deps, { token, accountId: admin.accountId, passwordHash: "h" });
-  await expect(link(admin.accountId)).rejects.toThrow("command line");
+  await expect(link(admin.accountId)).rejects.toThrow("on the server");
   await expect(link(999_999)).rejects.toThrow("no such account");
 });
 

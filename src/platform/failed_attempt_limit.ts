@@ -2,59 +2,58 @@ import { LRUCache } from "lru-cache";
 import { RateLimiterRedis, RateLimiterRes } from "rate-limiter-flexible";
 import type { Log } from "./log.ts";
 import { monotonicMs, tooMany } from "./rate_limit.ts";
-import { type BudgetedRedis, budgetedRedis } from "./redis_budget.ts";
-import { type Count, createWindows, type Windows } from "./windows.ts";
+import { type RedisWithTimeout, redisWithTimeout } from "./redis.ts";
 
-/** An attempt can wait longer than a request: judging a password takes as long. */
+/** Longer than for a request: checking a password takes as long. */
 const REDIS_BUDGET_MS = 250;
-/** Ids of open attempts remembered at once; beyond, those not seen for longest are forgotten. */
+/** Ids remembered; beyond that, the least recently used are forgotten. */
 const IDS_MAX = 50_000;
-/** An attempt that was begun and neither failed nor passed stops counting after this. */
+/** An attempt that neither failed nor passed stops counting after this. */
 const ATTEMPT_OPEN_MS = 10_000;
 
-export type AttemptLimiter = {
-  /** To be called before an attempt is judged. Throws too_many_requests when too many have failed, or are being judged. */
+export type FailedAttemptLimiter = {
+  /** Call before an attempt is checked. Throws too_many_requests if too many have failed or are being checked. */
   check(id: string): Promise<void>;
-  /** The attempt failed: it counts until its window ends. */
+  /** The attempt failed. It counts until its window ends. */
   fail(id: string): Promise<void>;
-  /** The attempt succeeded; earlier failures stay. For ids that many people share, as an address. */
+  /** The attempt succeeded; earlier failures still count. For ids that several people share, such as an address. */
   pass(id: string): void;
-  /** The attempt succeeded, and earlier failures are forgotten. */
+  /** The attempt succeeded; earlier failures are deleted. */
   clear(id: string): Promise<void>;
   close(): void;
 };
 
-type AttemptLimiterOptions = {
+type FailedAttemptLimiterOptions = {
   redisUrl: string;
-  /** Failures in a window that starts with the first. */
+  /** Failures allowed in a window, which starts with the first failure. */
   points: number;
   windowSeconds: number;
-  /** Keeps the counts of two limiters apart. */
+  /** Prefix of the counts in Redis. */
   name: string;
   log: Log;
   now?: () => number;
 };
 
 /**
- * Limits failures, as wrong passwords: by id, which the caller prefixes with what it is (`account:7`, `address:::1`).
- * Attempts being judged count too, within this replica, so that guesses made at the same moment do not all pass.
+ * Limits failed attempts, such as wrong passwords, by an id with a prefix (`account:7`, `address:::1`). Attempts being checked in this
+ * replica count too, so that concurrent guesses do not all pass.
  */
-export function createAttemptLimiter({
+export function createFailedAttemptLimiter({
   redisUrl,
   points,
   windowSeconds,
   name,
   log,
   now = monotonicMs,
-}: AttemptLimiterOptions): AttemptLimiter {
+}: FailedAttemptLimiterOptions): FailedAttemptLimiter {
   const shared =
-    redisUrl === "" ? undefined : budgetedRedis(redisUrl, { log, use: name, budgetMs: REDIS_BUDGET_MS, now });
+    redisUrl === "" ? undefined : redisWithTimeout(redisUrl, { log, use: name, budgetMs: REDIS_BUDGET_MS, now });
   const memory = createWindows(windowSeconds * 1000, now);
   const failures = createFailures({ shared, memory, name, points, windowSeconds });
   const open = createOpenAttempts(now);
   return {
     async check(id) {
-      // Begun before the question: two checks that wait for Redis at once see each other.
+      // Begun before Redis is asked, so that two concurrent checks see each other.
       const others = open.begin(id);
       const { count, msLeft } = await failures.get(id);
       if (count + others < points) return;
@@ -62,7 +61,7 @@ export function createAttemptLimiter({
       throw tooMany(points, count >= points ? msLeft / 1000 : ATTEMPT_OPEN_MS / 1000);
     },
     async fail(id) {
-      // Counted before it is let go of, so that no check falls in between.
+      // Counted before it is ended, so that no check happens in between.
       await failures.add(id);
       open.end(id);
     },
@@ -81,7 +80,7 @@ type Failures = {
   remove(id: string): Promise<void>;
 };
 
-/** Failures by id: in Redis, and in memory for while it is away, so that its absence is no fresh start. */
+/** Failures by id, in Redis and in memory: an outage of Redis does not reset the counts. */
 function createFailures({
   shared,
   memory,
@@ -89,8 +88,8 @@ function createFailures({
   points,
   windowSeconds,
 }: {
-  shared: BudgetedRedis | undefined;
-  memory: Windows;
+  shared: RedisWithTimeout | undefined;
+  memory: ReturnType<typeof createWindows>;
   name: string;
   points: number;
   windowSeconds: number;
@@ -120,13 +119,41 @@ function createFailures({
   };
 }
 
-/** The library throws a count that is over its limit. */
+/** `msLeft`: until the count's window ends; 0: no window is open. */
+type Count = { count: number; msLeft: number };
+
+/** Fixed-window counters in memory: an id's window starts with its first count. `now` is the monotonic clock, ms. */
+function createWindows(windowMs: number, now: () => number) {
+  const windows = new LRUCache<string, { count: number; endsAt: number }>({ max: IDS_MAX });
+  const live = (id: string) => {
+    const window = windows.get(id);
+    return window !== undefined && window.endsAt > now() ? window : undefined;
+  };
+  return {
+    add(id: string): Count {
+      let window = live(id);
+      if (!window) {
+        window = { count: 0, endsAt: now() + windowMs };
+        windows.set(id, window);
+      }
+      window.count++;
+      return { count: window.count, msLeft: window.endsAt - now() };
+    },
+    get(id: string): Count {
+      const window = live(id);
+      return window ? { count: window.count, msLeft: window.endsAt - now() } : { count: 0, msLeft: 0 };
+    },
+    remove: (id: string) => void windows.delete(id),
+  };
+}
+
+/** The library throws the count when it is over the limit. */
 function isCount(thrown: unknown): RateLimiterRes {
   if (thrown instanceof RateLimiterRes) return thrown;
   throw thrown;
 }
 
-/** Attempts being judged in this process. One that never ends is forgotten after a while. */
+/** Attempts being checked in this process. One that never ends is forgotten after ATTEMPT_OPEN_MS. */
 function createOpenAttempts(now: () => number) {
   const begunAt = new LRUCache<string, number[]>({ max: IDS_MAX });
   const live = (id: string) => (begunAt.get(id) ?? []).filter((at) => now() - at < ATTEMPT_OPEN_MS);

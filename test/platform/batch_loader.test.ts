@@ -1,11 +1,11 @@
 import { expect, test } from "bun:test";
-import { createBatches } from "../../src/platform/batches.ts";
+import { createBatchLoader } from "../../src/platform/batch_loader.ts";
 import { sleep } from "./own_redis.ts";
 
 /** A reader that knows the keys which begin with "k", and answers when it is told to. */
 function openReader() {
   const reads: { keys: string[]; answer(): void; fail(error: Error): void }[] = [];
-  const lookUp = createBatches<string>((keys) => {
+  const lookUp = createBatchLoader<string>((keys) => {
     const { promise, resolve, reject } = Promise.withResolvers<Map<string, string>>();
     const found = new Map(keys.filter((key) => key.startsWith("k")).map((key) => [key, `value of ${key}`]));
     reads.push({ keys, answer: () => resolve(found), fail: reject });

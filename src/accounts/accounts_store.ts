@@ -4,16 +4,16 @@ import { InputError } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { accounts, balances, links } from "../platform/schema.ts";
-import { checkEmail, checkInteger, checkName, isRowId, toIso } from "./checks.ts";
+import { toIso } from "../platform/iso_time.ts";
+import { accounts, balances } from "../platform/schema.ts";
+import { checkEmail, checkInteger, checkName, isRowId } from "./input_checks.ts";
 import { lockAccounts, lockTenant } from "./locks_store.ts";
+import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
 
-/** Accounts: customers, resellers and admins. A customer may belong to a reseller, for good: that is its tenant. */
+/** Accounts: customers, resellers and admins. A customer may belong to a reseller, permanently: its tenant. */
 
 const PAGE_MAX = 1000;
-
-export type Role = "customer" | "reseller" | "admin";
 
 export type Account = {
   accountId: number;
@@ -26,12 +26,12 @@ export type Account = {
   status: "active" | "suspended";
   hasPassword: boolean;
   totpEnabled: boolean;
-  /** Of the package that is active now, or null. */
+  /** The package that is active now, or null. */
   packageName: string | null;
   balanceNanoUsd: bigint;
   heldNanoUsd: bigint;
   paygEnabled: boolean;
-  /** Of a reseller: it may switch pay-as-you-go for its customers. */
+  /** For a reseller: whether it may switch pay-as-you-go for its customers. */
   maySwitchPayg: boolean;
   createdAt: string;
 };
@@ -73,11 +73,11 @@ function checkAccountName(name: string): string {
 async function checkReseller(tx: Tx, resellerId: number, email: string): Promise<void> {
   const reseller = isRowId(resellerId) ? await find(tx, eq(accounts.id, resellerId)) : undefined;
   if (reseller?.role !== "reseller") throw new InputError("There is no such reseller.", "resellerId");
-  // Both sign in on the reseller's host, where an address must mean one person.
+  // Both sign in on the reseller's host, where an e-mail address must identify one person.
   if (reseller.email === email) throw emailTaken();
 }
 
-/** `invited`: no password was set yet. */
+/** `invited`: has no password yet. */
 export type AccountState = "active" | "invited" | "suspended";
 
 export type AccountFilter = {
@@ -85,9 +85,9 @@ export type AccountFilter = {
   state?: AccountState;
   /** Only this reseller's customers. */
   resellerId?: number;
-  /** How the e-mail address or the name begins, whatever its case. */
+  /** Prefix of the e-mail address or of the name; case-insensitive. */
   q?: string;
-  /** The last id of the page before. */
+  /** The last id of the previous page. */
   before?: number;
   limit?: number;
 };
@@ -131,7 +131,7 @@ function beginsWith(q: string): SQL | undefined {
   );
 }
 
-/** One account; with `resellerId` only if it is that reseller's customer. */
+/** One account; with `resellerId`, only if it is that reseller's customer. */
 export async function findAccount(
   { db }: { db: Db },
   accountId: number,
@@ -144,7 +144,7 @@ export async function findAccount(
   );
 }
 
-/** The names of some accounts, by id. */
+/** Names by account id. */
 export async function namesOf({ db }: { db: Db }, accountIds: readonly number[]): Promise<Map<number, string>> {
   if (accountIds.length === 0) return new Map();
   const rows = await db.orm
@@ -154,105 +154,28 @@ export async function namesOf({ db }: { db: Db }, accountIds: readonly number[])
   return new Map(rows.map(({ accountId, name }) => [accountId, name]));
 }
 
-/** Every account with this address, one a tenant at most. */
+/** Every account with this e-mail address; at most one per tenant. */
 export async function findAccountsByEmail({ db }: { db: Db }, email: string): Promise<Account[]> {
   return select(db.orm, emailIs(email), PAGE_MAX);
 }
 
-/** `suspended`: the account or its reseller is. `totpEnabled`: a code is asked for too. */
-export type SignIn = {
-  accountId: number;
-  role: Role;
-  passwordHash: string | null;
-  totpEnabled: boolean;
-  suspended: boolean;
-};
-
-/** Who signs in with this address on a reseller's host, or (`resellerId` null) on the service's own. */
-export async function findSignIn(
-  { db }: { db: Db },
-  { email, resellerId }: { email: string; resellerId: number | null },
-): Promise<SignIn | undefined> {
-  const reseller = alias(accounts, "reseller");
-  const [row] = await db.orm
-    .select({
-      accountId: accounts.id,
-      role: accounts.role,
-      passwordHash: accounts.passwordHash,
-      totpEnabled: sql<boolean>`${accounts.totpEnabledAt} is not null`,
-      suspended: sql<boolean>`${accounts.status} <> 'active' or coalesce(${reseller.status} <> 'active', false)`,
-    })
-    .from(accounts)
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .where(and(emailIs(email), signsInOn(resellerId)))
-    .limit(1);
-  return row;
-}
-
-/**
- * Whether an account signs in on a host: on a reseller's that reseller or one of its customers, on the service's own
- * (`resellerId` null) anybody who belongs to no reseller. Source: rulings › Domains.
- */
-export function signsInOn(resellerId: number | null): SQL | undefined {
-  if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;
-  return or(eq(accounts.resellerId, resellerId), and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
-}
-
-/** The hash of an account's password, for a person who must prove to be that account; null if there is none. */
-export async function passwordHashOf({ db }: { db: Db }, accountId: number): Promise<string | null> {
-  const [row] = await db.orm
-    .select({ passwordHash: accounts.passwordHash })
-    .from(accounts)
-    .where(eq(accounts.id, accountId));
-  return row?.passwordHash ?? null;
-}
-
-export type NewPassword = {
-  accountId: number;
-  passwordHash: string;
-  /** The hash of the password that was proven; if it is no longer the account's, nothing is set. */
-  was?: string;
-  /** The digest of the one session that goes on. */
-  keepSession?: Buffer;
-};
-
-/** Sets the password; the account's sessions end, and a link to set one. False: no such account, or `was` is not its hash. */
-export async function setPassword(
-  deps: ChangeDeps,
-  { accountId, passwordHash, was, keepSession }: NewPassword,
-): Promise<boolean> {
-  if (!isRowId(accountId)) return false;
-  const set = async (tx: Tx) => {
-    const found = await tx
-      .update(accounts)
-      .set({ passwordHash })
-      .where(and(eq(accounts.id, accountId), was === undefined ? undefined : eq(accounts.passwordHash, was)))
-      .returning({ id: accounts.id });
-    if (found.length === 0) return false;
-    await tx.delete(links).where(eq(links.accountId, accountId));
-    await endSessions(tx, accountId, keepSession);
-    return true;
-  };
-  return changing(deps, set, { protects: true });
-}
-
-/** Changes the name. False: no such account. Throws InputError. */
+/** Renames an account. False: no such account. Throws InputError. */
 export async function renameAccount(deps: ChangeDeps, accountId: number, name: string): Promise<boolean> {
   return update(deps, accountId, { name: checkAccountName(name) });
 }
 
 /**
- * Grants a reseller the right to switch pay-as-you-go for its own customers, or withdraws it. Those whose it has switched on stay
- * so. Throws InputError for an account that is no reseller.
+ * Grants a reseller the right to switch pay-as-you-go for its customers, or withdraws it. Customers keep what was switched on. Throws
+ * InputError if the account is not a reseller.
  */
 export async function setPaygRight(deps: ChangeDeps, accountId: number, granted: boolean): Promise<void> {
   const account = await findAccount(deps, accountId);
   // A role never changes.
-  if (account?.role !== "reseller") throw new InputError("Only a reseller can be granted this.");
+  if (account?.role !== "reseller") throw new InputError("Only a reseller can have this right.");
   await update(deps, accountId, { maySwitchPayg: granted });
 }
 
-/** When Home warns: at this share of a package left, below this balance, this many days before the end. */
+/** When Home warns: at this percentage of a package left, below this balance, this many days before the end. */
 export type Notices = { unitsPercent: number; balanceNanoUsd: bigint; days: number };
 
 export async function noticesOf({ db }: { db: Db }, accountId: number): Promise<Notices | undefined> {
@@ -267,11 +190,11 @@ export async function noticesOf({ db }: { db: Db }, accountId: number): Promise<
   return row;
 }
 
-/** Changes those that are given. False: no such account. Throws InputError. */
+/** Changes the given values. False: no such account. Throws InputError. */
 export async function setNotices(deps: ChangeDeps, accountId: number, wanted: Partial<Notices>): Promise<boolean> {
   const { unitsPercent, balanceNanoUsd, days } = wanted;
   if (unitsPercent !== undefined)
-    checkInteger(unitsPercent, { param: "unitsPercent", what: "share", ...NOTICE_PERCENT });
+    checkInteger(unitsPercent, { param: "unitsPercent", what: "percentage", ...NOTICE_PERCENT });
   if (days !== undefined) checkInteger(days, { param: "days", what: "number of days", ...NOTICE_DAYS });
   if (balanceNanoUsd !== undefined && (balanceNanoUsd < 0n || balanceNanoUsd > MONEY_NANO_USD_MAX))
     throw new InputError("The balance must be from $0 to $9,000,000.", "balanceNanoUsd");
@@ -282,18 +205,18 @@ export async function setNotices(deps: ChangeDeps, accountId: number, wanted: Pa
   });
 }
 
-/** Who suspends, or undoes it: what the operator did, a reseller cannot undo. */
+/** Who suspends or activates: a reseller cannot undo a suspension by the operator. */
 type Party = "operator" | "reseller";
 
 /**
- * Suspends an account, and with a reseller its customers; the account's own sessions end. False: no such account.
- * Throws InputError for the last active admin: there would be nobody left to undo it.
+ * Suspends an account; a reseller's customers are suspended with it. The account's sessions end. False: no such account. Throws
+ * InputError for the last active admin, since nobody could undo it.
  */
 export async function suspendAccount(deps: ChangeDeps, accountId: number, party: Party = "operator"): Promise<boolean> {
   const account = await findAccount(deps, accountId);
   if (!account) return false;
   const suspend = async (tx: Tx) => {
-    // A role never changes, so what was read before the lock still holds.
+    // A role never changes, so the role read before the lock is still right.
     if (account.role === "reseller") await lockTenant(tx, accountId);
     else await lockAccounts(tx, [accountId]);
     if (account.role === "admin") await checkOtherAdmins(tx, accountId);
@@ -307,7 +230,7 @@ export async function suspendAccount(deps: ChangeDeps, accountId: number, party:
   return changing(deps, suspend, { protects: true });
 }
 
-/** The rows are locked, so that two admins who suspend each other at once do not both succeed. */
+/** Locks the rows, so that of two admins who suspend each other at the same time only one succeeds. */
 async function checkOtherAdmins(tx: Tx, accountId: number): Promise<void> {
   const admins = await tx
     .select({ accountId: accounts.id, status: accounts.status })
@@ -316,10 +239,10 @@ async function checkOtherAdmins(tx: Tx, accountId: number): Promise<void> {
     .orderBy(accounts.id)
     .for("no key update");
   if (!admins.some((admin) => admin.accountId !== accountId && admin.status === "active"))
-    throw new InputError("This is the only active admin: nobody could undo it.");
+    throw new InputError("This is the only active admin. Nobody could undo the suspension.");
 }
 
-/** Undoes a suspension. False: no such account. Throws InputError for a reseller where the operator suspended it. */
+/** Undoes a suspension. False: no such account. Throws InputError if a reseller tries to undo the operator's suspension. */
 export async function activateAccount(
   deps: ChangeDeps,
   accountId: number,
@@ -335,7 +258,7 @@ export async function activateAccount(
       .returning({ id: accounts.id });
     if (set.length > 0) return true;
     if (await find(tx, eq(accounts.id, accountId)))
-      throw new InputError("This account was suspended from above: ask there to have it activated.");
+      throw new InputError("This account was suspended by the operator. Ask the operator to activate it.");
     return false;
   });
 }
@@ -353,7 +276,8 @@ async function update(
   });
 }
 
-function emailIs(email: string): SQL {
+/** Matches case-insensitively. */
+export function emailIs(email: string): SQL {
   return sql`lower(${accounts.email}) = ${email.trim().toLowerCase().replaceAll("\0", "")}`;
 }
 
@@ -378,7 +302,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ac
       status: accounts.status,
       hasPassword: sql<boolean>`${accounts.passwordHash} is not null`,
       totpEnabled: sql<boolean>`${accounts.totpEnabledAt} is not null`,
-      // The clock in a query of its own: as a function in the condition it would keep the index from use.
+      // The clock is read in a subquery: called in the condition, it would prevent the use of the index.
       packageName: sql<string | null>`(select p.name from packages p, (select ledger_now() as now offset 0) clock
         where p.account_id = ${accounts.id} and p.starts_at <= clock.now and p.ends_at > clock.now
         order by p.starts_at desc limit 1)`,

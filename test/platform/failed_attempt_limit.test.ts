@@ -1,7 +1,7 @@
 import { afterAll, afterEach, expect, setDefaultTimeout, test } from "bun:test";
 import { Redis } from "ioredis";
 import type { Refusal } from "../../src/errors.ts";
-import { createAttemptLimiter } from "../../src/platform/attempt_limit.ts";
+import { createFailedAttemptLimiter } from "../../src/platform/failed_attempt_limit.ts";
 import { ownRedis, sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
@@ -37,7 +37,7 @@ const refusalOf = (promise: Promise<unknown>): Promise<Refusal> =>
 async function attempts(redisUrl: string, now?: () => number) {
   const { log } = quietLog();
   const before = await clients();
-  const one = createAttemptLimiter({
+  const one = createFailedAttemptLimiter({
     redisUrl,
     points: 10,
     windowSeconds: 900,

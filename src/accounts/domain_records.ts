@@ -2,20 +2,20 @@ import type { Config } from "../config.ts";
 import { labelOf } from "./host_names.ts";
 import type { ResellerHost } from "./hosts_store.ts";
 
-/** What a reseller is told to set for a domain. Pure. Source: contract › What the service does, 3; rulings › Domains. */
+/** The DNS records that a reseller must set for a domain. Pure. Source: contract › What the service does, 3; rulings › Domains. */
 
-/** Below the domain, so that it can stand beside any other record; it names nobody. */
+/** Below the domain, so that it conflicts with no other record; does not reveal the operator. */
 const PROOF_LABEL = "_verify";
 
 export type DomainRecord = {
   type: "A" | "TXT";
   name: string;
-  /** The name inside its zone, as most DNS editors want it: "ai". A guess for zones that are not registered names. */
+  /** The name inside its zone, as most DNS editors want it: "ai". A guess if the zone is not a registered name. */
   label: string;
   value: string;
 };
 
-/** The records a domain must have; no AAAA, no CNAME. TXT only where the name must be proven. */
+/** The records that a domain must have; no AAAA, no CNAME. TXT only if the name must be proved. */
 export function recordsOf(
   { host, contested, token }: Pick<ResellerHost, "host" | "contested" | "token">,
   { serverAddresses }: Pick<Config, "serverAddresses">,
@@ -26,12 +26,12 @@ export function recordsOf(
   return [...addresses, { type: "TXT", name: proofName, label: labelOf(proofName), value: token }];
 }
 
-/** Where the TXT record stands that proves a name. */
+/** The name of the TXT record that proves a domain. */
 export function proofNameOf(host: string): string {
   return `${PROOF_LABEL}.${host}`;
 }
 
-/** The same in plain text, to be handed on to whoever runs the DNS. Names no operator. */
+/** The same in plain text, to pass on to the DNS administrator. Does not reveal the operator. */
 export function instructionsFor(host: string, records: readonly DomainRecord[]): string {
   const listed = records.map(
     ({ type, name, label, value }) =>
@@ -45,8 +45,8 @@ export function instructionsFor(host: string, records: readonly DomainRecord[]):
     "2. Add these records:",
     "",
     ...listed,
-    "3. Switch off any proxy or forwarding for these records: the name must lead straight to this address.",
+    "3. Switch off any proxy or forwarding for these records: the name must resolve to this address.",
     "",
-    "The change can take as long to be seen as the old records' TTL. Nothing else of the domain needs to change.",
+    "The change may take as long as the TTL of the old records. No other records of the domain need to change.",
   ].join("\n");
 }

@@ -1,21 +1,20 @@
 import type { Refusal } from "../errors.ts";
 
-/** Places for work of one kind, so many at once, of which nobody has more than its share. */
+/** Limits concurrent work of one kind, in total and per account and tenant, with a bounded queue. */
 
-/** What one account, or one tenant, may have of the places. */
+/** The part that one account, or one tenant, may have. */
 export type Share = {
-  /** Who: `account:7`. */
+  /** As in `account:7`. */
   id: string;
   atOnceMax: number;
-  /** Of its work that waits for a place. */
+  /** Of its waiting work. */
   waitingMax: number;
 };
 
 export type Places = {
   /**
-   * Takes a place, if need be after waiting for one. Who waits longest for a place of theirs is served first. Resolves to what
-   * gives the place back; a second call of that does nothing. Throws `shareFull` where the work's own shares are full, `allFull`
-   * where they are not, and the signal's reason.
+   * Acquires a slot, after waiting if needed; first come, first served among those whose shares have room. Resolves to the function that
+   * releases the slot; idempotent. Throws `shareFull` if the work's own shares are full, `allFull` otherwise, and the signal's reason.
    */
   enter(
     shares: readonly Share[],
@@ -26,13 +25,13 @@ export type Places = {
 
 type PlacesOptions = {
   max: number;
-  /** Of all that wait. */
+  /** Of all waiting work. */
   waitingMax: number;
   shareFull: () => Refusal;
   allFull: () => Refusal;
 };
 
-export function createPlaces({ max, waitingMax, shareFull, allFull }: PlacesOptions): Places {
+export function createSemaphore({ max, waitingMax, shareFull, allFull }: PlacesOptions): Places {
   const taken = createCounts();
   const waitingOf = createCounts();
   const waiting = new Set<Waiting>();
@@ -103,7 +102,7 @@ export function createPlaces({ max, waitingMax, shareFull, allFull }: PlacesOpti
 
 type Waiting = { shares: readonly Share[]; begin(leave: () => void): void };
 
-/** Counts by id; those of 0 take no room. */
+/** Counts by id. A count of 0 is not stored. */
 function createCounts() {
   const counts = new Map<string, number>();
   return {

@@ -1,8 +1,8 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { encode } from "gpt-tokenizer/encoding/o200k_base";
 import { createTokenCounter, type TokenCounter } from "../../src/gateway/tokens.ts";
-import { before, until } from "./own_redis.ts";
-import { quietLog } from "./quiet_log.ts";
+import { before, until } from "../platform/own_redis.ts";
+import { quietLog } from "../platform/quiet_log.ts";
 
 setDefaultTimeout(30_000);
 /** Slack for a busy machine. */

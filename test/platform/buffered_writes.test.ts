@@ -1,12 +1,12 @@
 import { expect, test } from "bun:test";
-import { createCollector } from "../../src/platform/collector.ts";
+import { createBufferedWrites } from "../../src/platform/buffered_writes.ts";
 import { createLog } from "../../src/platform/log.ts";
 
 /** Facts that are written together every few seconds: bounded, kept while the database is away, never lost by a drain. */
 
 function open({ max = 10, write }: { max?: number; write: (entries: { name: string; n: number }[]) => Promise<void> }) {
   const lines: string[] = [];
-  const collector = createCollector<string, { name: string; n: number }>({
+  const collector = createBufferedWrites<string, { name: string; n: number }>({
     name: "counts",
     max,
     merge: (older, newer) => ({ ...newer, n: older.n + newer.n }),

@@ -1,10 +1,10 @@
 import { expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
-import { createPlaces, type Share } from "../../src/platform/places.ts";
+import { createSemaphore, type Share } from "../../src/platform/semaphore.ts";
 import { sleep } from "./own_redis.ts";
 
 const open = (max = 4, waitingMax = 10) =>
-  createPlaces({
+  createSemaphore({
     max,
     waitingMax,
     shareFull: () => new Refusal("too_many_requests"),

@@ -13,8 +13,8 @@ import {
   setPayg,
 } from "../../src/ledger/packages_and_balances_store.ts";
 import type { Change } from "../../src/platform/bus.ts";
+import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 import type { Person } from "../world.ts";
-import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 let world: AccountsWorld;
 beforeAll(async () => {

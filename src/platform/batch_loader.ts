@@ -1,21 +1,21 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Refusal } from "../errors.ts";
-import { within } from "./runtime.ts";
+import { within } from "./time_limit.ts";
 
-/** Reads under way at once, unless told: what looks up takes no more of the pool. */
+/** Default for concurrent reads: lookups use no more of the pool. */
 const READS_MAX = 2;
-/** Keys of one read. */
+/** Keys in one read. */
 const KEYS_MAX = 256;
-/** A read that takes longer has met a silent server. Those it was for are refused, and the next may try. */
+/** A read that takes longer has met a silent server: its lookups fail, and the next read may start. */
 const READ_MS_MAX = 5_000;
 
 /**
- * Look-ups that do not become as many reads. What comes while the reads are under way is read together, so that a flood of
- * keys nobody has neither takes the pool from others nor keeps a good key waiting for long. No timer: a look-up that comes
- * alone is read at once, unless the last read began less than `pauseMs` ago (default: 0, no pause). Each ends as its read ends, with service_unavailable when that takes too long. How many wait is for
- * the caller to limit.
+ * Combines concurrent lookups into few reads. Lookups that arrive during a read are combined in the next one, so that a flood of
+ * unknown keys neither exhausts the pool nor delays valid keys for long. A single lookup is read immediately, unless the last read
+ * began less than `pauseMs` ago (default: 0). Rejects as its read does, and with service_unavailable if that takes too long. The
+ * caller limits how many lookups wait.
  */
-export function createBatches<V>(
+export function createBatchLoader<V>(
   read: (keys: string[]) => Promise<ReadonlyMap<string, V>>,
   { readsMax = READS_MAX, pauseMs = 0 }: { readsMax?: number; pauseMs?: number } = {},
 ): (key: string) => Promise<V | undefined> {
@@ -25,7 +25,7 @@ export function createBatches<V>(
 
   async function run(): Promise<void> {
     reads++;
-    // Lets everything that arrives in this turn of the event loop into the first read.
+    // The first read includes every lookup of this turn of the event loop.
     await Promise.resolve();
     while (waiting.length > 0) {
       const earlyMs = nextMs - performance.now();

@@ -1,34 +1,40 @@
 import type { Log } from "./log.ts";
-import { within } from "./runtime.ts";
+import { within } from "./time_limit.ts";
 
 const FLUSH_EVERY_MS = 5_000;
-/** The last flush, of a replica that ends, takes no longer. */
+/** Time limit of the last flush, when the replica shuts down. */
 const LAST_FLUSH_MS_MAX = 2_000;
 
-/** Small facts by the thousand a second, kept in memory and written together: nothing may be decided by them. */
-export type Collector<K, V> = {
-  /** Adds a fact to what is known under its key. What does not fit any more is dropped. */
+/** Thousands of small facts a second, kept in memory and written together. A crash loses them, so no decision may depend on them. */
+export type BufferedWrites<K, V> = {
+  /** Merges a fact into the entry of its key. Dropped if there are too many entries. */
   note(key: K, fact: V): void;
-  /** Writes what is there now. Never throws: what could not be written waits for the next time. */
+  /** Writes all entries. Never throws: on failure the entries are kept for the next flush. */
   flush(): Promise<void>;
-  /** Writes the rest, and no more from now on. */
+  /** Writes the remaining entries and stops. */
   stop(): Promise<void>;
 };
 
-type CollectorOptions<V> = {
-  /** For the log. */
+type BufferedWritesOptions<V> = {
+  /** Name in log lines. */
   name: string;
   /** Entries between two flushes. */
   max: number;
-  /** Two facts of one key as one. */
+  /** Combines two facts of one key. */
   merge: (older: V, newer: V) => V;
-  /** A lost reply has the same entries come once more. */
+  /** May get the same entries again if the reply was lost. */
   write: (entries: V[]) => Promise<void>;
   log: Log;
 };
 
-/** Opens a collector, which writes every few seconds. */
-export function createCollector<K, V>({ name, max, merge, write, log }: CollectorOptions<V>): Collector<K, V> {
+/** Opens a buffer, which is written every few seconds. */
+export function createBufferedWrites<K, V>({
+  name,
+  max,
+  merge,
+  write,
+  log,
+}: BufferedWritesOptions<V>): BufferedWrites<K, V> {
   let entries = new Map<K, V>();
   let dropped = 0;
   let failing = false;
@@ -48,13 +54,14 @@ export function createCollector<K, V>({ name, max, merge, write, log }: Collecto
       if (batch.size > 0) await write([...batch.values()]);
       failing = false;
     } catch (error) {
-      if (!failing) log.warn({ err: error, name }, "what was collected could not be written; it is tried again");
+      if (!failing)
+        log.warn({ err: error, name }, "buffered entries could not be written; they are kept for the next attempt");
       failing = true;
       const newer = entries;
       entries = batch;
       for (const [key, fact] of newer) note(key, fact);
     }
-    if (dropped > 0) log.warn({ name, dropped }, "there was too much to collect: some was dropped");
+    if (dropped > 0) log.warn({ name, dropped }, "the buffer was full; entries were dropped");
     dropped = 0;
   }
 
@@ -66,9 +73,11 @@ export function createCollector<K, V>({ name, max, merge, write, log }: Collecto
     flush,
     async stop() {
       clearInterval(timer);
-      // The one under way may have begun before the last fact came.
+      // A flush in progress may have begun before the last fact arrived.
       const last = Promise.resolve(flushing).then(flush);
-      await within(LAST_FLUSH_MS_MAX, last).catch((error) => log.warn({ err: error, name }, "the rest is lost"));
+      await within(LAST_FLUSH_MS_MAX, last).catch((error) =>
+        log.warn({ err: error, name }, "the remaining buffered entries are lost"),
+      );
     },
   };
 }

@@ -1,22 +1,21 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { openKeyLookup } from "../../src/accounts/key_lookup.ts";
-import { createKey } from "../../src/accounts/keys_store.ts";
-import { hashPassword, verifyPassword } from "../../src/accounts/passwords.ts";
 import {
   activateAccount,
   addAccount,
   findAccount,
   findAccountsByEmail,
-  findSignIn,
   listAccounts,
   type NewAccount,
   noticesOf,
   renameAccount,
   setNotices,
-  setPassword,
   suspendAccount,
-} from "../../src/accounts/people_store.ts";
+} from "../../src/accounts/accounts_store.ts";
+import { openKeyLookup } from "../../src/accounts/key_lookup.ts";
+import { createKey } from "../../src/accounts/keys_store.ts";
+import { hashPassword, verifyPassword } from "../../src/accounts/passwords.ts";
 import { openSessions } from "../../src/accounts/sessions.ts";
+import { findSignIn, setPassword } from "../../src/accounts/sign_in_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { openDb } from "../../src/platform/db.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";

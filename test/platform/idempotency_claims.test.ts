@@ -1,16 +1,23 @@
 import { afterAll, afterEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { Redis } from "ioredis";
-import { type Claim, type ClaimLimits, type Claims, type Found, openClaims } from "../../src/platform/claims.ts";
+import {
+  type ClaimLimits,
+  type Found,
+  type IdempotencyClaim,
+  type IdempotencyClaims,
+  inProcessIdempotencyClaims,
+} from "../../src/platform/idempotency_claims.ts";
+import { redisIdempotencyClaims } from "../../src/platform/redis_idempotency_claims.ts";
 import { ownRedis, sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
-/** What is claimed is done once. Each replica is an `openClaims` of its own. */
+/** What is claimed is done once. Each replica opens its own claims. */
 
 setDefaultTimeout(60_000);
 const redis = await ownRedis();
 const spy = new Redis(redis.url, { retryStrategy: () => 50 });
 spy.on("error", () => {});
-const open: Claims[] = [];
+const open: IdempotencyClaims[] = [];
 afterEach(async () => {
   for (const one of open.splice(0)) await one.close();
   await spy.flushall();
@@ -25,7 +32,8 @@ type Options = { leaseMs?: number; limits?: Partial<ClaimLimits>; redisUrl?: str
 /** A busy machine's Redis is not to be taken for one that is away. */
 function replica({ redisUrl = redis.url, leaseMs = 60_000, nowMs = () => performance.now(), limits }: Options = {}) {
   const { log, lines } = quietLog();
-  const claims = openClaims({ redisUrl, leaseMs, nowMs, log, budgetMs: 5000, ...(limits && { limits }) });
+  const options = { leaseMs, nowMs, log, budgetMs: 5000, ...(limits && { limits }) };
+  const claims = redisUrl === "" ? inProcessIdempotencyClaims(options) : redisIdempotencyClaims(redisUrl, options);
   open.push(claims);
   return Object.assign(claims, { lines });
 }
@@ -39,7 +47,7 @@ const wanted = (id: string, over: { content?: string; owner?: string } = {}) => 
   ...over,
 });
 
-async function taken(claims: Claims, id: string, over = {}): Promise<Claim> {
+async function taken(claims: IdempotencyClaims, id: string, over = {}): Promise<IdempotencyClaim> {
   const found = await claims.take(wanted(id, over));
   if (found.state !== "ours") throw new Error(`${id} is ${found.state}`);
   return found.claim;
@@ -55,7 +63,7 @@ for (const [name, redisUrl] of [
     test("of 50 who take an id at once one gets it; the others are told whose it is", async () => {
       const both = redisUrl === "" ? [replica({ redisUrl })] : [replica({ redisUrl }), replica({ redisUrl })];
       const asked = Array.from({ length: 50 }, () => wanted("a"));
-      const found = await Promise.all(asked.map((one, i) => (both[i % both.length] as Claims).take(one)));
+      const found = await Promise.all(asked.map((one, i) => (both[i % both.length] as IdempotencyClaims).take(one)));
       expect(found.filter(({ state }) => state === "ours")).toHaveLength(1);
       const winner = asked[found.findIndex(({ state }) => state === "ours")];
       for (const other of found.filter(({ state }) => state !== "ours"))
@@ -125,9 +133,8 @@ describe("in this process", () => {
 
 describe("in Redis", () => {
   /** A replica that died: its claims are not renewed any more. */
-  async function dead(id: string, leaseMs: number): Promise<{ claim: Claim; requestId: string }> {
-    const victim = openClaims({
-      redisUrl: redis.url,
+  async function dead(id: string, leaseMs: number): Promise<{ claim: IdempotencyClaim; requestId: string }> {
+    const victim = redisIdempotencyClaims(redis.url, {
       leaseMs,
       nowMs: () => performance.now(),
       log: quietLog().log,
@@ -250,7 +257,7 @@ describe("in Redis", () => {
 
   test("503 where Redis is silent or away; a yes that comes too late claims nothing", async () => {
     const { log } = quietLog();
-    const claims = openClaims({ redisUrl: redis.url, leaseMs: 60_000, nowMs: () => performance.now(), log });
+    const claims = redisIdempotencyClaims(redis.url, { leaseMs: 60_000, nowMs: () => performance.now(), log });
     open.push(claims);
     await (await taken(claims, "warm")).free();
     redis.freeze();

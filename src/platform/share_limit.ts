@@ -1,26 +1,26 @@
 import { Refusal } from "../errors.ts";
 import type { ShedReason } from "./metrics.ts";
 
-/** What a client is told to wait for a share to come free; nobody knows when it does. */
+/** `Retry-After` when a share is used up: nobody knows when it becomes free. */
 const RETRY_AFTER_SECONDS = 1;
 
-/** Whose a request is. Ids of 0 stand for nobody, and are not counted. */
+/** The owner of a request. An id of 0 means none, and is not counted. */
 export type Owner = {
   readonly accountId: number;
-  /** The reseller that the account is, or is a customer of. */
+  /** The account itself if it is a reseller, or its reseller. */
   readonly tenantId: number;
 };
 
-/** The largest part of a replica that one account, and one tenant, may hold: from 0 to 1. */
+/** The shares: the fraction of a replica that one account, and one tenant, may use; 0 to 1. */
 export type Fractions = { readonly account: number; readonly tenant: number };
 
 type Holder = "replica" | "account" | "tenant";
 
-export type SharesOptions = {
-  /** How much the replica has. */
+export type ShareLimitOptions = {
+  /** Amount of the whole replica. */
   max: number;
   fractions: Fractions;
-  /** An account and a tenant may always hold this much. */
+  /** An account and a tenant may always use this much. */
   min?: number;
   /** Its name in a refusal, as in "requests in flight". */
   what: string;
@@ -29,24 +29,24 @@ export type SharesOptions = {
 };
 
 /**
- * Something that a replica has a limited amount of, and who holds how much of it. One account and one tenant may hold a
- * part, so that others are served. Counted in this replica alone. Source: rulings › What is sent on.
+ * Limits a resource of this replica, in total and per account and tenant, so that one account cannot use all of it. Counted in this
+ * replica only. Source: rulings › What is sent on.
  */
-export class Shares {
-  readonly #options: SharesOptions;
+export class ShareLimit {
+  readonly #options: ShareLimitOptions;
   readonly #limits: Readonly<Record<Holder, number>>;
   readonly #accounts = new Map<number, number>();
   readonly #tenants = new Map<number, number>();
   #held = 0;
 
-  constructor(options: SharesOptions) {
+  constructor(options: ShareLimitOptions) {
     const { max, fractions, min = 1 } = options;
     const partOf = (fraction: number) => Math.min(max, Math.max(min, Math.floor(max * fraction)));
     this.#options = options;
     this.#limits = { replica: max, account: partOf(fractions.account), tenant: partOf(fractions.tenant) };
   }
 
-  /** How much of it is held, by all. */
+  /** The amount in use. */
   get held(): number {
     return this.#held;
   }
@@ -59,19 +59,19 @@ export class Shares {
     onShed(reasons[lacking]);
     const retryAfterSeconds = RETRY_AFTER_SECONDS;
     if (lacking === "replica") throw new Refusal("service_unavailable", { retryAfterSeconds });
-    // A tenant's customers are not told of their reseller.
+    // The message does not reveal the reseller to its customers.
     const whose = lacking === "account" ? "This account" : "This service";
     const message = `${whose} has too many ${what}. Try again.`;
     throw new Refusal("too_many_requests", { message, limit: this.#limits[lacking], retryAfterSeconds });
   }
 
-  /** Throws service_unavailable when the replica has no more, too_many_requests when the account or the tenant holds its part. */
+  /** Throws service_unavailable if the replica has no more, too_many_requests if the account or the tenant has used its share. */
   take(owner: Owner, amount: number): void {
     this.check(owner, amount);
     this.#add(owner, amount);
   }
 
-  /** Gives back what was taken. */
+  /** Releases what was taken. */
   give(owner: Owner, amount: number): void {
     this.#add(owner, -amount);
   }
@@ -90,7 +90,7 @@ export class Shares {
   }
 }
 
-/** Who holds nothing is not kept. */
+/** An amount of 0 is not stored. */
 function add(held: Map<number, number>, id: number, amount: number): void {
   const now = (held.get(id) ?? 0) + amount;
   if (now === 0) held.delete(id);

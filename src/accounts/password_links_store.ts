@@ -2,28 +2,26 @@ import { and, eq, gt, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
-import { randomToken } from "../platform/crypto.ts";
+import { digestOfToken, newToken } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { sha256 } from "../platform/runtime.ts";
+import { toIso } from "../platform/iso_time.ts";
 import { accounts, hosts, links } from "../platform/schema.ts";
-import { toIso } from "./checks.ts";
-import { type Account, insertAccount, type NewAccount, signsInOn } from "./people_store.ts";
+import { type Account, insertAccount, type NewAccount } from "./accounts_store.ts";
 import { endSessions } from "./sessions_store.ts";
+import { signsInOn } from "./sign_in_store.ts";
 
 /**
- * Links with which a person sets a password: an invitation, or a reset that an admin or reseller hands over. One an account;
- * the database has the digest of its token. It opens only where its account signs in, and never the second factor.
+ * Links that set a password: an invitation, or a reset that an admin or reseller passes on. One per account; the database has the
+ * digest of its token. It works only on hosts where its account signs in, and does not replace the second factor.
  */
 
 const INVITATION_HOURS = 7 * 24;
 const RESET_HOURS = 24;
-/** 32 bytes in base64url. */
-const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
 export type LinkKind = "invitation" | "reset";
-/** A new link: `token` cannot be shown again. `expiresAt` is ISO 8601. */
+/** A new link. Its `token` cannot be shown again. `expiresAt` is ISO 8601. */
 export type NewLink = { kind: LinkKind; token: string; expiresAt: string };
-/** A link as the one who opens it sees it. */
+/** A link as the person who opens it sees it. */
 export type OpenedLink = { accountId: number; kind: LinkKind; name: string; email: string; expiresAt: string };
 
 type By = ChangeDeps & { by: Actor };
@@ -40,8 +38,8 @@ export async function inviteAccount(
 }
 
 /**
- * A link for an account, in place of the one before: an invitation while it has no password, else a reset. Throws InputError
- * for an account that is suspended, or that of an admin with a password: another admin could become that one unseen.
+ * Creates a link for an account and replaces the previous one: an invitation while it has no password, otherwise a reset. Throws
+ * InputError for a suspended account, and for an admin with a password: another admin could impersonate that one unnoticed.
  */
 export async function createLink(deps: By, accountId: number): Promise<NewLink> {
   return changing(deps, (tx) => putLink(tx, accountId, deps.by));
@@ -54,13 +52,13 @@ async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
     .where(eq(accounts.id, accountId))
     .for("no key update");
   if (!account) throw new InputError("There is no such account.", "accountId");
-  if (account.status !== "active") throw new InputError("This account is suspended: activate it first.");
+  if (account.status !== "active") throw new InputError("This account is suspended. Activate it first.");
   if (account.role === "admin" && account.hasPassword)
-    throw new InputError("An admin's password is reset on the server, by the command line: account password.");
+    throw new InputError("An admin's password is reset on the server, with the command: account password.");
   const kind: LinkKind = account.hasPassword ? "reset" : "invitation";
-  const token = randomToken(32);
+  const { token, digest } = newToken();
   const row = {
-    digest: digestOf(token),
+    digest,
     kind,
     createdBy: by.accountId,
     createdAt: sql`clock_timestamp()`,
@@ -75,7 +73,7 @@ async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
   return { kind, token, expiresAt: toIso(put.expiresAt) };
 }
 
-/** The link that an account has and that still works, for those who manage the account. */
+/** An account's link that has not expired, for those who manage the account. */
 export async function pendingLinkOf(
   { db }: { db: Db },
   accountId: number,
@@ -88,14 +86,15 @@ export async function pendingLinkOf(
 }
 
 /**
- * What a link opens on a host (`resellerId` of the host, null for the service's own). undefined: unknown, used, expired,
- * suspended, or of an account that does not sign in there.
+ * Finds a link opened on a host (`resellerId` of the host; null: the service's own). undefined: unknown, used or expired, the account
+ * is suspended, or does not sign in there.
  */
 export async function findLink(
   { db }: { db: Db },
   { token, resellerId }: { token: string; resellerId: number | null },
 ): Promise<OpenedLink | undefined> {
-  if (!TOKEN_FORM.test(token)) return undefined;
+  const digest = digestOfToken(token);
+  if (digest === undefined) return undefined;
   const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
@@ -110,7 +109,7 @@ export async function findLink(
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
     .where(
       and(
-        eq(links.digest, digestOf(token)),
+        eq(links.digest, digest),
         gt(links.expiresAt, sql`clock_timestamp()`),
         sql`coalesce(${reseller.status}, 'active') = 'active'`,
         signsInOn(resellerId),
@@ -120,15 +119,17 @@ export async function findLink(
 }
 
 /**
- * Sets the password by a link that `findLink` found; the link is gone and the account's sessions end. Of two who try at once
- * one succeeds; undefined for the other. `totpEnabled`: the person still has to sign in, with a code.
+ * Sets the password with a link that `findLink` found. The link is deleted and the account's sessions end. Of two concurrent calls
+ * one succeeds; the other returns undefined. `totpEnabled`: the person still has to sign in, with a code.
  */
 export async function takeLink(
   deps: ChangeDeps,
   { token, accountId, passwordHash }: { token: string; accountId: number; passwordHash: string },
 ): Promise<{ totpEnabled: boolean } | undefined> {
+  const digest = digestOfToken(token);
+  if (digest === undefined) return undefined;
   return changing(deps, async (tx) => {
-    // The account's row before the link's, as everywhere.
+    // Lock order: the account's row before the link's.
     const [account] = await tx
       .select({ totpEnabled: sql<boolean>`totp_enabled_at is not null` })
       .from(accounts)
@@ -137,13 +138,7 @@ export async function takeLink(
     if (!account) return undefined;
     const used = await tx
       .delete(links)
-      .where(
-        and(
-          eq(links.digest, digestOf(token)),
-          eq(links.accountId, accountId),
-          gt(links.expiresAt, sql`clock_timestamp()`),
-        ),
-      )
+      .where(and(eq(links.digest, digest), eq(links.accountId, accountId), gt(links.expiresAt, sql`clock_timestamp()`)))
       .returning({ accountId: links.accountId });
     if (used.length === 0) return undefined;
     await tx.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId));
@@ -153,8 +148,8 @@ export async function takeLink(
 }
 
 /**
- * The domain on which a reseller's people sign in: `preferred` if it is one of the reseller's active ones, else the one that is
- * active for longest. undefined: there is none.
+ * The domain on which a reseller and its customers sign in: `preferred` if it is one of the reseller's active domains, otherwise the
+ * one active for the longest time. undefined: none is active.
  */
 export async function signInHostOf(
   { db }: { db: Db },
@@ -167,8 +162,4 @@ export async function signInHostOf(
     .orderBy(sql`${hosts.host} = ${preferred} desc`, hosts.activatedAt, hosts.host)
     .limit(1);
   return row?.host;
-}
-
-function digestOf(token: string): Buffer {
-  return Buffer.from(sha256(token));
 }

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
 import type { ShedReason } from "../../src/platform/metrics.ts";
-import { type Owner, Shares } from "../../src/platform/shares.ts";
+import { type Owner, ShareLimit } from "../../src/platform/share_limit.ts";
 
 const REASONS = { replica: "full", account: "in_flight_per_account", tenant: "in_flight_per_tenant" } as const;
 
@@ -10,7 +10,7 @@ function open(max: number, account: number, tenant: number, min?: number) {
   const shed: ShedReason[] = [];
   const fractions = { account, tenant };
   const onShed = (reason: ShedReason) => void shed.push(reason);
-  const shares = new Shares({ max, fractions, what: "things", reasons: REASONS, onShed, ...(min && { min }) });
+  const shares = new ShareLimit({ max, fractions, what: "things", reasons: REASONS, onShed, ...(min && { min }) });
   /** What refuses `amount` more; undefined: it was taken. */
   const take = (accountId: number, tenantId = 0, amount = 1) => {
     try {

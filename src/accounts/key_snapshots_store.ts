@@ -1,0 +1,110 @@
+import { and, desc, eq, type SQL, sql } from "drizzle-orm";
+import { alias } from "drizzle-orm/pg-core";
+import type { Db } from "../platform/db.ts";
+import { accounts, keys, type Overhead } from "../platform/schema.ts";
+import { isRowId } from "./input_checks.ts";
+import { type Role, tenantOf } from "./roles.ts";
+
+/** What the gateway must know of a key before it asks the ledger. Read by the key lookup, and by the panel's own requests. */
+
+/** What the gateway knows of a key. The ledger checks status and expiry again under its lock. */
+export type KeySnapshot = {
+  keyId: number;
+  accountId: number;
+  /** The reseller of a customer; a reseller's own id; otherwise 0. */
+  tenantId: number;
+  role: Role;
+  mode: "package" | "payg";
+  modelIds: ReadonlySet<string> | null;
+  hosts: ReadonlySet<string> | null;
+  status: "enabled" | "disabled" | "revoked";
+  accountStatus: "active" | "suspended";
+  /** The status of the tenant's reseller; active if there is no tenant. */
+  tenantStatus: "active" | "suspended";
+  /** Unix time in ms. */
+  expiresAtMs: number | null;
+  /** Usage beyond a model's bounds that the account's own requests have shown, by model; null: none. Source: rulings › Money. */
+  overheads: ReadonlyMap<string, Overhead> | null;
+};
+
+/** The snapshots of the keys with these SHA-256 digests (hex). Unknown digests are left out. */
+export async function loadKeySnapshots(
+  { db }: { db: Db },
+  digests: readonly string[],
+): Promise<Map<string, KeySnapshot>> {
+  // One array literal, so that the statement is the same for any number of digests.
+  const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
+  return new Map(await snapshots(db, sql`${keys.digest} = any(${literal}::text::bytea[])`, digests.length));
+}
+
+/**
+ * The key that a panel request uses: the named one, or the newest, if it is enabled, not expired, and allowed on
+ * `host`. Source: rulings › Hosts and keys.
+ */
+export async function findUsableKey(
+  { db }: { db: Db },
+  { accountId, host, keyId }: { accountId: number; host: string; keyId?: number },
+): Promise<KeySnapshot | undefined> {
+  if (keyId !== undefined && !isRowId(keyId)) return undefined;
+  const usable = and(isUsable({ accountId, host }), keyId === undefined ? undefined : eq(keys.id, keyId));
+  const [found] = await snapshots(db, usable, 1);
+  return found?.[1];
+}
+
+/** Keys of an account that are enabled, not expired, and may be used on `host`. */
+export function isUsable({ accountId, host }: { accountId: number; host: string }): SQL | undefined {
+  return and(
+    eq(keys.accountId, accountId),
+    eq(keys.status, "enabled"),
+    sql`coalesce(${keys.expiresAt} > ledger_now(), true)`,
+    sql`coalesce(${host} = any(${keys.hosts}), true)`,
+  );
+}
+
+/** Pairs of digest (hex) and snapshot, newest key first. */
+async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promise<[string, KeySnapshot][]> {
+  const reseller = alias(accounts, "reseller");
+  const rows = await db.orm
+    .select({
+      digest: keys.digest,
+      keyId: keys.id,
+      accountId: keys.accountId,
+      resellerId: accounts.resellerId,
+      role: accounts.role,
+      mode: keys.mode,
+      modelIds: keys.modelIds,
+      hosts: keys.hosts,
+      status: keys.status,
+      accountStatus: accounts.status,
+      resellerStatus: reseller.status,
+      expiresAt: keys.expiresAt,
+      overheads: OWN_OVERHEADS,
+    })
+    .from(keys)
+    .innerJoin(accounts, eq(accounts.id, keys.accountId))
+    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .where(where)
+    .orderBy(desc(keys.id))
+    .limit(rowsMax);
+  return rows.map(({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, overheads, ...row }) => [
+    digest.toString("hex"),
+    {
+      ...row,
+      tenantId: tenantOf({ ...row, resellerId }),
+      tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
+      modelIds: modelIds && new Set(modelIds),
+      hosts: hostList && new Set(hostList),
+      expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
+      overheads: overheads && new Map(overheads.map(({ modelId, ...overhead }) => [modelId, overhead])),
+    },
+  ]);
+}
+
+/** For each model, the highest overhead that any of its routes has shown to the key's account. Few accounts have one. */
+const OWN_OVERHEADS = sql<(Overhead & { modelId: string })[] | null>`(
+  select json_agg(own) from (
+    select model_id as "modelId", max(constant_tokens) as "constantTokens", max(image_tokens) as "imageTokens",
+      max(factor_permille) as "factorPermille"
+    from route_overheads join routes on routes.id = route_id
+    where route_overheads.account_id = ${keys.accountId} group by model_id
+  ) as own)`;

@@ -1,0 +1,88 @@
+import { and, eq, or, type SQL, sql } from "drizzle-orm";
+import { alias } from "drizzle-orm/pg-core";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { accounts, links } from "../platform/schema.ts";
+import { emailIs } from "./accounts_store.ts";
+import { isRowId } from "./input_checks.ts";
+import type { Role } from "./roles.ts";
+import { endSessions } from "./sessions_store.ts";
+
+/** Who may sign in where, and the password they sign in with. */
+
+/** `suspended`: the account or its reseller. `totpEnabled`: a code is required too. */
+export type SignIn = {
+  accountId: number;
+  role: Role;
+  passwordHash: string | null;
+  totpEnabled: boolean;
+  suspended: boolean;
+};
+
+/** The account that signs in with this address on a reseller's host, or (`resellerId` null) on the service's own. */
+export async function findSignIn(
+  { db }: { db: Db },
+  { email, resellerId }: { email: string; resellerId: number | null },
+): Promise<SignIn | undefined> {
+  const reseller = alias(accounts, "reseller");
+  const [row] = await db.orm
+    .select({
+      accountId: accounts.id,
+      role: accounts.role,
+      passwordHash: accounts.passwordHash,
+      totpEnabled: sql<boolean>`${accounts.totpEnabledAt} is not null`,
+      suspended: sql<boolean>`${accounts.status} <> 'active' or coalesce(${reseller.status} <> 'active', false)`,
+    })
+    .from(accounts)
+    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .where(and(emailIs(email), signsInOn(resellerId)))
+    .limit(1);
+  return row;
+}
+
+/**
+ * Whether an account may sign in on a host. On a reseller's host: that reseller and its customers. On the service's own
+ * (`resellerId` null): every account without a reseller. Source: rulings › Domains.
+ */
+export function signsInOn(resellerId: number | null): SQL | undefined {
+  if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;
+  return or(eq(accounts.resellerId, resellerId), and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
+}
+
+/** The hash of an account's password, to check the current password; null: none. */
+export async function passwordHashOf({ db }: { db: Db }, accountId: number): Promise<string | null> {
+  const [row] = await db.orm
+    .select({ passwordHash: accounts.passwordHash })
+    .from(accounts)
+    .where(eq(accounts.id, accountId));
+  return row?.passwordHash ?? null;
+}
+
+export type NewPassword = {
+  accountId: number;
+  passwordHash: string;
+  /** The hash of the current password as it was checked. If it has changed since, nothing is set. */
+  was?: string;
+  /** The digest of the one session that stays. */
+  keepSession?: Buffer;
+};
+
+/** Sets the password. Ends the account's sessions and its password link. False: no such account, or `was` is not its hash. */
+export async function setPassword(
+  deps: ChangeDeps,
+  { accountId, passwordHash, was, keepSession }: NewPassword,
+): Promise<boolean> {
+  if (!isRowId(accountId)) return false;
+  const set = async (tx: Tx) => {
+    const found = await tx
+      .update(accounts)
+      .set({ passwordHash })
+      .where(and(eq(accounts.id, accountId), was === undefined ? undefined : eq(accounts.passwordHash, was)))
+      .returning({ id: accounts.id });
+    if (found.length === 0) return false;
+    await tx.delete(links).where(eq(links.accountId, accountId));
+    await endSessions(tx, accountId, keepSession);
+    return true;
+  };
+  return changing(deps, set, { protects: true });
+}

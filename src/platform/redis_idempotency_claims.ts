@@ -1,0 +1,296 @@
+import { setImmediate } from "node:timers";
+import type { Redis } from "ioredis";
+import { Refusal } from "../errors.ts";
+import { randomToken } from "./crypto.ts";
+import {
+  type ClaimLimits,
+  type ClaimOptions,
+  type Found,
+  type IdempotencyClaim,
+  type IdempotencyClaims,
+  REDIS_LIMITS,
+  type Wanted,
+} from "./idempotency_claims.ts";
+import type { Log } from "./log.ts";
+import { connectRedis } from "./redis.ts";
+
+/**
+ * Idempotency claims in Redis. A claim is a hash: the attempt's token, its request id, the digest of its content, and the end of its
+ * lease in ms of Redis's clock; no lease once the request was done. Every change is one script that compares the token: an attempt
+ * that was taken over changes nothing. A claim that Redis forgets (a restart without persistence, an eviction) is gone.
+ */
+
+/** If Redis takes longer to answer, the request is refused: served without a claim, it might be served twice. */
+const REDIS_BUDGET_MS = 500;
+const RENEWALS_A_LEASE = 3;
+const RENEWALS_AT_ONCE = 500;
+const AWAY = "An Idempotency-Key cannot be looked up right now. Try again.";
+
+/** An attempt of this replica. */
+type Attempt = Wanted & { token: string; leaseUntilMs: number };
+
+/** For many replicas. Connects by itself, and reconnects after every loss. */
+export function redisIdempotencyClaims(redisUrl: string, options: ClaimOptions): IdempotencyClaims {
+  return new RedisClaims(connectRedis(redisUrl, { log: options.log, use: "claims" }), options);
+}
+
+class RedisClaims implements IdempotencyClaims {
+  readonly #redis: Redis;
+  readonly #commands: ClaimCommands;
+  readonly #ask: Ask;
+  readonly #log: Log;
+  readonly #leaseMs: number;
+  readonly #nowMs: () => number;
+  readonly #limits: ClaimLimits;
+  /** Attempts whose lease is renewed. */
+  readonly #live = new Set<Attempt>();
+  /** Ends of attempts that Redis has not confirmed. */
+  readonly #ending = new Set<Promise<void>>();
+  readonly #renewal: ReturnType<typeof setInterval>;
+  #isRenewing = false;
+
+  constructor(redis: Redis, { leaseMs, nowMs, log, limits, budgetMs = REDIS_BUDGET_MS }: ClaimOptions) {
+    this.#redis = redis;
+    this.#commands = claimCommands(redis);
+    this.#ask = asking(redis, budgetMs);
+    this.#log = log;
+    this.#leaseMs = leaseMs;
+    this.#nowMs = nowMs;
+    this.#limits = { ...REDIS_LIMITS, ...limits };
+    this.#renewal = setInterval(() => void this.#renewAll(), leaseMs / RENEWALS_A_LEASE);
+  }
+
+  async take(wanted: Wanted): Promise<Found> {
+    const attempt = this.#newAttempt(wanted);
+    const question = () =>
+      this.#commands.claimTakeBuffer(nameOf(wanted.id), answerNameOf(wanted.id), ...this.#fieldsOf(attempt));
+    // A claim granted after the request was refused belongs to nobody: it is freed.
+    const freeLate = ([state]: (Buffer | null)[]) => void (String(state) === "ours" && this.#free(attempt));
+    const [state, requestId, content, more] = await orRefuse(this.#ask(question, freeLate));
+    const holder = { requestId: String(requestId), content: String(content) };
+    switch (String(state)) {
+      case "ours":
+        return { state: "ours", claim: this.#claimOf(attempt) };
+      case "done":
+        return { state: "done", ...holder, answer: more ?? undefined };
+      case "lapsed": {
+        const old: Attempt = { ...attempt, ...holder, token: String(more) };
+        const lapsed = { takeOver: () => this.#takeOver(wanted, old), finish: () => this.#finish(old) };
+        return { state: "lapsed", ...holder, lapsed };
+      }
+      default:
+        return { state: "in_flight", ...holder };
+    }
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#renewal);
+    await Promise.all(this.#ending);
+    this.#redis.disconnect();
+  }
+
+  async #takeOver(wanted: Wanted, old: Attempt): Promise<IdempotencyClaim | undefined> {
+    const attempt = this.#newAttempt(wanted);
+    const question = () => this.#commands.claimTakeOver(nameOf(wanted.id), old.token, ...this.#fieldsOf(attempt));
+    const taken = await orRefuse(this.#ask(question, (late) => void (late === 1 && this.#free(attempt))));
+    return taken === 1 ? this.#claimOf(attempt) : undefined;
+  }
+
+  #newAttempt(wanted: Wanted): Attempt {
+    return { ...wanted, token: randomToken(12), leaseUntilMs: this.#nowMs() + this.#leaseMs };
+  }
+
+  /** The arguments of the script `write`. */
+  #fieldsOf({ token, requestId, content }: Attempt): Argument[] {
+    return [token, requestId, content, this.#leaseMs, this.#limits.doneKeptMs];
+  }
+
+  #claimOf(attempt: Attempt): IdempotencyClaim {
+    this.#live.add(attempt);
+    return {
+      alive: () => this.#nowMs() < attempt.leaseUntilMs,
+      finish: (answer) => this.#finish(attempt, answer),
+      free: () => this.#free(attempt),
+    };
+  }
+
+  #free(attempt: Attempt): Promise<void> {
+    return this.#end(attempt, () => this.#commands.claimFree(nameOf(attempt.id), attempt.token));
+  }
+
+  #finish(attempt: Attempt, answer?: Uint8Array): Promise<void> {
+    const { answerBytesMax, doneKeptMs, answerKeptMs, ...limits } = this.#limits;
+    const kept = answer && answer.byteLength <= answerBytesMax ? Buffer.from(answer) : "";
+    return this.#end(attempt, () =>
+      this.#commands.claimFinish(
+        nameOf(attempt.id),
+        answerNameOf(attempt.id),
+        ...["done", "answers"].flatMap((what) => [`tollgate:${what}`, `tollgate:${what}:${attempt.owner}`]),
+        ...[attempt.token, attempt.requestId, attempt.content, doneKeptMs, answerKeptMs],
+        ...[limits.doneMax, limits.ownerDoneMax, limits.answersBytesMax, limits.ownerAnswersBytesMax, kept],
+      ),
+    );
+  }
+
+  /** Records how an attempt ended. If Redis cannot be told, the claim lapses, and the next request asks the books. */
+  async #end(attempt: Attempt, question: () => Promise<unknown>): Promise<void> {
+    this.#live.delete(attempt);
+    const recorded = this.#ask(question).then(
+      () => {},
+      (err: unknown) =>
+        this.#log.warn({ err, requestId: attempt.requestId }, "the end of an idempotency claim was not recorded"),
+    );
+    this.#ending.add(recorded);
+    await recorded.finally(() => this.#ending.delete(recorded));
+  }
+
+  async #renewAll(): Promise<void> {
+    if (this.#isRenewing) return;
+    this.#isRenewing = true;
+    const due = [...this.#live];
+    for (let i = 0; i < due.length; i += RENEWALS_AT_ONCE) {
+      const some = due.slice(i, i + RENEWALS_AT_ONCE).filter((attempt) => this.#live.has(attempt));
+      // A claim that was not renewed may not be ours any more: `alive` says so.
+      await Promise.allSettled(some.map((attempt) => this.#renew(attempt)));
+    }
+    this.#isRenewing = false;
+  }
+
+  async #renew(attempt: Attempt): Promise<void> {
+    const sentMs = this.#nowMs();
+    const ours = await this.#commands.claimRenew(nameOf(attempt.id), ...this.#fieldsOf(attempt));
+    attempt.leaseUntilMs = ours === 1 ? sentMs + this.#leaseMs : Number.NEGATIVE_INFINITY;
+    if (ours !== 1) this.#live.delete(attempt);
+  }
+}
+
+async function orRefuse<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer;
+  } catch {
+    throw new Refusal("service_unavailable", { message: AWAY });
+  }
+}
+
+/** Redis's answer; rejects after the budget. An answer that comes later is passed to `late`. */
+type Ask = <T>(question: () => Promise<T>, late?: (answer: T) => void) => Promise<T>;
+
+function asking(redis: Redis, budgetMs: number): Ask {
+  // A replica that has just started is still connecting: its first requests wait instead of being refused.
+  const connected = new Promise<void>((resolve) => {
+    redis.once("ready", resolve);
+    redis.once("close", resolve);
+  });
+  return (question, late) =>
+    new Promise((resolve, reject) => {
+      let answered = false;
+      let over = false;
+      const timer = setTimeout(() => {
+        // If this process was blocked, the answer may wait in the socket: read it first.
+        setImmediate(() => {
+          over = !answered;
+          reject(new Error(`Redis did not answer within ${budgetMs} ms`));
+        });
+      }, budgetMs);
+      connected
+        .then(question)
+        .then((answer) => {
+          answered = true;
+          if (over) late?.(answer);
+          else resolve(answer);
+        }, reject)
+        .finally(() => clearTimeout(timer));
+    });
+}
+
+const nameOf = (id: string) => `tollgate:claim:${id}`;
+const answerNameOf = (id: string) => `tollgate:answer:${id}`;
+
+const NOW = `
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)`;
+/** ARGV from `first` on: token, request id, content digest, lease in ms, how long the hash is kept in ms. */
+const write = (first: number) => `
+redis.call('HSET', KEYS[1], 'token', ARGV[${first}], 'request', ARGV[${first + 1}], 'content', ARGV[${first + 2}],
+  'lease', string.format('%.0f', now + ARGV[${first + 3}]))
+redis.call('PEXPIRE', KEYS[1], ARGV[${first + 4}])`;
+
+/** KEYS: claim, answer. ARGV: as `write`. Returns the state, then the holder's request id, content, and answer or token. */
+const TAKE = `${NOW}
+local c = redis.call('HMGET', KEYS[1], 'token', 'request', 'content', 'lease')
+if not c[1] then
+  redis.call('DEL', KEYS[2])${write(1)}
+  return {'ours'}
+end
+if not c[4] then return {'done', c[2], c[3], c[3] == ARGV[3] and redis.call('GET', KEYS[2])} end
+if tonumber(c[4]) > now then return {'in_flight', c[2], c[3]} end
+return {'lapsed', c[2], c[3], c[1]}`;
+
+/** KEYS: claim. ARGV: the lapsed token, then as `write`. Returns 1 if that claim is still lapsed or was freed. */
+const TAKE_OVER = `${NOW}
+local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
+if c[1] and (c[1] ~= ARGV[1] or not c[2] or tonumber(c[2]) > now) then return 0 end${write(2)}
+return 1`;
+
+/** KEYS: claim. ARGV: as `write`. Claims again what Redis has forgotten. Returns 0 if another attempt has it, or it is done. */
+const RENEW = `${NOW}
+local c = redis.call('HMGET', KEYS[1], 'token', 'lease')
+if c[1] and (c[1] ~= ARGV[1] or not c[2]) then return 0 end${write(1)}
+return 1`;
+
+/**
+ * KEYS: claim, answer, then the counts of done requests and of answer bytes, each for all and for the owner. ARGV: token, request id,
+ * content digest, ms to remember that it was done, ms to keep its answer, the limits of KEYS 3 to 6, the answer.
+ */
+const FINISH = `${NOW}
+local token = redis.call('HGET', KEYS[1], 'token')
+if token and token ~= ARGV[1] then return 0 end
+
+-- Counted in windows as long as a record is kept: this window and the one before hold every record there can be.
+local function counted(first, max, keptMs, amount)
+  local window = math.floor(now / keptMs)
+  for i = 0, 1 do
+    local used = (redis.call('HGET', KEYS[first + i], window) or 0) + (redis.call('HGET', KEYS[first + i], window - 1) or 0)
+    if used + amount > tonumber(ARGV[max + i]) then return false end
+  end
+  for i = 0, 1 do
+    redis.call('HINCRBY', KEYS[first + i], window, amount)
+    redis.call('HDEL', KEYS[first + i], window - 2)
+    redis.call('PEXPIRE', KEYS[first + i], 2 * keptMs)
+  end
+  return true
+end
+
+local answerKeptMs = tonumber(ARGV[5])
+local doneKeptMs = tonumber(ARGV[4])
+if not counted(3, 6, doneKeptMs, 1) then doneKeptMs = math.min(doneKeptMs, answerKeptMs) end
+redis.call('HSET', KEYS[1], 'token', ARGV[1], 'request', ARGV[2], 'content', ARGV[3])
+redis.call('HDEL', KEYS[1], 'lease')
+redis.call('PEXPIRE', KEYS[1], doneKeptMs)
+if #ARGV[10] > 0 and counted(5, 8, answerKeptMs, #ARGV[10]) then
+  redis.call('SET', KEYS[2], ARGV[10], 'PX', answerKeptMs)
+end
+return 1`;
+
+/** KEYS: claim. ARGV: token. */
+const FREE = `
+if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])`;
+
+type Argument = string | number | Buffer;
+type ClaimCommands = {
+  claimTakeBuffer(...keysAndArguments: Argument[]): Promise<(Buffer | null)[]>;
+  claimTakeOver(...keysAndArguments: Argument[]): Promise<number>;
+  claimRenew(...keysAndArguments: Argument[]): Promise<number>;
+  claimFinish(...keysAndArguments: Argument[]): Promise<number>;
+  claimFree(...keysAndArguments: Argument[]): Promise<number>;
+};
+
+function claimCommands(redis: Redis): ClaimCommands {
+  redis.defineCommand("claimTake", { numberOfKeys: 2, lua: TAKE });
+  redis.defineCommand("claimTakeOver", { numberOfKeys: 1, lua: TAKE_OVER });
+  redis.defineCommand("claimRenew", { numberOfKeys: 1, lua: RENEW });
+  redis.defineCommand("claimFinish", { numberOfKeys: 6, lua: FINISH });
+  redis.defineCommand("claimFree", { numberOfKeys: 1, lua: FREE });
+  return redis as Redis & ClaimCommands;
+}
