@@ -4,7 +4,7 @@ import type { HostLookup } from "./accounts/host_lookup.ts";
 import type { KeyLookup } from "./accounts/key_lookup.ts";
 import type { KeyUses } from "./accounts/key_uses.ts";
 import type { Sessions } from "./accounts/sessions.ts";
-import type { BooksCheck } from "./books/books_check.ts";
+import type { BooksCheck } from "./books/check_schedule.ts";
 import type { Breakers } from "./catalog/breaker.ts";
 import type { Catalog } from "./catalog/catalog.ts";
 import type { ProviderClient } from "./catalog/provider_client.ts";

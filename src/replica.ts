@@ -12,7 +12,7 @@ import { pruneKeys } from "./accounts/keys_store.ts";
 import { pruneRefusals } from "./accounts/refusal_counts_store.ts";
 import { openSessions } from "./accounts/sessions.ts";
 import { pruneSessions } from "./accounts/sessions_store.ts";
-import { startBooksCheck } from "./books/books_check.ts";
+import { startBooksCheck } from "./books/check_schedule.ts";
 import { createBreakers } from "./catalog/breaker.ts";
 import { openCatalog } from "./catalog/catalog.ts";
 import { isNone } from "./catalog/overhead.ts";

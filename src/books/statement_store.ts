@@ -2,7 +2,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { ALL_KEYS, MONTH, QUARTER, TAIL } from "./rollups_store.ts";
+import { ALL_KEYS, MONTH, QUARTER, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
 
 /**
  * A reseller's statement of a month, from the ledger alone: what its customers used on each host, the packages it handed out,
@@ -181,7 +181,7 @@ function endedIn(accounts: SQL, spans: SQL): SQL {
     union all
     select s.name, account_id, host, model_id, mode, 1, (charged_nano_usd > 0)::int, prompt_tokens, cached_tokens, completion_tokens,
       charged_nano_usd
-    from ${sql.raw(TAIL)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto)`;
+    from ${sql.raw(UNFOLDED_RECORDS)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto)`;
 }
 
 async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { from, to }: Span) {

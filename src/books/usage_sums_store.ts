@@ -1,8 +1,9 @@
 import { sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
 import type { Db } from "../platform/db.ts";
-import { ALL_KEYS, CLOCKS_APART, DAY, IS_FOLDED, QUARTER, TAIL } from "./rollups_store.ts";
-import { allOf, alongIndex, matches, type UsageFilter, unixMsOf } from "./usage_store.ts";
+import { readAlongIndex } from "./paged_reads_store.ts";
+import { allOf, matches, type UsageFilter, unixMsOf } from "./usage_records_store.ts";
+import { ALL_KEYS, CLOCKS_APART, DAY, IS_FOLDED, QUARTER, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
 
 /**
  * Usage summed up, by day and model, and by key: from the rollups, and from the receipts that the closing has not folded yet.
@@ -22,7 +23,7 @@ export type UsageSum = {
   completionTokens: number;
   chargedNanoUsd: bigint;
 };
-export type UsageDays = {
+export type UsageByDay = {
   /** The zone of the account's package, or the one given for accounts without. */
   timeZone: string;
   /** Every day asked for, as 2030-01-31, oldest first. */
@@ -34,7 +35,7 @@ export type UsageDays = {
 };
 
 /** Usage records summed by model and the day they began, of the last `days` days by the database's clock. Throws InputError. */
-export async function usageDays(
+export async function usageByDay(
   { db }: { db: Db },
   {
     days,
@@ -42,7 +43,7 @@ export async function usageDays(
     timeZone,
     ...filter
   }: UsageFilter & { accountId: number; days: number; measure: Measure; timeZone: string },
-): Promise<UsageDays> {
+): Promise<UsageByDay> {
   const { accountId, start, end } = filter;
   const count = Math.min(Math.max(days, 1), DAYS_MAX);
   const calendar = await calendarOf(db, { accountId, days: count, timeZone });
@@ -104,7 +105,7 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
   const begun = sql.raw(`request_id_floor(e.quarter - interval '${CLOCKS_APART}')`);
   const over = sql.raw(`request_id_floor(e.at + interval '${CLOCKS_APART}')`);
   const isAsked = allOf([sql`account_id = ${accountId}::bigint`, ...matches(filter)]);
-  return alongIndex(
+  return readAlongIndex(
     db,
     sql`
     with edges as materialized (
@@ -139,7 +140,7 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
       union all select i - 1, key_id, model_id, 1, prompt_tokens, completion_tokens, charged_nano_usd from pieces
       union all
       select width_bucket(created_at, ${moments}), ${key}, model_id, 1, prompt_tokens, completion_tokens, charged_nano_usd
-      from ${sql.raw(TAIL)} tail where ${isAsked}
+      from ${sql.raw(UNFOLDED_RECORDS)} tail where ${isAsked}
     ), parts as (
       select i, key_id, k.model_id, times * requests as requests, times * prompt_tokens as prompt_tokens,
         times * completion_tokens as completion_tokens, times * charged_nano_usd as charged_nano_usd

@@ -1,7 +1,8 @@
 import { readdir } from "node:fs/promises";
 import process from "node:process";
 import type { Command } from "commander";
-import { type CheckOptions, checkNow } from "../books/books_check_store.ts";
+import type { CheckOptions } from "../books/check.ts";
+import { checkNow } from "../books/check_runs_store.ts";
 import { listModels, listProviders, listRoutes } from "../catalog/catalog_store.ts";
 import { isNone, overheadWords } from "../catalog/overhead.ts";
 import { listOverheads } from "../catalog/overhead_store.ts";

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { INVARIANTS } from "../../src/books/books_check_store.ts";
+import { INVARIANTS } from "../../src/books/invariants.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { givePassword, type PanelSession, signInTo } from "./panel_client.ts";

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { check } from "../../src/books/books_check_store.ts";
-import { closeUp } from "../../src/books/closing_store.ts";
-import { walkRollups } from "../../src/books/rollups_walk_store.ts";
-import { openSlices, type SliceTx } from "../../src/books/slices_store.ts";
+import { check } from "../../src/books/check.ts";
+import { sweepRollups } from "../../src/books/check_rollups_store.ts";
+import { foldAll } from "../../src/books/folding_store.ts";
+import { openSlices, type SliceTx } from "../../src/books/short_transactions_store.ts";
 import { statementOf } from "../../src/books/statement_store.ts";
-import type { UsageFilter } from "../../src/books/usage_store.ts";
-import { requestsByKey, usageDays } from "../../src/books/usage_sums_store.ts";
+import type { UsageFilter } from "../../src/books/usage_records_store.ts";
+import { requestsByKey, usageByDay } from "../../src/books/usage_sums_store.ts";
 import { connect, type Db, type Sql } from "../../src/platform/db.ts";
 import { askFor, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
@@ -124,8 +124,8 @@ async function write(count: number, seed: number, over: { moments?: number[]; tx
 /** Folds so many slices of at most so many rows; all there is without a number. */
 async function fold(slicesMax?: number): Promise<void> {
   const slices = openSlices(folder, { budgetMs: slicesMax === undefined ? 60_000 : Number.POSITIVE_INFINITY });
-  if (slicesMax === undefined) return void (await closeUp(slices));
-  for (let i = 0; i < slicesMax; i++) await closeUp({ ...slices, rows: 40, untilMs: 0 });
+  if (slicesMax === undefined) return void (await foldAll(slices));
+  for (let i = 0; i < slicesMax; i++) await foldAll({ ...slices, rows: 40, untilMs: 0 });
 }
 
 const ZONES = [
@@ -163,7 +163,7 @@ async function expectExact(filter: Omit<UsageFilter, "accountId"> = {}, zones = 
   for (const { accountId } of people)
     for (const timeZone of zones) {
       const asked = { ...filter, accountId };
-      const { rows } = await usageDays({ db }, { ...asked, days, measure: "requests", timeZone });
+      const { rows } = await usageByDay({ db }, { ...asked, days, measure: "requests", timeZone });
       const wanted: unknown[] = await counted(asked, days, timeZone);
       expect({ timeZone, filter, rows }).toEqual({ timeZone, filter, rows: wanted } as never);
     }
@@ -327,7 +327,7 @@ test(
     const [, person, { accountId }] = people;
     for (let i = 0; i < 20; i++) await write(20, 100 + i);
     const ask = { accountId, days: 33, measure: "requests", timeZone: "Asia/Kathmandu" } as const;
-    const wanted = await usageDays({ db }, ask);
+    const wanted = await usageByDay({ db }, ask);
     const keys = await requestsByKey({ db }, person.accountId);
     let folding = true;
     const folded = (async () => {
@@ -338,7 +338,7 @@ test(
     })();
     let reads = 0;
     for (; folding; reads++) {
-      expect(await usageDays({ db }, ask)).toEqual(wanted);
+      expect(await usageByDay({ db }, ask)).toEqual(wanted);
       expect(await requestsByKey({ db }, person.accountId)).toEqual(keys);
     }
     await folded;
@@ -402,7 +402,7 @@ test(
     const walk = async (requestsMax: number) => {
       const slices = openSlices(folder, { onSlice: (all) => (all.rows = 30) });
       slices.rows = 30;
-      return await walkRollups(slices, requestsMax);
+      return await sweepRollups(slices, requestsMax);
     };
     const all = Number.POSITIVE_INFINITY;
     const [{ accountId }] = people;
@@ -459,7 +459,10 @@ test(
     })();
     const check = async () => {
       const least = settled;
-      const { models } = await usageDays({ db }, { ...person, days: 2, measure: "tokens", timeZone: "Asia/Kathmandu" });
+      const { models } = await usageByDay(
+        { db },
+        { ...person, days: 2, measure: "tokens", timeZone: "Asia/Kathmandu" },
+      );
       const most = begun;
       const [sum = { requests: 0, promptTokens: 0, completionTokens: 0 }] = models;
       expect(sum.requests).toBeGreaterThanOrEqual(least);

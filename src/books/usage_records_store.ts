@@ -2,8 +2,9 @@ import { type SQL, sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import { InputError } from "../errors.ts";
+import { INSTANT } from "../http/checks.ts";
 import type { Db } from "../platform/db.ts";
-import { type Slice, type SliceAsked, STATEMENT_MS_MAX, walk } from "./walk.ts";
+import { type Chunk, type ChunkLimits, readAlongIndex, readPage } from "./paged_reads_store.ts";
 
 /**
  * What was used, as people read it: usage records, and requests that were not charged. Request ids carry their time, receipts
@@ -17,10 +18,9 @@ const UUID_MS_MAX = 2 ** 48 - 1;
 const REQUEST_ID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const ID_MIN = "00000000-0000-0000-0000-000000000000";
 const ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff";
-/** A date, or a moment with its zone. */
-const INSTANT = /^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2}))?$/;
+const IS_INSTANT = new RegExp(INSTANT.pattern);
 
-export type Mode = "package" | "payg";
+export type BillingMode = "package" | "payg";
 
 export type UsageFilter = {
   accountId?: number;
@@ -28,7 +28,7 @@ export type UsageFilter = {
   modelId?: string;
   /** Only records of these hosts; null or left out: of all. */
   hosts?: readonly string[] | null;
-  mode?: Mode;
+  mode?: BillingMode;
   /** ISO 8601: from `start` on, and before `end`. */
   start?: string;
   end?: string;
@@ -49,7 +49,7 @@ export type UsageRow = {
   keyName: string | null;
   modelId: string;
   host: string;
-  mode: Mode;
+  mode: BillingMode;
   units: number;
   promptTokens: number;
   cachedTokens: number;
@@ -74,8 +74,8 @@ export type UsageRow = {
 export type Page<Row> = { rows: Row[]; hasMore: boolean; nextAfter: string | null };
 
 /** Usage records, newest first: requests that were settled. Throws InputError. Source: contract › GET /usage, rulings › Usage. */
-export async function usage({ db }: { db: Db }, query: UsageQuery): Promise<Page<UsageRow>> {
-  const { rows, next } = await walk(finished(db, "settled", query));
+export async function listUsageRecords({ db }: { db: Db }, query: UsageQuery): Promise<Page<UsageRow>> {
+  const { rows, next } = await readPage(finished(db, "settled", query));
   return { rows: rows.map(toUsageRow), hasMore: next !== null, nextAfter: next };
 }
 
@@ -87,7 +87,7 @@ export type ReleasedRow = {
   keyName: string | null;
   modelId: string;
   host: string;
-  mode: Mode;
+  mode: BillingMode;
   heldNanoUsd: bigint;
   /** Why: one of the ledger's reasons. */
   reason: string;
@@ -96,11 +96,11 @@ export type ReleasedRow = {
 };
 
 /** Holds of everybody that were given back, newest first. Throws InputError. */
-export async function givenBack(
+export async function listReleased(
   { db }: { db: Db },
   query: UsageQuery,
 ): Promise<Page<ReleasedRow & { accountId: number }>> {
-  const { rows, next } = await walk(finished(db, "released", query));
+  const { rows, next } = await readPage(finished(db, "released", query));
   return {
     rows: rows.map((row) => ({ accountId: Number(row.account_id), ...toReleased(row) })),
     hasMore: next !== null,
@@ -128,13 +128,13 @@ export type RefusedRow = {
  * Requests that were not charged, newest first: released holds, and refusals as far as they are kept. Where a provider was
  * out of reach the hold speaks for the request. Throws InputError.
  */
-export async function notCharged(
+export async function listNotCharged(
   { db }: { db: Db },
   query: UsageQuery & { accountId: number },
 ): Promise<Page<ReleasedRow | RefusedRow>> {
   const size = sizeOf(query);
-  const released = await walk(finished(db, "released", query));
-  const refused = await walk(refusals(db, query));
+  const released = await readPage(finished(db, "released", query));
+  const refused = await readPage(refusals(db, query));
   // As far as both have come: beyond, one of them may have more. As text ids stand in the order of their bytes.
   const upto = [released.next ?? "", refused.next ?? ""].toSorted().at(-1) ?? "";
   const rows = [...released.rows.map(toReleased), ...refused.rows.map(toRefused)]
@@ -219,47 +219,27 @@ type Source = {
 
 function listOf(db: Db, query: UsageQuery, { after, isFiltered, rows, passes }: Source) {
   const size = sizeOf(query);
-  const slice = async (
+  const chunk = async (
     before: string | undefined,
-    asked: SliceAsked,
-  ): Promise<Slice<Record<string, unknown>, string>> => {
-    const found = await alongIndex(
+    limits: ChunkLimits,
+  ): Promise<Chunk<Record<string, unknown>, string>> => {
+    const found = await readAlongIndex(
       db,
       sql`
-      with page as materialized (${rows(before, asked.rowsMax)}), found as (
+      with page as materialized (${rows(before, limits.rowsMax)}), found as (
         select r.*, k.name as key_name, true as is_found
         from (select * from page where ${passes} order by id desc limit ${size + 1}) r left join keys k on k.id = r.key_id
         order by r.id desc)
       select read.read, read.last, found.* from (
         select count(*)::int as read, (select id::text from page order by page.id limit 1) as last from page
       ) read left join found on true`,
-      asked.statementMsMax,
+      limits.statementMsMax,
     );
     const [first] = found;
     return { rows: found.filter((row) => row.is_found === true), read: Number(first?.read), last: String(first?.last) };
   };
   const cursorOf = (row: Record<string, unknown>) => String(row.id);
-  return { size, isFiltered, after, pageMsMax: query.pageMsMax, slice, cursorOf };
-}
-
-/**
- * Reads along the index of (account, request id), so that a list costs what it shows. The planner knows little of a month
- * that is being written, and would rather sort all that an account ever did, or walk back through everybody's requests:
- * hence bounds and order that no other index has, and no sorting in its stead. Throws what passes when it takes too long.
- */
-export async function alongIndex(
-  { orm }: Db,
-  query: SQL,
-  statementMsMax = STATEMENT_MS_MAX,
-): Promise<Record<string, unknown>[]> {
-  const ms = String(Math.max(1, Math.round(statementMsMax)));
-  return orm.transaction(async (tx) => {
-    // Without jit: to sort a page's few rows counts as dear now, and would be worth a compiler.
-    await tx.execute(sql`
-      select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
-        set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', ${ms}, true)`);
-    return tx.execute<Record<string, unknown>>(query);
-  });
+  return { size, isFiltered, after, pageMsMax: query.pageMsMax, chunk, cursorOf };
 }
 
 /** Conditions on a receipt; all but that on the key are on its kind too. */
@@ -296,9 +276,7 @@ function sizeOf({ limit = PAGE_DEFAULT }: UsageQuery): number {
 /** A moment that a caller named, in Unix milliseconds. Throws InputError. */
 export function unixMsOf(instant: string, param: string): number {
   const ms = Date.parse(instant);
-  const day = instant.slice(0, 10);
-  // The runtimes take 30 February for 2 March.
-  if (!INSTANT.test(instant) || Number.isNaN(ms) || !new Date(`${day}T00:00:00Z`).toISOString().startsWith(day))
+  if (!IS_INSTANT.test(instant) || Number.isNaN(ms))
     throw new InputError(`The ${param} must be a date, or a time with its zone, in ISO 8601.`, param);
   return Math.min(Math.max(ms, 0), UUID_MS_MAX);
 }
@@ -373,6 +351,6 @@ function nameOf(row: Record<string, unknown>): string | null {
   return typeof row.key_name === "string" ? row.key_name : null;
 }
 
-function modeOf(row: Record<string, unknown>): Mode {
+function modeOf(row: Record<string, unknown>): BillingMode {
   return row.mode === "payg" ? "payg" : "package";
 }

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { join } from "node:path";
-import { check } from "../../src/books/books_check_store.ts";
-import { listEntries } from "../../src/books/entries_store.ts";
-import { openSlices } from "../../src/books/slices_store.ts";
+import { listBalanceTransactions } from "../../src/books/balance_transactions_store.ts";
+import { check } from "../../src/books/check.ts";
+import { openSlices } from "../../src/books/short_transactions_store.ts";
 import { statementOf } from "../../src/books/statement_store.ts";
-import { notCharged, type UsageFilter, usage } from "../../src/books/usage_store.ts";
-import { requestsByKey, usageDays } from "../../src/books/usage_sums_store.ts";
+import { listNotCharged, listUsageRecords, type UsageFilter } from "../../src/books/usage_records_store.ts";
+import { requestsByKey, usageByDay } from "../../src/books/usage_sums_store.ts";
 import { type ReadPage, usageCsv } from "../../src/panel/api/usage_csv.ts";
 import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
@@ -185,7 +185,7 @@ test(
         cursor = part.next;
       }
     };
-    const pages = (query: UsageFilter, list = usage) =>
+    const pages = (query: UsageFilter, list = listUsageRecords) =>
       whole(async (after) => {
         const { rows, nextAfter } = await list({ db }, { ...query, limit: 1000, after, pageMsMax: 0 });
         return { ids: rows.map(({ requestId }) => requestId), next: nextAfter };
@@ -201,7 +201,7 @@ test(
       (
         await pages(
           { accountId, modelId: "model-none" },
-          (deps, query) => notCharged(deps, { ...query, accountId }) as never,
+          (deps, query) => listNotCharged(deps, { ...query, accountId }) as never,
         )
       ).ids,
     ).toEqual([]);
@@ -213,7 +213,7 @@ test(
         pageMsMax: 0,
         ...(before !== undefined && { before }),
       };
-      const { rows, nextBefore } = await listEntries({ db }, { ...query, kind: "top_up" });
+      const { rows, nextBefore } = await listBalanceTransactions({ db }, { ...query, kind: "top_up" });
       return { ids: rows.map(({ balanceAfterNanoUsd }) => String(balanceAfterNanoUsd)), next: nextBefore };
     });
     // The top-up came first: every charge stands before it.
@@ -234,13 +234,13 @@ test("a page of a balance costs what it shows, however far back it is, and says 
     const blocks = (before?: string) =>
       indexBlocks(
         one,
-        () => listEntries({ db: one }, { accountId, ...(before !== undefined && { before }) }),
+        () => listBalanceTransactions({ db: one }, { accountId, ...(before !== undefined && { before }) }),
         "balance_entries",
       );
     const newest = await blocks();
     const before = `${far?.id}_${BigInt(String(far?.after)) - BigInt(Number(far?.amount))}`;
     expect(await blocks(before)).toBeLessThan(2 * newest);
-    const { rows } = await listEntries({ db }, { accountId, before });
+    const { rows } = await listBalanceTransactions({ db }, { accountId, before });
     const sums = await world.sql`
       select id::int as id, (select sum(amount_nano_usd) from balance_entries o where o.account_id = ${accountId} and o.id <= e.id)::text as after
       from balance_entries e where account_id = ${accountId} and id < ${far?.id} order by id desc limit 3`;
@@ -261,7 +261,7 @@ test("a page of days ago costs what it shows, as the newest does", async () => {
       order by request_id desc limit 1`;
     const after = String(row?.after);
     const asked = { accountId: big.accountId, limit: 100 };
-    const newest = await indexBlocks(one, () => usage({ db: one }, asked));
+    const newest = await indexBlocks(one, () => listUsageRecords({ db: one }, asked));
     expect(newest).toBeGreaterThan(0);
     const bounds = [
       { after },
@@ -269,7 +269,9 @@ test("a page of days ago costs what it shows, as the newest does", async () => {
       { end: new Date(Number.parseInt(after.replace("-", "").slice(0, 12), 16)).toISOString() },
     ];
     for (const bound of bounds)
-      expect(await indexBlocks(one, () => usage({ db: one }, { ...asked, ...bound }))).toBeLessThan(2 * newest);
+      expect(await indexBlocks(one, () => listUsageRecords({ db: one }, { ...asked, ...bound }))).toBeLessThan(
+        2 * newest,
+      );
   } finally {
     await one.close();
   }
@@ -342,7 +344,10 @@ test(
     }
 
     const [mine] = await world.sql`select count(*)::int as n from receipts where account_id = ${big.accountId}`;
-    const chart = await usageDays({ db }, { accountId: big.accountId, days: 30, measure: "requests", timeZone: "UTC" });
+    const chart = await usageByDay(
+      { db },
+      { accountId: big.accountId, days: 30, measure: "requests", timeZone: "UTC" },
+    );
     expect(chart.rows.reduce((sum, { requests }) => sum + requests, 0)).toBe(Number(mine?.n));
     expect(chart.rows).toHaveLength(new Set(chart.rows.map(({ day, modelId }) => `${day} ${modelId}`)).size);
     const requests = await requestsByKey({ db }, big.accountId);

@@ -1,5 +1,5 @@
-import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUMNS } from "./rollups_store.ts";
-import { hasTime, type Slices, type SliceTx, slice } from "./slices_store.ts";
+import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUMNS } from "./usage_rollups_store.ts";
 
 /**
  * The walk over the rollups: compares them with the receipts they were made of, so that a row which was changed past the
@@ -34,7 +34,7 @@ type Rollups = { print: bigint; folded: string; isSumOfDays: boolean };
  * Compares from where the last walk ended on, `requestsMax` requests or little more, or up to the end. Returns how many steps
  * differed. Throws what Postgres throws.
  */
-export async function walkRollups(slices: Slices, requestsMax: number): Promise<number> {
+export async function sweepRollups(slices: Slices, requestsMax: number): Promise<number> {
   let wrong = 0;
   for (let read = 0; read < requestsMax && hasTime(slices); ) {
     const found = await slice(slices, async (tx, rows) => {

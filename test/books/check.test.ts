@@ -2,10 +2,12 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { type ChildProcess, spawn } from "node:child_process";
 import { appendFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { check, checkIfDue, INVARIANTS, type InvariantName } from "../../src/books/books_check_store.ts";
-import { closeUp } from "../../src/books/closing_store.ts";
-import { compareDue } from "../../src/books/comparing_store.ts";
-import { openSlices } from "../../src/books/slices_store.ts";
+import { check } from "../../src/books/check.ts";
+import { compareDueCounters } from "../../src/books/check_counters_store.ts";
+import { checkIfDue } from "../../src/books/check_runs_store.ts";
+import { foldAll } from "../../src/books/folding_store.ts";
+import { INVARIANTS, type InvariantName } from "../../src/books/invariants.ts";
+import { openSlices } from "../../src/books/short_transactions_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import type { Finish } from "../../src/ledger/ledger_store.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
@@ -39,17 +41,17 @@ const client = (connections = 1) => connect({ databaseUrl: world.url, dbPrepare:
 async function fold(sql: Sql, rows = 50): Promise<boolean> {
   const slices = openSlices(sql, { onSlice: (all) => (all.rows = rows) });
   slices.rows = rows;
-  return await closeUp(slices);
+  return await foldAll(slices);
 }
 
 /** A closing in a process of its own. */
 function startClosing(): ChildProcess {
   const source = (name: string) => JSON.stringify(join(import.meta.dirname, "../../src", name));
   const script = `
-    import { closeUp } from ${source("ledger/closing_store.ts")};
-    import { openSlices } from ${source("ledger/slices_store.ts")};
+    import { foldAll } from ${source("books/folding_store.ts")};
+    import { openSlices } from ${source("books/short_transactions_store.ts")};
     import { connect } from ${source("platform/db.ts")};
-    await closeUp(openSlices(connect({ databaseUrl: ${JSON.stringify(world.url)}, dbPrepare: true }, 1)));`;
+    await foldAll(openSlices(connect({ databaseUrl: ${JSON.stringify(world.url)}, dbPrepare: true }, 1)));`;
   return spawn(process.execPath, ["-e", script], { stdio: "ignore" });
 }
 
@@ -571,7 +573,7 @@ describe("ids of different lengths, of which the shorter one is the smaller", ()
       from generate_series(0, 639) as n`;
     const slices = openSlices(sql, { budgetMs: WITHIN_MS, onSlice: (all) => (all.rows = 50) });
     slices.rows = 50;
-    expect(await closeUp(slices)).toBe(true);
+    expect(await foldAll(slices)).toBe(true);
     const [sum] = await young.sql`select rows::int from book_sums where kind = 'account' and id = ${accountId}`;
     const [all] = await young.sql`select count(*)::int as rows from balance_entries where account_id = ${accountId}`;
     expect(sum?.rows).toBe(all?.rows);
@@ -580,7 +582,7 @@ describe("ids of different lengths, of which the shorter one is the smaller", ()
   test("more packages to compare than a slice takes: none is left out", async () => {
     await young.sql`
       insert into book_due (kind, id, day) select 'package', n, '-infinity' from generate_series(1, 1200) as n`;
-    expect(await compareDue(openSlices(sql, { budgetMs: WITHIN_MS }))).toEqual([]);
+    expect(await compareDueCounters(openSlices(sql, { budgetMs: WITHIN_MS }))).toEqual([]);
     const [due] = await young.sql`select count(*)::int as left from book_due where kind = 'package'`;
     expect(due?.left).toBe(0);
   });

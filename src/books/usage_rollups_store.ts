@@ -1,4 +1,4 @@
-import type { SliceTx } from "./slices_store.ts";
+import type { SliceTx } from "./short_transactions_store.ts";
 
 /**
  * The rollups: usage records summed by account, key, kind (model, host and mode) and the time they began, so that a chart costs
@@ -26,7 +26,7 @@ export const ALL_KEYS = 0;
 export const USED_COLUMNS = `account_id, key_id, model_id, host, mode, prompt_tokens, cached_tokens, completion_tokens,
   charged_nano_usd, created_at, finished_at`;
 /** The usage records that are not folded yet, as a table. Fenced, so that they are looked for by their transaction. */
-export const TAIL = `(
+export const UNFOLDED_RECORDS = `(
   select * from receipts where written_in >= (select pg_snapshot_xmax(folded) from book_closing) and outcome = 'settled'
   union all
   select * from receipts
@@ -49,7 +49,7 @@ const ADDED = `requests = s.requests + excluded.requests, charges = s.charges + 
   charged_nano_usd = s.charged_nano_usd + excluded.charged_nano_usd`;
 
 /** Parts of the closing's statement: adds the settled receipts of `taken` to the rollups. */
-export function rollUp(tx: SliceTx) {
+export function addToRollups(tx: SliceTx) {
   return tx.unsafe(`
     kinds_used as materialized (select distinct model_id, host, mode from taken where settled),
     kinds_added as (

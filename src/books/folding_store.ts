@@ -1,6 +1,6 @@
 import type { Sql } from "../platform/db.ts";
-import { rollUp, USED_COLUMNS } from "./rollups_store.ts";
-import { hasTime, type Slices, type SliceTx, slice } from "./slices_store.ts";
+import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
 
 /**
  * The closing: receipts and entries are folded into sums (`book_sums`, and the rollups of usage), each row exactly once, in
@@ -17,21 +17,19 @@ import { hasTime, type Slices, type SliceTx, slice } from "./slices_store.ts";
  */
 
 /** What a settled receipt and an entry are made of, as far as sums are concerned, in one number. */
-const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
+export const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
   charged_nano_usd, charged_tokens, shortfall_nano_usd, model_id, host, prompt_tokens, cached_tokens, completion_tokens,
   price_version_id, reported_usage, created_at, finished_at), 0)`;
-const ENTRY_HASH = "hash_record_extended(row(id, account_id, amount_nano_usd, kind, request_id), 0)";
+export const ENTRY_HASH = "hash_record_extended(row(id, account_id, amount_nano_usd, kind, request_id), 0)";
 /** A piece of entries: 65,536 ids. One of receipts: 16 seconds, see `receipts_piece` in the migration. */
-const ENTRY_PIECE_BITS = 16;
+export const ENTRY_PIECE_BITS = 16;
 /** To fold a row costs as much as to read so many: it goes into five rows of the rollups. */
 const READS_A_FOLD = 4;
 /** What a batch of the ledger writes at most, receipts and entries. A slice folds it whole, or it had to be written again. */
 const BATCH_ROWS = 1_100;
-/** Rows that are looked at past the last piece, where none should be. */
-const PAST_END_MAX = 1_000;
 
 /** Folds until nothing is left to fold, or its time is over: then false. Throws what Postgres throws. */
-export async function closeUp(slices: Slices): Promise<boolean> {
+export async function foldAll(slices: Slices): Promise<boolean> {
   do {
     if (await foldOnce(slices)) return true;
   } while (hasTime(slices));
@@ -40,9 +38,9 @@ export async function closeUp(slices: Slices): Promise<boolean> {
 
 /**
  * Runs `work` in a slice at whose snapshot nothing is left to fold: there the sums are those of all rows. Folds what has
- * come before it, in slices. Throws BehindError when more comes than is folded in time, or what Postgres throws.
+ * come before it, in slices. Throws FoldingBehindError when more comes than is folded in time, or what Postgres throws.
  */
-export async function atRest<T>(slices: Slices, work: (tx: SliceTx) => Promise<T>): Promise<T> {
+export async function whenAllFolded<T>(slices: Slices, work: (tx: SliceTx) => Promise<T>): Promise<T> {
   do {
     let result: { value: T } | undefined;
     const rested = await foldOnce(slices, async (tx) => {
@@ -50,14 +48,14 @@ export async function atRest<T>(slices: Slices, work: (tx: SliceTx) => Promise<T
     });
     if (rested && result) return result.value;
   } while (hasTime(slices));
-  throw new BehindError("there was more to fold than time");
+  throw new FoldingBehindError("there was more to fold than time");
 }
 
 /** The closing has not come to the last row. */
-export class BehindError extends Error {}
+export class FoldingBehindError extends Error {}
 
 /** Folds everything anew, from the first row on: the sums no longer are those of the rows. Crash-safe: each step may be repeated. */
-export async function openAnew(slices: Slices): Promise<void> {
+export async function foldAnew(slices: Slices): Promise<void> {
   // On a server to which the rows came from another one, ids that it has not reached yet would lie in wait.
   while (await writeFutureAgain(slices));
   await slice(slices, async (tx) => {
@@ -84,7 +82,7 @@ async function foldOnce(slices: Slices, work?: (tx: SliceTx) => Promise<void>): 
     return { step: "folded", whole: part.whole };
   });
   if (folded.step === "folded" && !folded.whole) return false;
-  if (folded.step === "moved") await openAnew(slices);
+  if (folded.step === "moved") await foldAnew(slices);
   // With their entries they are no more than a slice like this one would fold.
   const rowsMax = Math.ceil(foldedAtOnce(Math.min(slices.rows, rowsBefore)) / 2);
   if (folded.step === "crowded")
@@ -177,9 +175,9 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
         tokens = s.tokens + excluded.tokens, nano_usd = s.nano_usd + excluded.nano_usd, digest = s.digest + excluded.digest
     ),
     charges as (
-      insert into book_due (kind, id, request_id) ${oddCharges(tx)} on conflict do nothing
+      insert into book_due (kind, id, request_id) ${unequalCharges(tx)} on conflict do nothing
     ),
-    ${rollUp(tx)}
+    ${addToRollups(tx)}
     insert into book_due (kind, id, day)
     select distinct kind, id, case when kind = 'key' then day else '-infinity' end from moves where kind in ('package', 'key', 'account')
     on conflict do nothing`;
@@ -210,7 +208,7 @@ function moves(tx: SliceTx) {
  * Requests of a slice that would stand in `inv_charges` if the books were this slice alone. A charge and its entry are written
  * in one transaction, hence folded in one slice: that they are not is reason enough to look at all entries of the request.
  */
-function oddCharges(tx: SliceTx) {
+function unequalCharges(tx: SliceTx) {
   return tx`
     select 'charge', coalesce(r.account_id, e.account_id), coalesce(r.request_id, e.request_id)
     from (select request_id, min(account_id) as account_id, -sum(amount_nano_usd) as total from entries
@@ -266,67 +264,6 @@ async function writeFutureAgain(slices: Slices): Promise<boolean> {
         update ${tx(table)} set written_in = default where written_in >= ${next} and written_in <= ${String(last.id)}::text::xid8`;
     return true;
   });
-}
-
-/**
- * Reads rows again that were folded, piece by piece from where the last walk ended, and says how many pieces no longer are
- * what was folded: rows were changed, removed or put in by hand. At most `rowsMax` rows, or up to the end.
- */
-export async function sweep(slices: Slices, table: "receipts" | "entries", rowsMax: number): Promise<number> {
-  let [changed, read] = [0, 0];
-  for (;;) {
-    const found = await slice(slices, (tx, rows) => sweepOnce(tx, table, rows));
-    changed += found.changed;
-    read += found.rows;
-    if (found.ended || read >= rowsMax || !hasTime(slices)) return changed;
-  }
-}
-
-async function sweepOnce(tx: SliceTx, table: "receipts" | "entries", rowsMax: number) {
-  const cursor = tx(`${table}_to`);
-  const [piece] = await tx`
-    select folded::text as folded, ${cursor}::text as since, (
-      select max(id)::text from (
-        select id, sum(rows) over (order by id) - rows as before from (
-          select id, rows from book_sums where kind = ${table} and id > c.${cursor} order by id limit ${rowsMax}) s) so_far
-      where before < ${rowsMax}) as upto
-    from book_closing c`;
-  const [since, folded] = [String(piece?.since), String(piece?.folded)];
-  // Past the last piece there must be no folded row either.
-  const upto = typeof piece?.upto === "string" ? piece.upto : undefined;
-  const [found] = await tx`
-    with is_now as (
-      select piece as id, count(*) as rows, sum(hash) as digest from (${foldedRows(tx, table, { since, upto, folded })}) r group by 1
-    ), was as (
-      select id, rows, digest from book_sums where kind = ${table} and id > ${since}::text::bigint
-        and id <= ${upto ?? null}::text::bigint
-    )
-    select count(*) filter (where is_now.rows is distinct from was.rows or is_now.digest is distinct from was.digest)::int as changed,
-      coalesce(sum(is_now.rows), 0)::int as rows
-    from is_now full join was on was.id = is_now.id`;
-  const ended = upto === undefined;
-  await tx`update book_closing set ${cursor} = ${ended ? "-1" : upto}::text::bigint`;
-  return { changed: Number(found?.changed), rows: Number(found?.rows), ended };
-}
-
-/** The folded rows of the pieces after `since`, up to `upto`; a few of them where that is open. */
-function foldedRows(
-  tx: SliceTx,
-  table: "receipts" | "entries",
-  { since, upto, folded }: { since: string; upto: string | undefined; folded: string },
-) {
-  const first = tx`${since}::text::bigint + 1`;
-  const after = tx`${upto ?? null}::text::bigint + 1`;
-  const bits = tx.unsafe(String(ENTRY_PIECE_BITS));
-  const rows =
-    table === "receipts"
-      ? tx`select receipts_piece(request_id) as piece, ${tx.unsafe(RECEIPT_HASH)} as hash from receipts
-          where outcome = 'settled' and request_id >= receipts_piece_floor(${first})
-            ${upto === undefined ? tx`` : tx`and request_id < receipts_piece_floor(${after})`}`
-      : tx`select id >> ${bits} as piece, ${tx.unsafe(ENTRY_HASH)} as hash from balance_entries
-          where id >= (${first}) << ${bits} ${upto === undefined ? tx`` : tx`and id < (${after}) << ${bits}`}`;
-  return tx`${rows} and pg_visible_in_snapshot(written_in, ${folded}::text::pg_snapshot)
-    ${upto === undefined ? tx`limit ${PAST_END_MAX}` : tx``}`;
 }
 
 /** Postgres's text of a snapshot is xmin:xmax:the open ones between. */
