@@ -2,7 +2,7 @@ import { Refusal } from "../errors.ts";
 import type { Log } from "../platform/log.ts";
 import type { TimeLimit } from "../platform/metrics.ts";
 import type { StopSignal } from "../platform/stop.ts";
-import type { Asker, Breakers, Pass } from "./breaker.ts";
+import type { Breakers, Pass, Requester } from "./breaker.ts";
 import type { Route } from "./catalog.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
 
@@ -19,7 +19,7 @@ type Failover = {
   routes: readonly Route[];
   breakers: Breakers;
   /** Whose request it is. */
-  asker: Asker;
+  requester: Requester;
   /** From 0 up to 1, as Math.random. */
   random: () => number;
   signal: StopSignal;
@@ -47,13 +47,13 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
  * Source: house plan › Providers, rulings › What is sent on, and what counts as a provider's failure.
  */
 export async function withFailover<T>(failover: Failover, attempt: (route: Route) => Promise<T>): Promise<T> {
-  const { routes, breakers, asker, random, signal, log } = failover;
+  const { routes, breakers, requester, random, signal, log } = failover;
   const failures: Failures = { retryAfter: undefined, unserved: undefined, others: 0 };
   let attempts = 0;
   for (const route of orderRoutes(routes, random)) {
     if (attempts >= ATTEMPTS_MAX) break;
     signal.throwIfAborted();
-    const pass = breakers.enter(route.id, asker);
+    const pass = breakers.enter(route.id, requester);
     if (!pass) {
       failures.others += 1;
       continue;
@@ -85,7 +85,7 @@ export async function withFailover<T>(failover: Failover, attempt: (route: Route
     throw new Refusal("invalid_request", { message: UNSERVED[failures.unserved] ?? "The request cannot be served." });
   }
   const retryAfterSeconds = soonestSeconds(routes, (route) =>
-    Math.max(breakers.dueInMs(route.id, asker) / 1000, failures.retryAfter?.get(route.id) ?? 0),
+    Math.max(breakers.dueInMs(route.id, requester) / 1000, failures.retryAfter?.get(route.id) ?? 0),
   );
   log.error({ routes: routes.length, attempts, retryAfterSeconds }, "no route could serve");
   throw new Refusal("provider_unavailable", { retryAfterSeconds });

@@ -1,5 +1,5 @@
 import type { Overhead } from "../platform/schema.ts";
-import type { Model } from "./catalog.ts";
+import type { PricesInput } from "./catalog_input.ts";
 
 /**
  * What a route has been seen to use beyond the bounds of requests: a constant, a part per image, and a factor of text and
@@ -48,7 +48,7 @@ type UsedTokens = { promptTokens: number; completionTokens: number };
 export function overheadShown(
   held: HeldTokens,
   used: UsedTokens,
-  { known, prices }: { known: Overhead; prices: NonNullable<Model["prices"]> },
+  { known, prices }: { known: Overhead; prices: Pick<PricesInput, "inputMicroUsd" | "outputMicroUsd"> },
 ): Overhead | undefined {
   const { textTokens, images, imageInputTokens, outputTokens } = held;
   const shown = { ...NO_OVERHEAD };

@@ -10,7 +10,7 @@ const QUOTED = "[quoted]";
  * A provider's words without what they quote of the request: error messages are logged, and prompts never are. `text` is at
  * most an error's body; runs end at quotes and backslashes. Linear in both texts.
  */
-export function withoutEcho(text: string, sent: string): string {
+export function redactPrompt(text: string, sent: string): string {
   if (text.length < RUN_CHARS_MIN || sent.length < RUN_CHARS_MIN) return text;
   const places = placesOfRuns(text);
   const quoted = new Uint8Array(text.length);

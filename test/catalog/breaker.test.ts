@@ -1,18 +1,18 @@
 import { expect, test } from "bun:test";
-import { type Asker, createBreakers } from "../../src/catalog/breaker.ts";
+import { createBreakers, type Requester } from "../../src/catalog/breaker.ts";
 
-const ANN: Asker = { accountId: 1, payerId: 1 };
-const BEN: Asker = { accountId: 2, payerId: 2 };
-const CARA: Asker = { accountId: 3, payerId: 3 };
+const ANN: Requester = { accountId: 1, payerId: 1 };
+const BEN: Requester = { accountId: 2, payerId: 2 };
+const CARA: Requester = { accountId: 3, payerId: 3 };
 /** Customers of one reseller. */
 const RESELLER = 100;
-const customer = (accountId: number): Asker => ({ accountId, payerId: RESELLER });
+const customer = (accountId: number): Requester => ({ accountId, payerId: RESELLER });
 
 function clocked() {
   const clock = { ms: 0 };
   const breakers = createBreakers({ now: () => clock.ms });
-  const fail = (times: number, routeId = 1, asker = ANN) => {
-    for (let i = 0; i < times; i++) breakers.enter(routeId, asker)?.failed();
+  const fail = (times: number, routeId = 1, requester = ANN) => {
+    for (let i = 0; i < times; i++) breakers.enter(routeId, requester)?.failed();
   };
   /** As many failures, met by two payers in turn. */
   const failForAll = (times: number, routeId = 1) => {
@@ -199,7 +199,7 @@ test("a pause that a provider asked one account for concerns that account alone;
   expect(breakers.enter(1, CARA)).toBeUndefined();
   expect(breakers.states()).toEqual({ open: 0, half_open: 0, cooling: 1 });
   clock.ms = 3_000;
-  for (const asker of [ANN, BEN, CARA]) expect(breakers.enter(1, asker)).toBeDefined();
+  for (const requester of [ANN, BEN, CARA]) expect(breakers.enter(1, requester)).toBeDefined();
   expect(breakers.states().cooling).toBe(0);
 });
 

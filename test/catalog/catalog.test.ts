@@ -1,16 +1,9 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import { type Catalog, openCatalog } from "../../src/catalog/catalog.ts";
-import {
-  addModel,
-  addProvider,
-  addRoute,
-  setImagePrice,
-  setPrices,
-  updateModel,
-  updateProvider,
-  updateRoute,
-} from "../../src/catalog/catalog_store.ts";
+import { addModel, setImagePrice, setPrices, updateModel } from "../../src/catalog/models_store.ts";
+import { addProvider, updateProvider } from "../../src/catalog/providers_store.ts";
+import { addRoute, updateRoute } from "../../src/catalog/routes_store.ts";
 import { type Change, inProcessBus } from "../../src/platform/bus.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { openDb } from "../../src/platform/db.ts";

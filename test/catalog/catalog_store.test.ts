@@ -1,22 +1,17 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { ModelInput, RouteInput } from "../../src/catalog/catalog_input.ts";
+import { loadCatalog } from "../../src/catalog/catalog_store.ts";
 import {
   addModel,
-  addProvider,
-  addRoute,
   listImagePrices,
   listModels,
-  listProviders,
-  listRoutes,
-  loadCatalog,
   noteHidesTokens,
-  removeRoute,
   setImagePrice,
   setPrices,
   updateModel,
-  updateProvider,
-  updateRoute,
-} from "../../src/catalog/catalog_store.ts";
+} from "../../src/catalog/models_store.ts";
+import { addProvider, listProviders, updateProvider } from "../../src/catalog/providers_store.ts";
+import { addRoute, listRoutes, removeRoute, updateRoute } from "../../src/catalog/routes_store.ts";
 import { InputError } from "../../src/errors.ts";
 import type { Change } from "../../src/platform/bus.ts";
 import { decrypt } from "../../src/platform/crypto.ts";

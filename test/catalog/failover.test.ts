@@ -20,8 +20,8 @@ function setUp(routes: readonly Route[] = [A, B]) {
   const breakers = createBreakers({ now: () => clock.ms });
   const control = new AbortController();
   const tried: number[] = [];
-  const run = <T>(attempt: (route: Route) => Promise<T> | T, asker = ANN) =>
-    withFailover({ routes, breakers, asker, random: () => 0.5, signal: control.signal, log }, async (one) => {
+  const run = <T>(attempt: (route: Route) => Promise<T> | T, requester = ANN) =>
+    withFailover({ routes, breakers, requester, random: () => 0.5, signal: control.signal, log }, async (one) => {
       tried.push(one.id);
       return await attempt(one);
     });
@@ -182,7 +182,7 @@ test("a request that one route cannot serve goes to the next; if that one fails,
 test("a provider that asks for a pause is left alone for as long as it said, and is not failing", async () => {
   const { run, tried, clock, breakers } = setUp();
   const limited = (one: Route) => (one.id === 1 ? Promise.reject(down("rate_limited", 7)) : "b");
-  for (const asker of [ANN, BEN]) expect(await run(limited, asker)).toBe("b");
+  for (const requester of [ANN, BEN]) expect(await run(limited, requester)).toBe("b");
   tried.length = 0;
   for (let i = 0; i < 5; i++) await run(limited, { accountId: 3, payerId: 3 });
   expect(tried).toEqual([2, 2, 2, 2, 2]);

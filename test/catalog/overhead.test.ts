@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import { addModel, addProvider, addRoute, loadCatalog, removeRoute } from "../../src/catalog/catalog_store.ts";
+import { loadCatalog } from "../../src/catalog/catalog_store.ts";
+import { addModel } from "../../src/catalog/models_store.ts";
 import {
   greaterOverhead,
   type HeldTokens,
@@ -19,6 +20,8 @@ import {
   loadOverheads,
   resetOverhead,
 } from "../../src/catalog/overhead_store.ts";
+import { addProvider } from "../../src/catalog/providers_store.ts";
+import { addRoute, removeRoute } from "../../src/catalog/routes_store.ts";
 import { InputError } from "../../src/errors.ts";
 import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
 import { rejectionOf } from "./sockets.ts";

@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
 import { gzipSync } from "node:zlib";
-import { createProviderClient, readUpTo } from "../../src/catalog/provider_client.ts";
+import { createProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure, ProviderRejection } from "../../src/catalog/provider_errors.ts";
+import { readUpTo } from "../../src/catalog/provider_response.ts";
 import { Secret } from "../../src/platform/crypto.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import { until } from "../platform/own_redis.ts";

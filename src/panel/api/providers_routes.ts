@@ -1,6 +1,7 @@
 import { t } from "elysia";
 import { KEY_CHARS_MAX, MODEL_ID_CHARS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX } from "../../catalog/catalog_input.ts";
-import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
+import { addProvider, findProvider, listProviders, updateProvider } from "../../catalog/providers_store.ts";
+import { listRoutesTo } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { breakerOf } from "./models_routes.ts";

@@ -1,7 +1,7 @@
 import { t } from "elysia";
 import { listNotCharged, listUsageRecords, type UsageQuery } from "../../books/usage_records_store.ts";
 import { usageByDay } from "../../books/usage_sums_store.ts";
-import { modelPlaces } from "../../catalog/catalog_store.ts";
+import { modelPlaces } from "../../catalog/models_store.ts";
 import type { Deps } from "../../deps.ts";
 import { INSTANT } from "../../http/checks.ts";
 import type { Db } from "../../platform/db.ts";

@@ -3,10 +3,13 @@ import { InputError, Refusal } from "../errors.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { findModel, findProvider, listRoutes, listRoutesTo, type ProviderRow } from "./catalog_store.ts";
+import type { ProviderRow } from "./catalog_store.ts";
 import { GuardError } from "./guard.ts";
+import { findModel } from "./models_store.ts";
 import { createProviderClient, type ProviderClient, type Upstream } from "./provider_client.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
+import { findProvider } from "./providers_store.ts";
+import { listRoutes, listRoutesTo } from "./routes_store.ts";
 
 /** A real, cheap call of a provider: how long it takes, or what exactly fails, in words for an operator. */
 
