@@ -4,12 +4,12 @@ import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import { type Chunk, type ChunkLimits, readAlongIndex, readPage } from "./paged_reads_store.ts";
 
-/** A balance's entries, as a bank shows them: newest first, each with the balance after it. */
+/** The transactions of a balance, newest first, each with the balance after it. Table: `balance_entries`. */
 
 const PAGE_MAX = 100;
 /** Above every id. */
 const NO_ID = "9223372036854775807";
-/** A cursor: an entry's id, and the balance before that entry, in nano-USD. */
+/** A cursor: the id of a transaction, and the balance before it in nano-USD. */
 export const TRANSACTIONS_CURSOR = "^[1-9][0-9]{0,15}_[0-9]{1,19}$";
 
 export const TRANSACTION_KINDS = ["top_up", "charge", "wholesale", "transfer", "correction"] as const;
@@ -19,15 +19,15 @@ export type BalanceTransaction = {
   entryId: number;
   kind: TransactionKind;
   amountNanoUsd: bigint;
-  /** Right after this entry, entries of all kinds counted. */
+  /** The balance after this transaction, whatever kinds are listed. */
   balanceAfterNanoUsd: bigint;
   reason: string | null;
-  /** Of money that was moved: from whom it came, or to whom it went. */
+  /** The other account of a transfer. */
   counterpart: { accountId: number; name: string } | null;
-  /** Of a package that was paid for: its name, and who got it. */
+  /** The package that was paid for, and its holder. */
   package: { name: string; holder: { accountId: number; name: string } } | null;
   requestId: string | null;
-  /** Who did it; null: a request, or the service's command line. */
+  /** Who did it; null: a request, or the command line. */
   actor: { accountId: number; name: string; role: "customer" | "reseller" | "admin" } | null;
   createdAt: string;
 };
@@ -35,20 +35,23 @@ export type BalanceTransaction = {
 export type BalanceTransactionsQuery = {
   accountId: number;
   kind?: TransactionKind;
-  /** The `nextBefore` of the page before. */
+  /** The `nextBefore` of the previous page. */
   before?: string;
   limit?: number;
-  /** A page begins no further slice after this. */
+  /** The page begins no further chunk after this time. */
   pageMsMax?: number;
 };
 
-/** `nextBefore` is the `before` of the next page, null at the end. A page whose time was over may be empty, and go on all the same. */
+/**
+ * `nextBefore` is the `before` of the next page; null at the end. A page that ran out of time may be empty although the
+ * list continues.
+ */
 export type TransactionsPage = { rows: BalanceTransaction[]; hasMore: boolean; nextBefore: string | null };
 
 /**
- * Entries of one account. An account's entries are written under its lock, so their ids are in the order of what happened, and
- * the balance after one is the balance now less all that came later. Entries never change: so a page's cursor carries the
- * balance where it ended, and the next page costs what it shows, however far back it is. Throws InputError.
+ * Transactions of one account. They are written under the account's lock, so their ids are in the order of events, and
+ * the balance after one is the current balance minus all later amounts. They never change: so a cursor carries the
+ * balance at its position, and a page costs what it shows, however far back it is. Throws InputError.
  */
 export async function listBalanceTransactions(
   { db }: { db: Db },
@@ -74,7 +77,10 @@ export async function listBalanceTransactions(
 type Cursor = { id: string; balanceNanoUsd: bigint };
 type Wanted = { accountId: number; kind: TransactionKind | undefined; size: number; cursor: Cursor | undefined };
 
-/** Entries before the cursor. One statement, so that the balance and the entries it is counted back from are of one moment. */
+/**
+ * Transactions before the cursor. One statement, so that the balance and the transactions it is counted back from are
+ * of one moment.
+ */
 async function readChunk(
   db: Db,
   { accountId, kind, size, cursor }: Wanted,
@@ -117,7 +123,8 @@ async function readChunk(
 
 /** Throws InputError. */
 function toCursor(text: string): Cursor {
-  if (!new RegExp(TRANSACTIONS_CURSOR).test(text)) throw new InputError("This is not where a page ended.", "before");
+  if (!new RegExp(TRANSACTIONS_CURSOR).test(text))
+    throw new InputError("This is not a cursor of a previous page.", "before");
   const [id = "", balance = ""] = text.split("_");
   return { id, balanceNanoUsd: BigInt(balance) };
 }
@@ -125,7 +132,7 @@ function toCursor(text: string): Cursor {
 function toTransaction(row: Record<string, unknown>): BalanceTransaction {
   const role = row.actor_role;
   const kind = TRANSACTION_KINDS.find((one) => one === row.kind);
-  if (!kind) throw new Error(`a balance entry of kind ${row.kind}`);
+  if (!kind) throw new Error(`unknown kind of balance transaction: ${row.kind}`);
   return {
     entryId: Number(row.id),
     kind,

@@ -3,18 +3,17 @@ import { COUNTER_KINDS, type CounterKind, type CounterRef, invariantOf, type Vio
 import { type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
 
 /**
- * Counters against the closed sums and the live holds, for a few packages, keys or accounts at a time: what the views `inv_*`
- * say of them, without reading their receipts. Each runs in a slice of the closing at rest, so that the sums are those of all
- * rows that its snapshot sees.
+ * Counters compared with the closed sums plus the open holds, for a few packages, keys or balances at a time: the same
+ * as the views `inv_*` do, without reading receipts. Each comparison runs in a slice in which everything is folded.
  */
 
-/** Packages, balances and days of keys that one slice compares. */
+/** How many packages, and how many balances or key days, one slice compares. */
 const PACKAGES_MAX = 500;
 const OTHERS_MAX = 2_000;
 
 /**
- * Compares what the closing noted since the last comparison, what was broken then, and what live holds count in. What is well
- * is taken off the list. Throws FoldingBehindError.
+ * Compares the counters on `book_due`: those with rows folded since the last comparison, those that were broken then,
+ * and those of open holds. Takes the correct ones off the list. Throws FoldingBehindError.
  */
 export async function compareDueCounters(slices: Slices): Promise<Violation[]> {
   await slice(
@@ -47,8 +46,8 @@ export async function compareDueCounters(slices: Slices): Promise<Violation[]> {
 }
 
 /**
- * Compares all that is there, changed or not, some of it at a time: from where the last walk ended, to the end or so many
- * slices of each kind on. Throws FoldingBehindError.
+ * Compares all counters, changed or not, a part in each check: from where the last sweep ended, up to `slicesMax`
+ * slices of each kind. Throws FoldingBehindError.
  */
 export async function sweepCounters(slices: Slices, slicesMax: number): Promise<Violation[]> {
   const broken: Violation[] = [];
@@ -57,12 +56,12 @@ export async function sweepCounters(slices: Slices, slicesMax: number): Promise<
     for (let done = 0, ended = false; done < slicesMax && !ended; done++) {
       const found = await whenAllFolded(slices, async (tx) => {
         const next = toCounted(await nextOf(tx, kind, max));
-        const ill = await compare(tx, kind, next);
+        const unequal = await compare(tx, kind, next);
         const last = next.length < max ? BEFORE_ALL : (next.at(-1) ?? BEFORE_ALL);
         await (kind === "key"
           ? tx`update book_closing set keys_to = ${last.id}::text::bigint, key_days_to = ${last.day}::text::date`
           : tx`update book_closing set ${tx(`${kind}s_to`)} = ${last.id}::text::bigint`);
-        return { ended: next.length < max, broken: ill };
+        return { ended: next.length < max, broken: unequal };
       });
       broken.push(...found.broken);
       ended = found.ended;
@@ -71,7 +70,7 @@ export async function sweepCounters(slices: Slices, slicesMax: number): Promise<
   return broken;
 }
 
-/** The walks begin at the beginning. */
+/** Makes every sweep begin at the start. */
 export async function restartSweeps(slices: Slices): Promise<void> {
   await slice(
     slices,
@@ -84,7 +83,7 @@ export async function restartSweeps(slices: Slices): Promise<void> {
 const BEFORE_ALL: CounterRef = { id: "0", day: "-infinity" };
 const sizeOf = (kind: CounterKind): number => (kind === "package" ? PACKAGES_MAX : OTHERS_MAX);
 
-/** What comes after the walk's last. Of both sides: what only one of them has is broken too. */
+/** The next counters of the sweep, from counters and from sums: one without the other is broken too. */
 function nextOf(tx: SliceTx, kind: CounterKind, max: number) {
   const after = tx`(select ${tx(kind === "key" ? "keys_to" : `${kind}s_to`)} from book_closing)`;
   if (kind === "account")
@@ -105,7 +104,7 @@ function nextOf(tx: SliceTx, kind: CounterKind, max: number) {
     order by ids.id, ids.day limit ${max}`;
 }
 
-/** Compares, takes what is well off the list of what is due, and puts the rest on it. */
+/** Compares counters; leaves exactly the broken ones of them on `book_due`. */
 async function compare(tx: SliceTx, kind: CounterKind, counted: readonly CounterRef[]): Promise<Violation[]> {
   if (counted.length === 0) return [];
   const ids = counted.map(({ id }) => id);
@@ -119,11 +118,11 @@ async function compare(tx: SliceTx, kind: CounterKind, counted: readonly Counter
   await tx`
     delete from book_due d using unnest(${toArray(ids)}::text::bigint[], ${toArray(days)}::text::date[]) as c(id, day)
     where d.kind = ${kind} and d.id = c.id and d.day = c.day`;
-  const ill = broken.flatMap(({ of }) => of ?? []);
+  const unequal = broken.flatMap(({ of }) => of ?? []);
   await tx`
     insert into book_due (kind, id, day)
     select distinct ${kind}, id, day
-    from unnest(${toArray(ill.map(({ id }) => id))}::text::bigint[], ${toArray(ill.map(({ day }) => day))}::text::date[]) as i(id, day)
+    from unnest(${toArray(unequal.map(({ id }) => id))}::text::bigint[], ${toArray(unequal.map(({ day }) => day))}::text::date[]) as i(id, day)
     on conflict do nothing`;
   return broken;
 }
@@ -165,7 +164,7 @@ async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Viol
   return rows.map((row) => toBroken(row, "package"));
 }
 
-/** What these keys count on these days. */
+/** The counters of these keys on these days. */
 async function brokenKeyDays(tx: SliceTx, keyDays: readonly CounterRef[]): Promise<Violation[]> {
   const rows = await tx`
     with asked as materialized (
@@ -184,7 +183,7 @@ async function brokenKeyDays(tx: SliceTx, keyDays: readonly CounterRef[]): Promi
   return rows.map((row) => toBroken(row, "key"));
 }
 
-/** The balances of these accounts: entries, what is held, bounds. */
+/** The balances of these accounts: sum of transactions, reserved amount, bounds. */
 async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Violation[]> {
   const rows = await tx`
     with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
@@ -202,7 +201,7 @@ async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Viol
   return rows.map((row) => toBroken(row, "account"));
 }
 
-/** Requests that are both alive and finished. Holds are few, and their receipts are looked up by name. */
+/** Requests that have both a hold and a receipt. Holds are few, and their receipts are looked up by id. */
 export async function requestsHeldAndFinished(slices: Slices): Promise<Violation[]> {
   const broken: Violation[] = [];
   for (let after: string | null = "00000000-0000-0000-0000-000000000000"; after !== null; ) {
@@ -220,7 +219,7 @@ export async function requestsHeldAndFinished(slices: Slices): Promise<Violation
   return broken;
 }
 
-/** Grants whose used pieces are not the packages taken from them. */
+/** Allotments whose used pieces differ from the packages taken from them. */
 export async function brokenAllotments(slices: Slices): Promise<Violation[]> {
   const broken: Violation[] = [];
   for (let after: string | null = "0"; after !== null; ) {
@@ -252,7 +251,7 @@ function toCounted(rows: readonly Record<string, unknown>[]): CounterRef[] {
 }
 
 function toList(value: unknown): unknown[] {
-  if (!Array.isArray(value)) throw new Error("a list was expected");
+  if (!Array.isArray(value)) throw new Error("expected a JSON array");
   return value;
 }
 

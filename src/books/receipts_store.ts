@@ -7,11 +7,11 @@ import type { UsageReport } from "../ledger/reported_usage.ts";
 import type { Db } from "../platform/db.ts";
 import type { BillingMode } from "./usage_records_store.ts";
 
-/** One request as the books know it: running, charged, or given back. */
+/** One request as recorded: running, settled or released. */
 export type Receipt = {
   requestId: string;
   status: "running" | "settled" | "released";
-  /** Why it ended so; null while it runs. */
+  /** Why it ended this way; null while it runs. */
   reason: string | null;
   keyId: number;
   keyName: string | null;
@@ -25,23 +25,23 @@ export type Receipt = {
   cachedTokens: number;
   completionTokens: number;
   estimated: boolean;
-  /** What the provider counted beside these counts, by its own names; null: nothing. Some of it is the operator's own business. */
+  /** What else the provider counted, under its own names; null: nothing. Some of it is for the operator only. */
   reportedUsage: UsageReport | null;
-  /** The prices it was admitted at, which it is charged by; null: its model had none. */
+  /** The prices at admission, by which it is charged; null: its model had none. */
   prices: ReceiptPrices | null;
   heldNanoUsd: bigint;
   chargedNanoUsd: bigint;
   /** What it cost beyond what could be charged: the operator's loss. */
   shortfallNanoUsd: bigint;
-  /** The output cap that the hold pays for; known while it runs, and only where the balance pays. */
+  /** The output cap that the hold covers; known only while it runs on the balance. */
   capTokens: number | null;
-  /** The package that pays, and how much of it is used up by now, live holds included; null: the balance pays. */
+  /** The package that pays, and how much of it is used now, open holds included; null: the balance pays. */
   package: ReceiptPackage | null;
   createdAt: string;
   finishedAt: string | null;
 };
 
-/** A row of `price_versions`: since when it had counted, and what it says. */
+/** A row of `price_versions`: since when it was valid, and its prices. */
 export type ReceiptPrices = { validFrom: string; parts: PriceParts };
 
 export type ReceiptPackage = {
@@ -49,7 +49,7 @@ export type ReceiptPackage = {
   name: string;
   carryover: boolean;
   timeZone: string;
-  /** The day that the request counts in, as 2030-01-31 in the package's zone, and what that day has used. */
+  /** The day that the request counts in, as 2030-01-31 in the package's time zone, and what is used of that day. */
   day: string;
   dayUnits: number;
   dailyLimit: number;
@@ -57,7 +57,7 @@ export type ReceiptPackage = {
   totalLimit: number;
 };
 
-/** A request of this account, finished or not; undefined where there is none. */
+/** A request of this account, finished or running; undefined if there is none. */
 export async function findReceipt(
   { db }: { db: Db },
   { accountId, requestId }: { accountId: number; requestId: string },
@@ -84,12 +84,12 @@ export async function findReceipt(
   return row && toReceipt(row);
 }
 
-/** Whose requests may be found: everybody's, or an account's own and those of its customers. */
+/** Whose requests may be found: everybody's, or those of an account and its customers. */
 export type RequestScope = "everybody" | { accountId: number };
 
 /**
- * The account that a request belongs to, whatever became of it: under way, charged, given back, or refused as far as refusals are
- * kept. undefined: there is none in scope, which says nothing of others.
+ * The account of a request, whether it is running, settled, released, or refused (as long as refusals are kept).
+ * Undefined: there is none in scope, which says nothing about other accounts.
  */
 export async function findRequestAccount(
   { db }: { db: Db },
@@ -112,7 +112,7 @@ const Reported = Type.Record(Type.String(), Type.Union([Type.Number(), Type.Stri
 
 function toPrices({ price_version_id, price_parts, prices_from }: Record<string, unknown>): ReceiptPrices | null {
   if (price_parts === null) return null;
-  if (!Value.Check(PriceParts, price_parts)) throw new Error(`price version ${price_version_id} has another form`);
+  if (!Value.Check(PriceParts, price_parts)) throw new Error(`price version ${price_version_id} has an unknown format`);
   return { validFrom: toIso(String(prices_from)), parts: price_parts };
 }
 

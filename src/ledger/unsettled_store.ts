@@ -3,8 +3,8 @@ import { lockAccounts } from "../accounts/locks_store.ts";
 import type { Db } from "../platform/db.ts";
 
 /**
- * How a request whose replica may have died stands, for whoever would do it again: `over` says that it costs nothing and never
- * will. What the reaper gave back is closed with that: its settlement, should one still come, is not taken any more.
+ * The state of a request whose replica may have died, for a client that repeats it. "over": it costs nothing and never
+ * will. A request that the reaper released is closed for good: a settlement that still arrives is no longer accepted.
  */
 export async function closeUnsettled(
   { db }: { db: Db },

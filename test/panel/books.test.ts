@@ -113,7 +113,7 @@ test("a broken invariant is counted and its rows are shown as text, also what no
   expect((await admin.get("/admin/overview")).json.books).toMatchObject({ broken: 1, uncounted: 0 });
   expect((await admin.get("/admin/books/inv_balance_entries/rows")).json).toEqual({
     name: "inv_balance_entries",
-    says: "A balance is the sum of its entries.",
+    says: "A balance equals the sum of its transactions.",
     rows: [{ account_id: String(person.accountId), balance_nano_usd: "0", entries: "-9007199254740993" }],
     hasMore: false,
   });
