@@ -58,7 +58,7 @@ export function startBooksCheck({
     onChanged: (pieces) =>
       log.error(
         { pieces },
-        "receipts, balance transactions or their sums were changed after they were folded; everything is folded anew",
+        "receipts, entries or their sums were changed by hand after they were folded; everything is folded anew",
       ),
   };
 
@@ -128,6 +128,6 @@ function checkConnections(config: BooksCheckOptions["config"]) {
 
 function logRun({ results, tookMs }: CheckRun, log: Log): void {
   const broken = results.filter(({ rows }) => rows !== 0);
-  if (broken.length > 0) log.error({ broken, tookMs }, "the books do not balance, or could not be checked in time");
+  if (broken.length > 0) log.error({ broken, tookMs }, "the books do not balance, or could not be counted");
   else log.debug({ tookMs }, "the books balance");
 }

@@ -218,7 +218,7 @@ function readKey({ name, keyCiphertext }: ProviderRow, secretKey: Uint8Array, lo
   try {
     return new Secret(decrypt(secretKey, keyCiphertext));
   } catch (thrown) {
-    log.error({ provider: name, err: thrown }, "a provider is skipped: its key cannot be decrypted");
+    log.error({ provider: name, err: thrown }, "a provider is left out: its key cannot be decrypted");
     return undefined;
   }
 }

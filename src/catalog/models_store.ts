@@ -25,12 +25,12 @@ import {
 
 /** Models and their prices, as an operator lists and changes them. */
 
-/** Models, disabled ones included, by id: all of them, or a page. */
+/** Models by id, disabled ones included: all of them, or a page. */
 export async function listModels({ db }: { db: Db }, page?: RowPage) {
   return await selectModels(db.orm, page?.after === undefined ? undefined : gt(models.id, page.after), page?.limit);
 }
 
-/** One model, disabled or not. */
+/** A model, disabled or not; undefined if there is none. */
 export async function findModel({ db }: { db: Db }, id: string) {
   return isModelId(id) ? (await selectModels(db.orm, eq(models.id, id)))[0] : undefined;
 }
@@ -45,8 +45,8 @@ async function selectModels(tx: Tx, where: SQL | undefined, limit?: number) {
 }
 
 /**
- * Where models stand among all there are, the first that was added at 0, whether they are enabled or not. No model is ever
- * removed, so that its place stays. A model that is not there has none.
+ * The position of each model among all models, enabled or not: 0 is the first that was added. Models are never removed,
+ * so positions do not change. Unknown ids are omitted.
  */
 export async function modelPlaces({ db }: { db: Db }, ids: readonly string[]): Promise<Map<string, number>> {
   if (ids.length === 0) return new Map();
@@ -56,7 +56,7 @@ export async function modelPlaces({ db }: { db: Db }, ids: readonly string[]): P
   return new Map(rows.map(({ id, place }) => [id, Number(place)]));
 }
 
-/** Prices of images: of one model, of some, or of all. */
+/** Image prices of one model, of some, or of all. */
 export async function listImagePrices({ db }: { db: Db }, modelId?: string | readonly string[]) {
   return await db.orm
     .select()
@@ -65,7 +65,7 @@ export async function listImagePrices({ db }: { db: Db }, modelId?: string | rea
     .orderBy(...imagePriceOrder);
 }
 
-/** Adds a model, with its prices if they are given. */
+/** Adds a model, with prices if given. */
 export async function addModel(
   deps: ChangeDeps,
   { id, prices = null, imagePrices: byKey = {}, ...rest }: ModelInput,
@@ -103,10 +103,10 @@ export async function setPrices(deps: ChangeDeps, modelId: string, prices: Price
   });
 }
 
-/** What one image costs; `quality` left out: the default one's. */
+/** The price of one image. Without `quality`: of the default quality. */
 export type ImagePriceInput = { modelId: string; size: string; quality?: string | undefined; microUsd: number | null };
 
-/** Sets what one image of a size and quality costs; null removes the price. */
+/** Sets the price of one image of a size and quality; null removes it. */
 export async function setImagePrice(
   deps: ChangeDeps,
   { modelId, size, quality, microUsd }: ImagePriceInput,
@@ -130,7 +130,10 @@ export async function setImagePrice(
   );
 }
 
-/** Notes that a model hides tokens, unless something is known of it. Returns whether it was noted. Source: rulings › Who pays. */
+/**
+ * Notes that a model hides tokens, unless it is known whether it does. Returns whether it was noted. Source: rulings ›
+ * Who pays.
+ */
 export async function noteHidesTokens(deps: ChangeDeps, modelId: string): Promise<boolean> {
   return await changing(deps, async (tx) => {
     const rows = await tx

@@ -26,7 +26,7 @@ export async function listProviders({ db }: { db: Db }, page?: RowPage) {
   const query = db.orm
     .select({
       ...providerColumns,
-      /** How many routes lead to it, disabled ones included. */
+      /** How many routes it has, disabled ones included. */
       routes: sql<number>`(select count(*)::int from routes where routes.provider_id = providers.id)`,
     })
     .from(providers)
@@ -35,7 +35,7 @@ export async function listProviders({ db }: { db: Db }, page?: RowPage) {
   return await (page === undefined ? query : query.limit(page.limit));
 }
 
-/** One provider, disabled or not, with its encrypted key. */
+/** A provider, disabled or not, with its encrypted key; undefined if there is none. */
 export async function findProvider({ db }: { db: Db }, id: number) {
   const [row] = await db.orm
     .select({ ...providerColumns, keyCiphertext: providers.keyCiphertext })
@@ -45,8 +45,8 @@ export async function findProvider({ db }: { db: Db }, id: number) {
 }
 
 /**
- * Adds a provider, its key encrypted, and returns its id. The base URL must be callable at this moment. Throws
- * service_unavailable where the database has another SECRET_KEY.
+ * Adds a provider, encrypts its key, and returns its id. The base URL must be callable now. Throws service_unavailable
+ * if the database belongs to another SECRET_KEY.
  */
 export async function addProvider(deps: ProviderDeps, input: ProviderInput): Promise<number> {
   const { name = "", baseUrl = "", apiKey = "", enabled } = checkProvider(input);
@@ -64,8 +64,9 @@ export async function addProvider(deps: ProviderDeps, input: ProviderInput): Pro
 }
 
 /**
- * Changes the given fields of a provider; a new key replaces the old one. Another service gets no key that was meant for the
- * first. Throws service_unavailable for a new key where the database has another SECRET_KEY.
+ * Changes the given fields of a provider; a new key replaces the old one. A base URL at another origin needs a new key,
+ * so that no service gets the key of another. Throws service_unavailable for a new key if the database belongs to
+ * another SECRET_KEY.
  */
 export async function updateProvider(deps: ProviderDeps, id: number, patch: ProviderPatch): Promise<void> {
   const { apiKey, ...rest } = checkProvider(patch);
@@ -97,7 +98,7 @@ async function checkSameOrigin(tx: Tx, id: number, baseUrl: string): Promise<voi
     );
 }
 
-/** The same rule as before each call, so that a wrong address is told to the operator and not to the first customer. */
+/** The same check as before each call, so that the operator sees a wrong address, and not the first customer. */
 async function checkBaseUrl(baseUrl: string, allowPrivate: readonly string[]): Promise<void> {
   try {
     const { url } = await assertCallable(baseUrl, { allowPrivate, purpose: "The provider's base URL" });

@@ -13,7 +13,7 @@ export async function listRoutes({ db }: { db: Db }, modelId?: string | readonly
   return await selectRoutes(db.orm, modelId === undefined ? undefined : inArray(routes.modelId, [modelId].flat()));
 }
 
-/** The first `limit` routes that lead to a provider, by model. */
+/** The first `limit` routes of a provider, by model. */
 export async function listRoutesTo({ db }: { db: Db }, { providerId, limit }: { providerId: number; limit: number }) {
   return await selectRoutes(db.orm, eq(routes.providerId, providerId)).limit(limit);
 }
