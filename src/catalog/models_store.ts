@@ -131,8 +131,8 @@ export async function setImagePrice(
 }
 
 /**
- * Notes that a model hides tokens, unless it is known whether it does. Returns whether it was noted. Source: rulings ›
- * Who pays.
+ * Notes that a model hides tokens, unless it is known whether it does. Returns whether it was noted.
+ * Source: rulings › Who pays.
  */
 export async function noteHidesTokens(deps: ChangeDeps, modelId: string): Promise<boolean> {
   return await changing(deps, async (tx) => {
