@@ -4,7 +4,7 @@ import { redactPrompt } from "../../src/catalog/prompt_redaction.ts";
 const PROMPT = "My mother's maiden name is Featherstonehaugh, and my PIN is 4711. Is that safe?";
 const sent = JSON.stringify({ model: "up-1", messages: [{ role: "user", content: PROMPT }] });
 
-test("what a provider quotes of the request is taken out of its words, whole or in part, wherever it stands", () => {
+test("quotes of the request, whole or in part, are removed from a provider's message", () => {
   expect(redactPrompt(`Your text "${PROMPT}" breaks our rules.`, sent)).toBe('Your text "[quoted]" breaks our rules.');
   expect(redactPrompt(`${PROMPT} ${PROMPT}`, sent)).toBe("[quoted] [quoted]");
   for (let from = 0; from + 31 <= PROMPT.length; from++) {
@@ -13,7 +13,7 @@ test("what a provider quotes of the request is taken out of its words, whole or 
   }
 });
 
-test("what is around it stays JSON, also where the whole request is sent back", () => {
+test("the JSON around a quote stays valid, even if the whole request is quoted", () => {
   const text = JSON.stringify({
     error: { message: `Cannot read: ${PROMPT}`, param: "messages" },
     input: JSON.parse(sent),
@@ -24,7 +24,7 @@ test("what is around it stays JSON, also where the whole request is sent back", 
   expect(redactPrompt(`Cannot parse ${JSON.stringify(sent)}`, sent)).not.toContain("Featherstonehaugh");
 });
 
-test("ordinary words stay as they are, short quotes among them", () => {
+test("ordinary words and short quotes are kept", () => {
   for (const words of [
     "The model up-1 does not exist.",
     "This model's maximum context length is 8192 tokens.",
@@ -37,7 +37,7 @@ test("ordinary words stay as they are, short quotes among them", () => {
   expect(redactPrompt(PROMPT, "")).toBe(PROMPT);
 });
 
-test("hostile texts are compared within a moment, and a long request is looked at from both ends", () => {
+test("hostile texts are compared quickly; of a long request both ends are compared", () => {
   const startedAt = performance.now();
   redactPrompt("a".repeat(65_536), "a".repeat(20_000_000));
   redactPrompt("ab".repeat(32_768), "ba".repeat(10_000_000));
