@@ -12,13 +12,13 @@ import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 
 /**
- * Long reads over hundreds of thousands of receipts whose server cancels every statement after two seconds: nothing is
- * cancelled, and what they say is right. Source: house plan › Overload.
+ * Long reads over hundreds of thousands of receipts, on a server that cancels every statement after two seconds:
+ * nothing is cancelled, and the results are right. Source: house plan › Overload.
  */
 
 const RECEIPTS = Number(process.env.LONG_READS_RECEIPTS ?? 260_000);
 const STATEMENT_MS_MAX = 2_000;
-/** Receipts that one transaction of the filling writes. */
+/** Receipts that one transaction writes while the table is filled. */
 const AT_ONCE = 1_000;
 const SLOW_MS = 300_000;
 const EMPTY = { rows: 0 };
@@ -26,7 +26,7 @@ const EMPTY = { rows: 0 };
 let world: World;
 let db: Db;
 let reseller: Person;
-/** One account has two fifths of all. */
+/** One account has two fifths of all receipts. */
 let big: Person & TestKey & { packageId: number };
 let resellerKey: TestKey;
 
@@ -50,7 +50,7 @@ beforeAll(async () => {
   for (let from = 0; from < RECEIPTS; from += AT_ONCE) await fill(from, Math.min(RECEIPTS, from + AT_ONCE));
   await countThem();
   expect(await world.unbalanced()).toEqual([]);
-  // From here on, for every connection that is opened.
+  // Applies to every connection opened from now on.
   await world.sql.unsafe(
     `alter database "${new URL(world.url).pathname.slice(1)}" set statement_timeout = ${STATEMENT_MS_MAX}`,
   );
@@ -64,7 +64,10 @@ afterAll(async () => {
 /** Reads a page of a file, as the panel does. */
 const read: ReadPage = (page) => page({ db });
 
-/** Requests `from` to `upto`, spread over the last five days: two fifths of one account's, a fifth charges of the reseller's own. */
+/**
+ * Writes requests `from` to `upto`, spread over the last five days: two fifths belong to one account, a fifth are
+ * charges of the reseller's own.
+ */
 async function fill(from: number, upto: number): Promise<void> {
   await world.sql`
     with numbers as (
@@ -85,7 +88,7 @@ async function fill(from: number, upto: number): Promise<void> {
     select account_id, -charged_nano_usd, 'charge', request_id, finished_at from made where charged_nano_usd > 0`;
 }
 
-/** The counters, as the ledger would have them. */
+/** Sets the counters to what the ledger would have. */
 async function countThem(): Promise<void> {
   await world.sql`analyze receipts`;
   await world.sql`
@@ -100,7 +103,7 @@ async function countThem(): Promise<void> {
 }
 
 test(
-  "a check that has all to fold, and the next ones: no slice is cancelled",
+  "a check that has everything to fold, and the next ones: no slice is cancelled",
   async () => {
     const sql = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
     const checked = async (full = false) => {
@@ -155,7 +158,7 @@ test(
 );
 
 test(
-  "CSV of usage: up to its limit; a filter that nothing passes is read to the end, and is no error",
+  "CSV of usage: up to its limit; a filter that matches nothing is read to the end without an error",
   async () => {
     const text = await new Response(await usageCsv(read, "charged", { accountId: big.accountId })).text();
     const lines = text.trimEnd().split("\r\n");
@@ -171,7 +174,7 @@ test(
 );
 
 test(
-  "a page whose time is over says where to go on, also if it is empty; all pages together have every row once",
+  "a page that runs out of time says where to continue, even if it is empty; all pages together have each row once",
   async () => {
     type Part = { ids: string[]; next: string | null };
     const whole = async (ask: (cursor: string | undefined) => Promise<Part>) => {
@@ -216,14 +219,14 @@ test(
       const { rows, nextBefore } = await listBalanceTransactions({ db }, { ...query, kind: "top_up" });
       return { ids: rows.map(({ balanceAfterNanoUsd }) => String(balanceAfterNanoUsd)), next: nextBefore };
     });
-    // The top-up came first: every charge stands before it.
+    // The top-up was the first transaction, so it is listed last.
     expect(charges).toEqual({ ids: ["1000000000"], pages: expect.any(Number) });
     expect(charges.pages).toBeGreaterThan(3);
   },
   SLOW_MS,
 );
 
-test("a page of a balance costs what it shows, however far back it is, and says the balance then", async () => {
+test("a page of transactions costs what it shows, however far back it is, and has the balance after each", async () => {
   const { accountId } = reseller;
   const [count] = await world.sql`select count(*)::int as n from balance_entries where account_id = ${accountId}`;
   const [far] = await world.sql`
@@ -252,7 +255,7 @@ test("a page of a balance costs what it shows, however far back it is, and says 
   }
 });
 
-test("a page of days ago costs what it shows, as the newest does", async () => {
+test("a page of old usage costs as little as the newest page", async () => {
   const one = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
   try {
     const [row] = await one.sql`
@@ -277,7 +280,7 @@ test("a page of days ago costs what it shows, as the newest does", async () => {
   }
 });
 
-/** Blocks of a table's indexes that `read` looks at, over a pool of one connection. */
+/** Index blocks of a table that `read` touches, over a pool of one connection. */
 async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>, table = "receipts"): Promise<number> {
   const soFar = async () => {
     await one.sql`select pg_stat_force_next_flush()`;
@@ -291,7 +294,7 @@ async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>, ta
 }
 
 test(
-  "a reader that stops in the middle of a file leaves nothing open",
+  "a client that stops reading in the middle of a file leaves no connection busy",
   async () => {
     const reader = (await usageCsv(read, "charged", { accountId: big.accountId })).getReader();
     await reader.read();
@@ -301,7 +304,7 @@ test(
         where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid() and (state <> 'idle' or backend_xmin is not null)`;
       return Number(row?.n);
     };
-    // The page after the first is fetched ahead; then nothing more until it is asked for.
+    // The second page is fetched ahead; further pages only when asked for.
     await Bun.sleep(1_000);
     let open = await openNow();
     for (let i = 0; i < 100 && open > 0; i++) {
