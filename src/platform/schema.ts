@@ -783,7 +783,7 @@ const usageCounts = () => ({
   chargedNanoUsd: numeric().notNull(),
 });
 
-/** Rollups: usage records that are folded, summed by when they began. See `ledger/rollups_store.ts`. */
+/** Rollups: usage records that are folded, summed by when they began. See `books/usage_rollups_store.ts`. */
 export const usageSums = pgTable(
   "usage_sums",
   {
