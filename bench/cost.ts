@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Redis } from "ioredis";
-import { TAIL } from "../src/books/rollups_store.ts";
+import { UNFOLDED_RECORDS } from "../src/books/usage_rollups_store.ts";
 import { connect, type Sql } from "../src/platform/db.ts";
 import { command, type Flags } from "./command.ts";
 import { booksOf, type Contender, GATEWAY_SETTINGS, type Shop, startContender, startProvider } from "./contenders.ts";
@@ -184,7 +184,7 @@ async function told(sql: Sql): Promise<void> {
   // When the receipts are told of, their neighbours are, in the same message; one more look for those that are not.
   for (let looksAlike = 0; looksAlike < 2; ) {
     const [now] = await sql`
-      select exists (select from ${sql.unsafe(TAIL)} tail) as is_behind,
+      select exists (select from ${sql.unsafe(UNFOLDED_RECORDS)} tail) as is_behind,
         (select sum(n_tup_ins) from pg_stat_user_tables where relname like 'receipts%')::float8 as told`;
     looksAlike = now?.told === row?.receipts && now?.is_behind === false ? looksAlike + 1 : 0;
     if (looksAlike === 0 && performance.now() > lastMs)

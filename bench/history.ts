@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { startServices } from "../scripts/services.ts";
-import { check } from "../src/books/books_check_store.ts";
-import { closeUp } from "../src/books/closing_store.ts";
-import { openSlices, type Slices } from "../src/books/slices_store.ts";
+import { check } from "../src/books/check.ts";
+import { foldAll } from "../src/books/folding_store.ts";
+import { openSlices, type Slices } from "../src/books/short_transactions_store.ts";
 import { expiredHolds, makeReceiptMonths } from "../src/ledger/ledger_store.ts";
 import { connect, type Sql } from "../src/platform/db.ts";
 import type { Shop } from "../test/gateway/shop.ts";
@@ -140,7 +140,7 @@ async function fold({ world }: Shop): Promise<void> {
   const startMs = performance.now();
   const sql = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
   const slices = openSlices(sql, { onSlice: sayHow("folding") });
-  if (!(await closeUp(slices))) throw new Error("the closing did not come to its end");
+  if (!(await foldAll(slices))) throw new Error("the closing did not come to its end");
   await sql.end();
   const rate = Math.round((records * 1000) / (performance.now() - startMs));
   console.log(`folded: ${rate} records a second, the longest slice ${Math.round(slices.longestMs)} ms`);

@@ -1044,7 +1044,7 @@ CREATE TRIGGER routes_audit AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH 
 CREATE TRIGGER providers_audit AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
 --> statement-breakpoint
 
--- The closing folds receipts into sums: src/books/closing_store.ts. It counts and hashes them by piece, 16 seconds of request
+-- The closing folds receipts into sums: src/books/folding_store.ts. It counts and hashes them by piece, 16 seconds of request
 -- ids each (2^14 ms).
 INSERT INTO book_closing DEFAULT VALUES;
 --> statement-breakpoint

@@ -34,7 +34,7 @@ const longestFirst = [
   "faults/",
   "browser/",
   "test/cli",
-  "ledger/closing",
+  "books/check",
 ];
 /** The contract suite: whatever speaks HTTP to the gateway, or to its internal listener, as replicas of its own serve it. */
 const contractFolders = /^test\/(?:gateway|http|server)\//;

@@ -2,23 +2,24 @@ import { type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { ALL_KEYS, MONTH, QUARTER, TAIL } from "./rollups_store.ts";
+import { ALL_KEYS, MONTH, QUARTER, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
 
 /**
- * A reseller's statement of a month, from the ledger alone: what its customers used on each host, the packages it handed out,
- * and every movement of its balance from the opening to the closing one. What a month says is fixed by what the ledger wrote,
- * so that a closed month reads the same whenever it is asked for; names, which people change, are no part of that.
+ * A reseller's monthly statement: what its customers used on each host, the packages it assigned, and every transaction
+ * of its balance between the opening and the closing one. It is derived from what the ledger wrote only, so that a
+ * closed month reads the same whenever it is asked for; only the names of people and customers may change.
  *
- * A request counts in the month it ended in, and so does its charge. The rollups count when it began: to the months of UTC come
- * or go the quarters of an hour that the zone's month has more or less, and the requests that began in another month than they
- * ended in (`usage_crossings`). What is not folded yet is read from the receipts. All of a statement is of one moment.
+ * A request, and its charge, counts in the month in which it ended. Rollups count when it began: so the quarters of an
+ * hour by which the zone's month differs from the UTC month are added or subtracted, and so are the requests that began
+ * in another month (`usage_crossings`). Usage that is not folded yet is read from the receipts. All parts of a
+ * statement are of one moment.
  */
 
-/** What was written in the month's last moments is committed by then. */
+/** When a month counts as closed: what was written in its last moments is committed by then. */
 const CLOSED_AFTER = "10 minutes";
-/** How long each of its parts may take to read. */
+/** Time limit of each part. */
 const STATEMENT_MS_MAX = 2_000;
-/** Zones are less than that from UTC: the month of UTC that a month is nearest to. */
+/** Time zones differ from UTC by less than this: adding it gives the UTC month nearest to a zone's month. */
 const ZONES_APART = "15 hours";
 const MONTH_NAME = /^20\d{2}-(?:0[1-9]|1[0-2])$/;
 
@@ -27,7 +28,7 @@ export type StatementQuery = {
   /** As in 2026-11, a month of `timeZone`. */
   month: string;
   timeZone: string;
-  /** Only what was used on this host. Packages and the balance belong to no host, and are there in whole. */
+  /** Only usage of this host. Packages and the balance belong to no host, and are complete. */
   host?: string;
   /** Rows of each part at most. */
   rowsMax: number;
@@ -48,7 +49,7 @@ export type UsageSums = {
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
-  /** To the customers' balances. */
+  /** Charged to the customers' balances. */
   chargedNanoUsd: bigint;
 };
 
@@ -64,52 +65,52 @@ export type PackageLine = {
   allotmentId: number | null;
 };
 
-/** A movement of the reseller's balance, but for the charges of its own requests: those are one sum. */
-export type EntryLine = {
+/** A transaction of the reseller's balance, except the charges of its own requests, which are summed. */
+export type TransactionLine = {
   at: string;
   entryId: number;
-  kind: MovementKind;
+  kind: StatementTransactionKind;
   amountNanoUsd: bigint;
   reason: string | null;
   packageId: number | null;
-  /** From whom money came, or to whom it went. */
+  /** Who sent or received the money. */
   counterpartId: number | null;
   counterpartName: string | null;
 };
-const MOVEMENT_KINDS = ["top_up", "wholesale", "transfer", "correction"] as const;
-export type MovementKind = (typeof MOVEMENT_KINDS)[number];
+const STATEMENT_TRANSACTION_KINDS = ["top_up", "wholesale", "transfer", "correction"] as const;
+export type StatementTransactionKind = (typeof STATEMENT_TRANSACTION_KINDS)[number];
 
 export type Statement = {
   resellerId: number;
   month: string;
   timeZone: string;
-  /** The month's first moment, and the next one's. */
+  /** The beginning of the month, and of the next one. */
   from: string;
   to: string;
-  /** False while it may still change: then the closing balance is that of now. */
+  /** False while it may still change: then the closing balance is the current one. */
   closed: boolean;
   host: string | null;
   usage: Rows<UsageLine> & { totals: UsageSums };
   packages: Rows<PackageLine>;
-  entries: Rows<EntryLine>;
+  entries: Rows<TransactionLine>;
   /** opening + the five sums = closing, always. */
   balance: {
     openingNanoUsd: bigint;
-    sumsNanoUsd: Record<MovementKind | "charge", bigint>;
+    sumsNanoUsd: Record<StatementTransactionKind | "charge", bigint>;
     charges: number;
     closingNanoUsd: bigint;
   };
 };
 
-/** The statement of a month that has begun. Throws InputError, and what passes when it takes too long to read. */
+/** The statement of a month that has begun. Throws InputError, and an error if it takes too long to read. */
 export async function statementOf({ db }: { db: Db }, query: StatementQuery): Promise<Statement> {
   if (!MONTH_NAME.test(query.month)) throw new InputError("The month must be written as in 2026-11.", "month");
   const { resellerId, month, timeZone, host = null } = query;
   return await db.orm.transaction(
     async (tx) => {
-      // Locked before there is a snapshot: sums that are made anew would be empty to an older one.
+      // Locked before the snapshot is taken: to an older snapshot, rollups that are being rebuilt would look empty.
       await tx.execute(sql`lock table usage_sums, usage_crossings in access share mode`);
-      // Without indexes the planner, which knows little of a month that fills, would read all of it.
+      // Index scans only: the planner has poor statistics of a month that is filling, and would read all of it.
       await tx.execute(sql`
         select set_config('statement_timeout', ${String(STATEMENT_MS_MAX)}, true), set_config('jit', 'off', true),
           set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`);
@@ -122,7 +123,7 @@ export async function statementOf({ db }: { db: Db }, query: StatementQuery): Pr
         ...span,
         usage: await usageOf(tx, query, span),
         packages: await packagesOf(tx, query, span),
-        entries: await entriesOf(tx, query, span),
+        entries: await transactionsOf(tx, query, span),
         balance: await balanceOf(tx, query, span),
       };
     },
@@ -144,9 +145,9 @@ async function spanOf(tx: Tx, { month, timeZone }: StatementQuery): Promise<Span
 }
 
 /**
- * What ended in these spans, a table with the columns `name` (the span's), account_id, host, model_id, mode, requests and the sums.
- * `accounts` is a table of account_id; `spans` one of name, since and upto, which are edges of months or infinite. Fenced (offset 0),
- * so that each account's rows are looked up by their time.
+ * Usage that ended in these spans, as a table with the columns `name` (the span's), account_id, host, model_id, mode,
+ * requests and the sums. `accounts` is a table of account_id; `spans` one of name, since and upto, which are month
+ * boundaries or infinite. Fenced (offset 0), so that each account's rows are looked up by their time.
  */
 function endedIn(accounts: SQL, spans: SQL): SQL {
   const month = (at: SQL) => sql`span_begins(${MONTH}, ${at} + ${sql.raw(`interval '${ZONES_APART}'`)})`;
@@ -181,7 +182,7 @@ function endedIn(accounts: SQL, spans: SQL): SQL {
     union all
     select s.name, account_id, host, model_id, mode, 1, (charged_nano_usd > 0)::int, prompt_tokens, cached_tokens, completion_tokens,
       charged_nano_usd
-    from ${sql.raw(TAIL)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto)`;
+    from ${sql.raw(UNFOLDED_RECORDS)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto)`;
 }
 
 async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { from, to }: Span) {
@@ -221,7 +222,7 @@ async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { 
   };
 }
 
-/** Sums of nothing are 0. */
+/** Null (a sum of no rows) becomes 0. */
 function toUsageSums(row: Record<string, unknown>): UsageSums {
   return {
     requests: Number(row.requests ?? 0),
@@ -233,7 +234,10 @@ function toUsageSums(row: Record<string, unknown>): UsageSums {
   };
 }
 
-/** The reseller's balance before and after the month, and what moved it: its own requests' charges, and its other entries. */
+/**
+ * The reseller's balance before and after the month, and its transactions: the sum of its own requests' charges, and
+ * the others by kind.
+ */
 async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: Span): Promise<Statement["balance"]> {
   const own = sql`select ${resellerId}::bigint as account_id`;
   const spans = sql`
@@ -256,7 +260,7 @@ async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: S
     const nanoUsd = BigInt(String(nano_usd));
     balance.closingNanoUsd += nanoUsd;
     if (name === "before") balance.openingNanoUsd += nanoUsd;
-    else if (kind !== "charge") balance.sumsNanoUsd[toMovement(kind)] += nanoUsd;
+    else if (kind !== "charge") balance.sumsNanoUsd[toKind(kind)] += nanoUsd;
     else {
       balance.sumsNanoUsd.charge += nanoUsd;
       balance.charges += Number(entries);
@@ -265,26 +269,26 @@ async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: S
   return balance;
 }
 
-/** The first movements of the month but for charges, one by one. */
-async function entriesOf(
+/** The first transactions of the month, except charges. */
+async function transactionsOf(
   tx: Tx,
   { resellerId, rowsMax }: StatementQuery,
   { from, to }: Span,
-): Promise<Rows<EntryLine>> {
+): Promise<Rows<TransactionLine>> {
   const rows = await tx.execute<Record<string, unknown>>(sql`
     select e.id, e.kind, e.amount_nano_usd, e.created_at, e.reason, e.package_id, e.counterpart_id, a.name as counterpart
     from balance_entries e left join accounts a on a.id = e.counterpart_id
     where e.account_id = ${resellerId}::bigint and e.kind <> 'charge' and e.created_at >= ${from}::text::timestamptz
       and e.created_at < ${to}::text::timestamptz
     order by e.id limit ${rowsMax + 1}`);
-  return cut(rows.map(toEntry), rowsMax);
+  return cut(rows.map(toTransaction), rowsMax);
 }
 
-function toEntry(row: Record<string, unknown>): EntryLine {
+function toTransaction(row: Record<string, unknown>): TransactionLine {
   return {
     at: toIso(String(row.created_at)),
     entryId: Number(row.id),
-    kind: toMovement(row.kind),
+    kind: toKind(row.kind),
     amountNanoUsd: BigInt(String(row.amount_nano_usd)),
     reason: row.reason === null ? null : String(row.reason),
     packageId: row.package_id === null ? null : Number(row.package_id),
@@ -294,8 +298,9 @@ function toEntry(row: Record<string, unknown>): EntryLine {
 }
 
 /**
- * A package that was paid for counts when its entry was written, so that prices and entries add up in every month; one
- * from an allotment, or of an offering that costs nothing, has no entry and counts when it was made. The first of them by time.
+ * The first packages by time. A paid package counts when its balance transaction was written, so that prices and
+ * transactions add up in every month; one from an allotment, or of a free offering, has no transaction and counts when
+ * it was created.
  */
 async function packagesOf(
   tx: Tx,
@@ -304,7 +309,7 @@ async function packagesOf(
 ): Promise<Rows<PackageLine>> {
   const columns = sql`p.id, p.account_id, p.offering_id, p.name, p.allotment_id, a.name as customer`;
   const inMonth = (at: SQL) => sql`${at} >= ${from}::text::timestamptz and ${at} < ${to}::text::timestamptz`;
-  // No charge, in so many words: the index of a balance's movements has none.
+  // `kind <> 'charge'` is redundant, but lets Postgres use the index of transactions that are no charges.
   const rows = await tx.execute<Record<string, unknown>>(sql`
     with accounts_asked as materialized (
       select id from accounts where reseller_id = ${resellerId}::bigint union all select ${resellerId}::bigint)
@@ -317,7 +322,7 @@ async function packagesOf(
       from accounts_asked join accounts a on a.id = accounts_asked.id join packages p on p.account_id = a.id
         join offerings f on f.id = p.offering_id
       where p.paid_by_account_id = ${resellerId}::bigint and (p.allotment_id is not null or f.wholesale_nano_usd = 0)
-        and ${inMonth(sql`p.created_at`)}) handed_out
+        and ${inMonth(sql`p.created_at`)}) assigned
     order by at, id limit ${rowsMax + 1}`);
   const lines = rows.map((row) => ({
     at: toIso(String(row.at)),
@@ -332,9 +337,9 @@ async function packagesOf(
   return cut(lines, rowsMax);
 }
 
-function toMovement(kind: unknown): MovementKind {
-  const known = MOVEMENT_KINDS.find((one) => one === kind);
-  if (!known) throw new Error(`a balance entry of kind ${kind}`);
+function toKind(kind: unknown): StatementTransactionKind {
+  const known = STATEMENT_TRANSACTION_KINDS.find((one) => one === kind);
+  if (!known) throw new Error(`unknown kind of balance transaction: ${kind}`);
   return known;
 }
 

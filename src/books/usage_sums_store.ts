@@ -1,16 +1,17 @@
 import { sql } from "drizzle-orm";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { ALL_KEYS, CLOCKS_APART, DAY, IS_FOLDED, QUARTER, TAIL } from "./rollups_store.ts";
-import { allOf, alongIndex, matches, type UsageFilter, unixMsOf } from "./usage_store.ts";
+import { readAlongIndex } from "./paged_reads_store.ts";
+import { allOf, matches, type UsageFilter, unixMsOf } from "./usage_records_store.ts";
+import { ALL_KEYS, CLOCKS_APART, DAY, IS_FOLDED, QUARTER, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
 
 /**
- * Usage summed up, by day and model, and by key: from the rollups, and from the receipts that the closing has not folded yet.
- * One statement reads both, so that a sum is exact, and of one moment.
+ * Usage summed by day and model, and by key: from the rollups, and from receipts that are not folded yet. One statement
+ * reads both, so that a sum is exact and of one moment.
  */
 
 const DAYS_MAX = 92;
-/** Rows of the rollups as one. */
+/** Sums of rollup rows. */
 const SUMS = sql.raw(`sum(requests) as requests, sum(prompt_tokens) as prompt_tokens,
   sum(completion_tokens) as completion_tokens, sum(charged_nano_usd) as charged_nano_usd`);
 
@@ -22,19 +23,22 @@ export type UsageSum = {
   completionTokens: number;
   chargedNanoUsd: bigint;
 };
-export type UsageDays = {
-  /** The zone of the account's package, or the one given for accounts without. */
+export type UsageByDay = {
+  /** The time zone of the account's package, or the given one if it has none. */
   timeZone: string;
-  /** Every day asked for, as 2030-01-31, oldest first. */
+  /** Every day of the chart, as 2030-01-31, oldest first. */
   days: string[];
-  /** What was used, by day and model; a day without use has no row. */
+  /** Usage by day and model. A day without usage has no row. */
   rows: (UsageSum & { day: string })[];
-  /** Over all days, the model with the most of `measure` first. */
+  /** Usage over all days by model, the largest `measure` first. */
   models: UsageSum[];
 };
 
-/** Usage records summed by model and the day they began, of the last `days` days by the database's clock. Throws InputError. */
-export async function usageDays(
+/**
+ * Usage records of the last `days` days by the database's clock, summed by model and the day they began. Throws
+ * InputError.
+ */
+export async function usageByDay(
   { db }: { db: Db },
   {
     days,
@@ -42,14 +46,14 @@ export async function usageDays(
     timeZone,
     ...filter
   }: UsageFilter & { accountId: number; days: number; measure: Measure; timeZone: string },
-): Promise<UsageDays> {
+): Promise<UsageByDay> {
   const { accountId, start, end } = filter;
   const count = Math.min(Math.max(days, 1), DAYS_MAX);
   const calendar = await calendarOf(db, { accountId, days: count, timeZone });
   const [first = 0, last = 0] = [calendar.edges[0], calendar.edges.at(-1)];
   const since = start === undefined ? first : Math.min(unixMsOf(start, "start"), last);
   const upto = end === undefined ? last : Math.min(unixMsOf(end, "end"), last);
-  // Of each day what was asked for; a day that lies outside of it is no part.
+  // The part of each day between start and end; days without one are left out.
   const parts = calendar.days
     .map((day, i) => ({
       day,
@@ -64,7 +68,7 @@ export async function usageDays(
   return { timeZone: calendar.timeZone, days: calendar.days, rows, models: byMeasure(rows, measure) };
 }
 
-/** What an account's keys did in the last 24 hours: usage records by key. */
+/** Usage records of an account in the last 24 hours, counted by key. */
 export async function requestsByKey({ db }: { db: Db }, accountId: number): Promise<Map<number, number>> {
   const [clock] = await db.orm.execute<{ since: string; upto: string }>(
     sql`select ledger_now() - interval '24 hours' as since, ledger_now() + interval '1 day' as upto`,
@@ -80,16 +84,19 @@ export async function requestsByKey({ db }: { db: Db }, accountId: number): Prom
 
 type Between = {
   filter: UsageFilter & { accountId: number };
-  /** Unix milliseconds, ascending: what began from one on and before the next is a part, named by the number of the former. */
+  /**
+   * Unix milliseconds, ascending. Usage that began from one edge to before the next is a part, named by the number of
+   * its first edge.
+   */
   edges: readonly number[];
   byKey: boolean;
 };
 
 /**
- * Sums by part, model and, if asked for, key. Between two edges lie the whole days between the midnights of UTC nearest to
- * them, and what lies between each edge and its midnight is added or taken away: quarters of an hour from the rollups, the
- * piece of a quarter from receipts, if an edge is no quarter's. Each such read is fenced, by its sum or by an offset: the planner
- * would read all quarters that an account has, and sort them out after.
+ * Sums by part, model and, if asked for, key. A part is the whole days between the UTC midnights nearest to its edges,
+ * plus or minus what lies between each edge and its midnight: quarters of an hour from the rollups, and receipts for
+ * the rest of a quarter. Each of these reads is fenced, by its sum or by `offset 0`: otherwise the planner reads all
+ * quarters of an account and filters them afterwards.
  */
 function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record<string, unknown>[]> {
   const { accountId, keyId } = filter;
@@ -104,7 +111,7 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
   const begun = sql.raw(`request_id_floor(e.quarter - interval '${CLOCKS_APART}')`);
   const over = sql.raw(`request_id_floor(e.at + interval '${CLOCKS_APART}')`);
   const isAsked = allOf([sql`account_id = ${accountId}::bigint`, ...matches(filter)]);
-  return alongIndex(
+  return readAlongIndex(
     db,
     sql`
     with edges as materialized (
@@ -139,7 +146,7 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
       union all select i - 1, key_id, model_id, 1, prompt_tokens, completion_tokens, charged_nano_usd from pieces
       union all
       select width_bucket(created_at, ${moments}), ${key}, model_id, 1, prompt_tokens, completion_tokens, charged_nano_usd
-      from ${sql.raw(TAIL)} tail where ${isAsked}
+      from ${sql.raw(UNFOLDED_RECORDS)} tail where ${isAsked}
     ), parts as (
       select i, key_id, k.model_id, times * requests as requests, times * prompt_tokens as prompt_tokens,
         times * completion_tokens as completion_tokens, times * charged_nano_usd as charged_nano_usd
@@ -154,7 +161,10 @@ function usageBetween(db: Db, { filter, edges, byKey }: Between): Promise<Record
   );
 }
 
-/** The days that end today, in the zone of the account's package or else in `timeZone`, and when each begins and the last one ends. */
+/**
+ * The last `days` days including today, in the time zone of the account's package or else in `timeZone`: their names,
+ * when each begins, and when the last one ends.
+ */
 async function calendarOf(
   { orm }: Db,
   { accountId, days, timeZone }: { accountId: number; days: number; timeZone: string },

@@ -1,188 +1,234 @@
 import type { FailureKind } from "./provider_errors.ts";
 
-/** Failures in a row that open a route's breaker. */
+/** Consecutive failures that open a route's breaker. */
 const FAILURES_MAX = 5;
-/** The first opening lasts this long; each failed probe doubles it. */
+/** How long a breaker first stays open; each failed probe doubles it. */
 const OPEN_FIRST_MS = 1_000;
 const OPEN_MAX_MS = 30_000;
-/** A probe may be a long answer: after this another one is let through, so that a recovered route is not closed off for minutes. */
+/** A probe may take minutes: after this time another one is allowed, so that a recovered route is not kept closed off. */
 const PROBE_LEASE_MS = 10_000;
 /** Only failing routes are remembered. */
 const ROUTES_MAX = 10_000;
-/** Accounts and payers remembered of one route. Beyond them a failure is everybody's. */
+/** Accounts and payers remembered per route. Beyond that a failure counts for everybody. */
 const WITNESSES_MAX = 64;
 
-/** Who makes an attempt: the account, and who answers for it: the reseller whose customer it is, else the account itself. */
-export type Asker = { readonly accountId: number; readonly payerId: number };
+/** The account that makes a request, and its payer: its reseller, or the account itself if it has none. */
+export type Requester = { readonly accountId: number; readonly payerId: number };
 
-/** One permitted attempt. Exactly one of these is called, once; later calls change nothing. */
+/** Permission for one attempt at a route. Exactly one of these is called, once; later calls change nothing. */
 export type Pass = {
   /** The provider answered. */
   succeeded(): void;
   /** `unreachable`: no connection could be made, which no request can cause. */
   failed(how?: { unreachable: boolean }): void;
-  /** The provider is well, and asks to be left alone for this long. */
+  /** The provider works, and asks for a pause of this length. */
   coolDown(ms: number): void;
-  /** The provider is well and does not serve this request, for a reason that the operator should know. */
+  /** The provider works but cannot serve this request, for a reason that the operator should know. */
   unserved(kind: FailureKind): void;
   /** The attempt ended for a reason that says nothing about the provider. */
   abandoned(): void;
 };
 
 export type Breakers = {
-  /** Leave to try a route, or undefined while it is left alone for this asker, or its one probe is in flight. */
-  enter(routeId: number, asker: Asker): Pass | undefined;
-  /** Until this asker (default: any that met the failures) may try the route again; 0 when that is now. */
-  dueInMs(routeId: number, asker?: Asker): number;
-  /** Whether the route is left alone for everybody, and not only for the accounts that met its failures. */
+  /** Permission to try a route; undefined while the route is closed off for this requester, or its one probe is in flight. */
+  enter(routeId: number, requester: Requester): Pass | undefined;
+  /** Milliseconds until this requester (default: those who saw the failures) may try the route again; 0: now. */
+  dueInMs(routeId: number, requester?: Requester): number;
+  /** Whether the route is closed off for everybody, not only for the accounts that saw its failures. */
   isForAll(routeId: number): boolean;
-  /** Why the route did not serve a request since it last served one; null: no such reason. */
+  /** Why the route could not serve a request since its last success; null: no such reason. */
   trouble(routeId: number): FailureKind | null;
-  /** Routes that are left alone now, that one probe tries, and whose provider asked for a pause. */
+  /** How many routes have an open breaker, wait for a probe, or pause because their provider asked for it. */
   states(): { open: number; half_open: number; cooling: number };
 };
 
 type State = {
   failures: number;
   witnesses: Witnesses;
-  /** One of the failures was a connection that could not be made. */
+  /** For one of the failures no connection could be made. */
   unreachable: boolean;
-  /** How often it opened since it last worked; 0 while closed. */
+  /** How often the breaker opened since the last success; 0: it is closed. */
   openings: number;
   openedAt: number;
   openUntil: number;
-  /** When the probe in flight began. */
-  probe: { since: number } | null;
+  /** The probe in flight. */
+  probe: Probe | null;
 };
-
+type Probe = { readonly state: State; readonly since: number };
 type Pause = { until: number; witnesses: Witnesses };
 
 /**
- * A breaker per route: closed, open for a growing time after FAILURES_MAX failures in a row, then half open for one
- * probe. Pure: `now` is a monotonic clock in milliseconds.
+ * A circuit breaker per route: closed; open for a growing time after FAILURES_MAX consecutive failures; then half open: one
+ * probe is let through. Any success closes it. Pure: `now` is a monotonic clock in milliseconds.
  *
- * A request can make a provider fail, so one account's failures prove nothing to the others. A route is left alone for the
- * account that met the failures; for its whole tenant once two accounts of it did; for everybody once two payers did, or
- * once no connection could be made. Any success closes the breaker.
+ * A request can make a provider fail, so the failures of one account prove nothing to the others. A breaker is open for the
+ * account that saw the failures; for its whole tenant once two of its accounts saw them; for everybody once two payers saw
+ * them, or once no connection could be made.
  * Source: rulings › What is sent on, and what counts as a provider's failure.
  */
-export function createBreakers({ now, onOpen }: { now: () => number; onOpen?: () => void }): Breakers {
-  const states = new Map<number, State>();
-  const pauses = new Map<number, Pause>();
-  const troubles = new Map<number, FailureKind>();
+export function createBreakers(options: { now: () => number; onOpen?: () => void }): Breakers {
+  return new RouteBreakers(options);
+}
 
-  function open(state: State): void {
-    state.openedAt = now();
+class RouteBreakers implements Breakers {
+  readonly #now: () => number;
+  readonly #onOpen: (() => void) | undefined;
+  readonly #states = new Map<number, State>();
+  readonly #pauses = new Map<number, Pause>();
+  readonly #troubles = new Map<number, FailureKind>();
+
+  constructor({ now, onOpen }: { now: () => number; onOpen?: () => void }) {
+    this.#now = now;
+    this.#onOpen = onOpen;
+  }
+
+  enter(routeId: number, requester: Requester): Pass | undefined {
+    if (this.#pauses.size > 0 && this.#pausedMs(routeId, requester) > 0) return undefined;
+    const state = this.#states.get(routeId);
+    if (state === undefined || !isOpenFor(state, requester)) return new OncePass(this, routeId, requester);
+    if (waitMs(state, this.#now(), requester) > 0) return undefined;
+    state.probe = { state, since: this.#now() };
+    return new OncePass(this, routeId, requester, state.probe);
+  }
+
+  dueInMs(routeId: number, requester?: Requester): number {
+    const state = this.#states.get(routeId);
+    const isOpen = state !== undefined && (requester === undefined || isOpenFor(state, requester));
+    return Math.max(isOpen ? waitMs(state, this.#now(), requester) : 0, this.#pausedMs(routeId, requester));
+  }
+
+  isForAll(routeId: number): boolean {
+    const state = this.#states.get(routeId);
+    return (state !== undefined && isOpenForAll(state)) || this.#pauseOf(routeId)?.witnesses.areForAll() === true;
+  }
+
+  trouble(routeId: number): FailureKind | null {
+    return this.#troubles.get(routeId) ?? null;
+  }
+
+  /** An arrow function, because the metrics call it without its object. */
+  readonly states = () => {
+    const counted = { open: 0, half_open: 0, cooling: 0 };
+    for (const { openings, openUntil } of this.#states.values())
+      if (openings > 0) counted[openUntil > this.#now() ? "open" : "half_open"]++;
+    for (const { until } of this.#pauses.values()) if (until > this.#now()) counted.cooling++;
+    return counted;
+  };
+
+  succeed(routeId: number): void {
+    this.#states.delete(routeId);
+    this.#troubles.delete(routeId);
+  }
+
+  fail(routeId: number, requester: Requester, unreachable: boolean): void {
+    const state = this.#states.get(routeId) ?? remember(this.#states, routeId, newState());
+    state.witnesses.add(requester);
+    state.unreachable ||= unreachable;
+    // Attempts that began before the breaker opened may fail late; they must not prolong it.
+    if (state.openings > 0) return;
+    state.failures += 1;
+    if (state.failures >= FAILURES_MAX) this.#open(state);
+  }
+
+  /** A probe that no longer counts (see `endProbe`) changes nothing. */
+  failProbe(routeId: number, probe: Probe, { requester, unreachable }: { requester: Requester; unreachable: boolean }) {
+    if (!this.endProbe(routeId, probe)) return;
+    const { state } = probe;
+    state.witnesses.add(requester);
+    state.unreachable ||= unreachable;
+    this.#open(state);
+  }
+
+  /** False if another attempt has closed the breaker meanwhile, or the probe's lease went to the next probe. */
+  endProbe(routeId: number, probe: Probe): boolean {
+    const { state } = probe;
+    if (this.#states.get(routeId) !== state || state.probe !== probe) return false;
+    state.probe = null;
+    return true;
+  }
+
+  pause(routeId: number, requester: Requester, ms: number): void {
+    const until = this.#now() + ms;
+    const pause = this.#pauseOf(routeId) ?? remember(this.#pauses, routeId, { until, witnesses: new Witnesses() });
+    // What a second payer is told replaces what the first was told: one large request may have been told to wait for long.
+    pause.until = pause.witnesses.has(requester) ? Math.max(pause.until, until) : until;
+    pause.witnesses.add(requester);
+  }
+
+  noteTrouble(routeId: number, kind: FailureKind): void {
+    remember(this.#troubles, routeId, kind);
+  }
+
+  #open(state: State): void {
+    state.openedAt = this.#now();
     state.openUntil = state.openedAt + Math.min(OPEN_MAX_MS, OPEN_FIRST_MS * 2 ** state.openings);
     state.openings += 1;
-    onOpen?.();
+    this.#onOpen?.();
     state.failures = 0;
   }
 
-  function witness(state: State, asker: Asker, unreachable: boolean): void {
-    state.witnesses.add(asker);
-    state.unreachable ||= unreachable;
-  }
-
-  function succeed(routeId: number): void {
-    states.delete(routeId);
-    troubles.delete(routeId);
-  }
-
-  function pause(routeId: number, asker: Asker, ms: number): void {
-    const until = now() + ms;
-    const known = pauseOf(routeId);
-    const current = known ?? remember(pauses, routeId, { until, witnesses: new Witnesses() });
-    // A second payer's word replaces the first one's: one large request may have been told to wait for long.
-    current.until = current.witnesses.has(asker) ? Math.max(current.until, until) : until;
-    current.witnesses.add(asker);
-  }
-
-  function pauseOf(routeId: number): Pause | undefined {
-    const known = pauses.get(routeId);
-    if (known === undefined || known.until > now()) return known;
-    pauses.delete(routeId);
+  #pauseOf(routeId: number): Pause | undefined {
+    const pause = this.#pauses.get(routeId);
+    if (pause === undefined || pause.until > this.#now()) return pause;
+    this.#pauses.delete(routeId);
     return undefined;
   }
 
-  function pausedMs(routeId: number, asker?: Asker): number {
-    const known = pauseOf(routeId);
-    return known && (asker === undefined || known.witnesses.concern(asker)) ? known.until - now() : 0;
+  #pausedMs(routeId: number, requester?: Requester): number {
+    const pause = this.#pauseOf(routeId);
+    const concerns = pause !== undefined && (requester === undefined || pause.witnesses.concern(requester));
+    return concerns ? pause.until - this.#now() : 0;
+  }
+}
+
+class OncePass implements Pass {
+  readonly #routeId: number;
+  readonly #requester: Requester;
+  readonly #probe: Probe | undefined;
+  #breakers: RouteBreakers | undefined;
+
+  constructor(breakers: RouteBreakers, routeId: number, requester: Requester, probe?: Probe) {
+    this.#breakers = breakers;
+    this.#routeId = routeId;
+    this.#requester = requester;
+    this.#probe = probe;
   }
 
-  const plain: Reports = {
-    succeeded: succeed,
-    failed(routeId, asker, unreachable) {
-      const state = states.get(routeId) ?? remember(states, routeId, newState());
-      witness(state, asker, unreachable);
-      // Attempts that began before it opened fail late; they must not prolong it.
-      if (state.openings > 0) return;
-      state.failures += 1;
-      if (state.failures >= FAILURES_MAX) open(state);
-    },
-    paused: pause,
-    unserved: (routeId, kind) => void remember(troubles, routeId, kind),
-    abandoned: () => {},
-  };
-
-  function probeReports(routeId: number, state: State): Reports {
-    const probe = { since: now() };
-    state.probe = probe;
-    // Not so when another attempt has closed the breaker meanwhile, or the lease went to the next probe.
-    const end = () => {
-      if (states.get(routeId) !== state || state.probe !== probe) return false;
-      state.probe = null;
-      return true;
-    };
-    return {
-      succeeded: succeed,
-      failed(_, asker, unreachable) {
-        if (!end()) return;
-        witness(state, asker, unreachable);
-        open(state);
-      },
-      paused(_, asker, ms) {
-        end();
-        pause(routeId, asker, ms);
-      },
-      unserved(_, kind) {
-        end();
-        remember(troubles, routeId, kind);
-      },
-      abandoned: () => void end(),
-    };
+  succeeded(): void {
+    this.#once()?.succeed(this.#routeId);
   }
 
-  return {
-    enter(routeId, asker) {
-      if (pauses.size > 0 && pausedMs(routeId, asker) > 0) return undefined;
-      const state = states.get(routeId);
-      if (state === undefined || !isShutTo(state, asker)) return new OncePass(routeId, asker, plain);
-      if (waitMs(state, now(), asker) > 0) return undefined;
-      return new OncePass(routeId, asker, probeReports(routeId, state));
-    },
+  failed({ unreachable } = { unreachable: false }): void {
+    const requester = this.#requester;
+    if (this.#probe === undefined) this.#once()?.fail(this.#routeId, requester, unreachable);
+    else this.#once()?.failProbe(this.#routeId, this.#probe, { requester, unreachable });
+  }
 
-    dueInMs(routeId, asker) {
-      const state = states.get(routeId);
-      const shut = state !== undefined && (asker === undefined || isShutTo(state, asker));
-      return Math.max(shut ? waitMs(state, now(), asker) : 0, pausedMs(routeId, asker));
-    },
+  coolDown(ms: number): void {
+    this.#ended()?.pause(this.#routeId, this.#requester, ms);
+  }
 
-    isForAll(routeId) {
-      const state = states.get(routeId);
-      return (state !== undefined && isForAll(state)) || pauseOf(routeId)?.witnesses.isForAll() === true;
-    },
+  unserved(kind: FailureKind): void {
+    this.#ended()?.noteTrouble(this.#routeId, kind);
+  }
 
-    trouble: (routeId) => troubles.get(routeId) ?? null,
+  abandoned(): void {
+    this.#ended();
+  }
 
-    states() {
-      const counted = { open: 0, half_open: 0, cooling: 0 };
-      for (const { openings, openUntil } of states.values())
-        if (openings > 0) counted[openUntil > now() ? "open" : "half_open"]++;
-      for (const { until } of pauses.values()) if (until > now()) counted.cooling++;
-      return counted;
-    },
-  };
+  /** Undefined from the second call on. */
+  #once(): RouteBreakers | undefined {
+    const breakers = this.#breakers;
+    this.#breakers = undefined;
+    return breakers;
+  }
+
+  /** The same, after the probe was ended if this attempt is one. */
+  #ended(): RouteBreakers | undefined {
+    const breakers = this.#once();
+    if (this.#probe !== undefined) breakers?.endProbe(this.#routeId, this.#probe);
+    return breakers;
+  }
 }
 
 function newState(): State {
@@ -190,100 +236,55 @@ function newState(): State {
   return { failures: 0, witnesses, unreachable: false, openings: 0, openedAt: 0, openUntil: 0, probe: null };
 }
 
-function isForAll(state: State): boolean {
-  return state.openings > 0 && (state.unreachable || state.witnesses.isForAll());
+function isOpenForAll(state: State): boolean {
+  return state.openings > 0 && (state.unreachable || state.witnesses.areForAll());
 }
 
-function isShutTo(state: State, asker: Asker): boolean {
-  return state.openings > 0 && (state.unreachable || state.witnesses.concern(asker));
+function isOpenFor(state: State, requester: Requester): boolean {
+  return state.openings > 0 && (state.unreachable || state.witnesses.concern(requester));
 }
 
-function waitMs(state: State, now: number, asker: Asker | undefined): number {
-  // A probe in flight will report soon: whoever asks meanwhile is told to come back after the shortest opening.
+/** Milliseconds until a probe is allowed. */
+function waitMs(state: State, now: number, requester: Requester | undefined): number {
+  // A probe in flight will report soon: until then everybody is told to retry after the shortest opening.
   if (state.probe && now < state.probe.since + PROBE_LEASE_MS) return OPEN_FIRST_MS;
-  // A payer who has not met the failure yet probes early: the failed probes of those who cause it must not keep others out.
-  const isNew = asker !== undefined && !state.unreachable && !state.witnesses.has(asker);
+  // A payer who has not seen the failure may probe early: failed probes of those who cause it must not keep others out.
+  const isNew = requester !== undefined && !state.unreachable && !state.witnesses.has(requester);
   const due = isNew ? Math.min(state.openUntil, state.openedAt + OPEN_FIRST_MS) : state.openUntil;
   return Math.max(0, due - now);
 }
 
-/** Whose attempts met a failure since the last success. */
+/** The accounts and payers whose attempts failed since the last success. */
 class Witnesses {
   readonly #accounts = new Set<number>();
   readonly #payers = new Set<number>();
 
-  add({ accountId, payerId }: Asker): void {
+  add({ accountId, payerId }: Requester): void {
     if (this.#accounts.size < WITNESSES_MAX) this.#accounts.add(accountId);
     if (this.#payers.size < WITNESSES_MAX) this.#payers.add(payerId);
   }
 
-  /** Whether this asker's payer is one of them. */
-  has({ payerId }: Asker): boolean {
+  /** Whether the requester's payer is one of them. */
+  has({ payerId }: Requester): boolean {
     return this.#payers.has(payerId) || this.#payers.size >= WITNESSES_MAX;
   }
 
-  isForAll(): boolean {
+  /** Whether they are too different for the requests to be the cause. */
+  areForAll(): boolean {
     return this.#payers.size > 1;
   }
 
-  /** Whether what they met says anything about this asker's requests. */
-  concern({ accountId, payerId }: Asker): boolean {
-    if (this.isForAll()) return true;
+  /** Whether what they saw says anything about this requester's requests. */
+  concern({ accountId, payerId }: Requester): boolean {
+    if (this.areForAll()) return true;
     return this.#payers.has(payerId) && (this.#accounts.size > 1 || this.#accounts.has(accountId));
   }
 }
 
-/** Sets a value, and forgets the oldest where there are too many. */
+/** Sets a value, and drops the oldest one if there are too many. */
 function remember<V>(map: Map<number, V>, routeId: number, value: V): V {
   const [oldest] = map.keys();
   if (map.size >= ROUTES_MAX && oldest !== undefined && !map.has(routeId)) map.delete(oldest);
   map.set(routeId, value);
   return value;
-}
-
-/** What becomes of an attempt at a route. */
-type Reports = {
-  succeeded(routeId: number): void;
-  failed(routeId: number, asker: Asker, unreachable: boolean): void;
-  paused(routeId: number, asker: Asker, ms: number): void;
-  unserved(routeId: number, kind: FailureKind): void;
-  abandoned(): void;
-};
-
-class OncePass implements Pass {
-  readonly #routeId: number;
-  readonly #asker: Asker;
-  #reports: Reports | undefined;
-
-  constructor(routeId: number, asker: Asker, reports: Reports) {
-    this.#routeId = routeId;
-    this.#asker = asker;
-    this.#reports = reports;
-  }
-
-  succeeded(): void {
-    this.#once()?.succeeded(this.#routeId);
-  }
-
-  failed({ unreachable } = { unreachable: false }): void {
-    this.#once()?.failed(this.#routeId, this.#asker, unreachable);
-  }
-
-  coolDown(ms: number): void {
-    this.#once()?.paused(this.#routeId, this.#asker, ms);
-  }
-
-  unserved(kind: FailureKind): void {
-    this.#once()?.unserved(this.#routeId, kind);
-  }
-
-  abandoned(): void {
-    this.#once()?.abandoned();
-  }
-
-  #once(): Reports | undefined {
-    const reports = this.#reports;
-    this.#reports = undefined;
-    return reports;
-  }
 }

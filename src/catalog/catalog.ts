@@ -8,9 +8,9 @@ import { imagePriceKey } from "./catalog_input.ts";
 import { type CatalogRows, loadCatalog, type ProviderRow } from "./catalog_store.ts";
 import { greaterOverhead, NO_OVERHEAD, type Overhead } from "./overhead.ts";
 
-/** A load that takes longer is given up: Postgres may be silent, and postgres.js would wait for ever. */
+/** A load that takes longer fails: if Postgres does not answer, postgres.js would wait forever. */
 const LOAD_MS_MAX = 5_000;
-/** After a failed load: first wait, doubled up to the longest. */
+/** The wait after a failed load, doubled up to the maximum. */
 const RETRY_FIRST_MS = 1_000;
 const RETRY_MAX_MS = 30_000;
 
@@ -29,24 +29,25 @@ export type Model = {
     readonly cachedInputMicroUsd: number;
     readonly outputMicroUsd: number;
   } | null;
-  /** The row of `price_versions` that says these prices; null: it has never had any. */
+  /** The row of `price_versions` with these prices; null: the model has never had any. */
   readonly priceVersionId: number | null;
-  /** Micro-USD an image, by `imagePriceKey` of its size and quality. */
+  /** Micro-USD per image, by `imagePriceKey` of its size and quality. */
   readonly imagePrices: ReadonlyMap<string, number>;
   readonly defaultCapTokens: number;
   readonly imageInputTokens: number;
-  /** What the operator holds on top. */
+  /** The operator's safety margin on every hold, in thousandths. */
   readonly marginPermille: number;
-  /** What its routes have been seen to use beyond bounds: of each part the dearest route's. */
+  /** What its routes used beyond their bounds: of each part the largest of any route. */
   readonly overhead: Overhead;
   /** It reports more tokens than it shows; null: not known. */
   readonly hidesTokens: boolean | null;
-  /** Parameters that one of its routes allows beyond those of gateway/parameters.ts. */
+  /** Parameters that any of its routes allows beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
-  /** May be empty: then no request can be served. */
+  /** If empty, no request can be served. */
   readonly routes: readonly Route[];
 };
 
+/** A route: a model at a provider. */
 export type Route = {
   readonly id: number;
   readonly providerId: number;
@@ -57,11 +58,11 @@ export type Route = {
   /** Lowest number first. */
   readonly priority: number;
   readonly weight: number;
-  /** The field in which the provider takes the output cap. */
+  /** The field that the provider reads the output cap from. */
   readonly capField: "max_tokens" | "max_completion_tokens";
   /** Whether the provider understands `stream_options`. */
   readonly streamOptions: boolean;
-  /** Parameters that go to it beyond those of gateway/parameters.ts. */
+  /** Parameters that are sent to it beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
   readonly overhead: Overhead;
 };
@@ -70,7 +71,7 @@ export type Catalog = {
   model(id: string): Model | undefined;
   /** Every enabled model, by id. */
   models(): readonly Model[];
-  /** Resolves once a load that began after this call is in use; rejects if that load failed (it is then retried). */
+  /** Resolves when a load that began after this call is in use; rejects if that load failed (it is then retried). */
   reload(): Promise<void>;
   close(): void;
 };
@@ -80,15 +81,13 @@ type CatalogDeps = { db: Db; bus: Bus; config: Pick<Config, "secretKey">; log: L
 type Snapshot = { readonly byId: ReadonlyMap<string, Model>; readonly models: readonly Model[] };
 
 /**
- * What is sold and where it is served, as an immutable snapshot in memory: enabled models, providers and routes only.
- * Loaded anew when a change of the catalog is announced or changes may have been missed. A failed load keeps the old
- * snapshot. Throws when the first load fails.
+ * The models on sale and their routes, as an immutable snapshot in memory: enabled models, providers and routes only. It is
+ * reloaded when a change of the catalog is announced, or when changes may have been missed. A failed load keeps the old snapshot
+ * and is retried. Throws when the first load fails.
  */
 export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promise<Catalog> {
   let snapshot: Snapshot = { byId: new Map(), models: [] };
   let closed = false;
-  let running: Promise<void> | undefined;
-  let next: Promise<void> | undefined;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let failures = 0;
 
@@ -114,15 +113,48 @@ export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promis
     retry = setTimeout(refresh, waitMs);
   }
 
+  const reload = oneAfterAnother(load);
+
+  /** Reloads in the background. */
+  function refresh(): void {
+    if (!closed) reload().catch(() => {}); // Logged and retried by `load`.
+  }
+
+  function close(): void {
+    closed = true;
+    clearTimeout(retry);
+  }
+
+  // Before the first load, so that no change between the two is missed.
+  bus.subscribe((changes) => {
+    if (changes.some(({ kind }) => kind === "catalog")) refresh();
+  });
+  bus.onGap(refresh);
+  try {
+    await reload();
+  } catch (thrown) {
+    close();
+    throw thrown;
+  }
+  return { model: (id) => snapshot.byId.get(id), models: () => snapshot.models, reload, close };
+}
+
+/**
+ * Runs `work` once at a time. The returned function resolves after a run that began after it was called: the run in progress
+ * may have read before the change, so one more follows it, however many callers ask.
+ */
+function oneAfterAnother(work: () => Promise<void>): () => Promise<void> {
+  let running: Promise<void> | undefined;
+  let next: Promise<void> | undefined;
+
   function start(): Promise<void> {
-    running = load().finally(() => {
+    running = work().finally(() => {
       running = undefined;
     });
     return running;
   }
 
-  /** A load under way may have read before the change: one more follows it, however many ask. */
-  function reload(): Promise<void> {
+  return () => {
     if (!running) return start();
     next ??= running
       .catch(() => {})
@@ -131,54 +163,11 @@ export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promis
         return start();
       });
     return next;
-  }
-
-  /** A reload that nobody waits for. */
-  function refresh(): void {
-    if (!closed) reload().catch(() => {}); // Logged and retried by `load`.
-  }
-
-  // Before the first load, so that no change falls between the two.
-  bus.subscribe((changes) => {
-    if (changes.some(({ kind }) => kind === "catalog")) refresh();
-  });
-  bus.onGap(refresh);
-
-  const close = () => {
-    closed = true;
-    clearTimeout(retry);
   };
-  await reload().catch((thrown: unknown) => {
-    close();
-    throw thrown;
-  });
-  return { model: (id) => snapshot.byId.get(id), models: () => snapshot.models, reload, close };
 }
 
 function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapshot {
-  const providers = new Map<number, { row: ProviderRow; apiKey: Secret }>();
-  for (const row of rows.providers) {
-    const apiKey = readKey(row, secretKey, log);
-    if (apiKey) providers.set(row.id, { row, apiKey });
-  }
-  const routes = new Map<string, Route[]>();
-  const overheads = new Map(rows.overheads.map(({ routeId, overhead }) => [routeId, overhead]));
-  for (const { modelId, allowedParams, ...route } of rows.routes) {
-    const provider = providers.get(route.providerId);
-    if (!provider) continue;
-    const {
-      row: { name, baseUrl },
-      apiKey,
-    } = provider;
-    listIn(routes, modelId).push({
-      ...route,
-      allowedParams: new Set(allowedParams),
-      providerName: name,
-      baseUrl,
-      apiKey,
-      overhead: overheads.get(route.id) ?? NO_OVERHEAD,
-    });
-  }
+  const routes = routesByModel(rows, secretKey, log);
   const imagePrices = new Map<string, Map<string, number>>();
   for (const { modelId, size, quality, microUsd } of rows.imagePrices) {
     const known = imagePrices.get(modelId) ?? new Map<string, number>();
@@ -190,7 +179,7 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
       prices:
         inputMicroUsd === null || outputMicroUsd === null
           ? null
-          : // Without a price of its own, cached input costs what input costs.
+          : // Without a price of its own, cached input costs the same as input.
             { inputMicroUsd, cachedInputMicroUsd: cachedInputMicroUsd ?? inputMicroUsd, outputMicroUsd },
       imagePrices: imagePrices.get(model.id) ?? new Map(),
       overhead: (routes.get(model.id) ?? []).map(({ overhead }) => overhead).reduce(greaterOverhead, NO_OVERHEAD),
@@ -201,7 +190,30 @@ function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapsho
   return { byId: new Map(models.map((model) => [model.id, Object.freeze(model)])), models: Object.freeze(models) };
 }
 
-/** Undefined, and logged, when the key was encrypted with another SECRET_KEY: the other providers still serve. */
+function routesByModel(rows: CatalogRows, secretKey: Uint8Array, log: Log): Map<string, Route[]> {
+  const providers = new Map<number, { row: ProviderRow; apiKey: Secret }>();
+  for (const row of rows.providers) {
+    const apiKey = readKey(row, secretKey, log);
+    if (apiKey) providers.set(row.id, { row, apiKey });
+  }
+  const overheads = new Map(rows.overheads.map(({ routeId, overhead }) => [routeId, overhead]));
+  const routes = new Map<string, Route[]>();
+  for (const { modelId, allowedParams, ...route } of rows.routes) {
+    const provider = providers.get(route.providerId);
+    if (!provider) continue;
+    listIn(routes, modelId).push({
+      ...route,
+      allowedParams: new Set(allowedParams),
+      providerName: provider.row.name,
+      baseUrl: provider.row.baseUrl,
+      apiKey: provider.apiKey,
+      overhead: overheads.get(route.id) ?? NO_OVERHEAD,
+    });
+  }
+  return routes;
+}
+
+/** Undefined, and logged, if the key was encrypted with another SECRET_KEY: the other providers still serve. */
 function readKey({ name, keyCiphertext }: ProviderRow, secretKey: Uint8Array, log: Log): Secret | undefined {
   try {
     return new Secret(decrypt(secretKey, keyCiphertext));

@@ -13,26 +13,27 @@ import {
   ROUTE_WEIGHT,
 } from "../limits.ts";
 
-/** What an operator gives to describe the catalog, and the checks of it: pure, each throws InputError with one sentence. */
+/** What an operator enters to describe the catalog, and its checks: pure, each throws InputError with one sentence. */
 
 const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
 const ARCHITECTURE_CHARS_MAX = 4_000;
 const STATUSES = ["active", "preview", "deprecated"] as const;
 const MODALITIES = ["text", "image", "multimodal"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
-/** The quality of a request that asks for none. */
+/** The quality of a request that names none. */
 export const QUALITY_DEFAULT = "standard";
-/** As in `high` or `hd`. The table's CHECK says the same. */
+/** For example `high` or `hd`. The table has the same CHECK. */
 const QUALITY = /^[a-z0-9_-]{1,20}$/;
 export const QUALITY_CHARS_MAX = 20;
-/** Parameters that a route may allow beyond the list; the table's CHECK says the same. */
+/** Parameters that a route may allow beyond the standard list. The table has the same limit as a CHECK. */
 export const ALLOWED_PARAMS_MAX = 50;
 export const PARAM_CHARS_MAX = 100;
-/** A parameter, or a member of one, as in `documents` or `reasoning.max_tokens`. */
+/** A parameter, or a member of one: `documents`, `reasoning.max_tokens`. */
 const PARAM = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*){0,2}$/;
 /**
- * Parameters that no route may allow: the gateway sets them, or counts by them what a request may use and cost. Another name
- * of a cap or of a count would escape the hold; a stream of images or a deferred answer is none that the gateway reads.
+ * Parameters that no route may allow: the gateway sets them, or uses them to calculate what a request may use and cost.
+ * A cap or a count under another name would escape the hold; the gateway cannot read a stream of images or a deferred
+ * answer.
  */
 const PARAMS_OF_THE_GATEWAY: ReadonlySet<string> = new Set(
   (
@@ -55,9 +56,9 @@ export type ModelPatch = {
   enabled?: boolean | undefined;
   defaultCapTokens?: number | undefined;
   imageInputTokens?: number | undefined;
-  /** What is held on top of every bound. What overruns teach is kept apart from it. */
+  /** The safety margin on every bound, in thousandths. Learned overheads are separate. */
   marginPermille?: number | undefined;
-  /** null: to be learned from its answers. */
+  /** null: learned from its answers. */
   hidesTokens?: boolean | null | undefined;
 };
 /** `name` defaults to the id, `ownedBy` to "tollgate". */
@@ -77,14 +78,14 @@ export type RoutePatch = {
   weight?: number | undefined;
   capField?: (typeof CAP_FIELDS)[number] | undefined;
   streamOptions?: boolean | undefined;
-  /** Names as in `documents`, `reasoning.max_tokens` or `tools.web_search`: src/gateway/parameters.ts. */
+  /** For example `documents`, `reasoning.max_tokens` or `tools.web_search`: src/gateway/parameters.ts. */
   allowedParams?: string[] | undefined;
   enabled?: boolean | undefined;
 };
 /** `upstreamModel` defaults to the model's id. */
 export type RouteInput = RoutePatch & { modelId: string; providerId: number };
 
-/** Whether `id` can be a model's: what cannot is unknown, without asking the database. */
+/** Whether `id` can be the id of a model: others are unknown without asking the database. */
 export function isModelId(id: string): boolean {
   return MODEL_ID.test(id);
 }
@@ -99,7 +100,7 @@ export function checkModelId(id: string): string {
   return id;
 }
 
-/** The checked fields, by name and nothing else; what is absent is undefined, which leaves its column alone. */
+/** The checked fields and nothing else. Absent fields are undefined, which leaves their columns unchanged. */
 export function checkModel(patch: ModelPatch): ModelPatch {
   return {
     name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
@@ -134,18 +135,18 @@ export function checkPrices(prices: PricesInput | null): {
   const inputMicroUsd = checkInteger(prices.inputMicroUsd, "inputMicroUsd", PRICE_MICRO_USD);
   const outputMicroUsd = checkInteger(prices.outputMicroUsd, "outputMicroUsd", PRICE_MICRO_USD);
   const cached = prices.cachedInputMicroUsd ?? null;
-  // Holds are computed with the full input price, so a dearer cached one could overrun them.
+  // Holds are computed with the full input price, so a higher cached price could exceed them.
   const cachedInputMicroUsd =
     cached === null ? null : checkInteger(cached, "cachedInputMicroUsd", { min: 0, max: inputMicroUsd });
   return { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
 }
 
-/** The name of an image's price: `1024x1024`, or with another quality than the default `1024x1024/high`. */
+/** The key of an image price: `1024x1024`, or `1024x1024/high` for another quality than the default. */
 export function imagePriceKey(size: string, quality: string = QUALITY_DEFAULT): string {
   return quality === QUALITY_DEFAULT ? size : `${size}/${quality}`;
 }
 
-/** What an image of a size and quality costs, given as its price's name. */
+/** The size, quality and price of an image, from the key of its price. */
 export function checkImagePrice(key: string, microUsd: number): { size: string; quality: string; microUsd: number } {
   const [size = "", quality = QUALITY_DEFAULT, ...rest] = key.split("/");
   if (rest.length > 0 || !QUALITY.test(quality))
@@ -178,7 +179,7 @@ export function checkRoute(patch: RoutePatch): RoutePatch {
   };
 }
 
-/** The names in order, each once. */
+/** The names, sorted, without duplicates. */
 function checkParams(names: readonly string[]): string[] {
   const known = [...new Set(names.map((name) => name.trim()))].sort();
   if (known.length > ALLOWED_PARAMS_MAX)
@@ -199,7 +200,7 @@ function given<T, U>(value: T | undefined, check: (value: T) => U): U | undefine
   return value === undefined ? undefined : check(value);
 }
 
-/** It becomes a header: visible ASCII, or the call would fail on a character that nobody sees. */
+/** The key is sent as a header: an invisible character in it would make every call fail. */
 function checkKey(value: string): string {
   const key = value.trim();
   if (key.length === 0 || key.length > PROVIDER_KEY_CHARS_MAX || !/^[\x21-\x7E]+$/.test(key)) {
@@ -215,7 +216,7 @@ function checkArchitecture(value: Record<string, unknown>): Record<string, unkno
       `The architecture may have at most ${ARCHITECTURE_CHARS_MAX} characters of JSON.`,
       "architecture",
     );
-  // Postgres's jsonb takes no NUL.
+  // Postgres's jsonb does not accept NUL.
   if (json.includes("\\u0000"))
     throw new InputError("The architecture must not contain NUL characters.", "architecture");
   return value;

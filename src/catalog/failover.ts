@@ -2,35 +2,38 @@ import { Refusal } from "../errors.ts";
 import type { Log } from "../platform/log.ts";
 import type { TimeLimit } from "../platform/metrics.ts";
 import type { StopSignal } from "../platform/stop.ts";
-import type { Asker, Breakers, Pass } from "./breaker.ts";
+import type { Breakers, Pass, Requester } from "./breaker.ts";
 import type { Route } from "./catalog.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
 
-/** Routes tried for one request. More would keep the client waiting for what will not come. */
+/** Routes tried for one request. More would only keep the client waiting. */
 const ATTEMPTS_MAX = 5;
-/** What a client is told to wait at most; a breaker stays open no longer than half of it. */
+/** Longest Retry-After sent to a client; a breaker stays open for at most half of it. */
 const RETRY_AFTER_SECONDS_MAX = 60;
-/** A provider that asks for a pause and does not say how long is left alone for this long. */
+/** The pause of a provider that asks for one without saying how long. */
 const COOL_DOWN_DEFAULT_SECONDS = 1;
-/** Where a model has no route at all, waiting less would not help. */
+/** Retry-After for a model without any route: retrying sooner would not help. */
 const RETRY_AFTER_NO_ROUTE_SECONDS = 30;
 
 type Failover = {
   routes: readonly Route[];
   breakers: Breakers;
-  /** Whose request it is. */
-  asker: Asker;
-  /** From 0 up to 1, as Math.random. */
+  /** The account that makes the request. */
+  requester: Requester;
+  /** Returns a number from 0 to below 1, like Math.random. */
   random: () => number;
   signal: StopSignal;
   log: Log;
-  /** Told of each limit that a provider passed. */
+  /** Called for each time limit that a provider exceeds. */
   onTimeOut?: (limit: TimeLimit) => void;
-  /** Told of each failed attempt. */
+  /** Called for each failed attempt. */
   onFailure?: (kind: FailureKind) => void;
 };
 
-/** What the client is told where every route found that the request itself cannot be served. Never the provider's words: they speak of the operator's account. */
+/**
+ * What the client is told if every route finds that it cannot serve this request. Never the provider's message, which
+ * concerns the operator's account.
+ */
 const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
   too_large: "The request is too large for the model service. Shorten it, or lower max_tokens.",
   no_credit: "The model service does not take the request at this size. Shorten it, or lower max_tokens.",
@@ -38,22 +41,22 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
 };
 
 /**
- * Runs `attempt` on one route after another until one succeeds: lowest priority number first, by weight within one,
- * leaving out open breakers. `attempt` ends at the first byte, and throws ProviderFailure (next route) or
- * ProviderRejection (no further route); anything else it throws passes through. It must itself obey `signal`.
+ * Runs `attempt` on one route after another until one succeeds: lowest priority number first, by weight among equal
+ * ones, skipping open breakers. `attempt` ends at the first byte, and throws ProviderFailure (the next route is tried)
+ * or ProviderRejection (no further route); any other error passes through. It must itself obey `signal`.
  *
- * Throws invalid_request (with the provider's cleaned words; or with ours, where each route refused the request for its own
- * reasons), provider_unavailable, or the reason of `signal`.
+ * Throws invalid_request (with the provider's cleaned message; or with ours, if each route refused the request for its
+ * own reasons), provider_unavailable, or the reason of `signal`.
  * Source: house plan › Providers, rulings › What is sent on, and what counts as a provider's failure.
  */
 export async function withFailover<T>(failover: Failover, attempt: (route: Route) => Promise<T>): Promise<T> {
-  const { routes, breakers, asker, random, signal, log } = failover;
+  const { routes, breakers, requester, random, signal, log } = failover;
   const failures: Failures = { retryAfter: undefined, unserved: undefined, others: 0 };
   let attempts = 0;
   for (const route of orderRoutes(routes, random)) {
     if (attempts >= ATTEMPTS_MAX) break;
     signal.throwIfAborted();
-    const pass = breakers.enter(route.id, asker);
+    const pass = breakers.enter(route.id, requester);
     if (!pass) {
       failures.others += 1;
       continue;
@@ -65,7 +68,7 @@ export async function withFailover<T>(failover: Failover, attempt: (route: Route
       return result;
     } catch (thrown) {
       if (signal.aborted) {
-        // It says nothing about the provider: it may be failing because we let go of it.
+        // It says nothing about the provider, which may fail because we cancelled the call.
         pass.abandoned();
         throw signal.reason;
       }
@@ -85,24 +88,24 @@ export async function withFailover<T>(failover: Failover, attempt: (route: Route
     throw new Refusal("invalid_request", { message: UNSERVED[failures.unserved] ?? "The request cannot be served." });
   }
   const retryAfterSeconds = soonestSeconds(routes, (route) =>
-    Math.max(breakers.dueInMs(route.id, asker) / 1000, failures.retryAfter?.get(route.id) ?? 0),
+    Math.max(breakers.dueInMs(route.id, requester) / 1000, failures.retryAfter?.get(route.id) ?? 0),
   );
   log.error({ routes: routes.length, attempts, retryAfterSeconds }, "no route could serve");
   throw new Refusal("provider_unavailable", { retryAfterSeconds });
 }
 
-/** What is known of the routes that did not serve a request. */
+/** What is known of the routes that did not serve the request. */
 type Failures = {
-  /** Seconds, by route. */
+  /** Seconds by route. */
   retryAfter: Map<number, number> | undefined;
-  /** Why the first route that could not serve this very request could not. */
+  /** Why the first route that cannot serve this request cannot. */
   unserved: FailureKind | undefined;
-  /** Routes that may serve it later: those that failed, and those that were left alone. */
+  /** Routes that may serve it later: those that failed, and those that were skipped. */
   others: number;
 };
 type Attempted = { route: Route; pass: Pass; failures: Failures };
 
-/** Tells the breaker, the log and the counters what a failure means. */
+/** Reports a failure to the breaker, the log and the metrics. */
 function note(
   { log, onTimeOut, onFailure }: Failover,
   { route, pass, failures }: Attempted,
@@ -127,10 +130,11 @@ function note(
   log.warn({ ...namesOf(route), kind, status, detail }, "provider failed");
 }
 
-/** All routes in the order they are tried: by priority, and within one a random order in which weight counts. */
+/** All routes in the order in which they are tried: by priority, in random order weighted by `weight` within one. */
 export function orderRoutes(routes: readonly Route[], random: () => number): readonly Route[] {
   if (routes.length <= 1) return routes;
-  // Each draws a key from an exponential distribution of its weight; the smallest key is first as often as its share.
+  // Each route draws a key from an exponential distribution of its weight; the smallest key comes first in proportion
+  // to the weight.
   const keyed = routes.map((route) => ({ route, key: -Math.log(1 - random()) / route.weight }));
   keyed.sort((a, b) => a.route.priority - b.route.priority || a.key - b.key);
   return keyed.map(({ route }) => route);

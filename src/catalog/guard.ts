@@ -4,24 +4,24 @@ import { request as httpsRequest } from "node:https";
 import { isIP, isIPv4, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
 
-/** Longest address we look at; browsers and proxies stop about here too. */
+/** Longest URL accepted; browsers and proxies have about the same limit. */
 const URL_CHARACTERS_MAX = 2048;
-/** Names with more addresses than this are cut: we never connect to that many. */
+/** Addresses of a name that are considered; no call tries that many. */
 const ADDRESSES_MAX = 32;
 /** All of IPv6 that is routed on the public internet today. Source: IANA IPv6 global unicast assignments. */
 const PUBLIC_IPV6 = ipaddr.parseCIDR("2000::/3");
-/** Azure's metadata service: the one such address that looks public. The others are link-local or shared. */
+/** Azure's metadata service: the only such address outside the special ranges. */
 const METADATA_IPV4 = "168.63.129.16";
 
 export type Address = { address: string; family: 4 | 6 };
 export type Resolve = (host: string) => Promise<Address[]>;
-/** An address that may be called, and where its name leads at this moment. */
+/** A URL that may be called, and the addresses of its host at this moment. */
 export type Callable = { url: URL; host: string; port: number; addresses: Address[] };
 
 type GuardOptions = {
-  /** `host:port` that may be on private addresses, as the operator set them. */
+  /** `host:port` pairs that the operator allows to be on private addresses. */
   allowPrivate: readonly string[];
-  /** What the address is, as a person would say it: "The provider's base URL". */
+  /** What the URL is, for error messages: "The provider's base URL". */
   purpose: string;
   /** Looks a name up. Only tests give one. */
   resolve?: Resolve;
@@ -39,16 +39,16 @@ export class GuardError extends Error {
 }
 
 /**
- * The one decision about which addresses may be called: http(s), no credentials, and every address behind the name
- * public, unless the operator allowed that host and port. Throws GuardError (refused, unresolved).
- * A name may lead elsewhere a moment later: connect to the returned addresses, or with `guardedLookup`.
+ * Decides whether a URL may be called: http(s), no credentials, and every address of its host public, unless the
+ * operator allowed that host and port. Throws GuardError (refused, unresolved). The name may resolve differently a
+ * moment later: connect to the returned addresses, or use `guardedLookup`.
  */
 export async function assertCallable(address: string | URL, options: GuardOptions): Promise<Callable> {
   const { url, host, port } = parseCallable(address, options.purpose);
   return { url, host, port, addresses: await resolveChecked(host, port, options) };
 }
 
-/** A `lookup` for `node:net`, `node:http` and `node:https`, so that what was checked is what is connected to. */
+/** A `lookup` function for `node:net`, `node:http` and `node:https` that connects only to checked addresses. */
 export function guardedLookup(port: number, options: GuardOptions): LookupFunction {
   return (host, { all }, callback) => {
     resolveChecked(host, port, options).then(
@@ -64,7 +64,7 @@ export function guardedLookup(port: number, options: GuardOptions): LookupFuncti
 
 type FetchGuardedOptions = {
   bytesMax: number;
-  /** For everything: look-up, connect, headers, body. */
+  /** Time limit for all of it: look-up, connect, headers, body. */
   timeoutMs: number;
   allowPrivate: readonly string[];
   purpose?: string;
@@ -73,8 +73,8 @@ type FetchGuardedOptions = {
 };
 
 /**
- * GETs a public address whole: no redirects, no compression, limits on size and time. Throws GuardError, or the
- * reason of `signal`. Uses node's client, because `fetch` cannot be told which address to connect to.
+ * Gets a public URL: no redirects, no compression, limits on size and time. Throws GuardError, or the reason of
+ * `signal`. Uses node's client, because `fetch` cannot be told which address to connect to.
  */
 export async function fetchGuarded(
   address: string,
@@ -83,7 +83,7 @@ export async function fetchGuarded(
   signal?.throwIfAborted();
   const guard = { purpose: "The file's address", ...options };
   const { url, host, port } = parseCallable(address, guard.purpose);
-  // `lookup` is not asked about a host that is an address already.
+  // `lookup` is not called for a host that is an IP address.
   if (isIP(host)) await resolveChecked(host, port, guard);
   const request = url.protocol === "https:" ? httpsRequest : httpRequest;
   const init: RequestOptions = {
@@ -123,7 +123,7 @@ async function collect(
   bytesMax: number,
 ): Promise<{ bytes: Uint8Array; contentType: string }> {
   const { statusCode, headers } = response;
-  response.on("error", () => {}); // The loop below reports it; destroying the call must not raise it once more.
+  response.on("error", () => {}); // The loop below reports the error; destroying the call must not raise it again.
   if (statusCode !== 200) throw new GuardError("failed", `Answered with status ${statusCode}.`);
   const encoding = headers["content-encoding"];
   if (encoding !== undefined && encoding !== "identity")
@@ -141,7 +141,7 @@ async function collect(
   return { bytes: new Uint8Array(Buffer.concat(chunks)), contentType: headers["content-type"] ?? "" };
 }
 
-/** Everything that can be said of an address without looking a name up. Throws GuardError (refused). */
+/** Checks a URL without looking its host up. Throws GuardError (refused). */
 function parseCallable(address: string | URL, purpose: string): Omit<Callable, "addresses"> {
   const refuse = (why: string) => new GuardError("refused", `${purpose} ${why}.`);
   const written = String(address);
@@ -151,7 +151,7 @@ function parseCallable(address: string | URL, purpose: string): Omit<Callable, "
   if (url.protocol !== "https:" && url.protocol !== "http:") throw refuse("must begin with https:// or http://");
   if (url.username !== "" || url.password !== "") throw refuse("must not contain a user name or password");
   const host = bareHost(url);
-  // The parser reads 0x7f.1 and 2130706433 as 127.0.0.1. Nobody writes an address so by accident.
+  // The URL parser reads 0x7f.1 and 2130706433 as 127.0.0.1. Nobody writes an address like that by accident.
   if (isIPv4(host) && !writtenHost(written).includes(host))
     throw refuse("must write its IP address as four decimal numbers");
   return { url, host, port: portOf(url) };
@@ -169,7 +169,7 @@ async function resolveChecked(host: string, port: number, options: GuardOptions)
   const addresses = found.slice(0, ADDRESSES_MAX);
   if (addresses.length === 0) throw new GuardError("unresolved", `${purpose}: ${host} has no address.`);
   if (isAllowed(host, port, allowPrivate)) return addresses;
-  // One private address among public ones is refused too: which one is connected to would be chance.
+  // A single private address among public ones is refused too: which one is connected to would be chance.
   for (const { address } of addresses) {
     const why = whyNotPublic(address);
     if (why) throw new GuardError("refused", `${purpose} leads to ${address}, which is not a public address (${why}).`);
@@ -182,7 +182,10 @@ async function resolveBySystem(host: string): Promise<Address[]> {
   return found.map(({ address, family }) => ({ address, family: family === 6 ? 6 : 4 }));
 }
 
-/** Why an address is not a public unicast one, or undefined. A list of what is allowed, so that a new special range is refused. */
+/**
+ * Why an address is not a public unicast address; undefined if it is. Only what is known to be public is allowed, so
+ * that a new special range is refused.
+ */
 function whyNotPublic(address: string): string | undefined {
   if (isIP(address) === 0) return "unreadable";
   const ip = ipaddr.parse(address);
@@ -197,7 +200,7 @@ function isAllowed(host: string, port: number, allowPrivate: readonly string[]):
   return allowPrivate.some((allowed) => allowed.toLowerCase() === written);
 }
 
-/** Lower case, without the brackets of IPv6 and the dot that may end a name. */
+/** The host in lower case, without IPv6 brackets and without a final dot. */
 function bareHost(url: URL): string {
   return url.hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
 }

@@ -1,61 +1,69 @@
 import type { Overhead } from "../platform/schema.ts";
-import type { Model } from "./catalog.ts";
+import type { PricesInput } from "./catalog_input.ts";
 
 /**
- * What a route has been seen to use beyond the bounds of requests: a constant, a part per image, and a factor of text and
- * output. Pure. Where it is kept and how it fades: catalog_store.ts. Source: rulings › Money.
+ * The *overhead* of a route: how much more its answers used than the bounds that requests are held for. It has a
+ * constant, a part per image, and a factor on text and output. Pure. Where it is stored and how it fades:
+ * overhead_store.ts.
+ * Source: rulings › Money.
  */
 
 export type { Overhead } from "../platform/schema.ts";
 
-/** Nothing beyond the bound. */
+/** No more than the bound. */
 export const NO_OVERHEAD: Overhead = Object.freeze({ constantTokens: 0, imageTokens: 0, factorPermille: 1000 });
-/** The most that is held for every account, whatever was reported. A model's dearest image is some 50,000 tokens today. */
+/**
+ * The most that is held for all accounts, whatever was reported. The most expensive image of any model is some 50,000
+ * tokens today.
+ */
 export const OVERHEAD_MAX: Overhead = Object.freeze({
   constantTokens: 16_384,
   imageTokens: 65_536,
   factorPermille: 4_000,
 });
-/** The most that one account's own requests teach about that account. The table's CHECKs say the same. */
+/** The most that is learned for one account from its own requests. The table has the same limits as CHECKs. */
 export const OWN_OVERHEAD_MAX: Overhead = Object.freeze({
   constantTokens: 262_144,
   imageTokens: 262_144,
   factorPermille: 100_000,
 });
-/** A route's overhead holds for everybody once this many payers have met it: the least of the largest this many. */
+/** A route's overhead applies to everybody once this many payers have seen it: the smallest of their largest values. */
 export const OVERHEAD_PAYERS_MIN = 3;
-/** Text, or an output cap, of at least so many tokens shows a factor; what a shorter one overran by is a constant. */
+/**
+ * An excess over a text or output cap of at least this many tokens counts as a factor; over a shorter one as a
+ * constant.
+ */
 const FACTOR_FROM_TOKENS = 4_096;
 const PERMILLE = 1000;
 
-/** What a request was held for. */
+/** The token bounds that a request was held for. */
 export type HeldTokens = {
-  /** Bound of the text, message frames included. */
+  /** Bound of the text, including what each message adds. */
   textTokens: number;
   images: number;
-  /** What the model's settings count for one image. */
+  /** The model's setting for one image. */
   imageInputTokens: number;
-  /** The cap, times the choices. */
+  /** The cap times the number of choices. */
   outputTokens: number;
 };
 type UsedTokens = { promptTokens: number; completionTokens: number };
 
 /**
- * The overhead by which an answer that cost more than its hold would have been covered; undefined where its tokens do not
- * say why. `known` is what the hold had on top. Each excess belongs to one part: that of a prompt with images to the images,
- * that of a long text or cap to the factor, any other to the constant.
+ * The overhead that would have covered an answer that cost more than its hold; undefined if its tokens do not explain
+ * it. `known` is the overhead that was in the hold. Each excess is attributed to one part: of a prompt with images to
+ * the images, of a long text or cap to the factor, any other to the constant.
  */
 export function overheadShown(
   held: HeldTokens,
   used: UsedTokens,
-  { known, prices }: { known: Overhead; prices: NonNullable<Model["prices"]> },
+  { known, prices }: { known: Overhead; prices: Pick<PricesInput, "inputMicroUsd" | "outputMicroUsd"> },
 ): Overhead | undefined {
   const { textTokens, images, imageInputTokens, outputTokens } = held;
   const shown = { ...NO_OVERHEAD };
   const text = Math.ceil((textTokens * known.factorPermille) / PERMILLE);
   const beyondText = Math.max(0, used.promptTokens - text - images * imageInputTokens);
   const isShort = images === 0 && textTokens < FACTOR_FROM_TOKENS;
-  // A constant that is known accounts for its part of what is put down to images or to a factor.
+  // The known constant comes first; only the rest is attributed to images or a factor.
   shown.constantTokens = isShort ? beyondText : Math.min(beyondText, known.constantTokens);
   const rest = beyondText - shown.constantTokens;
   if (images > 0) shown.imageTokens = Math.ceil(rest / images);
@@ -66,7 +74,7 @@ export function overheadShown(
     if (outputTokens >= FACTOR_FROM_TOKENS || prices.inputMicroUsd === 0) {
       shown.factorPermille = Math.max(shown.factorPermille, permilleOf(used.completionTokens, outputTokens));
     } else {
-      // The constant is counted in input tokens: so many cost what the output beyond the cap did.
+      // The constant is in input tokens: this many cost as much as the output beyond the cap.
       shown.constantTokens += Math.ceil((beyondCap * prices.outputMicroUsd) / prices.inputMicroUsd);
     }
   }
@@ -74,7 +82,7 @@ export function overheadShown(
   return isNone(overhead) ? undefined : overhead;
 }
 
-/** The greater of each part. */
+/** The greater value of each part. */
 export function greaterOverhead(a: Overhead, b: Overhead): Overhead {
   if (a === b || isNone(b)) return a;
   return {
@@ -98,7 +106,7 @@ export function overheadWords({ constantTokens, imageTokens, factorPermille }: O
   return parts.join(", ") || "nothing";
 }
 
-/** Each part between nothing and its most. A provider's numbers may be anything. */
+/** Limits each part to between none and its maximum. A provider may report any number. */
 export function within(overhead: Overhead, most: Overhead): Overhead {
   const between = (value: number, least: number, max: number) => (value > least ? Math.min(value, max) : least);
   return {

@@ -6,24 +6,27 @@ import { routeOverheads, routes } from "../platform/schema.ts";
 import { isNone, OVERHEAD_MAX, OVERHEAD_PAYERS_MIN, type Overhead, OWN_OVERHEAD_MAX, within } from "./overhead.ts";
 
 /**
- * Overheads of routes: what each account's requests have shown, by account and route, for as long as it has not faded. A
- * route's own, which is held for everybody, is what OVERHEAD_PAYERS_MIN payers have shown: of each part the least of
- * their largest. So neither an account nor a reseller with all its customers can move what others are held for.
+ * Overheads that were seen, by account and route, until they have faded. A route's own overhead, held for everybody, is
+ * what OVERHEAD_PAYERS_MIN payers have seen: of each part the smallest of their largest values. So neither one account
+ * nor one reseller with all its customers can change what others are held for.
  * Source: rulings › Money.
  */
 
-/** What was learned is halved in this time, unless it is seen again. */
+/** An overhead is halved in this time unless it is seen again. */
 const HALF_LIFE_HOURS = 24;
-/** It fades in steps: each is a change that every replica is told of. */
+/** It fades in steps, since every replica is notified of each. */
 const DECAY_EVERY_HOURS = 1;
-/** Accounts that are named for one route. */
+/** Account ids listed per route. */
 const ACCOUNTS_SHOWN = 20;
 
 type RouteOverhead = { routeId: number; overhead: Overhead };
-/** Who met an overrun, and where. */
+/**
+ * An answer that cost more than its hold: the route, the account and its payer, and the overhead that would have
+ * covered it.
+ */
 export type Overrun = { routeId: number; accountId: number; payerId: number; shown: Overhead };
 
-/** The overheads that are held for everybody, by route; routes without one are left out. */
+/** The overheads that are held for everybody, by route. Routes without one are omitted. */
 export async function loadOverheads(tx: Tx): Promise<RouteOverhead[]> {
   return (await readOverheads(tx)).flatMap(({ routeId, overhead }) =>
     isNone(overhead) ? [] : [{ routeId, overhead }],
@@ -35,17 +38,17 @@ export type KnownOverhead = {
   routeId: number;
   /** Held for everybody. */
   overhead: Overhead;
-  /** The most that any one account has shown: held for that account. */
+  /** The largest that any account has seen: held for that account. */
   largest: Overhead;
   accounts: number;
   payers: number;
-  /** Those that showed the most, a few. */
+  /** The accounts with the largest values, at most ACCOUNTS_SHOWN. */
   accountIds: number[];
   firstAt: string;
   lastAt: string;
 };
 
-/** What is known of routes' overheads: of some routes, or of all. Routes of which nothing is known are left out. */
+/** What is known of the overheads of some routes, or of all. Routes without any are omitted. */
 export async function listOverheads({ db }: { db: Db }, routeIds?: readonly number[]): Promise<KnownOverhead[]> {
   return await readOverheads(db.orm, routeIds);
 }
@@ -84,7 +87,7 @@ async function readOverheads(tx: Tx, routeIds?: readonly number[]): Promise<Know
   }));
 }
 
-/** Null where fewer payers than are needed have met it. */
+/** Null: fewer than OVERHEAD_PAYERS_MIN payers have seen it. */
 function overheadOf(constant: unknown, image: unknown, factor: unknown): Overhead {
   return {
     constantTokens: Number(constant ?? 0),
@@ -93,7 +96,7 @@ function overheadOf(constant: unknown, image: unknown, factor: unknown): Overhea
   };
 }
 
-/** Keeps what an overrun has shown: of each part the greater of old and new. Returns whether anything rose. */
+/** Stores the overhead of an overrun: of each part the greater of old and new. Returns whether any part rose. */
 export async function learnOverhead(
   deps: ChangeDeps,
   { routeId, accountId, payerId, shown }: Overrun,
@@ -117,7 +120,10 @@ export async function learnOverhead(
   });
 }
 
-/** Lets what was learned fade, by the database's clock. A job calls it now and then, in every replica: each hour counts once. */
+/**
+ * Reduces all overheads by the time passed on the database's clock. Every replica calls this now and then; each hour
+ * counts once.
+ */
 export async function decayOverheads(deps: ChangeDeps): Promise<void> {
   await changing(deps, async (tx) => {
     await tx.execute(sql`
@@ -135,7 +141,7 @@ export async function decayOverheads(deps: ChangeDeps): Promise<void> {
   });
 }
 
-/** Forgets what was learned of a route. It stands in the audit log, as a change of the route. Throws InputError. */
+/** Removes what was learned about a route. The audit log records it as a change of the route. Throws InputError. */
 export async function resetOverhead(deps: ChangeDeps, routeId: number): Promise<void> {
   await changing(deps, async (tx) => {
     const rows = await tx

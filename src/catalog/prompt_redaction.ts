@@ -1,16 +1,19 @@
-/** A shorter run is a phrase that anybody would write. Runs of 31 characters and more are surely found, some shorter ones too. */
+/**
+ * Shorter matches are phrases that anybody might write. Matches of 31 characters or more are always found, some shorter
+ * ones too.
+ */
 const RUN_CHARS_MIN = 16;
-/** Of what was sent, the beginning and the end are looked at, this much of each. */
+/** How much of the request is compared: this much of its beginning, and of its end. */
 const SENT_CHARS_MAX = 256 * 1024;
-/** What ends a run: so that the JSON around it stays JSON. */
+/** A match ends at these, so that the JSON around it stays valid. */
 const ENDS = /["\\]/;
 const QUOTED = "[quoted]";
 
 /**
- * A provider's words without what they quote of the request: error messages are logged, and prompts never are. `text` is at
- * most an error's body; runs end at quotes and backslashes. Linear in both texts.
+ * Replaces what an error message of a provider quotes from the request: error messages are logged, and prompts never
+ * are. `text` is the message, at most an error body long. Matches end at quotes and backslashes. Linear in both texts.
  */
-export function withoutEcho(text: string, sent: string): string {
+export function redactPrompt(text: string, sent: string): string {
   if (text.length < RUN_CHARS_MIN || sent.length < RUN_CHARS_MIN) return text;
   const places = placesOfRuns(text);
   const quoted = new Uint8Array(text.length);
@@ -25,7 +28,7 @@ export function withoutEcho(text: string, sent: string): string {
   return replaceMarked(text, quoted);
 }
 
-/** Where each run of the least length stands in a text. */
+/** The positions of each substring of the minimum length. */
 function placesOfRuns(text: string): Map<string, number[]> {
   const places = new Map<string, number[]>();
   for (let at = 0; at + RUN_CHARS_MIN <= text.length; at++) {
@@ -38,7 +41,7 @@ function placesOfRuns(text: string): Map<string, number[]> {
   return places;
 }
 
-/** Marks a run that both have, as far as it goes in both directions. What is marked already is not walked again. */
+/** Marks a match as far as it extends in both directions. Stops at what is marked already. */
 function markRun(
   quoted: Uint8Array,
   { text, textAt }: { text: string; textAt: number },

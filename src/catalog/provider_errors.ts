@@ -2,49 +2,62 @@ import type { FailureKind, TimeLimit } from "../platform/metrics.ts";
 
 export type { FailureKind } from "../platform/metrics.ts";
 
-/** Longest message of a provider that is passed on or logged. */
+/** Longest provider message that is passed on or logged. */
 const MESSAGE_CHARS_MAX = 500;
-/** Cleaning looks at no more than this: its patterns run over text that a stranger wrote. */
+/** How much text is cleaned: the patterns run over text from strangers. */
 const UNCLEAN_CHARS_MAX = 8_192;
-/** A provider's Retry-After is believed up to here. */
+/** Longest Retry-After that is accepted from a provider. */
 const RETRY_AFTER_SECONDS_MAX = 60;
 
-/** Statuses that speak about the request itself. Every other one is the provider's or our own trouble. */
+/** Statuses that concern the request itself. All others are the provider's problem or ours. */
 const REJECTION_STATUSES: ReadonlySet<number> = new Set([400, 422]);
-/** Codes that are about our account or our route, whatever the status: the client cannot mend them and must not read of them. */
+/**
+ * Codes that concern our account or our route, whatever the status: the client cannot fix these and must not learn
+ * about them.
+ */
 const OUR_KEY = /^(?:(?:invalid|incorrect)_api_key|api_key_invalid|account_\w+)$/i;
 const OUR_CREDIT = /^(?:billing_\w+|insufficient_(?:quota|balance|credits))$/i;
 const OUR_MODEL = /^model_not_(?:found|exist)$/i;
-/** The same, in words. */
+/** The same as messages. */
 const OUR_KEY_MESSAGE = /^(?:the |your )?(?:provided |invalid |incorrect )?api[ _-]?key\b/i;
 const OUR_CREDIT_MESSAGE = /^billing /i;
 const OUR_MODEL_MESSAGE = /^model not exist/i;
 /**
- * Sent with a 429 or a 413 for a request that is larger than the operator's rate allows in a minute, so that waiting does not
- * help: OpenAI and Groq ("Request too large for … Limit 30000, Requested 36835"), and Azure, which says to come back in a day.
+ * Sent with a 429 or 413 for a request that exceeds the operator's tokens per minute, so that waiting does not help: by
+ * OpenAI and Groq ("Request too large for … Limit 30000, Requested 36835"), and by Azure, which says to retry in a day.
  */
 const TOO_LARGE =
   /\brequest too large\b|\bLimit \d{1,12}, Requested \d|\btoken rate limit\b[\s\S]{0,300}\bretry after 86400 seconds\b/i;
-/** When to come back, where only the words say it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after 60 seconds". */
+/**
+ * The time to wait, if only the message says it: "Please try again in 1m6.2s", "Please retry in 10.67s", "retry after
+ * 60 seconds".
+ */
 const RETRY_WORDS = /\b(?:try again|retry) (?:in|after) (?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,12})?)(ms|s| seconds?)\b/i;
-/** Sent with a 403, but about the request: else a client with forbidden prompts could open the breaker for everybody. */
+/**
+ * Sent with a 403, but about the request: otherwise a client with forbidden prompts could open the breaker for
+ * everybody.
+ */
 const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
 
 /**
- * What a failure says. `connection`: none could be made, which no request can cause. `provider`: it failed, perhaps only at
- * this request. `rate`: it is well, and asks for a pause. `request`: this route cannot serve this very request.
+ * What a failure is attributed to. `connection`: none could be made, which no request can cause. `provider`: it failed,
+ * perhaps only for this request. `rate`: it works, and asks for a pause. `request`: this route cannot serve this
+ * request.
  */
 export type Blame = "connection" | "provider" | "rate" | "request";
 
 export type FailureFacts = { status?: number | null; retryAfterSeconds?: number | null; limit?: TimeLimit };
 
-/** The provider could not serve: another route may. The message is its own words, cleaned, and for the log alone. */
+/**
+ * The provider could not serve the request, but another route may. The message is the provider's, cleaned, for the log
+ * only.
+ */
 export class ProviderFailure extends Error {
   override readonly name = "ProviderFailure";
   readonly kind: FailureKind;
   readonly status: number | null;
   readonly retryAfterSeconds: number | null;
-  /** Of a `timeout`: which limit was passed. */
+  /** For a `timeout`: which limit was exceeded. */
   readonly limit: TimeLimit | null;
   readonly blame: Blame;
 
@@ -62,12 +75,15 @@ export class ProviderFailure extends Error {
 function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
   if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
   if (kind === "too_large" || kind === "unknown_model") return "request";
-  // With a 402 some providers refuse what one request may cost, and still serve smaller ones.
+  // With a 402 some providers refuse only what one request may cost, and still serve smaller ones.
   if (kind === "no_credit") return status === 429 ? "rate" : "request";
   return kind === "rate_limited" ? "rate" : "provider";
 }
 
-/** The provider refused the request itself: no route would serve it. The message is cleaned, and fit for the client. */
+/**
+ * The provider refused the request itself, so no route would serve it. The message is cleaned, and may be shown to the
+ * client.
+ */
 export class ProviderRejection extends Error {
   override readonly name = "ProviderRejection";
   readonly status: number;
@@ -82,44 +98,50 @@ export class ProviderRejection extends Error {
 
 type ErrorAnswer = {
   status: number;
-  /** The body, or the beginning of it. */
+  /** The body or its beginning. */
   text: string;
   retryAfter?: string | null;
-  /** What must not appear in any message: the route's key. */
+  /** What no message may contain: the route's key. */
   secrets: readonly string[];
 };
 
-/** What an error answer of a provider means. Also for an `error` object that came with status 200: give that as `text` and status 400. */
+/**
+ * What an error response of a provider means. An `error` object that came with status 200 is given as `text` with
+ * status 400.
+ */
 export function toProviderError({
   status,
   text,
   retryAfter,
   secrets,
 }: ErrorAnswer): ProviderFailure | ProviderRejection {
-  const told = readTold(text);
-  const message = cleanWords(told?.message ?? "", secrets);
-  const kind = failureKind(status, told);
+  const error = readError(text);
+  const message = cleanWords(error?.message ?? "", secrets);
+  const kind = failureKind(status, error);
   if (kind === undefined) {
     return new ProviderRejection(message || "The model service refused the request.", {
       status,
-      param: told?.param ?? null,
+      param: error?.param ?? null,
     });
   }
   const words = message || cleanWords(text, secrets) || "no message";
   return new ProviderFailure(kind, words, {
     status,
-    retryAfterSeconds: readRetryAfter(retryAfter) ?? readRetryWords(told),
+    retryAfterSeconds: readRetryAfter(retryAfter) ?? readRetryWords(error),
   });
 }
 
-/** Text of a stranger without addresses, keys, e-mails, control characters; at most 500 characters. */
+/**
+ * Removes addresses, keys, e-mail addresses and control characters from text of a provider; returns at most 500
+ * characters.
+ */
 export function cleanWords(text: string, secrets: readonly string[] = []): string {
   let clean = text;
   for (const secret of secrets) if (secret.length >= 4) clean = clean.replaceAll(secret, "[secret]");
   clean = clean
     .slice(0, UNCLEAN_CHARS_MAX)
     .toWellFormed()
-    // Control characters and those that turn the writing direction; not the joiners that some scripts need.
+    // Control characters, and those that change the writing direction; not the joiners that some scripts need.
     .replace(/[\p{Cc}\u202A-\u202E\u2066-\u2069\s]+/gu, " ")
     .replace(/\bdata:[\w.+/-]{0,100}(?:;[\w=-]{1,50}){0,3},\S*/gi, "[data]")
     .replace(/\b[a-z][a-z0-9+.-]{1,20}:\/\/\S+/gi, "[address]")
@@ -130,54 +152,54 @@ export function cleanWords(text: string, secrets: readonly string[] = []): strin
       "[address]",
     )
     .replace(/\b(bearer|basic) [\w.~+/=*-]{6,}/gi, "$1 [secret]")
-    // Keys, and the ids of organizations, projects and requests: all of our account with the provider.
+    // Keys, and ids of organizations, projects and requests: they identify our account with the provider.
     .replace(/\b(?:sk|pk|rk|gsk|xai|hf|org|proj|req|key|acct)[-_][\w*.-]{8,}|\bAIza[\w-]{10,}/gi, "[secret]")
     .replace(/\b(?=[\w-]{0,40}\d)[\w-]{32,}\b/g, "[secret]");
   return shorten(clean.trim());
 }
 
 /** Undefined: the provider refused the request itself. */
-function failureKind(status: number, told: Told | undefined): FailureKind | undefined {
-  if ((status === 413 || status === 429) && told !== undefined && TOO_LARGE.test(told.start)) return "too_large";
-  // Before a body that large is read, a plain web server answers, and not in JSON.
+function failureKind(status: number, error: ErrorBody | undefined): FailureKind | undefined {
+  if ((status === 413 || status === 429) && error !== undefined && TOO_LARGE.test(error.start)) return "too_large";
+  // A plain web server refuses a large body before it is read, and not in JSON.
   if (status === 413) return undefined;
-  if (REJECTION_STATUSES.has(status) && told !== undefined) return ourTrouble(told);
-  if (status === 403 && told?.codes.some((code) => CONTENT_POLICY.test(code))) return undefined;
+  if (REJECTION_STATUSES.has(status) && error !== undefined) return operatorFault(error);
+  if (status === 403 && error?.codes.some((code) => CONTENT_POLICY.test(code))) return undefined;
   if (status === 401 || status === 403) return "credentials";
   if (status === 402) return "no_credit";
-  if (status === 404) return told === undefined ? "not_json" : "unknown_model";
-  if (status === 429) return told?.codes.some((code) => OUR_CREDIT.test(code)) ? "no_credit" : "rate_limited";
+  if (status === 404) return error === undefined ? "not_json" : "unknown_model";
+  if (status === 429) return error?.codes.some((code) => OUR_CREDIT.test(code)) ? "no_credit" : "rate_limited";
   if (status === 408 || status === 504) return "timeout";
-  if (status < 500 && told === undefined) return "not_json";
+  if (status < 500 && error === undefined) return "not_json";
   return "status";
 }
 
-/** What an answer says of our key, credit or route; undefined: nothing. */
-function ourTrouble({ codes, message }: Told): FailureKind | undefined {
+/** What the response says about our key, credit or route; undefined: nothing. */
+function operatorFault({ codes, message }: ErrorBody): FailureKind | undefined {
   const says = (pattern: RegExp) => codes.some((code) => pattern.test(code));
   if (says(OUR_KEY) || OUR_KEY_MESSAGE.test(message)) return "credentials";
   if (says(OUR_CREDIT) || OUR_CREDIT_MESSAGE.test(message)) return "no_credit";
   return says(OUR_MODEL) || OUR_MODEL_MESSAGE.test(message) ? "unknown_model" : undefined;
 }
 
-type Told = {
+type ErrorBody = {
   message: string;
-  /** As much of the message as patterns may read. */
+  /** The beginning of the message, which patterns may read. */
   start: string;
   codes: string[];
   param: string | null;
 };
 
 /**
- * The error inside a body: OpenAI's `{error: {message, type, code, param}}`, Google's list of those, FastAPI's
- * `{detail}`, or a bare `{message}`. Undefined when it is not a JSON object.
+ * The error in a body: OpenAI's `{error: {message, type, code, param}}`, Google's list of those, FastAPI's `{detail}`,
+ * or a bare `{message}`. Undefined if it is not a JSON object.
  */
-function readTold(text: string): Told | undefined {
+function readError(text: string): ErrorBody | undefined {
   let parsed: unknown;
   try {
     parsed = JSON.parse(text);
   } catch {
-    return undefined; // Not JSON is an answer too: the caller treats it as the provider's failure.
+    return undefined; // Not JSON: the caller treats it as a failure of the provider.
   }
   const body = Array.isArray(parsed) ? parsed[0] : parsed;
   if (!isRecord(body)) return undefined;
@@ -207,14 +229,14 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Whole seconds only; a date would need a clock that agrees with theirs. */
+/** Whole seconds only: a date would need synchronized clocks. */
 function readRetryAfter(value: string | null | undefined): number | null {
   if (!value || !/^\d{1,6}$/.test(value)) return null;
   return Math.min(RETRY_AFTER_SECONDS_MAX, Number(value));
 }
 
-function readRetryWords(told: Told | undefined): number | null {
-  const found = told && RETRY_WORDS.exec(told.start);
+function readRetryWords(error: ErrorBody | undefined): number | null {
+  const found = error && RETRY_WORDS.exec(error.start);
   if (!found) return null;
   const [, minutes = "0", amount = "0", unit = "s"] = found;
   const seconds = unit === "ms" ? Number(amount) / 1000 : Number(amount);

@@ -7,7 +7,7 @@ import {
   type Offering,
   setOfferingEnabled,
 } from "../accounts/offerings_store.ts";
-import { type Page, type UsageRow, usage } from "../books/usage_store.ts";
+import { listUsageRecords, type Page, type UsageRow } from "../books/usage_records_store.ts";
 import { InputError } from "../errors.ts";
 import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";
 import type { Package } from "../ledger/holdings_store.ts";
@@ -18,7 +18,6 @@ import {
   findPackage,
   listPackages,
   type PayWith,
-  payerOf,
   setPayg,
 } from "../ledger/packages_and_balances_store.ts";
 import { type Context, does } from "./context.ts";
@@ -400,7 +399,15 @@ export function addUsageCommand(program: Command): void {
     async (context, { account, model, host, since, until, limit, after }) => {
       const accountId = account === undefined ? undefined : (await accountOf(context, account)).accountId;
       return showUsage(
-        await usage(context, { accountId, modelId: model, hosts: host, start: since, end: until, limit, after }),
+        await listUsageRecords(context, {
+          accountId,
+          modelId: model,
+          hosts: host,
+          start: since,
+          end: until,
+          limit,
+          after,
+        }),
       );
     },
   );

@@ -2,19 +2,14 @@ import { type Command, Option } from "commander";
 import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
 import {
   addModel,
-  addProvider,
-  addRoute,
   listImagePrices,
   listModels,
-  listProviders,
-  listRoutes,
-  removeRoute,
   setImagePrice,
   setPrices,
   updateModel,
-  updateProvider,
-  updateRoute,
-} from "../catalog/catalog_store.ts";
+} from "../catalog/models_store.ts";
+import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
+import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/routes_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";

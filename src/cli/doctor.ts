@@ -1,11 +1,14 @@
 import { readdir } from "node:fs/promises";
 import process from "node:process";
 import type { Command } from "commander";
-import { type CheckOptions, checkNow } from "../books/books_check_store.ts";
-import { listModels, listProviders, listRoutes } from "../catalog/catalog_store.ts";
+import type { CheckOptions } from "../books/check.ts";
+import { checkNow } from "../books/check_runs_store.ts";
+import { listModels } from "../catalog/models_store.ts";
 import { isNone, overheadWords } from "../catalog/overhead.ts";
 import { listOverheads } from "../catalog/overhead_store.ts";
-import type { ProviderTest } from "../catalog/provider_test.ts";
+import type { ProviderTest } from "../catalog/provider_check.ts";
+import { listProviders } from "../catalog/providers_store.ts";
+import { listRoutes } from "../catalog/routes_store.ts";
 import { receiptMonthsAhead } from "../ledger/packages_and_balances_store.ts";
 import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";

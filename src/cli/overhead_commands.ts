@@ -1,7 +1,8 @@
 import type { Command } from "commander";
-import { findModel, listRoutes } from "../catalog/catalog_store.ts";
+import { findModel } from "../catalog/models_store.ts";
 import { OVERHEAD_PAYERS_MIN, overheadWords } from "../catalog/overhead.ts";
 import { listOverheads, resetOverhead } from "../catalog/overhead_store.ts";
+import { listRoutes } from "../catalog/routes_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatPrice } from "./money.ts";

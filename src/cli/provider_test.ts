@@ -1,5 +1,6 @@
-import { listProviders, loadCatalog } from "../catalog/catalog_store.ts";
-import { type ProviderTest, testProvider } from "../catalog/provider_test.ts";
+import { loadCatalog } from "../catalog/catalog_store.ts";
+import { type ProviderTest, testProvider } from "../catalog/provider_check.ts";
+import { listProviders } from "../catalog/providers_store.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
 

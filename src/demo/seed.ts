@@ -7,16 +7,9 @@ import { addOffering, findOffering, type NewOffering } from "../accounts/offerin
 import { hashPassword } from "../accounts/passwords.ts";
 import type { Role } from "../accounts/roles.ts";
 import { setPassword } from "../accounts/sign_in_store.ts";
-import {
-  addModel,
-  addProvider,
-  addRoute,
-  listModels,
-  listProviders,
-  listRoutes,
-  updateModel,
-  updateProvider,
-} from "../catalog/catalog_store.ts";
+import { addModel, listModels, updateModel } from "../catalog/models_store.ts";
+import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
+import { addRoute, listRoutes } from "../catalog/routes_store.ts";
 import type { Config } from "../config.ts";
 import { addBalance, assignPackage, listPackages, setPayg } from "../ledger/packages_and_balances_store.ts";
 import type { Bus } from "../platform/bus.ts";

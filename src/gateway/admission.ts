@@ -1,5 +1,5 @@
 import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
-import type { Asker } from "../catalog/breaker.ts";
+import type { Requester } from "../catalog/breaker.ts";
 import type { Model } from "../catalog/catalog.ts";
 import { Refusal } from "../errors.ts";
 
@@ -80,6 +80,6 @@ export function keyAllowsModel(key: Pick<KeySnapshot, "modelIds">, modelId: stri
 }
 
 /** Whose request it is, for what is learned of routes: a reseller answers for its customers. */
-export function askerOf({ accountId, tenantId }: Pick<KeySnapshot, "accountId" | "tenantId">): Asker {
+export function requesterOf({ accountId, tenantId }: Pick<KeySnapshot, "accountId" | "tenantId">): Requester {
   return { accountId, payerId: tenantId > 0 ? tenantId : accountId };
 }

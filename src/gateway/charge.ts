@@ -5,7 +5,6 @@ import { learnOverhead } from "../catalog/overhead_store.ts";
 import type { Deps } from "../deps.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import { chatCharge } from "../ledger/price.ts";
-import { askerOf } from "./admission.ts";
 import type { ReportedUsage } from "./chunks.ts";
 import type { Caller } from "./door.ts";
 import type { PromptSample } from "./prompt.ts";
@@ -106,7 +105,7 @@ export function learn({ deps, model, hold, caller, prompt, choices }: Overrunnin
     "an answer cost more than was held for it",
   );
   if (shown === undefined) return;
-  learnOverhead(deps, { routeId: route.id, ...askerOf(caller.key), shown }).catch((err) =>
+  learnOverhead(deps, { routeId: route.id, ...requesterOf(caller.key), shown }).catch((err) =>
     deps.log.error({ ...facts, err }, "the route's overhead could not be kept"),
   );
 }

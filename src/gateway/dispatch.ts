@@ -6,7 +6,7 @@ import type { Hold } from "../ledger/ledger.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
-import { askerOf } from "./admission.ts";
+import { requesterOf } from "./admission.ts";
 import type { Caller } from "./door.ts";
 import { traced } from "./trace_spans.ts";
 
@@ -61,7 +61,7 @@ export async function dispatch<T>(
       {
         routes: model.routes,
         breakers: deps.breakers,
-        asker: askerOf(caller.key),
+        requester: requesterOf(caller.key),
         random: Math.random,
         signal: calls.signal,
         log: deps.log,

@@ -1,5 +1,5 @@
 import type { Model } from "../catalog/catalog.ts";
-import { noteHidesTokens } from "../catalog/catalog_store.ts";
+import { noteHidesTokens } from "../catalog/models_store.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Log } from "../platform/log.ts";
 import type { Counted } from "./charge.ts";

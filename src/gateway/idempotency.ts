@@ -1,8 +1,8 @@
 import { createHmac } from "node:crypto";
-import { closeUnsettled } from "../books/receipt_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
+import { closeUnsettled } from "../ledger/unsettled_store.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
 import type { Found, Holder, IdempotencyClaim, Lapsed, Wanted } from "../platform/idempotency_claims.ts";
 import { sha256 } from "../platform/runtime.ts";

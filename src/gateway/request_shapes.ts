@@ -1,5 +1,4 @@
 import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
-import { INSTANT } from "../http/checks.ts";
 
 /** The shapes of the contract, and how a body that breaks one is refused. Source: contract › Resources, rulings › Streams. */
 

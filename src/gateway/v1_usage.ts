@@ -1,4 +1,4 @@
-import { type UsageRow, usage } from "../books/usage_store.ts";
+import { listUsageRecords, type UsageRow } from "../books/usage_records_store.ts";
 import type { Deps } from "../deps.ts";
 import { checker } from "../http/checks.ts";
 import { refuseRepeated } from "../http/query.ts";
@@ -27,7 +27,7 @@ export async function listUsage(
     ...(query.model !== undefined && { modelId: query.model }),
   };
   const reader = { door: "api", accountId: key.accountId, tenantId: key.tenantId } as const;
-  const { rows, hasMore, nextAfter } = await longReads.run(reader, { signal }, (deps) => usage(deps, asked));
+  const { rows, hasMore, nextAfter } = await longReads.run(reader, { signal }, (deps) => listUsageRecords(deps, asked));
   const body = { object: "list", mode: key.mode, data: rows.map(toWire), has_more: hasMore, next_after: nextAfter };
   return Response.json(body, { headers: { "x-request-id": requestId } });
 }

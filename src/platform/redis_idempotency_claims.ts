@@ -2,14 +2,13 @@ import { setImmediate } from "node:timers";
 import type { Redis } from "ioredis";
 import { Refusal } from "../errors.ts";
 import { randomToken } from "./crypto.ts";
-import {
-  type ClaimLimits,
-  type ClaimOptions,
-  type Found,
-  type IdempotencyClaim,
-  type IdempotencyClaims,
-  REDIS_LIMITS,
-  type Wanted,
+import type {
+  ClaimLimits,
+  ClaimOptions,
+  Found,
+  IdempotencyClaim,
+  IdempotencyClaims,
+  Wanted,
 } from "./idempotency_claims.ts";
 import type { Log } from "./log.ts";
 import { connectRedis } from "./redis.ts";

@@ -741,7 +741,7 @@ export const bookChecks = pgTable("book_checks", {
   results: jsonb().$type<{ name: string; rows: number }[]>().notNull(),
 });
 
-/** Sums of what is folded: receipts and entries, see `ledger/closing_store.ts`. Its columns mean what the kind says. */
+/** Sums of what is folded: receipts and entries, see `books/folding_store.ts`. Its columns mean what the kind says. */
 export const bookSums = pgTable(
   "book_sums",
   {
@@ -783,7 +783,7 @@ const usageCounts = () => ({
   chargedNanoUsd: numeric().notNull(),
 });
 
-/** Rollups: usage records that are folded, summed by when they began. See `ledger/rollups_store.ts`. */
+/** Rollups: usage records that are folded, summed by when they began. See `books/usage_rollups_store.ts`. */
 export const usageSums = pgTable(
   "usage_sums",
   {

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { listAudit, pruneAudit } from "../../src/accounts/audit_store.ts";
 import { addHost } from "../../src/accounts/hosts_store.ts";
 import { createKey, listKeys, pruneKeys, revokeKey } from "../../src/accounts/keys_store.ts";
-import { findReceipt } from "../../src/books/receipt_store.ts";
-import { usage } from "../../src/books/usage_store.ts";
+import { findReceipt } from "../../src/books/receipts_store.ts";
+import { listUsageRecords } from "../../src/books/usage_records_store.ts";
 import { placeOrder, pruneOrders, withdrawOrder } from "../../src/ledger/orders_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
@@ -57,7 +57,9 @@ test("a revoked key is forgotten when that is longer ago; its receipts stay, wit
   const { rows } = await listKeys(world.deps, person);
   expect(rows.map(({ keyId }) => keyId)).toEqual([living.keyId, recent.keyId]);
   expect((await world.sql`select key_id::int as id from key_uses`).map(({ id }) => id)).toEqual([living.keyId]);
-  expect((await usage(world.deps, person)).rows).toMatchObject([{ requestId, keyId: old.keyId, keyName: null }]);
+  expect((await listUsageRecords(world.deps, person)).rows).toMatchObject([
+    { requestId, keyId: old.keyId, keyName: null },
+  ]);
   expect(await findReceipt(world.deps, { ...person, requestId })).toMatchObject({ keyId: old.keyId, keyName: null });
   expect(await world.unbalanced()).toEqual([]);
 });

@@ -82,8 +82,8 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
   throw new Error("it did not come to pass");
 }
 
-describe("a provider's name that rebinds", () => {
-  test("is called at the address that was checked, under its own name, without a second look-up", async () => {
+describe("a provider's name whose address changes (DNS rebinding)", () => {
+  test("is called at the checked address, under its own name, without a second look-up", async () => {
     const { port, calls } = await twoMachines();
     const { state, post } = clientOf(port);
     expect((await post()).host).toBe(`rebind.example:${port}`);
@@ -96,7 +96,7 @@ describe("a provider's name that rebinds", () => {
     expect(state.lookups).toBe(1);
   });
 
-  test("to a private address is refused by the next check, and never connected to", async () => {
+  test("a new private address is refused by the next check and never connected to", async () => {
     const { port, calls } = await twoMachines();
     const { state, allowed, post } = clientOf(port);
     await post();
@@ -117,7 +117,7 @@ describe("a provider's name that rebinds", () => {
     expect(calls.later).toBe(0);
   });
 
-  test("of a provider that was silent for a while is checked before the next call", async () => {
+  test("is looked up again before the next call after a quiet period", async () => {
     const { port, calls } = await twoMachines();
     const { state, allowed, post } = clientOf(port);
     await post();
@@ -128,7 +128,7 @@ describe("a provider's name that rebinds", () => {
     expect(calls).toEqual({ first: 1, later: 0 });
   });
 
-  test("to another allowed address is followed within a minute; a resolver that fails changes nothing", async () => {
+  test("a new allowed address is used within a minute; a resolver that fails changes nothing", async () => {
     const { port, calls } = await twoMachines();
     const { state, post } = clientOf(port);
     await post();
@@ -148,12 +148,12 @@ describe("a provider's name that rebinds", () => {
   });
 });
 
-test("upstreamTarget looks no name up: without the address that was checked it throws", () => {
+test("upstreamTarget looks no name up: without a checked address it throws", () => {
   expect(() => upstreamTarget("http://localhost:1/")).toThrow("address that was checked");
   expect(() => upstreamTarget("http://localhost:1/", "localhost")).toThrow("address that was checked");
 });
 
-describe("over TLS the certificate is the name's, not the address's", () => {
+describe("TLS certificates are verified against the name, not the address", () => {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-pinning-"));
   const authority = join(folder, "authority.pem");
   let server: ReturnType<typeof Bun.serve>;
@@ -175,7 +175,7 @@ describe("over TLS the certificate is the name's, not the address's", () => {
   const NAMES = "a.example,b.example,a.example,c.example,b.example,c.example,a.example";
 
   async function outcomes(command: string[], trusted: boolean): Promise<string[]> {
-    const script = join(import.meta.dirname, "pinning_check.ts");
+    const script = join(import.meta.dirname, "address_pins_check.ts");
     const child = Bun.spawn([...command, script, String(server.port), NAMES], {
       env: { PATH: process.env.PATH ?? "", HOME: folder, ...(trusted && { NODE_EXTRA_CA_CERTS: authority }) },
       stdout: "pipe",

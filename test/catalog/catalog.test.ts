@@ -1,16 +1,9 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import { type Catalog, openCatalog } from "../../src/catalog/catalog.ts";
-import {
-  addModel,
-  addProvider,
-  addRoute,
-  setImagePrice,
-  setPrices,
-  updateModel,
-  updateProvider,
-  updateRoute,
-} from "../../src/catalog/catalog_store.ts";
+import { addModel, setImagePrice, setPrices, updateModel } from "../../src/catalog/models_store.ts";
+import { addProvider, updateProvider } from "../../src/catalog/providers_store.ts";
+import { addRoute, updateRoute } from "../../src/catalog/routes_store.ts";
 import { type Change, inProcessBus } from "../../src/platform/bus.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { openDb } from "../../src/platform/db.ts";
@@ -67,7 +60,7 @@ async function seed(): Promise<{ providerId: number; routeId: number }> {
   return { providerId, routeId };
 }
 
-test("a model comes with its prices, image prices and routes; its provider's key is shown to no one by accident", async () => {
+test("a model has its prices, image prices and routes; its provider's key is not printed by accident", async () => {
   const { providerId, routeId } = await seed();
   await setImagePrice(deps, { modelId: "m1", size: "512x512", microUsd: 10_000 });
   const { catalog } = await openQuiet();
@@ -111,7 +104,7 @@ test("a model without prices has none; an unknown one is undefined", async () =>
   expect(catalog.model("__proto__")).toBeUndefined();
 });
 
-test("models are listed by id; what is disabled is not there", async () => {
+test("models are listed by id, without disabled ones", async () => {
   const { providerId, routeId } = await seed();
   await addModel(deps, { id: "a0" });
   await addModel(deps, { id: "z9", enabled: false });
@@ -126,7 +119,7 @@ test("models are listed by id; what is disabled is not there", async () => {
   expect(catalog.model("m1")?.routes).toEqual([]);
 });
 
-test("a committed change of the catalog is in use soon; other changes load nothing", async () => {
+test("a committed change of the catalog is soon in use; other changes cause no load", async () => {
   await seed();
   const catalog = await openCatalog(deps);
   open.push(catalog);
@@ -140,7 +133,7 @@ test("a committed change of the catalog is in use soon; other changes load nothi
   expect(quiet.models()).toBe(before);
 });
 
-test("after a gap everything is loaded anew", async () => {
+test("after a gap in the messages everything is reloaded", async () => {
   await seed();
   const { catalog, gap } = await openQuiet();
   await updateModel(deps, "m1", { name: "Two" });
@@ -148,7 +141,7 @@ test("after a gap everything is loaded anew", async () => {
   await until(() => catalog.model("m1")?.name === "Two");
 });
 
-test("a snapshot in use does not change under its user", async () => {
+test("a snapshot in use does not change", async () => {
   await seed();
   const { catalog } = await openQuiet();
   const [model, models] = [catalog.model("m1"), catalog.models()];
@@ -158,7 +151,7 @@ test("a snapshot in use does not change under its user", async () => {
   expect(() => Object.assign(model ?? {}, { name: "mine" })).toThrow();
 });
 
-test("a hundred changes at once load twice at most, and the last one is seen", async () => {
+test("a hundred changes at once cause at most two loads, and the last change is seen", async () => {
   await seed();
   const { catalog, tell, lines } = await openQuiet();
   const loads = () => lines.filter(({ message }) => message === "the catalog is loaded").length;
@@ -206,14 +199,14 @@ test("a failed reload keeps the old snapshot, is logged and retried until it suc
   }
 }, 15_000);
 
-test("no first load, no catalog", async () => {
+test("opening the catalog fails if the first load fails", async () => {
   const db = openDb({ databaseUrl: world.url.replace(/[^/]+$/, "absent"), dbPrepare: true, dbPoolMax: 1 });
   const { log } = quietLog();
   await rejectionOf(openCatalog({ ...deps, db, log }));
   await db.close();
 });
 
-test("a provider whose key was made with another SECRET_KEY is left out and logged; the others serve", async () => {
+test("a provider whose key was encrypted with another SECRET_KEY is left out and logged; the others serve", async () => {
   await seed();
   const lost = await addProvider(deps, { name: "lost", baseUrl: BASE_URL, apiKey: "sk-x-123456" });
   // As after a key that was lost: nobody can store it so.

@@ -1,22 +1,17 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { ModelInput, RouteInput } from "../../src/catalog/catalog_input.ts";
+import { loadCatalog } from "../../src/catalog/catalog_store.ts";
 import {
   addModel,
-  addProvider,
-  addRoute,
   listImagePrices,
   listModels,
-  listProviders,
-  listRoutes,
-  loadCatalog,
   noteHidesTokens,
-  removeRoute,
   setImagePrice,
   setPrices,
   updateModel,
-  updateProvider,
-  updateRoute,
-} from "../../src/catalog/catalog_store.ts";
+} from "../../src/catalog/models_store.ts";
+import { addProvider, listProviders, updateProvider } from "../../src/catalog/providers_store.ts";
+import { addRoute, listRoutes, removeRoute, updateRoute } from "../../src/catalog/routes_store.ts";
 import { InputError } from "../../src/errors.ts";
 import type { Change } from "../../src/platform/bus.ts";
 import { decrypt } from "../../src/platform/crypto.ts";
@@ -68,7 +63,7 @@ test("a model has sensible defaults, and no price until it is given one", async 
   });
 });
 
-test("prices are set together, and taken away together", async () => {
+test("prices are set and removed together", async () => {
   const id = await newModel({ prices: { inputMicroUsd: 500_000, outputMicroUsd: 1_500_000 } });
   expect(await modelRow(id)).toMatchObject({
     inputMicroUsd: 500_000,
@@ -85,7 +80,7 @@ test("prices are set together, and taken away together", async () => {
   expect(await modelRow(id)).toMatchObject({ inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null });
 });
 
-test("an image's price is one per size and quality, replaced and removed", async () => {
+test("an image has one price per size and quality, which can be replaced and removed", async () => {
   const modelId = await newModel({ imagePrices: { "512x512": 10_000 } });
   await setImagePrice(deps, { modelId, size: "512x512", microUsd: 20_000 });
   await setImagePrice(deps, { modelId, size: "1024x1024", microUsd: 40_000 });
@@ -111,7 +106,7 @@ test("only the given fields of a model change", async () => {
   expect(await modelRow(id)).toMatchObject({ contextLength: null });
 });
 
-test("fields that are not in the input's shape do not reach the row", async () => {
+test("unknown input fields do not reach the row", async () => {
   const patch = { name: "N", id: "stolen", createdAt: "2001-01-01T00:00:00Z", inputMicroUsd: 1 };
   const id = await newModel();
   await updateModel(deps, id, patch);
@@ -119,7 +114,7 @@ test("fields that are not in the input's shape do not reach the row", async () =
   expect((await modelRow(id))?.createdUnix).toBeGreaterThan(1_600_000_000);
 });
 
-test("that a model hides tokens is noted once, and not against what an admin decided", async () => {
+test("that a model hides tokens is noted once, and never overrides an admin's setting", async () => {
   const id = await newModel();
   const hides = async () => (await modelRow(id))?.hidesTokens;
   expect(await hides()).toBeNull();
@@ -165,7 +160,7 @@ test("a provider on a private address is refused unless host and port are allowe
   expect((await listProviders(deps)).find((provider) => provider.id === id)?.baseUrl).toBe(BASE_URL);
 });
 
-test("another service's address needs that service's key; another path of the same one does not", async () => {
+test("a base URL at another origin needs a new key; another path at the same origin does not", async () => {
   const id = await newProvider();
   const elsewhere = BASE_URL.replace("9000", "9001");
   expect(await paramOf(updateProvider(deps, id, { baseUrl: elsewhere }))).toBe("apiKey");
@@ -174,7 +169,7 @@ test("another service's address needs that service's key; another path of the sa
   expect((await listProviders(deps)).find((provider) => provider.id === id)?.baseUrl).toBe(elsewhere);
 });
 
-test("a route serves a model by a provider under the upstream's name, by default its own", async () => {
+test("a route has an upstream name, by default the model's id", async () => {
   const [modelId, providerId] = [await newModel(), await newProvider()];
   const id = await addRoute(deps, { modelId, providerId });
   expect(await listRoutes(deps, modelId)).toMatchObject([
@@ -207,7 +202,7 @@ test("a route serves a model by a provider under the upstream's name, by default
   expect(await listRoutes(deps, modelId)).toEqual([]);
 });
 
-test("what exists already, or does not exist, is told in a sentence", async () => {
+test("duplicates and missing rows are refused with one sentence", async () => {
   const [modelId, providerId] = [await newModel(), await newProvider()];
   const routeId = await addRoute(deps, { modelId, providerId });
   const otherId = await addRoute(deps, { modelId, providerId, upstreamModel: "other" });
@@ -229,7 +224,7 @@ test("what exists already, or does not exist, is told in a sentence", async () =
   expect(await paramOf(updateModel(deps, modelId, {}))).toBeNull();
 });
 
-test("a wrong value is refused by the name of its field, before the database is asked", async () => {
+test("an invalid value is refused with the name of its field, without a query", async () => {
   const providerId = await newProvider();
   const modelId = await newModel();
   const models: [string, object][] = [
@@ -282,7 +277,7 @@ test("a wrong value is refused by the name of its field, before the database is 
     expect(await paramOf(addProvider(deps, { name: `p${++names}`, baseUrl: BASE_URL, apiKey }))).toBe("apiKey");
 });
 
-test("every write is announced once it has committed, and a refused one is not", async () => {
+test("every change is published after its commit, and a refused one is not", async () => {
   changes.length = 0;
   const modelId = await newModel();
   expect(changes).toEqual([{ kind: "catalog", ref: modelId }]);
@@ -290,7 +285,7 @@ test("every write is announced once it has committed, and a refused one is not",
   expect(changes.length).toBe(1);
 });
 
-test("the load has enabled models, providers and routes only", async () => {
+test("loadCatalog returns enabled models, providers and routes only", async () => {
   const [on, off, providerId, away] = [
     await newModel(),
     await newModel({ enabled: false }),

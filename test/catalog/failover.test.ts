@@ -20,15 +20,15 @@ function setUp(routes: readonly Route[] = [A, B]) {
   const breakers = createBreakers({ now: () => clock.ms });
   const control = new AbortController();
   const tried: number[] = [];
-  const run = <T>(attempt: (route: Route) => Promise<T> | T, asker = ANN) =>
-    withFailover({ routes, breakers, asker, random: () => 0.5, signal: control.signal, log }, async (one) => {
+  const run = <T>(attempt: (route: Route) => Promise<T> | T, requester = ANN) =>
+    withFailover({ routes, breakers, requester, random: () => 0.5, signal: control.signal, log }, async (one) => {
       tried.push(one.id);
       return await attempt(one);
     });
   return { clock, lines, breakers, control, tried, run };
 }
 
-test("a retryable failure goes to the next route, and what that answers is the answer", async () => {
+test("after a failure the next route is tried, and its answer is returned", async () => {
   const { run, tried } = setUp();
   const answer = await run((one) => {
     if (one.id === 1) throw down();
@@ -38,7 +38,7 @@ test("a retryable failure goes to the next route, and what that answers is the a
   expect(tried).toEqual([1, 2]);
 });
 
-test("all failed: provider_unavailable, and the provider's words are in the log alone", async () => {
+test("all routes failed: provider_unavailable; the providers' messages are only logged", async () => {
   const { run, lines } = setUp();
   const refusal = (await rejectionOf(run(() => Promise.reject(down())))) as Refusal;
   expect(refusal).toBeInstanceOf(Refusal);
@@ -49,7 +49,7 @@ test("all failed: provider_unavailable, and the provider's words are in the log 
   expect(JSON.stringify(lines)).not.toContain("sk-acme");
 });
 
-test("a rejection ends it: no further route, no breaker failure, invalid_request with message and param", async () => {
+test("a rejection: no further route, no breaker failure, invalid_request with message and param", async () => {
   const { run, tried, breakers } = setUp();
   for (let i = 0; i < 10; i++) {
     const refusal = (await rejectionOf(
@@ -61,7 +61,7 @@ test("a rejection ends it: no further route, no breaker failure, invalid_request
   expect(breakers.dueInMs(1)).toBe(0);
 });
 
-test("an open breaker's route is skipped; all open: provider_unavailable without a call, retry when the soonest is due", async () => {
+test("a route with an open breaker is skipped; all open: provider_unavailable without a call, Retry-After until the first is due", async () => {
   const { run, tried, clock } = setUp();
   for (let i = 0; i < 5; i++) expect(await run((one) => (one.id === 1 ? Promise.reject(down()) : "b"))).toBe("b");
   tried.length = 0;
@@ -78,7 +78,7 @@ test("an open breaker's route is skipped; all open: provider_unavailable without
   expect(await run((one) => one.providerName)).toBe("a");
 });
 
-test("Retry-After is the least that any route asks for", async () => {
+test("Retry-After is the smallest that any route asks for", async () => {
   const { run } = setUp();
   const refusal = (await rejectionOf(
     run((one) => Promise.reject(down("rate_limited", one.id === 1 ? 40 : 7))),
@@ -86,7 +86,7 @@ test("Retry-After is the least that any route asks for", async () => {
   expect(refusal.facts.retryAfterSeconds).toBe(7);
 });
 
-test("an abort ends it at once with its reason: no further route, no breaker failure", async () => {
+test("an abort ends the attempt immediately with its reason: no further route, no breaker failure", async () => {
   const { run, tried, control, breakers } = setUp();
   const reason = new Error("client left");
   const waiting = run(
@@ -112,7 +112,7 @@ test("an aborted probe leaves the breaker half open for the next", async () => {
   expect(breakers.enter(1, ANN)).toBeDefined();
 });
 
-test("an error of our own passes through and is no breaker failure", async () => {
+test("an internal error passes through and is no breaker failure", async () => {
   const { run, tried, breakers } = setUp();
   for (let i = 0; i < 10; i++)
     expect(await rejectionOf(run(() => Promise.reject(new TypeError("ours"))))).toBeInstanceOf(TypeError);
@@ -131,7 +131,7 @@ test("a model without a route: provider_unavailable", async () => {
   expect(((await rejectionOf(run(() => "never"))) as Refusal).code).toBe("provider_unavailable");
 });
 
-test("priority comes before weight; within one priority a route is first as often as its share", () => {
+test("priority comes before weight; within one priority a route is first in proportion to its weight", () => {
   let seed = 1;
   const random = () => {
     seed = (seed * 48271) % 2147483647;
@@ -152,7 +152,7 @@ test("priority comes before weight; within one priority a route is first as ofte
   expect(first / 10_000).toBeLessThan(0.77);
 });
 
-test("a request that no route can serve is the client's: invalid_request in our own words, told in the log", async () => {
+test("a request that no route can serve gets invalid_request with our own message, and is logged", async () => {
   for (const kind of ["too_large", "unknown_model", "no_credit"] as const) {
     const { run, tried, lines, breakers } = setUp();
     for (let i = 0; i < 10; i++) {
@@ -166,7 +166,7 @@ test("a request that no route can serve is the client's: invalid_request in our 
   }
 });
 
-test("a request that one route cannot serve goes to the next; if that one fails, or is left alone, it is 503", async () => {
+test("a request that one route cannot serve goes to the next; if that one fails or is skipped, the answer is 503", async () => {
   const { run, tried } = setUp();
   const unknown = () => Promise.reject(down("unknown_model"));
   expect(await run((one) => (one.id === 1 ? unknown() : "b"))).toBe("b");
@@ -179,10 +179,10 @@ test("a request that one route cannot serve goes to the next; if that one fails,
   expect(tried).toEqual([1]);
 });
 
-test("a provider that asks for a pause is left alone for as long as it said, and is not failing", async () => {
+test("a provider that asks for a pause is skipped for that time, and does not count as failing", async () => {
   const { run, tried, clock, breakers } = setUp();
   const limited = (one: Route) => (one.id === 1 ? Promise.reject(down("rate_limited", 7)) : "b");
-  for (const asker of [ANN, BEN]) expect(await run(limited, asker)).toBe("b");
+  for (const requester of [ANN, BEN]) expect(await run(limited, requester)).toBe("b");
   tried.length = 0;
   for (let i = 0; i < 5; i++) await run(limited, { accountId: 3, payerId: 3 });
   expect(tried).toEqual([2, 2, 2, 2, 2]);

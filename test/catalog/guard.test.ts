@@ -111,7 +111,7 @@ test("one private address among public ones is enough to refuse", async () => {
   expect(await verdict("http://name.example/", [v4("93.184.215.14"), { address: "::1", family: 6 }])).toBe("refused");
 });
 
-test("localhost is refused by the system's own look-up, with a dot at its end too", async () => {
+test("localhost is refused by the system's resolver, also with a final dot", async () => {
   for (const url of ["http://localhost/", "http://LOCALHOST./"]) {
     expect(((await rejectionOf(assertCallable(url, { allowPrivate: [], purpose: PURPOSE }))) as GuardError).kind).toBe(
       "refused",
@@ -135,7 +135,7 @@ test("decimal, octal, hex and short forms of an address are refused, public ones
   expect(await verdict("http://0x7f.1/?127.0.0.1", undefined, ["127.0.0.1:80"])).toBe("refused");
 });
 
-test("other schemes, credentials, nonsense and giant addresses are refused", async () => {
+test("other schemes, credentials, invalid and very long URLs are refused", async () => {
   for (const url of [
     "ftp://a.example/",
     "file:///etc/passwd",
@@ -173,7 +173,7 @@ test("host and port in the allow list may be private; another port or host may n
   expect(await verdict("http://evil.example:9000/v1", [v4("127.0.0.1")], allow)).toBe("refused");
 });
 
-test("an address in disguise is the address: percent signs, full-width and circled digits, other dots, a dot at the end", async () => {
+test("disguised addresses are recognized: percent signs, full-width and circled digits, other dots, a final dot", async () => {
   for (const host of [
     "%31%32%37.0.0.1",
     "127%2e0%2e0%2e1",
@@ -190,7 +190,7 @@ test("an address in disguise is the address: percent signs, full-width and circl
   }
 });
 
-test("a host hidden behind another is the host that would be called", async () => {
+test("a host hidden behind another is the one that is checked", async () => {
   for (const url of [
     "http://good.example@127.0.0.1/",
     "http://good.example:80@127.0.0.1/",
@@ -214,7 +214,7 @@ test("a host hidden behind another is the host that would be called", async () =
   }
 });
 
-test("a name of the metadata service, and one that only looks like an allowed one, are judged by where they lead", async () => {
+test("names of the metadata service, and names that resemble an allowed one, are judged by their addresses", async () => {
   const metadata = [v4("169.254.169.254")];
   for (const host of ["metadata.google.internal", "METADATA.google.internal.", "a.169.254.169.254.nip.example"]) {
     expect([host, await verdict(`http://${host}/`, metadata)]).toEqual([host, "refused"]);
@@ -245,7 +245,7 @@ test("fetchGuarded: a redirect to a private address is not followed, by any stat
   expect(inner.calls()).toBe(0);
 });
 
-test("fetchGuarded: the file and its type", async () => {
+test("fetchGuarded: returns the file and its type", async () => {
   const { port } = await serve((_, response) => response.setHeader("content-type", "image/png").end("pixels"));
   const file = await fetchGuarded(`http://127.0.0.1:${port}/a.png`, {
     bytesMax: 100,
@@ -282,7 +282,7 @@ test("fetchGuarded: rebinding is impossible, since the name is looked up once an
   expect([lookups, calls()]).toEqual([1, 0]);
 });
 
-test("fetchGuarded: connects to the address it checked, under the name that was asked for", async () => {
+test("fetchGuarded: connects to the checked address, under the requested name", async () => {
   const { port } = await serve((request, response) => response.end(request.headers.host));
   const resolve = leadsTo(v4("127.0.0.1"));
   const { bytes } = await fetchGuarded(`http://files.example:${port}/`, {
@@ -313,7 +313,7 @@ test("fetchGuarded: redirects, errors, compression and cut answers are failures"
   expect(calls()).toBe(4);
 });
 
-test("fetchGuarded: too large is refused, with an announced size and without", async () => {
+test("fetchGuarded: a file that is too large is refused, with or without a declared size", async () => {
   const { port } = await serve((request, response) => {
     if (request.url === "/announced") response.end(Buffer.alloc(2000));
     else {
@@ -350,7 +350,7 @@ test("fetchGuarded: one time limit for look-up, headers and body", async () => {
   expect(performance.now() - startedAt).toBeLessThan(1500);
 });
 
-test("fetchGuarded: an abort ends it with its reason", async () => {
+test("fetchGuarded: an abort ends the call with its reason", async () => {
   const { port } = await serve(() => {});
   const control = new AbortController();
   const waiting = fetchGuarded(`http://127.0.0.1:${port}/`, {

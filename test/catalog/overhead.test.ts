@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import { addModel, addProvider, addRoute, loadCatalog, removeRoute } from "../../src/catalog/catalog_store.ts";
+import { loadCatalog } from "../../src/catalog/catalog_store.ts";
+import { addModel } from "../../src/catalog/models_store.ts";
 import {
   greaterOverhead,
   type HeldTokens,
@@ -19,6 +20,8 @@ import {
   loadOverheads,
   resetOverhead,
 } from "../../src/catalog/overhead_store.ts";
+import { addProvider } from "../../src/catalog/providers_store.ts";
+import { addRoute, removeRoute } from "../../src/catalog/routes_store.ts";
 import { InputError } from "../../src/errors.ts";
 import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
 import { rejectionOf } from "./sockets.ts";
@@ -70,12 +73,12 @@ const shownBy = (
     { known: { ...NO_OVERHEAD, ...known }, prices: PRICES },
   );
 
-test("a short prompt that cost more shows a constant, and no factor however much it was", () => {
+test("a short prompt that cost more shows a constant and never a factor", () => {
   expect(shownBy({}, 418)).toEqual({ ...NO_OVERHEAD, constantTokens: 400 });
   expect(shownBy({}, 1_000_000)).toEqual({ ...NO_OVERHEAD, constantTokens: OWN_OVERHEAD_MAX.constantTokens });
 });
 
-test("a prompt with images shows what an image costs, beyond the constant that is known; one without never does", () => {
+test("a prompt with images shows an amount per image beyond the known constant; one without images never does", () => {
   expect(shownBy({ images: 1 }, 18 + 36_835)).toEqual({ ...NO_OVERHEAD, imageTokens: 36_835 - 2048 });
   expect(shownBy({ images: 4 }, 18 + 4 * 36_835)?.imageTokens).toBe(36_835 - 2048);
   expect(shownBy({ images: 2 }, 18 + 400 + 2 * 3000, 0, { constantTokens: 400 })?.imageTokens).toBe(3000 - 2048);
@@ -83,12 +86,12 @@ test("a prompt with images shows what an image costs, beyond the constant that i
     expect(shownBy({ textTokens }, 10_000_000)?.imageTokens).toBe(0);
 });
 
-test("a long text shows a factor, beyond the constant that is known", () => {
+test("a long text shows a factor beyond the known constant", () => {
   expect(shownBy({ textTokens: 10_000 }, 14_000)).toEqual({ ...NO_OVERHEAD, factorPermille: 1400 });
   expect(shownBy({ textTokens: 10_000 }, 14_400, 0, { constantTokens: 400 })?.factorPermille).toBe(1400);
 });
 
-test("output beyond a short cap is a constant of the same price; beyond a long one a factor", () => {
+test("output beyond a short cap shows a constant of the same price; beyond a long cap a factor", () => {
   expect(shownBy({}, 18, 200)).toEqual({ ...NO_OVERHEAD, constantTokens: 500 });
   expect(shownBy({ outputTokens: 5_000 }, 18, 10_000)).toEqual({ ...NO_OVERHEAD, factorPermille: 2000 });
   const free = { ...PRICES, inputMicroUsd: 0 };
@@ -96,12 +99,12 @@ test("output beyond a short cap is a constant of the same price; beyond a long o
   expect(overheadShown(HI, used, { known: NO_OVERHEAD, prices: free })?.factorPermille).toBe(2000);
 });
 
-test("what was within its bounds shows nothing", () => {
+test("an answer within its bounds shows nothing", () => {
   expect(shownBy({}, 18, 100)).toBeUndefined();
   expect(shownBy({ images: 1 }, 2066, 100)).toBeUndefined();
 });
 
-test("any answer would have been covered by the bound with what it showed on top, up to the most that is learned", () => {
+test("the bound plus the overhead that an answer showed covers that answer, up to the maximum", () => {
   const tokens = fc.oneof(fc.nat(100), fc.nat(20_000), fc.nat(2_000_000));
   const part = (least: number, most: number) => fc.integer({ min: least, max: most });
   const facts = fc.record({
@@ -138,7 +141,7 @@ test("any answer would have been covered by the bound with what it showed on top
   );
 });
 
-test("fewer payers than three teach nobody but themselves, however often and whatever they show: 0 more for a neighbour", async () => {
+test("fewer than three payers change only their own overhead, whatever they show: nothing more is held for others", async () => {
   const part = fc.record({
     constantTokens: fc.integer({ min: -5, max: 2 ** 40 }),
     imageTokens: fc.integer({ min: -5, max: 2 ** 40 }),
@@ -170,7 +173,7 @@ test("fewer payers than three teach nobody but themselves, however often and wha
   );
 });
 
-test("of each part what three payers have shown holds for everybody, within the most that may; the largest two count for nothing", async () => {
+test("of each part the third largest value of all payers applies to everybody, up to the maximum", async () => {
   const routeId = await newRoute();
   await learn(routeId, 1, { constantTokens: 10_000, imageTokens: 200_000 });
   await learn(routeId, 2, { constantTokens: 400, imageTokens: 100_000, factorPermille: 90_000 });
@@ -199,7 +202,7 @@ test("the accounts of one tenant are one payer", async () => {
   expect((await listOverheads(deps, [routeId]))[0]).toMatchObject({ payers: 1, accounts: 4 });
 });
 
-test("two hundred overruns at once leave the greatest of each part; what is no more than is known writes nothing", async () => {
+test("of two hundred overruns at once the largest value of each part is stored; smaller values write nothing", async () => {
   const routeId = await newRoute();
   await Promise.all(
     Array.from({ length: 200 }, (_, i) => learn(routeId, 1, { constantTokens: (i * 37) % 200, imageTokens: i })),
@@ -209,7 +212,7 @@ test("two hundred overruns at once leave the greatest of each part; what is no m
   expect(await learn(999_999, 1, { constantTokens: 1 })).toBe(false);
 });
 
-test("it is halved each day by the database's clock, whoever asks how often, and is gone in the end", async () => {
+test("an overhead is halved each day by the database's clock, however often the job runs, and is removed in the end", async () => {
   try {
     await setClock(0);
     const routeId = await newRoute();
@@ -239,7 +242,7 @@ test("it is halved each day by the database's clock, whoever asks how often, and
   }
 });
 
-test("a reset forgets it at once, stands in the audit log, and is told to every replica", async () => {
+test("a reset removes the overhead immediately, is in the audit log, and reaches every replica", async () => {
   const routeId = await newRoute();
   for (const accountId of [1, 2, 3]) await learn(routeId, accountId, { constantTokens: 400 });
   const told: string[] = [];
@@ -254,7 +257,7 @@ test("a reset forgets it at once, stands in the audit log, and is told to every 
   expect(await rejectionOf(resetOverhead(deps, 999_999))).toBeInstanceOf(InputError);
 });
 
-test("a route's overhead comes with the catalog, and goes with the route", async () => {
+test("a route's overhead is loaded with the catalog and removed with the route", async () => {
   const routeId = await newRoute();
   for (const accountId of [1, 2, 3]) await learn(routeId, accountId, { imageTokens: 7 });
   const loaded = () =>

@@ -1,30 +1,30 @@
 import { expect, test } from "bun:test";
-import { withoutEcho } from "../../src/catalog/prompt_redaction.ts";
+import { redactPrompt } from "../../src/catalog/prompt_redaction.ts";
 
 const PROMPT = "My mother's maiden name is Featherstonehaugh, and my PIN is 4711. Is that safe?";
 const sent = JSON.stringify({ model: "up-1", messages: [{ role: "user", content: PROMPT }] });
 
-test("what a provider quotes of the request is taken out of its words, whole or in part, wherever it stands", () => {
-  expect(withoutEcho(`Your text "${PROMPT}" breaks our rules.`, sent)).toBe('Your text "[quoted]" breaks our rules.');
-  expect(withoutEcho(`${PROMPT} ${PROMPT}`, sent)).toBe("[quoted] [quoted]");
+test("quotes of the request, whole or in part, are removed from a provider's message", () => {
+  expect(redactPrompt(`Your text "${PROMPT}" breaks our rules.`, sent)).toBe('Your text "[quoted]" breaks our rules.');
+  expect(redactPrompt(`${PROMPT} ${PROMPT}`, sent)).toBe("[quoted] [quoted]");
   for (let from = 0; from + 31 <= PROMPT.length; from++) {
     const part = PROMPT.slice(from, from + 31);
-    expect(withoutEcho(`Bad: <${part}>`, sent)).toBe("Bad: <[quoted]>");
+    expect(redactPrompt(`Bad: <${part}>`, sent)).toBe("Bad: <[quoted]>");
   }
 });
 
-test("what is around it stays JSON, also where the whole request is sent back", () => {
+test("the JSON around a quote stays valid, even if the whole request is quoted", () => {
   const text = JSON.stringify({
     error: { message: `Cannot read: ${PROMPT}`, param: "messages" },
     input: JSON.parse(sent),
   });
-  const words = JSON.parse(withoutEcho(text, sent));
+  const words = JSON.parse(redactPrompt(text, sent));
   expect(words.error).toEqual({ message: "Cannot read: [quoted]", param: "messages" });
   expect(JSON.stringify(words)).not.toContain("Featherstonehaugh");
-  expect(withoutEcho(`Cannot parse ${JSON.stringify(sent)}`, sent)).not.toContain("Featherstonehaugh");
+  expect(redactPrompt(`Cannot parse ${JSON.stringify(sent)}`, sent)).not.toContain("Featherstonehaugh");
 });
 
-test("ordinary words stay as they are, short quotes among them", () => {
+test("ordinary words and short quotes are kept", () => {
   for (const words of [
     "The model up-1 does not exist.",
     "This model's maximum context length is 8192 tokens.",
@@ -32,18 +32,18 @@ test("ordinary words stay as they are, short quotes among them", () => {
     "",
     PROMPT.toUpperCase(),
   ]) {
-    expect(withoutEcho(words, sent)).toBe(words);
+    expect(redactPrompt(words, sent)).toBe(words);
   }
-  expect(withoutEcho(PROMPT, "")).toBe(PROMPT);
+  expect(redactPrompt(PROMPT, "")).toBe(PROMPT);
 });
 
-test("hostile texts are compared within a moment, and a long request is looked at from both ends", () => {
+test("hostile texts are compared quickly; of a long request both ends are compared", () => {
   const startedAt = performance.now();
-  withoutEcho("a".repeat(65_536), "a".repeat(20_000_000));
-  withoutEcho("ab".repeat(32_768), "ba".repeat(10_000_000));
-  withoutEcho('"'.repeat(65_536), '"'.repeat(20_000_000));
+  redactPrompt("a".repeat(65_536), "a".repeat(20_000_000));
+  redactPrompt("ab".repeat(32_768), "ba".repeat(10_000_000));
+  redactPrompt('"'.repeat(65_536), '"'.repeat(20_000_000));
   expect(performance.now() - startedAt).toBeLessThan(2_000);
   const noise = Array.from({ length: 100_000 }, (_, i) => `word${i} `).join("");
   for (const long of [PROMPT + noise, noise + PROMPT])
-    expect(withoutEcho(`So: ${PROMPT}`, long)).toMatch(/^So: ?\[quoted\]$/);
+    expect(redactPrompt(`So: ${PROMPT}`, long)).toMatch(/^So: ?\[quoted\]$/);
 });

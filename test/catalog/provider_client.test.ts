@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
 import { gzipSync } from "node:zlib";
-import { createProviderClient, readUpTo } from "../../src/catalog/provider_client.ts";
+import { createProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure, ProviderRejection } from "../../src/catalog/provider_errors.ts";
+import { readUpTo } from "../../src/catalog/provider_response.ts";
 import { Secret } from "../../src/platform/crypto.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import { until } from "../platform/own_redis.ts";
@@ -55,13 +56,13 @@ async function kindOf(promise: Promise<unknown>): Promise<string> {
   return thrown instanceof ProviderFailure ? thrown.kind : `${thrown}`;
 }
 
-test("a good answer comes back with its body unread", async () => {
+test("a usable answer is returned with its body unread", async () => {
   const response = await post();
   expect((await response.json()).object).toBe("chat.completion");
   expect(fake.lastCall()?.body).toBe(CHAT);
 });
 
-test("bytes and text go out unchanged", async () => {
+test("bytes and text are sent unchanged", async () => {
   await client().post(fakeRoute(), "/chat/completions", new TextEncoder().encode(CHAT), options());
   expect(fake.lastCall()?.body).toBe(CHAT);
 });
@@ -89,7 +90,7 @@ test("the provider sees a fixed list of headers, and no other", async () => {
   });
 });
 
-test("the path is put behind the base URL's own, and its query stays", async () => {
+test("the path is appended to the base URL's path, and its query stays", async () => {
   const { server, post: send } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, "{}")));
   await send(route(`http://${server.hostPort}/openai/v1/?api-version=1`), "/chat/completions", "{}", options());
   expect(server.requests.at(-1)).toStartWith("POST /openai/v1/chat/completions?api-version=1 HTTP/1.1");
@@ -134,12 +135,12 @@ test("a socket closed or reset before the headers is a failure", async () => {
   expect(await kindOf(reset.post(reset.upstream, "/x", "{}", options()))).toBe("hung_up");
 });
 
-test("an answer that is no HTTP is a failure", async () => {
+test("an answer that is not HTTP is a failure", async () => {
   const { upstream, post: send } = await rawClient((socket) => socket.end("SSH-2.0-OpenSSH_9\r\n"));
   expect(await kindOf(send(upstream, "/x", "{}", options()))).toBe("hung_up");
 });
 
-test("HTML in place of JSON is a failure, with status 200 and with an error's", async () => {
+test("HTML instead of JSON is a failure, with status 200 and with an error status", async () => {
   fake.next({ html: true });
   expect(await kindOf(post())).toBe("not_json");
   fake.next({ html: true, status: 400 });
@@ -158,7 +159,7 @@ test("JSON where a stream was asked for, and an answer without a type, are failu
   expect(await kindOf(bare.post(bare.upstream, "/x", "{}", options()))).toBe("not_json");
 });
 
-test("a gzip bomb is a failure, and not a byte of it is inflated", async () => {
+test("a gzip bomb is a failure, and is not decompressed", async () => {
   const bomb = gzipSync(Buffer.alloc(50_000_000));
   const { upstream, post: send } = await rawClient((socket) =>
     socket.end(answerOf(200, { ...JSON_TYPE, "content-encoding": "gzip" }, bomb)),
@@ -168,7 +169,7 @@ test("a gzip bomb is a failure, and not a byte of it is inflated", async () => {
   expect(process.memoryUsage().rss - before).toBeLessThan(40_000_000);
 });
 
-test("a redirect is a failure, and nobody follows it", async () => {
+test("a redirect is a failure and is not followed", async () => {
   fake.next({ redirectTo: `${fake.url}/v1/chat/completions` });
   expect(await kindOf(post())).toBe("redirect");
   expect(fake.callCount()).toBe(1);
@@ -213,7 +214,7 @@ test("a 400 is a rejection whose message is passed on without our key and withou
   ]);
 });
 
-test("an error's body is read to 64 KB at most and for a limited time", async () => {
+test("at most 64 KB of an error's body are read, for a limited time", async () => {
   let sent = 0;
   const { upstream, post: send } = await rawClient((socket) => {
     socket.write("HTTP/1.1 500 X\r\ncontent-type: application/json\r\n\r\n");
@@ -230,7 +231,7 @@ test("an error's body is read to 64 KB at most and for a limited time", async ()
   expect(sent - afterwards).toBeLessThan(5_000_000);
 });
 
-test("an abort ends the wait at once with its reason: while connecting, for headers, and in the body", async () => {
+test("an abort ends the wait immediately with its reason: while connecting, waiting for headers, and reading the body", async () => {
   const reason = new Error("client left");
   const abortSoon = () => {
     const control = new AbortController();
@@ -269,7 +270,7 @@ test("a private base URL that is not allowed is never connected to, whatever the
   expect(server.connections()).toBe(0);
 });
 
-test("a provider reached in the last 10 s is not probed; a cold start of fifty requests probes once", async () => {
+test("a provider that answered in the last 10 s is not probed; a cold start of fifty requests probes once", async () => {
   const clock = { ms: 0 };
   const {
     server,
@@ -312,7 +313,7 @@ test("one caller's abort does not end the probe that others wait for", async () 
   expect([server.connections(), server.requests.length]).toEqual([2, 1]);
 });
 
-test("readUpTo: too large is refused, announced or not, and the rest is let go", async () => {
+test("readUpTo: a body that is too large is refused, declared or not, and the rest is cancelled", async () => {
   const signal = new AbortController().signal;
   let isCancelled = false;
   const endless = new ReadableStream<Uint8Array>({
@@ -358,13 +359,13 @@ test("postWhole: an answer that is too large, stalls, drips or is cut is a failu
   }
 });
 
-test("listModels names the provider's models", async () => {
+test("listModels returns the ids of the provider's models", async () => {
   expect(await client().listModels(route(fake.baseUrl, { apiKey: new Secret(fake.apiKey) }))).toContain("sim-small");
   const { upstream, listModels } = await rawClient((socket) => socket.end(answerOf(200, JSON_TYPE, '{"data":"?"}')));
   expect(await kindOf(listModels(upstream))).toBe("not_json");
 });
 
-test("ping tells whether the provider is there and takes the key, and never throws", async () => {
+test("ping says whether the provider answers and accepts the key, and never throws", async () => {
   const good = await client().ping(fakeRoute());
   expect([good.ok, good.problem, good.models > 0]).toEqual([true, null, true]);
   const wrongKey = await client().ping(route(fake.baseUrl, { apiKey: new Secret("sk-wrong-0123456789") }));

@@ -32,7 +32,7 @@ test("400, 413 and 422 are rejections, with message and param, in every shape pr
   expect(of(413, "<html>Request Entity Too Large</html>")).toBeInstanceOf(ProviderRejection);
 });
 
-test("the provider's trouble is a failure with its kind", () => {
+test("a problem of the provider is a failure with its kind", () => {
   const kindOf = (status: number, body: unknown = openAi({})) => (of(status, body) as ProviderFailure).kind;
   expect([401, 402, 403, 404, 408, 429, 500, 502, 503, 504, 529, 409, 405].map((status) => kindOf(status))).toEqual([
     "credentials",
@@ -52,7 +52,7 @@ test("the provider's trouble is a failure with its kind", () => {
   expect(kindOf(400, "<html>400 Bad Request</html>")).toBe("not_json");
 });
 
-test("a 400 about our key, our bill or our route is a failure: the client cannot mend it", () => {
+test("a 400 about our key, credit or route is a failure: the client cannot fix it", () => {
   for (const fields of [
     { code: "invalid_api_key" },
     { code: "billing_hard_limit_reached" },
@@ -64,7 +64,7 @@ test("a 400 about our key, our bill or our route is a failure: the client cannot
     expect(of(400, openAi(fields))).toBeInstanceOf(ProviderFailure);
 });
 
-test("a client cannot turn its own mistake into a failure by writing about keys", () => {
+test("a client cannot turn its own mistake into a failure by mentioning keys", () => {
   expect(of(400, openAi({ message: "Invalid value: 'api key'. Supported values are: 'a'." }))).toBeInstanceOf(
     ProviderRejection,
   );
@@ -100,7 +100,7 @@ const LIMITS = {
     "Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-05-01-preview have exceeded token rate limit of your current OpenAI S0 pricing tier. Please retry after 86400 seconds. Please go here: https://aka.ms/oai/quotaincrease if you would like to further increase the default rate limit.",
 };
 
-test("a 429, or Groq's 413, of a request above the operator's whole rate is that request's own", () => {
+test("a 429 (or Groq's 413) for a request above the operator's whole rate is attributed to the request", () => {
   for (const status of [429, 413]) {
     for (const message of Object.values(LIMITS)) {
       const failure = of(status, openAi({ message, type: "tokens", code: "rate_limit_exceeded" })) as ProviderFailure;
@@ -109,7 +109,7 @@ test("a 429, or Groq's 413, of a request above the operator's whole rate is that
   }
 });
 
-test("a 429 of the rate asks for a pause: for as long as the header, or else its words say, a minute at most", () => {
+test("a 429 of the rate asks for a pause: as long as the header, or else the message, says; at most a minute", () => {
   const words: [string, number | null][] = [
     [
       "Rate limit reached for gpt-4o in organization org-uOtiSEwvUnroadaOnJJquBEC on tokens per min (TPM): Limit 30000, Used 29937, Requested 385. Please try again in 644ms.",
@@ -141,7 +141,7 @@ test("a 429 of the rate asks for a pause: for as long as the header, or else its
   }
 });
 
-test("what a failure says: of the connection, of the provider, of its rate, of this very request", () => {
+test("a failure is attributed to the connection, the provider, its rate, or the request", () => {
   const blameOf = (status: number, body: unknown) => {
     const { kind, blame } = of(status, body) as ProviderFailure;
     return `${kind}: ${blame}`;
@@ -168,12 +168,12 @@ test("what a failure says: of the connection, of the provider, of its rate, of t
   expect(new ProviderFailure("hung_up", "closed").blame).toBe("provider");
 });
 
-test("a strange param is dropped", () => {
+test("a malformed param is dropped", () => {
   for (const param of ["a b", "x".repeat(101), 7, "<b>"])
     expect((of(400, openAi({ param })) as ProviderRejection).param).toBeNull();
 });
 
-test("words are cleaned of keys, addresses, e-mails, data and control characters", () => {
+test("keys, addresses, e-mail addresses, data and control characters are removed from messages", () => {
   const dirty = [
     `key ${SECRET}`,
     "key sk-proj-****************wxyz",
@@ -210,7 +210,7 @@ test("words are cleaned of keys, addresses, e-mails, data and control characters
   expect(clean).toContain("see [address]");
 });
 
-test("ordinary words stay as they are", () => {
+test("ordinary words are kept", () => {
   for (const words of [
     "This model's maximum context length is 128000 tokens. However, you requested 130000 tokens (2000 in the messages).",
     "Invalid type for 'messages[0].content': expected one of a string or array of objects, but got an integer instead.",
@@ -220,13 +220,13 @@ test("ordinary words stay as they are", () => {
     expect(cleanWords(words)).toBe(words);
 });
 
-test("at most 500 characters, whole ones", () => {
+test("messages are cut to 500 whole characters", () => {
   const clean = cleanWords(`x${"😀".repeat(600)}`);
   expect(clean.length).toBeLessThanOrEqual(500);
   expect(clean.isWellFormed()).toBe(true);
 });
 
-test("hostile text of a megabyte is cleaned within a moment", () => {
+test("a megabyte of hostile text is cleaned quickly", () => {
   for (const part of ["a.", "sk-", "1.1.", "a@b.", "data:", "[::", "- ", "a-1", "x://", "\u0000 ", "bearer ", "-"]) {
     const text = part.repeat(1_000_000 / part.length);
     // Of the processor: others may be using it.

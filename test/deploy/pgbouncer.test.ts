@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { randomBytes } from "node:crypto";
-import { checkNow } from "../../src/books/books_check_store.ts";
+import { checkNow } from "../../src/books/check_runs_store.ts";
 import { connect, type Sql } from "../../src/platform/db.ts";
 import { migrate } from "../../src/platform/migrate.ts";
 import { booksAtRest } from "../faults/fault_shop.ts";

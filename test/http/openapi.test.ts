@@ -3,7 +3,7 @@ import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { Elysia } from "elysia";
 import fc from "fast-check";
-import { unixMsOf } from "../../src/books/usage_store.ts";
+import { unixMsOf } from "../../src/books/usage_records_store.ts";
 import type { Deps } from "../../src/deps.ts";
 import { readChat, readImage } from "../../src/gateway/flow.ts";
 import { LIST_MODELS } from "../../src/gateway/v1_operations.ts";

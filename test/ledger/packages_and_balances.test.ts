@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { listEntries } from "../../src/books/entries_store.ts";
-import { usage } from "../../src/books/usage_store.ts";
+import { listBalanceTransactions } from "../../src/books/balance_transactions_store.ts";
+import { listUsageRecords } from "../../src/books/usage_records_store.ts";
 import { holdingsOf, previewAssignment } from "../../src/ledger/holdings_store.ts";
 import {
   addBalance,
@@ -152,8 +152,8 @@ test("usage: settled requests only, newest first, paged, by account, host, model
     );
   await record(other, 1);
   await record(person, 10, { outcome: "released" });
-  const find = async (query: Parameters<typeof usage>[1]) => {
-    const { rows, hasMore } = await usage(world.deps, { accountId: person.accountId, ...query });
+  const find = async (query: Parameters<typeof listUsageRecords>[1]) => {
+    const { rows, hasMore } = await listUsageRecords(world.deps, { accountId: person.accountId, ...query });
     return { found: rows.map(({ requestId }) => ids.indexOf(requestId)), hasMore };
   };
   const at = (minutesAgo: number) => new Date(nowMs - minutesAgo * 60_000).toISOString();
@@ -167,8 +167,8 @@ test("usage: settled requests only, newest first, paged, by account, host, model
   expect(await find({ start: "0000-01-01", end: "9999-12-31" })).toEqual({ found: [0, 1, 2, 3, 4], hasMore: false });
   await expect(find({ start: "yesterday" })).rejects.toThrow("ISO 8601");
   await expect(find({ after: "'" })).rejects.toThrow("not a request id");
-  expect((await usage(world.deps, {})).rows).toHaveLength(6);
-  const [newest] = (await usage(world.deps, { accountId: person.accountId, limit: 1 })).rows;
+  expect((await listUsageRecords(world.deps, {})).rows).toHaveLength(6);
+  const [newest] = (await listUsageRecords(world.deps, { accountId: person.accountId, limit: 1 })).rows;
   expect(newest).toMatchObject({
     promptTokens: 1,
     completionTokens: 2,
@@ -335,13 +335,17 @@ test("each entry says the balance after it, on every page and under every filter
   const all: { amountNanoUsd: bigint; balanceAfterNanoUsd: bigint; entryId: number }[] = [];
   let before: string | undefined;
   for (let hasMore = true; hasMore; ) {
-    const page = await listEntries(world.deps, { ...person, limit: 7, ...(before !== undefined && { before }) });
+    const page = await listBalanceTransactions(world.deps, {
+      ...person,
+      limit: 7,
+      ...(before !== undefined && { before }),
+    });
     all.push(...page.rows);
     before = page.nextBefore ?? undefined;
     hasMore = page.hasMore;
   }
   expect(all.map(({ balanceAfterNanoUsd }) => balanceAfterNanoUsd)).toEqual(sums);
-  const corrections = await listEntries(world.deps, { ...person, kind: "correction", limit: 2 });
+  const corrections = await listBalanceTransactions(world.deps, { ...person, kind: "correction", limit: 2 });
   expect(corrections).toMatchObject({
     hasMore: true,
     rows: [
@@ -356,11 +360,11 @@ test("each entry says the balance after it, on every page and under every filter
     ],
   });
   const older = corrections.nextBefore ?? "";
-  const rest = await listEntries(world.deps, { ...person, kind: "correction", before: older });
+  const rest = await listBalanceTransactions(world.deps, { ...person, kind: "correction", before: older });
   expect(rest.rows.map(({ balanceAfterNanoUsd }) => balanceAfterNanoUsd)).toEqual(
     [10, 15, 20].map((i) => sums[i] ?? 0n),
   );
-  expect(await listEntries(world.deps, await world.addCustomer())).toEqual({
+  expect(await listBalanceTransactions(world.deps, await world.addCustomer())).toEqual({
     rows: [],
     hasMore: false,
     nextBefore: null,

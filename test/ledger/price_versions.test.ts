@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { addModel, loadCatalog, setImagePrice, setPrices, updateModel } from "../../src/catalog/catalog_store.ts";
+import { loadCatalog } from "../../src/catalog/catalog_store.ts";
+import { addModel, setImagePrice, setPrices, updateModel } from "../../src/catalog/models_store.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import type { Db } from "../../src/platform/db.ts";

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { appendFile, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { startBooksCheck } from "../../src/books/books_check.ts";
-import { checkIfDue, checkNow, INVARIANTS, lastChecks } from "../../src/books/books_check_store.ts";
+import { checkIfDue, checkNow, lastChecks } from "../../src/books/check_runs_store.ts";
+import { startBooksCheck } from "../../src/books/check_schedule.ts";
+import { INVARIANTS } from "../../src/books/invariants.ts";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
 import { createLatency, timed } from "../../src/ledger/latency.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { INVARIANTS } from "../../src/books/books_check_store.ts";
+import { INVARIANTS } from "../../src/books/invariants.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { givePassword, type PanelSession, signInTo } from "./panel_client.ts";
@@ -113,7 +113,7 @@ test("a broken invariant is counted and its rows are shown as text, also what no
   expect((await admin.get("/admin/overview")).json.books).toMatchObject({ broken: 1, uncounted: 0 });
   expect((await admin.get("/admin/books/inv_balance_entries/rows")).json).toEqual({
     name: "inv_balance_entries",
-    says: "A balance is the sum of its entries.",
+    says: "A balance equals the sum of its transactions.",
     rows: [{ account_id: String(person.accountId), balance_nano_usd: "0", entries: "-9007199254740993" }],
     hasMore: false,
   });

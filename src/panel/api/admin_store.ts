@@ -1,4 +1,4 @@
-import { IS_FOLDED, TAIL } from "../../books/rollups_store.ts";
+import { IS_FOLDED, UNFOLDED_RECORDS } from "../../books/usage_rollups_store.ts";
 import { type Sql, sqlState } from "../../platform/db.ts";
 
 /** What an admin's pages count, over everybody. */
@@ -69,7 +69,7 @@ export async function countRequests(sql: Sql): Promise<Requests | null> {
           + (select count(*) from receipts
             where outcome = 'settled' and request_id >= (select id from since)
               and request_id < (select receipts_piece_floor(receipts_piece(id) + 1) from since) and ${tx.unsafe(IS_FOLDED)})
-          + (select count(*) from ${tx.unsafe(TAIL)} tail where request_id >= (select id from since)))::int as settled,
+          + (select count(*) from ${tx.unsafe(UNFOLDED_RECORDS)} tail where request_id >= (select id from since)))::int as settled,
           (select count(*) from receipts where outcome = 'released' and request_id >= (select id from since))::int as released`;
       return { settled: Number(row?.settled), released: Number(row?.released) };
     });

@@ -1,7 +1,12 @@
 import { Elysia, t } from "elysia";
 import { findAccount } from "../../accounts/accounts_store.ts";
 import { listOfferings } from "../../accounts/offerings_store.ts";
-import { ENTRIES_CURSOR, type EntriesQuery, type Entry, listEntries } from "../../books/entries_store.ts";
+import {
+  type BalanceTransaction,
+  type BalanceTransactionsQuery,
+  listBalanceTransactions,
+  TRANSACTIONS_CURSOR,
+} from "../../books/balance_transactions_store.ts";
 import { type Statement, statementOf } from "../../books/statement_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
@@ -31,7 +36,7 @@ export const EntriesPage = t.Object({
       t.Literal("correction"),
     ]),
   ),
-  before: t.Optional(t.String({ pattern: ENTRIES_CURSOR })),
+  before: t.Optional(t.String({ pattern: TRANSACTIONS_CURSOR })),
   limit: t.Optional(whole(1, ENTRIES_MAX)),
 });
 const StatementOf = t.Object({
@@ -138,8 +143,11 @@ export async function billingOf(
 }
 
 /** A page of a balance. A reseller's customers do not learn who works for the operator. */
-export async function entriesOf(deps: Deps, { person: viewer, signal }: Viewing, query: EntriesQuery) {
-  const { rows, ...page } = await longRead(deps, { person: viewer, signal }, (reading) => listEntries(reading, query));
-  const isTold = ({ actor }: Entry) => actor?.role !== "admin" || viewer.role !== "customer" || viewer.tenantId === 0;
+export async function entriesOf(deps: Deps, { person: viewer, signal }: Viewing, query: BalanceTransactionsQuery) {
+  const { rows, ...page } = await longRead(deps, { person: viewer, signal }, (reading) =>
+    listBalanceTransactions(reading, query),
+  );
+  const isTold = ({ actor }: BalanceTransaction) =>
+    actor?.role !== "admin" || viewer.role !== "customer" || viewer.tenantId === 0;
   return { entries: rows.map((row) => (isTold(row) ? row : { ...row, actor: null })), ...page };
 }

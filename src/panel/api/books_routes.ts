@@ -1,6 +1,7 @@
 import { t } from "elysia";
-import { explain, readBooks, sumUp } from "../../books/books_check.ts";
-import { brokenRows, invariantOf, lastChecks } from "../../books/books_check_store.ts";
+import { brokenRows, readBooksOverview } from "../../books/books_overview_store.ts";
+import { explain, lastChecks } from "../../books/check_runs_store.ts";
+import { invariantOf } from "../../books/invariants.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
@@ -8,7 +9,6 @@ import { within } from "../../platform/time_limit.ts";
 import { countEverything, countRequests } from "./admin_store.ts";
 import { longRead } from "./long_read.ts";
 import { type Person, signedIn, toWire, whole } from "./panel_session.ts";
-import { openBreakers } from "./providers_routes.ts";
 
 /** For admins: whether every unit and cent is accounted for, which replicas live, and the figures of the landing page. */
 
@@ -25,7 +25,7 @@ export function booksRoutes(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/overview", ({ person, request: { signal } }) => overview(deps, person, signal))
     .get("/admin/replicas", async () => ({ replicas: await recentReplicas(deps.db.sql) }))
-    .get("/admin/books", async () => toWire(await readBooks(deps)))
+    .get("/admin/books", async () => toWire(await readBooksOverview(deps)))
     .post("/admin/books/check", () => checkBooks(deps))
     .get("/admin/books/:name/rows", ({ params, query }) => rowsOf(deps, params.name, query.limit), {
       params: t.Object({ name: t.String({ maxLength: NAME_LENGTH_MAX }) }),
@@ -66,6 +66,6 @@ async function overview(deps: Deps, person: Person, signal: AbortSignal) {
     ...counts,
     /** By name, with the number of routes that this replica leaves out for a moment. */
     providersFailing: [...openBreakers(deps)].map(([name, routes]) => ({ name, routes })),
-    books: last ? { checkedAt: last.checkedAt, ...sumUp(last.results) } : null,
+    books: last ? { checkedAt: last.checkedAt, ...countFindings(last.results) } : null,
   };
 }

@@ -3,19 +3,16 @@ import { type Static, t } from "elysia";
 import { ALLOWED_PARAMS_MAX, imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import {
   addModel,
-  addRoute,
   findModel,
   listImagePrices,
   listModels,
-  listRoutes,
-  removeRoute,
   setImagePrice,
   setPrices,
   updateModel,
-  updateRoute,
-} from "../../catalog/catalog_store.ts";
+} from "../../catalog/models_store.ts";
 import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
 import type { FailureKind } from "../../catalog/provider_errors.ts";
+import { addRoute, listRoutes, removeRoute, updateRoute } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";

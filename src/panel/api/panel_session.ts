@@ -1,6 +1,6 @@
 import { FormatRegistry, Type } from "@sinclair/typebox";
 import { Elysia, ParseError, t, ValidationError } from "elysia";
-import { recordForm, forgetForm } from "../../accounts/forms_store.ts";
+import { forgetForm, recordForm } from "../../accounts/forms_store.ts";
 import type { Role } from "../../accounts/roles.ts";
 import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";

@@ -1,5 +1,6 @@
 import { t } from "elysia";
-import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
+import { addProvider, findProvider, listProviders, updateProvider } from "../../catalog/providers_store.ts";
+import { listRoutesTo } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import {

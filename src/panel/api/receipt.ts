@@ -1,7 +1,7 @@
 import { findKey } from "../../accounts/keys_store.ts";
 import { findRefusal } from "../../accounts/refusal_counts_store.ts";
 import type { Role } from "../../accounts/roles.ts";
-import { findReceipt, type Receipt } from "../../books/receipt_store.ts";
+import { findReceipt, type Receipt } from "../../books/receipts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge, type PriceParts } from "../../ledger/price.ts";

@@ -1,7 +1,7 @@
 import { Elysia, t } from "elysia";
 import { namesOf } from "../../accounts/accounts_store.ts";
-import { findRequester } from "../../books/receipt_store.ts";
-import { givenBack, type UsageQuery, usage } from "../../books/usage_store.ts";
+import { findRequestAccount } from "../../books/receipts_store.ts";
+import { listReleased, listUsageRecords, type UsageQuery } from "../../books/usage_records_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Db } from "../../platform/db.ts";
@@ -24,7 +24,7 @@ function findingRoutes(deps: Deps) {
     "/requests/:requestId",
     async ({ person: { role, accountId }, params }) => {
       const scope = role === "admin" ? "everybody" : { accountId };
-      const requester = await findRequester(deps, { requestId: params.requestId.toLowerCase(), scope });
+      const requester = await findRequestAccount(deps, { requestId: params.requestId.toLowerCase(), scope });
       if (!requester) throw new Refusal("not_found");
       return requester;
     },
@@ -57,7 +57,7 @@ function adminRoutes(deps: Deps) {
 }
 
 async function pageOf(reading: { db: Db }, kind: "charged" | "released", query: UsageQuery) {
-  if (kind === "released") return givenBack(reading, query);
-  const { rows, ...more } = await usage(reading, query);
+  if (kind === "released") return listReleased(reading, query);
+  const { rows, ...more } = await listUsageRecords(reading, query);
   return { rows: rows.map((row) => ({ kind: "charged" as const, ...row })), ...more };
 }

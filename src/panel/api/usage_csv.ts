@@ -1,12 +1,12 @@
 import {
-  notCharged,
+  listNotCharged,
+  listUsageRecords,
   type Page,
   type RefusedRow,
   type ReleasedRow,
   type UsageQuery,
   type UsageRow,
-  usage,
-} from "../../books/usage_store.ts";
+} from "../../books/usage_records_store.ts";
 import type { Db } from "../../platform/db.ts";
 import { type Cell, csvLine } from "./csv.ts";
 
@@ -85,7 +85,7 @@ async function* pagesOf(
     const query = { ...asked, limit: PAGE_ROWS, after };
     const startedMs = performance.now();
     const page = await read<Page<UsageRow | ReleasedRow | RefusedRow>>((deps) =>
-      kind === "charged" ? usage(deps, query) : notCharged(deps, query),
+      kind === "charged" ? listUsageRecords(deps, query) : listNotCharged(deps, query),
     );
     readMs += performance.now() - startedMs;
     text += page.rows.map((row) => toLine("kind" in row ? toNotCharged(row) : toCharged(row))).join("");

@@ -1,7 +1,7 @@
 import { t } from "elysia";
-import { notCharged, type UsageQuery, usage } from "../../books/usage_store.ts";
-import { usageDays } from "../../books/usage_sums_store.ts";
-import { modelPlaces } from "../../catalog/catalog_store.ts";
+import { listNotCharged, listUsageRecords, type UsageQuery } from "../../books/usage_records_store.ts";
+import { usageByDay } from "../../books/usage_sums_store.ts";
+import { modelPlaces } from "../../catalog/models_store.ts";
 import type { Deps } from "../../deps.ts";
 import { INSTANT } from "../../http/checks.ts";
 import type { Db } from "../../platform/db.ts";
@@ -54,7 +54,7 @@ export function usageRoutes(deps: Deps) {
       async ({ person, request: { signal }, query: { kind, limit = PAGE_DEFAULT, after, ...filter } }) => {
         const asked = { ...(await askedFor(deps, person, filter)), limit, after };
         const page = async (reading: { db: Db }) =>
-          toWire(kind === "not_charged" ? await notCharged(reading, asked) : await chargedPage(reading, asked));
+          toWire(kind === "not_charged" ? await listNotCharged(reading, asked) : await chargedPage(reading, asked));
         return await longRead(deps, { person, signal }, page);
       },
       {
@@ -71,7 +71,7 @@ export function usageRoutes(deps: Deps) {
       async ({ person, request: { signal }, query: { days = DAYS_DEFAULT, measure = "requests", ...filter } }) => {
         const asked = await askedFor(deps, person, filter);
         const wanted = { ...asked, days, measure, timeZone: deps.config.billingTimeZone };
-        const sums = await longRead(deps, { person, signal }, (reading) => usageDays(reading, wanted));
+        const sums = await longRead(deps, { person, signal }, (reading) => usageByDay(reading, wanted));
         const ids = sums.models.map(({ modelId }) => modelId);
         const places = await modelPlaces(deps, ids);
         const models = sums.models.map((model) => ({ ...model, place: places.get(model.modelId) ?? 0 }));
@@ -130,7 +130,7 @@ async function shownAccount(deps: Deps, person: Person, accountId: number | unde
 }
 
 async function chargedPage(reading: { db: Db }, asked: UsageQuery) {
-  const { rows, ...page } = await usage(reading, asked);
+  const { rows, ...page } = await listUsageRecords(reading, asked);
   return { rows: rows.map((row) => ({ ...row, kind: "charged" as const })), ...page };
 }
 

@@ -15,7 +15,6 @@ import {
   HIDES_TOKENS,
   hidesTokensOf,
   MODALITIES,
-  MODELS_KEY,
   type Model,
   ModelStatus,
   providerHref,

@@ -1,28 +1,21 @@
-import { atRest } from "./closing_store.ts";
-import { type Slices, type SliceTx, slice } from "./slices_store.ts";
+import { whenAllFolded } from "./folding_store.ts";
+import { COUNTER_KINDS, type CounterKind, type CounterRef, invariantOf, type Violation } from "./invariants.ts";
+import { type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
 
 /**
- * Counters against the closed sums and the live holds, for a few packages, keys or accounts at a time: what the views `inv_*`
- * say of them, without reading their receipts. Each runs in a slice of the closing at rest, so that the sums are those of all
- * rows that its snapshot sees.
+ * Counters compared with the closed sums plus the open holds, for a few packages, keys or balances at a time: the same
+ * as the views `inv_*` do, without reading receipts. Each comparison runs in a slice in which everything is folded.
  */
 
-/** Packages, balances and days of keys that one slice compares. */
+/** How many packages, and how many balances or key days, one slice compares. */
 const PACKAGES_MAX = 500;
 const OTHERS_MAX = 2_000;
 
-const KINDS = ["package", "key", "account"] as const;
-export type Kind = (typeof KINDS)[number];
-/** A package, a key on a day, or an account; what has no day has "-infinity". */
-export type Counted = { id: string; day: string };
-/** What breaks an invariant: `ref` tells one row of its view from another. */
-export type Broken = { name: string; ref: string; of?: Counted & { kind: Kind } };
-
 /**
- * Compares what the closing noted since the last comparison, what was broken then, and what live holds count in. What is well
- * is taken off the list. Throws BehindError.
+ * Compares the counters on `book_due`: those with rows folded since the last comparison, those that were broken then,
+ * and those of open holds. Takes the correct ones off the list. Throws FoldingBehindError.
  */
-export async function compareDue(slices: Slices): Promise<Broken[]> {
+export async function compareDueCounters(slices: Slices): Promise<Violation[]> {
   await slice(
     slices,
     (tx) => tx`
@@ -32,12 +25,12 @@ export async function compareDue(slices: Slices): Promise<Broken[]> {
       union all select distinct 'account', account_id, '-infinity'::date from holds where mode = 'payg'
       on conflict do nothing`,
   );
-  const broken: Broken[] = [];
-  for (const kind of KINDS) {
+  const broken: Violation[] = [];
+  for (const kind of COUNTER_KINDS) {
     const max = sizeOf(kind);
-    for (let after: Counted | undefined = BEFORE_ALL; after; ) {
-      const { id, day }: Counted = after;
-      const found = await atRest(slices, async (tx) => {
+    for (let after: CounterRef | undefined = BEFORE_ALL; after; ) {
+      const { id, day }: CounterRef = after;
+      const found = await whenAllFolded(slices, async (tx) => {
         const due = toCounted(
           await tx`
             select id::text, day::text from book_due d
@@ -53,22 +46,22 @@ export async function compareDue(slices: Slices): Promise<Broken[]> {
 }
 
 /**
- * Compares all that is there, changed or not, some of it at a time: from where the last walk ended, to the end or so many
- * slices of each kind on. Throws BehindError.
+ * Compares all counters, changed or not, a part in each check: from where the last sweep ended, up to `slicesMax`
+ * slices of each kind. Throws FoldingBehindError.
  */
-export async function comparePassing(slices: Slices, slicesMax: number): Promise<Broken[]> {
-  const broken: Broken[] = [];
-  for (const kind of KINDS) {
+export async function sweepCounters(slices: Slices, slicesMax: number): Promise<Violation[]> {
+  const broken: Violation[] = [];
+  for (const kind of COUNTER_KINDS) {
     const max = sizeOf(kind);
     for (let done = 0, ended = false; done < slicesMax && !ended; done++) {
-      const found = await atRest(slices, async (tx) => {
+      const found = await whenAllFolded(slices, async (tx) => {
         const next = toCounted(await nextOf(tx, kind, max));
-        const ill = await compare(tx, kind, next);
+        const unequal = await compare(tx, kind, next);
         const last = next.length < max ? BEFORE_ALL : (next.at(-1) ?? BEFORE_ALL);
         await (kind === "key"
           ? tx`update book_closing set keys_to = ${last.id}::text::bigint, key_days_to = ${last.day}::text::date`
           : tx`update book_closing set ${tx(`${kind}s_to`)} = ${last.id}::text::bigint`);
-        return { ended: next.length < max, broken: ill };
+        return { ended: next.length < max, broken: unequal };
       });
       broken.push(...found.broken);
       ended = found.ended;
@@ -77,8 +70,8 @@ export async function comparePassing(slices: Slices, slicesMax: number): Promise
   return broken;
 }
 
-/** The walks begin at the beginning. */
-export async function walkFromStart(slices: Slices): Promise<void> {
+/** Makes every sweep begin at the start. */
+export async function restartSweeps(slices: Slices): Promise<void> {
   await slice(
     slices,
     (tx) => tx`
@@ -87,11 +80,11 @@ export async function walkFromStart(slices: Slices): Promise<void> {
   );
 }
 
-const BEFORE_ALL: Counted = { id: "0", day: "-infinity" };
-const sizeOf = (kind: Kind): number => (kind === "package" ? PACKAGES_MAX : OTHERS_MAX);
+const BEFORE_ALL: CounterRef = { id: "0", day: "-infinity" };
+const sizeOf = (kind: CounterKind): number => (kind === "package" ? PACKAGES_MAX : OTHERS_MAX);
 
-/** What comes after the walk's last. Of both sides: what only one of them has is broken too. */
-function nextOf(tx: SliceTx, kind: Kind, max: number) {
+/** The next counters of the sweep, from counters and from sums: one without the other is broken too. */
+function nextOf(tx: SliceTx, kind: CounterKind, max: number) {
   const after = tx`(select ${tx(kind === "key" ? "keys_to" : `${kind}s_to`)} from book_closing)`;
   if (kind === "account")
     return tx`
@@ -111,8 +104,8 @@ function nextOf(tx: SliceTx, kind: Kind, max: number) {
     order by ids.id, ids.day limit ${max}`;
 }
 
-/** Compares, takes what is well off the list of what is due, and puts the rest on it. */
-async function compare(tx: SliceTx, kind: Kind, counted: readonly Counted[]): Promise<Broken[]> {
+/** Compares counters; leaves exactly the broken ones of them on `book_due`. */
+async function compare(tx: SliceTx, kind: CounterKind, counted: readonly CounterRef[]): Promise<Violation[]> {
   if (counted.length === 0) return [];
   const ids = counted.map(({ id }) => id);
   const days = counted.map(({ day }) => day);
@@ -125,17 +118,17 @@ async function compare(tx: SliceTx, kind: Kind, counted: readonly Counted[]): Pr
   await tx`
     delete from book_due d using unnest(${toArray(ids)}::text::bigint[], ${toArray(days)}::text::date[]) as c(id, day)
     where d.kind = ${kind} and d.id = c.id and d.day = c.day`;
-  const ill = broken.flatMap(({ of }) => of ?? []);
+  const unequal = broken.flatMap(({ of }) => of ?? []);
   await tx`
     insert into book_due (kind, id, day)
     select distinct ${kind}, id, day
-    from unnest(${toArray(ill.map(({ id }) => id))}::text::bigint[], ${toArray(ill.map(({ day }) => day))}::text::date[]) as i(id, day)
+    from unnest(${toArray(unequal.map(({ id }) => id))}::text::bigint[], ${toArray(unequal.map(({ day }) => day))}::text::date[]) as i(id, day)
     on conflict do nothing`;
   return broken;
 }
 
 /** Units, days and bounds of these packages. */
-async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Broken[]> {
+async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Violation[]> {
   const rows = await tx`
     with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
     held as materialized (
@@ -171,8 +164,8 @@ async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Brok
   return rows.map((row) => toBroken(row, "package"));
 }
 
-/** What these keys count on these days. */
-async function brokenKeyDays(tx: SliceTx, keyDays: readonly Counted[]): Promise<Broken[]> {
+/** The counters of these keys on these days. */
+async function brokenKeyDays(tx: SliceTx, keyDays: readonly CounterRef[]): Promise<Violation[]> {
   const rows = await tx`
     with asked as materialized (
       select * from unnest(${toArray(keyDays.map(({ id }) => id))}::text::bigint[], ${toArray(keyDays.map(({ day }) => day))}::text::date[])
@@ -190,8 +183,8 @@ async function brokenKeyDays(tx: SliceTx, keyDays: readonly Counted[]): Promise<
   return rows.map((row) => toBroken(row, "key"));
 }
 
-/** The balances of these accounts: entries, what is held, bounds. */
-async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Broken[]> {
+/** The balances of these accounts: sum of transactions, reserved amount, bounds. */
+async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Violation[]> {
   const rows = await tx`
     with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
     mine as materialized (select b.* from asked join balances b on b.account_id = asked.id),
@@ -208,9 +201,9 @@ async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Brok
   return rows.map((row) => toBroken(row, "account"));
 }
 
-/** Requests that are both alive and finished. Holds are few, and their receipts are looked up by name. */
-export async function doubledRequests(slices: Slices): Promise<Broken[]> {
-  const broken: Broken[] = [];
+/** Requests that have both a hold and a receipt. Holds are few, and their receipts are looked up by id. */
+export async function requestsHeldAndFinished(slices: Slices): Promise<Violation[]> {
+  const broken: Violation[] = [];
   for (let after: string | null = "00000000-0000-0000-0000-000000000000"; after !== null; ) {
     const from: string = after;
     const found = await slice(slices, async (tx, rows) => {
@@ -226,9 +219,9 @@ export async function doubledRequests(slices: Slices): Promise<Broken[]> {
   return broken;
 }
 
-/** Grants whose used pieces are not the packages taken from them. */
-export async function brokenAllotments(slices: Slices): Promise<Broken[]> {
-  const broken: Broken[] = [];
+/** Allotments whose used pieces differ from the packages taken from them. */
+export async function brokenAllotments(slices: Slices): Promise<Violation[]> {
+  const broken: Violation[] = [];
   for (let after: string | null = "0"; after !== null; ) {
     const from: string = after;
     const found = await slice(
@@ -246,17 +239,19 @@ export async function brokenAllotments(slices: Slices): Promise<Broken[]> {
   return broken;
 }
 
-function toBroken(row: Record<string, unknown>, kind: Kind): Broken {
+function toBroken(row: Record<string, unknown>, kind: CounterKind): Violation {
   const of = { kind, id: String(row.id), day: String(row.day ?? BEFORE_ALL.day) };
-  return { name: String(row.name), ref: String(row.ref), of };
+  const invariant = invariantOf(String(row.name));
+  if (!invariant) throw new Error(`there is no invariant ${row.name}`);
+  return { name: invariant.name, ref: String(row.ref), of };
 }
 
-function toCounted(rows: readonly Record<string, unknown>[]): Counted[] {
+function toCounted(rows: readonly Record<string, unknown>[]): CounterRef[] {
   return rows.map(({ id, day }) => ({ id: String(id), day: String(day) }));
 }
 
 function toList(value: unknown): unknown[] {
-  if (!Array.isArray(value)) throw new Error("a list was expected");
+  if (!Array.isArray(value)) throw new Error("expected a JSON array");
   return value;
 }
 

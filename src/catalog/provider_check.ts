@@ -3,30 +3,36 @@ import { InputError, Refusal } from "../errors.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import { findModel, findProvider, listRoutes, listRoutesTo, type ProviderRow } from "./catalog_store.ts";
+import type { ProviderRow } from "./catalog_store.ts";
 import { GuardError } from "./guard.ts";
+import { findModel } from "./models_store.ts";
 import { createProviderClient, type ProviderClient, type Upstream } from "./provider_client.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
+import { findProvider } from "./providers_store.ts";
+import { listRoutes, listRoutesTo } from "./routes_store.ts";
 
-/** A real, cheap call of a provider: how long it takes, or what exactly fails, in words for an operator. */
+/** Tests a provider with a real but cheap call: how long it takes, or what exactly fails, in words for an operator. */
 
-/** Everything together: look-up, connect, list of models, and the chat. */
+/** Time limit for everything: look-up, connect, list of models, and the chat. */
 const TEST_MS_MAX = 20_000;
 const CHAT_BODY_BYTES_MAX = 256 * 1024;
-/** Routes of one provider that are compared with its list. */
+/** Routes of a provider that are compared with its list of models. */
 const ROUTES_MAX = 1_000;
 
-/** Where it failed: `key` cannot be decrypted here, `dns` the name leads nowhere, `rejected` it refused the call itself. */
+/**
+ * Where it failed. `key`: it cannot be decrypted here. `dns`: the name has no address. `rejected`: the provider refused
+ * the call itself.
+ */
 export type TestFailureKind = FailureKind | "key" | "dns" | "tls" | "rejected";
 
 export type ProviderTest = {
   ok: boolean;
-  /** Of the list of models: look-up and connection included. */
+  /** How long the list of models took, look-up and connection included. */
   tookMs: number;
   models: number;
-  /** Upstream models of its routes that its list does not name: a request for one of them most likely fails. */
+  /** Upstream models of its routes that its list does not contain: requests for them will most likely fail. */
   unlisted: string[];
-  /** Of the chat; null: none was asked for, or it was not reached. */
+  /** How long the chat took; null: none was asked for, or it was not reached. */
   chatTookMs: number | null;
   kind: TestFailureKind | null;
   problem: string | null;
@@ -35,7 +41,7 @@ export type ProviderTest = {
 /** A chat of one token, as a route would send it. */
 export type TestChat = { upstreamModel: string; capField: "max_tokens" | "max_completion_tokens" };
 export type TestOptions = {
-  /** The upstream models of its routes, to be compared with its list. */
+  /** The upstream models of its routes, to compare with its list. */
   upstreamModels: readonly string[];
   chat?: TestChat | undefined;
 };
@@ -44,7 +50,7 @@ type TestDeps = {
   log: Log;
 };
 
-/** Asks a provider for its models, and then for one token if `chat` is given. Never throws. */
+/** Lists a provider's models, and asks for one token if `chat` is given. Never throws. */
 export async function testProvider(
   deps: TestDeps,
   { name, baseUrl, keyCiphertext }: ProviderRow,
@@ -59,7 +65,7 @@ export async function testProvider(
     const problem = "Its key cannot be decrypted: it was stored under another SECRET_KEY. Store it again.";
     return { ...test, kind: "key", problem };
   }
-  // A client of its own remembers nothing: the name is looked up and the connection is made, each time.
+  // A new client has no pinned addresses: the name is looked up and the connection made every time.
   const client = createProviderClient(deps);
   const upstream = { providerName: name, baseUrl, apiKey };
   const deadline = new AbortController();
@@ -89,7 +95,7 @@ export async function testProvider(
   }
 }
 
-/** Google lists its models as `models/NAME`, and takes NAME alone too. */
+/** Google lists its models as `models/NAME`, and accepts NAME alone too. */
 function isListed(listed: ReadonlySet<string>, model: string): boolean {
   return listed.has(model) || listed.has(`models/${model}`);
 }
@@ -110,16 +116,21 @@ function hasChoices(text: string): boolean {
     const parsed: unknown = JSON.parse(text);
     return typeof parsed === "object" && parsed !== null && "choices" in parsed && Array.isArray(parsed.choices);
   } catch {
-    return false; // The caller says what that means.
+    return false; // The caller reports it.
   }
 }
 
 export type ProviderTests = {
-  /** Tests a provider of the catalog; with `modelId`, its first route of that model too. Throws not_found, InputError, too_many_requests. */
+  /**
+   * Tests a provider of the catalog; with `modelId`, also its first route of that model. Throws not_found, InputError,
+   * too_many_requests.
+   */
   run(providerId: number, modelId?: string): Promise<ProviderTest>;
 };
 
-/** Tests for the panel: in this replica one at a time of each provider; the same one asked for again is shared. */
+/**
+ * Tests for the panel: one at a time per provider and replica. A repeated request for the same test shares its result.
+ */
 export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests {
   const running = new Map<number, { modelId: string | undefined; test: Promise<ProviderTest> }>();
 
@@ -149,7 +160,7 @@ export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests 
 async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, modelId: string): Promise<TestChat> {
   const model = await findModel(deps, modelId);
   if (!model) throw new InputError(`There is no model ${JSON.stringify(modelId)}.`, "model");
-  // A picture is no cheap call.
+  // An image is not a cheap call.
   if (model.modality === "image") throw new InputError("An image model is not tested: a picture would cost.", "model");
   const route = (await listRoutes(deps, modelId)).find(({ providerId }) => providerId === provider.id);
   if (!route) throw new InputError(`The model ${modelId} has no route to ${provider.name}.`, "model");
@@ -160,12 +171,12 @@ function kindOf(thrown: unknown): TestFailureKind {
   if (thrown instanceof ProviderRejection) return "rejected";
   if (!(thrown instanceof ProviderFailure)) return "connect";
   if (thrown.cause instanceof GuardError && thrown.cause.kind === "unresolved") return "dns";
-  // The connection stood when `fetch` began: what it then says of certificates is the handshake's.
+  // The connection stood when `fetch` began: errors about certificates come from the TLS handshake.
   if (thrown.kind === "hung_up" && /certificate|\btls\b|\bssl\b|handshake/i.test(thrown.message)) return "tls";
   return thrown.kind;
 }
 
-/** The failure in a sentence: what we saw, then the provider's own words. */
+/** The failure in a sentence: what we observed, then the provider's message. */
 function sentenceOf(thrown: unknown): string {
   const words = thrown instanceof Error ? thrown.message : String(thrown);
   if (thrown instanceof ProviderRejection) return `It refused the call with status ${thrown.status}: ${words}`;

@@ -1,24 +1,24 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { join } from "node:path";
-import { check } from "../../src/books/books_check_store.ts";
-import { listEntries } from "../../src/books/entries_store.ts";
-import { openSlices } from "../../src/books/slices_store.ts";
+import { listBalanceTransactions } from "../../src/books/balance_transactions_store.ts";
+import { check } from "../../src/books/check.ts";
+import { openSlices } from "../../src/books/short_transactions_store.ts";
 import { statementOf } from "../../src/books/statement_store.ts";
-import { notCharged, type UsageFilter, usage } from "../../src/books/usage_store.ts";
-import { requestsByKey, usageDays } from "../../src/books/usage_sums_store.ts";
+import { listNotCharged, listUsageRecords, type UsageFilter } from "../../src/books/usage_records_store.ts";
+import { requestsByKey, usageByDay } from "../../src/books/usage_sums_store.ts";
 import { type ReadPage, usageCsv } from "../../src/panel/api/usage_csv.ts";
 import { connect, type Db, openDb } from "../../src/platform/db.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 
 /**
- * Long reads over hundreds of thousands of receipts whose server cancels every statement after two seconds: nothing is
- * cancelled, and what they say is right. Source: house plan › Overload.
+ * Long reads over hundreds of thousands of receipts, on a server that cancels every statement after two seconds:
+ * nothing is cancelled, and the results are right. Source: house plan › Overload.
  */
 
 const RECEIPTS = Number(process.env.LONG_READS_RECEIPTS ?? 260_000);
 const STATEMENT_MS_MAX = 2_000;
-/** Receipts that one transaction of the filling writes. */
+/** Receipts that one transaction writes while the table is filled. */
 const AT_ONCE = 1_000;
 const SLOW_MS = 300_000;
 const EMPTY = { rows: 0 };
@@ -26,7 +26,7 @@ const EMPTY = { rows: 0 };
 let world: World;
 let db: Db;
 let reseller: Person;
-/** One account has two fifths of all. */
+/** One account has two fifths of all receipts. */
 let big: Person & TestKey & { packageId: number };
 let resellerKey: TestKey;
 
@@ -50,7 +50,7 @@ beforeAll(async () => {
   for (let from = 0; from < RECEIPTS; from += AT_ONCE) await fill(from, Math.min(RECEIPTS, from + AT_ONCE));
   await countThem();
   expect(await world.unbalanced()).toEqual([]);
-  // From here on, for every connection that is opened.
+  // Applies to every connection opened from now on.
   await world.sql.unsafe(
     `alter database "${new URL(world.url).pathname.slice(1)}" set statement_timeout = ${STATEMENT_MS_MAX}`,
   );
@@ -64,7 +64,10 @@ afterAll(async () => {
 /** Reads a page of a file, as the panel does. */
 const read: ReadPage = (page) => page({ db });
 
-/** Requests `from` to `upto`, spread over the last five days: two fifths of one account's, a fifth charges of the reseller's own. */
+/**
+ * Writes requests `from` to `upto`, spread over the last five days: two fifths belong to one account, a fifth are
+ * charges of the reseller's own.
+ */
 async function fill(from: number, upto: number): Promise<void> {
   await world.sql`
     with numbers as (
@@ -85,7 +88,7 @@ async function fill(from: number, upto: number): Promise<void> {
     select account_id, -charged_nano_usd, 'charge', request_id, finished_at from made where charged_nano_usd > 0`;
 }
 
-/** The counters, as the ledger would have them. */
+/** Sets the counters to what the ledger would have. */
 async function countThem(): Promise<void> {
   await world.sql`analyze receipts`;
   await world.sql`
@@ -100,7 +103,7 @@ async function countThem(): Promise<void> {
 }
 
 test(
-  "a check that has all to fold, and the next ones: no slice is cancelled",
+  "a check that has everything to fold, and the next ones: no slice is cancelled",
   async () => {
     const sql = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
     const checked = async (full = false) => {
@@ -155,7 +158,7 @@ test(
 );
 
 test(
-  "CSV of usage: up to its limit; a filter that nothing passes is read to the end, and is no error",
+  "CSV of usage: up to its limit; a filter that matches nothing is read to the end without an error",
   async () => {
     const text = await new Response(await usageCsv(read, "charged", { accountId: big.accountId })).text();
     const lines = text.trimEnd().split("\r\n");
@@ -171,7 +174,7 @@ test(
 );
 
 test(
-  "a page whose time is over says where to go on, also if it is empty; all pages together have every row once",
+  "a page that runs out of time says where to continue, even if it is empty; all pages together have each row once",
   async () => {
     type Part = { ids: string[]; next: string | null };
     const whole = async (ask: (cursor: string | undefined) => Promise<Part>) => {
@@ -185,7 +188,7 @@ test(
         cursor = part.next;
       }
     };
-    const pages = (query: UsageFilter, list = usage) =>
+    const pages = (query: UsageFilter, list = listUsageRecords) =>
       whole(async (after) => {
         const { rows, nextAfter } = await list({ db }, { ...query, limit: 1000, after, pageMsMax: 0 });
         return { ids: rows.map(({ requestId }) => requestId), next: nextAfter };
@@ -201,7 +204,7 @@ test(
       (
         await pages(
           { accountId, modelId: "model-none" },
-          (deps, query) => notCharged(deps, { ...query, accountId }) as never,
+          (deps, query) => listNotCharged(deps, { ...query, accountId }) as never,
         )
       ).ids,
     ).toEqual([]);
@@ -213,17 +216,17 @@ test(
         pageMsMax: 0,
         ...(before !== undefined && { before }),
       };
-      const { rows, nextBefore } = await listEntries({ db }, { ...query, kind: "top_up" });
+      const { rows, nextBefore } = await listBalanceTransactions({ db }, { ...query, kind: "top_up" });
       return { ids: rows.map(({ balanceAfterNanoUsd }) => String(balanceAfterNanoUsd)), next: nextBefore };
     });
-    // The top-up came first: every charge stands before it.
+    // The top-up was the first transaction, so it is listed last.
     expect(charges).toEqual({ ids: ["1000000000"], pages: expect.any(Number) });
     expect(charges.pages).toBeGreaterThan(3);
   },
   SLOW_MS,
 );
 
-test("a page of a balance costs what it shows, however far back it is, and says the balance then", async () => {
+test("a page of transactions costs what it shows, however far back it is, and has the balance after each", async () => {
   const { accountId } = reseller;
   const [count] = await world.sql`select count(*)::int as n from balance_entries where account_id = ${accountId}`;
   const [far] = await world.sql`
@@ -234,13 +237,13 @@ test("a page of a balance costs what it shows, however far back it is, and says 
     const blocks = (before?: string) =>
       indexBlocks(
         one,
-        () => listEntries({ db: one }, { accountId, ...(before !== undefined && { before }) }),
+        () => listBalanceTransactions({ db: one }, { accountId, ...(before !== undefined && { before }) }),
         "balance_entries",
       );
     const newest = await blocks();
     const before = `${far?.id}_${BigInt(String(far?.after)) - BigInt(Number(far?.amount))}`;
     expect(await blocks(before)).toBeLessThan(2 * newest);
-    const { rows } = await listEntries({ db }, { accountId, before });
+    const { rows } = await listBalanceTransactions({ db }, { accountId, before });
     const sums = await world.sql`
       select id::int as id, (select sum(amount_nano_usd) from balance_entries o where o.account_id = ${accountId} and o.id <= e.id)::text as after
       from balance_entries e where account_id = ${accountId} and id < ${far?.id} order by id desc limit 3`;
@@ -252,7 +255,7 @@ test("a page of a balance costs what it shows, however far back it is, and says 
   }
 });
 
-test("a page of days ago costs what it shows, as the newest does", async () => {
+test("a page of old usage costs as little as the newest page", async () => {
   const one = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
   try {
     const [row] = await one.sql`
@@ -261,7 +264,7 @@ test("a page of days ago costs what it shows, as the newest does", async () => {
       order by request_id desc limit 1`;
     const after = String(row?.after);
     const asked = { accountId: big.accountId, limit: 100 };
-    const newest = await indexBlocks(one, () => usage({ db: one }, asked));
+    const newest = await indexBlocks(one, () => listUsageRecords({ db: one }, asked));
     expect(newest).toBeGreaterThan(0);
     const bounds = [
       { after },
@@ -269,13 +272,15 @@ test("a page of days ago costs what it shows, as the newest does", async () => {
       { end: new Date(Number.parseInt(after.replace("-", "").slice(0, 12), 16)).toISOString() },
     ];
     for (const bound of bounds)
-      expect(await indexBlocks(one, () => usage({ db: one }, { ...asked, ...bound }))).toBeLessThan(2 * newest);
+      expect(await indexBlocks(one, () => listUsageRecords({ db: one }, { ...asked, ...bound }))).toBeLessThan(
+        2 * newest,
+      );
   } finally {
     await one.close();
   }
 });
 
-/** Blocks of a table's indexes that `read` looks at, over a pool of one connection. */
+/** Index blocks of a table that `read` touches, over a pool of one connection. */
 async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>, table = "receipts"): Promise<number> {
   const soFar = async () => {
     await one.sql`select pg_stat_force_next_flush()`;
@@ -289,7 +294,7 @@ async function indexBlocks(one: Db, read: () => Promise<{ rows: unknown[] }>, ta
 }
 
 test(
-  "a reader that stops in the middle of a file leaves nothing open",
+  "a client that stops reading in the middle of a file leaves no connection busy",
   async () => {
     const reader = (await usageCsv(read, "charged", { accountId: big.accountId })).getReader();
     await reader.read();
@@ -299,7 +304,7 @@ test(
         where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid() and (state <> 'idle' or backend_xmin is not null)`;
       return Number(row?.n);
     };
-    // The page after the first is fetched ahead; then nothing more until it is asked for.
+    // The second page is fetched ahead; further pages only when asked for.
     await Bun.sleep(1_000);
     let open = await openNow();
     for (let i = 0; i < 100 && open > 0; i++) {
@@ -342,7 +347,10 @@ test(
     }
 
     const [mine] = await world.sql`select count(*)::int as n from receipts where account_id = ${big.accountId}`;
-    const chart = await usageDays({ db }, { accountId: big.accountId, days: 30, measure: "requests", timeZone: "UTC" });
+    const chart = await usageByDay(
+      { db },
+      { accountId: big.accountId, days: 30, measure: "requests", timeZone: "UTC" },
+    );
     expect(chart.rows.reduce((sum, { requests }) => sum + requests, 0)).toBe(Number(mine?.n));
     expect(chart.rows).toHaveLength(new Set(chart.rows.map(({ day, modelId }) => `${day} ${modelId}`)).size);
     const requests = await requestsByKey({ db }, big.accountId);

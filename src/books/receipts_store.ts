@@ -1,19 +1,17 @@
 import { Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
-import { sql } from "drizzle-orm";
-import { lockAccounts } from "../accounts/locks_store.ts";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import { PriceParts } from "../ledger/price.ts";
 import type { UsageReport } from "../ledger/reported_usage.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import type { Mode } from "./usage_store.ts";
+import type { BillingMode } from "./usage_records_store.ts";
 
-/** One request as the books know it: running, charged, or given back. */
+/** One request as recorded: running, settled or released. */
 export type Receipt = {
   requestId: string;
   status: "running" | "settled" | "released";
-  /** Why it ended so; null while it runs. */
+  /** Why it ended this way; null while it runs. */
   reason: string | null;
   keyId: number;
   keyName: string | null;
@@ -21,29 +19,29 @@ export type Receipt = {
   keyMasked: string | null;
   modelId: string;
   host: string;
-  mode: Mode;
+  mode: BillingMode;
   units: number;
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
   estimated: boolean;
-  /** What the provider counted beside these counts, by its own names; null: nothing. Some of it is the operator's own business. */
+  /** What else the provider counted, under its own names; null: nothing. Some of it is for the operator only. */
   reportedUsage: UsageReport | null;
-  /** The prices it was admitted at, which it is charged by; null: its model had none. */
+  /** The prices at admission, by which it is charged; null: its model had none. */
   prices: ReceiptPrices | null;
   heldNanoUsd: bigint;
   chargedNanoUsd: bigint;
   /** What it cost beyond what could be charged: the operator's loss. */
   shortfallNanoUsd: bigint;
-  /** The output cap that the hold pays for; known while it runs, and only where the balance pays. */
+  /** The output cap that the hold covers; known only while it runs on the balance. */
   capTokens: number | null;
-  /** The package that pays, and how much of it is used up by now, live holds included; null: the balance pays. */
+  /** The package that pays, and how much of it is used now, open holds included; null: the balance pays. */
   package: ReceiptPackage | null;
   createdAt: string;
   finishedAt: string | null;
 };
 
-/** A row of `price_versions`: since when it had counted, and what it says. */
+/** A row of `price_versions`: since when it was valid, and its prices. */
 export type ReceiptPrices = { validFrom: string; parts: PriceParts };
 
 export type ReceiptPackage = {
@@ -51,7 +49,7 @@ export type ReceiptPackage = {
   name: string;
   carryover: boolean;
   timeZone: string;
-  /** The day that the request counts in, as 2030-01-31 in the package's zone, and what that day has used. */
+  /** The day that the request counts in, as 2030-01-31 in the package's time zone, and what is used of that day. */
   day: string;
   dayUnits: number;
   dailyLimit: number;
@@ -59,7 +57,7 @@ export type ReceiptPackage = {
   totalLimit: number;
 };
 
-/** A request of this account, finished or not; undefined where there is none. */
+/** A request of this account, finished or running; undefined if there is none. */
 export async function findReceipt(
   { db }: { db: Db },
   { accountId, requestId }: { accountId: number; requestId: string },
@@ -86,14 +84,14 @@ export async function findReceipt(
   return row && toReceipt(row);
 }
 
-/** Whose requests may be found: everybody's, or an account's own and those of its customers. */
+/** Whose requests may be found: everybody's, or those of an account and its customers. */
 export type RequestScope = "everybody" | { accountId: number };
 
 /**
- * The account that a request belongs to, whatever became of it: under way, charged, given back, or refused as far as refusals are
- * kept. undefined: there is none in scope, which says nothing of others.
+ * The account of a request, whether it is running, settled, released, or refused (as long as refusals are kept).
+ * Undefined: there is none in scope, which says nothing about other accounts.
  */
-export async function findRequester(
+export async function findRequestAccount(
   { db }: { db: Db },
   { requestId, scope }: { requestId: string; scope: RequestScope },
 ): Promise<{ accountId: number; name: string } | undefined> {
@@ -110,33 +108,11 @@ export async function findRequester(
   return row && { accountId: Number(row.id), name: String(row.name) };
 }
 
-/**
- * How a request whose replica may have died stands, for whoever would do it again: `over` says that it costs nothing and never
- * will. What the reaper gave back is closed with that: its settlement, should one still come, is not taken any more.
- */
-export async function closeUnsettled(
-  { db }: { db: Db },
-  { accountId, requestId }: { accountId: number; requestId: string },
-): Promise<"running" | "settled" | "over"> {
-  return await db.orm.transaction(async (tx) => {
-    await lockAccounts(tx, [accountId]);
-    const rows = await tx.execute(sql`
-      select outcome from receipts where request_id = ${requestId}::text::uuid and account_id = ${accountId}
-      union all select 'running' from holds where request_id = ${requestId}::text::uuid and account_id = ${accountId}`);
-    const status = rows[0]?.outcome;
-    if (status === "running" || status === "settled") return status;
-    await tx.execute(sql`
-      update receipts set reason = 'ended_by_us'
-      where request_id = ${requestId}::text::uuid and account_id = ${accountId} and outcome = 'released' and reason = 'lease_ended'`);
-    return "over";
-  });
-}
-
 const Reported = Type.Record(Type.String(), Type.Union([Type.Number(), Type.String()]));
 
 function toPrices({ price_version_id, price_parts, prices_from }: Record<string, unknown>): ReceiptPrices | null {
   if (price_parts === null) return null;
-  if (!Value.Check(PriceParts, price_parts)) throw new Error(`price version ${price_version_id} has another form`);
+  if (!Value.Check(PriceParts, price_parts)) throw new Error(`price version ${price_version_id} has an unknown format`);
   return { validFrom: toIso(String(prices_from)), parts: price_parts };
 }
 

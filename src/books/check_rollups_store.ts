@@ -1,14 +1,13 @@
-import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUMNS } from "./rollups_store.ts";
-import { hasTime, type Slices, type SliceTx, slice } from "./slices_store.ts";
+import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUMNS } from "./usage_rollups_store.ts";
 
 /**
- * The walk over the rollups: compares them with the receipts they were made of, so that a row which was changed past the
- * closing is found. It goes in steps: whole accounts, or whole days of UTC of a large one, of about as many receipts as a
- * slice takes.
+ * A sweep that compares the rollups with the receipts they were made of, so that a row changed past folding is found.
+ * It goes in steps: whole accounts, or whole UTC days of a large account, of about as many receipts as a slice takes.
  *
- * A step compares two numbers, its prints. A row's print is a hash of what it is of (account, key, span, …) times a weighed
- * sum of its counts. That is linear in the counts: a row's print is also the sum of what each of its receipts adds to it. So
- * receipts are printed page by page, whatever rows they belong to, and need not be grouped.
+ * A step compares two numbers, its *prints*. A row's print is a hash of its key (account, key, span, …) times a
+ * weighted sum of its counts. It is linear in the counts, so it also equals the sum of what each of the row's receipts
+ * adds to it. So receipts are printed page by page, whatever rows they belong to, and need not be grouped.
  */
 
 /** Accounts of one step. */
@@ -16,7 +15,7 @@ const ACCOUNTS_MAX = 200;
 const ID_MIN = "00000000-0000-0000-0000-000000000000";
 const ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 
-/** Weights are large and unlike: small changes of two counts do not cancel each other out. */
+/** The weights are large and irregular, so that changes of two counts do not cancel out. */
 const WEIGHED = `(738492615049281047::numeric * requests + 296174830561927423::numeric * charges
   + 851930274618350917::numeric * prompt_tokens + 417253986104827351::numeric * cached_tokens
   + 964817203591746203::numeric * completion_tokens + 583061947260315869::numeric * charged_nano_usd)`;
@@ -25,16 +24,19 @@ const hashOfRow = (key: string, span: string, begins: string) =>
 const hashOfCrossing = (begins: string, ends: string) =>
   `hash_record_extended(row(account_id, ${begins}, ${ends}, kind_id), 0)::numeric`;
 
-/** Accounts `first` to `last`; of one large account, its days of UTC from `since` on and before `upto`, else these are infinite. */
+/**
+ * Accounts `first` to `last`. For one large account, its UTC days from `since` to before `upto`; otherwise these are
+ * infinite.
+ */
 type Step = { first: string; last: string; since: string; upto: string };
-/** What the rollups of a step said, and the snapshot that was folded in them then. */
+/** The print of a step's rollups, and the snapshot that was folded in them. */
 type Rollups = { print: bigint; folded: string; isSumOfDays: boolean };
 
 /**
- * Compares from where the last walk ended on, `requestsMax` requests or little more, or up to the end. Returns how many steps
- * differed. Throws what Postgres throws.
+ * Compares the rollups of about `requestsMax` requests, from where the last sweep ended, or up to the end. Returns how
+ * many steps differed. Throws what Postgres throws.
  */
-export async function walkRollups(slices: Slices, requestsMax: number): Promise<number> {
+export async function sweepRollups(slices: Slices, requestsMax: number): Promise<number> {
   let wrong = 0;
   for (let read = 0; read < requestsMax && hasTime(slices); ) {
     const found = await slice(slices, async (tx, rows) => {
@@ -49,7 +51,10 @@ export async function walkRollups(slices: Slices, requestsMax: number): Promise<
   return wrong;
 }
 
-/** Moves on to the next accounts or days; `requests`: how many these had. Undefined at the end: the next walk begins anew. */
+/**
+ * Advances to the next accounts or days, and says how many requests they had. Undefined at the end: the next sweep
+ * starts over.
+ */
 async function nextStep(tx: SliceTx, rowsMax: number): Promise<{ step: Step; requests: number } | undefined> {
   const rows = await tx`
     with at as (select usage_to, usage_days_to from book_closing), next as (
@@ -82,7 +87,7 @@ async function nextStep(tx: SliceTx, rowsMax: number): Promise<{ step: Step; req
   return { step: { first, last, since, upto }, requests };
 }
 
-/** Days of an account, one at least: up to which, and how many requests they had. */
+/** At least one day of an account: where the days end, and how many requests they had. */
 async function someDays(
   tx: SliceTx,
   { accountId, since, rowsMax }: { accountId: string; since: string; rowsMax: number },
@@ -100,7 +105,7 @@ async function someDays(
   return { upto: "infinity", requests };
 }
 
-/** A step as parameters: accounts $1 to $2, from $3 on and before $4. */
+/** A step as parameters: accounts $1 to $2, from $3 to before $4. */
 const toParameters = ({ first, last, since, upto }: Step): string[] => [first, last, since, upto];
 const ACCOUNTS = "account_id >= $1::text::bigint and account_id <= $2::text::bigint";
 const SINCE = "$3::text::timestamp at time zone 'UTC'";
@@ -108,7 +113,7 @@ const UPTO = "$4::text::timestamp at time zone 'UTC'";
 
 async function readRollups(tx: SliceTx, step: Step): Promise<Rollups> {
   const [row] = await tx.unsafe(
-    // Key by key, so that of a large account no other days are read.
+    // Key by key, so that no other days of a large account are read.
     `with recursive keys_used (of_account, of_key) as (
       (select account_id, key_id from usage_sums where ${ACCOUNTS} order by account_id, key_id limit 1)
       union all
@@ -129,12 +134,12 @@ async function readRollups(tx: SliceTx, step: Step): Promise<Rollups> {
   return {
     print: BigInt(String(row?.print)),
     folded: String(row?.folded),
-    // Months have no print of their own: once the last day was read, they are its account's days summed up.
-    isSumOfDays: step.upto !== "infinity" || (await areMonthsDays(tx, step)),
+    // Months have no print: after an account's last day was read, they must equal its days summed up.
+    isSumOfDays: step.upto !== "infinity" || (await monthsEqualDays(tx, step)),
   };
 }
 
-async function areMonthsDays(tx: SliceTx, { first, last }: Step): Promise<boolean> {
+async function monthsEqualDays(tx: SliceTx, { first, last }: Step): Promise<boolean> {
   const [row] = await tx.unsafe(
     `with days as (
       select account_id, span_begins(${MONTH}, begins) as begins, kind_id, ${SUMMED} from usage_sums
@@ -148,11 +153,11 @@ async function areMonthsDays(tx: SliceTx, { first, last }: Step): Promise<boolea
   return row?.same === true;
 }
 
-/** What the rollups of a step have to print: from the receipts that were folded in them, page by page. */
+/** The print that a step's rollups should have, from the receipts that were folded in them, page by page. */
 async function printOfReceipts(slices: Slices, step: Step, folded: string): Promise<bigint> {
   let print = 0n;
-  for (let after: Place | undefined = { accountId: step.first, id: ID_MIN }; after; ) {
-    const from: Place = after;
+  for (let after: Position | undefined = { accountId: step.first, id: ID_MIN }; after; ) {
+    const from: Position = after;
     const page = await slice(slices, (tx, rows) => printOfPage(tx, step, { folded, from, rows }));
     print += page.print;
     after = page.after;
@@ -160,15 +165,15 @@ async function printOfReceipts(slices: Slices, step: Step, folded: string): Prom
   return print;
 }
 
-/** A receipt, in the order in which they are read. */
-type Place = { accountId: string; id: string };
+/** A receipt's position in the order of reading. */
+type Position = { accountId: string; id: string };
 
-/** The receipts after a place, `rows` of them; `after` is where the next page goes on, if there may be one. */
+/** The print of `rows` receipts after a position. `after` is where the next page begins, if there may be one. */
 async function printOfPage(
   tx: SliceTx,
   step: Step,
-  { folded, from, rows }: { folded: string; from: Place; rows: number },
-): Promise<{ print: bigint; after: Place | undefined }> {
+  { folded, from, rows }: { folded: string; from: Position; rows: number },
+): Promise<{ print: bigint; after: Position | undefined }> {
   const [quarter, ended] = [`span_begins(${QUARTER}, created_at)`, `span_begins(${QUARTER}, finished_at)`];
   const day = `span_begins(${DAY}, created_at)`;
   const [key, allKeys] = ["key_id", `${ALL_KEYS}::bigint`];

@@ -1,18 +1,19 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { check } from "../../src/books/books_check_store.ts";
-import { closeUp } from "../../src/books/closing_store.ts";
-import { walkRollups } from "../../src/books/rollups_walk_store.ts";
-import { openSlices, type SliceTx } from "../../src/books/slices_store.ts";
+import { check } from "../../src/books/check.ts";
+import { sweepRollups } from "../../src/books/check_rollups_store.ts";
+import { foldAll } from "../../src/books/folding_store.ts";
+import { openSlices, type SliceTx } from "../../src/books/short_transactions_store.ts";
 import { statementOf } from "../../src/books/statement_store.ts";
-import type { UsageFilter } from "../../src/books/usage_store.ts";
-import { requestsByKey, usageDays } from "../../src/books/usage_sums_store.ts";
+import type { UsageFilter } from "../../src/books/usage_records_store.ts";
+import { requestsByKey, usageByDay } from "../../src/books/usage_sums_store.ts";
 import { connect, type Db, type Sql } from "../../src/platform/db.ts";
 import { askFor, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 
 /**
- * Rollups say what the usage records say, at any moment: folded, not yet folded, or while they are being folded; in days of
- * every zone; statements of months too. A check finds a rollup that does not. Source: ledger's README › Rollups.
+ * Sums of usage equal those of the usage records at any moment: folded, not yet folded, or while they are being folded;
+ * in the days of every time zone, and in monthly statements. A check finds a wrong rollup. Source: ledger's README ›
+ * Rollups.
  */
 
 const NOW = "2026-04-03T10:07:31.250Z";
@@ -54,7 +55,7 @@ afterAll(async () => {
   await world.close();
 });
 
-/** The same numbers each time: a test that failed fails again. */
+/** Deterministic random numbers: a test that failed fails again. */
 function seeded(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -65,7 +66,10 @@ function seeded(seed: number): (below: number) => number {
 
 let written = 0;
 
-/** Receipts of random moments of March 2026 and up to now, some just beside the edges of quarters; some released, some long. */
+/**
+ * Writes receipts at random moments of March 2026 up to now, some next to the boundaries of quarters; some released,
+ * some long.
+ */
 async function write(count: number, seed: number, over: { moments?: number[]; tx?: SliceTx } = {}): Promise<void> {
   const { moments, tx } = over;
   const random = seeded(seed);
@@ -73,10 +77,10 @@ async function write(count: number, seed: number, over: { moments?: number[]; tx
   const spanMs = Date.parse(NOW) - from;
   const rows = Array.from({ length: count }, () => {
     const any = from + random(spanMs);
-    // Days begin at quarters: one ms before, at it, one ms after.
+    // Days begin at quarters of an hour: one ms before, at it, one ms after.
     const near = random(3) === 0 ? Math.round(any / 900_000) * 900_000 + random(3) - 1 : any;
     const createdMs = moments?.[random(moments.length)] ?? near;
-    // A replica's clock may be an hour off.
+    // A replica's clock may be off by an hour.
     const idMs = createdMs + random(7_000_000) - 3_500_000;
     const hex = idMs.toString(16).padStart(12, "0");
     const person = people[random(people.length)] as Someone;
@@ -121,11 +125,11 @@ async function write(count: number, seed: number, over: { moments?: number[]; tx
   await (tx ? insert(tx) : world.sql.begin(insert));
 }
 
-/** Folds so many slices of at most so many rows; all there is without a number. */
+/** Folds `slicesMax` slices of at most 40 rows; without a number, everything. */
 async function fold(slicesMax?: number): Promise<void> {
   const slices = openSlices(folder, { budgetMs: slicesMax === undefined ? 60_000 : Number.POSITIVE_INFINITY });
-  if (slicesMax === undefined) return void (await closeUp(slices));
-  for (let i = 0; i < slicesMax; i++) await closeUp({ ...slices, rows: 40, untilMs: 0 });
+  if (slicesMax === undefined) return void (await foldAll(slices));
+  for (let i = 0; i < slicesMax; i++) await foldAll({ ...slices, rows: 40, untilMs: 0 });
 }
 
 const ZONES = [
@@ -139,7 +143,7 @@ const ZONES = [
   "Pacific/Pago_Pago",
 ];
 
-/** The same, from the records one by one. */
+/** The same sums, counted from the records. */
 async function counted(filter: UsageFilter & { accountId: number }, days: number, timeZone: string) {
   const { accountId, keyId = null, modelId = null, mode = null, start = null, end = null } = filter;
   const hosts = filter.hosts ? [...filter.hosts] : null;
@@ -163,7 +167,7 @@ async function expectExact(filter: Omit<UsageFilter, "accountId"> = {}, zones = 
   for (const { accountId } of people)
     for (const timeZone of zones) {
       const asked = { ...filter, accountId };
-      const { rows } = await usageDays({ db }, { ...asked, days, measure: "requests", timeZone });
+      const { rows } = await usageByDay({ db }, { ...asked, days, measure: "requests", timeZone });
       const wanted: unknown[] = await counted(asked, days, timeZone);
       expect({ timeZone, filter, rows }).toEqual({ timeZone, filter, rows: wanted } as never);
     }
@@ -173,7 +177,7 @@ const countedRows = async (table: string) =>
   Number((await world.sql`select count(*)::int as n from ${world.sql(table)}`)[0]?.n);
 
 test(
-  "by day and model in every zone: nothing folded, some folded, all folded, and more since",
+  "by day and model in every time zone: nothing folded, part folded, all folded, and more rows since",
   async () => {
     await write(300, 1);
     await expectExact();
@@ -190,7 +194,7 @@ test(
 );
 
 test(
-  "what a transaction wrote that stayed open while later ones were folded",
+  "rows of a transaction that stayed open while later ones were folded",
   async () => {
     const [written, committing] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const slow = world.sql.begin(async (tx) => {
@@ -215,7 +219,7 @@ test(
 );
 
 test(
-  "of a key, a model, hosts, a mode, and between any two moments",
+  "filtered by key, model, hosts, billing mode, and between any two moments",
   async () => {
     const [, { keys }] = people;
     const zones = ["UTC", "Asia/Kathmandu"];
@@ -241,7 +245,7 @@ test(
 );
 
 test(
-  "of each key in the last 24 hours, to the millisecond",
+  "by key over the last 24 hours, to the millisecond",
   async () => {
     const dayAgoMs = Date.parse(NOW) - 86_400_000;
     await write(60, 3, { moments: [dayAgoMs - 1, dayAgoMs, dayAgoMs + 1] });
@@ -259,7 +263,7 @@ test(
   SLOW_MS,
 );
 
-/** What a reseller's statement has to say of requests: from the records one by one. */
+/** What a reseller's statement must contain, counted from the records. */
 async function countedMonth(month: string, timeZone: string) {
   const [reseller] = people;
   const lines = await world.sql`
@@ -279,7 +283,7 @@ async function countedMonth(month: string, timeZone: string) {
 }
 
 test(
-  "statements of months in every zone: what ended in them, wherever it began",
+  "statements of months in every time zone count what ended in the month, wherever it began",
   async () => {
     const [reseller] = people;
     const edges = [
@@ -305,7 +309,7 @@ test(
           expect({ month, timeZone, lines: named }).toEqual({ month, timeZone, lines } as never);
           expect(balance.charges).toBe(own?.charges);
           expect(balance.sumsNanoUsd.charge).toBe(BigInt(String(own?.nanoUsd)));
-          // Top-ups are all of February.
+          // All top-ups are in February.
           const toppedUp = balance.openingNanoUsd + balance.sumsNanoUsd.top_up - BigInt(String(own?.before));
           expect(toppedUp).toBe(await sumOfTopUps());
         }
@@ -322,12 +326,12 @@ async function sumOfTopUps(): Promise<bigint> {
 }
 
 test(
-  "while the closing folds them: the same at every moment",
+  "sums stay the same while rows are being folded",
   async () => {
     const [, person, { accountId }] = people;
     for (let i = 0; i < 20; i++) await write(20, 100 + i);
     const ask = { accountId, days: 33, measure: "requests", timeZone: "Asia/Kathmandu" } as const;
-    const wanted = await usageDays({ db }, ask);
+    const wanted = await usageByDay({ db }, ask);
     const keys = await requestsByKey({ db }, person.accountId);
     let folding = true;
     const folded = (async () => {
@@ -338,7 +342,7 @@ test(
     })();
     let reads = 0;
     for (; folding; reads++) {
-      expect(await usageDays({ db }, ask)).toEqual(wanted);
+      expect(await usageByDay({ db }, ask)).toEqual(wanted);
       expect(await requestsByKey({ db }, person.accountId)).toEqual(keys);
     }
     await folded;
@@ -348,7 +352,7 @@ test(
   SLOW_MS,
 );
 
-/** How many pieces a check found changed; it finds nothing broken. */
+/** How many changed pieces a check found. It must find nothing broken. */
 async function changedNow(): Promise<number> {
   let changed = 0;
   const results = await check(openSlices(folder), { onChanged: (pieces) => (changed += pieces) });
@@ -363,14 +367,17 @@ test.each([
   ["a quarter of a key", `update usage_sums set requests = requests + 1 where ${first(15, ">")}`],
   ["a day of all keys", `update usage_sums set prompt_tokens = prompt_tokens - 1 where ${first(1440)}`],
   [
-    "a quarter whose counts change against each other",
+    "a quarter with two counts changed in opposite directions",
     `update usage_sums set requests = requests + 3, charges = charges - 1 where ${first(15, ">")}`,
   ],
   ["a month", `update usage_sums set charged_nano_usd = charged_nano_usd + 1 where ${first(0)}`],
   ["a month that is gone", `delete from usage_sums where ${first(0)}`],
-  ["a day that is another's", `update usage_sums set begins = begins + interval '40 days' where ${first(1440, ">")}`],
   [
-    "a day of a key that is not there",
+    "a day moved to another day",
+    `update usage_sums set begins = begins + interval '40 days' where ${first(1440, ">")}`,
+  ],
+  [
+    "a day of a key that does not exist",
     `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, kind_id, span from usage_sums where ${first(1440)}`,
   ],
   [
@@ -384,7 +391,7 @@ test.each([
     "update receipts set model_id = 'chat-d' where request_id = (select request_id from receipts where outcome = 'settled' order by 1 desc limit 1)",
   ],
 ] as const)(
-  "changed by hand is found, and made anew: %s",
+  "a row changed by hand is found, and everything is folded anew: %s",
   async (_, damage) => {
     await fold();
     expect(await changedNow()).toBe(0);
@@ -397,19 +404,19 @@ test.each([
 );
 
 test(
-  "the walk goes on where it ended, day by day where an account is large",
+  "the sweep continues where it ended, day by day for a large account",
   async () => {
-    const walk = async (requestsMax: number) => {
+    const sweep = async (requestsMax: number) => {
       const slices = openSlices(folder, { onSlice: (all) => (all.rows = 30) });
       slices.rows = 30;
-      return await walkRollups(slices, requestsMax);
+      return await sweepRollups(slices, requestsMax);
     };
     const all = Number.POSITIVE_INFINITY;
     const [{ accountId }] = people;
     await write(1000, 8);
     await fold();
-    await walk(all);
-    expect(await walk(100)).toBe(0);
+    await sweep(all);
+    expect(await sweep(100)).toBe(0);
     const [at] = await world.sql`select usage_to::int as account, usage_days_to::text as day from book_closing`;
     expect(at?.account).toBe(accountId);
     expect(at?.day).toMatch(/^2026-03-/);
@@ -419,24 +426,24 @@ test(
           and begins ${world.sql.unsafe(side)} ${String(at?.day)}::text::timestamp at time zone 'UTC'`;
       expect(count).toBeGreaterThan(10);
     };
-    // What it has passed is for the next walk to find, and what lies before it is found by this one.
+    // What the sweep has passed is found by the next one; what lies ahead by this one.
     await damage("<", 1);
-    expect(await walk(all)).toBe(0);
-    expect(await walk(all)).toBeGreaterThan(1);
+    expect(await sweep(all)).toBe(0);
+    expect(await sweep(all)).toBeGreaterThan(1);
     await damage("<", -1);
-    expect(await walk(100)).toBe(0);
+    expect(await sweep(100)).toBe(0);
     await damage(">=", 1);
-    expect(await walk(all)).toBeGreaterThan(1);
+    expect(await sweep(all)).toBeGreaterThan(1);
     await damage(">=", -1);
-    // Rollups have nothing yet of what is not folded.
+    // Rollups contain nothing of rows that are not folded.
     await write(60, 9);
-    expect(await walk(all)).toBe(0);
+    expect(await sweep(all)).toBe(0);
   },
   SLOW_MS,
 );
 
 test(
-  "while a ledger settles and the closing folds: never less than has been settled, never more than was begun",
+  "while requests are settled and folded: never less than what is settled, never more than what has begun",
   async () => {
     await world.setClock(null);
     const person = await world.addCustomer();
@@ -459,7 +466,10 @@ test(
     })();
     const check = async () => {
       const least = settled;
-      const { models } = await usageDays({ db }, { ...person, days: 2, measure: "tokens", timeZone: "Asia/Kathmandu" });
+      const { models } = await usageByDay(
+        { db },
+        { ...person, days: 2, measure: "tokens", timeZone: "Asia/Kathmandu" },
+      );
       const most = begun;
       const [sum = { requests: 0, promptTokens: 0, completionTokens: 0 }] = models;
       expect(sum.requests).toBeGreaterThanOrEqual(least);

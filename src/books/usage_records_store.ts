@@ -1,14 +1,15 @@
 import { type SQL, sql } from "drizzle-orm";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import { InputError } from "../errors.ts";
+import { INSTANT } from "../http/checks.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { type Slice, type SliceAsked, STATEMENT_MS_MAX, walk } from "./walk.ts";
+import { type Chunk, type ChunkLimits, readAlongIndex, readPage } from "./paged_reads_store.ts";
 
 /**
- * What was used, as people read it: usage records, and requests that were not charged. Request ids carry their time, receipts
- * are partitioned by it, and every list is read along an index of (account, request id), in slices: `walk.ts`. Sums are read
- * from the rollups: `usage_sums_store.ts`.
+ * Lists of usage records, and of requests that were not charged. Request ids begin with their time, receipts are
+ * partitioned by it, and every list is read in chunks along an index of (account, request id): `paged_reads_store.ts`.
+ * Sums are read from rollups: `usage_sums_store.ts`.
  */
 
 const PAGE_MAX = 1000;
@@ -17,28 +18,27 @@ const UUID_MS_MAX = 2 ** 48 - 1;
 const REQUEST_ID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const ID_MIN = "00000000-0000-0000-0000-000000000000";
 const ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff";
-/** A date, or a moment with its zone. */
-const INSTANT = /^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2}))?$/;
+const IS_INSTANT = new RegExp(INSTANT.pattern);
 
-export type Mode = "package" | "payg";
+export type BillingMode = "package" | "payg";
 
 export type UsageFilter = {
   accountId?: number;
   keyId?: number;
   modelId?: string;
-  /** Only records of these hosts; null or left out: of all. */
+  /** Only records of these hosts; null or absent: of all hosts. */
   hosts?: readonly string[] | null;
-  mode?: Mode;
+  mode?: BillingMode;
   /** ISO 8601: from `start` on, and before `end`. */
   start?: string;
   end?: string;
 };
 
 export type UsageQuery = UsageFilter & {
-  /** The `nextAfter` of the page before. */
+  /** The `nextAfter` of the previous page. */
   after?: string | undefined;
   limit?: number;
-  /** A page begins no further slice after this. */
+  /** The page begins no further chunk after this time. */
   pageMsMax?: number;
 };
 
@@ -49,12 +49,12 @@ export type UsageRow = {
   keyName: string | null;
   modelId: string;
   host: string;
-  mode: Mode;
+  mode: BillingMode;
   units: number;
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
-  /** What counts as used by the package or the balance: less than all tokens where the operator bears the rest. */
+  /** Tokens counted against the package or the balance: fewer than all if the operator bears the rest. */
   chargedTokens: number;
   heldNanoUsd: bigint;
   chargedNanoUsd: bigint;
@@ -68,18 +68,19 @@ export type UsageRow = {
 };
 
 /**
- * A page of a list. `nextAfter` is the `after` of the next one, null at the list's end: the last row's request id or, where the
- * page's time was over before it was full, how far it has read. Such a page may be empty, and the list goes on all the same.
+ * A page of a list. `nextAfter` is the `after` of the next page; null at the end of the list. It is the last row's
+ * request id or, if the page ran out of time before it was full, the last one read. Such a page may be empty although
+ * the list continues.
  */
 export type Page<Row> = { rows: Row[]; hasMore: boolean; nextAfter: string | null };
 
 /** Usage records, newest first: requests that were settled. Throws InputError. Source: contract › GET /usage, rulings › Usage. */
-export async function usage({ db }: { db: Db }, query: UsageQuery): Promise<Page<UsageRow>> {
-  const { rows, next } = await walk(finished(db, "settled", query));
+export async function listUsageRecords({ db }: { db: Db }, query: UsageQuery): Promise<Page<UsageRow>> {
+  const { rows, next } = await readPage(finished(db, "settled", query));
   return { rows: rows.map(toUsageRow), hasMore: next !== null, nextAfter: next };
 }
 
-/** A hold that was given back: the request reached the ledger, and cost nothing. */
+/** A released hold: the request reached the ledger and cost nothing. */
 export type ReleasedRow = {
   kind: "released";
   requestId: string;
@@ -87,20 +88,20 @@ export type ReleasedRow = {
   keyName: string | null;
   modelId: string;
   host: string;
-  mode: Mode;
+  mode: BillingMode;
   heldNanoUsd: bigint;
-  /** Why: one of the ledger's reasons. */
+  /** Why it was released: one of the ledger's reasons. */
   reason: string;
   createdAt: string;
   finishedAt: string;
 };
 
-/** Holds of everybody that were given back, newest first. Throws InputError. */
-export async function givenBack(
+/** Released holds of one account or all, newest first. Throws InputError. */
+export async function listReleased(
   { db }: { db: Db },
   query: UsageQuery,
 ): Promise<Page<ReleasedRow & { accountId: number }>> {
-  const { rows, next } = await walk(finished(db, "released", query));
+  const { rows, next } = await readPage(finished(db, "released", query));
   return {
     rows: rows.map((row) => ({ accountId: Number(row.account_id), ...toReleased(row) })),
     hasMore: next !== null,
@@ -108,15 +109,15 @@ export async function givenBack(
   };
 }
 
-/** Requests of one minute that were refused with the same code, by key and model. */
+/** Requests of one key and model that were refused with the same code in the same minute. */
 export type RefusedRow = {
   kind: "refused";
-  /** Of the last of them. */
+  /** The id of the last of them. */
   requestId: string;
-  /** null: none was chosen yet. */
+  /** null: refused before a key was known. */
   keyId: number | null;
   keyName: string | null;
-  /** null: none that the catalog has. */
+  /** null: the catalog has no such model. */
   modelId: string | null;
   host: string;
   code: string;
@@ -125,17 +126,18 @@ export type RefusedRow = {
 };
 
 /**
- * Requests that were not charged, newest first: released holds, and refusals as far as they are kept. Where a provider was
- * out of reach the hold speaks for the request. Throws InputError.
+ * Requests that were not charged, newest first: released holds, and refusals as long as they are kept. A request that
+ * no provider could serve appears as its released hold only. Throws InputError.
  */
-export async function notCharged(
+export async function listNotCharged(
   { db }: { db: Db },
   query: UsageQuery & { accountId: number },
 ): Promise<Page<ReleasedRow | RefusedRow>> {
   const size = sizeOf(query);
-  const released = await walk(finished(db, "released", query));
-  const refused = await walk(refusals(db, query));
-  // As far as both have come: beyond, one of them may have more. As text ids stand in the order of their bytes.
+  const released = await readPage(finished(db, "released", query));
+  const refused = await readPage(refusals(db, query));
+  // Only as far as both lists were read: beyond that, one of them may have more rows. As text, ids sort like their
+  // bytes.
   const upto = [released.next ?? "", refused.next ?? ""].toSorted().at(-1) ?? "";
   const rows = [...released.rows.map(toReleased), ...refused.rows.map(toRefused)]
     .filter(({ requestId }) => requestId >= upto)
@@ -144,9 +146,9 @@ export async function notCharged(
   return { rows: rows.slice(0, size), hasMore: nextAfter !== null, nextAfter };
 }
 
-/** Where in the index the receipts lie that are asked for. Throws InputError. */
+/** The index range of the receipts asked for. Throws InputError. */
 function receiptsOf({ accountId, ...query }: UsageQuery): SQL {
-  // The request id carries its time, and receipts are partitioned by it: only the months asked for are read.
+  // The request id begins with its time, and receipts are partitioned by it: only the months asked for are read.
   const { from, below } = requestIdsOf(query);
   return allOf([
     from !== undefined && sql`request_id >= ${from}::text::uuid`,
@@ -160,7 +162,10 @@ function receiptsOf({ accountId, ...query }: UsageQuery): SQL {
   ]);
 }
 
-/** The same of the refusals. Their minute is that of their last request id, so that one index serves for both. Throws InputError. */
+/**
+ * The index range of the refusals asked for. A refusal's minute is that of its last request id, so that one index
+ * serves for both. Throws InputError.
+ */
 function refusalsOf({ accountId, start, end, after }: UsageQuery & { accountId: number }): SQL {
   const { from, below } = requestIdsOf({ start, end, after });
   const minute = (id: string) => sql`(${accountId}::bigint, ${minuteOf(id)}::text::timestamptz)`;
@@ -172,11 +177,11 @@ function refusalsOf({ accountId, start, end, after }: UsageQuery & { accountId: 
   ]);
 }
 
-/** Finished requests, newest first, with their keys' names. Throws InputError. */
+/** A list of finished requests, newest first, with the names of their keys. Throws InputError. */
 function finished(db: Db, outcome: "settled" | "released", query: UsageQuery) {
   const { accountId, after } = query;
   const conditions = matches(query);
-  // One account's records stand in its index in this order; everybody's, in that of the request ids.
+  // One account's receipts are in this order in its index; those of all accounts in that of the request ids.
   const latestFirst =
     accountId === undefined ? sql`order by request_id desc` : sql`order by account_id desc, request_id desc`;
   return listOf(db, query, {
@@ -189,7 +194,7 @@ function finished(db: Db, outcome: "settled" | "released", query: UsageQuery) {
   });
 }
 
-/** Refusals, the same. */
+/** A list of refusals, newest first, with the names of their keys. */
 function refusals(db: Db, query: UsageQuery & { accountId: number }) {
   const { mode, after } = query;
   return listOf(db, query, {
@@ -202,7 +207,7 @@ function refusals(db: Db, query: UsageQuery & { accountId: number }) {
     passes: allOf([
       sql`code <> 'provider_unavailable'`,
       ...matches({ ...query, mode: undefined }),
-      // A refused request was paid by nothing: what it would have been is its key's mode.
+      // Nothing paid for a refused request: its billing mode is that of its key.
       mode !== undefined && sql`exists (select from keys where id = page.key_id and keys.mode = ${mode})`,
     ]),
   });
@@ -211,58 +216,38 @@ function refusals(db: Db, query: UsageQuery & { accountId: number }) {
 type Source = {
   after: string | undefined;
   isFiltered: boolean;
-  /** Rows before a request id, newest first, whatever passes; with the request id as `id`. */
+  /** Rows before a request id, newest first, filtered or not; their request id is `id`. */
   rows(before: string | undefined, rowsMax: number): SQL;
-  /** What passes, of a table `page`. */
+  /** The filter, as a condition on the table `page`. */
   passes: SQL;
 };
 
 function listOf(db: Db, query: UsageQuery, { after, isFiltered, rows, passes }: Source) {
   const size = sizeOf(query);
-  const slice = async (
+  const chunk = async (
     before: string | undefined,
-    asked: SliceAsked,
-  ): Promise<Slice<Record<string, unknown>, string>> => {
-    const found = await alongIndex(
+    limits: ChunkLimits,
+  ): Promise<Chunk<Record<string, unknown>, string>> => {
+    const found = await readAlongIndex(
       db,
       sql`
-      with page as materialized (${rows(before, asked.rowsMax)}), found as (
+      with page as materialized (${rows(before, limits.rowsMax)}), found as (
         select r.*, k.name as key_name, true as is_found
         from (select * from page where ${passes} order by id desc limit ${size + 1}) r left join keys k on k.id = r.key_id
         order by r.id desc)
       select read.read, read.last, found.* from (
         select count(*)::int as read, (select id::text from page order by page.id limit 1) as last from page
       ) read left join found on true`,
-      asked.statementMsMax,
+      limits.statementMsMax,
     );
     const [first] = found;
     return { rows: found.filter((row) => row.is_found === true), read: Number(first?.read), last: String(first?.last) };
   };
   const cursorOf = (row: Record<string, unknown>) => String(row.id);
-  return { size, isFiltered, after, pageMsMax: query.pageMsMax, slice, cursorOf };
+  return { size, isFiltered, after, pageMsMax: query.pageMsMax, chunk, cursorOf };
 }
 
-/**
- * Reads along the index of (account, request id), so that a list costs what it shows. The planner knows little of a month
- * that is being written, and would rather sort all that an account ever did, or walk back through everybody's requests:
- * hence bounds and order that no other index has, and no sorting in its stead. Throws what passes when it takes too long.
- */
-export async function alongIndex(
-  { orm }: Db,
-  query: SQL,
-  statementMsMax = STATEMENT_MS_MAX,
-): Promise<Record<string, unknown>[]> {
-  const ms = String(Math.max(1, Math.round(statementMsMax)));
-  return orm.transaction(async (tx) => {
-    // Without jit: to sort a page's few rows counts as dear now, and would be worth a compiler.
-    await tx.execute(sql`
-      select set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
-        set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('statement_timeout', ${ms}, true)`);
-    return tx.execute<Record<string, unknown>>(query);
-  });
-}
-
-/** Conditions on a receipt; all but that on the key are on its kind too. */
+/** Conditions on a receipt. All but that on the key apply to a rollup's kind too. */
 export function matches({ keyId, modelId, hosts, mode }: UsageFilter): (SQL | false)[] {
   return [
     mode !== undefined && sql`mode = ${mode}`,
@@ -273,15 +258,15 @@ export function matches({ keyId, modelId, hosts, mode }: UsageFilter): (SQL | fa
 }
 
 /**
- * The wanted request ids: from one on, and below another; undefined: without a bound. One of each, since Postgres begins its walk along
- * an index at the first that it is given, however far the nearer one lies. Throws InputError.
+ * The range of request ids; undefined: no bound. At most one bound on each side, since Postgres begins an index scan at
+ * the first bound that it is given, however far away the nearer one is. Throws InputError.
  */
 function requestIdsOf({ start, end, after }: Pick<UsageQuery, "start" | "end" | "after">) {
   const limits = [
     ...(end === undefined ? [] : [requestIdFloor(end, "end")]),
     ...(after === undefined ? [] : [checkRequestId(after)]),
   ];
-  // As text ids stand in the order of their bytes, as Postgres compares them.
+  // As text, ids sort like their bytes, which is how Postgres compares them.
   return { from: start === undefined ? undefined : requestIdFloor(start, "start"), below: limits.toSorted()[0] };
 }
 
@@ -293,12 +278,10 @@ function sizeOf({ limit = PAGE_DEFAULT }: UsageQuery): number {
   return Math.min(Math.max(limit, 1), PAGE_MAX);
 }
 
-/** A moment that a caller named, in Unix milliseconds. Throws InputError. */
+/** A date or time that a caller gave, in Unix milliseconds, within the range of request ids. Throws InputError. */
 export function unixMsOf(instant: string, param: string): number {
   const ms = Date.parse(instant);
-  const day = instant.slice(0, 10);
-  // The runtimes take 30 February for 2 March.
-  if (!INSTANT.test(instant) || Number.isNaN(ms) || !new Date(`${day}T00:00:00Z`).toISOString().startsWith(day))
+  if (!IS_INSTANT.test(instant) || Number.isNaN(ms))
     throw new InputError(`The ${param} must be a date, or a time with its zone, in ISO 8601.`, param);
   return Math.min(Math.max(ms, 0), UUID_MS_MAX);
 }
@@ -373,6 +356,6 @@ function nameOf(row: Record<string, unknown>): string | null {
   return typeof row.key_name === "string" ? row.key_name : null;
 }
 
-function modeOf(row: Record<string, unknown>): Mode {
+function modeOf(row: Record<string, unknown>): BillingMode {
   return row.mode === "payg" ? "payg" : "package";
 }

@@ -1,39 +1,42 @@
-import type { SliceTx } from "./slices_store.ts";
+import type { SliceTx } from "./short_transactions_store.ts";
 
 /**
- * The rollups: usage records summed by account, key, kind (model, host and mode) and the time they began, so that a chart costs
- * its bars and not its records. The closing folds them with its other sums: requests write nothing for them. What it has
- * not come to, the tail, is read from the receipts, in the statement that reads the rollups: so every sum is exact at any
- * moment, and of one.
+ * The rollups: usage records summed by account, key, kind (model, host and billing mode) and the time they began, so
+ * that the cost of a chart depends on its bars and not on the number of records. They are written by folding, never by
+ * requests. Usage records that are not folded yet are read from the receipts, in the same statement as the rollups:
+ * every sum is exact, and of one moment.
  *
- * Days of every zone begin at a quarter of an hour of UTC. So a rollup has rows for quarters and for days of UTC, of each key
- * and of all keys (key 0), and for months of all keys. What lies between two moments is the days between the midnights of UTC
- * that are nearest to them, more or less the quarters between each and its midnight: `usage_sums_store.ts`. A statement's month
- * has what ended in it: the few requests that may have begun in another one stand in `usage_crossings` besides, see
- * `statement_store.ts`. `rollups_walk_store.ts` compares rollups with their receipts.
+ * In every time zone days begin at a quarter of an hour UTC. So there are rollups for quarters of an hour and UTC days,
+ * of each key and of all keys (key 0), and for UTC months of all keys. The usage between two moments is that of the UTC
+ * days between the nearest midnights, plus or minus the quarters between each moment and its midnight
+ * (`usage_sums_store.ts`). A statement's month contains what ended in it: the few requests that began in another month
+ * are also in `usage_crossings` (`statement_store.ts`). `check_rollups_store.ts` compares rollups with their receipts.
  *
- * Nothing drops receipts. Where an operator drops a month of them, the next walk over them finds rows gone, and everything is
- * folded anew: then rollups say what is left.
+ * Nothing deletes receipts. If an operator deletes a month of them, the next sweep finds rows missing and everything is
+ * folded anew: the rollups then cover what is left.
  */
 
-/** Rows of `usage_sums`: a quarter of an hour, a day and a month of UTC. */
+/** Spans of `usage_sums`, in minutes: a quarter of an hour, a UTC day; 0: a UTC month. */
 export const QUARTER = 15;
 export const DAY = 1440;
 export const MONTH = 0;
-/** Of all keys of the account. */
+/** The key of rows that sum up all keys of an account. */
 export const ALL_KEYS = 0;
-/** What a rollup is made of, in a receipt. */
+/** The columns of a receipt that rollups are made of. */
 export const USED_COLUMNS = `account_id, key_id, model_id, host, mode, prompt_tokens, cached_tokens, completion_tokens,
   charged_nano_usd, created_at, finished_at`;
-/** The usage records that are not folded yet, as a table. Fenced, so that they are looked for by their transaction. */
-export const TAIL = `(
+/**
+ * Usage records that are not folded yet, as a table expression. `offset 0` is an optimizer fence: they are looked up by
+ * transaction id.
+ */
+export const UNFOLDED_RECORDS = `(
   select * from receipts where written_in >= (select pg_snapshot_xmax(folded) from book_closing) and outcome = 'settled'
   union all
   select * from receipts
   where written_in = any(array(select pg_snapshot_xip(folded) from book_closing)) and outcome = 'settled' offset 0)`;
-/** Whether a receipt is folded. */
+/** Condition: the receipt is folded. */
 export const IS_FOLDED = "pg_visible_in_snapshot(written_in, (select folded from book_closing))";
-/** A request id and the database's clock may be so far apart (ledger_reserve holds replicas to that). */
+/** How far a request id's time and the database's clock may differ (`ledger_reserve` enforces it). */
 export const CLOCKS_APART = "1 hour";
 
 export const COUNTS = "requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd";
@@ -48,8 +51,8 @@ const ADDED = `requests = s.requests + excluded.requests, charges = s.charges + 
   completion_tokens = s.completion_tokens + excluded.completion_tokens,
   charged_nano_usd = s.charged_nano_usd + excluded.charged_nano_usd`;
 
-/** Parts of the closing's statement: adds the settled receipts of `taken` to the rollups. */
-export function rollUp(tx: SliceTx) {
+/** CTEs of the folding statement: add the settled receipts of `taken` to the rollups. */
+export function addToRollups(tx: SliceTx) {
   return tx.unsafe(`
     kinds_used as materialized (select distinct model_id, host, mode from taken where settled),
     kinds_added as (

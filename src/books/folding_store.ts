@@ -1,37 +1,43 @@
 import type { Sql } from "../platform/db.ts";
-import { rollUp, USED_COLUMNS } from "./rollups_store.ts";
-import { hasTime, type Slices, type SliceTx, slice } from "./slices_store.ts";
+import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
 
 /**
- * The closing: receipts and entries are folded into sums (`book_sums`, and the rollups of usage), each row exactly once, in
- * slices.
+ * Folding: receipts and balance transactions are added to sums (`book_sums`, and the usage rollups), each row exactly
+ * once, in slices.
  *
- * What is folded is one snapshot (`book_closing.folded`): every row whose transaction it sees, and no other. A slice takes the
- * transactions that its own snapshot sees and that one does not, as many as it has room for, adds their rows to the sums and
- * moves the snapshot, all in one transaction: a crash undoes both, and slices come one after another.
- * Clocks play no part. A transaction that stays open is named in the snapshot until it ends, and then is found by its id,
- * whatever it wrote; a late settlement gives its receipt the id of its own transaction, and a receipt that was released until
- * then had added nothing.
+ * What is folded is described by one snapshot (`book_closing.folded`): every row whose transaction that snapshot sees,
+ * and no other. A slice takes rows that its own snapshot sees and that one does not, as many as it may read, adds them
+ * to the sums and advances the stored snapshot, all in one transaction: a crash undoes both. Slices run one after
+ * another.
  *
- * To add a kind of sums, add it to `moves`, and open the books anew.
+ * No clock is involved. A transaction that stays open is listed in the snapshot until it ends, and is then found by its
+ * id, whatever it wrote. A late settlement gives its receipt the id of its own transaction; before that, the receipt
+ * was released and had added nothing.
+ *
+ * To add a kind of sums, add it to `moves` and fold everything anew (`foldAnew`).
  */
 
-/** What a settled receipt and an entry are made of, as far as sums are concerned, in one number. */
-const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
+/** The columns of a settled receipt, and of a balance transaction, that the sums depend on, hashed to one number. */
+export const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
   charged_nano_usd, charged_tokens, shortfall_nano_usd, model_id, host, prompt_tokens, cached_tokens, completion_tokens,
   price_version_id, reported_usage, created_at, finished_at), 0)`;
-const ENTRY_HASH = "hash_record_extended(row(id, account_id, amount_nano_usd, kind, request_id), 0)";
-/** A piece of entries: 65,536 ids. One of receipts: 16 seconds, see `receipts_piece` in the migration. */
-const ENTRY_PIECE_BITS = 16;
-/** To fold a row costs as much as to read so many: it goes into five rows of the rollups. */
+export const ENTRY_HASH = "hash_record_extended(row(id, account_id, amount_nano_usd, kind, request_id), 0)";
+/**
+ * Rows are hashed in pieces: 65,536 ids of balance transactions; 16 seconds of receipts (`receipts_piece` in the
+ * migration).
+ */
+export const ENTRY_PIECE_BITS = 16;
+/** Folding a row costs as much as reading this many: it adds to five rows of the rollups. */
 const READS_A_FOLD = 4;
-/** What a batch of the ledger writes at most, receipts and entries. A slice folds it whole, or it had to be written again. */
+/**
+ * The most rows that one batch of the ledger writes. A slice can fold it whole; otherwise the batch would have to be
+ * split.
+ */
 const BATCH_ROWS = 1_100;
-/** Rows that are looked at past the last piece, where none should be. */
-const PAST_END_MAX = 1_000;
 
-/** Folds until nothing is left to fold, or its time is over: then false. Throws what Postgres throws. */
-export async function closeUp(slices: Slices): Promise<boolean> {
+/** Folds until nothing is left (true) or the time is up (false). Throws what Postgres throws. */
+export async function foldAll(slices: Slices): Promise<boolean> {
   do {
     if (await foldOnce(slices)) return true;
   } while (hasTime(slices));
@@ -39,10 +45,11 @@ export async function closeUp(slices: Slices): Promise<boolean> {
 }
 
 /**
- * Runs `work` in a slice at whose snapshot nothing is left to fold: there the sums are those of all rows. Folds what has
- * come before it, in slices. Throws BehindError when more comes than is folded in time, or what Postgres throws.
+ * Runs `work` in a slice whose snapshot has nothing left to fold, so that the sums cover all rows it sees. Folds new
+ * rows first, in slices. Throws FoldingBehindError if rows arrive faster than they can be folded in time, or what
+ * Postgres throws.
  */
-export async function atRest<T>(slices: Slices, work: (tx: SliceTx) => Promise<T>): Promise<T> {
+export async function whenAllFolded<T>(slices: Slices, work: (tx: SliceTx) => Promise<T>): Promise<T> {
   do {
     let result: { value: T } | undefined;
     const rested = await foldOnce(slices, async (tx) => {
@@ -50,16 +57,19 @@ export async function atRest<T>(slices: Slices, work: (tx: SliceTx) => Promise<T
     });
     if (rested && result) return result.value;
   } while (hasTime(slices));
-  throw new BehindError("there was more to fold than time");
+  throw new FoldingBehindError("rows arrive faster than they can be folded");
 }
 
-/** The closing has not come to the last row. */
-export class BehindError extends Error {}
+/** Not everything could be folded in time. */
+export class FoldingBehindError extends Error {}
 
-/** Folds everything anew, from the first row on: the sums no longer are those of the rows. Crash-safe: each step may be repeated. */
-export async function openAnew(slices: Slices): Promise<void> {
-  // On a server to which the rows came from another one, ids that it has not reached yet would lie in wait.
-  while (await writeFutureAgain(slices));
+/**
+ * Resets the sums, so that everything is folded again from the first row: the sums no longer match the rows. Each step
+ * may be repeated, so a crash does no harm.
+ */
+export async function foldAnew(slices: Slices): Promise<void> {
+  // Rows restored from another server may have transaction ids that this one has not reached yet.
+  while (await restampFuture(slices));
   await slice(slices, async (tx) => {
     await tx`truncate book_sums, usage_sums, usage_crossings`;
     await tx`
@@ -68,64 +78,65 @@ export async function openAnew(slices: Slices): Promise<void> {
   });
 }
 
-type Folded = { step: "moved" } | { step: "crowded"; by: string } | { step: "folded"; whole: boolean };
+type Folded = { step: "restored" } | { step: "oversized"; by: string } | { step: "folded"; whole: boolean };
 
-/** One slice. True: nothing was left, and `work` was done in it. */
+/** Runs one slice. True: nothing was left to fold, and `work` ran in it. */
 async function foldOnce(slices: Slices, work?: (tx: SliceTx) => Promise<void>): Promise<boolean> {
   const rowsBefore = slices.rows;
   const folded = await slice(slices, async (tx, rows): Promise<Folded> => {
     const state = await stateOf(tx);
-    if (state.moved) return { step: "moved" };
+    if (state.isRestored) return { step: "restored" };
     const part = await partOf(tx, state, foldedAtOnce(rows));
-    if (part.crowd !== undefined) return { step: "crowded", by: part.crowd };
+    if (part.oversized !== undefined) return { step: "oversized", by: part.oversized };
     if (part.rows > 0) await foldPart(tx, part);
     await tx`update book_closing set folded = ${part.folded}::text::pg_snapshot where folded::text <> ${part.folded}`;
     if (part.whole) await work?.(tx);
     return { step: "folded", whole: part.whole };
   });
   if (folded.step === "folded" && !folded.whole) return false;
-  if (folded.step === "moved") await openAnew(slices);
-  // With their entries they are no more than a slice like this one would fold.
+  if (folded.step === "restored") await foldAnew(slices);
+  // Together with their transactions these rows are no more than a slice like this one folds.
   const rowsMax = Math.ceil(foldedAtOnce(Math.min(slices.rows, rowsBefore)) / 2);
-  if (folded.step === "crowded")
+  if (folded.step === "oversized")
     for (const table of ["receipts", "balance_entries"] as const) {
-      while (await writeAgain(slices, table, { by: folded.by, rowsMax }));
+      while (await restamp(slices, table, { by: folded.by, rowsMax }));
     }
-  // Slices that had less to do than they might took no time, which is no reason for larger ones.
+  // A slice with little to do is fast, which is no reason to make the next one larger.
   slices.rows = Math.min(slices.rows, rowsBefore);
   return folded.step === "folded";
 }
 
-/** Rows that a slice folds at most, where it may read so many. */
+/** The most rows that a slice folds if it may read `rows`. */
 const foldedAtOnce = (rows: number): number => Math.max(Math.ceil(rows / READS_A_FOLD), Math.min(3 * rows, BATCH_ROWS));
 
 type Snapshot = { xmax: bigint; open: bigint[] };
-type State = { folded: Snapshot; seen: Snapshot; moved: boolean };
+type State = { folded: Snapshot; seen: Snapshot; isRestored: boolean };
 
-/** What is folded, and what this slice sees. */
+/** What is folded, what this slice sees, and whether the database was restored on another server. */
 async function stateOf(tx: SliceTx): Promise<State> {
   const [row] = await tx`
     select folded::text as folded, server, (${serverId(tx)}) as here, pg_current_snapshot()::text as seen from book_closing`;
   const [folded, seen] = [toSnapshot(row?.folded), toSnapshot(row?.seen)];
-  // Another server, or ids that this one has not reached: the database was restored from a copy.
-  return { folded, seen, moved: row?.server !== row?.here || folded.xmax > seen.xmax };
+  // The sums are of another server, or of transaction ids that this one has not reached: the database was restored
+  // from a copy.
+  return { folded, seen, isRestored: row?.server !== row?.here || folded.xmax > seen.xmax };
 }
 
 const serverId = (sql: SliceTx | Sql) => sql`select system_identifier::text from pg_control_system()`;
 
-/** The rows of a slice: written by one of `ended`, or by a transaction from `from` on and before `upto`. */
+/** The rows of a slice: written by a transaction of `ended`, or by one from `from` to before `upto`. */
 type Part = {
   ended: string;
   from: string;
   upto: string;
-  /** What is folded once they are. */
+  /** The snapshot of what is folded after this slice. */
   folded: string;
-  /** How many there are, at least one if any. */
+  /** How many rows there are, at least one if any. */
   rows: number;
-  /** Nothing is left after them. */
+  /** Nothing is left to fold after this slice. */
   whole: boolean;
-  /** Instead: this transaction alone wrote more than a slice takes. */
-  crowd?: string;
+  /** Set instead if this transaction alone wrote more rows than a slice folds. */
+  oversized?: string;
 };
 
 async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Promise<Part> {
@@ -136,7 +147,7 @@ async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Pr
     (select r.written_in from (select unnest(${toArray(ended)}::text::xid8[]) as id order by 1) ended
       cross join lateral (select written_in from ${tx(table)} where written_in = ended.id limit ${rowsMax + 1}) r)
     union all (select written_in from ${tx(table)} where written_in >= ${from}::text::xid8 order by written_in limit ${rowsMax + 1})`;
-  // Sorted by the column of the table: without its name it were the text, in which 1000 comes before 999.
+  // Sorted by the table's column: unqualified, it would be the text, in which 1000 precedes 999.
   const [row] = await tx`
     with ids as materialized (${ids("receipts")} union all ${ids("balance_entries")})
     select (select count(*)::int from ids) as rows, (select written_in::text from ids order by ids.written_in limit 1) as first,
@@ -153,11 +164,11 @@ async function partOf(tx: SliceTx, { folded, seen }: State, rowsMax: number): Pr
     folded: toText({ xmax: upto, open: [...seen.open.filter((id) => id < upto), ...left] }),
     rows,
     whole: over === undefined,
-    ...(over !== undefined && String(over) === row?.first && { crowd: String(over) }),
+    ...(over !== undefined && String(over) === row?.first && { oversized: String(over) }),
   };
 }
 
-/** Adds the rows of a slice to the sums, and notes what the next check has to look at. */
+/** Adds the rows of a slice to the sums, and puts the counters to check on `book_due`. */
 async function foldPart(tx: SliceTx, part: Part): Promise<void> {
   const of = (columns: string, table: string) => tx`
     select ${tx.unsafe(columns)} from ${tx(table)} where written_in = any(${part.ended}::text::xid8[])
@@ -177,15 +188,17 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
         tokens = s.tokens + excluded.tokens, nano_usd = s.nano_usd + excluded.nano_usd, digest = s.digest + excluded.digest
     ),
     charges as (
-      insert into book_due (kind, id, request_id) ${oddCharges(tx)} on conflict do nothing
+      insert into book_due (kind, id, request_id) ${unequalCharges(tx)} on conflict do nothing
     ),
-    ${rollUp(tx)}
+    ${addToRollups(tx)}
     insert into book_due (kind, id, day)
     select distinct kind, id, case when kind = 'key' then day else '-infinity' end from moves where kind in ('package', 'key', 'account')
     on conflict do nothing`;
 }
 
-/** The rows of a slice summed up, by kind. A release adds nothing, and yet is a reason to look: it gave a hold back. */
+/**
+ * The rows of a slice, summed by kind. A release adds nothing, but its counter must be checked: it gave a hold back.
+ */
 function moves(tx: SliceTx) {
   return tx`
     select 'package', package_id, day, count(*), sum(units), sum(charged_tokens), 0, 0
@@ -207,10 +220,11 @@ function moves(tx: SliceTx) {
 }
 
 /**
- * Requests of a slice that would stand in `inv_charges` if the books were this slice alone. A charge and its entry are written
- * in one transaction, hence folded in one slice: that they are not is reason enough to look at all entries of the request.
+ * Requests that `inv_charges` would contain if this slice were all there is. A charge and its balance transaction are
+ * written in one database transaction, so they are folded in one slice: if they are not, all transactions of the
+ * request must be compared.
  */
-function oddCharges(tx: SliceTx) {
+function unequalCharges(tx: SliceTx) {
   return tx`
     select 'charge', coalesce(r.account_id, e.account_id), coalesce(r.request_id, e.request_id)
     from (select request_id, min(account_id) as account_id, -sum(amount_nano_usd) as total from entries
@@ -220,10 +234,10 @@ function oddCharges(tx: SliceTx) {
 }
 
 /**
- * Gives rows that one transaction wrote the id of a new one, `rowsMax` at once; but none that is folded. Receipts take their
- * entries along, so that a charge is folded with its entry. False: there was none.
+ * Gives rows of one large transaction the id of a new one, at most `rowsMax` at once, unless they are folded. Receipts
+ * take their balance transactions along, so that a charge is folded with them. False: there were none.
  */
-async function writeAgain(
+async function restamp(
   slices: Slices,
   table: "receipts" | "balance_entries",
   { by, rowsMax }: { by: string; rowsMax: number },
@@ -248,8 +262,11 @@ async function writeAgain(
   });
 }
 
-/** Gives rows of ids to come that of a new transaction: whole transactions, about as many rows as a slice folds. False: there was none. */
-async function writeFutureAgain(slices: Slices): Promise<boolean> {
+/**
+ * Gives rows with transaction ids that this server has not reached the id of a new one: whole transactions, about as
+ * many rows as a slice folds. False: there were none.
+ */
+async function restampFuture(slices: Slices): Promise<boolean> {
   return await slice(slices, async (tx, rows) => {
     const rowsMax = foldedAtOnce(rows);
     const next = tx`pg_snapshot_xmax(pg_current_snapshot())`;
@@ -268,71 +285,10 @@ async function writeFutureAgain(slices: Slices): Promise<boolean> {
   });
 }
 
-/**
- * Reads rows again that were folded, piece by piece from where the last walk ended, and says how many pieces no longer are
- * what was folded: rows were changed, removed or put in by hand. At most `rowsMax` rows, or up to the end.
- */
-export async function sweep(slices: Slices, table: "receipts" | "entries", rowsMax: number): Promise<number> {
-  let [changed, read] = [0, 0];
-  for (;;) {
-    const found = await slice(slices, (tx, rows) => sweepOnce(tx, table, rows));
-    changed += found.changed;
-    read += found.rows;
-    if (found.ended || read >= rowsMax || !hasTime(slices)) return changed;
-  }
-}
-
-async function sweepOnce(tx: SliceTx, table: "receipts" | "entries", rowsMax: number) {
-  const cursor = tx(`${table}_to`);
-  const [piece] = await tx`
-    select folded::text as folded, ${cursor}::text as since, (
-      select max(id)::text from (
-        select id, sum(rows) over (order by id) - rows as before from (
-          select id, rows from book_sums where kind = ${table} and id > c.${cursor} order by id limit ${rowsMax}) s) so_far
-      where before < ${rowsMax}) as upto
-    from book_closing c`;
-  const [since, folded] = [String(piece?.since), String(piece?.folded)];
-  // Past the last piece there must be no folded row either.
-  const upto = typeof piece?.upto === "string" ? piece.upto : undefined;
-  const [found] = await tx`
-    with is_now as (
-      select piece as id, count(*) as rows, sum(hash) as digest from (${foldedRows(tx, table, { since, upto, folded })}) r group by 1
-    ), was as (
-      select id, rows, digest from book_sums where kind = ${table} and id > ${since}::text::bigint
-        and id <= ${upto ?? null}::text::bigint
-    )
-    select count(*) filter (where is_now.rows is distinct from was.rows or is_now.digest is distinct from was.digest)::int as changed,
-      coalesce(sum(is_now.rows), 0)::int as rows
-    from is_now full join was on was.id = is_now.id`;
-  const ended = upto === undefined;
-  await tx`update book_closing set ${cursor} = ${ended ? "-1" : upto}::text::bigint`;
-  return { changed: Number(found?.changed), rows: Number(found?.rows), ended };
-}
-
-/** The folded rows of the pieces after `since`, up to `upto`; a few of them where that is open. */
-function foldedRows(
-  tx: SliceTx,
-  table: "receipts" | "entries",
-  { since, upto, folded }: { since: string; upto: string | undefined; folded: string },
-) {
-  const first = tx`${since}::text::bigint + 1`;
-  const after = tx`${upto ?? null}::text::bigint + 1`;
-  const bits = tx.unsafe(String(ENTRY_PIECE_BITS));
-  const rows =
-    table === "receipts"
-      ? tx`select receipts_piece(request_id) as piece, ${tx.unsafe(RECEIPT_HASH)} as hash from receipts
-          where outcome = 'settled' and request_id >= receipts_piece_floor(${first})
-            ${upto === undefined ? tx`` : tx`and request_id < receipts_piece_floor(${after})`}`
-      : tx`select id >> ${bits} as piece, ${tx.unsafe(ENTRY_HASH)} as hash from balance_entries
-          where id >= (${first}) << ${bits} ${upto === undefined ? tx`` : tx`and id < (${after}) << ${bits}`}`;
-  return tx`${rows} and pg_visible_in_snapshot(written_in, ${folded}::text::pg_snapshot)
-    ${upto === undefined ? tx`limit ${PAST_END_MAX}` : tx``}`;
-}
-
-/** Postgres's text of a snapshot is xmin:xmax:the open ones between. */
+/** Postgres writes a snapshot as xmin:xmax:open ids between them. */
 function toSnapshot(text: unknown): Snapshot {
   const [, xmax, open] = /^\d+:(\d+):([\d,]*)$/.exec(String(text)) ?? [];
-  if (xmax === undefined || open === undefined) throw new Error(`this is no snapshot: ${text}`);
+  if (xmax === undefined || open === undefined) throw new Error(`not a snapshot: ${text}`);
   return { xmax: BigInt(xmax), open: open === "" ? [] : open.split(",").map(BigInt) };
 }
 

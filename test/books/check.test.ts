@@ -2,10 +2,12 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { type ChildProcess, spawn } from "node:child_process";
 import { appendFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { check, checkIfDue, INVARIANTS, type InvariantName } from "../../src/books/books_check_store.ts";
-import { closeUp } from "../../src/books/closing_store.ts";
-import { compareDue } from "../../src/books/comparing_store.ts";
-import { openSlices } from "../../src/books/slices_store.ts";
+import { check } from "../../src/books/check.ts";
+import { compareDueCounters } from "../../src/books/check_counters_store.ts";
+import { checkIfDue } from "../../src/books/check_runs_store.ts";
+import { foldAll } from "../../src/books/folding_store.ts";
+import { INVARIANTS, type InvariantName } from "../../src/books/invariants.ts";
+import { openSlices } from "../../src/books/short_transactions_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
 import type { Finish } from "../../src/ledger/ledger_store.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
@@ -14,8 +16,9 @@ import { askFor, type OpenLedger, openWorldLedger, usageOf } from "../ledger/led
 import { createWorld, type World } from "../world.ts";
 
 /**
- * The closing and the check that rests on it: every receipt and every entry is folded exactly once, whatever happens beside
- * it, and the check says of each invariant what its view says. Source: the ledger's README › Closing.
+ * Folding, and the check that depends on it: every receipt and balance transaction is folded exactly once, whatever
+ * happens at the same time, and the check finds of each invariant what its view shows. Source: the ledger's README ›
+ * Closing.
  */
 
 let world: World;
@@ -35,25 +38,25 @@ afterAll(async () => {
 
 const client = (connections = 1) => connect({ databaseUrl: world.url, dbPrepare: true }, connections);
 
-/** Folds what there is, never more than so many rows in a slice. */
+/** Folds everything, at most `rows` rows per slice. */
 async function fold(sql: Sql, rows = 50): Promise<boolean> {
   const slices = openSlices(sql, { onSlice: (all) => (all.rows = rows) });
   slices.rows = rows;
-  return await closeUp(slices);
+  return await foldAll(slices);
 }
 
-/** A closing in a process of its own. */
-function startClosing(): ChildProcess {
+/** Starts a process that folds everything. */
+function startFolding(): ChildProcess {
   const source = (name: string) => JSON.stringify(join(import.meta.dirname, "../../src", name));
   const script = `
-    import { closeUp } from ${source("ledger/closing_store.ts")};
-    import { openSlices } from ${source("ledger/slices_store.ts")};
+    import { foldAll } from ${source("books/folding_store.ts")};
+    import { openSlices } from ${source("books/short_transactions_store.ts")};
     import { connect } from ${source("platform/db.ts")};
-    await closeUp(openSlices(connect({ databaseUrl: ${JSON.stringify(world.url)}, dbPrepare: true }, 1)));`;
+    await foldAll(openSlices(connect({ databaseUrl: ${JSON.stringify(world.url)}, dbPrepare: true }, 1)));`;
   return spawn(process.execPath, ["-e", script], { stdio: "ignore" });
 }
 
-/** The server process that waits for a row of the sums. */
+/** The server process that waits for a locked row of the sums. */
 async function waitingPid(): Promise<number> {
   for (const deadline = performance.now() + 20_000; performance.now() < deadline; await Bun.sleep(20)) {
     const [row] = await world.sql`
@@ -61,10 +64,10 @@ async function waitingPid(): Promise<number> {
       where datname = current_database() and wait_event_type = 'Lock' and query like '%with taken as%'`;
     if (row) return Number(row.pid);
   }
-  throw new Error("no closing came to wait");
+  throw new Error("no process waits for the sums");
 }
 
-/** Sums that are not those of the rows, both sides: none, always. */
+/** Sums that differ from those of the rows. Must be empty. */
 async function wrongSums(): Promise<unknown[]> {
   return [
     ...(await world.sql`
@@ -86,7 +89,7 @@ async function wrongSums(): Promise<unknown[]> {
   ];
 }
 
-/** What a check says, by invariant, without those that are well. */
+/** What a check finds, by invariant, without those that hold. */
 async function brokenNow(onChanged?: (pieces: number) => void): Promise<Record<string, number | null>> {
   const sql = client();
   try {
@@ -97,7 +100,7 @@ async function brokenNow(onChanged?: (pieces: number) => void): Promise<Record<s
   }
 }
 
-/** What the views themselves say. */
+/** What the views show. */
 async function brokenInViews(): Promise<Record<string, number>> {
   const counts = await Promise.all(
     INVARIANTS.map(async ({ name }): Promise<[InvariantName, number]> => {
@@ -108,7 +111,7 @@ async function brokenInViews(): Promise<Record<string, number>> {
   return Object.fromEntries(counts.filter(([, rows]) => rows !== 0));
 }
 
-/** A customer of packages whose key has ceilings. */
+/** A customer with a package, whose key has spend and request limits. */
 async function packager() {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
@@ -117,7 +120,7 @@ async function packager() {
   return { ...person, ...key, packageId, ask: () => askFor(person, key) };
 }
 
-/** A customer of a balance whose key has ceilings. */
+/** A customer with a balance, whose key has a spend limit. */
 async function payer() {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
@@ -126,7 +129,7 @@ async function payer() {
   return { ...person, ...key, ask: () => askFor(person, key, { outputPico: 1000n }) };
 }
 
-/** A package whose receipts one transaction wrote. */
+/** A package whose receipts were written by one transaction. */
 async function writeMany(count: number) {
   const person = await packager();
   await world.sql`
@@ -143,7 +146,7 @@ async function writeMany(count: number) {
   return person;
 }
 
-/** Its lease has ended, and the reaper gave it back. */
+/** Ends a hold's lease, and has the reaper release it. */
 async function reap(hold: Hold): Promise<void> {
   await world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${hold.requestId}`;
   expect(await one.ledger.reap(hold.requestId, hold.accountId)).toBe(true);
@@ -163,7 +166,7 @@ const settleIn = (sql: Sql, finishes: Finish[]) =>
   runBatch(sql, true, { asks: [], finishes, wait: true, retry: false, leaseSeconds: 600 });
 
 describe("folded exactly once", () => {
-  test("while two ledgers settle and release, two closings fold at the same time", async () => {
+  test("while two ledgers settle and release, and two processes fold at the same time", async () => {
     const people = [await packager(), await packager(), await payer()];
     const folders = [client(), client()];
     let busy = true;
@@ -188,7 +191,7 @@ describe("folded exactly once", () => {
     await Promise.all(folders.map((sql) => sql.end()));
   });
 
-  test("what a transaction wrote that stayed open over many closings, once it has committed; nothing of one that rolled back", async () => {
+  test("a transaction that stays open while others are folded is folded once it commits; one that rolls back is not", async () => {
     const [slow, lost, busy] = [await packager(), await payer(), await packager()];
     const [slowHold, lostHold] = [await one.ledger.reserve(slow.ask()), await one.ledger.reserve(lost.ask())];
     const [commits, rollsBack, folder] = [client(), client(), client()];
@@ -214,7 +217,7 @@ describe("folded exactly once", () => {
     await Promise.all([commits, rollsBack, folder].map((sql) => sql.end()));
   });
 
-  test("a release that was folded, and became a late settlement after it; one that did so before", async () => {
+  test("a release that becomes a late settlement, before or after it was folded", async () => {
     const [units, money] = [await packager(), await payer()];
     const folder = client();
     for (const foldsBetween of [true, false])
@@ -233,7 +236,7 @@ describe("folded exactly once", () => {
     await folder.end();
   });
 
-  test("a settlement that waited in the spool, replayed twice, long after its hold was reaped and folded", async () => {
+  test("a settlement replayed twice from the spool after its hold was reaped and folded", async () => {
     const person = await packager();
     const hold = await one.ledger.reserve(person.ask());
     await reap(hold);
@@ -255,7 +258,7 @@ describe("folded exactly once", () => {
     await folder.end();
   });
 
-  test("a closing that is killed in the middle of a slice folds nothing; the next one folds it all", async () => {
+  test("a slice that is killed folds nothing; the next one folds everything", async () => {
     const person = await packager();
     const settle = async () => one.ledger.settle(await one.ledger.reserve(person.ask()), usageOf());
     const [holder, after] = [client(), client()];
@@ -266,10 +269,10 @@ describe("folded exactly once", () => {
     ];
     const before = await sumsNow();
     await settle();
-    // The slice has read its rows and waits for a sum that somebody else has locked.
+    // The slice has read its rows and waits for a sum that another transaction has locked.
     await holder`begin`;
     await holder`select from book_sums where kind = 'package' and id = ${person.packageId} for update`;
-    const killed = startClosing();
+    const killed = startFolding();
     const pid = await waitingPid();
     await world.sql`select pg_terminate_backend(${pid})`;
     killed.kill("SIGKILL");
@@ -281,7 +284,7 @@ describe("folded exactly once", () => {
     await Promise.all([holder, after].map((sql) => sql.end()));
   });
 
-  test("a single transaction that wrote far more than a slice takes, and while another closing takes it whole", async () => {
+  test("a transaction that wrote more than a slice folds, also while another process folds it as a whole", async () => {
     const [folder, other] = [client(), client()];
     for (const takesWhole of [false, true]) {
       const { packageId } = await writeMany(900);
@@ -297,7 +300,7 @@ describe("folded exactly once", () => {
     await Promise.all([folder, other].map((sql) => sql.end()));
   });
 
-  test("charges that one large transaction wrote are folded with their entries: none has to be looked at", async () => {
+  test("charges written by one large transaction are folded with their balance transactions: none is put on book_due", async () => {
     const person = await payer();
     await world.sql.begin(async (tx) => {
       await tx`
@@ -321,7 +324,7 @@ describe("folded exactly once", () => {
     await folder.end();
   });
 
-  test("on another server, to which a copy was restored: its transaction ids are behind those in the rows", async () => {
+  test("after a restore on another server, whose transaction ids are behind those in the rows", async () => {
     for (const table of ["receipts", "balance_entries"])
       await world.sql`
         update ${world.sql(table)} set written_in = (1000000000000000 + written_in::text::bigint)::text::xid8`;
@@ -337,12 +340,12 @@ describe("folded exactly once", () => {
   });
 });
 
-describe("a check says what the views say", () => {
+describe("a check finds what the views show", () => {
   type Case = [
     what: string,
     broken: string[],
     breaks: (sql: Sql) => Promise<unknown>,
-    mends: (sql: Sql) => Promise<unknown>,
+    repairs: (sql: Sql) => Promise<unknown>,
   ];
   let units: Awaited<ReturnType<typeof packager>>;
   let money: Awaited<ReturnType<typeof payer>>;
@@ -373,7 +376,7 @@ describe("a check says what the views say", () => {
     sql.unsafe(`update key_days set ${change} where key_id = ${money.keyId}`);
   const firstOf = (account: { accountId: number }) =>
     `(select request_id from receipts where account_id = ${account.accountId} order by 1 limit 1)`;
-  /** Takes rows away, and keeps them to be put back. */
+  /** Deletes rows, and keeps them to be restored. */
   const remove = (sql: Sql, table: string, where: string) =>
     sql.unsafe(
       `with gone as (delete from ${table} where ${where} returning *)
@@ -418,7 +421,7 @@ describe("a check says what the views say", () => {
       (sql) => onBalance(sql, "balance_nano_usd = balance_nano_usd - 1"),
     ],
     [
-      "what is held of a balance",
+      "the reserved amount of a balance",
       ["inv_balance_held"],
       (sql) => onBalance(sql, "held_nano_usd = held_nano_usd + 1"),
       (sql) => onBalance(sql, "held_nano_usd = held_nano_usd - 1"),
@@ -430,7 +433,7 @@ describe("a check says what the views say", () => {
       (sql) => onKeyDay(sql, "spent_nano_usd = spent_nano_usd - 1"),
     ],
     [
-      "a grant's used pieces",
+      "an allotment's used pieces",
       ["inv_allotments"],
       (sql) => sql`update allotments set used = used + 1`,
       (sql) => sql`update allotments set used = used - 1`,
@@ -442,7 +445,7 @@ describe("a check says what the views say", () => {
       (sql) => restore(sql, "receipts"),
     ],
     [
-      "an old charge's entry removed",
+      "an old charge's balance transaction removed",
       ["inv_balance_entries", "inv_charges"],
       (sql) => remove(sql, "balance_entries", `request_id = ${firstOf(money)}`),
       (sql) => restore(sql, "balance_entries"),
@@ -456,14 +459,14 @@ describe("a check says what the views say", () => {
         sql.unsafe(`update receipts set charged_nano_usd = charged_nano_usd - 1 where request_id = ${firstOf(money)}`),
     ],
     [
-      "an entry for nothing",
+      "a balance transaction without a reason",
       ["inv_balance_entries"],
       (sql) =>
         sql`insert into balance_entries (account_id, amount_nano_usd, kind) values (${money.accountId}, 7, 'correction')`,
       (sql) => sql`delete from balance_entries where amount_nano_usd = 7`,
     ],
     [
-      "a charge for a request that a package paid",
+      "a charge for a request that a package paid for",
       ["inv_balance_entries", "inv_charges"],
       (sql) =>
         sql.unsafe(`insert into balance_entries (account_id, amount_nano_usd, kind, request_id)
@@ -471,7 +474,7 @@ describe("a check says what the views say", () => {
       (sql) => sql`delete from balance_entries where account_id = ${units.accountId}`,
     ],
     [
-      "a request both alive and finished",
+      "a request both open and finished",
       ["inv_hold_and_receipt", "inv_package_units", "inv_package_days", "inv_key_days"],
       (sql) =>
         sql.unsafe(`insert into holds select request_id, account_id, key_id, model_id, host, mode, package_id, day, 0, 0, null, key_day,
@@ -480,22 +483,22 @@ describe("a check says what the views say", () => {
     ],
   ];
 
-  test.each(CASES)("%s", async (_, broken, breaks, mends) => {
+  test.each(CASES)("%s", async (_, broken, breaks, repairs) => {
     const sql = client();
     await breaks(sql);
     const views = await brokenInViews();
     expect(Object.keys(views).sort()).toEqual([...broken].sort());
     expect(await brokenNow()).toEqual(views);
-    // It stays broken until it is mended, though nothing has changed since.
+    // It stays broken until it is repaired, though nothing has changed since.
     expect(await brokenNow()).toEqual(views);
-    await mends(sql);
+    await repairs(sql);
     expect(await brokenInViews()).toEqual({});
     expect(await brokenNow()).toEqual({});
     expect(await wrongSums()).toEqual([]);
     await sql.end();
   });
 
-  test("a slice folded twice: the sums are found to be wrong and are made anew; no counter is called broken", async () => {
+  test("wrong sums (a slice folded twice) are found and folded anew; no counter is reported as broken", async () => {
     for (const damage of [
       "update book_closing set folded = '3:3:'",
       "update book_sums set units = units + 1 where kind = 'package'",
@@ -511,7 +514,7 @@ describe("a check says what the views say", () => {
     }
   });
 
-  test("a receipt whose entry comes in a later transaction is broken until then, and no longer", async () => {
+  test("a receipt whose balance transaction is written later is broken only until then", async () => {
     const [before] = await world.sql`select max(id) as id from balance_entries`;
     await world.sql.unsafe(`update receipts set charged_nano_usd = 0 where request_id = ${firstOf(money)}`);
     await world.sql.unsafe(`delete from balance_entries where request_id = ${firstOf(money)}`);
@@ -531,12 +534,12 @@ describe("a check says what the views say", () => {
     expect(await brokenNow()).toEqual({});
   });
 
-  test("with live holds of units and of money, and while requests come and go", async () => {
+  test("with open holds of units and of money, and while requests run", async () => {
     const holds = [await one.ledger.reserve(units.ask()), await one.ledger.reserve(money.ask())];
     expect(await brokenNow()).toEqual({});
     let busy = true;
     const traffic = [units, money].map(async ({ ask }) => {
-      // No more than the package's tokens are enough for.
+      // At most as many as the package has tokens for.
       for (let i = 0; busy && i < 200; i++) {
         await two.ledger.settle(await two.ledger.reserve(ask()), usageOf());
         await Bun.sleep(10);
@@ -549,7 +552,7 @@ describe("a check says what the views say", () => {
   });
 });
 
-describe("ids of different lengths, of which the shorter one is the smaller", () => {
+describe("ids with different numbers of digits are compared as numbers", () => {
   const WITHIN_MS = 10_000;
   let young: World;
   let sql: Sql;
@@ -562,7 +565,7 @@ describe("ids of different lengths, of which the shorter one is the smaller", ()
     await young.close();
   });
 
-  test("transactions 92 to 107, more than a slice takes: each row is folded, and the closing comes to its end", async () => {
+  test("transactions 92 to 107, more than a slice folds: each row is folded, and folding ends", async () => {
     const { accountId } = await young.addCustomer();
     await young.setBalance({ accountId }, 0n);
     await young.sql`
@@ -571,22 +574,22 @@ describe("ids of different lengths, of which the shorter one is the smaller", ()
       from generate_series(0, 639) as n`;
     const slices = openSlices(sql, { budgetMs: WITHIN_MS, onSlice: (all) => (all.rows = 50) });
     slices.rows = 50;
-    expect(await closeUp(slices)).toBe(true);
+    expect(await foldAll(slices)).toBe(true);
     const [sum] = await young.sql`select rows::int from book_sums where kind = 'account' and id = ${accountId}`;
     const [all] = await young.sql`select count(*)::int as rows from balance_entries where account_id = ${accountId}`;
     expect(sum?.rows).toBe(all?.rows);
   });
 
-  test("more packages to compare than a slice takes: none is left out", async () => {
+  test("more packages than a slice compares: none is left out", async () => {
     await young.sql`
       insert into book_due (kind, id, day) select 'package', n, '-infinity' from generate_series(1, 1200) as n`;
-    expect(await compareDue(openSlices(sql, { budgetMs: WITHIN_MS }))).toEqual([]);
+    expect(await compareDueCounters(openSlices(sql, { budgetMs: WITHIN_MS }))).toEqual([]);
     const [due] = await young.sql`select count(*)::int as left from book_due where kind = 'package'`;
     expect(due?.left).toBe(0);
   });
 });
 
-test("between checks the closing goes on, by one replica at a time", async () => {
+test("between checks, one replica at a time folds new rows", async () => {
   const sql = client(2);
   await checkIfDue(sql, 0);
   const person = await packager();

@@ -2,24 +2,26 @@ import type postgres from "postgres";
 import { type Sql, sqlState } from "../platform/db.ts";
 
 /**
- * Long reads in slices: short transactions one after another, so that no statement holds a snapshot, a core or the cache for
- * long while requests are served. How many rows a slice takes follows how long the last one took.
+ * Long work in *slices*: short transactions, one after another, so that no statement holds a snapshot, a core or the cache for long
+ * while requests are served. How many rows a slice takes depends on how long the last one took.
  */
 
-/** A statement of a slice is cancelled after this; the slice is tried again with fewer rows. */
-export const STATEMENT_MS_MAX = 2_000;
-/** A slice aims at this: half of it takes more rows next time, twice of it fewer. */
+/** A statement of a slice is cancelled after this; the slice is retried with fewer rows. */
+const STATEMENT_MS_MAX = 2_000;
+/** What a slice should take: after half of it the next one takes more rows, after twice of it fewer. */
 const AIM_MS = 250;
 const ROWS_FIRST = 10_000;
 const ROWS_MIN = 500;
 const ROWS_MAX = 30_000;
-/** A slice that took too long, or met a conflict, is tried again so often. */
+/** Attempts at a slice that took too long or met a conflict. */
 const TRIES_MAX = 6;
-/** Serialization failure, deadlock, cancelled by its time limit. */
-const AGAIN = new Set(["40001", "40P01", "57014"]);
+const QUERY_CANCELED = "57014";
+/** Serialization failure, deadlock, cancelled by the time limit. */
+const RETRIED = new Set(["40001", "40P01", QUERY_CANCELED]);
 /**
- * A time limit, one core, and indexes whatever the planner's statistics say of a table that fills. And one slice of the books
- * after another: LOCK takes no snapshot, so that the slice's own, which comes after it, sees all that the one before it did.
+ * A time limit, one core, and index scans even where the planner has no statistics yet of a table that is filling. LOCK makes the
+ * slices of all replicas run one after another. It takes no snapshot: the slice's own snapshot comes after it, and so sees what
+ * the slice before committed.
  */
 const BEGINNING = `
   set local statement_timeout = ${STATEMENT_MS_MAX}; set local max_parallel_workers_per_gather = 0; set local jit = off;
@@ -28,18 +30,18 @@ const BEGINNING = `
 
 export type SliceTx = postgres.TransactionSql;
 
-/** One long read under way. */
+/** A piece of long work in progress. */
 export type Slices = {
   readonly sql: Sql;
   /** Rows that the next slice may read. */
   rows: number;
-  /** What the slices are about, in words. */
+  /** What is being done, in words, to show progress. */
   doing: string;
-  /** What was done so far: slices, how long the longest took, in ms, and how many were cancelled by their time limit. */
+  /** Slices so far, the longest in ms, and how many were cancelled by their time limit. */
   done: number;
   longestMs: number;
   cancelled: number;
-  /** `performance.now()` past which no further slice is begun where the rest can wait. */
+  /** `performance.now()` after which work that can wait begins no further slice. */
   readonly untilMs: number;
   /** Called after each slice. */
   readonly onSlice: (slices: Slices) => void;
@@ -55,7 +57,10 @@ export function openSlices(
 
 export const hasTime = ({ untilMs }: Slices): boolean => performance.now() < untilMs;
 
-/** Runs one slice of the books' reading in a transaction with one snapshot, alone. Throws what Postgres throws when it fails again and again. */
+/**
+ * Runs one slice: a repeatable-read transaction that no other slice overlaps. `work` gets how many rows it may read, and runs
+ * again if it takes too long or meets a conflict. Throws what Postgres throws after the last attempt.
+ */
 export async function slice<T>(slices: Slices, work: (tx: SliceTx, rows: number) => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     const startMs = performance.now();
@@ -67,18 +72,18 @@ export async function slice<T>(slices: Slices, work: (tx: SliceTx, rows: number)
       return value;
     } catch (error) {
       const state = sqlState(error);
-      if (state === "57014") {
+      if (state === QUERY_CANCELED) {
         slices.cancelled++;
         slices.rows = Math.max(ROWS_MIN, Math.floor(slices.rows / 4));
       }
-      if (tries >= TRIES_MAX || !AGAIN.has(state)) throw error;
+      if (tries >= TRIES_MAX || !RETRIED.has(state)) throw error;
     } finally {
-      note(slices, performance.now() - startMs);
+      adjust(slices, performance.now() - startMs);
     }
   }
 }
 
-function note(slices: Slices, tookMs: number): void {
+function adjust(slices: Slices, tookMs: number): void {
   slices.done++;
   slices.longestMs = Math.max(slices.longestMs, tookMs);
   if (tookMs > AIM_MS * 2) slices.rows = Math.max(ROWS_MIN, Math.floor(slices.rows / 2));

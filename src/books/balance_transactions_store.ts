@@ -2,101 +2,109 @@ import { sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { alongIndex } from "./usage_store.ts";
-import { type Slice, type SliceAsked, walk } from "./walk.ts";
+import { type Chunk, type ChunkLimits, readAlongIndex, readPage } from "./paged_reads_store.ts";
 
-/** A balance's entries, as a bank shows them: newest first, each with the balance after it. */
+/** The transactions of a balance, newest first, each with the balance after it. Table: `balance_entries`. */
 
 const PAGE_MAX = 100;
 /** Above every id. */
 const NO_ID = "9223372036854775807";
-/** A cursor: an entry's id, and the balance before that entry, in nano-USD. */
-export const ENTRIES_CURSOR = "^[1-9][0-9]{0,15}_[0-9]{1,19}$";
+/** A cursor: the id of a transaction, and the balance before it in nano-USD. */
+export const TRANSACTIONS_CURSOR = "^[1-9][0-9]{0,15}_[0-9]{1,19}$";
 
-export const ENTRY_KINDS = ["top_up", "charge", "wholesale", "transfer", "correction"] as const;
-export type EntryKind = (typeof ENTRY_KINDS)[number];
+export const TRANSACTION_KINDS = ["top_up", "charge", "wholesale", "transfer", "correction"] as const;
+export type TransactionKind = (typeof TRANSACTION_KINDS)[number];
 
-export type Entry = {
+export type BalanceTransaction = {
   entryId: number;
-  kind: EntryKind;
+  kind: TransactionKind;
   amountNanoUsd: bigint;
-  /** Right after this entry, entries of all kinds counted. */
+  /** The balance after this transaction, whatever kinds are listed. */
   balanceAfterNanoUsd: bigint;
   reason: string | null;
-  /** Of money that was moved: from whom it came, or to whom it went. */
+  /** The other account of a transfer. */
   counterpart: { accountId: number; name: string } | null;
-  /** Of a package that was paid for: its name, and who got it. */
+  /** The package that was paid for, and its holder. */
   package: { name: string; holder: { accountId: number; name: string } } | null;
   requestId: string | null;
-  /** Who did it; null: a request, or the service's command line. */
+  /** Who did it; null: a request, or the command line. */
   actor: { accountId: number; name: string; role: "customer" | "reseller" | "admin" } | null;
   createdAt: string;
 };
 
-export type EntriesQuery = {
+export type BalanceTransactionsQuery = {
   accountId: number;
-  kind?: EntryKind;
-  /** The `nextBefore` of the page before. */
+  kind?: TransactionKind;
+  /** The `nextBefore` of the previous page. */
   before?: string;
   limit?: number;
-  /** A page begins no further slice after this. */
+  /** The page begins no further chunk after this time. */
   pageMsMax?: number;
 };
 
-/** `nextBefore` is the `before` of the next page, null at the end. A page whose time was over may be empty, and go on all the same. */
-export type EntriesPage = { rows: Entry[]; hasMore: boolean; nextBefore: string | null };
+/**
+ * `nextBefore` is the `before` of the next page; null at the end. A page that ran out of time may be empty although the
+ * list continues.
+ */
+export type TransactionsPage = { rows: BalanceTransaction[]; hasMore: boolean; nextBefore: string | null };
 
 /**
- * Entries of one account. An account's entries are written under its lock, so their ids are in the order of what happened, and
- * the balance after one is the balance now less all that came later. Entries never change: so a page's cursor carries the
- * balance where it ended, and the next page costs what it shows, however far back it is. Throws InputError.
+ * Transactions of one account. They are written under the account's lock, so their ids are in the order of events, and
+ * the balance after one is the current balance minus all later amounts. They never change: so a cursor carries the
+ * balance at its position, and a page costs what it shows, however far back it is. Throws InputError.
  */
-export async function listEntries({ db }: { db: Db }, query: EntriesQuery): Promise<EntriesPage> {
+export async function listBalanceTransactions(
+  { db }: { db: Db },
+  query: BalanceTransactionsQuery,
+): Promise<TransactionsPage> {
   const { accountId, kind, before, limit = PAGE_MAX, pageMsMax } = query;
   const size = Math.min(Math.max(limit, 1), PAGE_MAX);
-  const { rows, next } = await walk<Record<string, unknown>, Cursor>({
+  const { rows, next } = await readPage<Record<string, unknown>, Cursor>({
     size,
     isFiltered: kind !== undefined,
     after: before === undefined ? undefined : toCursor(before),
     pageMsMax,
-    slice: (cursor, asked) => sliceOf(db, { accountId, kind, size, cursor }, asked),
+    chunk: (cursor, limits) => readChunk(db, { accountId, kind, size, cursor }, limits),
     cursorOf: (row) => ({
       id: String(row.id),
       balanceNanoUsd: BigInt(String(row.balance_after)) - BigInt(String(row.amount_nano_usd)),
     }),
   });
   const nextBefore = next && `${next.id}_${next.balanceNanoUsd}`;
-  return { rows: rows.map(toEntry), hasMore: nextBefore !== null, nextBefore };
+  return { rows: rows.map(toTransaction), hasMore: nextBefore !== null, nextBefore };
 }
 
 type Cursor = { id: string; balanceNanoUsd: bigint };
-type Asked = { accountId: number; kind: EntryKind | undefined; size: number; cursor: Cursor | undefined };
+type Wanted = { accountId: number; kind: TransactionKind | undefined; size: number; cursor: Cursor | undefined };
 
-/** Entries before the cursor. One statement, so that the balance and the entries it is counted back from are of one moment. */
-async function sliceOf(
+/**
+ * Transactions before the cursor. One statement, so that the balance and the transactions it is counted back from are
+ * of one moment.
+ */
+async function readChunk(
   db: Db,
-  { accountId, kind, size, cursor }: Asked,
-  { rowsMax, statementMsMax }: SliceAsked,
-): Promise<Slice<Record<string, unknown>, Cursor>> {
+  { accountId, kind, size, cursor }: Wanted,
+  { rowsMax, statementMsMax }: ChunkLimits,
+): Promise<Chunk<Record<string, unknown>, Cursor>> {
   const balance =
     cursor === undefined
       ? sql`(select balance_nano_usd from balances where account_id = ${accountId}::bigint)`
       : sql`${String(cursor.balanceNanoUsd)}::text::numeric`;
-  const found = await alongIndex(
+  const found = await readAlongIndex(
     db,
     sql`
-    with slice as materialized (
+    with chunk as materialized (
       select id, kind, amount_nano_usd, reason, request_id, package_id, counterpart_id, actor_id, created_at
       from balance_entries where account_id = ${accountId}::bigint and id < ${cursor?.id ?? NO_ID}::text::bigint
       order by account_id desc, id desc limit ${rowsMax}
     ), counted as (
-      select *, ${balance} - sum(amount_nano_usd) over (order by id desc) + amount_nano_usd as balance_after from slice
+      select *, ${balance} - sum(amount_nano_usd) over (order by id desc) + amount_nano_usd as balance_after from chunk
     ), page as materialized (
       select * from counted where ${kind === undefined ? sql`true` : sql`kind = ${kind}`} order by id desc limit ${size + 1}
     )
     select read.*, page.*, a.name as actor_name, a.role as actor_role, c.name as counterpart_name,
       p.name as package_name, h.id as holder_id, h.name as holder_name
-    from (select count(*)::int as read, min(id)::text as last, (${balance} - sum(amount_nano_usd))::text as balance_left from slice) read
+    from (select count(*)::int as read, min(id)::text as last, (${balance} - sum(amount_nano_usd))::text as balance_left from chunk) read
     left join page on true
     left join accounts a on a.id = page.actor_id
     left join accounts c on c.id = page.counterpart_id
@@ -115,15 +123,16 @@ async function sliceOf(
 
 /** Throws InputError. */
 function toCursor(text: string): Cursor {
-  if (!new RegExp(ENTRIES_CURSOR).test(text)) throw new InputError("This is not where a page ended.", "before");
+  if (!new RegExp(TRANSACTIONS_CURSOR).test(text))
+    throw new InputError("This is not a cursor of a previous page.", "before");
   const [id = "", balance = ""] = text.split("_");
   return { id, balanceNanoUsd: BigInt(balance) };
 }
 
-function toEntry(row: Record<string, unknown>): Entry {
+function toTransaction(row: Record<string, unknown>): BalanceTransaction {
   const role = row.actor_role;
-  const kind = ENTRY_KINDS.find((one) => one === row.kind);
-  if (!kind) throw new Error(`a balance entry of kind ${row.kind}`);
+  const kind = TRANSACTION_KINDS.find((one) => one === row.kind);
+  if (!kind) throw new Error(`unknown kind of balance transaction: ${row.kind}`);
   return {
     entryId: Number(row.id),
     kind,

@@ -1,0 +1,55 @@
+import { type Static, Type } from "@sinclair/typebox";
+
+/** The invariants of the books: what always holds of counters, balances, holds and receipts. */
+
+/** Each is a view of that name in the database that must be empty, and what it means in words. */
+export const INVARIANTS = [
+  { name: "inv_package_units", says: "A package's counters equal its open holds plus its settled receipts." },
+  { name: "inv_package_days", says: "The counters of each day of a package do too." },
+  { name: "inv_balance_entries", says: "A balance equals the sum of its transactions." },
+  { name: "inv_balance_held", says: "The reserved amount of a balance equals the sum of its open holds." },
+  {
+    name: "inv_bounds",
+    says: "No counter is below zero or above its limit; carryover is never ahead of its days.",
+  },
+  { name: "inv_hold_and_receipt", says: "No request is both open and finished." },
+  {
+    name: "inv_charges",
+    says: "Every charge has its transaction; a request that was released, or paid by a package, cost nothing.",
+  },
+  { name: "inv_key_days", says: "A key's counters of a day equal its open holds plus its receipts of that day." },
+  {
+    name: "inv_allotments",
+    says: "The used pieces of an allotment equal the packages taken from it, never more than were granted.",
+  },
+] as const;
+export type InvariantName = (typeof INVARIANTS)[number]["name"];
+
+/** The invariant of that name; undefined for any other text. */
+export function invariantOf(name: string): { name: InvariantName; says: string } | undefined {
+  return INVARIANTS.find((invariant) => invariant.name === name);
+}
+
+/** How many rows break an invariant; null: it could not be checked in time. */
+export const InvariantResult = Type.Object({
+  name: Type.String(),
+  rows: Type.Union([Type.Integer(), Type.Null()]),
+});
+export type InvariantResult = Static<typeof InvariantResult>;
+
+/** What has counters that are checked one by one: a package, a key on one day, the balance of an account. */
+export const COUNTER_KINDS = ["package", "key", "account"] as const;
+export type CounterKind = (typeof COUNTER_KINDS)[number];
+/** Id of a package, a key or an account. `day` is the key's day; "-infinity" for the other kinds. */
+export type CounterRef = { id: string; day: string };
+
+/** A row that breaks an invariant. `ref` identifies the row within the invariant's view; `of` is the counter, if it is one. */
+export type Violation = { name: InvariantName; ref: string; of?: CounterRef & { kind: CounterKind } };
+
+/** How many invariants are broken, and how many could not be checked in time. */
+export function countFindings(results: readonly InvariantResult[]): { broken: number; uncounted: number } {
+  return {
+    broken: results.filter(({ rows }) => rows !== null && rows > 0).length,
+    uncounted: results.filter(({ rows }) => rows === null).length,
+  };
+}

@@ -1,0 +1,144 @@
+import type { Secret } from "../platform/crypto.ts";
+import { deadline } from "../platform/deadline.ts";
+import { controllerBy, type StopSignal } from "../platform/stop.ts";
+import { orAborted } from "./address_pins.ts";
+import { redactPrompt } from "./prompt_redaction.ts";
+import { cleanWords, ProviderFailure, type ProviderRejection, toProviderError } from "./provider_errors.ts";
+
+/** What a provider's HTTP response means: whether it is usable, its body within limits, and its error. */
+
+/** How much of an error's body is read, and for how long. */
+const ERROR_BODY_BYTES_MAX = 64 * 1024;
+const ERROR_BODY_MS_MAX = 5_000;
+
+export type MediaType = "application/json" | "text/event-stream";
+
+/** Whether the status and headers are those of a usable answer of this type. */
+export function isUsable(response: Response, accept: MediaType): boolean {
+  return response.ok && !isEncoded(response) && isOfType(mediaTypeOf(response), accept);
+}
+
+/**
+ * The body as text. Cancels the rest of a body that is too large. Throws ProviderFailure (oversized, cut) or the reason of
+ * `signal`.
+ */
+export async function readUpTo(response: Response, bytesMax: number, signal: AbortSignal): Promise<string> {
+  try {
+    // If the length is known and fits, the runtime decodes it at a fraction of a stream's cost. Ending the call ends it too.
+    const declared = response.headers.get("content-length");
+    if (declared !== null && Number(declared) <= bytesMax) return await response.text();
+    const { pieces, isWhole } = await readPieces(response, bytesMax, signal);
+    if (isWhole) return new TextDecoder().decode(Buffer.concat(pieces));
+  } catch (thrown) {
+    signal.throwIfAborted();
+    throw new ProviderFailure("cut", `The answer broke off. ${cleanWords(messageOf(thrown))}`);
+  }
+  throw new ProviderFailure("oversized", `The answer is larger than ${bytesMax} bytes.`);
+}
+
+/** What was called, as far as its error depends on it. */
+type Called = { apiKey: Secret; sent: string | Uint8Array; accept: MediaType; signal: StopSignal };
+
+/** The error that an unusable response stands for. Reads or cancels its body. Throws the reason of `signal`. */
+export async function toError(
+  response: Response,
+  { apiKey, sent, accept, signal }: Called,
+): Promise<ProviderFailure | ProviderRejection> {
+  if (response.ok) {
+    cancelBody(response);
+    return toFormatFailure(response, accept);
+  }
+  const { status } = response;
+  const secrets = [apiKey.reveal()];
+  const retryAfter = response.headers.get("retry-after");
+  const isRedirect = response.type === "opaqueredirect" || (status >= 300 && status < 400);
+  if (isRedirect || isEncoded(response)) {
+    cancelBody(response);
+    if (isRedirect) return new ProviderFailure("redirect", "It answered with a redirect.", { status });
+    // Its message cannot be read, but its status can.
+    return toProviderError({ status, text: "", retryAfter, secrets });
+  }
+  const text = await readErrorBody(response, signal);
+  // An error's message must not quote the request: it is logged, and prompts never are.
+  const words = redactPrompt(text, typeof sent === "string" ? sent : new TextDecoder().decode(sent));
+  return toProviderError({ status, text: words, retryAfter, secrets });
+}
+
+/** The beginning of an error's body; the reason if it cannot be read. Throws the reason of `signal`. */
+async function readErrorBody(response: Response, signal: StopSignal): Promise<string> {
+  const limit = controllerBy(signal);
+  const stopClock = deadline(ERROR_BODY_MS_MAX, () =>
+    limit.abort(new ProviderFailure("timeout", `No error body within ${ERROR_BODY_MS_MAX} ms.`)),
+  );
+  try {
+    const { pieces } = await readPieces(response, ERROR_BODY_BYTES_MAX, limit.signal);
+    return new TextDecoder().decode(Buffer.concat(pieces).subarray(0, ERROR_BODY_BYTES_MAX));
+  } catch (thrown) {
+    signal.throwIfAborted();
+    return messageOf(thrown); // The status is enough.
+  } finally {
+    stopClock();
+  }
+}
+
+/** The body, or its beginning once it exceeds `bytesMax`; cancels the rest. Throws what the body throws, or the reason of `signal`. */
+async function readPieces(
+  response: Response,
+  bytesMax: number,
+  signal: AbortSignal,
+): Promise<{ pieces: Uint8Array[]; isWhole: boolean }> {
+  const pieces: Uint8Array[] = [];
+  const reader = response.body?.getReader();
+  if (!reader) return { pieces, isWhole: true };
+  let size = 0;
+  let isWhole = false;
+  try {
+    while (size <= bytesMax) {
+      const { done, value } = await orAborted(reader.read(), signal);
+      if (done) {
+        isWhole = true;
+        break;
+      }
+      pieces.push(value);
+      size += value.byteLength;
+    }
+  } finally {
+    // Not awaited: a provider that hangs would make us hang too.
+    if (!isWhole) reader.cancel().catch(() => {});
+  }
+  return { pieces, isWhole };
+}
+
+function toFormatFailure(response: Response, accept: MediaType): ProviderFailure {
+  const { status } = response;
+  // Compressed bytes could expand a thousandfold, and we did not ask for them.
+  if (isEncoded(response))
+    return new ProviderFailure("encoded", "It answered compressed, which was not asked for.", { status });
+  const words = cleanWords(mediaTypeOf(response)) || "no content type";
+  return new ProviderFailure("not_json", `It answered with ${words} instead of ${accept}.`, { status });
+}
+
+function mediaTypeOf(response: Response): string {
+  return (response.headers.get("content-type") ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
+}
+
+function isOfType(mediaType: string, accept: MediaType): boolean {
+  if (mediaType === accept) return true;
+  return accept === "application/json" && /^application\/(?:[\w.+-]+\+)?json$/.test(mediaType);
+}
+
+function isEncoded(response: Response): boolean {
+  const encoding = response.headers.get("content-encoding");
+  return encoding !== null && encoding.trim().toLowerCase() !== "identity";
+}
+
+function cancelBody(response: Response): void {
+  response.body?.cancel().catch(() => {}); // It fails only if the body is already broken.
+}
+
+/** The message of any thrown value. */
+export function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  // Deno says only "fetch failed" and puts the rest in the cause.
+  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;
+}

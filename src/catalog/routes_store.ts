@@ -1,0 +1,75 @@
+import { asc, eq, inArray, type SQL } from "drizzle-orm";
+import { InputError } from "../errors.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { providers, routes } from "../platform/schema.ts";
+import { checkModelId, checkRoute, type RouteInput, type RoutePatch } from "./catalog_input.ts";
+import { FOREIGN_KEY_VIOLATION, givenFields, refusing, UNIQUE_VIOLATION } from "./catalog_store.ts";
+
+/** Routes (a model at a provider), as an operator lists and changes them. */
+
+/** Routes with their provider: of one model, of some, or of all. */
+export async function listRoutes({ db }: { db: Db }, modelId?: string | readonly string[]) {
+  return await selectRoutes(db.orm, modelId === undefined ? undefined : inArray(routes.modelId, [modelId].flat()));
+}
+
+/** The first `limit` routes of a provider, by model. */
+export async function listRoutesTo({ db }: { db: Db }, { providerId, limit }: { providerId: number; limit: number }) {
+  return await selectRoutes(db.orm, eq(routes.providerId, providerId)).limit(limit);
+}
+
+function selectRoutes(tx: Tx, where: SQL | undefined) {
+  return tx
+    .select({
+      ...routeColumns,
+      enabled: routes.enabled,
+      providerName: providers.name,
+      providerEnabled: providers.enabled,
+    })
+    .from(routes)
+    .innerJoin(providers, eq(providers.id, routes.providerId))
+    .where(where)
+    .orderBy(asc(routes.modelId), asc(routes.priority), asc(routes.id))
+    .$dynamic();
+}
+
+/** Adds a route and returns its id. */
+export async function addRoute(deps: ChangeDeps, { modelId, providerId, ...rest }: RouteInput): Promise<number> {
+  checkModelId(modelId);
+  const { upstreamModel = modelId, ...checked } = checkRoute(rest);
+  const values = { ...checked, modelId, providerId, upstreamModel };
+  const missing = new InputError(`There is no model ${modelId}, or no provider ${providerId}.`, "modelId");
+  return await refusing({ [FOREIGN_KEY_VIOLATION]: missing }, () =>
+    changing(deps, async (tx) => {
+      const [added] = await tx.insert(routes).values(values).onConflictDoNothing().returning({ id: routes.id });
+      if (!added) throw routeExists();
+      return added.id;
+    }),
+  );
+}
+
+/** Changes the given fields of a route. */
+export async function updateRoute(deps: ChangeDeps, id: number, patch: RoutePatch): Promise<void> {
+  const values = givenFields(checkRoute(patch));
+  await refusing({ [UNIQUE_VIOLATION]: routeExists() }, () =>
+    changing(deps, async (tx) => {
+      const rows = await tx.update(routes).set(values).where(eq(routes.id, id)).returning({ id: routes.id });
+      if (rows.length === 0) throw noRoute();
+    }),
+  );
+}
+
+export async function removeRoute(deps: ChangeDeps, id: number): Promise<void> {
+  await changing(deps, async (tx) => {
+    const rows = await tx.delete(routes).where(eq(routes.id, id)).returning({ id: routes.id });
+    if (rows.length === 0) throw noRoute();
+  });
+}
+
+function noRoute(): InputError {
+  return new InputError("There is no such route.", "routeId");
+}
+
+function routeExists(): InputError {
+  return new InputError("This model has that route already.", "upstreamModel");
+}
