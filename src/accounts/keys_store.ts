@@ -1,7 +1,7 @@
 import { and, desc, eq, lt, ne, or, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
-import { KEY_NAME_CHARS_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
+import { KEY_DAILY_REQUESTS, KEY_NAME_CHARS_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";

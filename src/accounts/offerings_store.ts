@@ -1,7 +1,14 @@
 import { desc, eq, type SQL, sql } from "drizzle-orm";
 import { isTimeZone } from "../config.ts";
 import { InputError } from "../errors.ts";
-import { MONEY_NANO_USD_MAX, OFFERING_NAME_CHARS_MAX } from "../limits.ts";
+import {
+  MONEY_NANO_USD_MAX,
+  OFFERING_DAILY_REQUESTS,
+  OFFERING_DAYS,
+  OFFERING_NAME_CHARS_MAX,
+  OFFERING_TOKENS,
+  OFFERING_TOTAL_REQUESTS,
+} from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";

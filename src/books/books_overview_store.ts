@@ -3,6 +3,7 @@ import { recentReplicas } from "../ledger/replicas_store.ts";
 import { type Db, type Sql, sqlState } from "../platform/db.ts";
 import { type ExplainedCheck, explain, lastChecks } from "./check_runs_store.ts";
 import type { InvariantName } from "./invariants.ts";
+import { countFindings } from "./invariants.ts";
 import { IS_FOLDED, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
 
 /** What the admin's page "Books" shows: the last checks, open holds, losses, and whether settlements wait in a spool. */

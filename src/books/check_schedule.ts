@@ -4,6 +4,7 @@ import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import type { CheckOptions } from "./check.ts";
 import { type CheckRun, checkIfDue, checkNow, lastChecks } from "./check_runs_store.ts";
+import { countFindings } from "./invariants.ts";
 
 /**
  * The books are checked every five minutes, by one replica at a time, and whenever an admin asks. Between checks new rows are

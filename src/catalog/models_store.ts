@@ -14,7 +14,14 @@ import {
   type ModelPatch,
   type PricesInput,
 } from "./catalog_input.ts";
-import { FOREIGN_KEY_VIOLATION, givenFields, type RowPage, refusing } from "./catalog_store.ts";
+import {
+  FOREIGN_KEY_VIOLATION,
+  givenFields,
+  imagePriceOrder,
+  modelColumns,
+  type RowPage,
+  refusing,
+} from "./catalog_store.ts";
 
 /** Models and their prices, as an operator lists and changes them. */
 

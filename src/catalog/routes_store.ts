@@ -4,7 +4,7 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { providers, routes } from "../platform/schema.ts";
 import { checkModelId, checkRoute, type RouteInput, type RoutePatch } from "./catalog_input.ts";
-import { FOREIGN_KEY_VIOLATION, givenFields, refusing, UNIQUE_VIOLATION } from "./catalog_store.ts";
+import { FOREIGN_KEY_VIOLATION, givenFields, refusing, routeColumns, UNIQUE_VIOLATION } from "./catalog_store.ts";
 
 /** Routes (a model at a provider), as an operator lists and changes them. */
 

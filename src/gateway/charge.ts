@@ -5,6 +5,7 @@ import { learnOverhead } from "../catalog/overhead_store.ts";
 import type { Deps } from "../deps.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
 import { chatCharge } from "../ledger/price.ts";
+import { requesterOf } from "./admission.ts";
 import type { ReportedUsage } from "./chunks.ts";
 import type { Caller } from "./door.ts";
 import type { PromptSample } from "./prompt.ts";

@@ -1,4 +1,5 @@
 import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
+import { INSTANT } from "../http/checks.ts";
 
 /** The shapes of the contract, and how a body that breaks one is refused. Source: contract › Resources, rulings › Streams. */
 

@@ -2,6 +2,7 @@ import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
 import { checkInteger, isRowId } from "../accounts/input_checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import { InputError, Refusal } from "../errors.ts";
+import { ALLOTMENT_PIECES } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";

@@ -10,6 +10,7 @@ import type {
   IdempotencyClaims,
   Wanted,
 } from "./idempotency_claims.ts";
+import { REDIS_LIMITS } from "./idempotency_claims.ts";
 import type { Log } from "./log.ts";
 import { connectRedis } from "./redis.ts";
 

@@ -2,6 +2,7 @@ import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { createGzip } from "node:zlib";
 import type { Piece } from "./answers.ts";
+import { giantPieces } from "./answers.ts";
 import type { Behaviour } from "./faults.ts";
 import type { Call } from "./journal.ts";
 import { ProviderError } from "./request.ts";

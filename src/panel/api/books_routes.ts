@@ -1,7 +1,7 @@
 import { t } from "elysia";
 import { brokenRows, readBooksOverview } from "../../books/books_overview_store.ts";
 import { explain, lastChecks } from "../../books/check_runs_store.ts";
-import { invariantOf } from "../../books/invariants.ts";
+import { countFindings, invariantOf } from "../../books/invariants.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
@@ -9,6 +9,7 @@ import { within } from "../../platform/time_limit.ts";
 import { countEverything, countRequests } from "./admin_store.ts";
 import { longRead } from "./long_read.ts";
 import { type Person, signedIn, toWire, whole } from "./panel_session.ts";
+import { openBreakers } from "./providers_routes.ts";
 
 /** For admins: whether every unit and cent is accounted for, which replicas live, and the figures of the landing page. */
 

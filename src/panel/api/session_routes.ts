@@ -6,7 +6,7 @@ import { factsOf } from "../../platform/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { brandOnWire } from "./brand_routes.ts";
 import { signedIn } from "./panel_session.ts";
-import { checkOrigin, cookieName, panelHostOf, siteUrl, visitorOf } from "./session_auth.ts";
+import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_auth.ts";
 import { type Arrival, checkLinkBody, checkSignIn, openLink, signIn, signInByLink } from "./sign_in.ts";
 
 /** Signing in and out, by password or link; who one is; and the way back from somebody else's panel. */

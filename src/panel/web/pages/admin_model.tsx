@@ -15,6 +15,7 @@ import {
   HIDES_TOKENS,
   hidesTokensOf,
   MODALITIES,
+  MODELS_KEY,
   type Model,
   ModelStatus,
   providerHref,

@@ -1,6 +1,13 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, Copy, MoreHorizontal, Play, Plus } from "lucide-react";
-import { MONEY_USD_MAX, OFFERING_DAILY_REQUESTS, OFFERING_DAYS, OFFERING_NAME_CHARS_MAX } from "../../../limits.ts";
+import {
+  MONEY_USD_MAX,
+  OFFERING_DAILY_REQUESTS,
+  OFFERING_DAYS,
+  OFFERING_NAME_CHARS_MAX,
+  OFFERING_TOKENS,
+  OFFERING_TOTAL_REQUESTS,
+} from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY, termsText } from "../copy.ts";
 import { formatCount, formatMoney, formatZone, parseUsd, toUsdInput } from "../format.ts";
