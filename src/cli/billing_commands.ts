@@ -18,6 +18,7 @@ import {
   findPackage,
   listPackages,
   type PayWith,
+  payerOf,
   setPayg,
 } from "../ledger/packages_and_balances_store.ts";
 import { type Context, does } from "./context.ts";
