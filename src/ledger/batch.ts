@@ -1,11 +1,10 @@
 import { connect, isPassing, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import type { LaneName } from "../platform/metrics.ts";
 import {
-  type Ask,
   type BatchOutput,
   type Finish,
   type FinishResult,
+  type ReserveRequest,
   type ReserveResult,
   runBatch,
 } from "./ledger_store.ts";
@@ -34,6 +33,12 @@ const LOOK_EVERY_MS = 50;
 /** SQLSTATE of a lock that was waited for too long. */
 const LOCK_NOT_AVAILABLE = "55P03";
 
+/**
+ * The queues: `free` for accounts that nobody has locked, `waiting` for accounts that are locked, `held` for
+ * accounts that stay locked. The values are a metrics label.
+ */
+export type LaneName = "free" | "waiting" | "held";
+
 /** Why a row got no answer. */
 export class LedgerError extends Error {
   override readonly name = "LedgerError";
@@ -52,7 +57,7 @@ export class LedgerError extends Error {
 export type Answer<R> = { result: R; firstSentMs: number };
 
 export type Batcher = {
-  reserve(ask: Ask): Promise<Answer<ReserveResult>>;
+  reserve(request: ReserveRequest): Promise<Answer<ReserveResult>>;
   finish(finish: Finish): Promise<Answer<FinishResult>>;
   /** Rows waiting or under way. */
   depth(): number;
@@ -78,10 +83,10 @@ type BatcherOptions = {
   /** Told of each batch. */
   onBatch?: (lane: LaneName, rows: number) => void;
   /** Told of each grant whose answer came after its row had been given up: nobody waits for it. */
-  onUnwanted?: (ask: Ask) => void;
+  onUnwanted?: (request: ReserveRequest) => void;
 };
 
-type Work = { ask: Ask } | { finish: Finish };
+type Work = { reserve: ReserveRequest } | { finish: Finish };
 type AnyAnswer = Answer<ReserveResult | FinishResult>;
 
 /** One ask or finish, and who waits for its answer. */
@@ -153,7 +158,7 @@ export function openBatcher(options: BatcherOptions): Batcher {
   function submit<R extends ReserveResult | FinishResult>(accountId: number, work: Work): Promise<Answer<R>> {
     if (closed) return Promise.reject(new LedgerError("closed", false));
     // A settlement is never turned away: what it pays for has been served.
-    if (open.size >= queueMax && "ask" in work) return Promise.reject(new LedgerError("full", false));
+    if (open.size >= queueMax && "reserve" in work) return Promise.reject(new LedgerError("full", false));
     const row = new Row(accountId, work, { deadlineMs: nowMs() + timeoutMs, open });
     free.add(row);
     return row.answer as Promise<Answer<R>>;
@@ -174,7 +179,7 @@ export function openBatcher(options: BatcherOptions): Batcher {
   }
 
   return {
-    reserve: (ask) => submit<ReserveResult>(ask.accountId, { ask }),
+    reserve: (request) => submit<ReserveResult>(request.accountId, { reserve: request }),
     finish: (finish) => submit<FinishResult>(finish.accountId, { finish }),
     depth: () => open.size,
     waiting: () => ({ free: free.depth, waiting: waiting.depth, held: held.depth }),
@@ -374,10 +379,10 @@ class Lane {
   /** Hands out the answers; returns the rows that have to come again. */
   #answer(rows: Row[], output: BatchOutput): Row[] {
     const again: Row[] = [];
-    let ask = 0;
+    let reserve = 0;
     let finish = 0;
     for (const row of rows) {
-      const result = "ask" in row.work ? output.reserved[ask++] : output.finished[finish++];
+      const result = "reserve" in row.work ? output.reserved[reserve++] : output.finished[finish++];
       if (row.over) {
         this.#tellUnwanted(row, result);
         continue;
@@ -393,7 +398,7 @@ class Lane {
 
   #tellUnwanted({ givenUp, work }: Row, result: ReserveResult | FinishResult | undefined): void {
     const granted = result !== undefined && "mode" in result && result.mode !== null;
-    if (givenUp && granted && "ask" in work) this.#options.onUnwanted?.(work.ask);
+    if (givenUp && granted && "reserve" in work) this.#options.onUnwanted?.(work.reserve);
   }
 
   /**
@@ -414,9 +419,9 @@ class Lane {
     // No longer than a grant lasts by itself.
     const timer = setTimeout(stop, this.#options.leaseSeconds * 1000);
     this.#stopListening = stop;
-    const asking = rows.filter(({ work }) => "ask" in work);
+    const reserving = rows.filter(({ work }) => "reserve" in work);
     const tellLate = ({ reserved }: BatchOutput) => {
-      for (const [i, row] of asking.entries()) this.#tellUnwanted(row, reserved[i]);
+      for (const [i, row] of reserving.entries()) this.#tellUnwanted(row, reserved[i]);
     };
     // It may end without an answer, as when it is dropped: then the lease ends.
     answering.then(tellLate, () => {}).finally(stop);
@@ -431,9 +436,9 @@ class Lane {
     for (const row of rows) row.firstSentMs ??= sentMs;
     this.#connection ??= connect({ databaseUrl, dbPrepare, fetchTypes: false }, 1);
     const connection = this.#connection;
-    const asks: Ask[] = [];
+    const reserves: ReserveRequest[] = [];
     const finishes: Finish[] = [];
-    for (const { work } of rows) "ask" in work ? asks.push(work.ask) : finishes.push(work.finish);
+    for (const { work } of rows) "reserve" in work ? reserves.push(work.reserve) : finishes.push(work.finish);
     // Nor is anything sent late: once the last of its rows was given up, nobody waits for this attempt.
     const lastMs = Math.max(...rows.map((row) => row.deadlineMs)) - sentMs;
     const patienceMs = Math.min(timeoutMs / 2, Math.max(lastMs, LOOK_EVERY_MS));
@@ -446,7 +451,7 @@ class Lane {
         reject(new SilentServer());
       }, patienceMs);
     });
-    const answering = runBatch(connection, dbPrepare, { asks, finishes, wait: this.#wait, retry, leaseSeconds });
+    const answering = runBatch(connection, dbPrepare, { reserves, finishes, wait: this.#wait, retry, leaseSeconds });
     try {
       return await Promise.race([answering, silence]);
     } finally {

@@ -4,7 +4,7 @@ import type { Sql } from "../platform/db.ts";
 /** The SQL of a batch: one autocommit SELECT of `ledger_batch` with a column of values an argument. */
 
 /** What a request asks the ledger to hold. */
-export type Ask = {
+export type ReserveRequest = {
   requestId: string;
   accountId: number;
   /** The reseller whose customer the account is (or itself), 0 for none. */
@@ -43,7 +43,7 @@ export type Finish = {
   reportedUsage?: string | null;
 };
 
-/** Why a hold ended. `late` and `overrun_refused` are set by the ledger itself. */
+/** Why a hold ended. `ledger_finish` itself adds two reasons: `late` and `overrun_refused`. */
 export const END_REASONS = [
   "complete",
   "client_left",
@@ -73,7 +73,7 @@ export type FinishOutcome = "settled" | "released" | "refused" | "alive" | "alre
 export type FinishResult = { outcome: FinishOutcome; chargedNanoUsd: bigint; shortfallNanoUsd: bigint; units: number };
 
 export type BatchInput = {
-  asks: readonly Ask[];
+  reserves: readonly ReserveRequest[];
   finishes: readonly Finish[];
   wait: boolean;
   retry: boolean;
@@ -91,16 +91,16 @@ const COLUMNS = [
 const BATCH_SQL = `select part, ords::text, outcome, mode, nano_usd, shortfall_nano_usd, units_or_cap, quota_limit, quota_used,
   quota_remaining, resets_at from ledger_batch(${COLUMNS.map((type, i) => `$${i + 1}::text::${type}`).join(", ")})`;
 
-/** Runs one batch on `sql`. Results come back in the order of the asks and finishes. Throws what Postgres throws. */
+/** Runs one batch on `sql`. Results come back in the order of the requests and finishes. Throws what Postgres throws. */
 export async function runBatch(
   sql: Sql,
   prepare: boolean,
-  { asks: given, finishes, wait, retry, leaseSeconds }: BatchInput,
+  { reserves, finishes, wait, retry, leaseSeconds }: BatchInput,
 ): Promise<BatchOutput> {
-  const places = byAccount(given);
-  const asks = places.map((place) => given[place] as Ask);
-  const lasts = lastsOfRuns(asks);
-  const runs = lasts.map((last) => asks[last - 1] as Ask);
+  const places = byAccount(reserves);
+  const requests = places.map((place) => reserves[place] as ReserveRequest);
+  const lasts = lastsOfRuns(requests);
+  const runs = lasts.map((last) => requests[last - 1] as ReserveRequest);
   // An account has one tenant, for good; a finish needs no tenant's lock.
   const locks = new Map<number, number>();
   for (const { accountId } of finishes) locks.set(accountId, 0);
@@ -134,16 +134,16 @@ export async function runBatch(
         quoted(runs, (a) => a.modelId),
         plain(runs, (a) => a.outputPico),
         plain(runs, (a) => a.priceVersionId),
-        plain(asks, (a) => a.requestId),
-        plain(asks, (a) => a.promptPico),
-        plain(asks, (a) => a.capMax),
-        plain(asks, (a) => a.capMin),
-        plain(asks, (a) => a.tokenBound),
+        plain(requests, (a) => a.requestId),
+        plain(requests, (a) => a.promptPico),
+        plain(requests, (a) => a.capMax),
+        plain(requests, (a) => a.capMin),
+        plain(requests, (a) => a.tokenBound),
       ],
       { prepare },
     )
     .values();
-  const output: BatchOutput = { reserved: new Array(asks.length), finished: new Array(finishes.length) };
+  const output: BatchOutput = { reserved: new Array(requests.length), finished: new Array(finishes.length) };
   for (const [part, ords, ...answer] of rows as Iterable<[string, string, ...Answer]>) {
     if (part === "reserve") {
       const result = toReserveResult(answer);
@@ -156,21 +156,21 @@ export async function runBatch(
   return output;
 }
 
-/** The places of the asks, an account's together and in arrival order. */
-function byAccount(asks: readonly Ask[]): number[] {
-  const accountAt = (place: number) => (asks[place] as Ask).accountId;
-  return asks.map((_, place) => place).sort((a, b) => accountAt(a) - accountAt(b));
+/** The places of the requests, an account's together and in arrival order. */
+function byAccount(requests: readonly ReserveRequest[]): number[] {
+  const accountAt = (place: number) => (requests[place] as ReserveRequest).accountId;
+  return requests.map((_, place) => place).sort((a, b) => accountAt(a) - accountAt(b));
 }
 
-/** The last ask of each run, counted from 1. A run: neighbours that differ in nothing but their ids and amounts. */
-function lastsOfRuns(asks: readonly Ask[]): number[] {
-  return asks.flatMap((ask, i) => {
-    const next = asks[i + 1];
-    return next !== undefined && isSameRun(ask, next) ? [] : [i + 1];
+/** The last request of each run, counted from 1. A run: neighbours that differ in nothing but their ids and amounts. */
+function lastsOfRuns(requests: readonly ReserveRequest[]): number[] {
+  return requests.flatMap((request, i) => {
+    const next = requests[i + 1];
+    return next !== undefined && isSameRun(request, next) ? [] : [i + 1];
   });
 }
 
-function isSameRun(a: Ask, b: Ask): boolean {
+function isSameRun(a: ReserveRequest, b: ReserveRequest): boolean {
   return (
     a.accountId === b.accountId &&
     a.tenantId === b.tenantId &&

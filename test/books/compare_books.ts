@@ -110,7 +110,7 @@ function dayRows(model: LedgerModel, p: ModelPackage): { id: number; day: string
 }
 
 function balanceRow(model: LedgerModel, id: number) {
-  const paid = [...model.receipts.values()].filter(({ hold }) => hold.mode === "payg" && hold.ask.accountId === id);
+  const paid = [...model.receipts.values()].filter(({ hold }) => hold.mode === "payg" && hold.request.accountId === id);
   return {
     id,
     balance: String(model.balance(id)),
@@ -122,7 +122,7 @@ function balanceRow(model: LedgerModel, id: number) {
 
 function keyDayRows(model: LedgerModel) {
   const holds = [...model.holds.values(), ...[...model.receipts.values()].map(({ hold }) => hold)];
-  const days = new Set(holds.flatMap((hold) => (hold.keyDay === null ? [] : `${hold.ask.keyId} ${hold.keyDay}`)));
+  const days = new Set(holds.flatMap((hold) => (hold.keyDay === null ? [] : `${hold.request.keyId} ${hold.keyDay}`)));
   return [...days]
     .map((name) => {
       const [id, day] = [Number(name.split(" ")[0]), String(name.split(" ")[1])];
@@ -132,9 +132,9 @@ function keyDayRows(model: LedgerModel) {
     .filter(({ units, nano_usd }) => units > 0 || nano_usd !== "0");
 }
 
-function holdRow({ ask, mode, day, keyDay, nanoUsd, tokens, capTokens, leaseEndsAtMs }: ModelHold) {
+function holdRow({ request, mode, day, keyDay, nanoUsd, tokens, capTokens, leaseEndsAtMs }: ModelHold) {
   return {
-    id: ask.requestId,
+    id: request.requestId,
     mode,
     day,
     key_day: keyDay,
@@ -148,7 +148,7 @@ function holdRow({ ask, mode, day, keyDay, nanoUsd, tokens, capTokens, leaseEnds
 function receiptRow(receipt: ModelReceipt) {
   const { hold, outcome, reason, units, chargedNanoUsd, shortfallNanoUsd, tokens } = receipt;
   return {
-    id: hold.ask.requestId,
+    id: hold.request.requestId,
     mode: hold.mode,
     day: hold.day,
     key_day: hold.keyDay,

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /** Source: rulings › Which entitlement pays, Money. */
 
@@ -18,7 +18,7 @@ afterAll(async () => {
 });
 
 /** 1,000 pico a token, both ways: a cap of 1,000 tokens holds 1,000 nano-USD. */
-const PRICED: Partial<Ask> = { promptPico: 0n, outputPico: 1000n };
+const PRICED: Partial<ReserveRequest> = { promptPico: 0n, outputPico: 1000n };
 
 async function customer(nanoUsd: bigint | null, mode: "package" | "payg" = "payg") {
   const person = await world.addCustomer();
@@ -26,7 +26,7 @@ async function customer(nanoUsd: bigint | null, mode: "package" | "payg" = "payg
   if (nanoUsd !== null) await world.setBalance(person, nanoUsd);
   return {
     person,
-    ask: (over?: Partial<Ask>) => open.ledger.reserve(askFor(person, key, { ...PRICED, ...over })),
+    ask: (over?: Partial<ReserveRequest>) => open.ledger.reserve(requestFor(person, key, { ...PRICED, ...over })),
     async balance() {
       const [row] =
         await world.sql`select balance_nano_usd, held_nano_usd from balances where account_id = ${person.accountId}`;

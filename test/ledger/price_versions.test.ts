@@ -5,7 +5,7 @@ import { inProcessBus } from "../../src/platform/bus.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /** Prices are kept as they change, and a receipt names those it was charged by. Source: docs/decisions.md. */
 
@@ -113,15 +113,15 @@ test("hold and receipt name the version that the request was admitted at, also a
   const versionOf = async (table: string, id: string) =>
     (await world.sql.unsafe(`select price_version_id::int as id from ${table} where request_id = '${id}'`))[0]?.id;
   // Asks of one batch that differ in nothing else are no run.
-  const asks = [7, 7, 8, null, 7].map((priceVersionId) => askFor(person, key, { priceVersionId }));
+  const asks = [7, 7, 8, null, 7].map((priceVersionId) => requestFor(person, key, { priceVersionId }));
   const { reserved } = await runBatch(world.sql, true, {
-    ...{ asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 },
+    ...{ reserves: asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 },
   });
   expect(reserved.map(({ code }) => code)).toEqual([null, null, null, null, null]);
   for (const { requestId, priceVersionId } of asks) expect(await versionOf("holds", requestId)).toBe(priceVersionId);
 
   const [settled, late] = [
-    await open.ledger.reserve(askFor(person, key, { priceVersionId: 9 })),
+    await open.ledger.reserve(requestFor(person, key, { priceVersionId: 9 })),
     asks[2] as (typeof asks)[0],
   ];
   await open.ledger.settle(settled, usageOf());
@@ -130,7 +130,7 @@ test("hold and receipt name the version that the request was admitted at, also a
   expect(await open.ledger.reap(late.requestId, late.accountId)).toBe(true);
   const hold = { ...settled, requestId: late.requestId };
   const finish = { ...hold, ...usageOf(), kind: "settle", reason: "complete", strict: false } as const;
-  await runBatch(world.sql, true, { asks: [], finishes: [finish], wait: true, retry: false, leaseSeconds: 60 });
+  await runBatch(world.sql, true, { reserves: [], finishes: [finish], wait: true, retry: false, leaseSeconds: 60 });
   const [row] =
     await world.sql`select reason, price_version_id::int as id from receipts where request_id = ${late.requestId}`;
   expect({ ...row }).toEqual({ reason: "late", id: 8 });

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
 import { entitlementOf, hasLeft } from "../../src/ledger/entitlement_store.ts";
 import { holdingsOf } from "../../src/ledger/holdings_store.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /** Source: contract › Limits, rulings › Which entitlement pays, Counting. */
 
@@ -25,7 +25,12 @@ async function customer(spec?: OfferingSpec) {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   const packageId = spec ? await world.givePackage(person, spec) : 0;
-  return { person, key, packageId, ask: (over?: Partial<Ask>) => open.ledger.reserve(askFor(person, key, over)) };
+  return {
+    person,
+    key,
+    packageId,
+    ask: (over?: Partial<ReserveRequest>) => open.ledger.reserve(requestFor(person, key, over)),
+  };
 }
 
 async function refusalOf(promise: Promise<unknown>): Promise<Refusal> {
@@ -191,7 +196,9 @@ test("a suspended account, a suspended reseller and a suspended domain end the r
   await world.givePackage(person, { dailyLimit: 50 });
   await world.sql`insert into hosts (host, reseller_id, status) values ('ai.shop.example', ${reseller.accountId}, 'active')`;
   const ask = () =>
-    open.ledger.reserve(askFor(person, key, { tenantId: reseller.accountId, host: "ai.shop.example", ownHost: false }));
+    open.ledger.reserve(
+      requestFor(person, key, { tenantId: reseller.accountId, host: "ai.shop.example", ownHost: false }),
+    );
   expect(await codeOf(ask())).toBe("granted");
   await world.sql`update hosts set status = 'suspended'`;
   expect(await codeOf(ask())).toBe("host_not_allowed");

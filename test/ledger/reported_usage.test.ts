@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
 import { NAMES_MAX, reportedUsage } from "../../src/ledger/reported_usage.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /** What a receipt keeps of a provider's report. Source: docs/decisions.md. */
 
@@ -107,7 +107,7 @@ async function customer() {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person);
-  return { ask: () => askFor(person, key) };
+  return { ask: () => requestFor(person, key) };
 }
 async function kept(requestId: string): Promise<unknown> {
   const [row] = await world.sql`select reported_usage from receipts where request_id = ${requestId}`;

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
 import { type Finish, type FinishResult, type ReserveResult, runBatch } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { askFor, tally } from "./ledger_world.ts";
+import { requestFor, tally } from "./ledger_world.ts";
 import { dateIn, daysLaterMs, nextDayMs, toIso, wallMs } from "./model.ts";
 
 /**
@@ -76,8 +76,8 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
     accountId: person.accountId,
     packageId,
     async ask() {
-      const row = askFor(person, testKey, { requestId: newId() });
-      const { reserved } = await runBatch(world.sql, true, { asks: [row], finishes: [], ...batch });
+      const row = requestFor(person, testKey, { requestId: newId() });
+      const { reserved } = await runBatch(world.sql, true, { reserves: [row], finishes: [], ...batch });
       return { ...(reserved[0] as ReserveResult), requestId: row.requestId };
     },
     async end(requestId, kind) {
@@ -86,7 +86,7 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
         ...{ reason: kind === "reap" ? "lease_ended" : "complete", chargeNanoUsd: 0n, strict: false, estimated: false },
         ...{ promptTokens: 1, cachedTokens: 0, completionTokens: 1 },
       };
-      const { finished } = await runBatch(world.sql, true, { asks: [], finishes: [finish], ...batch });
+      const { finished } = await runBatch(world.sql, true, { reserves: [], finishes: [finish], ...batch });
       return finished[0] as FinishResult;
     },
     async days() {
@@ -366,7 +366,7 @@ test("the books balance after all of this, and no hold is left when the leases h
       ...{ promptTokens: 0, cachedTokens: 0, completionTokens: 0, strict: false, estimated: false },
     }),
   );
-  await runBatch(world.sql, true, { asks: [], finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
+  await runBatch(world.sql, true, { reserves: [], finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
   expect(await world.sql`select request_id from holds`).toHaveLength(0);
   expect(await world.unbalanced()).toEqual([]);
 });

@@ -4,15 +4,14 @@ import { join } from "node:path";
 import { startBooksCheck } from "../../src/books/books_check.ts";
 import { checkIfDue, checkNow, INVARIANTS, lastChecks } from "../../src/books/books_check_store.ts";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
-import { createLatency, timed } from "../../src/ledger/latency.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
 import { heartbeat, recentReplicas } from "../../src/ledger/replicas_store.ts";
+import { createReserveLatency } from "../../src/ledger/reserve_latency.ts";
 import { connect } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
-import { createMetrics } from "../../src/platform/metrics.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /**
  * Leases, the reaper, late settlements, the spool, heartbeats and the books' check. Source: rulings › Who pays when
@@ -41,7 +40,7 @@ async function customer(spec: OfferingSpec = { dailyLimit: 2, days: 2 }) {
   return {
     ...person,
     packageId,
-    ask: () => askFor(person, key),
+    ask: () => requestFor(person, key),
     async counters() {
       const [row] = await world.sql`select units_used, units_held from packages where id = ${packageId}`;
       return { ...row };
@@ -120,7 +119,7 @@ test("a hold that is still at work is renewed by name, so that the reaper leaves
 test("the reaper waits until it has seen the database up for a whole lease", async () => {
   const { ask } = await customer();
   const [dead] = (
-    await runBatch(open.db.sql, true, { asks: [ask()], finishes: [], wait: true, retry: false, leaseSeconds: 60 })
+    await runBatch(open.db.sql, true, { reserves: [ask()], finishes: [], wait: true, retry: false, leaseSeconds: 60 })
   ).reserved;
   expect(dead?.code).toBeNull();
   const [row] = await world.sql`select request_id from holds order by request_id desc limit 1`;
@@ -163,11 +162,11 @@ test("a late charge takes what the balance still has; the rest is a recorded los
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 1000n);
-  const hold = await open.ledger.reserve(askFor(person, key, { outputPico: 1000n }));
+  const hold = await open.ledger.reserve(requestFor(person, key, { outputPico: 1000n }));
   await endLease(hold.requestId);
   await open.ledger.reap(hold.requestId, hold.accountId);
   await open.ledger.settle(
-    await open.ledger.reserve(askFor(person, key, { outputPico: 1000n })),
+    await open.ledger.reserve(requestFor(person, key, { outputPico: 1000n })),
     usageOf({ chargeNanoUsd: 600n }),
   );
   await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 900n }));
@@ -349,7 +348,7 @@ test("a replica whose lanes meet no database, while its pool does, is seen, and 
 
 test("p99 of reserves is that of the last minute, at most a tenth too high, and counts those that failed", async () => {
   let now = 0;
-  const latency = createLatency(() => now);
+  const latency = createReserveLatency(() => now);
   expect(latency.p99Ms()).toBeNull();
   const note = (count: number, tookMs: number) => {
     for (let i = 0; i < count; i++) latency.note(tookMs);
@@ -372,10 +371,9 @@ test("p99 of reserves is that of the last minute, at most a tenth too high, and 
   expect(latency.p99Ms()).toBeGreaterThan(10_000);
 
   now = 200_000;
-  const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 300 });
-  const measured = createLatency(() => performance.now());
-  const ledger = timed(away.ledger, { latency: measured, metrics: createMetrics(), nowMs: () => performance.now() });
-  expect(await codeOf(ledger.reserve((await customer()).ask()))).toBe("service_unavailable");
+  const measured = createReserveLatency(() => performance.now());
+  const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 300, latency: measured });
+  expect(await codeOf(away.ledger.reserve((await customer()).ask()))).toBe("service_unavailable");
   expect(measured.p99Ms()).toBeGreaterThan(200);
   await away.close();
 });

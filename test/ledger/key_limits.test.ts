@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /**
  * A key's own ceilings: requests a day, and money of the balance a day, in the key's time zone. Counted in key_days, beside
@@ -11,7 +11,7 @@ import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from
  */
 
 /** 1,000 pico a token: a cap of 1,000 tokens holds 1,000 nano-USD. */
-const PRICED: Partial<Ask> = { promptPico: 0n, outputPico: 1000n };
+const PRICED: Partial<ReserveRequest> = { promptPico: 0n, outputPico: 1000n };
 
 let world: World;
 let a: OpenLedger;
@@ -57,7 +57,7 @@ async function customer(ceilings: Ceilings, { dailyLimit = 1000, nanoUsd = 100_0
   return {
     person,
     key,
-    ask: (over: Partial<Ask> = {}) => a.ledger.reserve(askFor(person, key, { ...PRICED, ...over })),
+    ask: (over: Partial<ReserveRequest> = {}) => a.ledger.reserve(requestFor(person, key, { ...PRICED, ...over })),
     days: () => daysOf(key),
   };
 }
@@ -205,7 +205,7 @@ test("200 at once through two ledgers against a ceiling of 100: exactly 100 are 
   ] as const) {
     const { person, key } = await customer(ceilings, { nanoUsd: 1_000_000n });
     const codes = await Promise.all(
-      Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(askFor(person, key, PRICED)))),
+      Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(requestFor(person, key, PRICED)))),
     );
     expect(tally(codes)).toEqual({ granted: 100, [code]: 100 });
   }
@@ -219,10 +219,10 @@ test("two keys of one account in one batch: each has its own ceiling, and a thir
     await addKey(person, { units: 3 }),
     await addKey(person, {}),
   ];
-  const asks = [two, three, endless].flatMap((key) => Array.from({ length: 5 }, () => askFor(person, key)));
+  const asks = [two, three, endless].flatMap((key) => Array.from({ length: 5 }, () => requestFor(person, key)));
   // Mixed, so that the keys take turns within the batch.
   asks.sort((x, y) => x.requestId.slice(-4).localeCompare(y.requestId.slice(-4)));
-  const input = { asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
+  const input = { reserves: asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
   const { reserved } = await runBatch(a.db.sql, true, input);
   const codes = (key: TestKey) =>
     tally(reserved.flatMap(({ code }, i) => (asks[i]?.keyId === key.keyId ? [code ?? "granted"] : [])));
@@ -234,8 +234,8 @@ test("two keys of one account in one batch: each has its own ceiling, and a thir
 test("accounts with and without ceilings in one batch do not lend each other theirs", async () => {
   const capped = await customer({ units: 1 });
   const free = await customer({});
-  const asks = [capped, free, capped, free].map(({ person, key }) => askFor(person, key));
-  const input = { asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
+  const asks = [capped, free, capped, free].map(({ person, key }) => requestFor(person, key));
+  const input = { reserves: asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
   const { reserved } = await runBatch(a.db.sql, true, input);
   expect(reserved.map(({ code }) => code)).toEqual([null, null, "key_request_limit_exceeded", null]);
 });

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
-import { openDatabaseClock } from "../../src/ledger/clock_store.ts";
+import { openDatabaseClock } from "../../src/ledger/database_clock_store.ts";
 import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
-import { rememberRefused } from "../../src/ledger/refused.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
+import { cacheRefusals } from "../../src/ledger/refusal_cache.ts";
 import { type Change, inProcessBus } from "../../src/platform/bus.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { createLog } from "../../src/platform/log.ts";
@@ -12,7 +12,7 @@ import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type Person, type TestKey, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /** The real ledger on a real database; only the clock of the memory before it is the test's. */
 
@@ -58,12 +58,11 @@ async function openMemory({ ledger, db }: Pick<OpenLedger, "ledger" | "db"> = op
   };
   const clock = openDatabaseClock({ db, log, nowMs });
   await until(() => clock.earliestMs("2000-01-01T00:00:00Z") !== Number.NEGATIVE_INFINITY);
-  const memory = rememberRefused(behind, {
+  const memory = cacheRefusals(behind, {
     bus,
     clock,
     nowMs,
-    onRemembered: () => seen.remembered++,
-    onShed: () => seen.shed++,
+    metrics: { refusalRemembered: () => void seen.remembered++, shed: () => void seen.shed++ },
   });
   return {
     ...memory,
@@ -102,10 +101,10 @@ async function addPayer(nanoUsd: bigint): Promise<Buyer> {
   return payer;
 }
 
-const reserve = (memory: Memory, { key, ...buyer }: Buyer, over: Partial<Ask> = {}) =>
-  memory.reserve(askFor(buyer, key, over));
+const reserve = (memory: Memory, { key, ...buyer }: Buyer, over: Partial<ReserveRequest> = {}) =>
+  memory.reserve(requestFor(buyer, key, over));
 /** The code that a request of the buyer's is refused with, or "granted". */
-const code = (memory: Memory, buyer: Buyer, over: Partial<Ask> = {}) => codeOf(reserve(memory, buyer, over));
+const code = (memory: Memory, buyer: Buyer, over: Partial<ReserveRequest> = {}) => codeOf(reserve(memory, buyer, over));
 const many = <T>(count: number, one: (i: number) => Promise<T>) =>
   Promise.all(Array.from({ length: count }, (_, i) => one(i)));
 
@@ -156,7 +155,7 @@ describe("what was just refused", () => {
   test("is another question with another key, model or host, or without a price", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
-    const others: [Buyer, Partial<Ask>][] = [
+    const others: [Buyer, Partial<ReserveRequest>][] = [
       [{ ...buyer, key: await world.addKey(buyer) }, {}],
       [buyer, { modelId: "model-b" }],
       [buyer, { host: "alias.example.com" }],
@@ -310,7 +309,7 @@ describe("what was refused is asked again at once", () => {
       "insufficient_balance",
     );
     // The death of another replica, after its lease.
-    const theirs = await opened.ledger.reserve(askFor(payer, payer.key, over));
+    const theirs = await opened.ledger.reserve(requestFor(payer, payer.key, over));
     await refuse();
     await world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${theirs.requestId}`;
     expect(await memory.reap(theirs.requestId, payer.accountId)).toBe(true);
@@ -439,7 +438,7 @@ describe("amounts", () => {
   async function openBuyers(): Promise<Buyer[]> {
     const used = async (spec: OfferingSpec) => {
       const buyer = await addBuyer(spec);
-      await opened.ledger.settle(await opened.ledger.reserve(askFor(buyer, buyer.key)), usageOf());
+      await opened.ledger.settle(await opened.ledger.reserve(requestFor(buyer, buyer.key)), usageOf());
       return buyer;
     };
     const fallsBack = await used({ dailyLimit: 1, days: 5 });
@@ -448,7 +447,7 @@ describe("amounts", () => {
     await world.sql`update keys set daily_spend_max_nano_usd = 1500 where id = ${limited.key.keyId}`;
     const counted = await addBuyer({});
     await world.sql`update keys set daily_units_max = 1 where id = ${counted.key.keyId}`;
-    await opened.ledger.settle(await opened.ledger.reserve(askFor(counted, counted.key)), usageOf());
+    await opened.ledger.settle(await opened.ledger.reserve(requestFor(counted, counted.key)), usageOf());
     return [
       await addBuyer(null),
       await addPayer(1_500n),
@@ -470,7 +469,7 @@ test("many at once over two replicas, most of them refused, some released: every
     const one = await openWorldLedger(world);
     const clock = openDatabaseClock({ db: one.db, log: createLog("silent"), nowMs: () => performance.now() });
     const bus = inProcessBus(createLog("silent"));
-    return { one, ledger: rememberRefused(one.ledger, { bus, clock, nowMs: () => performance.now() }) };
+    return { one, ledger: cacheRefusals(one.ledger, { bus, clock, nowMs: () => performance.now() }) };
   });
   const buyer = await addBuyer({ dailyLimit: UNITS, days: 5 });
   let settled = 0;
@@ -481,7 +480,7 @@ test("many at once over two replicas, most of them refused, some released: every
       for (let round = 0; settled < UNITS; round++) {
         if (round > 2_000) throw new Error("what was released is not granted again");
         try {
-          const hold = await ledger.reserve(askFor(buyer, buyer.key));
+          const hold = await ledger.reserve(requestFor(buyer, buyer.key));
           expect(++holding + settled).toBeLessThanOrEqual(UNITS);
           await sleep((i * 7 + round * 3) % 11);
           // What a hold has is only free for others from its end on, and no later.
@@ -520,10 +519,10 @@ async function factsOf(reserved: Promise<Hold>): Promise<Told> {
 async function outcome(
   ledger: Pick<Ledger, "reserve" | "release">,
   { key, ...buyer }: Buyer,
-  over: Partial<Ask>,
+  over: Partial<ReserveRequest>,
 ): Promise<unknown> {
   try {
-    const hold = await ledger.reserve(askFor(buyer, key, over));
+    const hold = await ledger.reserve(requestFor(buyer, key, over));
     await ledger.release(hold, "not_dispatched");
     return { mode: hold.mode, heldNanoUsd: hold.heldNanoUsd, capTokens: hold.capTokens };
   } catch (error) {
