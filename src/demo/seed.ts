@@ -22,7 +22,8 @@ import {
   updateProvider,
 } from "../catalog/catalog_store.ts";
 import type { Config } from "../config.ts";
-import { addBalance, assignPackage, listPackages, setPayg } from "../ledger/packages_and_balances_store.ts";
+import { addBalance, setPayg } from "../ledger/balances_store.ts";
+import { assignPackage, listPackages } from "../ledger/packages_store.ts";
 import type { Bus } from "../platform/bus.ts";
 import { digestOfKey, randomToken } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";

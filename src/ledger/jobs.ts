@@ -2,20 +2,20 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { runtimeName, within } from "../platform/runtime.ts";
 import type { Ledger } from "./ledger.ts";
-import { expiredHolds, makeReceiptMonths } from "./ledger_store.ts";
 import { forgetReplicas, heartbeat, leave, type ReplicaStatus } from "./replicas_store.ts";
+import { expiredHolds, makeReceiptMonths } from "./upkeep_store.ts";
 
 /** The ledger's upkeep in one replica: heartbeat, spool replay, lease renewal, reaper, receipt months. */
 
 const BEAT_MS = 1000;
-/** A beat that takes longer has met a silent server. */
+/** A heartbeat that takes longer counts as an unanswered one. */
 const BEAT_MAX_MS = 10_000;
 const REAPED_AT_ONCE = 500;
 const MONTHS_AHEAD = 3;
 const MONTHS_EVERY_MS = 3_600_000;
-/** A replica that ends goes on replaying its spool for this long. */
+/** How long a replica that shuts down waits for its replay. */
 const LAST_REPLAY_MS_MAX = 5000;
-/** A replica that ends says so, but does not wait for a database that is away. */
+/** How long a replica that shuts down waits for the deletion of its row. */
 const LEAVE_MS_MAX = 1000;
 
 type JobOptions = {
@@ -24,21 +24,21 @@ type JobOptions = {
   log: Log;
   replicaId: string;
   version: string;
-  /** How the replica is, beside what the ledger and its jobs know. */
+  /** The part of the replica's status that the ledger does not know. */
   health: () => Pick<ReplicaStatus, "inFlight" | "ledgerP99Ms" | "draining" | "busHealthy">;
   leaseSeconds: number;
   nowMs: () => number;
 };
 
 export type LedgerJobs = {
-  /** Whether the last beat reached the database. */
+  /** Whether the last heartbeat reached the database. */
   databaseUp(): boolean;
-  /** Holds past their lease that the reaper found when it looked last, and all that it has given back. */
+  /** `found`: ended leases at the last look. `reaped`: holds released since the start. */
   reaper(): { found: number; reaped: number };
   stop(): Promise<void>;
 };
 
-/** Beats at once, and then each second until stopped. */
+/** Starts the heartbeat: now, and then every second until stopped. */
 export function startLedgerJobs({
   ledger,
   db,
@@ -50,8 +50,8 @@ export function startLedgerJobs({
   nowMs,
 }: JobOptions): LedgerJobs {
   const leaseMs = leaseSeconds * 1000;
-  // A reaper must not mistake its own blindness for other replicas' death: it reaps only after it has seen the database
-  // up for a full lease without a gap, so that every living replica has had the chance to renew.
+  // After an outage, leases have ended because nobody could renew them. So reap only after the database was up for a full
+  // lease without a gap: by then every living replica has renewed its leases.
   let upSinceMs: number | undefined;
   let renewedMs = nowMs();
   let monthsMadeMs = Number.NEGATIVE_INFINITY;
@@ -72,12 +72,12 @@ export function startLedgerJobs({
   });
 
   async function beat(): Promise<void> {
-    // First, so that a replica whose spool waits for the ledger's lanes is seen, and says so.
+    // First: other replicas and the panel must see this one even if its spool waits for the database.
     const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: statusNow() });
-    // Beside the beat: while a long spool is replayed, living holds must not lose their leases.
+    // Not awaited: leases must be renewed during a long replay.
     if (!ledger.status().spoolEmpty) replaying ??= replay();
     const now = nowMs();
-    // A pause of this process is a gap too.
+    // A pause of this process counts as a gap.
     if (upSinceMs === undefined || now - lastBeatMs > 5 * BEAT_MS) upSinceMs = now;
     lastBeatMs = now;
     if (now - renewedMs >= leaseMs / 3) {
@@ -89,7 +89,7 @@ export function startLedgerJobs({
       await forgetReplicas(db.sql);
       monthsMadeMs = now;
     }
-    // Of the holds whose lease has ended, some may be settled in our own spool.
+    // Only with an empty spool: it may hold settlements of holds whose lease has ended.
     if (now - upSinceMs >= leaseMs && ledger.status().spoolEmpty) {
       await reap();
       reapedAt = seenAt;
@@ -99,9 +99,9 @@ export function startLedgerJobs({
   async function replay(): Promise<void> {
     try {
       const replayed = await ledger.replaySpool();
-      log.info({ replayed }, "spooled settlements were replayed");
+      log.info({ replayed }, "replayed the spool");
     } catch (err) {
-      log.warn({ err }, "what is left in the spool is tried again");
+      log.warn({ err }, "the spool was not replayed completely; the rest is tried again");
     } finally {
       replaying = undefined;
     }
@@ -115,7 +115,7 @@ export function startLedgerJobs({
     );
     const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
     reaper.reaped += reaped;
-    if (reaped > 0) log.warn({ reaped }, "holds of a dead replica were released");
+    if (reaped > 0) log.warn({ reaped }, "released holds whose lease had ended");
   }
 
   const loop = (async () => {
@@ -142,10 +142,10 @@ export function startLedgerJobs({
       wake();
       await loop;
       await within(LAST_REPLAY_MS_MAX, replaying ?? Promise.resolve()).catch((err) =>
-        log.warn({ err }, "the spool is not empty yet: its rest waits for the next start"),
+        log.warn({ err }, "the spool is not empty; the rest is replayed after the next start"),
       );
       await within(LEAVE_MS_MAX, leave(db.sql, replicaId)).catch((err) =>
-        log.warn({ err }, "the replica's row stays: it will look as if it had crashed"),
+        log.warn({ err }, "the replica's row was not deleted: the replica will look as if it had crashed"),
       );
     },
   };

@@ -3,7 +3,7 @@ import type { EndReason, ReserveRequest } from "./ledger_store.ts";
 
 /**
  * The ledger as other rooms see it: a hold for every admitted request, and exactly one end for every hold.
- * `open_ledger.ts` builds it. The SQL in drizzle/0001_ledger.sql makes every decision.
+ * `open_ledger.ts` builds it. The SQL in drizzle/0002_ledger.sql makes every decision.
  */
 
 /** A reserved request, until it is settled or released. */

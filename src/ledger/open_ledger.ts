@@ -8,18 +8,13 @@ import { type Answer, type Batcher, LedgerError, openBatcher } from "./batch.ts"
 import { openDatabaseClock } from "./database_clock_store.ts";
 import { createFinisher, type Finisher, releaseOf, settlementOf } from "./finisher.ts";
 import type { Hold, Ledger, Settlement } from "./ledger.ts";
-import {
-  type Finish,
-  type FinishResult,
-  type ReserveRequest,
-  type ReserveResult,
-  renewLeases,
-} from "./ledger_store.ts";
+import type { Finish, FinishResult, ReserveRequest, ReserveResult } from "./ledger_store.ts";
 import { createLiveHolds, type LiveHolds } from "./live_holds.ts";
 import { cacheRefusals } from "./refusal_cache.ts";
 import { toRefusal, unanswered } from "./refusals.ts";
 import type { ReserveLatency } from "./reserve_latency.ts";
 import { openSpool } from "./spool.ts";
+import { renewLeases } from "./upkeep_store.ts";
 
 /**
  * Builds the ledger of one replica. A reservation passes these layers:

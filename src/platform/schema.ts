@@ -621,7 +621,7 @@ export const imagePrices = pgTable(
 
 /**
  * What a model cost from a moment on, a row for each change: receipts name the row that they were charged by. Written by
- * triggers in the transaction that changes `models` or `image_prices` (see `drizzle/0001_ledger.sql`, note_price_version), and
+ * triggers in the transaction that changes `models` or `image_prices` (see `drizzle/0004_prices_changes_audit.sql`, note_price_version), and
  * never changed. `prices` is a PriceParts, see `ledger/price.ts`.
  */
 export const priceVersions = pgTable(
@@ -853,7 +853,7 @@ export const bookClosing = pgTable(
 
 /**
  * Every change that a person made: who, what, before, after. Written by triggers in the changing transaction (see
- * `drizzle/0001_ledger.sql`, note_audit); secrets are left out.
+ * `drizzle/0004_prices_changes_audit.sql`, note_audit); secrets are left out.
  */
 export const auditEntries = pgTable(
   "audit_entries",

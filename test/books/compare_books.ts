@@ -74,9 +74,11 @@ function packageRow(model: LedgerModel, p: ModelPackage): Compared {
 
 /** What an account is told that it has: /balance and the panel. */
 function toEntitlementRow({ package: p, balanceNanoUsd, heldNanoUsd, balanceTokensUsed }: Entitlement): Compared {
-  const { id, daysBegun, dailyRemaining, usedToday, totalRemaining, tokensUsed, resetsAt } = p ?? {};
-  const counts = { id, daysBegun, dailyRemaining, usedToday, totalRemaining, tokensUsed, resetsAt };
-  return { balanceNanoUsd, heldNanoUsd, balanceTokensUsed, ...counts };
+  const { id, daysBegun, dailyRemaining, usedToday, totalRemaining, tokensUsed, tokensRemaining } = p ?? {};
+  const { resetsAt, availableAtReset } = p ?? {};
+  const used = { daysBegun, usedToday, tokensUsed };
+  const left = { dailyRemaining, totalRemaining, tokensRemaining, resetsAt, availableAtReset };
+  return { balanceNanoUsd, heldNanoUsd, balanceTokensUsed, id, ...used, ...left };
 }
 
 function entitlementRow(model: LedgerModel, accountId: number): Compared {
@@ -87,7 +89,7 @@ function entitlementRow(model: LedgerModel, accountId: number): Compared {
     balanceTokensUsed: balanceRow(model, accountId).tokens,
   };
   if (p === undefined) return row;
-  const { dayLeft, totalLeft, resetsAt } = model.allowanceOf(p);
+  const { dayLeft, totalLeft, tokensLeft, resetsAt, leftAtReset } = model.allowanceOf(p);
   const today = dateIn(p.timeZone, model.nowMs);
   return {
     ...row,
@@ -97,7 +99,9 @@ function entitlementRow(model: LedgerModel, accountId: number): Compared {
     usedToday: model.units(p, (day) => day === today),
     totalRemaining: totalLeft,
     resetsAt,
+    availableAtReset: leftAtReset,
     tokensUsed: model.tokens(p),
+    tokensRemaining: tokensLeft,
   };
 }
 

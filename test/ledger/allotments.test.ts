@@ -6,7 +6,8 @@ import {
   listAllotments,
   withdrawAllotment,
 } from "../../src/ledger/allotments_store.ts";
-import { addBalance, assignPackage, transferBalance } from "../../src/ledger/packages_and_balances_store.ts";
+import { addBalance, transferBalance } from "../../src/ledger/balances_store.ts";
+import { assignPackage } from "../../src/ledger/packages_store.ts";
 import { openDb } from "../../src/platform/db.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 import type { Person } from "../world.ts";
@@ -14,7 +15,7 @@ import { codeOf, tally } from "./ledger_world.ts";
 
 /**
  * What is handed out is paid for, by balance or by a piece of an allotment, however many ask at once; money that moves
- * between accounts is neither made nor lost. Source: rulings › Resellers; drizzle/0001_ledger.sql, assign_package,
+ * between accounts is neither made nor lost. Source: rulings › Resellers; drizzle/0003_packages_and_balances.sql, assign_package,
  * transfer_balance.
  */
 

@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { TransactionSql } from "postgres";
 import type { Hold } from "../../src/ledger/ledger.ts";
-import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
-import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { type ReserveRequest, runBatch } from "../../src/ledger/ledger_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
 import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";

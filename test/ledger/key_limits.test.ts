@@ -1,13 +1,12 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
-import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
-import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { type ReserveRequest, runBatch } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /**
  * A key's own ceilings: requests a day, and money of the balance a day, in the key's time zone. Counted in key_days, beside
- * what the account is entitled to. Source: panel › Keys; drizzle/0001_ledger.sql, ledger_reserve.
+ * what the account is entitled to. Source: panel › Keys; drizzle/0002_ledger.sql, ledger_reserve.
  */
 
 /** 1,000 pico a token: a cap of 1,000 tokens holds 1,000 nano-USD. */

@@ -284,16 +284,21 @@ export class LedgerModel {
     const dayLimit = p.carryover ? p.dailyLimit * begun : p.dailyLimit;
     const dayUsed = this.units(p, p.carryover ? undefined : (day) => day === today);
     const totalLeft = p.totalLimit - this.units(p);
-    const tokensLeft = p.tokenLimit === null || p.tokenLimit > this.tokens(p);
+    const tokensLeft = p.tokenLimit === null ? null : p.tokenLimit - this.tokens(p);
+    const dayLeft = dayLimit - dayUsed;
     const midnightMs = nextDayMs(p.timeZone, this.nowMs);
-    // No day is left that could bring more.
-    const over = midnightMs >= p.endsAtMs || totalLeft <= 0 || !tokensLeft || (p.carryover && begun >= p.days);
+    const granted = p.carryover ? p.dailyLimit * Math.min(begun + 1, p.days) - dayUsed : p.dailyLimit;
+    const leftTomorrow = Math.min(totalLeft, granted) - (p.carryover ? Math.min(totalLeft, dayLeft) : 0);
+    const isServed = midnightMs < p.endsAtMs && (tokensLeft === null || tokensLeft > 0);
+    const leftAtReset = isServed ? leftTomorrow : 0;
     return {
       dayLimit,
       dayUsed,
-      dayLeft: dayLimit - dayUsed,
+      dayLeft,
       totalLeft,
-      resetsAt: over ? null : toIso(midnightMs),
+      tokensLeft,
+      resetsAt: leftAtReset > 0 ? toIso(midnightMs) : null,
+      leftAtReset,
     };
   }
 

@@ -166,6 +166,20 @@ test("requests that are used up are not called tokens", async () => {
   expect(refusal.message).toBe("The package's total allowance is used up.");
 });
 
+test("no reset is announced for a carryover package whose next midnight adds nothing", async () => {
+  await world.setClock("2026-05-10 12:00:00+00");
+  const { person } = await customer({ dailyLimit: 10, totalLimit: 15, days: 5, carryover: true });
+  const seen = async () => {
+    const { package: state } = await entitlementOf(open.db.sql, person.accountId);
+    const [row] = (await holdingsOf(open, person.accountId)).packages;
+    expect(row?.allowance).toMatchObject({ resetsAt: state?.resetsAt, availableAtReset: state?.availableAtReset });
+    return [state?.dailyRemaining, state?.availableAtReset, state?.resetsAt];
+  };
+  expect(await seen()).toEqual([10, 5, "2026-05-11T00:00:00.000Z"]);
+  await world.setClock("2026-05-11 12:00:00+00");
+  expect(await seen()).toEqual([15, 0, null]);
+});
+
 test("tokens that live requests hold are used, also to those who ask what is left: nothing is promised that the ledger refuses", async () => {
   const { person, ask } = await customer({ dailyLimit: 100, tokenLimit: 150 });
   const hold = await ask({ tokenBound: 150 });

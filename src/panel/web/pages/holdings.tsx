@@ -82,9 +82,7 @@ function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactN
   const used = row.unitsUsed + row.unitsHeld;
   const availableNow = Math.max(0, allowance.availableNow);
   const granted = row.carryover ? used + availableNow : row.dailyLimit;
-  const { totalLeft } = allowance;
-  const more = Math.min(row.dailyLimit, row.carryover ? totalLeft - availableNow : totalLeft);
-  const resetsAt = more > 0 ? allowance.resetsAt : null;
+  const { resetsAt, availableAtReset: more } = allowance;
   return (
     <div className="grid gap-6 p-4 sm:p-6">
       <div className="flex items-start gap-3">

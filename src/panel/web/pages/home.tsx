@@ -155,12 +155,10 @@ function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; 
 
 /** What comes at the next midnight. */
 function Reset({ active, resetsAt, onTurn }: { active: Package; resetsAt: string; onTurn: () => void }) {
-  const { carryover, dailyLimit, availableNow, timeZone } = active;
-  const left = active.totalLimit - active.totalUsed;
-  const more = Math.min(dailyLimit, carryover ? left - availableNow : left);
+  const { carryover, availableAtReset, timeZone } = active;
   return (
     <>
-      {carryover ? `+${formatCount(more)}` : `Back to ${formatCount(more)}`} in{" "}
+      {carryover ? `+${formatCount(availableAtReset)}` : `Back to ${formatCount(availableAtReset)}`} in{" "}
       <Countdown to={resetsAt} onZero={onTurn} />, at {formatReset(resetsAt, timeZone)}
     </>
   );
