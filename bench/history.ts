@@ -4,7 +4,7 @@ import { startServices } from "../scripts/services.ts";
 import { check } from "../src/books/books_check_store.ts";
 import { closeUp } from "../src/books/closing_store.ts";
 import { openSlices, type Slices } from "../src/books/slices_store.ts";
-import { expiredHolds, makeReceiptMonths } from "../src/ledger/upkeep_store.ts";
+import { expiredHolds, makeReceiptMonths } from "../src/ledger/holds_store.ts";
 import { connect, type Sql } from "../src/platform/db.ts";
 import type { Shop } from "../test/gateway/shop.ts";
 import { openWorldLedger, requestFor, usageOf } from "../test/ledger/ledger_world.ts";

@@ -1,8 +1,6 @@
 import { Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
-import { sql } from "drizzle-orm";
 import { toIso } from "../accounts/checks.ts";
-import { lockAccounts } from "../accounts/locks_store.ts";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
 import { PriceParts } from "../ledger/price.ts";
 import type { UsageReport } from "../ledger/reported_usage.ts";
@@ -108,28 +106,6 @@ export async function findRequester(
     ) r join accounts a on a.id = r.account_id
     where ${inScope} limit 1`;
   return row && { accountId: Number(row.id), name: String(row.name) };
-}
-
-/**
- * How a request whose replica may have died stands, for whoever would do it again: `over` says that it costs nothing and never
- * will. What the reaper gave back is closed with that: its settlement, should one still come, is not taken any more.
- */
-export async function closeUnsettled(
-  { db }: { db: Db },
-  { accountId, requestId }: { accountId: number; requestId: string },
-): Promise<"running" | "settled" | "over"> {
-  return await db.orm.transaction(async (tx) => {
-    await lockAccounts(tx, [accountId]);
-    const rows = await tx.execute(sql`
-      select outcome from receipts where request_id = ${requestId}::text::uuid and account_id = ${accountId}
-      union all select 'running' from holds where request_id = ${requestId}::text::uuid and account_id = ${accountId}`);
-    const status = rows[0]?.outcome;
-    if (status === "running" || status === "settled") return status;
-    await tx.execute(sql`
-      update receipts set reason = 'ended_by_us'
-      where request_id = ${requestId}::text::uuid and account_id = ${accountId} and outcome = 'released' and reason = 'lease_ended'`);
-    return "over";
-  });
 }
 
 const Reported = Type.Record(Type.String(), Type.Union([Type.Number(), Type.String()]));

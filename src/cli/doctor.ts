@@ -6,7 +6,7 @@ import { listModels, listProviders, listRoutes } from "../catalog/catalog_store.
 import { isNone, overheadWords } from "../catalog/overhead.ts";
 import { listOverheads } from "../catalog/overhead_store.ts";
 import type { ProviderTest } from "../catalog/provider_test.ts";
-import { receiptMonthsAhead } from "../ledger/upkeep_store.ts";
+import { receiptMonthsAhead } from "../ledger/holds_store.ts";
 import { connectRedis } from "../platform/bus.ts";
 import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";

@@ -1,8 +1,8 @@
 import { createHmac } from "node:crypto";
-import { closeUnsettled } from "../books/receipt_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
+import { closeUnsettled } from "../ledger/holds_store.ts";
 import type { Claim, Found, Holder, Lapsed, Wanted } from "../platform/claims.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
 import { sha256 } from "../platform/runtime.ts";

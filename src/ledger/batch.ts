@@ -354,7 +354,7 @@ class Lane {
         const state = sqlState(error);
         if (state.startsWith("22") || state.startsWith("23")) return this.#split(pending, error);
         if (!isPassing(error)) {
-          log.error({ err: error, rows: pending.length }, "a batch of the ledger failed");
+          log.error({ err: error, rows: pending.length }, "ledger batch failed");
           // This attempt or an earlier one may have been committed.
           for (const row of pending) row.reject(new LedgerError("bad_row", true, error));
           return;

@@ -1,9 +1,9 @@
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { runtimeName, within } from "../platform/runtime.ts";
+import { expiredHolds, makeReceiptMonths } from "./holds_store.ts";
 import type { Ledger } from "./ledger.ts";
 import { forgetReplicas, heartbeat, leave, type ReplicaStatus } from "./replicas_store.ts";
-import { expiredHolds, makeReceiptMonths } from "./upkeep_store.ts";
 
 /** The ledger's upkeep in one replica: heartbeat, spool replay, lease renewal, reaper, receipt months. */
 
@@ -39,94 +39,14 @@ export type LedgerJobs = {
 };
 
 /** Starts the heartbeat: now, and then every second until stopped. */
-export function startLedgerJobs({
-  ledger,
-  db,
-  log,
-  replicaId,
-  version,
-  health,
-  leaseSeconds,
-  nowMs,
-}: JobOptions): LedgerJobs {
-  const leaseMs = leaseSeconds * 1000;
-  // After an outage, leases have ended because nobody could renew them. So reap only after the database was up for a full
-  // lease without a gap: by then every living replica has renewed its leases.
-  let upSinceMs: number | undefined;
-  let renewedMs = nowMs();
-  let monthsMadeMs = Number.NEGATIVE_INFINITY;
-  let lastBeatMs = nowMs();
-  let reapedAt: string | null = null;
-  const reaper = { found: 0, reaped: 0 };
-  let replaying: Promise<void> | undefined;
+export function startLedgerJobs(options: JobOptions): LedgerJobs {
+  const { db, log, replicaId } = options;
+  const jobs = new Upkeep(options);
   let stopped = false;
   let wake = () => {};
-
-  const databaseUp = () => upSinceMs !== undefined && nowMs() - lastBeatMs < 5 * BEAT_MS;
-  const statusNow = (): ReplicaStatus => ({
-    ...ledger.status(),
-    ...health(),
-    reapedAt,
-    databaseUp: databaseUp(),
-    runtime: runtimeName,
-  });
-
-  async function beat(): Promise<void> {
-    // First: other replicas and the panel must see this one even if its spool waits for the database.
-    const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: statusNow() });
-    // Not awaited: leases must be renewed during a long replay.
-    if (!ledger.status().spoolEmpty) replaying ??= replay();
-    const now = nowMs();
-    // A pause of this process counts as a gap.
-    if (upSinceMs === undefined || now - lastBeatMs > 5 * BEAT_MS) upSinceMs = now;
-    lastBeatMs = now;
-    if (now - renewedMs >= leaseMs / 3) {
-      renewedMs = now;
-      await ledger.renewLeases();
-    }
-    if (now - monthsMadeMs >= MONTHS_EVERY_MS) {
-      await makeReceiptMonths(db.sql, MONTHS_AHEAD);
-      await forgetReplicas(db.sql);
-      monthsMadeMs = now;
-    }
-    // Only with an empty spool: it may hold settlements of holds whose lease has ended.
-    if (now - upSinceMs >= leaseMs && ledger.status().spoolEmpty) {
-      await reap();
-      reapedAt = seenAt;
-    }
-  }
-
-  async function replay(): Promise<void> {
-    try {
-      const replayed = await ledger.replaySpool();
-      log.info({ replayed }, "replayed the spool");
-    } catch (err) {
-      log.warn({ err }, "the spool was not replayed completely; the rest is tried again");
-    } finally {
-      replaying = undefined;
-    }
-  }
-
-  async function reap(): Promise<void> {
-    const expired = await expiredHolds(db.sql, REAPED_AT_ONCE);
-    reaper.found = expired.length;
-    const results = await Promise.allSettled(
-      expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)),
-    );
-    const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
-    reaper.reaped += reaped;
-    if (reaped > 0) log.warn({ reaped }, "released holds whose lease had ended");
-  }
-
   const loop = (async () => {
     while (!stopped) {
-      try {
-        await within(BEAT_MAX_MS, beat(), () => new BeatTimeout());
-      } catch (error) {
-        if (upSinceMs !== undefined) log.error({ err: error }, "the database does not answer");
-        upSinceMs = undefined;
-        if (error instanceof BeatTimeout) db.reset();
-      }
+      await jobs.beat();
       await new Promise<void>((resolve) => {
         wake = resolve;
         setTimeout(resolve, BEAT_MS);
@@ -135,13 +55,13 @@ export function startLedgerJobs({
   })();
 
   return {
-    databaseUp,
-    reaper: () => reaper,
+    databaseUp: () => jobs.databaseUp(),
+    reaper: () => jobs.reaper,
     async stop() {
       stopped = true;
       wake();
       await loop;
-      await within(LAST_REPLAY_MS_MAX, replaying ?? Promise.resolve()).catch((err) =>
+      await within(LAST_REPLAY_MS_MAX, jobs.replaying ?? Promise.resolve()).catch((err) =>
         log.warn({ err }, "the spool is not empty; the rest is replayed after the next start"),
       );
       await within(LEAVE_MS_MAX, leave(db.sql, replicaId)).catch((err) =>
@@ -149,6 +69,106 @@ export function startLedgerJobs({
       );
     },
   };
+}
+
+class Upkeep {
+  readonly reaper = { found: 0, reaped: 0 };
+  replaying: Promise<void> | undefined;
+  readonly #options: JobOptions;
+  readonly #leaseMs: number;
+  /**
+   * Since when every heartbeat has reached the database; undefined: the last one did not. After an outage, leases have ended
+   * because nobody could renew them. So reap only after the database was up for a full lease without a gap: by then every
+   * living replica has renewed its leases.
+   */
+  #upSinceMs: number | undefined;
+  #lastBeatMs: number;
+  #renewedMs: number;
+  #monthsMadeMs = Number.NEGATIVE_INFINITY;
+  #reapedAt: string | null = null;
+
+  constructor(options: JobOptions) {
+    this.#options = options;
+    this.#leaseMs = options.leaseSeconds * 1000;
+    this.#lastBeatMs = options.nowMs();
+    this.#renewedMs = options.nowMs();
+  }
+
+  databaseUp(): boolean {
+    return this.#upSinceMs !== undefined && this.#options.nowMs() - this.#lastBeatMs < 5 * BEAT_MS;
+  }
+
+  /** One heartbeat and all that is due. Logs errors. */
+  async beat(): Promise<void> {
+    const { db, log } = this.#options;
+    try {
+      await within(BEAT_MAX_MS, this.#work(), () => new BeatTimeout());
+    } catch (error) {
+      if (this.#upSinceMs !== undefined) log.error({ err: error }, "the database does not answer");
+      this.#upSinceMs = undefined;
+      if (error instanceof BeatTimeout) db.reset();
+    }
+  }
+
+  async #work(): Promise<void> {
+    const { db, ledger, nowMs, replicaId, version } = this.#options;
+    // First: other replicas and the panel must see this one even if its spool waits for the database.
+    const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: this.#status() });
+    // Not awaited: leases must be renewed during a long replay.
+    if (!ledger.status().spoolEmpty) this.replaying ??= this.#replay();
+    const now = nowMs();
+    // A pause of this process counts as a gap.
+    if (this.#upSinceMs === undefined || now - this.#lastBeatMs > 5 * BEAT_MS) this.#upSinceMs = now;
+    this.#lastBeatMs = now;
+    if (now - this.#renewedMs >= this.#leaseMs / 3) {
+      this.#renewedMs = now;
+      await ledger.renewLeases();
+    }
+    if (now - this.#monthsMadeMs >= MONTHS_EVERY_MS) {
+      await makeReceiptMonths(db.sql, MONTHS_AHEAD);
+      await forgetReplicas(db.sql);
+      this.#monthsMadeMs = now;
+    }
+    // Only with an empty spool: it may hold settlements of holds whose lease has ended.
+    if (now - this.#upSinceMs >= this.#leaseMs && ledger.status().spoolEmpty) {
+      await this.#reap();
+      this.#reapedAt = seenAt;
+    }
+  }
+
+  #status(): ReplicaStatus {
+    return {
+      ...this.#options.ledger.status(),
+      ...this.#options.health(),
+      reapedAt: this.#reapedAt,
+      databaseUp: this.databaseUp(),
+      runtime: runtimeName,
+    };
+  }
+
+  async #replay(): Promise<void> {
+    const { ledger, log } = this.#options;
+    try {
+      const replayed = await ledger.replaySpool();
+      log.info({ replayed }, "replayed the spool");
+    } catch (err) {
+      log.warn({ err }, "the spool was not replayed completely; the rest is tried again");
+    } finally {
+      this.replaying = undefined;
+    }
+  }
+
+  async #reap(): Promise<void> {
+    const { db, ledger, log } = this.#options;
+    const expired = await expiredHolds(db.sql, REAPED_AT_ONCE);
+    this.reaper.found = expired.length;
+    const results = await Promise.allSettled(
+      expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)),
+    );
+    const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
+    this.reaper.reaped += reaped;
+    if (reaped > 0) log.warn({ reaped }, "released holds whose lease had ended");
+  }
 }
 
 class BeatTimeout extends Error {}

@@ -7,6 +7,7 @@ import type { Metrics } from "../platform/metrics.ts";
 import { type Answer, type Batcher, LedgerError, openBatcher } from "./batch.ts";
 import { openDatabaseClock } from "./database_clock_store.ts";
 import { createFinisher, type Finisher, releaseOf, settlementOf } from "./finisher.ts";
+import { renewLeases } from "./holds_store.ts";
 import type { Hold, Ledger, Settlement } from "./ledger.ts";
 import type { Finish, FinishResult, ReserveRequest, ReserveResult } from "./ledger_store.ts";
 import { createLiveHolds, type LiveHolds } from "./live_holds.ts";
@@ -14,7 +15,6 @@ import { cacheRefusals } from "./refusal_cache.ts";
 import { toRefusal, unanswered } from "./refusals.ts";
 import type { ReserveLatency } from "./reserve_latency.ts";
 import { openSpool } from "./spool.ts";
-import { renewLeases } from "./upkeep_store.ts";
 
 /**
  * Builds the ledger of one replica. A reservation passes these layers:
@@ -85,11 +85,11 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
     },
     replaySpool: finisher.replay,
     renewLeases: () => renewDueLeases(parts),
-    ready: spool.ready,
+    ready: () => spool.ready(),
     status: () => ({ holds: live.count(), queued: batcher.depth(), spoolEmpty: spool.empty() }),
     waiting: batcher.waiting,
-    spooled: spool.waiting,
-    aside: spool.aside,
+    spooled: () => spool.waiting(),
+    aside: () => spool.aside(),
     async close() {
       await batcher.close();
       // Rows that the closed lanes rejected are still being written to the spool.

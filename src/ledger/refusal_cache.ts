@@ -57,34 +57,69 @@ type Answer = { refusal: Refusal; resetsAtMs: number };
 type Arrival = { request: ReserveRequest; atMs: number };
 
 /** The same ledger with a cache of refusals in front. */
-export function cacheRefusals(ledger: Ledger, { bus, clock, nowMs, metrics }: Options): Ledger {
-  const accounts = new LRUCache<number, Account>({ max: ACCOUNTS_MAX });
-  subscribe(bus, accounts);
+export function cacheRefusals(ledger: Ledger, options: Options): Ledger {
+  const cache = new RefusalCache(ledger, options);
+  return {
+    ...ledger,
+    reserve: (request) => cache.reserve(request),
+    async settle(hold, usage, end) {
+      try {
+        return await ledger.settle(hold, usage, end);
+      } finally {
+        cache.invalidate(hold.accountId);
+      }
+    },
+    async release(hold, reason) {
+      try {
+        return await ledger.release(hold, reason);
+      } finally {
+        cache.invalidate(hold.accountId);
+      }
+    },
+    reap: (requestId, accountId) => ledger.reap(requestId, accountId).finally(() => cache.invalidate(accountId)),
+    replaySpool: () => ledger.replaySpool().finally(() => cache.clear()),
+  };
+}
+
+class RefusalCache {
+  readonly #ledger: Ledger;
+  readonly #options: Options;
+  readonly #accounts = new LRUCache<number, Account>({ max: ACCOUNTS_MAX });
+
+  constructor(ledger: Ledger, options: Options) {
+    this.#ledger = ledger;
+    this.#options = options;
+    subscribe(options.bus, this.#accounts);
+  }
 
   /** Units or money became available. The database knew before this is called. */
-  function invalidate(accountId: number): void {
-    const account = accounts.get(accountId);
+  invalidate(accountId: number): void {
+    const account = this.#accounts.get(accountId);
     if (account) account.version++;
   }
 
-  function reserve(request: ReserveRequest): Promise<Hold> {
-    const account = accountOf(accounts, request);
-    const atMs = nowMs();
+  clear(): void {
+    this.#accounts.clear();
+  }
+
+  reserve(request: ReserveRequest): Promise<Hold> {
+    const account = accountOf(this.#accounts, request);
+    const atMs = this.#options.nowMs();
     // Most accounts have no refusals.
     const known = account.inquiries.size === 0 ? undefined : account.inquiries.get(questionOf(request));
-    if (known === undefined) return askAlone(account, request, atMs);
+    if (known === undefined) return this.#askAlone(account, request, atMs);
     return appliesTo(known, account, { request, atMs })
-      ? share(known, account, { request, atMs })
-      : askForOthers(account, request, atMs);
+      ? this.#share(known, account, { request, atMs })
+      : this.#askForOthers(account, request, atMs);
   }
 
   /** No such refusal is known: no request waits for this one, but its refusal is cached. */
-  async function askAlone(account: Account, request: ReserveRequest, atMs: number): Promise<Hold> {
+  async #askAlone(account: Account, request: ReserveRequest, atMs: number): Promise<Hold> {
     const { version } = account;
     try {
-      return await ledger.reserve(request);
+      return await this.#ledger.reserve(request);
     } catch (error) {
-      const answer = toAnswer(error, clock);
+      const answer = toAnswer(error, this.#options.clock);
       const answered = Promise.resolve(answer);
       const leastPico = leastPicoOf(request);
       if (isDecision(answer)) remember(account, request, { atMs, version, leastPico, answer, answered });
@@ -92,19 +127,19 @@ export function cacheRefusals(ledger: Ledger, { bus, clock, nowMs, metrics }: Op
     }
   }
 
-  /** Such a refusal is known, but too old: the requests that arrive meanwhile wait for the answer to this one. */
-  async function askForOthers(account: Account, request: ReserveRequest, atMs: number): Promise<Hold> {
+  /** Such a refusal is known, but no longer valid: requests that arrive meanwhile wait for the answer to this one. */
+  async #askForOthers(account: Account, request: ReserveRequest, atMs: number): Promise<Hold> {
     const { promise: answered, resolve } = Promise.withResolvers<Answer | null>();
     const { version } = account;
     const inquiry: Inquiry = { atMs, version, leastPico: leastPicoOf(request), answer: undefined, answered };
     remember(account, request, inquiry);
     let answer: Answer | null = null;
     try {
-      const hold = await ledger.reserve(request);
+      const hold = await this.#ledger.reserve(request);
       account.inquiries.delete(questionOf(request));
       return hold;
     } catch (error) {
-      answer = toAnswer(error, clock);
+      answer = toAnswer(error, this.#options.clock);
       throw error;
     } finally {
       inquiry.answer = isDecision(answer) ? answer : null;
@@ -113,34 +148,13 @@ export function cacheRefusals(ledger: Ledger, { bus, clock, nowMs, metrics }: Op
   }
 
   /** Throws the refusal of another request. If that was granted, or refused before the quota's reset, asks by itself. */
-  async function share(inquiry: Inquiry, account: Account, { request, atMs }: Arrival): Promise<Hold> {
+  async #share(inquiry: Inquiry, account: Account, { request, atMs }: Arrival): Promise<Hold> {
     const answer = inquiry.answer ?? (await inquiry.answered);
-    if (answer === null || atMs >= answer.resetsAtMs) return askAlone(account, request, atMs);
-    if (isDecision(answer)) metrics?.refusalRemembered();
-    else metrics?.shed("ledger_timeout");
+    if (answer === null || atMs >= answer.resetsAtMs) return this.#askAlone(account, request, atMs);
+    if (isDecision(answer)) this.#options.metrics?.refusalRemembered();
+    else this.#options.metrics?.shed("ledger_timeout");
     throw refusalFor(answer.refusal, request);
   }
-
-  return {
-    ...ledger,
-    reserve,
-    async settle(hold, usage, end) {
-      try {
-        return await ledger.settle(hold, usage, end);
-      } finally {
-        invalidate(hold.accountId);
-      }
-    },
-    async release(hold, reason) {
-      try {
-        return await ledger.release(hold, reason);
-      } finally {
-        invalidate(hold.accountId);
-      }
-    },
-    reap: (requestId, accountId) => ledger.reap(requestId, accountId).finally(() => invalidate(accountId)),
-    replaySpool: () => ledger.replaySpool().finally(() => accounts.clear()),
-  };
 }
 
 function subscribe(bus: Options["bus"], accounts: LRUCache<number, Account>): void {

@@ -49,126 +49,166 @@ type SpoolOptions = {
   log: Log;
 };
 
-/** Opens the spool. */
-export async function openSpool({ directory, bytesMax, startedMs, log }: SpoolOptions): Promise<Spool> {
+/** Opens the spool. Reads the files that an earlier process left. */
+export async function openSpool(options: SpoolOptions): Promise<Spool> {
+  const { directory } = options;
   await mkdir(directory, { recursive: true });
-  /** The files on disk, oldest first. */
   const files = new Map<string, Size>();
   for (const name of (await readdir(directory)).filter((name) => FILE_NAME.test(name)).sort())
     files.set(name, sizeOf(await textOf(join(directory, name))));
-  let { lines: aside } = sizeOf(await textOf(join(directory, ASIDE_NAME)));
-  let sequence = 0;
-  /** The file being written; undefined: the next write begins one. */
-  let writing: string | undefined;
-  const queue = new Set<Waiting>();
-  let flushing = false;
-  /** The write in progress. */
-  let appending: Promise<void> | undefined;
-  let diskFailed = false;
-  let replaying: Promise<number> | undefined;
+  const { lines } = sizeOf(await textOf(join(directory, ASIDE_NAME)));
+  return new DiskSpool(options, { files, aside: lines });
+}
 
-  async function flush(): Promise<void> {
-    flushing = true;
+class DiskSpool implements Spool {
+  readonly #options: SpoolOptions;
+  /** The files on disk, oldest first. */
+  readonly #files: Map<string, Size>;
+  #aside: number;
+  #sequence = 0;
+  /** The file being written; undefined: the next write begins one. */
+  #writing: string | undefined;
+  /** Settlements that are not on disk yet. */
+  readonly #queue = new Set<Waiting>();
+  #flushing = false;
+  /** The write in progress. */
+  #appending: Promise<void> | undefined;
+  #diskFailed = false;
+  #replaying: Promise<number> | undefined;
+
+  constructor(options: SpoolOptions, found: { files: Map<string, Size>; aside: number }) {
+    this.#options = options;
+    this.#files = found.files;
+    this.#aside = found.aside;
+  }
+
+  add(finish: Finish): Promise<void> {
+    return new Promise((done) => {
+      this.#queue.add({ finish, done });
+      if (!this.#flushing) void this.#flush();
+    });
+  }
+
+  async setAside(finish: Finish): Promise<void> {
+    await append(this.#pathOf(ASIDE_NAME), toLine(finish));
+    this.#aside++;
+  }
+
+  replay(apply: (finish: Finish) => Promise<void>): Promise<number> {
+    this.#replaying ??= this.#replayFiles(apply).finally(() => {
+      this.#replaying = undefined;
+    });
+    return this.#replaying;
+  }
+
+  empty(): boolean {
+    return this.#files.size === 0 && this.#queue.size === 0;
+  }
+
+  waiting(): { bytes: number; settlements: number } {
+    const { bytes, lines } = sum(this.#files.values());
+    return { bytes, settlements: lines + this.#queue.size };
+  }
+
+  aside(): number {
+    return this.#aside;
+  }
+
+  ready(): boolean {
+    return !this.#diskFailed && sum(this.#files.values()).bytes < this.#options.bytesMax;
+  }
+
+  async #flush(): Promise<void> {
+    this.#flushing = true;
     // After a failure, tries until the disk works again, even if nothing waits any more.
-    while (queue.size > 0 || diskFailed) {
-      const batch = [...queue];
-      if (writing !== undefined && (files.get(writing)?.bytes ?? 0) >= FILE_BYTES_MAX) writing = undefined;
-      writing ??= nextName();
-      const name = writing;
-      const before = files.get(name) ?? EMPTY;
-      files.set(name, before);
-      const text = batch.map(({ finish }) => toLine(finish)).join("") || "\n";
-      try {
-        appending = append(join(directory, name), text);
-        await appending;
-        files.set(name, sum([before, sizeOf(text)]));
-        diskFailed = false;
-        for (const settlement of batch) leave(settlement);
-        if (batch.length === 0) await discard(name);
-      } catch (error) {
-        if (!diskFailed) log.error({ err: error }, "the spool cannot write to its disk; settlements wait in memory");
-        diskFailed = true;
-        // A line may be half written: the next attempt uses a new file, and the replay skips a torn last line.
-        writing = undefined;
-        if (before === EMPTY) await discard(name);
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-      }
+    while (this.#queue.size > 0 || this.#diskFailed) {
+      if (this.#writing !== undefined && (this.#files.get(this.#writing)?.bytes ?? 0) >= FILE_BYTES_MAX)
+        this.#writing = undefined;
+      this.#writing ??= this.#nextName();
+      await this.#write(this.#writing);
     }
-    flushing = false;
+    this.#flushing = false;
+  }
+
+  /** Writes all that waits. If the disk fails, waits a moment. */
+  async #write(name: string): Promise<void> {
+    const batch = [...this.#queue];
+    const before = this.#files.get(name) ?? EMPTY;
+    this.#files.set(name, before);
+    const text = batch.map(({ finish }) => toLine(finish)).join("") || "\n";
+    try {
+      this.#appending = append(this.#pathOf(name), text);
+      await this.#appending;
+      this.#files.set(name, sum([before, sizeOf(text)]));
+      this.#diskFailed = false;
+      for (const settlement of batch) this.#leave(settlement);
+      if (batch.length === 0) await this.#discard(name);
+    } catch (error) {
+      const { log } = this.#options;
+      if (!this.#diskFailed)
+        log.error({ err: error }, "the spool cannot write to its disk; settlements wait in memory");
+      this.#diskFailed = true;
+      // A line may be half written: the next attempt uses a new file, and the replay skips a torn last line.
+      this.#writing = undefined;
+      if (before === EMPTY) await this.#discard(name);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
   }
 
   /** It is on disk or in the database. */
-  function leave(settlement: Waiting): void {
-    if (queue.delete(settlement)) settlement.done();
+  #leave(settlement: Waiting): void {
+    if (this.#queue.delete(settlement)) settlement.done();
   }
 
   /** Deletes a file that is empty, or whose lines will be written to another file. */
-  async function discard(name: string): Promise<void> {
+  async #discard(name: string): Promise<void> {
     try {
-      await rm(join(directory, name), { force: true });
-      files.delete(name);
+      await rm(this.#pathOf(name), { force: true });
+      this.#files.delete(name);
     } catch (error) {
+      const { log } = this.#options;
       log.warn({ err: error, file: name }, "a torn spool file could not be deleted; it stays until the next replay");
     }
   }
 
-  function nextName(): string {
-    return `${String(startedMs).padStart(15, "0")}-${String(sequence++).padStart(6, "0")}.spool`;
-  }
-
-  async function replayFiles(apply: (finish: Finish) => Promise<void>): Promise<number> {
-    const whole = [...files.keys()];
+  async #replayFiles(apply: (finish: Finish) => Promise<void>): Promise<number> {
+    const names = [...this.#files.keys()];
     // New settlements go to another file. Wait for the write in progress, but not for retries of a failed one: the replay
     // may be what makes room on the disk.
-    writing = undefined;
-    await appending?.catch(() => {}); // `flush` logs it.
+    this.#writing = undefined;
+    await this.#appending?.catch(() => {}); // `#write` logs it.
     const run = createReplay(apply);
-    for (const name of whole) {
-      const path = join(directory, name);
-      const finishes = finishesIn(await textOf(path), name);
+    for (const name of names) {
+      const finishes = this.#finishesIn(await textOf(this.#pathOf(name)), name);
       if (!(await run.apply(finishes.map((finish) => ({ finish, done() {} }))))) continue;
-      await rm(path, { force: true });
-      files.delete(name);
+      await rm(this.#pathOf(name), { force: true });
+      this.#files.delete(name);
     }
     // Settlements that wait for a failed disk can be replayed from memory.
-    if (diskFailed) await run.apply([...queue].map((settlement) => ({ ...settlement, done: () => leave(settlement) })));
+    if (this.#diskFailed) {
+      const waiting = [...this.#queue];
+      await run.apply(waiting.map((settlement) => ({ ...settlement, done: () => this.#leave(settlement) })));
+    }
     return run.result();
   }
 
-  function finishesIn(text: string, file: string): Finish[] {
+  #finishesIn(text: string, file: string): Finish[] {
     return text.split("\n").flatMap((line) => {
       const finish = line === "" ? [] : fromLine(line);
       if (finish === undefined)
-        log.error({ file }, "skipped a torn line in the spool: its hold is released when its lease ends");
+        this.#options.log.error({ file }, "skipped a torn line in the spool: its hold is released when its lease ends");
       return finish ?? [];
     });
   }
 
-  return {
-    add(finish) {
-      return new Promise((done) => {
-        queue.add({ finish, done });
-        if (!flushing) void flush();
-      });
-    },
-    async setAside(finish) {
-      await append(join(directory, ASIDE_NAME), toLine(finish));
-      aside++;
-    },
-    replay(apply) {
-      replaying ??= replayFiles(apply).finally(() => {
-        replaying = undefined;
-      });
-      return replaying;
-    },
-    empty: () => files.size === 0 && queue.size === 0,
-    waiting() {
-      const { bytes, lines } = sum(files.values());
-      return { bytes, settlements: lines + queue.size };
-    },
-    aside: () => aside,
-    ready: () => !diskFailed && sum(files.values()).bytes < bytesMax,
-  };
+  #nextName(): string {
+    const started = String(this.#options.startedMs).padStart(15, "0");
+    return `${started}-${String(this.#sequence++).padStart(6, "0")}.spool`;
+  }
+
+  #pathOf(name: string): string {
+    return join(this.#options.directory, name);
+  }
 }
 
 /** A settlement that is not on disk yet. */

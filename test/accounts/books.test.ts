@@ -4,7 +4,7 @@ import { usage } from "../../src/books/usage_store.ts";
 import { addBalance, setPayg } from "../../src/ledger/balances_store.ts";
 import { holdingsOf, previewAssignment } from "../../src/ledger/holdings_store.ts";
 import { assignPackage, endPackage, findPackage, listPackages, payerOf } from "../../src/ledger/packages_store.ts";
-import { receiptMonthsAhead } from "../../src/ledger/upkeep_store.ts";
+import { receiptMonthsAhead } from "../../src/ledger/holds_store.ts";
 import type { Change } from "../../src/platform/bus.ts";
 import type { Person } from "../world.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";

@@ -69,7 +69,7 @@ const ALARMS = [
   '"level":"fatal"',
   "was ended twice",
   "the ledger has no such hold",
-  "the ledger refused a row",
+  "the database rejected a row of the ledger",
   "ledger batch failed",
   "the ledger refused to reserve a request",
   "a request failed",

@@ -135,7 +135,7 @@ test("what was not handed out can be taken back, once, under the reseller's lock
     withdrawn: 4,
     allotment: { granted: 1, used: 1, left: 0 },
   });
-  await expect(withdrawAllotment(deps, allotmentId)).rejects.toThrow("taken back before");
+  await expect(withdrawAllotment(deps, allotmentId)).rejects.toThrow("withdrawn before");
   await expect(assign(customer, offeringId, reseller)).rejects.toThrow("allotment");
   await expect(withdrawAllotment(deps, 999_999)).rejects.toMatchObject({ code: "not_found" });
   await expect(withdrawAllotment(deps, Number.NaN)).rejects.toMatchObject({ code: "not_found" });

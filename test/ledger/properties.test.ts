@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
+import { expiredHolds, renewLeases } from "../../src/ledger/holds_store.ts";
 import { END_REASONS, type Finish, type ReserveRequest, runBatch } from "../../src/ledger/ledger_store.ts";
-import { expiredHolds, renewLeases } from "../../src/ledger/upkeep_store.ts";
 import { compareBooks, same } from "../books/compare_books.ts";
 import { createWorld, type World } from "../world.ts";
 import { tally } from "./ledger_world.ts";

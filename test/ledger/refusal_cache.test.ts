@@ -382,7 +382,7 @@ describe("when the quota resets", () => {
     await closed.close();
     const clock = openDatabaseClock({ db: closed, log, nowMs: () => performance.now() });
     expect(clock.earliestMs(BEFORE)).toBe(Number.NEGATIVE_INFINITY);
-    await until(() => lines.some(({ message }) => message === "the database's clock was not read"));
+    await until(() => lines.some(({ message }) => message === "could not read the database's clock"));
     expect(clock.earliestMs(BEFORE)).toBe(Number.NEGATIVE_INFINITY);
   });
 });
