@@ -166,7 +166,7 @@ test(
   TEST_MS_MAX,
 );
 
-test("reserves of several accounts in turns: each gets its own answer, whatever their ids' order", async () => {
+test("interleaved reservations of several accounts: each gets its own answer, in any order of ids", async () => {
   const people = await Promise.all([1, 2, 3].map(() => world.addCustomer()));
   const keys = await Promise.all(people.map((person) => world.addKey(person)));
   for (const [i, person] of people.entries()) await world.givePackage(person, { dailyLimit: i + 1 });

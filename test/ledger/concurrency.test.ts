@@ -47,7 +47,7 @@ async function race(spec: OfferingSpec | null, nanoUsd: bigint | null, over: Par
   return tally(codes);
 }
 
-test("200 at once through two ledgers against 100: exactly 100 are granted, daily, total, carryover and balance", async () => {
+test("200 concurrent requests on two replicas for 100: exactly 100 are granted (daily, total, carryover, balance)", async () => {
   expect(await race({ dailyLimit: 100, days: 5 }, null)).toEqual({ granted: 100, daily_quota_exceeded: 100 });
   expect(await race({ dailyLimit: 500, totalLimit: 100, days: 5 }, null)).toEqual({
     granted: 100,
@@ -60,7 +60,7 @@ test("200 at once through two ledgers against 100: exactly 100 are granted, dail
   expect(await race(null, 100_000n, { outputPico: 1000n })).toEqual({ granted: 100, insufficient_balance: 100 });
 });
 
-test("one account under heavy use and many light ones: every account gets exactly its own", async () => {
+test("one busy account and many quiet ones: every account gets exactly its own quota", async () => {
   const people = await Promise.all(
     Array.from({ length: 30 }, async () => {
       const person = await world.addCustomer();
@@ -79,7 +79,7 @@ test("one account under heavy use and many light ones: every account gets exactl
   for (let p = 0; p < people.length; p++) expect(counts[`${p} granted`]).toBe(5);
 });
 
-test("an account whose lock somebody holds delays nobody else; its own request waits and is granted", async () => {
+test("a locked account delays no other account; its own request waits and is granted", async () => {
   const held = await world.addCustomer();
   const heldKey = await world.addKey(held);
   await world.givePackage(held, { dailyLimit: 5 });
@@ -101,7 +101,7 @@ test("an account whose lock somebody holds delays nobody else; its own request w
   expect(granted).toBe(true);
 });
 
-test("a batch that hangs on a row which somebody has locked delays no other account", async () => {
+test("a batch that waits for a locked row delays no other account", async () => {
   const [stuck, other] = await Promise.all(
     [0, 1].map(async () => {
       const person = await world.addCustomer();
@@ -124,7 +124,7 @@ test("a batch that hangs on a row which somebody has locked delays no other acco
   await Promise.all([holding, waiting]);
 });
 
-test("closing waits for a row whose account somebody has locked, wherever it waits, and then answers it", async () => {
+test("closing waits for rows of locked accounts in every queue, and answers them", async () => {
   const held = await world.addCustomer();
   const heldKey = await world.addKey(held);
   await world.givePackage(held, { dailyLimit: 5 });
@@ -147,7 +147,7 @@ test("closing waits for a row whose account somebody has locked, wherever it wai
   expect(outcome).toBe("granted");
 });
 
-test("no grant commits after a revocation did", async () => {
+test("no grant commits after a revocation", async () => {
   const person = await world.addCustomer();
   await world.givePackage(person, { dailyLimit: 100_000 });
   for (let round = 0; round < 5; round++) {
@@ -177,7 +177,7 @@ test("no grant commits after a revocation did", async () => {
   }
 });
 
-test("the same request id sent again holds once and is answered the same", async () => {
+test("a request id that is sent again reserves once and gets the same answer", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 10_000n);
@@ -190,7 +190,7 @@ test("the same request id sent again holds once and is answered the same", async
   expect(row?.held).toBe(1000);
 });
 
-test("one row with a negative, huge or NUL-bearing value among 511 good ones fails alone", async () => {
+test("one row with a negative, huge or NUL value among 511 good rows fails alone", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 1_000_000_000n);
@@ -209,7 +209,7 @@ test("one row with a negative, huge or NUL-bearing value among 511 good ones fai
   }
 });
 
-test("a settlement with counts that no provider can mean is clamped, and every other is written as it is", async () => {
+test("impossible counts of a settlement are clamped; all others are stored unchanged", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person, { dailyLimit: 1000 });
@@ -226,7 +226,7 @@ test("a settlement with counts that no provider can mean is clamped, and every o
   expect(tally(rows.map((row) => String(row.prompt_tokens)))).toEqual({ "0": 3, "1": 1, "2000000000": 1, "7": 45 });
 });
 
-test("a hold ends once: the second end is an error of the caller, and the ledger answers a repeated one the same", async () => {
+test("a hold ends once: a second end throws, and a repeated settlement gets the same answer", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person, { dailyLimit: 10 });

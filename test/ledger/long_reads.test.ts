@@ -223,7 +223,7 @@ test(
   SLOW_MS,
 );
 
-test("a page of a balance costs what it shows, however far back it is, and says the balance then", async () => {
+test("a page of transactions reads only its rows, however old, and shows the balance at that time", async () => {
   const { accountId } = reseller;
   const [count] = await world.sql`select count(*)::int as n from balance_entries where account_id = ${accountId}`;
   const [far] = await world.sql`
@@ -252,7 +252,7 @@ test("a page of a balance costs what it shows, however far back it is, and says 
   }
 });
 
-test("a page of days ago costs what it shows, as the newest does", async () => {
+test("an older page reads only its rows, like the newest", async () => {
   const one = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
   try {
     const [row] = await one.sql`

@@ -33,7 +33,7 @@ async function versionsOf(modelId: string) {
 }
 const pricesOf = async (modelId: string) => (await versionsOf(modelId)).map((row) => row.prices);
 
-test("each change of a model's prices is a version, and what changes no price is none", async () => {
+test("each change of a model's prices adds a version; other changes add none", async () => {
   await addModel(deps, { id: "a", prices: PRICES, imagePrices: { "512x512": 20_000 } });
   expect(await versionsOf("a")).toEqual([
     { id: expect.any(Number), prices: { tokens: TOKENS, images: { "512x512": 20_000 } }, recent: true },
@@ -56,7 +56,7 @@ test("each change of a model's prices is a version, and what changes no price is
   ]);
 });
 
-test("a change that nobody made through the catalog is a version too, and several in one transaction are one", async () => {
+test("a change made directly in SQL adds a version too, and several in one transaction add one", async () => {
   await world.sql`insert into models (id, name, owned_by, input_micro_usd, output_micro_usd) values ('b', 'B', 'x', 1, 2)`;
   await world.sql.begin(async (tx) => {
     await tx`update models set input_micro_usd = 5 where id = 'b'`;
@@ -69,7 +69,7 @@ test("a change that nobody made through the catalog is a version too, and severa
   ]);
 });
 
-test("of two that change different prices of a model at once, the last version has both", async () => {
+test("after two concurrent changes of different prices the last version has both", async () => {
   await addModel(deps, { id: "c", prices: PRICES, imagePrices: { "512x512": 1 } });
   for (let i = 2; i < 12; i++) {
     await Promise.all([
@@ -83,7 +83,7 @@ test("of two that change different prices of a model at once, the last version h
   }
 });
 
-test("a version is never changed or removed", async () => {
+test("a version cannot be changed or deleted", async () => {
   const before = await world.sql`select count(*)::int as n from price_versions`;
   for (const change of [
     "update price_versions set prices = '{}'",
@@ -97,7 +97,7 @@ test("a version is never changed or removed", async () => {
   expect(after[0]?.n).toBe(before[0]?.n + 1);
 });
 
-test("the catalog has each model with the version that says its prices", async () => {
+test("the catalog has each model's present version", async () => {
   await addModel(deps, { id: "d", prices: PRICES });
   await setPrices(deps, "d", { ...PRICES, inputMicroUsd: 4_000_000 });
   const [, latest] = await versionsOf("d");
@@ -105,7 +105,7 @@ test("the catalog has each model with the version that says its prices", async (
   expect(models.find(({ id }) => id === "d")).toMatchObject({ inputMicroUsd: 4_000_000, priceVersionId: latest?.id });
 });
 
-test("hold and receipt name the version that the request was admitted at, also after the reaper and a late settlement", async () => {
+test("hold and receipt refer to the version of the reservation, also after the reaper and a late settlement", async () => {
   const open = await openWorldLedger(world);
   const person = await world.addCustomer();
   const key = await world.addKey(person);

@@ -126,7 +126,7 @@ async function exhausted(memory: Memory): Promise<{ buyer: Buyer; hold: Hold }> 
 }
 
 describe("what was just refused", () => {
-  test("is refused from memory in the ledger's own words, for 250 ms and no longer", async () => {
+  test("is refused from memory with the ledger's own refusal, for 250 ms", async () => {
     const memory = await openMemory();
     const { buyer, hold } = await exhausted(memory);
     await memory.settle(hold, usageOf());
@@ -139,7 +139,7 @@ describe("what was just refused", () => {
     expect(await memory.asks(() => code(memory, buyer))).toBe(1);
   });
 
-  test("costs a row each 250 ms, whatever comes: 2,000 requests in a second, five rows", async () => {
+  test("costs one row per 250 ms: 2,000 requests in a second, five rows", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
     const rows = await memory.asks(async () => {
@@ -152,7 +152,7 @@ describe("what was just refused", () => {
     expect(memory.seen.remembered).toBe(2_000 + 1 - rows);
   });
 
-  test("is another question with another key, model or host, or without a price", async () => {
+  test("is a different question with another key, model or host, or without a price", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
     const others: [Buyer, Partial<ReserveRequest>][] = [
@@ -167,7 +167,7 @@ describe("what was just refused", () => {
     }
   });
 
-  test("is remembered of the last 32 questions of an account and of the last 5,000 accounts", async () => {
+  test("is kept for the last 32 questions of an account and the last 5,000 accounts", async () => {
     const memory = await openMemory();
     const buyer = await addBuyer(null);
     const askedOf = (i: number) => memory.asks(() => code(memory, buyer, { modelId: `model-${i}` }));
@@ -185,7 +185,7 @@ describe("what was just refused", () => {
 });
 
 describe("an answer that is on its way", () => {
-  test("is heard by those who come within 250 ms of its asking: one row for all of them", async () => {
+  test("is shared by the requests of the next 250 ms: one row for all of them", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
     memory.pass(250);
@@ -203,7 +203,7 @@ describe("an answer that is on its way", () => {
     expect(rows).toBe(2);
   });
 
-  test("refuses nobody if it is a grant: all who waited ask for themselves, and all that is there is granted", async () => {
+  test("is not shared if it is a grant: all waiting requests ask by themselves, and all that is left is granted", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
     // Nobody tells this replica.
@@ -218,7 +218,7 @@ describe("an answer that is on its way", () => {
     for (const hold of holds) await memory.release(hold, "not_dispatched");
   });
 
-  test("refuses those who wait with 503 if the ledger is out of reach; who comes then asks anew", async () => {
+  test("refuses waiting requests with 503 if the database is away; the next request asks again", async () => {
     const proxy = await startTcpProxy(world.url);
     const away = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 1_000 });
     try {
@@ -242,7 +242,7 @@ describe("an answer that is on its way", () => {
   });
 });
 
-describe("what was refused is asked again at once", () => {
+describe("a refusal is invalidated immediately", () => {
   const news: [string, (memory: Memory, buyer: Buyer) => void][] = [
     ["the account has changed", (memory, { accountId }) => memory.tell("account", accountId)],
     ["a host has changed", (memory) => memory.tell("host", "api.example.com")],
@@ -278,7 +278,7 @@ describe("what was refused is asked again at once", () => {
     expect(await askedOf()).toBe(1);
   });
 
-  test("when a hold was released here: the next request has its unit", async () => {
+  test("when a hold was released here: the next request gets its unit", async () => {
     const memory = await openMemory();
     const { buyer, hold } = await exhausted(memory);
     await memory.release(hold, "provider_failed");
@@ -287,7 +287,7 @@ describe("what was refused is asked again at once", () => {
     expect(await code(memory, buyer)).toBe("daily_quota_exceeded");
   });
 
-  test("when a hold was settled here: what it did not use of the balance is there for the next", async () => {
+  test("when a hold was settled here: the next request can use the rest of its amount", async () => {
     const memory = await openMemory();
     const payer = await addPayer(1_500n);
     const over = { promptPico: 1_000_000n, outputPico: 0n };
@@ -322,7 +322,7 @@ describe("what was refused is asked again at once", () => {
     await opened.ledger.release(theirs, "not_dispatched");
   });
 
-  test("when a hold has ended while a refusal of before was on its way: it is not remembered", async () => {
+  test("when a hold ended while an older refusal was on its way: that is not cached", async () => {
     const memory = await openMemory();
     const buyer = await addBuyer({ dailyLimit: 1, days: 5 });
     const hold = await reserve(memory, buyer);
@@ -352,7 +352,7 @@ describe("when the quota resets", () => {
     return { memory, buyer };
   }
 
-  test("nobody who comes then is refused from memory, though it is not 250 ms old", async () => {
+  test("later requests are not refused from memory, though the refusal is not 250 ms old", async () => {
     const { memory, buyer } = await beforeMidnight();
     memory.pass(98);
     expect(await memory.asks(() => code(memory, buyer, idThen()))).toBe(0);
@@ -361,7 +361,7 @@ describe("when the quota resets", () => {
     await memory.settle(await reserve(memory, buyer, idThen()), usageOf());
   });
 
-  test("nor by an answer that was on its way then", async () => {
+  test("and not by an answer that was on its way", async () => {
     const { memory, buyer } = await beforeMidnight();
     memory.tell("account", buyer.accountId);
     const letGo = memory.holdAnswers();
@@ -375,7 +375,7 @@ describe("when the quota resets", () => {
     await memory.settle(await today, usageOf());
   });
 
-  test("as long as the database's clock is not known, no refusal with a reset is remembered", async () => {
+  test("no refusal with a reset is cached while the database's clock is unknown", async () => {
     await world.setClock(null);
     const { log, lines } = quietLog();
     const closed = world.openDb();
@@ -390,7 +390,7 @@ describe("when the quota resets", () => {
 describe("amounts", () => {
   const NANO = 1_000n;
 
-  test("402 insufficient_balance holds for the same and for more, each in its own amount; who wants less asks the ledger", async () => {
+  test("402 insufficient_balance applies to the same and larger amounts, each with its own amount; smaller ones ask the ledger", async () => {
     const memory = await openMemory();
     const payer = await addPayer(1_000n);
     const told = (promptPico: bigint) => factsOf(reserve(memory, payer, { promptPico, outputPico: 0n }));
@@ -407,7 +407,7 @@ describe("amounts", () => {
     await memory.release(hold, "not_dispatched");
   });
 
-  test("whatever comes in whatever order, memory says what the ledger would have said", async () => {
+  test("in any order of requests, memory answers what the ledger would have answered", async () => {
     const buyers = await openBuyers();
     let remembered = 0;
     const anAsk = fc.record({
@@ -463,7 +463,7 @@ describe("amounts", () => {
   }
 });
 
-test("many at once over two replicas, most of them refused, some released: every unit is used and none twice", async () => {
+test("many concurrent requests on two replicas, most refused, some released: every unit is used once", async () => {
   const UNITS = 60;
   const replicas = await many(2, async () => {
     const one = await openWorldLedger(world);
