@@ -45,8 +45,8 @@ async function fold(sql: Sql, rows = 50): Promise<boolean> {
 function startClosing(): ChildProcess {
   const source = (name: string) => JSON.stringify(join(import.meta.dirname, "../../src", name));
   const script = `
-    import { closeUp } from ${source("ledger/closing_store.ts")};
-    import { openSlices } from ${source("ledger/slices_store.ts")};
+    import { closeUp } from ${source("books/closing_store.ts")};
+    import { openSlices } from ${source("books/slices_store.ts")};
     import { connect } from ${source("platform/db.ts")};
     await closeUp(openSlices(connect({ databaseUrl: ${JSON.stringify(world.url)}, dbPrepare: true }, 1)));`;
   return spawn(process.execPath, ["-e", script], { stdio: "ignore" });
