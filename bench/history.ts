@@ -4,10 +4,10 @@ import { startServices } from "../scripts/services.ts";
 import { check } from "../src/books/check.ts";
 import { foldAll } from "../src/books/folding_store.ts";
 import { openSlices, type Slices } from "../src/books/short_transactions_store.ts";
-import { expiredHolds, makeReceiptMonths } from "../src/ledger/ledger_store.ts";
+import { expiredHolds, makeReceiptMonths } from "../src/ledger/holds_store.ts";
 import { connect, type Sql } from "../src/platform/db.ts";
 import type { Shop } from "../test/gateway/shop.ts";
-import { askFor, openWorldLedger, usageOf } from "../test/ledger/ledger_world.ts";
+import { openWorldLedger, requestFor, usageOf } from "../test/ledger/ledger_world.ts";
 import { type PanelSession, signInTo } from "../test/panel/panel_client.ts";
 import type { Person } from "../test/world.ts";
 import { spread } from "./figures.ts";
@@ -235,9 +235,9 @@ async function measureJobs({ shop: { world } }: Stage): Promise<Line[]> {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person, { dailyLimit: 1_000_000 });
-  const alive = await Promise.all(Array.from({ length: HOLDS_ALIVE }, () => ledger.reserve(askFor(person, key))));
+  const alive = await Promise.all(Array.from({ length: HOLDS_ALIVE }, () => ledger.reserve(requestFor(person, key))));
   const lost = async () => {
-    const { requestId } = await ledger.reserve(askFor(person, key));
+    const { requestId } = await ledger.reserve(requestFor(person, key));
     await world.sql`update holds set lease_ends_at = ledger_now() where request_id = ${requestId}`;
     return requestId;
   };
@@ -272,7 +272,7 @@ async function measurePairs({ shop: { world }, as }: Stage): Promise<Pairs> {
     for (; busy; await sleep(1)) await get(as.big, "/usage/days?days=92");
   })();
   const pair = async () => {
-    await ledger.settle(await ledger.reserve(askFor(person, key)), usageOf());
+    await ledger.settle(await ledger.reserve(requestFor(person, key)), usageOf());
     count++;
   };
   try {

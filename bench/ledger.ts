@@ -1,8 +1,8 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { openLedger } from "../src/ledger/ledger.ts";
-import { type Ask, type Finish, runBatch } from "../src/ledger/ledger_store.ts";
+import { type Finish, type ReserveRequest, runBatch } from "../src/ledger/ledger_store.ts";
+import { openLedger } from "../src/ledger/open_ledger.ts";
 import { newRequestId } from "../src/platform/crypto.ts";
 import { connect, type Sql, sqlState } from "../src/platform/db.ts";
 import { createLog } from "../src/platform/log.ts";
@@ -35,7 +35,7 @@ const LOCK_NOT_AVAILABLE = "55P03";
 const USAGE = { promptTokens: 100, cachedTokens: 0, completionTokens: 50, chargeNanoUsd: 0n, estimated: false };
 
 type Contender = { pair(): Promise<void>; inFlightMax: number; close(): Promise<void> };
-type Asker = () => Ask;
+type Asker = () => ReserveRequest;
 
 const say = (line: string) => console.error(line);
 const commitDelayMs = readCommitDelay();
@@ -185,10 +185,10 @@ function openSingle(world: World, ask: Asker): Contender {
 }
 
 /** One transaction. On a slow machine it waits longer for the account than the ledger allows: then, as a batch would, it asks again. */
-async function step(sql: Sql, asks: Ask[], finishes: Finish[]): Promise<void> {
+async function step(sql: Sql, asks: ReserveRequest[], finishes: Finish[]): Promise<void> {
   for (;;) {
     try {
-      await runBatch(sql, true, { asks, finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
+      await runBatch(sql, true, { reserves: asks, finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
       return;
     } catch (error) {
       if (sqlState(error) !== LOCK_NOT_AVAILABLE) throw error;

@@ -15,7 +15,7 @@ export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   ledger: [
     {
       file: "ledger/batch.ts",
-      from: "reserve: (ask) => submit<ReserveResult>(ask.accountId, { ask }),",
+      from: "reserve: (request) => submit<ReserveResult>(request.accountId, { reserve: request }),",
       to: `reserve: async () => ({ firstSentMs: nowMs(), result: { code: null, mode: "package", heldNanoUsd: 0n, capTokens: null,
         limit: 1, used: 0, remaining: 1, resetsAt: null } }),`,
     },

@@ -1,5 +1,6 @@
 import { join } from "node:path";
-import { type Ledger, openLedger } from "../src/ledger/ledger.ts";
+import type { Ledger } from "../src/ledger/ledger.ts";
+import { openLedger } from "../src/ledger/open_ledger.ts";
 import { newRequestId } from "../src/platform/crypto.ts";
 import { openDb } from "../src/platform/db.ts";
 import { createLog } from "../src/platform/log.ts";

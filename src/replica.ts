@@ -30,12 +30,10 @@ import { openRefusals } from "./gateway/refusals.ts";
 import { createRelays } from "./gateway/relay.ts";
 import { createSight } from "./gateway/telemetry.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
-import { openDatabaseClock } from "./ledger/clock_store.ts";
 import { type LedgerJobs, startLedgerJobs } from "./ledger/jobs.ts";
-import { createLatency, timed } from "./ledger/latency.ts";
-import { openLedger } from "./ledger/ledger.ts";
+import { openLedger } from "./ledger/open_ledger.ts";
 import { pruneOrders } from "./ledger/orders_store.ts";
-import { rememberRefused } from "./ledger/refused.ts";
+import { createReserveLatency } from "./ledger/reserve_latency.ts";
 import { loadSite } from "./panel/site.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import type { CacheCounters } from "./platform/cache.ts";
@@ -94,24 +92,10 @@ export async function startReplica(
   const bus = config.redisUrl === "" ? inProcessBus(log) : redisBus(config.redisUrl, log);
   const cached = { db, bus, config, nowMs };
   const catalog = await openCatalog({ db, bus, config, log });
-  const latency = createLatency(nowMs);
+  const latency = createReserveLatency(nowMs);
   const metrics = createMetrics();
-  const opened = await openLedger({
-    config,
-    db,
-    log,
-    nowMs,
-    startedMs: clock.unixMs(),
-    onShed: metrics.shed,
-    onBatch: metrics.batched,
-  });
-  const ledger = rememberRefused(timed(opened, { latency, metrics, nowMs }), {
-    bus,
-    clock: openDatabaseClock({ db, log, nowMs }),
-    nowMs,
-    onRemembered: metrics.refusalRemembered,
-    onShed: metrics.shed,
-  });
+  const startedMs = clock.unixMs();
+  const ledger = await openLedger({ config, db, log, nowMs, startedMs, metrics, latency, bus });
   const tracing = await openTracing({ config, version: packageFacts.version, clock, log });
   const lag = watchLag({ nowMs, maxMs: config.eventLoopLagMaxMs, log });
   const deps: Deps = {

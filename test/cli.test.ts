@@ -231,7 +231,7 @@ test.concurrent(
       granted: 1,
       left: 0,
     });
-    expect(await refused(`allotment withdraw ${granted.allotmentId}`)).toContain("taken back before");
+    expect(await refused(`allotment withdraw ${granted.allotmentId}`)).toContain("withdrawn before");
     expect(await refused("allotment withdraw 999999")).toContain("no such allotment");
     expect(await refused("package assign cut@example.com --offering Piece --allotment")).toContain("allotment");
     expect(await refused("package assign own@example.com --offering Piece --allotment")).toContain(

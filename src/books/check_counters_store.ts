@@ -160,7 +160,7 @@ async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Viol
     select 'inv_bounds', concat_ws('/', 'carryover', p.id, d.day), p.id::text from (
       select package_id, day, sum(units_used + units_held) over (partition by package_id order by day) as so_far from days) d
       join packages p on p.id = d.package_id
-    where p.carryover and d.so_far > p.daily_limit * least(d.day - p.first_day + 1, p.days)`;
+    where p.carryover and d.so_far > package_granted(p, d.day)`;
   return rows.map((row) => toBroken(row, "package"));
 }
 

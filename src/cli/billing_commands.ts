@@ -10,17 +10,16 @@ import {
 import { listUsageRecords, type Page, type UsageRow } from "../books/usage_records_store.ts";
 import { InputError } from "../errors.ts";
 import { type Allotment, grantAllotment, listAllotments, withdrawAllotment } from "../ledger/allotments_store.ts";
-import type { Package } from "../ledger/holdings_store.ts";
+import { addBalance, setPayg } from "../ledger/balances_store.ts";
 import {
-  addBalance,
   assignPackage,
   endPackage,
   findPackage,
   listPackages,
+  type Package,
   type PayWith,
   payerOf,
-  setPayg,
-} from "../ledger/packages_and_balances_store.ts";
+} from "../ledger/packages_store.ts";
 import { type Context, does } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { accountOf, idOf, integer, list, parsedBy } from "./options.ts";

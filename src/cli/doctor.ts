@@ -9,7 +9,7 @@ import { listOverheads } from "../catalog/overhead_store.ts";
 import type { ProviderTest } from "../catalog/provider_check.ts";
 import { listProviders } from "../catalog/providers_store.ts";
 import { listRoutes } from "../catalog/routes_store.ts";
-import { receiptMonthsAhead } from "../ledger/packages_and_balances_store.ts";
+import { receiptMonthsAhead } from "../ledger/holds_store.ts";
 import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";
 import { connectRedis } from "../platform/redis.ts";

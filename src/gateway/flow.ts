@@ -4,7 +4,7 @@ import { type ErrorCode, Refusal, toEnvelope } from "../errors.ts";
 import type { Body } from "../http/body.ts";
 import { checker } from "../http/checks.ts";
 import type { Hold, Usage } from "../ledger/ledger.ts";
-import type { Ask, EndReason } from "../ledger/ledger_store.ts";
+import type { EndReason, ReserveRequest } from "../ledger/ledger_store.ts";
 import { type Bound, capWithin, chatBound, imageBound, imageCharge, UNPRICED } from "../ledger/price.ts";
 import { admitModel } from "./admission.ts";
 import { type Counted, learn, NOTHING_RELAYED, overheadOf, usageOf } from "./charge.ts";
@@ -141,7 +141,7 @@ async function reserveChat(
   const wanted = body.max_completion_tokens ?? body.max_tokens;
   const overhead = overheadOf(model, caller.key);
   const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
-  const ask = (): Ask => {
+  const ask = (): ReserveRequest => {
     const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
     const bound =
       model.prices === null ? UNPRICED : chatBound(model.prices, { textTokens, fixedTokens, choices }, onTop);
@@ -180,7 +180,7 @@ async function reserveImage(deps: Deps, caller: Caller, model: Model, price: Ima
 }
 
 /** The hold; that its key was used is noted. Throws the entitlement's refusal. */
-async function reserve(deps: Deps, { trail, key, host }: Caller, ask: Ask): Promise<Hold> {
+async function reserve(deps: Deps, { trail, key, host }: Caller, ask: ReserveRequest): Promise<Hold> {
   deps.failpoint("before_reserve");
   trail.askedMs = deps.clock.nowMs();
   let hold: Hold;
@@ -223,7 +223,7 @@ function askOf(
   { requestId, key, host }: Caller,
   model: Model,
   bound: Bound,
-): Omit<Ask, "capMax" | "capMin" | "tokenBound"> {
+): Omit<ReserveRequest, "capMax" | "capMin" | "tokenBound"> {
   return {
     requestId,
     accountId: key.accountId,

@@ -13,14 +13,12 @@ export async function getBalance(deps: Deps, { key, requestId }: Caller): Promis
 
 function packageBalance(entitlement: Entitlement): Balance {
   const state = entitlement.package;
-  const quota = state?.tokenLimit ?? null;
-  const used = state?.tokensUsed ?? 0;
   return {
     object: "balance",
     mode: "package",
-    quota,
-    used_tokens: used,
-    remaining_tokens: quota === null ? null : quota - used,
+    quota: state?.tokenLimit ?? null,
+    used_tokens: state?.tokensUsed ?? 0,
+    remaining_tokens: state?.tokensRemaining ?? null,
     package: state && packageToWire(state),
     payg: paygToWire(entitlement),
   };

@@ -7,15 +7,15 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { accounts, allotments, offerings } from "../platform/schema.ts";
-import { checkReason } from "./packages_and_balances_store.ts";
+import { checkReason } from "./balances_store.ts";
 
 /**
- * Pieces of an offering that an admin grants a reseller to hand out without paying. `assign_package` takes them, the oldest
- * grant first, under the reseller's lock; so does whatever takes them back. Source: rulings › Resellers.
+ * Allotments: pieces of an offering that an admin grants a reseller to assign without paying. `assign_package` uses the oldest
+ * grant first, under the reseller's lock. Withdrawing takes the same lock. Source: rulings › Resellers.
  */
 
 const PAGE_MAX = 100;
-/** Offerings of which one reseller has been granted something. */
+/** Offerings that one reseller has allotments of. */
 const OFFERINGS_MAX = 1000;
 
 export type Allotment = {
@@ -39,7 +39,7 @@ export type Grant = {
   actorId: number | null;
 };
 
-/** Grants a reseller pieces of an offering that is on sale. Throws InputError. */
+/** Grants a reseller pieces of an offering that is for sale. Throws InputError. */
 export async function grantAllotment(
   deps: ChangeDeps,
   { resellerId, offeringId, pieces, reason, actorId }: Grant,
@@ -71,7 +71,7 @@ export async function grantAllotment(
   });
 }
 
-/** Takes back the pieces that were not handed out, and says how many. Throws not_found, and InputError if there are none. */
+/** Withdraws the unused pieces and returns how many. Throws not_found, and InputError if there are none. */
 export async function withdrawAllotment(
   deps: ChangeDeps,
   allotmentId: number,
@@ -79,19 +79,19 @@ export async function withdrawAllotment(
   return changing(deps, async (tx) => {
     const [before] = isRowId(allotmentId) ? await select(tx, eq(allotments.id, allotmentId), 1) : [];
     if (!before) throw new Refusal("not_found", { message: "There is no such allotment." });
-    // An assignment under way takes its piece first, or finds none.
+    // A concurrent assignment either has taken its piece, or finds none.
     await lockAccounts(tx, [before.resellerId]);
     const [taken] = await tx.execute<{ withdrawn: number }>(sql`
       with held as (select id, granted - used as unused from allotments where id = ${allotmentId}::bigint and granted > used)
       update allotments a set granted = a.used from held where a.id = held.id returning held.unused as withdrawn`);
-    if (!taken) throw new InputError("All its pieces are handed out, or were taken back before.", "allotmentId");
+    if (!taken) throw new InputError("All its pieces are used, or were withdrawn before.", "allotmentId");
     const [after] = await select(tx, eq(allotments.id, allotmentId), 1);
     if (!after) throw new Error("an allotment vanished");
     return { allotment: after, withdrawn: Number(taken.withdrawn) };
   });
 }
 
-/** Grants, newest first, of one reseller or of all. `before` is the last id of the page before. */
+/** Grants of one reseller or of all, newest first. `before`: the last id of the previous page. */
 export async function listAllotments(
   { db }: { db: Db },
   { resellerId, before, limit = PAGE_MAX }: { resellerId?: number; before?: number; limit?: number } = {},
@@ -110,7 +110,7 @@ export async function listAllotments(
 
 export type AllotmentSum = { offeringId: number; offeringName: string; granted: number; used: number; left: number };
 
-/** What a reseller may still hand out, by offering. */
+/** A reseller's pieces, by offering. */
 export async function allotmentsOf({ db }: { db: Db }, resellerId: number): Promise<AllotmentSum[]> {
   return db.orm
     .select({

@@ -1,44 +1,51 @@
 import { connect, isPassing, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import type { LaneName } from "../platform/metrics.ts";
 import {
-  type Ask,
   type BatchOutput,
   type Finish,
   type FinishResult,
+  type ReserveRequest,
   type ReserveResult,
   runBatch,
 } from "./ledger_store.ts";
 
 /**
- * Group commit. While a batch is in flight, new rows queue; the next batch takes them all: one round trip, one commit. No
- * timer: an idle queue sends at once, a busy one batches by itself. One lane carries what there is, alone while that is
- * little, since a batch costs much and a further row of it next to nothing; more lanes begin where enough waits to be worth a
- * commit of its own, or where the batch under way takes long. Rows of an account that somebody else has locked move to lanes
- * that wait, so that one contended account delays nobody; those of an account that stays locked move on to a lane of their
- * own, so that they do not keep the merely contended ones waiting either.
+ * Group commit. While a batch is in flight, new rows queue; the next batch takes all of them: one round trip, one commit.
+ * There is no timer: an idle queue sends immediately, a busy one forms batches by itself.
+ *
+ * A lane is a connection that sends one batch at a time. Usually one lane sends everything, because a batch is expensive and
+ * each further row of it is almost free. More lanes start when enough rows wait, or when a batch takes long.
+ * Rows of a locked account move to the `waiting` lanes, so that they delay no other account. Rows of an account that stays
+ * locked move on to the `held` lane.
  */
 
-/** The server's lock table is finite, and a batch should be short. */
+/** Limits of a batch: Postgres' lock table is finite, and a batch must be short. */
 const ACCOUNTS_MAX = 128;
 const ROWS_MAX = 512;
-/** So many rows are worth a batch of their own beside one that is under way. */
+/** A second lane starts when this many rows wait. */
 const ROWS_WORTH_A_LANE = 16;
 const WAITING_LANES = 2;
-/** An account whose lock was waited for in vain counts as held this long, and so many are remembered. */
+/** After a lock timeout, the rows of the account go to the `held` lane for this long. */
 const HELD_MS = 10_000;
+/** How many such accounts are remembered. */
 const HELD_MAX = 1_000;
 const RETRY_DELAY_MS = 25;
-/** How often rows that waited too long are looked for, and from when on a batch under way counts as long. */
+/** How often the timer runs. It rejects rows past their deadline, and starts another lane if a batch takes this long. */
 const LOOK_EVERY_MS = 50;
-/** SQLSTATE of a lock that was waited for too long. */
+/** SQLSTATE of a lock timeout. */
 const LOCK_NOT_AVAILABLE = "55P03";
 
-/** Why a row got no answer. */
+/**
+ * The queues: `free` for accounts that nobody has locked, `waiting` for accounts that are locked, `held` for
+ * accounts that stay locked. The values are a metrics label.
+ */
+export type LaneName = "free" | "waiting" | "held";
+
+/** A row without an answer. */
 export class LedgerError extends Error {
   override readonly name = "LedgerError";
   readonly kind: "full" | "unreachable" | "bad_row" | "closed";
-  /** The row may have been committed all the same. */
+  /** The row was sent: it may have been committed. */
   readonly sent: boolean;
 
   constructor(kind: LedgerError["kind"], sent: boolean, cause?: unknown) {
@@ -48,55 +55,55 @@ export class LedgerError extends Error {
   }
 }
 
-/** When a row's first attempt was sent, by the monotonic clock: from then its lease is counted. */
+/** `firstSentMs`: when the row was first sent, by the monotonic clock. Its lease counts from then. */
 export type Answer<R> = { result: R; firstSentMs: number };
 
 export type Batcher = {
-  reserve(ask: Ask): Promise<Answer<ReserveResult>>;
+  reserve(request: ReserveRequest): Promise<Answer<ReserveResult>>;
   finish(finish: Finish): Promise<Answer<FinishResult>>;
-  /** Rows waiting or under way. */
+  /** Rows waiting or in flight. */
   depth(): number;
-  /** Rows that wait for a lane. */
+  /** Rows waiting, by lane. */
   waiting(): Record<LaneName, number>;
-  /** Waits for what is under way, refuses what comes. */
+  /** Rejects new rows and waits for those in flight. */
   close(): Promise<void>;
-  /** Gives up on what is under way, and refuses what comes. */
+  /** Rejects new rows and all others. */
   abandon(): void;
 };
 
 type BatcherOptions = {
   databaseUrl: string;
   dbPrepare: boolean;
-  /** At most so many batches at once, beside those that wait for a lock. */
+  /** Concurrent batches at most, not counting those that wait for a lock. */
   lanes: number;
   queueMax: number;
-  /** A row's whole wait, wherever it waits; one attempt may take half of it. */
+  /** The longest time from submission to answer. One attempt may take half of it. */
   timeoutMs: number;
   leaseSeconds: number;
   log: Log;
   nowMs: () => number;
-  /** Told of each batch. */
+  /** Called for each batch. */
   onBatch?: (lane: LaneName, rows: number) => void;
-  /** Told of each grant whose answer came after its row had been given up: nobody waits for it. */
-  onUnwanted?: (ask: Ask) => void;
+  /** Called for each grant whose answer arrived after its row was rejected. */
+  onUnwanted?: (request: ReserveRequest) => void;
 };
 
-type Work = { ask: Ask } | { finish: Finish };
+type Work = { reserve: ReserveRequest } | { finish: Finish };
 type AnyAnswer = Answer<ReserveResult | FinishResult>;
 
-/** One ask or finish, and who waits for its answer. */
+/** One reservation or one end of a hold, and the promise of its answer. */
 class Row {
   readonly accountId: number;
   readonly work: Work;
   readonly deadlineMs: number;
   firstSentMs: number | undefined;
-  /** It has its answer, or was given up. */
+  /** It has its answer, or was rejected. */
   over = false;
   givenUp = false;
   readonly #open: Set<Row>;
   readonly #waiting: PromiseWithResolvers<AnyAnswer>;
 
-  /** One of the `open` until it is over. */
+  /** Stays in `open` until it is over. */
   constructor(accountId: number, work: Work, { deadlineMs, open }: { deadlineMs: number; open: Set<Row> }) {
     this.accountId = accountId;
     this.work = work;
@@ -129,7 +136,7 @@ class Row {
 
 type OnRow = (row: Row) => void;
 
-/** Opens the lanes. Connections are made on first use. */
+/** Opens the lanes. Each connects on first use. */
 export function openBatcher(options: BatcherOptions): Batcher {
   const { nowMs, queueMax, timeoutMs } = options;
   const open = new Set<Row>();
@@ -147,13 +154,13 @@ export function openBatcher(options: BatcherOptions): Batcher {
     (isHeld ? held : waiting).add(row);
   };
   const free = new Queue(options, { name: "free", lanes: options.lanes, waits: false, onBusy });
-  /** A row moves from one to a later one, never back. */
+  /** Rows move from one queue to a later one, never back. */
   const queues = [free, waiting, held];
 
   function submit<R extends ReserveResult | FinishResult>(accountId: number, work: Work): Promise<Answer<R>> {
     if (closed) return Promise.reject(new LedgerError("closed", false));
-    // A settlement is never turned away: what it pays for has been served.
-    if (open.size >= queueMax && "ask" in work) return Promise.reject(new LedgerError("full", false));
+    // A settlement is never rejected here: the client has been served.
+    if (open.size >= queueMax && "reserve" in work) return Promise.reject(new LedgerError("full", false));
     const row = new Row(accountId, work, { deadlineMs: nowMs() + timeoutMs, open });
     free.add(row);
     return row.answer as Promise<Answer<R>>;
@@ -164,23 +171,23 @@ export function openBatcher(options: BatcherOptions): Batcher {
     for (const queue of queues) queue.look();
   }, LOOK_EVERY_MS);
 
-  // A row is given up on time even while an attempt that carries it goes on: what that grants, `onUnwanted` is told.
+  // Rows are rejected on time even while an attempt is in flight. If that grants a reservation, `onUnwanted` is called.
   function giveUp(): void {
     const now = nowMs();
     for (const row of open) {
-      if (now < row.deadlineMs) break; // All wait equally long: those behind it came later.
+      if (now < row.deadlineMs) break; // All have the same time limit: later rows have later deadlines.
       row.reject(new LedgerError("unreachable", row.firstSentMs !== undefined));
     }
   }
 
   return {
-    reserve: (ask) => submit<ReserveResult>(ask.accountId, { ask }),
+    reserve: (request) => submit<ReserveResult>(request.accountId, { reserve: request }),
     finish: (finish) => submit<FinishResult>(finish.accountId, { finish }),
     depth: () => open.size,
     waiting: () => ({ free: free.depth, waiting: waiting.depth, held: held.depth }),
     async close() {
       closed = true;
-      // One after the other: what the first hands on, the next one has by then.
+      // In this order: rows move from each queue to the next.
       for (const queue of queues) await queue.idle();
       clearInterval(timer);
       await Promise.all(queues.map((queue) => queue.end()));
@@ -193,26 +200,26 @@ export function openBatcher(options: BatcherOptions): Batcher {
   };
 }
 
-/** Who takes the rows of accounts that are busy, or whose lock was waited for in vain. */
+/** `onBusy` takes the rows of locked accounts, `onHeld` those whose lock timed out. */
 type QueueOptions = { name: LaneName; lanes: number; waits: boolean; onBusy?: OnRow; onHeld?: OnRow };
 
-/** Rows, and the lanes that carry them. An account is in one batch at a time: another would find it locked. */
+/** Rows, and the lanes that send them. An account is in one batch at a time: a second batch would find it locked. */
 class Queue {
   readonly #nowMs: () => number;
   readonly #name: LaneName;
   readonly #onBatch: BatcherOptions["onBatch"];
   readonly #accountsMax: number;
-  /** So many rows that may go make another batch beside one that is under way. */
+  /** How many sendable rows start a second lane. */
   readonly #rowsWorth: number;
   readonly #lanes: Lane[];
   readonly #idle: Lane[];
   readonly #runs = new Set<Promise<void>>();
   #rows: Row[] = [];
-  /** The accounts of the batches under way. */
+  /** The accounts of the batches in flight. */
   readonly #underWay = new Set<number>();
-  /** How many rows here are of other accounts. */
+  /** How many queued rows are of other accounts, and so can be sent. */
   #ready = 0;
-  /** A lane is about to take what there is. */
+  /** A lane is about to take the next batch. */
   #taking = false;
   #tookMs = 0;
 
@@ -220,7 +227,7 @@ class Queue {
     this.#nowMs = options.nowMs;
     this.#name = name;
     this.#onBatch = options.onBatch;
-    // A batch that waits for locks takes one account, so that it waits for one.
+    // A batch that waits for locks has one account, so that no account waits for another's lock.
     this.#accountsMax = waits ? 1 : ACCOUNTS_MAX;
     this.#rowsWorth = waits ? 1 : ROWS_WORTH_A_LANE;
     this.#lanes = Array.from({ length: lanes }, () => new Lane(options, { waits, ...others }));
@@ -233,17 +240,17 @@ class Queue {
     if (!this.#taking && this.#isWorthABatch(this.#busy)) this.#begin();
   }
 
-  /** Rows that wait here, with those that have been given up since. */
+  /** Queued rows, including those that were rejected meanwhile. */
   get depth(): number {
     return this.#rows.length;
   }
 
-  /** Called every now and then: what is under way for long delays nobody else. */
+  /** Called by the timer. Starts another lane when a batch in flight takes long. */
   look(): void {
     if (this.#ready > 0 && !this.#taking && this.#nowMs() - this.#tookMs >= LOOK_EVERY_MS) this.#begin();
   }
 
-  /** Resolves when nothing is queued or under way. */
+  /** Resolves when no row is queued or in flight. */
   async idle(): Promise<void> {
     while (this.#runs.size > 0) await Promise.all(this.#runs);
   }
@@ -252,7 +259,7 @@ class Queue {
     await Promise.all(this.#lanes.map((lane) => lane.end()));
   }
 
-  /** Lanes with a batch under way. */
+  /** Lanes with a batch in flight. */
   get #busy(): number {
     return this.#lanes.length - this.#idle.length;
   }
@@ -270,7 +277,7 @@ class Queue {
   }
 
   async #run(lane: Lane): Promise<void> {
-    // Lets everything that arrives in this turn of the event loop into the batch.
+    // The batch includes all rows that arrive in this turn of the event loop.
     do {
       await new Promise<void>(setImmediate);
       const rows = this.#take();
@@ -282,7 +289,7 @@ class Queue {
     this.#idle.push(lane);
   }
 
-  /** The next batch, in arrival order. */
+  /** Takes the next batch, in arrival order. */
   #take(): Row[] {
     const accounts = new Set<number>();
     const taken: Row[] = [];
@@ -301,7 +308,7 @@ class Queue {
     this.#tookMs = this.#nowMs();
     this.#taking = false;
     this.#count();
-    // More than one batch may have come at once.
+    // There may be enough rows for another batch.
     if (this.#isWorthABatch(this.#busy)) this.#begin();
     return taken;
   }
@@ -312,14 +319,14 @@ class Queue {
   }
 }
 
-/** A connection, and how a batch goes over it. */
+/** A connection that sends batches. */
 class Lane {
   readonly #options: BatcherOptions;
   readonly #wait: boolean;
   readonly #onBusy: OnRow | undefined;
   readonly #onHeld: OnRow | undefined;
   #connection: Sql | undefined;
-  /** There is a former connection whose answer may still come: drops it. */
+  /** Drops the former connection, if there is one whose answer may still arrive. */
   #stopListening: (() => void) | undefined;
 
   constructor(options: BatcherOptions, { waits, onBusy, onHeld }: Omit<QueueOptions, "name" | "lanes">) {
@@ -334,7 +341,7 @@ class Lane {
     await this.#connection?.end({ timeout: 1 });
   }
 
-  /** Sends the rows until each has its answer. Same ids on every attempt, so that a lost reply changes nothing. */
+  /** Sends the rows until each has an answer. Every attempt has the same ids, so a lost reply does no harm. */
   async carry(rows: Row[]): Promise<void> {
     const { log } = this.#options;
     let pending = rows;
@@ -348,21 +355,21 @@ class Lane {
         if (state.startsWith("22") || state.startsWith("23")) return this.#split(pending, error);
         if (!isPassing(error)) {
           log.error({ err: error, rows: pending.length }, "ledger batch failed");
-          // An attempt before this one may have been committed, or this one, if it is its answer that nobody understood.
+          // This attempt or an earlier one may have been committed.
           for (const row of pending) row.reject(new LedgerError("bad_row", true, error));
           return;
         }
-        log.warn({ state, rows: pending.length }, "ledger batch is sent again");
+        log.warn({ state, rows: pending.length }, "the ledger sends a batch again");
         if (state === LOCK_NOT_AVAILABLE && this.#onHeld) return pending.forEach(this.#onHeld);
         await sleep(RETRY_DELAY_MS);
       }
     }
   }
 
-  /** One bad row must not fail its batch: halves, until it stands alone. */
+  /** One bad row must not fail its batch: halves the batch until the row is alone. */
   async #split(rows: Row[], error: unknown): Promise<void> {
     if (rows.length === 1) {
-      this.#options.log.error({ err: error }, "the ledger refused a row");
+      this.#options.log.error({ err: error }, "the database rejected a row of the ledger");
       rows[0]?.reject(new LedgerError("bad_row", false, error));
       return;
     }
@@ -371,15 +378,15 @@ class Lane {
     await this.carry(rows.slice(middle));
   }
 
-  /** Hands out the answers; returns the rows that have to come again. */
+  /** Resolves the rows. Returns those that must be sent again. */
   #answer(rows: Row[], output: BatchOutput): Row[] {
     const again: Row[] = [];
-    let ask = 0;
+    let reserve = 0;
     let finish = 0;
     for (const row of rows) {
-      const result = "ask" in row.work ? output.reserved[ask++] : output.finished[finish++];
+      const result = "reserve" in row.work ? output.reserved[reserve++] : output.finished[finish++];
       if (row.over) {
-        this.#tellUnwanted(row, result);
+        this.#reportUnwanted(row, result);
         continue;
       }
       const busy = result !== undefined && ("code" in result ? result.code === "busy" : result.outcome === "busy");
@@ -391,15 +398,14 @@ class Lane {
     return again;
   }
 
-  #tellUnwanted({ givenUp, work }: Row, result: ReserveResult | FinishResult | undefined): void {
+  #reportUnwanted({ givenUp, work }: Row, result: ReserveResult | FinishResult | undefined): void {
     const granted = result !== undefined && "mode" in result && result.mode !== null;
-    if (givenUp && granted && "ask" in work) this.#options.onUnwanted?.(work.ask);
+    if (givenUp && granted && "reserve" in work) this.#options.onUnwanted?.(work.reserve);
   }
 
   /**
-   * Goes on listening to a connection that was given up on: a server that stood still commits what was sent on it when it goes
-   * on. One connection at a time, the first of a silence: the later ones were opened during it, so the server has no batch of
-   * theirs.
+   * Keeps listening to a connection that did not answer in time: a server that paused commits the batch when it resumes. Only
+   * to the first one of an outage: connections that were opened during it have delivered no batch to the server.
    */
   #listen(connection: Sql, rows: Row[], answering: Promise<BatchOutput>): void {
     if (this.#stopListening !== undefined) {
@@ -411,42 +417,42 @@ class Lane {
       if (this.#stopListening === stop) this.#stopListening = undefined;
       drop(connection);
     };
-    // No longer than a grant lasts by itself.
+    // A hold does not live longer than its lease.
     const timer = setTimeout(stop, this.#options.leaseSeconds * 1000);
     this.#stopListening = stop;
-    const asking = rows.filter(({ work }) => "ask" in work);
-    const tellLate = ({ reserved }: BatchOutput) => {
-      for (const [i, row] of asking.entries()) this.#tellUnwanted(row, reserved[i]);
+    const reserving = rows.filter(({ work }) => "reserve" in work);
+    const reportLate = ({ reserved }: BatchOutput) => {
+      for (const [i, row] of reserving.entries()) this.#reportUnwanted(row, reserved[i]);
     };
-    // It may end without an answer, as when it is dropped: then the lease ends.
-    answering.then(tellLate, () => {}).finally(stop);
+    // Without an answer the reaper releases the holds.
+    answering.then(reportLate, () => {}).finally(stop);
   }
 
-  /** One attempt. A server that stays silent would be waited for without end: then the next attempt takes a new connection. */
+  /** One attempt. If the server does not answer in time, the next attempt uses a new connection. */
   async #send(rows: Row[]): Promise<BatchOutput> {
     const { databaseUrl, dbPrepare, leaseSeconds, nowMs, timeoutMs } = this.#options;
-    // A row that was sent before may have been committed then, its reply lost: the ledger looks for it first.
+    // A row that was sent before may have been committed: `ledger_reserve` then looks for it first.
     const retry = rows.some((row) => row.firstSentMs !== undefined);
     const sentMs = nowMs();
     for (const row of rows) row.firstSentMs ??= sentMs;
     this.#connection ??= connect({ databaseUrl, dbPrepare, fetchTypes: false }, 1);
     const connection = this.#connection;
-    const asks: Ask[] = [];
+    const reserves: ReserveRequest[] = [];
     const finishes: Finish[] = [];
-    for (const { work } of rows) "ask" in work ? asks.push(work.ask) : finishes.push(work.finish);
-    // Nor is anything sent late: once the last of its rows was given up, nobody waits for this attempt.
+    for (const { work } of rows) "reserve" in work ? reserves.push(work.reserve) : finishes.push(work.finish);
+    // The attempt ends at the latest when its last row is rejected.
     const lastMs = Math.max(...rows.map((row) => row.deadlineMs)) - sentMs;
     const patienceMs = Math.min(timeoutMs / 2, Math.max(lastMs, LOOK_EVERY_MS));
     let timer: ReturnType<typeof setTimeout> | undefined;
     const silence = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
         this.#connection = undefined;
-        // Not waited for: it may never answer. Its rows come again with the same ids.
+        // Do not wait for it. Its rows are sent again with the same ids.
         this.#listen(connection, rows, answering);
         reject(new SilentServer());
       }, patienceMs);
     });
-    const answering = runBatch(connection, dbPrepare, { asks, finishes, wait: this.#wait, retry, leaseSeconds });
+    const answering = runBatch(connection, dbPrepare, { reserves, finishes, wait: this.#wait, retry, leaseSeconds });
     try {
       return await Promise.race([answering, silence]);
     } finally {
@@ -455,7 +461,7 @@ class Lane {
   }
 }
 
-/** Ends a connection without waiting for its server. What it still carries fails. */
+/** Closes a connection without waiting for its server. Its queries fail. */
 function drop(connection: Sql): void {
   connection.end({ timeout: 0 }).catch(() => {});
 }

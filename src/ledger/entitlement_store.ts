@@ -1,31 +1,35 @@
 import type { Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 
-/** What an account could spend now, read and not held: for /models, /balance and the panel. The ledger decides anew. */
+/** What an account could use now, for /models, /balance and the panel. It reserves nothing: `ledger_reserve` decides again. */
 
+/** The active package, with the figures of `package_quota` in drizzle/0001_daily_quota.sql. Reserved units count as used. */
 export type PackageState = {
   id: number;
   name: string;
   startsAt: string;
   endsAt: string;
-  /** Days are the calendar's, in this zone. */
+  /** Days are calendar days in this zone. */
   timeZone: string;
   days: number;
   /** At most `days`. */
   daysBegun: number;
   dailyLimit: number;
-  /** The allowance left now (carryover: accumulated), never above totalRemaining. Live holds count as used. */
+  /** Requests left now: of today, or with carryover of all days so far. Never above `totalRemaining`. */
   dailyRemaining: number;
-  /** Live holds included. */
   usedToday: number;
-  /** The next midnight at which there will be more to use; null: there is none. */
+  /** The next midnight, if more requests become available then; null: never. */
   resetsAt: string | null;
+  /** How many requests become available at `resetsAt`. */
+  availableAtReset: number;
   totalLimit: number;
   totalRemaining: number;
   carryover: boolean;
   tokenLimit: number | null;
-  /** Live holds included. */
+  /** Reserved tokens included. */
   tokensUsed: number;
+  /** null: there is no limit. */
+  tokensRemaining: number | null;
   modelIds: ReadonlySet<string> | null;
 };
 
@@ -34,32 +38,23 @@ export type Entitlement = {
   paygEnabled: boolean;
   balanceNanoUsd: bigint;
   heldNanoUsd: bigint;
-  /** Tokens over the balance's life. */
+  /** Tokens that the balance has paid for, in all. */
   balanceTokensUsed: number;
 };
 
-/** The active package and the balance of an account, by the database's clock. Source: rulings › Counting. */
+/** The active package and the balance of an account. Source: rulings › Counting. */
 export async function entitlementOf(sql: Sql, accountId: number): Promise<Entitlement> {
   const [row] = await sql`
     with clock as materialized (select ledger_now() as now)
-    select b.payg_enabled, b.balance_nano_usd, b.held_nano_usd, b.tokens_used as balance_tokens, p.*,
-      p.tokens_used + p.tokens_held as package_tokens,
-      least(p.today - p.first_day + 1, p.days) as days_begun, coalesce(d.units_used + d.units_held, 0) as used_today,
-      least(p.total_left, case when p.carryover then p.daily_limit * least(p.today - p.first_day + 1, p.days) - p.units
-        else p.daily_limit - coalesce(d.units_used + d.units_held, 0) end) as daily_left,
-      case when p.midnight < p.ends_at and p.total_left > 0
-          and coalesce(p.tokens_used + p.tokens_held < p.token_limit, true) and not (p.carryover and p.today - p.first_day + 1 >= p.days)
-        then p.midnight end as resets_at
+    select b.payg_enabled, b.balance_nano_usd, b.held_nano_usd, b.tokens_used as balance_tokens, p.*
     from clock
     join balances b on b.account_id = ${accountId}
     left join lateral (
-      select *, units_used + units_held as units, total_limit - units_used - units_held as total_left,
-        (clock.now at time zone time_zone)::date as today,
-        day_begins((clock.now at time zone time_zone)::date + 1, time_zone) as midnight
-      from packages where account_id = ${accountId} and starts_at <= clock.now and ends_at > clock.now
-      order by starts_at desc limit 1
-    ) p on true
-    left join package_days d on d.package_id = p.id and d.day = p.today`;
+      select x.*, q.*, x.tokens_used + x.tokens_held as package_tokens
+      from packages x cross join lateral package_quota(x, clock.now) q
+      where x.account_id = ${accountId} and x.starts_at <= clock.now and x.ends_at > clock.now
+      order by x.starts_at desc limit 1
+    ) p on true`;
   return {
     package: row?.id ? toPackageState(row) : null,
     paygEnabled: row?.payg_enabled === true,
@@ -69,15 +64,15 @@ export async function entitlementOf(sql: Sql, accountId: number): Promise<Entitl
   };
 }
 
-/** Whether a package has something left to use now. */
-export function hasLeft({ dailyRemaining, tokenLimit, tokensUsed }: PackageState): boolean {
-  return dailyRemaining > 0 && (tokenLimit === null || tokensUsed < tokenLimit);
+/** Whether a request could use the package now. */
+export function hasLeft({ dailyRemaining, tokensRemaining }: PackageState): boolean {
+  return dailyRemaining > 0 && (tokensRemaining === null || tokensRemaining > 0);
 }
 
-/** What stands around an entitlement: the time, what comes next, what was before, and when its owner wants to be told. */
+/** The time, the next and the last package, and when the owner wants notices. */
 export type Surroundings = {
   now: string;
-  /** The first of the queued packages. */
+  /** The first queued package. */
   next: {
     packageId: number;
     name: string;
@@ -88,12 +83,12 @@ export type Surroundings = {
     dailyLimit: number;
     carryover: boolean;
   } | null;
-  /** The one that ended last. */
+  /** The package that ended last. */
   ended: { name: string; endedAt: string; timeZone: string } | null;
   notice: { unitsPercent: number; balanceNanoUsd: bigint; days: number };
 };
 
-/** By the database's clock. */
+/** Throws if there is no such account. */
 export async function surroundingsOf(sql: Sql, accountId: number): Promise<Surroundings> {
   const [row] = await sql`
     with clock as materialized (select ledger_now() as now)
@@ -147,14 +142,16 @@ function toPackageState(row: Record<string, unknown>): PackageState {
     days: Number(row.days),
     daysBegun: Number(row.days_begun),
     dailyLimit: Number(row.daily_limit),
-    dailyRemaining: Number(row.daily_left),
+    dailyRemaining: Number(row.left_now),
     usedToday: Number(row.used_today),
     resetsAt: row.resets_at === null ? null : toIso(String(row.resets_at)),
+    availableAtReset: Number(row.left_at_reset),
     totalLimit: Number(row.total_limit),
-    totalRemaining: Number(row.total_left),
+    totalRemaining: Number(row.left_total),
     carryover: row.carryover === true,
     tokenLimit: row.token_limit === null ? null : Number(row.token_limit),
     tokensUsed: Number(row.package_tokens),
+    tokensRemaining: row.tokens_left === null ? null : Number(row.tokens_left),
     modelIds: Array.isArray(row.model_ids) ? new Set(row.model_ids.map(String)) : null,
   };
 }

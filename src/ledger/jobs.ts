@@ -2,21 +2,21 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { runtimeName } from "../platform/runtime.ts";
 import { within } from "../platform/time_limit.ts";
+import { expiredHolds, makeReceiptMonths } from "./holds_store.ts";
 import type { Ledger } from "./ledger.ts";
-import { expiredHolds, makeReceiptMonths } from "./ledger_store.ts";
 import { forgetReplicas, heartbeat, leave, type ReplicaStatus } from "./replicas_store.ts";
 
 /** The ledger's upkeep in one replica: heartbeat, spool replay, lease renewal, reaper, receipt months. */
 
 const BEAT_MS = 1000;
-/** A beat that takes longer has met a silent server. */
+/** A heartbeat that takes longer counts as an unanswered one. */
 const BEAT_MAX_MS = 10_000;
 const REAPED_AT_ONCE = 500;
 const MONTHS_AHEAD = 3;
 const MONTHS_EVERY_MS = 3_600_000;
-/** A replica that ends goes on replaying its spool for this long. */
+/** How long a replica that shuts down waits for its replay. */
 const LAST_REPLAY_MS_MAX = 5000;
-/** A replica that ends says so, but does not wait for a database that is away. */
+/** How long a replica that shuts down waits for the deletion of its row. */
 const LEAVE_MS_MAX = 1000;
 
 type JobOptions = {
@@ -25,109 +25,29 @@ type JobOptions = {
   log: Log;
   replicaId: string;
   version: string;
-  /** How the replica is, beside what the ledger and its jobs know. */
+  /** The part of the replica's status that the ledger does not know. */
   health: () => Pick<ReplicaStatus, "inFlight" | "ledgerP99Ms" | "draining" | "busHealthy">;
   leaseSeconds: number;
   nowMs: () => number;
 };
 
 export type LedgerJobs = {
-  /** Whether the last beat reached the database. */
+  /** Whether the last heartbeat reached the database. */
   databaseUp(): boolean;
-  /** Holds past their lease that the reaper found when it looked last, and all that it has given back. */
+  /** `found`: ended leases at the last look. `reaped`: holds released since the start. */
   reaper(): { found: number; reaped: number };
   stop(): Promise<void>;
 };
 
-/** Beats at once, and then each second until stopped. */
-export function startLedgerJobs({
-  ledger,
-  db,
-  log,
-  replicaId,
-  version,
-  health,
-  leaseSeconds,
-  nowMs,
-}: JobOptions): LedgerJobs {
-  const leaseMs = leaseSeconds * 1000;
-  // A reaper must not mistake its own blindness for other replicas' death: it reaps only after it has seen the database
-  // up for a full lease without a gap, so that every living replica has had the chance to renew.
-  let upSinceMs: number | undefined;
-  let renewedMs = nowMs();
-  let monthsMadeMs = Number.NEGATIVE_INFINITY;
-  let lastBeatMs = nowMs();
-  let reapedAt: string | null = null;
-  const reaper = { found: 0, reaped: 0 };
-  let replaying: Promise<void> | undefined;
+/** Starts the heartbeat: now, and then every second until stopped. */
+export function startLedgerJobs(options: JobOptions): LedgerJobs {
+  const { db, log, replicaId } = options;
+  const jobs = new Upkeep(options);
   let stopped = false;
   let wake = () => {};
-
-  const databaseUp = () => upSinceMs !== undefined && nowMs() - lastBeatMs < 5 * BEAT_MS;
-  const statusNow = (): ReplicaStatus => ({
-    ...ledger.status(),
-    ...health(),
-    reapedAt,
-    databaseUp: databaseUp(),
-    runtime: runtimeName,
-  });
-
-  async function beat(): Promise<void> {
-    // First, so that a replica whose spool waits for the ledger's lanes is seen, and says so.
-    const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: statusNow() });
-    // Beside the beat: while a long spool is replayed, living holds must not lose their leases.
-    if (!ledger.status().spoolEmpty) replaying ??= replay();
-    const now = nowMs();
-    // A pause of this process is a gap too.
-    if (upSinceMs === undefined || now - lastBeatMs > 5 * BEAT_MS) upSinceMs = now;
-    lastBeatMs = now;
-    if (now - renewedMs >= leaseMs / 3) {
-      renewedMs = now;
-      await ledger.renewLeases();
-    }
-    if (now - monthsMadeMs >= MONTHS_EVERY_MS) {
-      await makeReceiptMonths(db.sql, MONTHS_AHEAD);
-      await forgetReplicas(db.sql);
-      monthsMadeMs = now;
-    }
-    // Of the holds whose lease has ended, some may be settled in our own spool.
-    if (now - upSinceMs >= leaseMs && ledger.status().spoolEmpty) {
-      await reap();
-      reapedAt = seenAt;
-    }
-  }
-
-  async function replay(): Promise<void> {
-    try {
-      const replayed = await ledger.replaySpool();
-      log.info({ replayed }, "spooled settlements were replayed");
-    } catch (err) {
-      log.warn({ err }, "what is left in the spool is tried again");
-    } finally {
-      replaying = undefined;
-    }
-  }
-
-  async function reap(): Promise<void> {
-    const expired = await expiredHolds(db.sql, REAPED_AT_ONCE);
-    reaper.found = expired.length;
-    const results = await Promise.allSettled(
-      expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)),
-    );
-    const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
-    reaper.reaped += reaped;
-    if (reaped > 0) log.warn({ reaped }, "holds of a dead replica were released");
-  }
-
   const loop = (async () => {
     while (!stopped) {
-      try {
-        await within(BEAT_MAX_MS, beat(), () => new BeatTimeout());
-      } catch (error) {
-        if (upSinceMs !== undefined) log.error({ err: error }, "the database does not answer");
-        upSinceMs = undefined;
-        if (error instanceof BeatTimeout) db.reset();
-      }
+      await jobs.beat();
       await new Promise<void>((resolve) => {
         wake = resolve;
         setTimeout(resolve, BEAT_MS);
@@ -136,20 +56,120 @@ export function startLedgerJobs({
   })();
 
   return {
-    databaseUp,
-    reaper: () => reaper,
+    databaseUp: () => jobs.databaseUp(),
+    reaper: () => jobs.reaper,
     async stop() {
       stopped = true;
       wake();
       await loop;
-      await within(LAST_REPLAY_MS_MAX, replaying ?? Promise.resolve()).catch((err) =>
-        log.warn({ err }, "the spool is not empty yet: its rest waits for the next start"),
+      await within(LAST_REPLAY_MS_MAX, jobs.replaying ?? Promise.resolve()).catch((err) =>
+        log.warn({ err }, "the spool is not empty; the rest is replayed after the next start"),
       );
       await within(LEAVE_MS_MAX, leave(db.sql, replicaId)).catch((err) =>
-        log.warn({ err }, "the replica's row stays: it will look as if it had crashed"),
+        log.warn({ err }, "the replica's row was not deleted: the replica will look as if it had crashed"),
       );
     },
   };
+}
+
+class Upkeep {
+  readonly reaper = { found: 0, reaped: 0 };
+  replaying: Promise<void> | undefined;
+  readonly #options: JobOptions;
+  readonly #leaseMs: number;
+  /**
+   * Since when every heartbeat has reached the database; undefined: the last one did not. After an outage, leases have ended
+   * because nobody could renew them. So reap only after the database was up for a full lease without a gap: by then every
+   * living replica has renewed its leases.
+   */
+  #upSinceMs: number | undefined;
+  #lastBeatMs: number;
+  #renewedMs: number;
+  #monthsMadeMs = Number.NEGATIVE_INFINITY;
+  #reapedAt: string | null = null;
+
+  constructor(options: JobOptions) {
+    this.#options = options;
+    this.#leaseMs = options.leaseSeconds * 1000;
+    this.#lastBeatMs = options.nowMs();
+    this.#renewedMs = options.nowMs();
+  }
+
+  databaseUp(): boolean {
+    return this.#upSinceMs !== undefined && this.#options.nowMs() - this.#lastBeatMs < 5 * BEAT_MS;
+  }
+
+  /** One heartbeat and all that is due. Logs errors. */
+  async beat(): Promise<void> {
+    const { db, log } = this.#options;
+    try {
+      await within(BEAT_MAX_MS, this.#work(), () => new BeatTimeout());
+    } catch (error) {
+      if (this.#upSinceMs !== undefined) log.error({ err: error }, "the database does not answer");
+      this.#upSinceMs = undefined;
+      if (error instanceof BeatTimeout) db.reset();
+    }
+  }
+
+  async #work(): Promise<void> {
+    const { db, ledger, nowMs, replicaId, version } = this.#options;
+    // First: other replicas and the panel must see this one even if its spool waits for the database.
+    const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: this.#status() });
+    // Not awaited: leases must be renewed during a long replay.
+    if (!ledger.status().spoolEmpty) this.replaying ??= this.#replay();
+    const now = nowMs();
+    // A pause of this process counts as a gap.
+    if (this.#upSinceMs === undefined || now - this.#lastBeatMs > 5 * BEAT_MS) this.#upSinceMs = now;
+    this.#lastBeatMs = now;
+    if (now - this.#renewedMs >= this.#leaseMs / 3) {
+      this.#renewedMs = now;
+      await ledger.renewLeases();
+    }
+    if (now - this.#monthsMadeMs >= MONTHS_EVERY_MS) {
+      await makeReceiptMonths(db.sql, MONTHS_AHEAD);
+      await forgetReplicas(db.sql);
+      this.#monthsMadeMs = now;
+    }
+    // Only with an empty spool: it may hold settlements of holds whose lease has ended.
+    if (now - this.#upSinceMs >= this.#leaseMs && ledger.status().spoolEmpty) {
+      await this.#reap();
+      this.#reapedAt = seenAt;
+    }
+  }
+
+  #status(): ReplicaStatus {
+    return {
+      ...this.#options.ledger.status(),
+      ...this.#options.health(),
+      reapedAt: this.#reapedAt,
+      databaseUp: this.databaseUp(),
+      runtime: runtimeName,
+    };
+  }
+
+  async #replay(): Promise<void> {
+    const { ledger, log } = this.#options;
+    try {
+      const replayed = await ledger.replaySpool();
+      log.info({ replayed }, "replayed the spool");
+    } catch (err) {
+      log.warn({ err }, "the spool was not replayed completely; the rest is tried again");
+    } finally {
+      this.replaying = undefined;
+    }
+  }
+
+  async #reap(): Promise<void> {
+    const { db, ledger, log } = this.#options;
+    const expired = await expiredHolds(db.sql, REAPED_AT_ONCE);
+    this.reaper.found = expired.length;
+    const results = await Promise.allSettled(
+      expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)),
+    );
+    const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
+    this.reaper.reaped += reaped;
+    if (reaped > 0) log.warn({ reaped }, "released holds whose lease had ended");
+  }
 }
 
 class BeatTimeout extends Error {}

@@ -1,28 +1,30 @@
 import type { Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 
-/** The SQL of a batch: one autocommit SELECT of `ledger_batch` with a column of values an argument. */
+/** The SQL of a batch: one SELECT of `ledger_batch` (drizzle/0002_ledger.sql), with one array per column of its input. */
 
-/** What a request asks the ledger to hold. */
-export type Ask = {
+/** What a request needs reserved. */
+export type ReserveRequest = {
   requestId: string;
   accountId: number;
-  /** The reseller whose customer the account is (or itself), 0 for none. */
+  /** The reseller that the account belongs to (or is); 0: none. */
   tenantId: number;
   keyId: number;
   host: string;
-  /** The host is the service's own, not a reseller's domain. */
+  /** Whether the host is the service's own and not a reseller's domain. */
   ownHost: boolean;
   modelId: string;
+  /** Upper bound of the prompt, or of the image, in pico-USD, margin included. */
   promptPico: bigint;
-  /** −1: the model has no balance price. */
+  /** Upper bound of one output token, in pico-USD, margin included. −1: the model has no balance price. */
   outputPico: bigint;
-  /** Output tokens wanted, and the fewest that make sense. */
+  /** The wanted output cap. */
   capMax: number;
+  /** The lowest acceptable output cap. */
   capMin: number;
-  /** Tokens to hold of a package's token allowance. */
+  /** Tokens to reserve of a package's token allowance. */
   tokenBound: number;
-  /** The prices that it is admitted at: a row of `price_versions`; null: the model has none. */
+  /** The prices of the reservation: an id of `price_versions`; null: the model has no price. */
   priceVersionId: number | null;
 };
 
@@ -36,14 +38,14 @@ export type Finish = {
   cachedTokens: number;
   completionTokens: number;
   chargeNanoUsd: bigint;
-  /** The answer was not sent yet: a charge that the balance does not cover refuses it. */
+  /** Nothing was sent to the client yet: if the balance does not cover the charge, refuse. */
   strict: boolean;
   estimated: boolean;
-  /** What the provider counted beside these counts, as JSON: see `reported_usage.ts`. Not there in older lines of a spool. */
+  /** The provider's other counts, JSON: see `reported_usage.ts`. Missing in spools of older releases. */
   reportedUsage?: string | null;
 };
 
-/** Why a hold ended. `late` and `overrun_refused` are set by the ledger itself. */
+/** Why a hold ended. `ledger_finish` itself adds two reasons: `late` and `overrun_refused`. */
 export const END_REASONS = [
   "complete",
   "client_left",
@@ -73,38 +75,38 @@ export type FinishOutcome = "settled" | "released" | "refused" | "alive" | "alre
 export type FinishResult = { outcome: FinishOutcome; chargedNanoUsd: bigint; shortfallNanoUsd: bigint; units: number };
 
 export type BatchInput = {
-  asks: readonly Ask[];
+  reserves: readonly ReserveRequest[];
   finishes: readonly Finish[];
+  /** Wait for accounts that are locked. Otherwise their rows come back as `busy`. */
   wait: boolean;
+  /** A row may have been sent before: look for it first. */
   retry: boolean;
   leaseSeconds: number;
 };
+/** In the order of the input. */
 export type BatchOutput = { reserved: ReserveResult[]; finished: FinishResult[] };
 
-const COLUMNS = [
+/** The types of the arguments of `ledger_batch`, in its order. */
+const ARGUMENTS = [
   ...["bool", "bool", "interval", "bigint[]", "bigint[]"],
   ...["uuid[]", "bigint[]", "text[]", "text[]", "int[]", "int[]", "int[]", "bigint[]", "bool[]", "bool[]", "text[]"],
   ...["int[]", "bigint[]", "bigint[]", "bigint[]", "text[]", "bool[]", "text[]", "bigint[]", "bigint[]"],
   ...["uuid[]", "bigint[]", "int[]", "int[]", "bigint[]"],
 ];
-// Arrays travel as literals: cast in SQL, they need no type look-up and cost the client one string a column.
-const BATCH_SQL = `select part, ords::text, outcome, mode, nano_usd, shortfall_nano_usd, units_or_cap, quota_limit, quota_used,
-  quota_remaining, resets_at from ledger_batch(${COLUMNS.map((type, i) => `$${i + 1}::text::${type}`).join(", ")})`;
+// Arrays are sent as array literals: the cast in SQL needs no look-up of the array's type.
+const BATCH_SQL = `select part, places::text, outcome, mode, nano_usd, shortfall_nano_usd, units_or_cap, quota_limit, quota_used,
+  quota_remaining, resets_at from ledger_batch(${ARGUMENTS.map((type, i) => `$${i + 1}::text::${type}`).join(", ")})`;
 
-/** Runs one batch on `sql`. Results come back in the order of the asks and finishes. Throws what Postgres throws. */
+/** Runs one batch in one autocommit statement. Throws what Postgres throws. */
 export async function runBatch(
   sql: Sql,
   prepare: boolean,
-  { asks: given, finishes, wait, retry, leaseSeconds }: BatchInput,
+  { reserves, finishes, wait, retry, leaseSeconds }: BatchInput,
 ): Promise<BatchOutput> {
-  const places = byAccount(given);
-  const asks = places.map((place) => given[place] as Ask);
-  const lasts = lastsOfRuns(asks);
-  const runs = lasts.map((last) => asks[last - 1] as Ask);
-  // An account has one tenant, for good; a finish needs no tenant's lock.
-  const locks = new Map<number, number>();
-  for (const { accountId } of finishes) locks.set(accountId, 0);
-  for (const { accountId, tenantId } of runs) locks.set(accountId, tenantId);
+  const order = byAccount(reserves);
+  const requests = order.map((index) => reserves[index] as ReserveRequest);
+  const lasts = lastsOfRuns(requests);
+  const runs = lasts.map((last) => requests[last - 1] as ReserveRequest);
   const rows = await sql
     .unsafe(
       BATCH_SQL,
@@ -112,65 +114,93 @@ export async function runBatch(
         String(wait),
         String(retry),
         `${leaseSeconds} seconds`,
-        plain([...locks.keys()], Number),
-        plain([...locks.values()], Number),
-        plain(finishes, (f) => f.requestId),
-        plain(finishes, (f) => f.accountId),
-        plain(finishes, (f) => f.kind),
-        plain(finishes, (f) => f.reason),
-        plain(finishes, (f) => f.promptTokens),
-        plain(finishes, (f) => f.cachedTokens),
-        plain(finishes, (f) => f.completionTokens),
-        plain(finishes, (f) => f.chargeNanoUsd),
-        plain(finishes, (f) => f.strict),
-        plain(finishes, (f) => f.estimated),
-        finishes.some((f) => f.reportedUsage) ? quoted(finishes, (f) => f.reportedUsage ?? null) : "{}",
+        ...lockArguments(finishes, runs),
+        ...finishArguments(finishes),
         plain(lasts, Number),
-        plain(runs, (a) => a.accountId),
-        plain(runs, (a) => a.tenantId),
-        plain(runs, (a) => a.keyId),
-        quoted(runs, (a) => a.host),
-        plain(runs, (a) => a.ownHost),
-        quoted(runs, (a) => a.modelId),
-        plain(runs, (a) => a.outputPico),
-        plain(runs, (a) => a.priceVersionId),
-        plain(asks, (a) => a.requestId),
-        plain(asks, (a) => a.promptPico),
-        plain(asks, (a) => a.capMax),
-        plain(asks, (a) => a.capMin),
-        plain(asks, (a) => a.tokenBound),
+        ...runArguments(runs),
+        ...requestArguments(requests),
       ],
       { prepare },
     )
     .values();
-  const output: BatchOutput = { reserved: new Array(asks.length), finished: new Array(finishes.length) };
-  for (const [part, ords, ...answer] of rows as Iterable<[string, string, ...Answer]>) {
+  const output: BatchOutput = { reserved: new Array(requests.length), finished: new Array(finishes.length) };
+  for (const [part, places, ...answer] of rows as Iterable<[string, string, ...Answer]>) {
     if (part === "reserve") {
       const result = toReserveResult(answer);
-      for (const place of placesIn(ords)) output.reserved[places[place] as number] = result;
+      for (const i of indexesOf(places)) output.reserved[order[i] as number] = result;
     } else {
       const result = toFinishResult(answer);
-      for (const place of placesIn(ords)) output.finished[place] = result;
+      for (const i of indexesOf(places)) output.finished[i] = result;
     }
   }
   return output;
 }
 
-/** The places of the asks, an account's together and in arrival order. */
-function byAccount(asks: readonly Ask[]): number[] {
-  const accountAt = (place: number) => (asks[place] as Ask).accountId;
-  return asks.map((_, place) => place).sort((a, b) => accountAt(a) - accountAt(b));
+/** `locked_*`. An account never changes its tenant. To end a hold needs no lock of the tenant. */
+function lockArguments(finishes: readonly Finish[], runs: readonly ReserveRequest[]): string[] {
+  const tenants = new Map<number, number>();
+  for (const { accountId } of finishes) tenants.set(accountId, 0);
+  for (const { accountId, tenantId } of runs) tenants.set(accountId, tenantId);
+  return [plain([...tenants.keys()], Number), plain([...tenants.values()], Number)];
 }
 
-/** The last ask of each run, counted from 1. A run: neighbours that differ in nothing but their ids and amounts. */
-function lastsOfRuns(asks: readonly Ask[]): number[] {
-  return asks.flatMap((ask, i) => {
-    const next = asks[i + 1];
-    return next !== undefined && isSameRun(ask, next) ? [] : [i + 1];
+/** `finish_*` */
+function finishArguments(finishes: readonly Finish[]): string[] {
+  return [
+    plain(finishes, (f) => f.requestId),
+    plain(finishes, (f) => f.accountId),
+    plain(finishes, (f) => f.kind),
+    plain(finishes, (f) => f.reason),
+    plain(finishes, (f) => f.promptTokens),
+    plain(finishes, (f) => f.cachedTokens),
+    plain(finishes, (f) => f.completionTokens),
+    plain(finishes, (f) => f.chargeNanoUsd),
+    plain(finishes, (f) => f.strict),
+    plain(finishes, (f) => f.estimated),
+    finishes.some((f) => f.reportedUsage) ? quoted(finishes, (f) => f.reportedUsage ?? null) : "{}",
+  ];
+}
+
+/** `run_*` without `run_lasts` */
+function runArguments(runs: readonly ReserveRequest[]): string[] {
+  return [
+    plain(runs, (r) => r.accountId),
+    plain(runs, (r) => r.tenantId),
+    plain(runs, (r) => r.keyId),
+    quoted(runs, (r) => r.host),
+    plain(runs, (r) => r.ownHost),
+    quoted(runs, (r) => r.modelId),
+    plain(runs, (r) => r.outputPico),
+    plain(runs, (r) => r.priceVersionId),
+  ];
+}
+
+/** `request_*` */
+function requestArguments(requests: readonly ReserveRequest[]): string[] {
+  return [
+    plain(requests, (r) => r.requestId),
+    plain(requests, (r) => r.promptPico),
+    plain(requests, (r) => r.capMax),
+    plain(requests, (r) => r.capMin),
+    plain(requests, (r) => r.tokenBound),
+  ];
+}
+
+/** The indexes of the requests, those of an account together and in arrival order. */
+function byAccount(requests: readonly ReserveRequest[]): number[] {
+  const accountAt = (index: number) => (requests[index] as ReserveRequest).accountId;
+  return requests.map((_, index) => index).sort((a, b) => accountAt(a) - accountAt(b));
+}
+
+/** The last request of each run, counted from 1. A run: neighbours that differ only in ids and amounts. */
+function lastsOfRuns(requests: readonly ReserveRequest[]): number[] {
+  return requests.flatMap((request, i) => {
+    const next = requests[i + 1];
+    return next !== undefined && isSameRun(request, next) ? [] : [i + 1];
   });
 }
 
-function isSameRun(a: Ask, b: Ask): boolean {
+function isSameRun(a: ReserveRequest, b: ReserveRequest): boolean {
   return (
     a.accountId === b.accountId &&
     a.tenantId === b.tenantId &&
@@ -183,32 +213,12 @@ function isSameRun(a: Ask, b: Ask): boolean {
   );
 }
 
-/** The places that an int[] of Postgres, as text, counts from 1. */
-function placesIn(ords: string): number[] {
-  return ords
+/** Array indexes from an int[] of Postgres, as text, that counts from 1. */
+function indexesOf(places: string): number[] {
+  return places
     .slice(1, -1)
     .split(",")
-    .map((ord) => Number(ord) - 1);
-}
-
-/** Longer leases for the named holds. Returns the ids that still had one. */
-export async function renewLeases(sql: Sql, requestIds: readonly string[], leaseSeconds: number): Promise<Set<string>> {
-  const rows =
-    await sql`select renew_leases(${`{${requestIds.join(",")}}`}::text::uuid[], ${`${leaseSeconds} seconds`}::interval) as id`;
-  return new Set(rows.map((row) => String(row.id)));
-}
-
-/** Holds whose lease has ended, oldest first. */
-export async function expiredHolds(sql: Sql, rowsMax: number): Promise<{ requestId: string; accountId: number }[]> {
-  const rows = await sql`
-    select request_id, account_id from holds where lease_ends_at <= ledger_now() order by lease_ends_at limit ${rowsMax}`;
-  return rows.map((row) => ({ requestId: String(row.request_id), accountId: Number(row.account_id) }));
-}
-
-/** Makes the coming months' partitions of receipts. */
-export async function makeReceiptMonths(sql: Sql, monthsAhead: number): Promise<number> {
-  const [row] = await sql`select make_receipt_months(${monthsAhead}) as made`;
-  return Number(row?.made);
+    .map((place) => Number(place) - 1);
 }
 
 /** outcome, mode, nano_usd, shortfall_nano_usd, units_or_cap, quota_limit, quota_used, quota_remaining, resets_at */
@@ -247,14 +257,14 @@ function toFinishResult([outcome, , nanoUsd, shortfall, units]: Answer): FinishR
   };
 }
 
-/** An array literal of values that need no quotes: numbers, booleans, UUIDs, words, null. */
+/** An array literal of values that need no quotes: numbers, booleans, UUIDs, plain words, null. */
 function plain<T>(rows: readonly T[], pick: (row: T) => string | number | bigint | boolean | null): string {
   let literal = "{";
   for (let i = 0; i < rows.length; i++) literal += (i > 0 ? "," : "") + String(pick(rows[i] as T));
   return `${literal}}`;
 }
 
-/** An array literal of texts; null is none. */
+/** An array literal of any text. */
 function quoted<T>(rows: readonly T[], pick: (row: T) => string | null): string {
   let literal = "{";
   for (let i = 0; i < rows.length; i++) {

@@ -10,17 +10,17 @@ import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts, offerings, orders } from "../platform/schema.ts";
-import type { Package } from "./holdings_store.ts";
-import { addBalanceIn, assignIn, type PayWith, payerOf, transferIn } from "./packages_and_balances_store.ts";
+import { addBalanceIn, transferIn } from "./balances_store.ts";
+import { assignIn, type Package, type PayWith, payerOf } from "./packages_store.ts";
 
 /**
- * Orders: a package or a top-up that an account asks for. Its reseller, or where there is none an admin, fulfils or declines
- * it. Fulfilling is one transaction with what it hands out, so that an order is fulfilled once.
+ * Orders: an account requests a package or a top-up. Its reseller, or an admin if it has none, fulfils or declines the order.
+ * Fulfilling is one transaction with the package or the top-up, so that an order is fulfilled once.
  */
 
 const OPEN_MAX = 5;
 const PAGE_MAX = 100;
-/** Orders that are forgotten in one statement. */
+/** Orders deleted per statement. */
 const PRUNE_ROWS = 500;
 
 export type OrderStatus = "open" | "fulfilled" | "declined" | "withdrawn";
@@ -29,13 +29,13 @@ export type Order = {
   orderId: number;
   account: { accountId: number; name: string; email: string; role: Role; resellerId: number | null };
   kind: "package" | "top_up";
-  /** Of a package. */
+  /** null for a top-up. */
   offering: { offeringId: number; name: string; wholesaleNanoUsd: bigint; enabled: boolean } | null;
-  /** Of a top-up. */
+  /** null for a package. */
   amountNanoUsd: bigint | null;
   note: string | null;
   status: OrderStatus;
-  /** What the one who decided says to it. */
+  /** The message of the person who decided. */
   answer: string | null;
   decidedAt: string | null;
   createdAt: string;
@@ -45,10 +45,10 @@ export type NewOrder =
   | { kind: "package"; offeringId: number; note?: string | null }
   | { kind: "top_up"; amountNanoUsd: bigint; note?: string | null };
 
-/** Who decides: a reseller over its customers' orders, an admin (`null`) over everybody's. */
+/** A reseller decides its customers' orders; an admin (`null`) decides all orders. */
 export type Decider = { resellerId: number | null };
 
-/** Places an order. Throws InputError: no such offering, or as many open orders as an account may have. */
+/** Places an order. Throws InputError if there is no such offering, or the account has too many open orders. */
 export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: NewOrder): Promise<Order> {
   const row =
     wanted.kind === "package"
@@ -56,7 +56,7 @@ export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: Ne
       : { kind: wanted.kind, offeringId: null, amountNanoUsd: checkAmount(wanted.amountNanoUsd) };
   const note = checkText(wanted.note ?? null, "note");
   return changing(deps, async (tx) => {
-    // The row's lock, so that two at once are counted one after the other.
+    // Locks the account's row, so that concurrent orders are counted one after the other.
     const known = isRowId(accountId)
       ? await tx.select({ id: accounts.id }).from(accounts).where(eq(accounts.id, accountId)).for("no key update")
       : [];
@@ -76,7 +76,7 @@ export async function placeOrder(deps: ChangeDeps, accountId: number, wanted: Ne
   });
 }
 
-/** An account's own orders, newest first. `before` is the last id of the page before. */
+/** An account's own orders, newest first. `before`: the last id of the previous page. */
 export async function listOrders(
   { db }: { db: Db },
   { accountId, ...page }: { accountId: number } & Page,
@@ -84,7 +84,7 @@ export async function listOrders(
   return paged(db.orm, eq(orders.accountId, accountId), page);
 }
 
-/** Orders to decide, newest first; `houseOnly` leaves out those of resellers' customers. */
+/** Orders to decide, newest first. `houseOnly`: without those of resellers' customers. */
 export async function listIncoming(
   { db }: { db: Db },
   { resellerId, houseOnly = false, ...page }: Decider & { houseOnly?: boolean } & Page,
@@ -92,7 +92,7 @@ export async function listIncoming(
   return paged(db.orm, and(within({ resellerId }), houseOnly ? isNull(accounts.resellerId) : undefined), page);
 }
 
-/** Takes one's own open order back. Throws not_found, and InputError if it is decided. */
+/** Withdraws an account's own open order. Throws not_found, and InputError if it was decided. */
 export async function withdrawOrder(
   deps: ChangeDeps,
   { accountId, orderId }: { accountId: number; orderId: number },
@@ -105,7 +105,7 @@ export async function withdrawOrder(
   return changing(deps, withdraw, { protects: true });
 }
 
-/** Declines an open order, with an answer or without. Throws not_found, and InputError if it is decided. */
+/** Declines an open order; the message is optional. Throws not_found, and InputError if it was decided. */
 export async function declineOrder(
   deps: ChangeDeps,
   { orderId, resellerId, answer }: Decider & { orderId: number; answer: string | null },
@@ -120,15 +120,16 @@ export async function declineOrder(
 
 export type Fulfilment = Decider & {
   orderId: number;
-  /** Of a package: at once, or behind those the account has. */
+  /** For a package: replace the active one, or follow all others. */
   when: "now" | "after";
-  /** Left out: the account's reseller by its balance, or where there is none the operator. */
+  /** undefined: the balance of the account's reseller, or the operator if it has none. */
   payWith: PayWith | undefined;
 };
 
 /**
- * Hands out what was ordered and marks the order, in one transaction. A top-up comes from the reseller's balance, or where
- * there is none (or an admin says so) is added. Throws not_found, insufficient_balance, and InputError if it is decided.
+ * Assigns the package or tops up the balance, and marks the order, in one transaction. A top-up is a transfer from the
+ * reseller's balance; without a reseller, or if the operator pays, it is added. Throws not_found, insufficient_balance, and
+ * InputError if the order was decided.
  */
 export async function fulfilOrder(
   deps: ChangeDeps,
@@ -139,24 +140,24 @@ export async function fulfilOrder(
     const order = await one(tx, and(isOrder(orderId), within({ resellerId })));
     const { payerId, fromAllotment } = payer(order, payWith);
     const { accountId } = order.account;
-    // The ledger's locks before the order's row: whoever assigns has them in this order too.
+    // The accounts' locks before the order's row: always this order.
     await lockAccounts(tx, payerId === null ? [accountId] : [accountId, payerId]);
     await decide(tx, orderId, { status: "fulfilled", decidedBy: actorId });
     const reason = `order ${orderId}`;
-    let handedOut: Package | null = null;
+    let assigned: Package | null = null;
     if (order.offering) {
       const { offeringId } = order.offering;
-      handedOut = await assignIn(tx, { accountId, offeringId, when, payerId, fromAllotment, actorId });
+      assigned = await assignIn(tx, { accountId, offeringId, when, payerId, fromAllotment, actorId });
     } else if (order.amountNanoUsd !== null) {
       const nanoUsd = order.amountNanoUsd;
       if (payerId === null) await addBalanceIn(tx, { accountId, nanoUsd, kind: "top_up", reason, actorId });
       else await transferIn(tx, { fromId: payerId, toId: accountId, nanoUsd, reason, actorId });
     }
-    return { order: await one(tx, eq(orders.id, orderId)), package: handedOut };
+    return { order: await one(tx, eq(orders.id, orderId)), package: assigned };
   });
 }
 
-/** Forgets orders that were decided, or withdrawn, more than so many days ago, and returns how many. What they handed out stays. */
+/** Deletes orders that were decided or withdrawn more than `keptDays` ago. Returns how many. Their packages and transactions stay. */
 export async function pruneOrders({ db }: { db: Db }, keptDays: number): Promise<number> {
   return await inSlices(PRUNE_ROWS, async () => {
     const deleted = await db.orm.execute(sql`
@@ -168,7 +169,7 @@ export async function pruneOrders({ db }: { db: Db }, keptDays: number): Promise
   });
 }
 
-/** A reseller's own top-up comes from the operator; it cannot come from its own balance. Throws InputError. */
+/** Who pays. A reseller's own top-up comes from the operator, not from its own balance. Throws InputError. */
 function payer({ kind, account }: Order, payWith: PayWith | undefined) {
   if (kind === "package") return payerOf(account, payWith);
   if (payWith === "allotment") throw new InputError("An allotment pays for packages only.", "payWith");
@@ -177,7 +178,7 @@ function payer({ kind, account }: Order, payWith: PayWith | undefined) {
 
 type Decision = { status: Exclude<OrderStatus, "open">; answer?: string | null; decidedBy: number | null };
 
-/** Whoever comes second waits for the row, and then finds it decided. */
+/** Decides an open order. Of two concurrent calls the second waits for the row and throws InputError. */
 async function decide(tx: Tx, orderId: number, decision: Decision): Promise<void> {
   const decided = await tx
     .update(orders)
@@ -186,7 +187,7 @@ async function decide(tx: Tx, orderId: number, decision: Decision): Promise<void
     .returning({ id: orders.id });
   if (decided.length > 0) return;
   const { status } = await one(tx, eq(orders.id, orderId));
-  throw new InputError(`This order is ${status} already: nothing was done.`);
+  throw new InputError(`This order is already ${status}. Nothing was changed.`);
 }
 
 async function checkForSale(tx: Tx, offeringId: number): Promise<void> {
@@ -205,7 +206,7 @@ function checkAmount(nanoUsd: bigint): bigint {
   return nanoUsd;
 }
 
-/** What people write to each other: plain text, several lines if need be; empty is none. */
+/** Checks plain text that may have several lines. Empty text becomes null. */
 function checkText(value: string | null, param: string): string | null {
   const text = value?.trim().replaceAll("\r\n", "\n") ?? "";
   if ([...text].length > ORDER_TEXT_CHARS_MAX)
@@ -218,12 +219,12 @@ function notFound(): Refusal {
   return new Refusal("not_found", { message: "There is no such order." });
 }
 
-/** What can be no row's id is nobody's order. */
+/** Matches nothing if the id is out of range. */
 function isOrder(orderId: number): SQL {
   return isRowId(orderId) ? eq(orders.id, orderId) : sql`false`;
 }
 
-/** Scope is part of the question: another's order is one that is not there. */
+/** Limits the orders to those of the reseller's customers: others are not found. */
 function within({ resellerId }: Decider): SQL | undefined {
   return resellerId === null ? undefined : eq(accounts.resellerId, resellerId);
 }

@@ -3,30 +3,30 @@ import { Value } from "@sinclair/typebox/value";
 import type { Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 
-/** The replicas, as each tells of itself: a row that its heartbeat writes every second. All times are the database's. */
+/** One row per replica, which its heartbeat writes every second. All times are the database's. */
 
-/** A replica that crashed is shown for so long, with its age; one that drained takes its row along. */
+/** How long a replica without a heartbeat is shown. A replica that drains deletes its row. */
 const SHOWN_SECONDS = 300;
 const FORGOTTEN_HOURS = 24;
 const LIST_MAX = 200;
 
-/** What a replica says of itself. Small: it is written every second. */
+/** A replica's status. Keep it small: it is written every second. */
 export const ReplicaStatus = Type.Object({
-  /** Holds it is at work on, and ledger rows that wait or are under way. */
+  /** Open holds, and ledger rows waiting or in flight. */
   holds: Type.Integer(),
   queued: Type.Integer(),
-  /** No settlement waits on its disk. */
+  /** Whether no settlement waits on its disk. */
   spoolEmpty: Type.Boolean(),
-  /** Metered requests under way. */
+  /** Metered requests in progress. */
   inFlight: Type.Integer(),
-  /** Of the reserves of the last minute, from asking to answer; null: there was none. */
+  /** p99 latency of the reservations of the last minute; null: there were none. */
   ledgerP99Ms: Type.Union([Type.Number(), Type.Null()]),
-  /** When its reaper last looked for ended leases; null: not yet, it must see the database up for a lease first. */
+  /** When its reaper last looked for ended leases; null: not yet. It waits until the database was up for a full lease. */
   reapedAt: Type.Union([Type.String(), Type.Null()]),
   draining: Type.Boolean(),
-  /** Messages of other replicas arrive. */
+  /** Whether messages of other replicas arrive. */
   busHealthy: Type.Boolean(),
-  /** Whether the beat before this one reached the database. */
+  /** Whether the previous heartbeat reached the database. */
   databaseUp: Type.Boolean(),
   runtime: Type.Union([Type.Literal("bun"), Type.Literal("deno")]),
 });
@@ -54,7 +54,7 @@ export async function heartbeat(
   return toIso(String(row?.seen_at));
 }
 
-/** Replicas that were heard of lately, the youngest first. */
+/** Replicas with a recent heartbeat, the last started first. */
 export async function recentReplicas(sql: Sql): Promise<Replica[]> {
   const rows = await sql`
     select id, version, started_at::text as started_at, seen_at::text as seen_at, status,
@@ -71,12 +71,12 @@ export async function recentReplicas(sql: Sql): Promise<Replica[]> {
   }));
 }
 
-/** Takes the row of a replica that ends in order. */
+/** Deletes the row of a replica that shuts down. */
 export async function leave(sql: Sql, id: string): Promise<void> {
   await sql`delete from replicas where id = ${id}`;
 }
 
-/** Forgets replicas that were not heard of for a day. */
+/** Deletes the rows of replicas without a heartbeat for a day. */
 export async function forgetReplicas(sql: Sql): Promise<void> {
   await sql`delete from replicas where seen_at < clock_timestamp() - make_interval(hours => ${FORGOTTEN_HOURS})`;
 }

@@ -1,30 +1,29 @@
 import type { TokenCounts } from "./price.ts";
 
 /**
- * What a provider reported of a request's usage beside the counts that the ledger knows, as a receipt keeps it: numbers only,
- * each under its path in the provider's usage object. No name is trusted and none is interpreted: what has a price today is
- * counted elsewhere, and what gets one later is found here.
+ * The provider's usage counts beyond those that the ledger knows, for the receipt: numbers only, each under its path in the
+ * provider's usage object. Names are neither trusted nor interpreted. They are kept in case something gets a price later.
  */
 
-/** Numbers that one receipt keeps. Providers report some twenty. */
+/** Numbers per receipt. Providers report about twenty. */
 export const NAMES_MAX = 32;
 const NAME_CHARS_MAX = 100;
-/** Levels of objects: `prompt_tokens_details.cached_tokens` is on the second. */
+/** Nested objects: `prompt_tokens_details.cached_tokens` is on the second level. */
 const DEPTH_MAX = 4;
-/** Fields that are looked at, of whatever kind. */
+/** Fields that are read, of any type. */
 const FIELDS_MAX = 500;
 const UNSAFE_IN_NAME = /[^\w.:-]/g;
-/** Amounts with a fraction, as the money that some providers report, are kept as text to so many places. */
+/** Decimal places of amounts with a fraction, such as the cost that some providers report. They are stored as text. */
 const DECIMAL_PLACES = 12;
 const DECIMAL_MAX = 1_000_000_000;
 
-/** Counts are integers, amounts with a fraction decimal text: "0.00014". */
+/** Integers are numbers; amounts with a fraction are decimal text: "0.00014". */
 export type UsageReport = Readonly<Record<string, number | string>>;
 
 /**
- * The numbers above zero in a provider's usage object, as JSON text; null where they say no more than `known`, the counts that
- * were taken from it (undefined: none could be). Zeros say nothing. Names are cut and cleaned; what is beyond the limits at the
- * top of this file, below zero, or no number is left out.
+ * The numbers above zero in a provider's usage object, as JSON text; null if there are none beyond `known`, the counts that the
+ * ledger took from it (undefined: it took none). Names are truncated and cleaned. What exceeds the limits at the top of this
+ * file, is below zero, or is no number is left out.
  */
 export function reportedUsage(usage: unknown, known: TokenCounts | undefined): string | null {
   if (typeof usage !== "object" || usage === null) return null;
@@ -57,7 +56,7 @@ function collect(object: object, path: string, search: Search): void {
   }
 }
 
-/** The fields one by one, so that a huge object is not listed before it is cut off. */
+/** The fields one by one, so that a huge object is never listed completely. */
 function* fieldsOf(object: object): Generator<[string, unknown]> {
   for (const field in object) yield [field, Reflect.get(object, field)];
 }
@@ -69,7 +68,7 @@ function numberOf(value: number): number | string | undefined {
   const text = value.toFixed(DECIMAL_PLACES);
   let end = text.length;
   while (text[end - 1] === "0") end--;
-  // Rounded to nothing: only the point is left of "0.000000000000".
+  // Rounded to zero: only the point is left of "0.000000000000".
   return text[end - 1] === "." ? undefined : text.slice(0, end);
 }
 

@@ -4,171 +4,211 @@ import type { Log } from "../platform/log.ts";
 import type { Finish } from "./ledger_store.ts";
 
 /**
- * Settlements that the database could not take, on disk until it can. A line a settlement: ids and counts, no text of a
- * client and no secret. Written with fsync before the client is told that its answer is complete; replayed file by file,
- * many lines at once, and a line replayed twice changes nothing, since a hold ends once.
+ * Settlements on disk while the database is away. One line per settlement: ids and counts, no client text and no secrets. A
+ * line is written with fsync before the client is told that its response is complete. Replay goes file by file, many lines at
+ * once. Replaying a line twice is harmless, because a hold ends once.
  */
 
 const RETRY_MS = 1000;
-/** Lines that are replayed at once: the ledger commits them together. */
+/** Lines replayed at once: the ledger commits them together. */
 const REPLAYED_AT_ONCE = 500;
-/** As many such lots that fail wholly, one after another, end a replay: one account whose lock is held must not. */
+/** The replay ends after this many consecutive lots in which every line failed. (One locked account must not end it.) */
 const LOTS_FAILED_MAX = 3;
-/** A file that has grown to this is not written to any more: each is read whole when it is replayed. */
+/** The largest file: a replay reads a whole file into memory. */
 const FILE_BYTES_MAX = 8 * 1024 * 1024;
 const FILE_NAME = /^\d{15}-\d+\.spool$/;
 const ASIDE_NAME = "aside.jsonl";
 
 export type Spool = {
-  /** Resolves when the settlement is on disk. Keeps trying while the disk refuses. */
+  /** Resolves when the settlement is on disk. Retries while the disk fails. */
   add(finish: Finish): Promise<void>;
-  /** Puts a settlement that the ledger refuses where a person will find it. */
+  /** Writes a settlement that the database rejects to a file for the operator. */
   setAside(finish: Finish): Promise<void>;
   /**
-   * Hands every waiting settlement to `apply`, the oldest file first, and what the disk refuses straight from memory. Returns
-   * how many were taken; throws what `apply` threw first, once all have been tried or too many failed. What failed stays.
+   * Calls `apply` for every settlement, the oldest file first; if the disk fails, also for those that wait for it in memory.
+   * Returns how many succeeded. Throws the first error of `apply` after all were tried, or too many failed. Failed ones stay.
    */
   replay(apply: (finish: Finish) => Promise<void>): Promise<number>;
-  /** Whether nothing waits. */
+  /** Whether there is no settlement on disk or waiting for it. */
   empty(): boolean;
-  /** Bytes on disk; settlements on disk, and those that wait for it. */
+  /** `settlements` includes those that wait for the disk. */
   waiting(): { bytes: number; settlements: number };
-  /** Settlements that were set aside in this folder, of former lives too. */
+  /** Settlements that were set aside in this folder, also before a restart. */
   aside(): number;
-  /** Whether there is room, and the disk takes writes. */
+  /** Whether there is room and the disk works. */
   ready(): boolean;
 };
 
 type SpoolOptions = {
-  /** Of one replica alone. */
+  /** One replica's own folder. */
   directory: string;
-  /** Beyond this the spool is not ready: no new work is taken. What has to be written still is. */
+  /** Above this the spool is not ready, and the replica admits no new work. Settlements are still written. */
   bytesMax: number;
-  /** Unix time in ms: it orders the files of a replica's lives. */
+  /** Unix time in ms when the process started: it orders the files. */
   startedMs: number;
   log: Log;
 };
 
-/** Opens the spool. */
-export async function openSpool({ directory, bytesMax, startedMs, log }: SpoolOptions): Promise<Spool> {
+/** Opens the spool. Reads the files that an earlier process left. */
+export async function openSpool(options: SpoolOptions): Promise<Spool> {
+  const { directory } = options;
   await mkdir(directory, { recursive: true });
-  /** What waits on disk, oldest first, by file. */
   const files = new Map<string, Size>();
   for (const name of (await readdir(directory)).filter((name) => FILE_NAME.test(name)).sort())
     files.set(name, sizeOf(await textOf(join(directory, name))));
-  let { lines: aside } = sizeOf(await textOf(join(directory, ASIDE_NAME)));
-  let sequence = 0;
-  /** The file that is written to now; undefined: the next write begins one. */
-  let writing: string | undefined;
-  const queue = new Set<Waiting>();
-  let flushing = false;
-  /** The one write under way. */
-  let appending: Promise<void> | undefined;
-  let diskFailed = false;
-  let replaying: Promise<number> | undefined;
+  const { lines } = sizeOf(await textOf(join(directory, ASIDE_NAME)));
+  return new DiskSpool(options, { files, aside: lines });
+}
 
-  async function flush(): Promise<void> {
-    flushing = true;
-    // A disk that failed is asked until it takes writes again, also when the ledger has taken what waited.
-    while (queue.size > 0 || diskFailed) {
-      const batch = [...queue];
-      if (writing !== undefined && (files.get(writing)?.bytes ?? 0) >= FILE_BYTES_MAX) writing = undefined;
-      writing ??= nextName();
-      const name = writing;
-      const before = files.get(name) ?? EMPTY;
-      files.set(name, before);
-      const text = batch.map(({ finish }) => toLine(finish)).join("") || "\n";
-      try {
-        appending = append(join(directory, name), text);
-        await appending;
-        files.set(name, sum([before, sizeOf(text)]));
-        diskFailed = false;
-        for (const settlement of batch) leave(settlement);
-        if (batch.length === 0) await discard(name);
-      } catch (error) {
-        if (!diskFailed) log.error({ err: error }, "the spool's disk refuses writes; settlements wait in memory");
-        diskFailed = true;
-        // A line may be half written: the next try takes a fresh file, and replay passes over a torn last line.
-        writing = undefined;
-        if (before === EMPTY) await discard(name);
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-      }
+class DiskSpool implements Spool {
+  readonly #options: SpoolOptions;
+  /** The files on disk, oldest first. */
+  readonly #files: Map<string, Size>;
+  #aside: number;
+  #sequence = 0;
+  /** The file being written; undefined: the next write begins one. */
+  #writing: string | undefined;
+  /** Settlements that are not on disk yet. */
+  readonly #queue = new Set<Waiting>();
+  #flushing = false;
+  /** The write in progress. */
+  #appending: Promise<void> | undefined;
+  #diskFailed = false;
+  #replaying: Promise<number> | undefined;
+
+  constructor(options: SpoolOptions, found: { files: Map<string, Size>; aside: number }) {
+    this.#options = options;
+    this.#files = found.files;
+    this.#aside = found.aside;
+  }
+
+  add(finish: Finish): Promise<void> {
+    return new Promise((done) => {
+      this.#queue.add({ finish, done });
+      if (!this.#flushing) void this.#flush();
+    });
+  }
+
+  async setAside(finish: Finish): Promise<void> {
+    await append(this.#pathOf(ASIDE_NAME), toLine(finish));
+    this.#aside++;
+  }
+
+  replay(apply: (finish: Finish) => Promise<void>): Promise<number> {
+    this.#replaying ??= this.#replayFiles(apply).finally(() => {
+      this.#replaying = undefined;
+    });
+    return this.#replaying;
+  }
+
+  empty(): boolean {
+    return this.#files.size === 0 && this.#queue.size === 0;
+  }
+
+  waiting(): { bytes: number; settlements: number } {
+    const { bytes, lines } = sum(this.#files.values());
+    return { bytes, settlements: lines + this.#queue.size };
+  }
+
+  aside(): number {
+    return this.#aside;
+  }
+
+  ready(): boolean {
+    return !this.#diskFailed && sum(this.#files.values()).bytes < this.#options.bytesMax;
+  }
+
+  async #flush(): Promise<void> {
+    this.#flushing = true;
+    // After a failure, tries until the disk works again, even if nothing waits any more.
+    while (this.#queue.size > 0 || this.#diskFailed) {
+      if (this.#writing !== undefined && (this.#files.get(this.#writing)?.bytes ?? 0) >= FILE_BYTES_MAX)
+        this.#writing = undefined;
+      this.#writing ??= this.#nextName();
+      await this.#write(this.#writing);
     }
-    flushing = false;
+    this.#flushing = false;
   }
 
-  /** It is on disk, or the ledger has taken it. */
-  function leave(settlement: Waiting): void {
-    if (queue.delete(settlement)) settlement.done();
-  }
-
-  /** Lets go of a file that says nothing, or whose every line is written anew elsewhere. */
-  async function discard(name: string): Promise<void> {
+  /** Writes all that waits. If the disk fails, waits a moment. */
+  async #write(name: string): Promise<void> {
+    const batch = [...this.#queue];
+    const before = this.#files.get(name) ?? EMPTY;
+    this.#files.set(name, before);
+    const text = batch.map(({ finish }) => toLine(finish)).join("") || "\n";
     try {
-      await rm(join(directory, name), { force: true });
-      files.delete(name);
+      this.#appending = append(this.#pathOf(name), text);
+      await this.#appending;
+      this.#files.set(name, sum([before, sizeOf(text)]));
+      this.#diskFailed = false;
+      for (const settlement of batch) this.#leave(settlement);
+      if (batch.length === 0) await this.#discard(name);
     } catch (error) {
-      log.warn({ err: error, file: name }, "a torn file of the spool stays until it is replayed");
+      const { log } = this.#options;
+      if (!this.#diskFailed)
+        log.error({ err: error }, "the spool cannot write to its disk; settlements wait in memory");
+      this.#diskFailed = true;
+      // A line may be half written: the next attempt uses a new file, and the replay skips a torn last line.
+      this.#writing = undefined;
+      if (before === EMPTY) await this.#discard(name);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
 
-  function nextName(): string {
-    return `${String(startedMs).padStart(15, "0")}-${String(sequence++).padStart(6, "0")}.spool`;
+  /** It is on disk or in the database. */
+  #leave(settlement: Waiting): void {
+    if (this.#queue.delete(settlement)) settlement.done();
   }
 
-  async function replayFiles(apply: (finish: Finish) => Promise<void>): Promise<number> {
-    const whole = [...files.keys()];
-    // What is written from now on goes into another file. The write under way is waited for, but not one that the disk
-    // refuses again and again: to replay may be what makes room on it.
-    writing = undefined;
-    await appending?.catch(() => {}); // `flush` tells of it.
+  /** Deletes a file that is empty, or whose lines will be written to another file. */
+  async #discard(name: string): Promise<void> {
+    try {
+      await rm(this.#pathOf(name), { force: true });
+      this.#files.delete(name);
+    } catch (error) {
+      const { log } = this.#options;
+      log.warn({ err: error, file: name }, "a torn spool file could not be deleted; it stays until the next replay");
+    }
+  }
+
+  async #replayFiles(apply: (finish: Finish) => Promise<void>): Promise<number> {
+    const names = [...this.#files.keys()];
+    // New settlements go to another file. Wait for the write in progress, but not for retries of a failed one: the replay
+    // may be what makes room on the disk.
+    this.#writing = undefined;
+    await this.#appending?.catch(() => {}); // `#write` logs it.
     const run = createReplay(apply);
-    for (const name of whole) {
-      const path = join(directory, name);
-      const finishes = finishesIn(await textOf(path), name);
+    for (const name of names) {
+      const finishes = this.#finishesIn(await textOf(this.#pathOf(name)), name);
       if (!(await run.apply(finishes.map((finish) => ({ finish, done() {} }))))) continue;
-      await rm(path, { force: true });
-      files.delete(name);
+      await rm(this.#pathOf(name), { force: true });
+      this.#files.delete(name);
     }
-    // What the disk refuses need not wait for it.
-    if (diskFailed) await run.apply([...queue].map((settlement) => ({ ...settlement, done: () => leave(settlement) })));
+    // Settlements that wait for a failed disk can be replayed from memory.
+    if (this.#diskFailed) {
+      const waiting = [...this.#queue];
+      await run.apply(waiting.map((settlement) => ({ ...settlement, done: () => this.#leave(settlement) })));
+    }
     return run.result();
   }
 
-  function finishesIn(text: string, file: string): Finish[] {
+  #finishesIn(text: string, file: string): Finish[] {
     return text.split("\n").flatMap((line) => {
       const finish = line === "" ? [] : fromLine(line);
       if (finish === undefined)
-        log.error({ file }, "a torn line in the spool is passed over: its hold is released when its lease ends");
+        this.#options.log.error({ file }, "skipped a torn line in the spool: its hold is released when its lease ends");
       return finish ?? [];
     });
   }
 
-  return {
-    add(finish) {
-      return new Promise((done) => {
-        queue.add({ finish, done });
-        if (!flushing) void flush();
-      });
-    },
-    async setAside(finish) {
-      await append(join(directory, ASIDE_NAME), toLine(finish));
-      aside++;
-    },
-    replay(apply) {
-      replaying ??= replayFiles(apply).finally(() => {
-        replaying = undefined;
-      });
-      return replaying;
-    },
-    empty: () => files.size === 0 && queue.size === 0,
-    waiting() {
-      const { bytes, lines } = sum(files.values());
-      return { bytes, settlements: lines + queue.size };
-    },
-    aside: () => aside,
-    ready: () => !diskFailed && sum(files.values()).bytes < bytesMax,
-  };
+  #nextName(): string {
+    const started = String(this.#options.startedMs).padStart(15, "0");
+    return `${started}-${String(this.#sequence++).padStart(6, "0")}.spool`;
+  }
+
+  #pathOf(name: string): string {
+    return join(this.#options.directory, name);
+  }
 }
 
 /** A settlement that is not on disk yet. */
@@ -190,7 +230,7 @@ function sum(sizes: Iterable<Size>): Size {
   return { bytes, lines };
 }
 
-/** One replay: many at a time, and on past those that fail. */
+/** One replay: many at a time, continuing after failures. */
 function createReplay(apply: (finish: Finish) => Promise<void>) {
   let taken = 0;
   let lotsFailed = 0;
@@ -203,7 +243,7 @@ function createReplay(apply: (finish: Finish) => Promise<void>) {
   }
 
   return {
-    /** Whether all were taken. Throws once too many lots have failed. */
+    /** Whether all succeeded. Throws when too many lots have failed. */
     async apply(settlements: readonly Waiting[]): Promise<boolean> {
       let allTaken = true;
       for (let i = 0; i < settlements.length; i += REPLAYED_AT_ONCE) {
@@ -216,7 +256,7 @@ function createReplay(apply: (finish: Finish) => Promise<void>) {
       }
       return allTaken;
     },
-    /** How many were taken. Throws the first failure. */
+    /** How many succeeded. Throws the first failure. */
     result(): number {
       if (failure) throw failure.reason;
       return taken;
@@ -224,7 +264,7 @@ function createReplay(apply: (finish: Finish) => Promise<void>) {
   };
 }
 
-/** A file's text; none where the disk refused to make the file at all. */
+/** A file's text; empty if there is no such file. */
 async function textOf(path: string): Promise<string> {
   try {
     return await readFile(path, "utf8");
@@ -253,6 +293,6 @@ function fromLine(line: string): Finish | undefined {
     const read = JSON.parse(line);
     return { ...read, chargeNanoUsd: BigInt(read.chargeNanoUsd) };
   } catch {
-    return undefined; // A crash in the middle of a write leaves a torn last line; the caller says so.
+    return undefined; // A crash during a write leaves a torn last line. The caller logs it.
   }
 }

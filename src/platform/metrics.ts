@@ -85,7 +85,6 @@ const HOLD_ENDS = ["settle", "release"] as const;
 export type HoldEnd = (typeof HOLD_ENDS)[number];
 /** The ledger's queues: of what nobody has locked, of what waits for a lock, and of what waits for one that is held for long. */
 const LANES = ["free", "waiting", "held"] as const;
-export type LaneName = (typeof LANES)[number];
 const CACHES = ["keys", "hosts", "brands", "sessions"] as const;
 export type CacheName = (typeof CACHES)[number];
 const CHANGES = ["account", "catalog", "host", "session", "gap"] as const;
@@ -269,7 +268,7 @@ export type Metrics = {
   held(ms: number): void;
   /** A hold ended; `spooled`: written to disk for now. */
   holdEnded(end: HoldEnd, ms: number, spooled: boolean): void;
-  batched(lane: LaneName, rows: number): void;
+  batched(lane: (typeof LANES)[number], rows: number): void;
   shed(reason: ShedReason): void;
   timedOut(limit: TimeLimit): void;
   /** An answer cost more than was reserved for it. */

@@ -21,7 +21,7 @@ import {
 /**
  * Every table. Money is nano-USD, prices are micro-USD per million tokens (which is pico-USD a token) or micro-USD
  * an image. Only the ledger's SQL functions write `balances`, `balance_entries`, `packages`, `package_days`, `holds`
- * and `receipts`; the CHECKs hold its limits a second time.
+ * and `receipts`; the CHECKs enforce the limits a second time.
  */
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => "bytea" });
@@ -30,10 +30,10 @@ const instant = () => timestamp({ withTimezone: true, mode: "string" });
 const nanoUsd = () => bigint({ mode: "bigint" });
 const xid8 = customType<{ data: string }>({ dataType: () => "xid8" });
 const sum = () => numeric().notNull().default("0");
-/** The transaction that wrote a row last: which rows are new since a snapshot, whatever the clocks say. */
+/** The transaction that last wrote the row. It shows which rows are new since a snapshot, independent of clocks. */
 const writtenIn = () => xid8().notNull().default(sql`pg_current_xact_id()`);
 
-/** Customers, resellers and admins. A customer may belong to a reseller, for good: that is its tenant. */
+/** Customers, resellers and admins. A customer may belong to a reseller, its tenant; this never changes. */
 export const accounts = pgTable(
   "accounts",
   {
@@ -45,17 +45,17 @@ export const accounts = pgTable(
     status: text({ enum: ["active", "suspended"] })
       .notNull()
       .default("active"),
-    /** By an admin or the command line: then a reseller cannot undo it. */
+    /** Suspended by an admin or the command line: a reseller cannot undo it. */
     suspendedByOperator: boolean().notNull().default(false),
-    /** A reseller's right to let its own customers pay by balance, or no more; granted by an admin. */
+    /** An admin's permission for a reseller to switch pay-as-you-go of its customers. */
     maySwitchPayg: boolean().notNull().default(false),
     passwordHash: text(),
-    /** The second factor's secret, encrypted; it counts once `totpEnabledAt` is set. */
+    /** The second factor's secret, encrypted. Valid once `totpEnabledAt` is set. */
     totpCiphertext: bytea(),
     totpEnabledAt: instant(),
-    /** The last 30-second step whose code was taken: a code works once. */
+    /** The last 30-second step whose code was accepted: a code works once. */
     totpLastStep: bigint({ mode: "number" }).notNull().default(0),
-    /** When Home warns: at this share of a package left, below this balance, this many days before the end. */
+    /** When the Home page warns: percent of the package left, available balance, days before the package ends. */
     noticeUnitsPercent: integer().notNull().default(20),
     noticeBalanceNanoUsd: nanoUsd().notNull().default(sql`1000000000`),
     noticeDays: integer().notNull().default(3),
@@ -77,7 +77,7 @@ export const accounts = pgTable(
   ],
 );
 
-/** What replaces a lost second factor: digests of codes, each gone once used. */
+/** Recovery codes for a lost second factor, as digests. A code is deleted when used. */
 export const recoveryCodes = pgTable(
   "recovery_codes",
   {
@@ -89,7 +89,7 @@ export const recoveryCodes = pgTable(
   (t) => [primaryKey({ columns: [t.accountId, t.digest] })],
 );
 
-/** Links with which a person sets a password: an invitation, or a reset that an admin or reseller hands over. One an account. */
+/** Links to set a password: an invitation, or a reset by an admin or reseller. At most one per account. */
 export const links = pgTable(
   "links",
   {
@@ -106,7 +106,7 @@ export const links = pgTable(
   (t) => [check("links_kind", sql`${t.kind} in ('invitation', 'reset')`)],
 );
 
-/** One row an account: its pay-as-you-go balance. Free = balance − held. */
+/** One row per account: its balance. Available = balance − held (the reserved amount). */
 export const balances = pgTable(
   "balances",
   {
@@ -133,7 +133,7 @@ export const balanceEntries = pgTable(
     accountId: bigint({ mode: "number" }).notNull(),
     amountNanoUsd: nanoUsd().notNull(),
     kind: text({ enum: ["top_up", "charge", "wholesale", "transfer", "correction"] }).notNull(),
-    /** What it was for: a request, a package, or money from or to another account. */
+    /** The reason: a request, a package, or the other account of a transfer. */
     requestId: uuid(),
     packageId: bigint({ mode: "number" }),
     counterpartId: bigint({ mode: "number" }),
@@ -151,8 +151,8 @@ export const balanceEntries = pgTable(
 );
 
 /**
- * What can be sold: a daily package (1 day, 100–2000 requests) or a custom one (1–30 days). It never changes, only its being
- * for sale. Source: contract › Limits.
+ * Offerings: a daily package (1 day, 100–2000 requests) or a custom one (1–30 days). Only `enabled` (for sale) ever changes.
+ * Source: contract › Limits.
  */
 export const offerings = pgTable(
   "offerings",
@@ -183,7 +183,7 @@ export const offerings = pgTable(
   ],
 );
 
-/** Pieces of an offering that an admin granted a reseller to hand out without paying. */
+/** Pieces of an offering that an admin granted a reseller to assign without paying. */
 export const allotments = pgTable(
   "allotments",
   {
@@ -206,7 +206,7 @@ export const allotments = pgTable(
   ],
 );
 
-/** What a customer asked for: a package or a top-up. The reseller, or where there is none an admin, fulfils or declines it. */
+/** Orders of packages and top-ups. The account's reseller, or an admin if it has none, fulfils or declines them. */
 export const orders = pgTable(
   "orders",
   {
@@ -221,7 +221,7 @@ export const orders = pgTable(
     status: text({ enum: ["open", "fulfilled", "declined", "withdrawn"] })
       .notNull()
       .default("open"),
-    /** What the one who decided says to it. */
+    /** The message of the person who decided. */
     answer: text(),
     decidedBy: bigint({ mode: "number" }),
     decidedAt: instant(),
@@ -241,8 +241,8 @@ export const orders = pgTable(
 );
 
 /**
- * An account's packages, one after another: active is the one whose [starts_at, ends_at) holds now. Ending one early
- * moves `ends_at` to that moment; queued ones are moved up behind it.
+ * An account's packages, one after another. The active one is that whose [starts_at, ends_at) contains now. Ending a package
+ * early sets `ends_at` to that moment and moves the queued ones up.
  */
 export const packages = pgTable(
   "packages",
@@ -272,7 +272,7 @@ export const packages = pgTable(
     /** Units that were left when it ended early. */
     unitsDropped: integer(),
     paidByAccountId: bigint({ mode: "number" }),
-    /** The allotment it was taken from, instead of a price. */
+    /** The allotment that gave a piece instead of a payment. */
     allotmentId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },
@@ -292,7 +292,7 @@ export const packages = pgTable(
   ],
 );
 
-/** Units by calendar day of the package. `units_max` is what that day could hold at most when its row was made. */
+/** Units by calendar day of the package. `units_max`: the most that the day may have. */
 export const packageDays = pgTable(
   "package_days",
   {
@@ -311,7 +311,7 @@ export const packageDays = pgTable(
   ],
 );
 
-/** Live holds: granted, dispatched or about to be, not yet settled or released. No foreign keys: hot, and checked under the lock. */
+/** Open holds: requests that are reserved, and not yet settled or released. No foreign keys, for speed: checked under the lock. */
 export const holds = pgTable(
   "holds",
   {
@@ -327,11 +327,11 @@ export const holds = pgTable(
     heldTokens: bigint({ mode: "number" }).notNull(),
     /** The output cap that the hold pays for; null in package mode. */
     capTokens: integer(),
-    /** The day of the key's own ceilings that it counts in; null: the key has none. */
+    /** The day that it counts in for the key's daily limits; null: the key has none. */
     keyDay: date({ mode: "string" }),
     leaseEndsAt: instant().notNull(),
     createdAt: instant().notNull(),
-    /** The prices it was admitted at; null: the model had none. */
+    /** The prices of the reservation; null: the model had none. */
     priceVersionId: bigint({ mode: "number" }),
   },
   (t) => [
@@ -362,12 +362,12 @@ export const receipts = pgTable(
     /** As in `holds`. */
     keyDay: date({ mode: "string" }),
     outcome: text({ enum: ["settled", "released"] }).notNull(),
-    /** Why it ended so: one of the reasons in `ledger/ledger.ts`. */
+    /** One of END_REASONS in `ledger/ledger_store.ts`, `late` or `overrun_refused`. */
     reason: text().notNull(),
     units: smallint().notNull(),
     heldNanoUsd: nanoUsd().notNull(),
     chargedNanoUsd: nanoUsd().notNull(),
-    /** What the request cost beyond what could be charged: the operator's loss. */
+    /** Cost that could not be charged: the operator's loss. */
     shortfallNanoUsd: nanoUsd().notNull(),
     promptTokens: integer().notNull(),
     cachedTokens: integer().notNull(),
@@ -375,13 +375,13 @@ export const receipts = pgTable(
     /** Tokens counted against the package's token allowance or the balance's total. */
     chargedTokens: bigint({ mode: "number" }).notNull(),
     estimated: boolean().notNull(),
-    /** As in `holds`: the prices that it was charged by. */
+    /** As in `holds`. The charge uses these prices. */
     priceVersionId: bigint({ mode: "number" }),
-    /** What the provider counted beside the three counts above: see `ledger/reported_usage.ts`. null: nothing. */
+    /** Other counts of the provider: see `ledger/reported_usage.ts`. null: none. */
     reportedUsage: jsonb().$type<unknown>(),
     createdAt: instant().notNull(),
     finishedAt: instant().notNull(),
-    /** Set anew by a late settlement: it is folded into the closed sums by its new one. */
+    /** A late settlement sets it again, so that the closed sums are updated. */
     writtenIn: writtenIn(),
   },
   (t) => [
@@ -397,7 +397,7 @@ export const receipts = pgTable(
   ],
 );
 
-/** API keys: a SHA-256 digest and what a person needs to know one again. */
+/** API keys: a SHA-256 digest, and the parts that are shown to recognize a key. */
 export const keys = pgTable(
   "keys",
   {
@@ -416,7 +416,7 @@ export const keys = pgTable(
       .notNull()
       .default("enabled"),
     expiresAt: instant(),
-    /** Ceilings of the key itself, a day of its zone: requests, and money of the balance. null: none. */
+    /** Daily limits of the key, in its time zone: requests, and spending from the balance. null: no limit. */
     dailyUnitsMax: integer(),
     dailySpendMaxNanoUsd: nanoUsd(),
     timeZone: text().notNull().default("UTC"),
@@ -436,8 +436,8 @@ export const keys = pgTable(
 );
 
 /**
- * What a key with ceilings used on a day. Spending has no upper check: a provider's overrun, or a late settlement, may
- * pass the ceiling that the hold kept to.
+ * The daily use of a key with daily limits. Spending has no upper CHECK: an overrun of the provider or a late settlement may
+ * exceed the limit that the reservation respected.
  */
 export const keyDays = pgTable(
   "key_days",
@@ -458,14 +458,14 @@ export const keyDays = pgTable(
   ],
 );
 
-/** When and where a key last did something: noted in memory, written every few seconds. Nothing is decided by it. */
+/** When and where a key was last used. Written every few seconds from memory; no decision depends on it. */
 export const keyUses = pgTable("key_uses", {
   keyId: bigint({ mode: "number" }).primaryKey(),
   lastUsedAt: instant().notNull(),
   host: text().notNull(),
 });
 
-/** Refusals, counted by minute and written every few seconds: a refused request must not cost a write. Kept a week. */
+/** Refusals per minute. Written every few seconds from memory, so that a refusal costs no write. Kept for a week. */
 export const refusalCounts = pgTable(
   "refusal_counts",
   {
@@ -485,8 +485,8 @@ export const refusalCounts = pgTable(
 );
 
 /**
- * White-label domains of resellers, those they gave up included. The service's own hosts stand in the configuration.
- * Several may claim a name; one has it. Source: rulings › Domains.
+ * White-label domains of resellers, including removed ones. The service's own hosts are in the configuration. Several
+ * resellers may claim a name; one has it. Source: rulings › Domains.
  */
 export const hosts = pgTable(
   "hosts",
@@ -496,15 +496,15 @@ export const hosts = pgTable(
       .notNull()
       .references(() => accounts.id),
     status: text({ enum: ["pending", "verifying", "active", "failed", "suspended", "removed"] }).notNull(),
-    /** What the TXT record must say when the name is contested. */
+    /** The TXT record that proves the name when several claim it. */
     token: text().notNull().default(sql`replace(gen_random_uuid()::text, '-', '')`),
-    /** When it became active last: whoever comes after must prove the name. */
+    /** When it last became active: later claims must prove the name. */
     activatedAt: instant(),
     checkedAt: instant(),
     nextCheckAt: instant(),
-    /** Failed checks in a row. */
+    /** Consecutive failed checks. */
     failures: integer().notNull().default(0),
-    /** What the last check saw: a DnsReport. */
+    /** The last check's result: a DnsReport. */
     report: jsonb().$type<unknown>(),
     createdAt: instant().notNull().defaultNow(),
   },
@@ -517,26 +517,26 @@ export const hosts = pgTable(
   ],
 );
 
-/** How a reseller's hosts look. The pictures were decoded and encoded anew when they came. */
+/** The brand of a reseller's hosts. Pictures are decoded and encoded again on upload. */
 export const brands = pgTable("brands", {
   resellerId: bigint({ mode: "number" })
     .primaryKey()
     .references(() => accounts.id),
   name: text().notNull(),
-  /** As chosen, #rrggbb; `css` is what became of it. */
+  /** As chosen, #rrggbb; `css` is computed from it. */
   accent: text(),
   css: text().notNull().default(""),
   support: text(),
   logoLight: bytea(),
   logoDark: bytea(),
   icon: bytea(),
-  /** The icon came by itself; otherwise it is made from the logo, and follows it. */
+  /** Whether the icon was uploaded. Otherwise it is made from the logo. */
   iconOwn: boolean().notNull().default(false),
-  /** Changes with every change, for the addresses of css and pictures. */
+  /** A new value with every change: part of the URLs of css and pictures. */
   version: text().notNull(),
 });
 
-/** Sessions of the panel: a digest of a 32-byte token, bound to the host they began on. */
+/** Sessions of the panel: a digest of a 32-byte token, bound to the host of the sign-in. */
 export const sessions = pgTable(
   "sessions",
   {
@@ -546,10 +546,10 @@ export const sessions = pgTable(
       .references(() => accounts.id),
     host: text().notNull(),
     csrfToken: text().notNull(),
-    /** What the browser says it is, and where it signed in from: for the list of devices. */
+    /** User agent and IP address at sign-in, for the list of devices. */
     userAgent: text().notNull().default(""),
     address: text().notNull().default(""),
-    /** The account an admin looks at the panel as, read-only. */
+    /** The account whose panel an admin is viewing, read-only. */
     viewingAccountId: bigint({ mode: "number" }),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
     seenAt: instant().notNull().default(sql`clock_timestamp()`),
@@ -558,7 +558,7 @@ export const sessions = pgTable(
   (t) => [index("sessions_account").on(t.accountId)],
 );
 
-/** What the catalog sells. A model without prices is sold by package only. */
+/** The models for sale. A model without prices is sold by package only. */
 export const models = pgTable(
   "models",
   {
@@ -577,13 +577,13 @@ export const models = pgTable(
     inputMicroUsd: bigint({ mode: "number" }),
     cachedInputMicroUsd: bigint({ mode: "number" }),
     outputMicroUsd: bigint({ mode: "number" }),
-    /** Output cap of a balance request that names none. */
+    /** The output cap of a pay-as-you-go request that has none. */
     defaultCapTokens: integer().notNull().default(4096),
-    /** What one image in a prompt counts as. */
+    /** Input tokens per image in a prompt. */
     imageInputTokens: integer().notNull().default(2048),
-    /** Bound × margin / 1,000: what the operator holds on top. What overruns teach is in `route_overheads`. */
+    /** The operator's margin on reservations: bound × margin / 1,000. What is learned from overruns is in `route_overheads`. */
     marginPermille: integer().notNull().default(1000),
-    /** It reports more tokens than it shows; null: not known, to be learned from its answers. */
+    /** Whether it bills hidden tokens; null: unknown, to be learned from its responses. */
     hidesTokens: boolean(),
     createdAt: instant().notNull().defaultNow(),
   },
@@ -608,7 +608,7 @@ export const imagePrices = pgTable(
       .notNull()
       .references(() => models.id),
     size: text().notNull(),
-    /** `standard`: of a request that asks for no quality. */
+    /** `standard`: for requests without a quality. */
     quality: text().notNull().default("standard"),
     microUsd: bigint({ mode: "number" }).notNull(),
   },
@@ -620,9 +620,9 @@ export const imagePrices = pgTable(
 );
 
 /**
- * What a model cost from a moment on, a row for each change: receipts name the row that they were charged by. Written by
- * triggers in the transaction that changes `models` or `image_prices` (see `drizzle/0001_ledger.sql`, note_price_version), and
- * never changed. `prices` is a PriceParts, see `ledger/price.ts`.
+ * The prices of a model from a moment on, one row per change; holds and receipts refer to it. Triggers write it in the
+ * transaction that changes `models` or `image_prices` (`note_price_version` in drizzle/0004_prices_changes_audit.sql). Rows
+ * never change. `prices` is a PriceParts of `ledger/price.ts`.
  */
 export const priceVersions = pgTable(
   "price_versions",
@@ -635,7 +635,7 @@ export const priceVersions = pgTable(
   (t) => [index("price_versions_model").on(t.modelId, t.id)],
 );
 
-/** Upstream services. Their keys are encrypted with SECRET_KEY. */
+/** Upstream AI services. Their keys are encrypted with SECRET_KEY. */
 export const providers = pgTable("providers", {
   id: id(),
   name: text().notNull().unique(),
@@ -645,7 +645,7 @@ export const providers = pgTable("providers", {
   createdAt: instant().notNull().defaultNow(),
 });
 
-/** Where a model is served: lowest priority number first; within one, by weight. */
+/** Routes: a model at a provider. The lowest priority number first; equal ones by weight. */
 export const routes = pgTable(
   "routes",
   {
@@ -663,10 +663,10 @@ export const routes = pgTable(
       .notNull()
       .default("max_tokens"),
     streamOptions: boolean().notNull().default(true),
-    /** Parameters that this route sends on beyond those of src/gateway/parameters.ts. */
+    /** Parameters that this route forwards beyond those of src/gateway/parameters.ts. */
     allowedParams: text().array().notNull().default(sql`'{}'`),
     enabled: boolean().notNull().default(true),
-    /** What had been learned of its overhead until then was forgotten. */
+    /** When its learned overhead was last reset. */
     overheadResetAt: instant(),
   },
   (t) => [
@@ -678,8 +678,8 @@ export const routes = pgTable(
 );
 
 /**
- * What the answers to an account's requests have shown a route to use beyond their holds. It fades: `decayedAt` says up to when
- * that is done. What several payers have shown is the route's, and held for everybody. Source: rulings › Money.
+ * The overhead of a route beyond the reserved amount, learned from an account's requests. It decays; `decayedAt`: up to when.
+ * Overhead that several payers have seen applies to all requests of the route. Source: rulings › Money.
  */
 export const routeOverheads = pgTable(
   "route_overheads",
@@ -688,11 +688,11 @@ export const routeOverheads = pgTable(
     routeId: bigint({ mode: "number" })
       .notNull()
       .references(() => routes.id, { onDelete: "cascade" }),
-    /** Who answers for the account: its reseller, or the account itself. */
+    /** The account's reseller, or the account itself. */
     payerId: bigint({ mode: "number" }).notNull(),
-    /** Of every request, in input tokens. */
+    /** Input tokens per request. */
     constantTokens: integer().notNull(),
-    /** Of each image in a prompt. */
+    /** Input tokens per image in a prompt. */
     imageTokens: integer().notNull(),
     /** Text and output × factor / 1,000. */
     factorPermille: integer().notNull(),
@@ -712,7 +712,7 @@ export type Overhead = Readonly<
   Pick<typeof routeOverheads.$inferSelect, "constantTokens" | "imageTokens" | "factorPermille">
 >;
 
-/** A word encrypted with the database's SECRET_KEY, by which everybody knows whether theirs is the same: one row. */
+/** A word encrypted with SECRET_KEY, to check that all processes have the same key. One row. */
 export const secretKeyCheck = pgTable(
   "secret_key_check",
   {
@@ -723,17 +723,17 @@ export const secretKeyCheck = pgTable(
   (t) => [check("secret_key_check_one_row", sql`${t.id} = 1`)],
 );
 
-/** Replicas that are up, by their heartbeat. */
+/** Replicas, with their last heartbeat. */
 export const replicas = pgTable("replicas", {
   id: uuid().primaryKey(),
   startedAt: instant().notNull().default(sql`clock_timestamp()`),
   seenAt: instant().notNull().default(sql`clock_timestamp()`),
   version: text().notNull().default(""),
-  /** What the replica says of itself: a ReplicaStatus. */
+  /** A ReplicaStatus. */
   status: jsonb().$type<unknown>(),
 });
 
-/** The last checks of the books: how many rows broke each invariant. */
+/** The last checks of the books: the number of rows that violate each invariant. */
 export const bookChecks = pgTable("book_checks", {
   id: id(),
   checkedAt: instant().notNull().default(sql`clock_timestamp()`),
@@ -741,25 +741,25 @@ export const bookChecks = pgTable("book_checks", {
   results: jsonb().$type<{ name: string; rows: number }[]>().notNull(),
 });
 
-/** Sums of what is folded: receipts and entries, see `books/folding_store.ts`. Its columns mean what the kind says. */
+/** Closed sums: sums of folded receipts and transactions, see `books/folding_store.ts`. `kind` says what the columns mean. */
 export const bookSums = pgTable(
   "book_sums",
   {
     kind: text({ enum: ["package", "key", "account", "receipts", "entries", "losses"] }).notNull(),
     id: bigint({ mode: "number" }).notNull(),
-    /** Of a package, a key or the losses; −infinity: the sum is of no day. */
+    /** For packages, keys and losses; −infinity: not by day. */
     day: date({ mode: "string" }).notNull().default("-infinity"),
     rows: bigint({ mode: "number" }).notNull(),
     units: sum(),
     tokens: sum(),
     nanoUsd: sum(),
-    /** Sum of the rows' hashes: whether they are still what was folded. */
+    /** Sum of the rows' hashes, to detect changed rows. */
     digest: sum(),
   },
   (t) => [primaryKey({ columns: [t.kind, t.id, t.day] })],
 );
 
-/** Models, hosts and modes that usage was of: the rollups name them by number. */
+/** Combinations of model, host and mode, with a number that the rollups use. */
 export const usageKinds = pgTable(
   "usage_kinds",
   {
@@ -772,10 +772,10 @@ export const usageKinds = pgTable(
 );
 
 const counted = () => bigint({ mode: "number" }).notNull();
-/** What the requests of a rollup's row add up to. */
+/** The sums of a rollup's row. */
 const usageCounts = () => ({
   requests: counted(),
-  /** Of these, those that cost money: each has its entry. */
+  /** Requests with a charge: each has its transaction. */
   charges: counted(),
   promptTokens: counted(),
   cachedTokens: counted(),
@@ -783,23 +783,23 @@ const usageCounts = () => ({
   chargedNanoUsd: numeric().notNull(),
 });
 
-/** Rollups: usage records that are folded, summed by when they began. See `books/usage_rollups_store.ts`. */
+/** Rollups: folded usage records, summed by their start. See `books/usage_rollups_store.ts`. */
 export const usageSums = pgTable(
   "usage_sums",
   {
     accountId: bigint({ mode: "number" }).notNull(),
-    /** 0: of all keys of the account. */
+    /** 0: all keys of the account. */
     keyId: bigint({ mode: "number" }).notNull(),
     begins: instant().notNull(),
     ...usageCounts(),
     kindId: integer().notNull(),
-    /** In minutes: 15, or 1,440, a day of UTC; 0: a month of UTC. */
+    /** In minutes: 15, or 1,440 (a UTC day); 0: a UTC month. */
     span: smallint().notNull(),
   },
   (t) => [primaryKey({ columns: [t.accountId, t.keyId, t.span, t.begins, t.kindId] })],
 );
 
-/** Those of them that began and ended on two sides of where a month may end in some zone: by the quarter of an hour of each. */
+/** Usage records that may have ended in another month than they began, in some time zone: by the quarter hours of both. */
 export const usageCrossings = pgTable(
   "usage_crossings",
   {
@@ -812,13 +812,13 @@ export const usageCrossings = pgTable(
   (t) => [primaryKey({ columns: [t.accountId, t.begins, t.ends, t.kindId] })],
 );
 
-/** What the next check of the books compares: what was folded since the last one, and what was broken then. */
+/** What the next check of the books compares: what was folded since the last check, and what was broken then. */
 export const bookDue = pgTable(
   "book_due",
   {
-    /** `charge`: a request whose charge and entry were not written together. */
+    /** `charge`: a request whose charge and transaction were not written together. */
     kind: text({ enum: ["package", "key", "account", "charge"] }).notNull(),
-    /** Of the package, the key or the account. */
+    /** The id of the package, key or account. */
     id: bigint({ mode: "number" }).notNull(),
     day: date({ mode: "string" }).notNull().default("-infinity"),
     requestId: uuid().notNull().default("00000000-0000-0000-0000-000000000000"),
@@ -826,25 +826,25 @@ export const bookDue = pgTable(
   (t) => [primaryKey({ columns: [t.kind, t.id, t.day, t.requestId] })],
 );
 
-/** How far the closing and the checks' walks have come: one row. */
+/** The progress of the closing and of the checks. One row. */
 export const bookClosing = pgTable(
   "book_closing",
   {
     id: smallint().primaryKey().default(1),
-    /** Folded is, exactly once, what this snapshot sees. */
+    /** Exactly the rows that this snapshot sees are folded, each once. */
     folded: customType<{ data: string }>({ dataType: () => "pg_snapshot" })()
       .notNull()
       .default("3:3:"),
-    /** Whose transaction ids these are: a restored copy lives on another server. */
+    /** The server of these transaction ids: a restored backup is on another one. */
     server: text().notNull().default(""),
-    /** Walks over all that is there: the last piece of receipts and entries, package, key's day and account seen. */
+    /** Progress of the walks over all rows: the last piece, package, key, day and account that was checked. */
     receiptsTo: bigint({ mode: "number" }).notNull().default(-1),
     entriesTo: bigint({ mode: "number" }).notNull().default(-1),
     packagesTo: bigint({ mode: "number" }).notNull().default(0),
     keysTo: bigint({ mode: "number" }).notNull().default(0),
     keyDaysTo: date({ mode: "string" }).notNull().default("-infinity"),
     accountsTo: bigint({ mode: "number" }).notNull().default(0),
-    /** The last account and day of UTC whose rollups were compared with their receipts. */
+    /** The last account and UTC day whose rollups were compared with receipts. */
     usageTo: bigint({ mode: "number" }).notNull().default(0),
     usageDaysTo: date({ mode: "string" }).notNull().default("infinity"),
   },
@@ -852,21 +852,21 @@ export const bookClosing = pgTable(
 );
 
 /**
- * Every change that a person made: who, what, before, after. Written by triggers in the changing transaction (see
- * `drizzle/0001_ledger.sql`, note_audit); secrets are left out.
+ * The audit log: every change by a person, with who, what, before and after. Triggers write it in the same transaction
+ * (`note_audit` in drizzle/0004_prices_changes_audit.sql). Without secrets.
  */
 export const auditEntries = pgTable(
   "audit_entries",
   {
     id: id(),
-    /** null: the operator's command line, or the service itself. */
+    /** null: the command line or the service itself. */
     actorId: bigint({ mode: "number" }),
     requestId: uuid(),
     action: text({ enum: ["added", "changed", "removed", "viewed"] }).notNull(),
-    /** The table, and the row's id in it. */
+    /** The table and the row's id. */
     subject: text().notNull(),
     subjectId: text().notNull(),
-    /** The account it concerns, where there is one. */
+    /** The account concerned, if any. */
     accountId: bigint({ mode: "number" }),
     before: jsonb().$type<Record<string, unknown>>(),
     after: jsonb().$type<Record<string, unknown>>(),
@@ -879,13 +879,13 @@ export const auditEntries = pgTable(
   ],
 );
 
-/** Keys of forms that were sent: a second click with the same one does nothing. Kept a day. */
+/** Keys of submitted forms: submitting the same form again does nothing. Kept for a day. */
 export const sentForms = pgTable(
   "sent_forms",
   {
     accountId: bigint({ mode: "number" }).notNull(),
     formKey: text().notNull(),
-    /** SHA-256 of where it was sent, and of its body: another one is another form. */
+    /** SHA-256 of endpoint and body: a different one is a different form. */
     bodyDigest: bytea().notNull(),
     createdAt: instant().notNull().default(sql`clock_timestamp()`),
   },
@@ -893,8 +893,8 @@ export const sentForms = pgTable(
 );
 
 /**
- * What changed, for the caches: written by triggers in the changing transaction, read by every replica each second.
- * `xid` orders them by commit without a gap (see `platform/changes_store.ts`).
+ * Changes, for the caches: triggers write them in the changing transaction, every replica reads them each second. With
+ * `xid` none is missed (see `platform/changes_store.ts`).
  */
 export const changes = pgTable(
   "changes",

@@ -9,10 +9,9 @@ import { foldAll } from "../../src/books/folding_store.ts";
 import { INVARIANTS, type InvariantName } from "../../src/books/invariants.ts";
 import { openSlices } from "../../src/books/short_transactions_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
-import type { Finish } from "../../src/ledger/ledger_store.ts";
-import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { type Finish, runBatch } from "../../src/ledger/ledger_store.ts";
 import { connect, type Sql } from "../../src/platform/db.ts";
-import { askFor, type OpenLedger, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
+import { type OpenLedger, openWorldLedger, requestFor, usageOf } from "../ledger/ledger_world.ts";
 import { createWorld, type World } from "../world.ts";
 
 /**
@@ -117,7 +116,7 @@ async function packager() {
   const key = await world.addKey(person);
   await world.sql`update keys set daily_units_max = 100000 where id = ${key.keyId}`;
   const packageId = await world.givePackage(person, { dailyLimit: 1000, days: 5, carryover: true, tokenLimit: 10_000 });
-  return { ...person, ...key, packageId, ask: () => askFor(person, key) };
+  return { ...person, ...key, packageId, ask: () => requestFor(person, key) };
 }
 
 /** A customer with a balance, whose key has a spend limit. */
@@ -126,7 +125,7 @@ async function payer() {
   const key = await world.addKey(person, { mode: "payg" });
   await world.sql`update keys set daily_spend_max_nano_usd = 9000000000 where id = ${key.keyId}`;
   await world.setBalance(person, 1_000_000_000n);
-  return { ...person, ...key, ask: () => askFor(person, key, { outputPico: 1000n }) };
+  return { ...person, ...key, ask: () => requestFor(person, key, { outputPico: 1000n }) };
 }
 
 /** A package whose receipts were written by one transaction. */
@@ -163,7 +162,7 @@ const settlementOf = (hold: Hold, over: Partial<Finish> = {}): Finish => ({
 });
 
 const settleIn = (sql: Sql, finishes: Finish[]) =>
-  runBatch(sql, true, { asks: [], finishes, wait: true, retry: false, leaseSeconds: 600 });
+  runBatch(sql, true, { reserves: [], finishes, wait: true, retry: false, leaseSeconds: 600 });
 
 describe("folded exactly once", () => {
   test("while two ledgers settle and release, and two processes fold at the same time", async () => {

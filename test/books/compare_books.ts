@@ -74,9 +74,11 @@ function packageRow(model: LedgerModel, p: ModelPackage): Compared {
 
 /** What an account is told that it has: /balance and the panel. */
 function toEntitlementRow({ package: p, balanceNanoUsd, heldNanoUsd, balanceTokensUsed }: Entitlement): Compared {
-  const { id, daysBegun, dailyRemaining, usedToday, totalRemaining, tokensUsed, resetsAt } = p ?? {};
-  const counts = { id, daysBegun, dailyRemaining, usedToday, totalRemaining, tokensUsed, resetsAt };
-  return { balanceNanoUsd, heldNanoUsd, balanceTokensUsed, ...counts };
+  const { id, daysBegun, dailyRemaining, usedToday, totalRemaining, tokensUsed, tokensRemaining } = p ?? {};
+  const { resetsAt, availableAtReset } = p ?? {};
+  const used = { daysBegun, usedToday, tokensUsed };
+  const left = { dailyRemaining, totalRemaining, tokensRemaining, resetsAt, availableAtReset };
+  return { balanceNanoUsd, heldNanoUsd, balanceTokensUsed, id, ...used, ...left };
 }
 
 function entitlementRow(model: LedgerModel, accountId: number): Compared {
@@ -87,7 +89,7 @@ function entitlementRow(model: LedgerModel, accountId: number): Compared {
     balanceTokensUsed: balanceRow(model, accountId).tokens,
   };
   if (p === undefined) return row;
-  const { dayLeft, totalLeft, resetsAt } = model.allowanceOf(p);
+  const { dayLeft, totalLeft, tokensLeft, resetsAt, leftAtReset } = model.allowanceOf(p);
   const today = dateIn(p.timeZone, model.nowMs);
   return {
     ...row,
@@ -97,7 +99,9 @@ function entitlementRow(model: LedgerModel, accountId: number): Compared {
     usedToday: model.units(p, (day) => day === today),
     totalRemaining: totalLeft,
     resetsAt,
+    availableAtReset: leftAtReset,
     tokensUsed: model.tokens(p),
+    tokensRemaining: tokensLeft,
   };
 }
 
@@ -110,7 +114,7 @@ function dayRows(model: LedgerModel, p: ModelPackage): { id: number; day: string
 }
 
 function balanceRow(model: LedgerModel, id: number) {
-  const paid = [...model.receipts.values()].filter(({ hold }) => hold.mode === "payg" && hold.ask.accountId === id);
+  const paid = [...model.receipts.values()].filter(({ hold }) => hold.mode === "payg" && hold.request.accountId === id);
   return {
     id,
     balance: String(model.balance(id)),
@@ -122,7 +126,7 @@ function balanceRow(model: LedgerModel, id: number) {
 
 function keyDayRows(model: LedgerModel) {
   const holds = [...model.holds.values(), ...[...model.receipts.values()].map(({ hold }) => hold)];
-  const days = new Set(holds.flatMap((hold) => (hold.keyDay === null ? [] : `${hold.ask.keyId} ${hold.keyDay}`)));
+  const days = new Set(holds.flatMap((hold) => (hold.keyDay === null ? [] : `${hold.request.keyId} ${hold.keyDay}`)));
   return [...days]
     .map((name) => {
       const [id, day] = [Number(name.split(" ")[0]), String(name.split(" ")[1])];
@@ -132,9 +136,9 @@ function keyDayRows(model: LedgerModel) {
     .filter(({ units, nano_usd }) => units > 0 || nano_usd !== "0");
 }
 
-function holdRow({ ask, mode, day, keyDay, nanoUsd, tokens, capTokens, leaseEndsAtMs }: ModelHold) {
+function holdRow({ request, mode, day, keyDay, nanoUsd, tokens, capTokens, leaseEndsAtMs }: ModelHold) {
   return {
-    id: ask.requestId,
+    id: request.requestId,
     mode,
     day,
     key_day: keyDay,
@@ -148,7 +152,7 @@ function holdRow({ ask, mode, day, keyDay, nanoUsd, tokens, capTokens, leaseEnds
 function receiptRow(receipt: ModelReceipt) {
   const { hold, outcome, reason, units, chargedNanoUsd, shortfallNanoUsd, tokens } = receipt;
   return {
-    id: hold.ask.requestId,
+    id: hold.request.requestId,
     mode: hold.mode,
     day: hold.day,
     key_day: hold.keyDay,

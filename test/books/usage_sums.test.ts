@@ -7,7 +7,7 @@ import { statementOf } from "../../src/books/statement_store.ts";
 import type { UsageFilter } from "../../src/books/usage_records_store.ts";
 import { requestsByKey, usageByDay } from "../../src/books/usage_sums_store.ts";
 import { connect, type Db, type Sql } from "../../src/platform/db.ts";
-import { askFor, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
+import { openWorldLedger, requestFor, usageOf } from "../ledger/ledger_world.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
 
 /**
@@ -452,7 +452,7 @@ test(
     const { ledger, close } = await openWorldLedger(world);
     let [begun, settled] = [0, 0];
     const settle = async () => {
-      const hold = await ledger.reserve(askFor(person, key));
+      const hold = await ledger.reserve(requestFor(person, key));
       begun++;
       await ledger.settle(hold, usageOf());
       settled++;

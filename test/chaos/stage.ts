@@ -68,10 +68,10 @@ const LARGE_EVENTS = 16;
 const ALARMS = [
   '"level":"fatal"',
   "was ended twice",
-  "the ledger knows no such hold",
-  "the ledger refused a row",
+  "the ledger has no such hold",
+  "the database rejected a row of the ledger",
   "ledger batch failed",
-  "the ledger would not hold a request",
+  "the ledger refused to reserve a request",
   "a request failed",
   "UnhandledPromiseRejection",
   "Unhandled",

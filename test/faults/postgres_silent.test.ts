@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, type CallOptions, openShop, type Shop } from "../gateway/shop.ts";
-import { askFor, codeOf, openWorldLedger } from "../ledger/ledger_world.ts";
+import { codeOf, openWorldLedger, requestFor } from "../ledger/ledger_world.ts";
 import { PANEL, signInTo } from "../panel/panel_client.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
@@ -197,11 +197,11 @@ test("silent: a reserve is given up on its own time, however many attempts of ot
     leaseSeconds: LEASE_SECONDS,
   });
   const customer = await shop.customer({ dailyLimit: 1000 });
-  await open.ledger.release(await open.ledger.reserve(askFor(customer, customer)), "not_dispatched");
+  await open.ledger.release(await open.ledger.reserve(requestFor(customer, customer)), "not_dispatched");
   proxy.hang();
   const refusals = [];
   for (let i = 0; i < 12; i++) {
-    refusals.push(clocked(codeOf(open.ledger.reserve(askFor(customer, customer)))));
+    refusals.push(clocked(codeOf(open.ledger.reserve(requestFor(customer, customer)))));
     await sleep(125);
   }
   for (const { value, tookMs } of await Promise.all(refusals)) {
@@ -212,7 +212,7 @@ test("silent: a reserve is given up on its own time, however many attempts of ot
   }
   expect(open.ledger.status()).toMatchObject({ holds: 0 });
   proxy.mend();
-  await until(async () => (await codeOf(open.ledger.reserve(askFor(customer, customer)))) === "granted", 20_000);
+  await until(async () => (await codeOf(open.ledger.reserve(requestFor(customer, customer)))) === "granted", 20_000);
   proxy.cut();
   await open.close();
   await proxy.close();

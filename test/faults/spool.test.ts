@@ -10,7 +10,7 @@ import { openSpool, type Spool } from "../../src/ledger/spool.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
-import { askFor, openWorldLedger, usageOf } from "../ledger/ledger_world.ts";
+import { openWorldLedger, requestFor, usageOf } from "../ledger/ledger_world.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
@@ -286,7 +286,7 @@ describe("a hold has one end, whoever brings it, and however often", () => {
     const a = await openWorldLedger(shop.world);
     // Each holds exactly what it will be charged.
     const price = purse === "package" ? {} : { promptPico: 0n, outputPico: CHARGE * 1000n, capMax: 1, capMin: 1 };
-    const asks = Array.from({ length: HOLDS }, () => a.ledger.reserve(askFor(person, key, price)));
+    const asks = Array.from({ length: HOLDS }, () => a.ledger.reserve(requestFor(person, key, price)));
     const holds = await Promise.all(asks);
     leaveSpool(name, holds.flatMap(lines));
     const b = await openWorldLedger(shop.world, { spool: name });
@@ -376,7 +376,7 @@ test.each(["Postgres was away", "the reply to its refusal was lost"])(
     const key = await shop.world.addKey(person, { mode: "payg" });
     await shop.world.setBalance(person, 1_000n);
     const price = { promptPico: 0n, outputPico: 600_000n, capMax: 1, capMin: 1 };
-    const hold = await ledger.reserve(askFor(person, key, price));
+    const hold = await ledger.reserve(requestFor(person, key, price));
     const away = why === "Postgres was away" ? Promise.resolve() : proxy.dropNextReply();
     const settling = ledger.settle(hold, usageOf({ chargeNanoUsd: 1_500n }), { strict: true });
     await away;
@@ -441,8 +441,8 @@ describe("the replay", () => {
   test("does not keep the heartbeat, or the leases of what is under way, waiting; nothing is reaped meanwhile", async () => {
     const { ledger, db, close } = await openWorldLedger(shop.world, { leaseSeconds: 2 });
     const person = await shop.customer({ dailyLimit: 2 });
-    const hold = await ledger.reserve(askFor(person, person));
-    const dead = await ledger.reserve(askFor(person, person));
+    const hold = await ledger.reserve(requestFor(person, person));
+    const dead = await ledger.reserve(requestFor(person, person));
     await shop.world
       .sql`update holds set lease_ends_at = lease_ends_at - interval '1 hour' where request_id = ${dead.requestId}`;
     let reaped = 0;

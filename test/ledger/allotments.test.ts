@@ -6,7 +6,8 @@ import {
   listAllotments,
   withdrawAllotment,
 } from "../../src/ledger/allotments_store.ts";
-import { addBalance, assignPackage, transferBalance } from "../../src/ledger/packages_and_balances_store.ts";
+import { addBalance, transferBalance } from "../../src/ledger/balances_store.ts";
+import { assignPackage } from "../../src/ledger/packages_store.ts";
 import { openDb } from "../../src/platform/db.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 import type { Person } from "../world.ts";
@@ -14,7 +15,7 @@ import { codeOf, tally } from "./ledger_world.ts";
 
 /**
  * What is handed out is paid for, by balance or by a piece of an allotment, however many ask at once; money that moves
- * between accounts is neither made nor lost. Source: rulings › Resellers; drizzle/0001_ledger.sql, assign_package,
+ * between accounts is neither made nor lost. Source: rulings › Resellers; drizzle/0003_packages_and_balances.sql, assign_package,
  * transfer_balance.
  */
 
@@ -76,7 +77,7 @@ async function shopOf({ customers = 1, wholesaleNanoUsd = 4n * USD } = {}) {
   return { reseller, people, customer: people[0] as Person, offeringId: await world.addOffering({ wholesaleNanoUsd }) };
 }
 
-test("a piece is taken in place of money, from the oldest grant, and the package names it", async () => {
+test("a package paid by allotment costs no money, uses the oldest grant, and refers to it", async () => {
   const { reseller, customer, offeringId } = await shopOf();
   const first = await grant(reseller, offeringId, 1);
   const second = await grant(reseller, offeringId, 2);
@@ -96,7 +97,7 @@ test("a piece is taken in place of money, from the oldest grant, and the package
   expect(entries).toHaveLength(0);
 });
 
-test("a piece is of one reseller and one offering; without one nothing is assigned and nothing is paid", async () => {
+test("a piece is valid for one reseller and one offering; without a piece nothing is assigned or paid", async () => {
   const { reseller, customer, offeringId } = await shopOf();
   const other = await shopOf();
   await topUp(reseller, 100n * USD);
@@ -112,7 +113,7 @@ test("a piece is of one reseller and one offering; without one nothing is assign
   expect([await packagesOf(customer), await balanceOf(reseller)]).toEqual([0, 100n * USD]);
 });
 
-test("a grant is of 1 to 100,000 pieces of an offering on sale, to a reseller", async () => {
+test("a grant has 1 to 100,000 pieces of an offering for sale and belongs to a reseller", async () => {
   const { reseller, customer, offeringId } = await shopOf();
   for (const pieces of [0, -1, 1.5, 100_001, Number.NaN])
     await expect(grant(reseller, offeringId, pieces)).rejects.toThrow("1 to 100000");
@@ -125,7 +126,7 @@ test("a grant is of 1 to 100,000 pieces of an offering on sale, to a reseller", 
   expect(await allotmentsOf(deps, reseller.accountId)).toEqual([]);
 });
 
-test("what was not handed out can be taken back, once, under the reseller's lock", async () => {
+test("unused pieces can be withdrawn once, under the reseller's lock", async () => {
   const { reseller, customer, offeringId } = await shopOf();
   const { allotmentId } = await grant(reseller, offeringId, 5);
   await assign(customer, offeringId, reseller);
@@ -134,13 +135,13 @@ test("what was not handed out can be taken back, once, under the reseller's lock
     withdrawn: 4,
     allotment: { granted: 1, used: 1, left: 0 },
   });
-  await expect(withdrawAllotment(deps, allotmentId)).rejects.toThrow("taken back before");
+  await expect(withdrawAllotment(deps, allotmentId)).rejects.toThrow("withdrawn before");
   await expect(assign(customer, offeringId, reseller)).rejects.toThrow("allotment");
   await expect(withdrawAllotment(deps, 999_999)).rejects.toMatchObject({ code: "not_found" });
   await expect(withdrawAllotment(deps, Number.NaN)).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("50 at once on a balance that pays for 10: exactly 10, and the money for them", async () => {
+test("50 concurrent assignments on a balance for 10: exactly 10 succeed and are paid", async () => {
   const { reseller, people, offeringId } = await shopOf({ customers: 5 });
   await topUp(reseller, 43n * USD);
   const work = Array.from({ length: 50 }, (_, i) => assign(people[i % 5] as Person, offeringId, reseller, false));
@@ -153,7 +154,7 @@ test("50 at once on a balance that pays for 10: exactly 10, and the money for th
   expect(new Set(entries.map(({ package_id }) => package_id)).size).toBe(10);
 });
 
-test("50 at once on an allotment of 10: exactly 10, and no money", async () => {
+test("50 concurrent assignments on an allotment of 10: exactly 10 succeed, and no money moves", async () => {
   const { reseller, people, offeringId } = await shopOf({ customers: 5 });
   await topUp(reseller, 500n * USD);
   await grant(reseller, offeringId, 4);
@@ -165,7 +166,7 @@ test("50 at once on an allotment of 10: exactly 10, and no money", async () => {
   expect(await balanceOf(reseller)).toBe(500n * USD);
 });
 
-test("taken back in the middle of 50 assignments: every piece is either handed out or taken back", async () => {
+test("withdrawn during 50 concurrent assignments: every piece is either assigned or withdrawn", async () => {
   for (let round = 0; round < 5; round++) {
     const { reseller, people, offeringId } = await shopOf({ customers: 5 });
     const { allotmentId } = await grant(reseller, offeringId, 40);
@@ -184,7 +185,7 @@ test("taken back in the middle of 50 assignments: every piece is either handed o
 const transfer = (from: Person, to: Person, nanoUsd: bigint) =>
   transferBalance(deps, { fromId: from.accountId, toId: to.accountId, nanoUsd, reason: "test", actorId: null });
 
-test("a transfer is two entries of one amount; what is held, or more than there is, does not move", async () => {
+test("a transfer writes two transactions of the same amount; reserved money and more than the balance cannot be moved", async () => {
   const { reseller, customer } = await shopOf();
   await topUp(reseller, 10n * USD);
   await transfer(reseller, customer, 4n * USD);
@@ -209,7 +210,7 @@ test("a transfer is two entries of one amount; what is held, or more than there 
   await transfer(reseller, customer, USD);
 });
 
-test("a transfer is above zero, between two accounts that exist, and within what a balance may hold", async () => {
+test("a transfer needs an amount above zero, two existing accounts, and a result within the largest balance", async () => {
   const { reseller, customer } = await shopOf();
   await topUp(reseller, 10n * USD);
   for (const nanoUsd of [0n, -1n]) await expect(transfer(reseller, customer, nanoUsd)).rejects.toThrow("above zero");
@@ -225,7 +226,7 @@ test("a transfer is above zero, between two accounts that exist, and within what
   expect(await balanceOf(reseller)).toBe(10n * USD);
 });
 
-test("100 transfers in both directions at once: none waits for ever, and the sum stays", async () => {
+test("100 concurrent transfers in both directions do not deadlock, and the sum stays the same", async () => {
   const [one, two] = [await world.addReseller(), await world.addReseller()];
   await topUp(one, 20n * USD);
   await topUp(two, 20n * USD);
@@ -238,7 +239,7 @@ test("100 transfers in both directions at once: none waits for ever, and the sum
   expect((await balanceOf(one)) + (await balanceOf(two))).toBe(40n * USD);
 });
 
-test("assignments, transfers and withdrawals of one reseller at once do not lock each other out", async () => {
+test("concurrent assignments, transfers and withdrawals of one reseller do not deadlock", async () => {
   const { reseller, people, offeringId } = await shopOf({ customers: 5 });
   await topUp(reseller, 1000n * USD);
   const grants = await Promise.all([1, 2, 3].map(() => grant(reseller, offeringId, 5)));

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /** Source: rulings › Which entitlement pays, Money. */
 
@@ -18,7 +18,7 @@ afterAll(async () => {
 });
 
 /** 1,000 pico a token, both ways: a cap of 1,000 tokens holds 1,000 nano-USD. */
-const PRICED: Partial<Ask> = { promptPico: 0n, outputPico: 1000n };
+const PRICED: Partial<ReserveRequest> = { promptPico: 0n, outputPico: 1000n };
 
 async function customer(nanoUsd: bigint | null, mode: "package" | "payg" = "payg") {
   const person = await world.addCustomer();
@@ -26,7 +26,7 @@ async function customer(nanoUsd: bigint | null, mode: "package" | "payg" = "payg
   if (nanoUsd !== null) await world.setBalance(person, nanoUsd);
   return {
     person,
-    ask: (over?: Partial<Ask>) => open.ledger.reserve(askFor(person, key, { ...PRICED, ...over })),
+    ask: (over?: Partial<ReserveRequest>) => open.ledger.reserve(requestFor(person, key, { ...PRICED, ...over })),
     async balance() {
       const [row] =
         await world.sql`select balance_nano_usd, held_nano_usd from balances where account_id = ${person.accountId}`;
@@ -35,7 +35,7 @@ async function customer(nanoUsd: bigint | null, mode: "package" | "payg" = "payg
   };
 }
 
-test("a hold takes the bound from what is free; settling gives the difference back", async () => {
+test("a hold reserves the bound from the available balance; settling releases the difference", async () => {
   const { ask, balance } = await customer(5000n);
   const hold = await ask();
   expect(hold).toMatchObject({ mode: "payg", heldNanoUsd: 1000n, capTokens: 1000 });
@@ -50,7 +50,7 @@ test("a released hold costs nothing", async () => {
   expect(await balance()).toEqual([5000, 0]);
 });
 
-test("a client's own cap that the balance does not cover: insufficient_balance; a default cap is lowered, never below the least", async () => {
+test("insufficient_balance when the balance does not cover the client's cap; a default cap is lowered to the minimum at most", async () => {
   const { ask } = await customer(600n);
   expect(await codeOf(ask({ capMax: 1000, capMin: 1000 }))).toBe("insufficient_balance");
   expect(await codeOf(ask({ capMax: 1000, capMin: 700 }))).toBe("insufficient_balance");
@@ -80,7 +80,7 @@ test("mode package: the package first, then the balance; the package's own refus
   expect(await codeOf(ask())).toBe("insufficient_balance");
 });
 
-test("an overrun that the balance covers is debited beyond the hold", async () => {
+test("an overrun that the balance covers is charged beyond the hold", async () => {
   const { ask, balance } = await customer(5000n);
   const settlement = await open.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 1400n }));
   expect(settlement).toMatchObject({ chargedNanoUsd: 1400n, shortfallNanoUsd: 0n });
@@ -126,7 +126,7 @@ test("a late settlement takes no more than its hold was, unless the balance cove
   }
 });
 
-test("entries are append-only words of every movement, and a correction cannot take what is held", async () => {
+test("every change of a balance appends a transaction, and a correction cannot take reserved money", async () => {
   const { person, ask } = await customer(2000n);
   const hold = await ask();
   const [taken] =

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import { type Ask, type ReserveResult, runBatch } from "../../src/ledger/ledger_store.ts";
+import { type ReserveRequest, type ReserveResult, runBatch } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
-import { askFor } from "./ledger_world.ts";
+import { requestFor } from "./ledger_world.ts";
 
 /**
- * A batch answers many alike asks at once. What it says must be what the asks, one after the other, are told: of any keys,
+ * A batch answers many alike reserves at once. What it says must be what the reserves, one after the other, are told: of any keys,
  * models, prices and amounts, mixed in any way. Two equal sets of accounts are asked, one in a batch, one ask by ask.
  * PROPERTY_SEED repeats a run. Source: rulings › Which entitlement pays, Counting.
  */
@@ -53,7 +53,7 @@ const run = fc.record({
   model: fc.constantFrom("model-a", "model-a", "model-b"),
   outputPico: fc.constantFrom<bigint>(-1n, 0n, 500n, 1000n),
   /** One ask each: what neighbours may differ in. */
-  asks: fc.array(
+  reserves: fc.array(
     fc.record({
       capMax: fc.integer({ min: 1, max: 1500 }),
       capMin: fc.constant(1),
@@ -70,8 +70,8 @@ const plan = fc.record({
 });
 type Plan = typeof plan extends fc.Arbitrary<infer T> ? T : never;
 
-/** The plan's accounts, in the database once more; and what asks them. */
-async function enact({ accounts, runs }: Plan): Promise<Ask[]> {
+/** The plan's accounts, in the database once more; and what reserves them. */
+async function enact({ accounts, runs }: Plan): Promise<ReserveRequest[]> {
   const people: { person: Person; keys: TestKey[] }[] = [];
   for (const { offering, nanoUsd, keys } of accounts) {
     const person = await world.addCustomer();
@@ -87,10 +87,10 @@ async function enact({ accounts, runs }: Plan): Promise<Ask[]> {
     }
     people.push({ person, keys: added });
   }
-  return runs.flatMap(({ account, key, model, outputPico, asks }) => {
+  return runs.flatMap(({ account, key, model, outputPico, reserves }) => {
     const { person, keys } = people[account] as { person: Person; keys: TestKey[] };
-    return asks.map(({ skewMinutes, ...amounts }) =>
-      askFor(person, keys[key] as TestKey, {
+    return reserves.map(({ skewMinutes, ...amounts }) =>
+      requestFor(person, keys[key] as TestKey, {
         ...{ modelId: model, outputPico, ...amounts, requestId: newId(NOW_MS + skewMinutes * 60_000) },
       }),
     );
@@ -103,16 +103,16 @@ function newId(ms: number): string {
   return `${time.slice(0, 8)}-${time.slice(8)}-7000-8000-${(++ids).toString(16).padStart(12, "0")}`;
 }
 
-async function reserve(asks: Ask[], retry = false): Promise<ReserveResult[]> {
+async function reserve(reserves: ReserveRequest[], retry = false): Promise<ReserveResult[]> {
   const { reserved } = await runBatch(world.sql, true, {
-    ...{ asks, finishes: [], wait: true, retry, leaseSeconds: 60 },
+    ...{ reserves, finishes: [], wait: true, retry, leaseSeconds: 60 },
   });
   return reserved;
 }
 
-/** What is counted for the asks' keys and accounts, in their order. */
-async function countersOf(asks: Ask[]) {
-  const accounts = [...new Set(asks.map(({ accountId }) => accountId))];
+/** What is counted for the reserves' keys and accounts, in their order. */
+async function countersOf(reserves: ReserveRequest[]) {
+  const accounts = [...new Set(reserves.map(({ accountId }) => accountId))];
   const packages = await world.sql`
     select units_held, tokens_held from packages where account_id = any(${accounts}) order by account_id`;
   const days = await world.sql`
@@ -135,14 +135,14 @@ const ALL = [
 ];
 
 test(
-  "a batch of any asks: each is told what it is told when they come one by one, and the same is counted",
+  "a batch of any reserves: each is told what it is told when they come one by one, and the same is counted",
   async () => {
     console.log(`batch runs: PROPERTY_SEED=${SEED}`);
     const property = fc.asyncProperty(plan, async (made) => {
       const [together, apart] = [await enact(made), await enact(made)];
       const answers = await reserve(together);
       const wanted: ReserveResult[] = [];
-      for (const ask of apart) wanted.push(...(await reserve([ask])));
+      for (const request of apart) wanted.push(...(await reserve([request])));
       expect(answers).toEqual(wanted);
       expect(await countersOf(together)).toEqual(await countersOf(apart));
       for (const { code, mode } of answers) seen.add(code ?? `granted by ${mode}`);
@@ -166,14 +166,14 @@ test(
   TEST_MS_MAX,
 );
 
-test("asks of several accounts in turns: each gets its own answer, whatever their ids' order", async () => {
+test("interleaved reservations of several accounts: each gets its own answer, in any order of ids", async () => {
   const people = await Promise.all([1, 2, 3].map(() => world.addCustomer()));
   const keys = await Promise.all(people.map((person) => world.addKey(person)));
   for (const [i, person] of people.entries()) await world.givePackage(person, { dailyLimit: i + 1 });
   // The account of the highest id first.
   const turns = [2, 0, 1, 2, 0, 1, 2, 0, 1];
-  const asks = turns.map((i) => askFor(people[i] as Person, keys[i] as TestKey, { requestId: newId(NOW_MS) }));
-  const answers = await reserve(asks);
+  const reserves = turns.map((i) => requestFor(people[i] as Person, keys[i] as TestKey, { requestId: newId(NOW_MS) }));
+  const answers = await reserve(reserves);
   const granted = [2, 0, 1].map((who) => answers.filter(({ code }, i) => turns[i] === who && code === null).length);
   expect(granted).toEqual([3, 1, 2]);
   expect(answers.map(({ code }) => code === null)).toEqual([true, true, true, true, false, true, true, false, false]);

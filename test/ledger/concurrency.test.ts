@@ -1,11 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { TransactionSql } from "postgres";
 import type { Hold } from "../../src/ledger/ledger.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
-import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { type ReserveRequest, runBatch } from "../../src/ledger/ledger_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /** Races are tests: two ledgers, as two replicas have them, on one database. */
 
@@ -37,18 +36,18 @@ async function holdIn(lock: (tx: TransactionSql) => Promise<unknown>) {
   return { holding, release };
 }
 
-async function race(spec: OfferingSpec | null, nanoUsd: bigint | null, over: Partial<Ask> = {}) {
+async function race(spec: OfferingSpec | null, nanoUsd: bigint | null, over: Partial<ReserveRequest> = {}) {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: nanoUsd === null ? "package" : "payg" });
   if (spec) await world.givePackage(person, spec);
   if (nanoUsd !== null) await world.setBalance(person, nanoUsd);
   const codes = await Promise.all(
-    Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(askFor(person, key, over)))),
+    Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(requestFor(person, key, over)))),
   );
   return tally(codes);
 }
 
-test("200 at once through two ledgers against 100: exactly 100 are granted, daily, total, carryover and balance", async () => {
+test("200 concurrent requests on two replicas for 100: exactly 100 are granted (daily, total, carryover, balance)", async () => {
   expect(await race({ dailyLimit: 100, days: 5 }, null)).toEqual({ granted: 100, daily_quota_exceeded: 100 });
   expect(await race({ dailyLimit: 500, totalLimit: 100, days: 5 }, null)).toEqual({
     granted: 100,
@@ -61,7 +60,7 @@ test("200 at once through two ledgers against 100: exactly 100 are granted, dail
   expect(await race(null, 100_000n, { outputPico: 1000n })).toEqual({ granted: 100, insufficient_balance: 100 });
 });
 
-test("one account under heavy use and many light ones: every account gets exactly its own", async () => {
+test("one busy account and many quiet ones: every account gets exactly its own quota", async () => {
   const people = await Promise.all(
     Array.from({ length: 30 }, async () => {
       const person = await world.addCustomer();
@@ -72,7 +71,7 @@ test("one account under heavy use and many light ones: every account gets exactl
   const codes = await Promise.all(
     people.flatMap(({ person, key }, p) =>
       Array.from({ length: 10 }, (_, i) =>
-        codeOf(((p + i) % 2 ? a : b).ledger.reserve(askFor(person, key))).then((code) => `${p} ${code}`),
+        codeOf(((p + i) % 2 ? a : b).ledger.reserve(requestFor(person, key))).then((code) => `${p} ${code}`),
       ),
     ),
   );
@@ -80,7 +79,7 @@ test("one account under heavy use and many light ones: every account gets exactl
   for (let p = 0; p < people.length; p++) expect(counts[`${p} granted`]).toBe(5);
 });
 
-test("an account whose lock somebody holds delays nobody else; its own request waits and is granted", async () => {
+test("a locked account delays no other account; its own request waits and is granted", async () => {
   const held = await world.addCustomer();
   const heldKey = await world.addKey(held);
   await world.givePackage(held, { dailyLimit: 5 });
@@ -92,17 +91,17 @@ test("an account whose lock somebody holds delays nobody else; its own request w
   }
   const { holding, release } = await holdIn((tx) => tx`select pg_advisory_xact_lock(${held.accountId})`);
   let granted = false;
-  const waiting = a.ledger.reserve(askFor(held, heldKey)).then(() => {
+  const waiting = a.ledger.reserve(requestFor(held, heldKey)).then(() => {
     granted = true;
   });
-  await Promise.all(others.map(({ person, key }) => a.ledger.reserve(askFor(person, key))));
+  await Promise.all(others.map(({ person, key }) => a.ledger.reserve(requestFor(person, key))));
   expect(granted).toBe(false);
   release();
   await Promise.all([holding, waiting]);
   expect(granted).toBe(true);
 });
 
-test("a batch that hangs on a row which somebody has locked delays no other account", async () => {
+test("a batch that waits for a locked row delays no other account", async () => {
   const [stuck, other] = await Promise.all(
     [0, 1].map(async () => {
       const person = await world.addCustomer();
@@ -115,24 +114,24 @@ test("a batch that hangs on a row which somebody has locked delays no other acco
     (tx) => tx`select from packages where account_id = ${stuck.person.accountId} for update`,
   );
   let granted = false;
-  const waiting = a.ledger.reserve(askFor(stuck.person, stuck.key)).then(() => {
+  const waiting = a.ledger.reserve(requestFor(stuck.person, stuck.key)).then(() => {
     granted = true;
   });
   await Bun.sleep(20);
-  await a.ledger.reserve(askFor(other.person, other.key));
+  await a.ledger.reserve(requestFor(other.person, other.key));
   expect(granted).toBe(false);
   release();
   await Promise.all([holding, waiting]);
 });
 
-test("closing waits for a row whose account somebody has locked, wherever it waits, and then answers it", async () => {
+test("closing waits for rows of locked accounts in every queue, and answers them", async () => {
   const held = await world.addCustomer();
   const heldKey = await world.addKey(held);
   await world.givePackage(held, { dailyLimit: 5 });
   const own = await openWorldLedger(world);
   const { holding, release } = await holdIn((tx) => tx`select pg_advisory_xact_lock(${held.accountId})`);
   let outcome = "none";
-  const waiting = codeOf(own.ledger.reserve(askFor(held, heldKey))).then((code) => {
+  const waiting = codeOf(own.ledger.reserve(requestFor(held, heldKey))).then((code) => {
     outcome = code;
   });
   let closed = false;
@@ -148,7 +147,7 @@ test("closing waits for a row whose account somebody has locked, wherever it wai
   expect(outcome).toBe("granted");
 });
 
-test("no grant commits after a revocation did", async () => {
+test("no grant commits after a revocation", async () => {
   const person = await world.addCustomer();
   await world.givePackage(person, { dailyLimit: 100_000 });
   for (let round = 0; round < 5; round++) {
@@ -165,7 +164,7 @@ test("no grant commits after a revocation did", async () => {
     });
     const until = performance.now() + 140;
     while (performance.now() < until) {
-      for (const { ledger } of [a, b]) asks.push(codeOf(ledger.reserve(askFor(person, key))));
+      for (const { ledger } of [a, b]) asks.push(codeOf(ledger.reserve(requestFor(person, key))));
       await Bun.sleep(1);
     }
     await stop;
@@ -178,12 +177,12 @@ test("no grant commits after a revocation did", async () => {
   }
 });
 
-test("the same request id sent again holds once and is answered the same", async () => {
+test("a request id that is sent again reserves once and gets the same answer", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 10_000n);
-  const ask = askFor(person, key, { outputPico: 1000n });
-  const input = { asks: [ask], finishes: [], wait: false, leaseSeconds: 60 };
+  const ask = requestFor(person, key, { outputPico: 1000n });
+  const input = { reserves: [ask], finishes: [], wait: false, leaseSeconds: 60 };
   const first = await runBatch(a.db.sql, true, { ...input, retry: false });
   const again = await runBatch(a.db.sql, true, { ...input, retry: true });
   expect(again.reserved).toEqual(first.reserved);
@@ -191,28 +190,30 @@ test("the same request id sent again holds once and is answered the same", async
   expect(row?.held).toBe(1000);
 });
 
-test("one row with a negative, huge or NUL-bearing value among 511 good ones fails alone", async () => {
+test("one row with a negative, huge or NUL value among 511 good rows fails alone", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 1_000_000_000n);
-  const bad: Partial<Ask>[] = [
+  const bad: Partial<ReserveRequest>[] = [
     { outputPico: 1n, capMax: -5, capMin: -5, promptPico: -1_000_000n },
     { promptPico: 9n * 10n ** 30n },
     { modelId: "a\0b" },
   ];
   for (const over of bad) {
-    const asks = Array.from({ length: 512 }, (_, i) => askFor(person, key, { outputPico: 1n, ...(i === 200 && over) }));
+    const asks = Array.from({ length: 512 }, (_, i) =>
+      requestFor(person, key, { outputPico: 1n, ...(i === 200 && over) }),
+    );
     const codes = await Promise.all(asks.map((ask) => codeOf(a.ledger.reserve(ask))));
     expect(tally(codes)).toEqual({ granted: 511, internal_error: 1 });
     expect(codes[200]).toBe("internal_error");
   }
 });
 
-test("a settlement with counts that no provider can mean is clamped, and every other is written as it is", async () => {
+test("impossible counts of a settlement are clamped; all others are stored unchanged", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person, { dailyLimit: 1000 });
-  const holds = await Promise.all(Array.from({ length: 50 }, () => a.ledger.reserve(askFor(person, key))));
+  const holds = await Promise.all(Array.from({ length: 50 }, () => a.ledger.reserve(requestFor(person, key))));
   const odd = [-1, 1e300, Number.NaN, 1.5, Number.POSITIVE_INFINITY];
   await Promise.all(
     holds.map((hold: Hold, i) =>
@@ -225,11 +226,11 @@ test("a settlement with counts that no provider can mean is clamped, and every o
   expect(tally(rows.map((row) => String(row.prompt_tokens)))).toEqual({ "0": 3, "1": 1, "2000000000": 1, "7": 45 });
 });
 
-test("a hold ends once: the second end is an error of the caller, and the ledger answers a repeated one the same", async () => {
+test("a hold ends once: a second end throws, and a repeated settlement gets the same answer", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person, { dailyLimit: 10 });
-  const hold = await a.ledger.reserve(askFor(person, key, { requestId: newRequestId() }));
+  const hold = await a.ledger.reserve(requestFor(person, key, { requestId: newRequestId() }));
   await a.ledger.settle(hold, usageOf());
   await expect(a.ledger.settle(hold, usageOf())).rejects.toThrow("ended twice");
   const row = {
@@ -243,7 +244,7 @@ test("a hold ends once: the second end is an error of the caller, and the ledger
   } as const;
   const repeat = (kind: "settle" | "release") =>
     runBatch(a.db.sql, true, {
-      asks: [],
+      reserves: [],
       finishes: [{ ...row, kind, promptTokens: 1, completionTokens: 1 }],
       wait: true,
       retry: true,

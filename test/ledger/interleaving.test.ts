@@ -1,9 +1,15 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import { type Ask, type BatchOutput, type Finish, type FinishResult, runBatch } from "../../src/ledger/ledger_store.ts";
+import {
+  type BatchOutput,
+  type Finish,
+  type FinishResult,
+  type ReserveRequest,
+  runBatch,
+} from "../../src/ledger/ledger_store.ts";
 import { type Sql, sqlState } from "../../src/platform/db.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally } from "./ledger_world.ts";
 
 /**
  * The same requests in any interleaving: two ledgers with their own batching, and the SQL function itself on a connection of
@@ -23,7 +29,7 @@ const ATTEMPTS_MAX = 20;
 const NOW_MS = Date.parse("2026-05-10T12:00:00Z");
 /** What one request holds of a balance, and what one answer costs. */
 const HELD_NANO_USD = 1000n;
-const PRICED: Partial<Ask> = { outputPico: 1000n, capMax: 1000, capMin: 1000 };
+const PRICED: Partial<ReserveRequest> = { outputPico: 1000n, capMax: 1000, capMin: 1000 };
 
 let world: World;
 let ledgers: OpenLedger[];
@@ -44,7 +50,7 @@ afterAll(async () => {
 
 /** A ledger (0, 1), or the SQL itself, where a lease has ended as soon as it begins (2); and how many milliseconds it dallies. */
 const door = fc.record({ door: fc.nat(2), dally: fc.nat(4) });
-const ask = fc.record({ who: fc.nat(2), at: door });
+const request = fc.record({ who: fc.nat(2), at: door });
 const end = fc.record({
   hold: fc.nat(60),
   kind: fc.constantFrom("settle" as const, "settle" as const, "release" as const, "reap" as const),
@@ -59,13 +65,13 @@ const plan = fc.record({
   carryover: fc.boolean(),
   /** Requests that the balance pays for. */
   affordable: fc.integer({ min: 0, max: 12 }),
-  first: fc.array(ask, { minLength: 1, maxLength: 60, size: "max" }),
+  first: fc.array(request, { minLength: 1, maxLength: 60, size: "max" }),
   ends: fc.array(end, { maxLength: 60, size: "max" }),
-  meanwhile: fc.array(ask, { maxLength: 30, size: "max" }),
+  meanwhile: fc.array(request, { maxLength: 30, size: "max" }),
   topUps: fc.array(fc.record({ nanoUsd: fc.bigInt({ min: 1n, max: 3000n }), dally: fc.nat(4) }), { maxLength: 4 }),
 });
 type Plan = typeof plan extends fc.Arbitrary<infer T> ? T : never;
-type AskPlan = Plan["first"][number];
+type RequestPlan = Plan["first"][number];
 type EndPlan = Plan["ends"][number];
 
 type Customer = { accountId: number; packageKeyId: number; paygKeyId: number };
@@ -86,10 +92,10 @@ async function openAccounts({ dailyLimit, totalLimit, carryover, affordable }: P
 }
 
 /** Sends a request through its door. Returns its hold, or the code of its refusal. */
-async function reserve(customers: Customers, { who, at }: AskPlan): Promise<Hold | string> {
+async function reserve(customers: Customers, { who, at }: RequestPlan): Promise<Hold | string> {
   const { accountId, packageKeyId, paygKeyId } = customers[who] as Customer;
   const keyId = who === 1 ? paygKeyId : packageKeyId;
-  const row = askFor({ accountId }, { keyId, secret: "" }, { ...PRICED, requestId: newId() });
+  const row = requestFor({ accountId }, { keyId, secret: "" }, { ...PRICED, requestId: newId() });
   await Bun.sleep(at.dally);
   const open = ledgers[at.door];
   if (open !== undefined) {
@@ -97,7 +103,7 @@ async function reserve(customers: Customers, { who, at }: AskPlan): Promise<Hold
     const code = await codeOf(held);
     return code === "granted" ? held : code;
   }
-  const { reserved } = await send(world.sql, { asks: [row], finishes: [], leaseSeconds: 0 });
+  const { reserved } = await send(world.sql, { reserves: [row], finishes: [], leaseSeconds: 0 });
   const mode = reserved[0]?.mode;
   return mode ? { requestId: row.requestId, accountId, mode } : String(reserved[0]?.code);
 }
@@ -108,8 +114,8 @@ function newId(): string {
 }
 
 /** Many at once. */
-async function reserveAll(customers: Customers, asks: readonly AskPlan[]): Promise<Hold[]> {
-  const answers = await Promise.all(asks.map((one) => reserve(customers, one)));
+async function reserveAll(customers: Customers, reserves: readonly RequestPlan[]): Promise<Hold[]> {
+  const answers = await Promise.all(reserves.map((one) => reserve(customers, one)));
   reached.push(...answers.map((answer) => (typeof answer === "string" ? answer : `granted by ${answer.mode}`)));
   return answers.filter((answer) => typeof answer !== "string");
 }
@@ -131,10 +137,10 @@ function finishOf({ requestId, accountId, mode }: Hold, { kind, charge, strict }
 }
 
 async function finish(sql: Sql, finishes: readonly Finish[]): Promise<FinishResult[]> {
-  return (await send(sql, { asks: [], finishes, leaseSeconds: 60 })).finished;
+  return (await send(sql, { reserves: [], finishes, leaseSeconds: 60 })).finished;
 }
 
-type Rows = { asks: readonly Ask[]; finishes: readonly Finish[]; leaseSeconds: number };
+type Rows = { reserves: readonly ReserveRequest[]; finishes: readonly Finish[]; leaseSeconds: number };
 
 /** One batch, sent again as the ledger's lanes do it when it waited for a lock too long. */
 async function send(sql: Sql, rows: Rows): Promise<BatchOutput> {
@@ -172,7 +178,7 @@ function checkEnds(ended: readonly Ended[]): void {
   for (const [requestId, ends] of Map.groupBy(ended, ({ finish }) => finish.requestId)) {
     const outcomes = ends.map(({ finish, result }) => `${finish.kind}: ${result.outcome}`);
     const count = tally(ends.map(({ result }) => result.outcome));
-    // A strict refusal is told again to whoever asks again.
+    // A strict refusal is told again to whoever reserves again.
     const givenBack = (count.released ?? 0) + Math.min(count.refused ?? 0, 1);
     const reaped = outcomes.includes("reap: released");
     const delivered =
@@ -248,7 +254,7 @@ const REPEATED = new Set<string>(["already", "gone", "refused"]);
 
 type Rest = { plan: Plan; ended: readonly Ended[]; units: number };
 
-/** What is left is what nobody took: whoever asks one after the other gets exactly that. */
+/** What is left is what nobody took: whoever reserves one after the other gets exactly that. */
 async function checkRest(customers: Customers, { plan, ended, units }: Rest): Promise<void> {
   const topUps = plan.topUps.reduce((total, { nanoUsd }) => total + nanoUsd, 0n);
   const begun = BigInt(plan.affordable) * HELD_NANO_USD;
@@ -262,9 +268,9 @@ async function checkRest(customers: Customers, { plan, ended, units }: Rest): Pr
     const byPackage = who === 1 ? 0 : units - books.units - books.held;
     const byBalance = who === 0 ? 0 : Number((books.balance - books.heldNanoUsd) / HELD_NANO_USD);
     expect({ who, fair: byPackage >= 0 && byBalance >= 0 }).toEqual({ who, fair: true });
-    const asks = Array.from({ length: byPackage + byBalance + 3 }, () => ({ who, at: { door: 2, dally: 0 } }));
+    const reserves = Array.from({ length: byPackage + byBalance + 3 }, () => ({ who, at: { door: 2, dally: 0 } }));
     const rest: Hold[] = [];
-    for (const one of asks) {
+    for (const one of reserves) {
       const answer = await reserve(customers, one);
       if (typeof answer !== "string") rest.push(answer);
     }

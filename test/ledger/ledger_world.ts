@@ -1,7 +1,8 @@
 import { join } from "node:path";
-import type { Ledger } from "../../src/ledger/ledger.ts";
-import { openLedger, type Usage } from "../../src/ledger/ledger.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
+import type { Ledger, Usage } from "../../src/ledger/ledger.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
+import { openLedger } from "../../src/ledger/open_ledger.ts";
+import type { ReserveLatency } from "../../src/ledger/reserve_latency.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
@@ -20,6 +21,7 @@ export async function openWorldLedger(
     spool?: string;
     databaseUrl?: string;
     nowMs?: () => number;
+    latency?: ReserveLatency;
   } = {},
 ): Promise<OpenLedger> {
   const db = world.openDb();
@@ -38,6 +40,7 @@ export async function openWorldLedger(
     log: createLog("silent"),
     nowMs: options.nowMs ?? (() => performance.now()),
     startedMs: Date.now(),
+    ...(options.latency && { latency: options.latency }),
   });
   return {
     ledger,
@@ -50,7 +53,7 @@ export async function openWorldLedger(
 }
 
 /** An ask of a priceless model for one unit, unless told otherwise. */
-export function askFor(person: Person, key: TestKey, over: Partial<Ask> = {}): Ask {
+export function requestFor(person: Person, key: TestKey, over: Partial<ReserveRequest> = {}): ReserveRequest {
   return {
     requestId: newRequestId(),
     accountId: person.accountId,

@@ -1,4 +1,10 @@
-import type { Ask, BatchOutput, Finish, FinishResult, ReserveResult } from "../../src/ledger/ledger_store.ts";
+import type {
+  BatchOutput,
+  Finish,
+  FinishResult,
+  ReserveRequest,
+  ReserveResult,
+} from "../../src/ledger/ledger_store.ts";
 
 /**
  * The ledger's rules in memory, written from the rulings and not from the SQL: the other opinion that the property tests ask.
@@ -53,7 +59,7 @@ type Allotment = { allotmentId: number; resellerId: number; offeringId: number; 
 
 /** A request that was let through. */
 export type ModelHold = {
-  ask: Ask;
+  request: ReserveRequest;
   mode: "package" | "payg";
   package: ModelPackage | null;
   /** The day of the reservation, in the package's zone: the one that counts, whenever the request ends. */
@@ -126,7 +132,7 @@ export class LedgerModel {
 
   /** Requests and money of a key on a day, live holds included. */
   keyDay(keyId: number, day: string): { units: number; nanoUsd: bigint } {
-    const on = (hold: ModelHold) => hold.ask.keyId === keyId && hold.keyDay === day;
+    const on = (hold: ModelHold) => hold.request.keyId === keyId && hold.keyDay === day;
     const held = [...this.holds.values()].filter(on);
     const used = [...this.receipts.values()].filter(({ hold, outcome }) => on(hold) && outcome === "settled");
     return {
@@ -140,11 +146,11 @@ export class LedgerModel {
   }
 
   private liveOf(accountId: number): ModelHold[] {
-    return [...this.holds.values()].filter((hold) => hold.ask.accountId === accountId);
+    return [...this.holds.values()].filter((hold) => hold.request.accountId === accountId);
   }
 
   private endedOf(accountId: number): ModelReceipt[] {
-    return [...this.receipts.values()].filter(({ hold }) => hold.ask.accountId === accountId);
+    return [...this.receipts.values()].filter(({ hold }) => hold.request.accountId === accountId);
   }
 
   // Requests.
@@ -154,18 +160,18 @@ export class LedgerModel {
    * first, and what has no hold any more comes last; else each in the order in which it came.
    */
   batch(input: {
-    asks: readonly Ask[];
+    reserves: readonly ReserveRequest[];
     finishes: readonly Finish[];
     retry: boolean;
     leaseSeconds: number;
   }): BatchOutput {
-    const { asks, finishes, retry, leaseSeconds } = input;
+    const { reserves, finishes, retry, leaseSeconds } = input;
     const finished: FinishResult[] = new Array(finishes.length);
     const turns = finishes.map((finish) => this.turnOf(finish));
     for (const turn of TURNS) {
       for (const [i, finish] of finishes.entries()) if (turns[i] === turn) finished[i] = this.finish(finish);
     }
-    return { reserved: asks.map((ask) => this.reserve(ask, { retry, leaseSeconds })), finished };
+    return { reserved: reserves.map((request) => this.reserve(request, { retry, leaseSeconds })), finished };
   }
 
   private turnOf({ requestId, kind, chargeNanoUsd, promptTokens, completionTokens }: Finish): (typeof TURNS)[number] {
@@ -176,27 +182,30 @@ export class LedgerModel {
     return kind === "settle" && overran ? "overrun" : "within its hold";
   }
 
-  private reserve(ask: Ask, { retry, leaseSeconds }: { retry: boolean; leaseSeconds: number }): ReserveResult {
-    const known = this.holds.get(ask.requestId);
+  private reserve(
+    request: ReserveRequest,
+    { retry, leaseSeconds }: { retry: boolean; leaseSeconds: number },
+  ): ReserveResult {
+    const known = this.holds.get(request.requestId);
     if (retry && known !== undefined) return granted(known);
-    if (retry && this.receipts.has(ask.requestId)) return refused("ended");
-    const decision = this.decide(ask);
+    if (retry && this.receipts.has(request.requestId)) return refused("ended");
+    const decision = this.decide(request);
     if ("code" in decision) return decision;
-    const hold: ModelHold = { ask, ...decision, leaseEndsAtMs: this.nowMs + leaseSeconds * 1000 };
-    this.holds.set(ask.requestId, hold);
+    const hold: ModelHold = { request, ...decision, leaseEndsAtMs: this.nowMs + leaseSeconds * 1000 };
+    this.holds.set(request.requestId, hold);
     return granted(hold);
   }
 
   /** The order of refusals: the key, its model scope, its ceilings, the entitlement. Source: rulings › Errors. */
-  private decide(ask: Ask): ReserveResult | Omit<ModelHold, "ask" | "leaseEndsAtMs"> {
-    const skewMs = unixMsOf(ask.requestId) - this.nowMs;
+  private decide(request: ReserveRequest): ReserveResult | Omit<ModelHold, "request" | "leaseEndsAtMs"> {
+    const skewMs = unixMsOf(request.requestId) - this.nowMs;
     if (skewMs < -HOUR_MS || skewMs >= HOUR_MS) return refused("clock_skew");
-    const key = this.keys.get(ask.keyId);
-    const account = this.accounts.get(ask.accountId);
+    const key = this.keys.get(request.keyId);
+    const account = this.accounts.get(request.accountId);
     if (key === undefined || account === undefined || key.status !== "enabled" || !this.mayAct(account)) {
       return refused("invalid_api_key");
     }
-    if (key.modelIds !== null && !key.modelIds.includes(ask.modelId)) return refused("model_not_found");
+    if (key.modelIds !== null && !key.modelIds.includes(request.modelId)) return refused("model_not_found");
 
     const ceiling = this.ceilingOf(key);
     if (ceiling?.unitsLeft !== undefined && ceiling.unitsLeft <= 0) {
@@ -209,17 +218,17 @@ export class LedgerModel {
     }
     const keyDay = ceiling?.day ?? null;
     if (key.mode === "package") {
-      const p = this.activePackage(ask.accountId);
-      const refusal = this.packageRefusal(ask, p);
+      const p = this.activePackage(request.accountId);
+      const refusal = this.packageRefusal(request, p);
       if (refusal === null && p !== undefined) {
-        const tokens = p.tokenLimit === null ? 0 : Math.min(ask.tokenBound, p.tokenLimit - this.tokens(p));
+        const tokens = p.tokenLimit === null ? 0 : Math.min(request.tokenBound, p.tokenLimit - this.tokens(p));
         const day = dateIn(p.timeZone, this.nowMs);
         return { mode: "package", package: p, day, keyDay, nanoUsd: 0n, tokens, capTokens: null };
       }
       // The balance steps in only where an admin let it, and there is something on it.
-      if (refusal !== null && !(account.paygEnabled && this.balance(ask.accountId) > 0n)) return refusal;
+      if (refusal !== null && !(account.paygEnabled && this.balance(request.accountId) > 0n)) return refusal;
     }
-    return this.byBalance(ask, { account, ceiling, keyDay });
+    return this.byBalance(request, { account, ceiling, keyDay });
   }
 
   private mayAct({ active, resellerId }: Account): boolean {
@@ -243,12 +252,12 @@ export class LedgerModel {
   }
 
   /** Why the package cannot serve; null: it can. */
-  private packageRefusal(ask: Ask, p: ModelPackage | undefined): ReserveResult | null {
+  private packageRefusal(request: ReserveRequest, p: ModelPackage | undefined): ReserveResult | null {
     if (p === undefined) {
-      const had = this.packagesOf(ask.accountId).some((x) => x.startsAtMs < x.endsAtMs && x.endsAtMs <= this.nowMs);
+      const had = this.packagesOf(request.accountId).some((x) => x.startsAtMs < x.endsAtMs && x.endsAtMs <= this.nowMs);
       return refused(had ? "package_expired" : "package_required");
     }
-    if (p.modelIds !== null && !p.modelIds.includes(ask.modelId)) return refused("model_not_in_package");
+    if (p.modelIds !== null && !p.modelIds.includes(request.modelId)) return refused("model_not_in_package");
     const allowance = this.allowanceOf(p);
     if (allowance.dayLeft <= 0) {
       return refused(p.carryover ? "carryover_quota_exceeded" : "daily_quota_exceeded", {
@@ -275,37 +284,42 @@ export class LedgerModel {
     const dayLimit = p.carryover ? p.dailyLimit * begun : p.dailyLimit;
     const dayUsed = this.units(p, p.carryover ? undefined : (day) => day === today);
     const totalLeft = p.totalLimit - this.units(p);
-    const tokensLeft = p.tokenLimit === null || p.tokenLimit > this.tokens(p);
+    const tokensLeft = p.tokenLimit === null ? null : p.tokenLimit - this.tokens(p);
+    const dayLeft = dayLimit - dayUsed;
     const midnightMs = nextDayMs(p.timeZone, this.nowMs);
-    // No day is left that could bring more.
-    const over = midnightMs >= p.endsAtMs || totalLeft <= 0 || !tokensLeft || (p.carryover && begun >= p.days);
+    const granted = p.carryover ? p.dailyLimit * Math.min(begun + 1, p.days) - dayUsed : p.dailyLimit;
+    const leftTomorrow = Math.min(totalLeft, granted) - (p.carryover ? Math.min(totalLeft, dayLeft) : 0);
+    const isServed = midnightMs < p.endsAtMs && (tokensLeft === null || tokensLeft > 0);
+    const leftAtReset = isServed ? leftTomorrow : 0;
     return {
       dayLimit,
       dayUsed,
-      dayLeft: dayLimit - dayUsed,
+      dayLeft,
       totalLeft,
-      resetsAt: over ? null : toIso(midnightMs),
+      tokensLeft,
+      resetsAt: leftAtReset > 0 ? toIso(midnightMs) : null,
+      leftAtReset,
     };
   }
 
   private byBalance(
-    ask: Ask,
+    request: ReserveRequest,
     {
       account,
       ceiling,
       keyDay,
     }: { account: Account; ceiling: ReturnType<LedgerModel["ceilingOf"]>; keyDay: string | null },
-  ): ReserveResult | Omit<ModelHold, "ask" | "leaseEndsAtMs"> {
+  ): ReserveResult | Omit<ModelHold, "request" | "leaseEndsAtMs"> {
     if (!account.paygEnabled) return refused("package_required");
-    if (ask.outputPico < 0n) return refused("payg_pricing_unavailable");
-    const free = this.free(ask.accountId);
+    if (request.outputPico < 0n) return refused("payg_pricing_unavailable");
+    const free = this.free(request.accountId);
     const left = ceiling?.nanoUsdLeft;
     const spendable = left !== undefined && left < free ? left : free;
-    const bound = (cap: number) => ceilDivide(ask.promptPico + BigInt(cap) * ask.outputPico, PICO_PER_NANO);
-    let capTokens = ask.capMax;
+    const bound = (cap: number) => ceilDivide(request.promptPico + BigInt(cap) * request.outputPico, PICO_PER_NANO);
+    let capTokens = request.capMax;
     if (bound(capTokens) > spendable) {
       // A cap that the client did not ask for is the largest that can be paid, but not below the least that makes sense.
-      while (capTokens > ask.capMin && bound(capTokens) > spendable) capTokens--;
+      while (capTokens > request.capMin && bound(capTokens) > spendable) capTokens--;
     }
     const nanoUsd = bound(capTokens);
     if (nanoUsd > free) {
@@ -326,7 +340,7 @@ export class LedgerModel {
     const hold = this.holds.get(finish.requestId);
     if (hold === undefined) return this.finishAgain(finish);
     if (finish.kind === "reap" && this.nowMs < hold.leaseEndsAtMs) return ended("alive");
-    const extraMax = this.free(hold.ask.accountId);
+    const extraMax = this.free(hold.request.accountId);
     const tokensLeft =
       hold.package?.tokenLimit == null ? undefined : hold.package.tokenLimit - this.tokens(hold.package);
     this.holds.delete(finish.requestId);
@@ -375,7 +389,7 @@ export class LedgerModel {
     let tokens = finish.promptTokens + finish.completionTokens;
     if (p !== null && p.tokenLimit !== null) tokens = Math.min(tokens, p.tokenLimit - this.tokens(p));
     receipt.tokens = p !== null && receipt.units === 0 ? 0 : tokens;
-    const free = this.free(hold.ask.accountId);
+    const free = this.free(hold.request.accountId);
     const taken = finish.chargeNanoUsd <= free ? finish.chargeNanoUsd : min(hold.nanoUsd, free);
     receipt.chargedNanoUsd = p === null ? taken : 0n;
     receipt.shortfallNanoUsd = finish.chargeNanoUsd - receipt.chargedNanoUsd;

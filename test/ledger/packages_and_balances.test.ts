@@ -1,17 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { listBalanceTransactions } from "../../src/books/balance_transactions_store.ts";
 import { listUsageRecords } from "../../src/books/usage_records_store.ts";
+import { addBalance, setPayg } from "../../src/ledger/balances_store.ts";
 import { holdingsOf, previewAssignment } from "../../src/ledger/holdings_store.ts";
-import {
-  addBalance,
-  assignPackage,
-  endPackage,
-  findPackage,
-  listPackages,
-  payerOf,
-  receiptMonthsAhead,
-  setPayg,
-} from "../../src/ledger/packages_and_balances_store.ts";
+import { receiptMonthsAhead } from "../../src/ledger/holds_store.ts";
+import { assignPackage, endPackage, findPackage, listPackages, payerOf } from "../../src/ledger/packages_store.ts";
 import type { Change } from "../../src/platform/bus.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 import type { Person } from "../world.ts";
@@ -272,6 +265,7 @@ test("an active package says what it grants now, by its own midnight; one that i
     usedToday: 0,
     totalLeft: 300,
     resetsAt: "2026-06-01T22:00:00.000Z",
+    availableAtReset: 100,
   });
   await use(standard, "2026-06-01", 30);
   expect(await allowance()).toMatchObject({ availableNow: 70, usedToday: 30, totalLeft: 270 });
@@ -289,6 +283,7 @@ test("an active package says what it grants now, by its own midnight; one that i
     usedToday: 0,
     totalLeft: 270,
     resetsAt: "2026-07-03T00:00:00.000Z",
+    availableAtReset: 100,
   });
   await world.setClock("2026-07-03T12:00:00Z"); // All its days have begun: nothing more is granted.
   expect(await allowance()).toMatchObject({ availableNow: 270, resetsAt: null });

@@ -22,14 +22,14 @@ test("a charge is tokens × price, rounded up once, on the total, to a nano-USD"
   expect(chatCharge(cheap, { promptTokens: 0, cachedTokens: 0, completionTokens: 0 })).toBe(0n);
 });
 
-test("cached input has its own price, and is never more than the prompt", () => {
+test("cached input has its own price and is never more than the prompt", () => {
   expect(chatCharge(PRICES, { promptTokens: 100, cachedTokens: 40, completionTokens: 0 })).toBe(
     60n * 3000n + 40n * 300n,
   );
   expect(chatCharge(PRICES, { promptTokens: 100, cachedTokens: 900, completionTokens: 0 })).toBe(100n * 300n);
 });
 
-test("the bound covers the charge of any answer within it, margin and choices included", () => {
+test("the bound covers the charge of any response within it, margin and choices included", () => {
   const bound = chatBound(
     PRICES,
     { textTokens: 60, fixedTokens: 40, choices: 2 },
@@ -45,7 +45,7 @@ test("an image costs its price; its bound is the same", () => {
   expect(imageBound(40_000)).toEqual({ promptPico: 40_000_000_000n, outputPico: 0n });
 });
 
-test("a factor multiplies text and output, never what is fixed; the operator's margin multiplies everything, and the greater of the two counts", () => {
+test("the factor applies to text and output, the margin to everything; of both the greater applies", () => {
   const tokens = { textTokens: 100, fixedTokens: 40, choices: 1 };
   const boundOf = (marginPermille: number, factorPermille: number) => {
     const { promptPico, outputPico } = chatBound(PRICES, tokens, { marginPermille, factorPermille });
@@ -57,7 +57,7 @@ test("a factor multiplies text and output, never what is fixed; the operator's m
   expect(boundOf(2000, 3000)).toEqual([380, 3]);
 });
 
-test("a cap is lowered only where its price leaves the range of the ledger's integers", () => {
+test("a cap is lowered only if its price exceeds the range of SQL's integers", () => {
   const { outputPico } = chatBound(
     { ...PRICES, outputMicroUsd: 1_000_000_000 },
     { textTokens: 0, fixedTokens: 0, choices: 128 },
@@ -96,7 +96,7 @@ function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
   fc.assert(fc.property(arbitrary, rule), { seed: SEED, numRuns: RUNS });
 }
 
-test("any answer within its bound costs at most what was held, at any price, margin and number of choices", () => {
+test("any response within its bound costs at most the reserved amount, at any price, margin and number of choices", () => {
   const answers = fc.record({
     ...{ prices, marginPermille, factorPermille, choices, capTokens: fc.nat(1_000_000) },
     ...{ textTokens: fc.nat(30_000_000), fixedTokens: fc.nat(30_000_000) },
@@ -135,7 +135,7 @@ test("a charge is rounded up once: never below the exact sum, never a whole nano
   });
 });
 
-test("no bound leaves the range of SQL's integers, and one that was cut is dearer than any balance", () => {
+test("every bound fits SQL's integers, and a limited one is above any balance", () => {
   const asked = fc.record({
     ...{ prices, marginPermille, factorPermille, choices, textTokens: tokens, fixedTokens: tokens, capTokens },
   });

@@ -6,7 +6,7 @@ import { inProcessBus } from "../../src/platform/bus.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /** Prices are kept as they change, and a receipt names those it was charged by. Source: docs/decisions.md. */
 
@@ -34,7 +34,7 @@ async function versionsOf(modelId: string) {
 }
 const pricesOf = async (modelId: string) => (await versionsOf(modelId)).map((row) => row.prices);
 
-test("each change of a model's prices is a version, and what changes no price is none", async () => {
+test("each change of a model's prices adds a version; other changes add none", async () => {
   await addModel(deps, { id: "a", prices: PRICES, imagePrices: { "512x512": 20_000 } });
   expect(await versionsOf("a")).toEqual([
     { id: expect.any(Number), prices: { tokens: TOKENS, images: { "512x512": 20_000 } }, recent: true },
@@ -57,7 +57,7 @@ test("each change of a model's prices is a version, and what changes no price is
   ]);
 });
 
-test("a change that nobody made through the catalog is a version too, and several in one transaction are one", async () => {
+test("a change made directly in SQL adds a version too, and several in one transaction add one", async () => {
   await world.sql`insert into models (id, name, owned_by, input_micro_usd, output_micro_usd) values ('b', 'B', 'x', 1, 2)`;
   await world.sql.begin(async (tx) => {
     await tx`update models set input_micro_usd = 5 where id = 'b'`;
@@ -70,7 +70,7 @@ test("a change that nobody made through the catalog is a version too, and severa
   ]);
 });
 
-test("of two that change different prices of a model at once, the last version has both", async () => {
+test("after two concurrent changes of different prices the last version has both", async () => {
   await addModel(deps, { id: "c", prices: PRICES, imagePrices: { "512x512": 1 } });
   for (let i = 2; i < 12; i++) {
     await Promise.all([
@@ -84,7 +84,7 @@ test("of two that change different prices of a model at once, the last version h
   }
 });
 
-test("a version is never changed or removed", async () => {
+test("a version cannot be changed or deleted", async () => {
   const before = await world.sql`select count(*)::int as n from price_versions`;
   for (const change of [
     "update price_versions set prices = '{}'",
@@ -98,7 +98,7 @@ test("a version is never changed or removed", async () => {
   expect(after[0]?.n).toBe(before[0]?.n + 1);
 });
 
-test("the catalog has each model with the version that says its prices", async () => {
+test("the catalog has each model's present version", async () => {
   await addModel(deps, { id: "d", prices: PRICES });
   await setPrices(deps, "d", { ...PRICES, inputMicroUsd: 4_000_000 });
   const [, latest] = await versionsOf("d");
@@ -106,7 +106,7 @@ test("the catalog has each model with the version that says its prices", async (
   expect(models.find(({ id }) => id === "d")).toMatchObject({ inputMicroUsd: 4_000_000, priceVersionId: latest?.id });
 });
 
-test("hold and receipt name the version that the request was admitted at, also after the reaper and a late settlement", async () => {
+test("hold and receipt refer to the version of the reservation, also after the reaper and a late settlement", async () => {
   const open = await openWorldLedger(world);
   const person = await world.addCustomer();
   const key = await world.addKey(person);
@@ -114,15 +114,15 @@ test("hold and receipt name the version that the request was admitted at, also a
   const versionOf = async (table: string, id: string) =>
     (await world.sql.unsafe(`select price_version_id::int as id from ${table} where request_id = '${id}'`))[0]?.id;
   // Asks of one batch that differ in nothing else are no run.
-  const asks = [7, 7, 8, null, 7].map((priceVersionId) => askFor(person, key, { priceVersionId }));
+  const asks = [7, 7, 8, null, 7].map((priceVersionId) => requestFor(person, key, { priceVersionId }));
   const { reserved } = await runBatch(world.sql, true, {
-    ...{ asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 },
+    ...{ reserves: asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 },
   });
   expect(reserved.map(({ code }) => code)).toEqual([null, null, null, null, null]);
   for (const { requestId, priceVersionId } of asks) expect(await versionOf("holds", requestId)).toBe(priceVersionId);
 
   const [settled, late] = [
-    await open.ledger.reserve(askFor(person, key, { priceVersionId: 9 })),
+    await open.ledger.reserve(requestFor(person, key, { priceVersionId: 9 })),
     asks[2] as (typeof asks)[0],
   ];
   await open.ledger.settle(settled, usageOf());
@@ -131,7 +131,7 @@ test("hold and receipt name the version that the request was admitted at, also a
   expect(await open.ledger.reap(late.requestId, late.accountId)).toBe(true);
   const hold = { ...settled, requestId: late.requestId };
   const finish = { ...hold, ...usageOf(), kind: "settle", reason: "complete", strict: false } as const;
-  await runBatch(world.sql, true, { asks: [], finishes: [finish], wait: true, retry: false, leaseSeconds: 60 });
+  await runBatch(world.sql, true, { reserves: [], finishes: [finish], wait: true, retry: false, leaseSeconds: 60 });
   const [row] =
     await world.sql`select reason, price_version_id::int as id from receipts where request_id = ${late.requestId}`;
   expect({ ...row }).toEqual({ reason: "late", id: 8 });

@@ -1,13 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import {
-  type Ask,
-  END_REASONS,
-  expiredHolds,
-  type Finish,
-  renewLeases,
-  runBatch,
-} from "../../src/ledger/ledger_store.ts";
+import { expiredHolds, renewLeases } from "../../src/ledger/holds_store.ts";
+import { END_REASONS, type Finish, type ReserveRequest, runBatch } from "../../src/ledger/ledger_store.ts";
 import { compareBooks, same } from "../books/compare_books.ts";
 import { createWorld, type World } from "../world.ts";
 import { tally } from "./ledger_world.ts";
@@ -143,7 +137,7 @@ const setup = fc.record({
 // What may happen.
 
 const who = fc.nat(2);
-const ask = fc.record({
+const request = fc.record({
   who,
   byBalance: fc.boolean(),
   model: fc.constantFrom(0, 0, 0, 1),
@@ -170,7 +164,7 @@ const command = fc.oneof(
     weight: 10,
     arbitrary: fc.record({
       do: fc.constant("batch" as const),
-      asks: fc.array(ask, { maxLength: 5 }),
+      reserves: fc.array(request, { maxLength: 5 }),
       ends: fc.array(end, { maxLength: 4 }),
       /** Every end is told twice in the one batch. */
       twice: fc.constantFrom(false, false, false, true),
@@ -178,7 +172,7 @@ const command = fc.oneof(
       wait: fc.boolean(),
     }),
   },
-  { weight: 6, arbitrary: fc.record({ do: fc.constant("ask" as const), ask }) },
+  { weight: 6, arbitrary: fc.record({ do: fc.constant("reserve" as const), request }) },
   { weight: 6, arbitrary: fc.record({ do: fc.constant("end" as const), end }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("ask_again" as const), pick: fc.nat(12) }) },
   {
@@ -258,7 +252,7 @@ const plan = fc.record({
 type Plan = { setup: Setup; commands: Command[] };
 type Setup = typeof setup extends fc.Arbitrary<infer T> ? T : never;
 type Command = typeof command extends fc.Arbitrary<infer T> ? T : never;
-type AskPlan = typeof ask extends fc.Arbitrary<infer T> ? T : never;
+type RequestPlan = typeof request extends fc.Arbitrary<infer T> ? T : never;
 type EndPlan = typeof end extends fc.Arbitrary<infer T> ? T : never;
 
 // Counter-examples that were found, made small by hand.
@@ -278,7 +272,7 @@ const PLAIN_OFFERING: Setup["offerings"][number] = {
   wholesaleNanoUsd: 0n,
 };
 /** Costs 1,000 nano-USD where the balance pays. */
-const ASK: AskPlan = {
+const REQUEST: RequestPlan = {
   who: 0,
   byBalance: false,
   model: 0,
@@ -298,7 +292,14 @@ const END: EndPlan = {
   strict: false,
   reason: "complete",
 };
-const BATCH: Command & { do: "batch" } = { do: "batch", asks: [], ends: [], twice: false, retry: false, wait: false };
+const BATCH: Command & { do: "batch" } = {
+  do: "batch",
+  reserves: [],
+  ends: [],
+  twice: false,
+  retry: false,
+  wait: false,
+};
 const LEASES_END: Command[] = [{ do: "clock", to: "lease_end", who: 0, n: 1, byMs: 0 }, { do: "reaper" }];
 
 type Beginning = { start?: string; startMinute?: number; person: Setup["people"][number] };
@@ -317,7 +318,7 @@ const FOUND: [Plan][] = [
     {
       setup: begins({ person: PAYING }),
       commands: [
-        { do: "ask", ask: { ...ASK, byBalance: true } },
+        { do: "reserve", request: { ...REQUEST, byBalance: true } },
         ...LEASES_END,
         { ...BATCH, ends: [{ ...END, of: "reaped" }], twice: true },
       ],
@@ -328,7 +329,7 @@ const FOUND: [Plan][] = [
     {
       setup: begins({ person: PAYING }),
       commands: [
-        { ...BATCH, asks: [ASK, ASK].map((one) => ({ ...one, byBalance: true })) },
+        { ...BATCH, reserves: [REQUEST, REQUEST].map((one) => ({ ...one, byBalance: true })) },
         { ...BATCH, ends: [0, 1].map((pick) => ({ ...END, pick, charge: "much_more" as const, strict: pick === 0 })) },
       ],
     },
@@ -338,9 +339,9 @@ const FOUND: [Plan][] = [
     {
       setup: begins({ person: WITH_PACKAGE }, { tokenLimit: 200 }),
       commands: [
-        { do: "ask", ask: ASK },
+        { do: "reserve", request: REQUEST },
         { do: "assign", who: 0, offering: 0, when: "now", paid: "operator" },
-        { do: "ask", ask: ASK },
+        { do: "reserve", request: REQUEST },
         { ...BATCH, ends: [END, { ...END, pick: 1 }] },
       ],
     },
@@ -352,7 +353,7 @@ const FOUND: [Plan][] = [
         ...{ start: "2026-10-23", startMinute: 1440 },
         person: { ...PAYING, paygKey: { ...PLAIN_KEY, nanoUsdMax: 300n, timeZone: "Atlantic/Azores" } },
       }),
-      commands: [{ do: "ask", ask: { ...ASK, byBalance: true } }],
+      commands: [{ do: "reserve", request: { ...REQUEST, byBalance: true } }],
     },
   ],
   [
@@ -361,7 +362,7 @@ const FOUND: [Plan][] = [
         { start: "2026-10-30", startMinute: 2160, person: WITH_PACKAGE },
         { dailyLimit: 1, timeZone: "America/Havana" },
       ),
-      commands: [{ ...BATCH, asks: [ASK, ASK] }],
+      commands: [{ ...BATCH, reserves: [REQUEST, REQUEST] }],
     },
   ],
   // A reset was promised that brings nothing: the tokens are used up too.
@@ -369,9 +370,9 @@ const FOUND: [Plan][] = [
     {
       setup: begins({ person: WITH_PACKAGE }, { dailyLimit: 1, tokenLimit: 100 }),
       commands: [
-        { do: "ask", ask: ASK },
+        { do: "reserve", request: REQUEST },
         { do: "end", end: END },
-        { do: "ask", ask: ASK },
+        { do: "reserve", request: REQUEST },
       ],
     },
   ],
@@ -380,9 +381,9 @@ const FOUND: [Plan][] = [
     {
       setup: begins({ person: WITH_PACKAGE }, { dailyLimit: 1 }),
       commands: [
-        { do: "ask", ask: ASK },
+        { do: "reserve", request: REQUEST },
         ...LEASES_END,
-        { do: "ask", ask: ASK },
+        { do: "reserve", request: REQUEST },
         {
           ...BATCH,
           ends: [
@@ -402,7 +403,7 @@ const SELDOM: [Plan][] = [
     {
       setup: begins({ person: { ...PAYING, nanoUsd: 5400n } }),
       commands: [
-        { ...BATCH, asks: [ASK, ASK].map((one) => ({ ...one, byBalance: true })) },
+        { ...BATCH, reserves: [REQUEST, REQUEST].map((one) => ({ ...one, byBalance: true })) },
         { ...BATCH, ends: [0, 1].map((pick) => ({ ...END, pick, charge: "much_more" as const })), twice: true },
       ],
     },
@@ -412,10 +413,10 @@ const SELDOM: [Plan][] = [
     {
       setup: begins({ person: WITH_PACKAGE }, { days: 3, dailyLimit: 1, totalLimit: 3, carryover: true }),
       commands: [
-        { do: "ask", ask: ASK },
+        { do: "reserve", request: REQUEST },
         ...LEASES_END,
         { do: "clock", to: "midnight", who: 0, n: 1, byMs: 0 },
-        { ...BATCH, asks: [ASK, ASK, ASK] },
+        { ...BATCH, reserves: [REQUEST, REQUEST, REQUEST] },
         { do: "end", end: { ...END, of: "reaped" } },
       ],
     },
@@ -428,7 +429,7 @@ type Run = {
   people: { accountId: number; tenantId: number; packageKeyId: number; paygKeyId: number }[];
   offeringIds: number[];
   /** Every request that was sent, and those that were let through. */
-  sent: Ask[];
+  sent: ReserveRequest[];
   granted: ModelHold[];
 };
 
@@ -486,7 +487,7 @@ function fromEnd<T>(list: readonly T[], n: number): T | undefined {
   return list.length === 0 ? undefined : list[list.length - 1 - (n % list.length)];
 }
 
-function askOf({ model, people }: Run, plan: AskPlan): Ask {
+function requestOf({ model, people }: Run, plan: RequestPlan): ReserveRequest {
   const person = people[plan.who] as Run["people"][number];
   const [outputPico, promptPico] = PRICES[plan.price] as [bigint, bigint];
   return {
@@ -508,8 +509,8 @@ function askOf({ model, people }: Run, plan: AskPlan): Ask {
 
 function finishOf({ model, granted }: Run, plan: EndPlan): Finish | undefined {
   const among = {
-    living: ({ ask }: ModelHold) => model.holds.has(ask.requestId),
-    reaped: ({ ask }: ModelHold) => model.receipts.get(ask.requestId)?.reason === "lease_ended",
+    living: ({ request }: ModelHold) => model.holds.has(request.requestId),
+    reaped: ({ request }: ModelHold) => model.receipts.get(request.requestId)?.reason === "lease_ended",
     all: () => true,
   };
   const hold = fromEnd(granted.filter(among[plan.of]), plan.pick);
@@ -521,7 +522,7 @@ function finishOf({ model, granted }: Run, plan: EndPlan): Finish | undefined {
     one_more: hold.nanoUsd + 1n,
     much_more: hold.nanoUsd + 1700n,
   };
-  const { requestId, accountId } = hold.ask;
+  const { requestId, accountId } = hold.request;
   const { kind, reason, promptTokens, completionTokens, strict } = plan;
   if (kind !== "settle") return finishRow({ requestId, accountId, kind, reason });
   // What a package pays is not charged. Source: ledger.ts › Usage.
@@ -546,16 +547,16 @@ function finishRow(over: Pick<Finish, "requestId" | "accountId" | "kind"> & Part
 async function step(run: Run, command: Command): Promise<void> {
   const { model, people } = run;
   switch (command.do) {
-    case "ask":
-      return batch(run, { asks: [askOf(run, command.ask)], finishes: [], retry: false, wait: false });
+    case "reserve":
+      return batch(run, { reserves: [requestOf(run, command.request)], finishes: [], retry: false, wait: false });
     case "end": {
       const finish = finishOf(run, command.end);
-      if (finish) await batch(run, { asks: [], finishes: [finish], retry: false, wait: false });
+      if (finish) await batch(run, { reserves: [], finishes: [finish], retry: false, wait: false });
       return;
     }
     case "ask_again": {
       const again = fromEnd(run.sent, command.pick);
-      if (again) await batch(run, { asks: [again], finishes: [], retry: true, wait: false });
+      if (again) await batch(run, { reserves: [again], finishes: [], retry: true, wait: false });
       return;
     }
     case "batch": {
@@ -566,7 +567,7 @@ async function step(run: Run, command: Command): Promise<void> {
       }
       const finishes = [...ends.values()];
       return batch(run, {
-        asks: command.asks.map((plan) => askOf(run, plan)),
+        reserves: command.reserves.map((plan) => requestOf(run, plan)),
         finishes: command.twice ? finishes.flatMap((finish) => [finish, finish]) : finishes,
         retry: command.retry,
         wait: command.wait,
@@ -579,7 +580,7 @@ async function step(run: Run, command: Command): Promise<void> {
     case "reaper":
       return reap(run);
     case "renew": {
-      const ids = command.picks.flatMap((pick) => fromEnd(run.granted, pick)?.ask.requestId ?? []);
+      const ids = command.picks.flatMap((pick) => fromEnd(run.granted, pick)?.request.requestId ?? []);
       const renewed = await renewLeases(world.sql, ids, LEASE_SECONDS);
       return same("renewed", renewed, new Set(model.renew(ids, LEASE_SECONDS)));
     }
@@ -663,21 +664,21 @@ async function reap(run: Run): Promise<void> {
     people.some(({ accountId }) => accountId === row.accountId),
   );
   const wanted = [...model.holds.values()].filter((hold) => hold.leaseEndsAtMs <= model.nowMs);
-  same("expired", due.map((row) => row.requestId).sort(), wanted.map(({ ask }) => ask.requestId).sort());
+  same("expired", due.map((row) => row.requestId).sort(), wanted.map(({ request }) => request.requestId).sort());
   const finishes = due.map(({ requestId, accountId }) => finishRow({ requestId, accountId, kind: "reap" }));
-  await batch(run, { asks: [], finishes, retry: false, wait: true });
+  await batch(run, { reserves: [], finishes, retry: false, wait: true });
 }
 
-type Batch = { asks: Ask[]; finishes: Finish[]; retry: boolean; wait: boolean };
+type Batch = { reserves: ReserveRequest[]; finishes: Finish[]; retry: boolean; wait: boolean };
 
-async function batch(run: Run, { asks, finishes, retry, wait }: Batch): Promise<void> {
-  const output = await runBatch(world.sql, true, { asks, finishes, wait, retry, leaseSeconds: LEASE_SECONDS });
-  const wanted = run.model.batch({ asks, finishes, retry, leaseSeconds: LEASE_SECONDS });
+async function batch(run: Run, { reserves, finishes, retry, wait }: Batch): Promise<void> {
+  const output = await runBatch(world.sql, true, { reserves, finishes, wait, retry, leaseSeconds: LEASE_SECONDS });
+  const wanted = run.model.batch({ reserves, finishes, retry, leaseSeconds: LEASE_SECONDS });
   same("batch", output, wanted);
-  for (const ask of asks) {
-    const hold = run.model.holds.get(ask.requestId);
+  for (const request of reserves) {
+    const hold = run.model.holds.get(request.requestId);
     if (hold !== undefined && !run.granted.includes(hold)) run.granted.push(hold);
-    if (!run.sent.includes(ask)) run.sent.push(ask);
+    if (!run.sent.includes(request)) run.sent.push(request);
   }
   reached.push(...wanted.reserved.map(({ code, mode }) => code ?? `granted by ${mode}`));
   for (const [i, { outcome, shortfallNanoUsd }] of wanted.finished.entries()) {

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
 import { entitlementOf, hasLeft } from "../../src/ledger/entitlement_store.ts";
 import { holdingsOf } from "../../src/ledger/holdings_store.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /** Source: contract › Limits, rulings › Which entitlement pays, Counting. */
 
@@ -25,7 +25,12 @@ async function customer(spec?: OfferingSpec) {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   const packageId = spec ? await world.givePackage(person, spec) : 0;
-  return { person, key, packageId, ask: (over?: Partial<Ask>) => open.ledger.reserve(askFor(person, key, over)) };
+  return {
+    person,
+    key,
+    packageId,
+    ask: (over?: Partial<ReserveRequest>) => open.ledger.reserve(requestFor(person, key, over)),
+  };
 }
 
 async function refusalOf(promise: Promise<unknown>): Promise<Refusal> {
@@ -49,7 +54,7 @@ test("402 daily_quota_exceeded when a standard package's day is used up, with li
   expect(refusal.facts).toMatchObject({ limit: 3, used: 3, remaining: 0, resetsAt: "2026-05-11T00:00:00.000Z" });
 });
 
-test("the next day of a standard package counts from zero; what was left of the day before is gone", async () => {
+test("the next day of a standard package counts from zero; unused units of the day before are lost", async () => {
   await world.setClock("2026-05-10 23:59:00+00");
   const { ask } = await customer({ dailyLimit: 2, days: 5 });
   await ask({ requestId: idAt("2026-05-10T23:59:00Z", 1) });
@@ -59,7 +64,7 @@ test("the next day of a standard package counts from zero; what was left of the 
   expect(codes).toEqual(["granted", "granted", "daily_quota_exceeded", "daily_quota_exceeded"]);
 });
 
-test("carryover keeps what a day left, and is refused with carryover_quota_exceeded when the accumulated allowance is used up", async () => {
+test("carryover keeps unused units; carryover_quota_exceeded when all accumulated units are used", async () => {
   await world.setClock("2026-05-10 12:00:00+00");
   const { ask } = await customer({ dailyLimit: 2, days: 3, carryover: true });
   await ask({ requestId: idAt("2026-05-10T12:00:00Z", 1) });
@@ -71,7 +76,7 @@ test("carryover keeps what a day left, and is refused with carryover_quota_excee
   expect(refusal.facts).toMatchObject({ limit: 6, used: 6, remaining: 0, resetsAt: null });
 });
 
-test("package_quota_exceeded when the total is used up and the day is not; the day's own code when both are", async () => {
+test("package_quota_exceeded when only the total is used up; the daily code when both are", async () => {
   const total = await customer({ dailyLimit: 10, totalLimit: 3, days: 5 });
   for (let i = 0; i < 3; i++) await total.ask();
   const refusal = await refusalOf(total.ask());
@@ -98,7 +103,7 @@ test("a one-day package that spans two dates is worth one day", async () => {
   expect(tally(codes)).toEqual({ granted: 40, package_quota_exceeded: 10 });
 });
 
-test("the day is the package's time zone's, through 23- and 25-hour days and a midnight that does not exist", async () => {
+test("days follow the package's time zone, through 23- and 25-hour days and a midnight that does not exist", async () => {
   // Berlin's clocks go back on 25 October 2026: that day has 25 hours.
   await world.setClock("2026-10-24 12:00:00+02");
   const berlin = await customer({ dailyLimit: 1, days: 3, timeZone: "Europe/Berlin" });
@@ -132,7 +137,7 @@ test("package_required without a package, package_expired once the last one ende
   expect(await codeOf(ask({ modelId: "model-b" }))).toBe("granted");
 });
 
-test("a release gives back the unit of its own day", async () => {
+test("a release frees the unit of its own day", async () => {
   const { ask } = await customer({ dailyLimit: 1, days: 2 });
   const hold = await ask();
   expect(await codeOf(ask())).toBe("daily_quota_exceeded");
@@ -140,7 +145,7 @@ test("a release gives back the unit of its own day", async () => {
   expect(await codeOf(ask())).toBe("granted");
 });
 
-test("a token allowance is never exceeded, and what a provider used beyond it is not charged", async () => {
+test("a token allowance is never exceeded, and use beyond it is not charged", async () => {
   const { ask, packageId } = await customer({ dailyLimit: 100, tokenLimit: 150 });
   await open.ledger.settle(await ask({ tokenBound: 100 }), usageOf({ promptTokens: 40, completionTokens: 40 }));
   const last = await ask({ tokenBound: 100 });
@@ -153,7 +158,7 @@ test("a token allowance is never exceeded, and what a provider used beyond it is
   expect({ ...row }).toEqual({ tokens_used: 150, tokens_held: 0 });
 });
 
-test("requests that are used up are not called tokens", async () => {
+test("the message does not mention tokens when the requests are used up", async () => {
   const { ask } = await customer({ dailyLimit: 5, totalLimit: 1, tokenLimit: 1_000_000 });
   await ask();
   const refusal = await refusalOf(ask());
@@ -161,7 +166,21 @@ test("requests that are used up are not called tokens", async () => {
   expect(refusal.message).toBe("The package's total allowance is used up.");
 });
 
-test("tokens that live requests hold are used, also to those who ask what is left: nothing is promised that the ledger refuses", async () => {
+test("no reset is announced for a carryover package whose next midnight adds nothing", async () => {
+  await world.setClock("2026-05-10 12:00:00+00");
+  const { person } = await customer({ dailyLimit: 10, totalLimit: 15, days: 5, carryover: true });
+  const seen = async () => {
+    const { package: state } = await entitlementOf(open.db.sql, person.accountId);
+    const [row] = (await holdingsOf(open, person.accountId)).packages;
+    expect(row?.allowance).toMatchObject({ resetsAt: state?.resetsAt, availableAtReset: state?.availableAtReset });
+    return [state?.dailyRemaining, state?.availableAtReset, state?.resetsAt];
+  };
+  expect(await seen()).toEqual([10, 5, "2026-05-11T00:00:00.000Z"]);
+  await world.setClock("2026-05-11 12:00:00+00");
+  expect(await seen()).toEqual([15, 0, null]);
+});
+
+test("reserved tokens count as used, also in the API and the panel", async () => {
   const { person, ask } = await customer({ dailyLimit: 100, tokenLimit: 150 });
   const hold = await ask({ tokenBound: 150 });
   expect(await codeOf(ask())).toBe("package_quota_exceeded");
@@ -176,7 +195,7 @@ test("tokens that live requests hold are used, also to those who ask what is lef
   expect(await codeOf(ask())).toBe("granted");
 });
 
-test("a key that was revoked, disabled or has expired is refused by the ledger itself, whatever a cache says", async () => {
+test("the ledger itself refuses a revoked, disabled or expired key, whatever a cache says", async () => {
   for (const change of ["status = 'revoked'", "status = 'disabled'", "expires_at = clock_timestamp()"]) {
     const { key, ask } = await customer({ dailyLimit: 5 });
     await world.sql.unsafe(`update keys set ${change} where id = ${key.keyId}`);
@@ -184,14 +203,16 @@ test("a key that was revoked, disabled or has expired is refused by the ledger i
   }
 });
 
-test("a suspended account, a suspended reseller and a suspended domain end the right of all who stand on them", async () => {
+test("a suspended account, reseller or domain refuses all requests that depend on it", async () => {
   const reseller = await world.addReseller();
   const person = await world.addCustomer(reseller.accountId);
   const key = await world.addKey(person);
   await world.givePackage(person, { dailyLimit: 50 });
   await world.sql`insert into hosts (host, reseller_id, status) values ('ai.shop.example', ${reseller.accountId}, 'active')`;
   const ask = () =>
-    open.ledger.reserve(askFor(person, key, { tenantId: reseller.accountId, host: "ai.shop.example", ownHost: false }));
+    open.ledger.reserve(
+      requestFor(person, key, { tenantId: reseller.accountId, host: "ai.shop.example", ownHost: false }),
+    );
   expect(await codeOf(ask())).toBe("granted");
   await world.sql`update hosts set status = 'suspended'`;
   expect(await codeOf(ask())).toBe("host_not_allowed");
@@ -203,7 +224,7 @@ test("a suspended account, a suspended reseller and a suspended domain end the r
   expect(await codeOf(ask())).toBe("invalid_api_key");
 });
 
-test("a request id an hour off the database's clock is not accepted: its month might be missing", async () => {
+test("a request id more than an hour off the database's clock is refused: its month may be missing", async () => {
   const { ask } = await customer({ dailyLimit: 5 });
   expect(await codeOf(ask({ requestId: idAt("2020-01-01T00:00:00Z", 1) }))).toBe("service_unavailable");
 });

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
 import { NAMES_MAX, reportedUsage } from "../../src/ledger/reported_usage.ts";
 import { createWorld, type World } from "../world.ts";
-import { askFor, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /** What a receipt keeps of a provider's report. Source: docs/decisions.md. */
 
@@ -17,14 +17,14 @@ const COUNTED = {
 const read = (usage: unknown, known: typeof KNOWN | undefined = KNOWN) =>
   JSON.parse(String(reportedUsage(usage, known)));
 
-test("a report that says no more than the known counts is not kept a second time", () => {
+test("a report with only the known counts is not kept", () => {
   expect(reportedUsage(COUNTED, KNOWN)).toBeNull();
   expect(reportedUsage(undefined, KNOWN)).toBeNull();
   expect(reportedUsage("many", undefined)).toBeNull();
   expect(reportedUsage({}, undefined)).toBeNull();
 });
 
-test("every other count is kept, whatever the provider calls it and wherever it stands", () => {
+test("every other count is kept, under any name and at any place", () => {
   expect(
     read({
       ...COUNTED,
@@ -49,7 +49,7 @@ test("every other count is kept, whatever the provider calls it and wherever it 
   });
 });
 
-test("a known count that was not believed as it came, or not at all, is kept as it came", () => {
+test("a known count that the ledger corrected or rejected is kept as reported", () => {
   expect(read({ ...COUNTED, total_tokens: 151 })).toEqual({ total_tokens: 151 });
   expect(read({ ...COUNTED, prompt_tokens_details: { cached_tokens: 900 } })).toEqual({
     "prompt_tokens_details.cached_tokens": 900,
@@ -65,7 +65,7 @@ test("an amount with a fraction is kept as decimal text", () => {
   });
 });
 
-test("what is no number above zero is left out, and names are cut and cleaned", () => {
+test("only numbers above zero are kept, and names are truncated and cleaned", () => {
   const bad = { a: -1, b: Number.NaN, c: Number.POSITIVE_INFINITY, d: 2 ** 60, e: "7", f: null, g: 1e-30, h: 1e300 };
   expect(reportedUsage(bad, undefined)).toBeNull();
   const long = "x".repeat(5000);
@@ -73,7 +73,7 @@ test("what is no number above zero is left out, and names are cut and cleaned", 
   expect(kept).toEqual({ ["x".repeat(100)]: 1, a_b_c_: 2, __proto__x: 3, constructor: 4 });
 });
 
-test("whatever a provider sends, a small flat object of numbers comes out", () => {
+test("any report results in a small flat object of numbers", () => {
   fc.assert(
     fc.property(fc.anything({ maxDepth: 6, withNullPrototype: true }), (usage) => {
       const text = reportedUsage(usage, undefined);
@@ -107,14 +107,14 @@ async function customer() {
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person);
-  return { ask: () => askFor(person, key) };
+  return { ask: () => requestFor(person, key) };
 }
 async function kept(requestId: string): Promise<unknown> {
   const [row] = await world.sql`select reported_usage from receipts where request_id = ${requestId}`;
   return row?.reported_usage;
 }
 
-test("the receipt keeps the report; of many that end together each keeps its own, and none where there was none", async () => {
+test("each receipt of a batch keeps its own report, or none", async () => {
   const open = await openWorldLedger(world);
   const { ask } = await customer();
   const holds = await Promise.all(Array.from({ length: 6 }, () => open.ledger.reserve(ask())));
@@ -128,7 +128,7 @@ test("the receipt keeps the report; of many that end together each keeps its own
   await open.close();
 });
 
-test("a late settlement brings its report", async () => {
+test("a late settlement keeps its report", async () => {
   const open = await openWorldLedger(world);
   const hold = await open.ledger.reserve((await customer()).ask());
   await world.sql`update holds set lease_ends_at = ledger_now() where request_id = ${hold.requestId}`;
@@ -139,7 +139,7 @@ test("a late settlement brings its report", async () => {
   await open.close();
 });
 
-test("a settlement that waits in the spool keeps its report", async () => {
+test("a spooled settlement keeps its report", async () => {
   const open = await openWorldLedger(world, { spool: "reported" });
   const hold = await open.ledger.reserve((await customer()).ask());
   // The process ends while the settlement is on its way; what it wrote to the spool is replayed by its next life.

@@ -34,7 +34,7 @@ const settlement = (requestId: string): Finish => ({
   estimated: false,
 });
 
-test("what waits is counted, by bytes and by settlements, also what a former life left; replayed, nothing waits", async () => {
+test("waiting settlements are counted in bytes and number, also those from before a restart; after a replay none wait", async () => {
   const directory = await folder();
   const first = await open(directory, { life: 1 });
   expect([first.waiting(), first.empty()]).toEqual([{ bytes: 0, settlements: 0 }, true]);
@@ -50,7 +50,7 @@ test("what waits is counted, by bytes and by settlements, also what a former lif
   expect(await readdir(directory)).toEqual([]);
 });
 
-test("a replay that fails in the middle leaves what it had not applied, and more", async () => {
+test("a replay that fails keeps at least what it had not applied", async () => {
   const spool = await open(await folder());
   await spool.add(settlement("a"));
   await spool.add(settlement("b"));
@@ -65,7 +65,7 @@ test("a replay that fails in the middle leaves what it had not applied, and more
   expect(spool.empty()).toBe(true);
 });
 
-test("a full disk: not ready, what is added waits in memory; a replay goes on all the same, and makes room; nothing is lost", async () => {
+test("a full disk: the spool is not ready, settlements wait in memory, a replay still works and makes room, nothing is lost", async () => {
   const directory = await folder();
   await (await open(directory, { life: 1 })).add(settlement("old"));
   const spool = await open(directory);

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
 import { type Finish, type FinishResult, type ReserveResult, runBatch } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { askFor, tally } from "./ledger_world.ts";
+import { requestFor, tally } from "./ledger_world.ts";
 import { dateIn, daysLaterMs, nextDayMs, toIso, wallMs } from "./model.ts";
 
 /**
@@ -76,8 +76,8 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
     accountId: person.accountId,
     packageId,
     async ask() {
-      const row = askFor(person, testKey, { requestId: newId() });
-      const { reserved } = await runBatch(world.sql, true, { asks: [row], finishes: [], ...batch });
+      const row = requestFor(person, testKey, { requestId: newId() });
+      const { reserved } = await runBatch(world.sql, true, { reserves: [row], finishes: [], ...batch });
       return { ...(reserved[0] as ReserveResult), requestId: row.requestId };
     },
     async end(requestId, kind) {
@@ -86,7 +86,7 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
         ...{ reason: kind === "reap" ? "lease_ended" : "complete", chargeNanoUsd: 0n, strict: false, estimated: false },
         ...{ promptTokens: 1, cachedTokens: 0, completionTokens: 1 },
       };
-      const { finished } = await runBatch(world.sql, true, { asks: [], finishes: [finish], ...batch });
+      const { finished } = await runBatch(world.sql, true, { reserves: [], finishes: [finish], ...batch });
       return finished[0] as FinishResult;
     },
     async days() {
@@ -151,7 +151,7 @@ test.each([
   expect(await codes(one, 2)).toEqual({ granted: 1, daily_quota_exceeded: 1 });
 });
 
-test("a midnight that stands twice is no second day, and 02:30 that stands twice is one", async () => {
+test("a midnight that occurs twice begins one day, and an hour that occurs twice belongs to one day", async () => {
   await clock("2026-11-01T04:30:00Z"); // 00:30 in Havana, the first time
   const havana = await customer({ dailyLimit: 1, days: 3, timeZone: "America/Havana" });
   expect(await resetOf(havana)).toBe("2026-11-02T05:00:00.000Z");
@@ -166,7 +166,7 @@ test("a midnight that stands twice is no second day, and 02:30 that stands twice
   expect(await berlin.days()).toEqual({ "2026-10-25": [2, 0] });
 });
 
-test("the day that Samoa left out: the next one begins where it would have, and dates are counted", async () => {
+test("the day that Samoa skipped: the next day begins at that instant, and days are counted by date", async () => {
   await clock("2011-12-29T22:00:00Z"); // noon of the 29th
   await world.sql`select make_receipt_months(1)`;
   const daily = await customer({ dailyLimit: 1, days: 5, timeZone: "Pacific/Apia" });
@@ -201,7 +201,7 @@ test("a request across midnight counts on the day it was reserved, however it en
   }
 });
 
-test("carryover: what a hold gives back after midnight can be used on the new day", async () => {
+test("carryover: a unit released after midnight can be used on the new day", async () => {
   await clock("2026-10-25T22:59:00Z");
   const one = await customer({ dailyLimit: 1, days: 3, carryover: true, timeZone: "Europe/Berlin" });
   const hold = await one.ask();
@@ -211,7 +211,7 @@ test("carryover: what a hold gives back after midnight can be used on the new da
   expect(await one.days()).toEqual({ "2026-10-25": [0, 0], "2026-10-26": [2, 0] });
 });
 
-test("carryover adds one allowance a calendar day, however long, and none once its days have begun", async () => {
+test("carryover adds the daily limit each calendar day, of any length, until all its days have begun", async () => {
   for (const from of ["2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z"]) {
     await clock(from);
     const one = await customer({ dailyLimit: 2, days: 3, carryover: true, timeZone: "Europe/Berlin" });
@@ -230,7 +230,7 @@ test("carryover adds one allowance a calendar day, however long, and none once i
   }
 });
 
-test("a package ends at the same time of day, days later, through a leap, a time left out and a time that stands twice", async () => {
+test("a package ends at the same local time days later, through skipped and repeated hours", async () => {
   for (const [from, days, timeZone, ends] of [
     ["2026-03-28T12:00:00Z", 1, "Europe/Berlin", "2026-03-29T11:00:00.000Z"],
     ["2026-10-24T12:00:00Z", 1, "Europe/Berlin", "2026-10-25T13:00:00.000Z"],
@@ -253,7 +253,7 @@ test("a package ends at the same time of day, days later, through a leap, a time
   }
 });
 
-test("a package that ends under a running answer is charged for it, and the one that follows is not", async () => {
+test("a package that ends during a request is charged for it, and the next package is not", async () => {
   await clock("2026-10-24T12:00:00Z");
   const one = await customer({ dailyLimit: 3, days: 1, timeZone: "Europe/Berlin" });
   const [person, offering] = [{ accountId: one.accountId }, await world.addOffering({ dailyLimit: 3, days: 2 })];
@@ -275,7 +275,7 @@ test("a package that ends under a running answer is charged for it, and the one 
   ]);
 });
 
-test("a key's day is its own zone's, the package's day is the package's: each resets at its own instant", async () => {
+test("a key's limits reset at midnight in the key's time zone, the quota in the package's", async () => {
   await clock("2026-10-24T12:00:00Z");
   const one = await customer(
     { dailyLimit: 5, days: 5, timeZone: "Pacific/Kiritimati" },
@@ -366,7 +366,7 @@ test("the books balance after all of this, and no hold is left when the leases h
       ...{ promptTokens: 0, cachedTokens: 0, completionTokens: 0, strict: false, estimated: false },
     }),
   );
-  await runBatch(world.sql, true, { asks: [], finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
+  await runBatch(world.sql, true, { reserves: [], finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
   expect(await world.sql`select request_id from holds`).toHaveLength(0);
   expect(await world.unbalanced()).toEqual([]);
 });

@@ -5,15 +5,14 @@ import { checkIfDue, checkNow, lastChecks } from "../../src/books/check_runs_sto
 import { startBooksCheck } from "../../src/books/check_schedule.ts";
 import { INVARIANTS } from "../../src/books/invariants.ts";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
-import { createLatency, timed } from "../../src/ledger/latency.ts";
 import { runBatch } from "../../src/ledger/ledger_store.ts";
 import { heartbeat, recentReplicas } from "../../src/ledger/replicas_store.ts";
+import { createReserveLatency } from "../../src/ledger/reserve_latency.ts";
 import { connect } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
-import { createMetrics } from "../../src/platform/metrics.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /**
  * Leases, the reaper, late settlements, the spool, heartbeats and the books' check. Source: rulings › Who pays when
@@ -42,7 +41,7 @@ async function customer(spec: OfferingSpec = { dailyLimit: 2, days: 2 }) {
   return {
     ...person,
     packageId,
-    ask: () => askFor(person, key),
+    ask: () => requestFor(person, key),
     async counters() {
       const [row] = await world.sql`select units_used, units_held from packages where id = ${packageId}`;
       return { ...row };
@@ -85,7 +84,7 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
 const endLease = (requestId: string) =>
   world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${requestId}`;
 
-test("a hold whose replica died is released by the reaper once its lease ended, and not before", async () => {
+test("the reaper releases the hold of a dead replica when its lease has ended, and not before", async () => {
   const { ask, counters } = await customer();
   const hold = await open.ledger.reserve(ask());
   expect(await open.ledger.reap(hold.requestId, hold.accountId)).toBe(false);
@@ -95,7 +94,7 @@ test("a hold whose replica died is released by the reaper once its lease ended, 
   expect(await counters()).toEqual({ units_used: 0, units_held: 0 });
 });
 
-test("a replica knows by its own clock when a lease has run out: then it dispatches nothing", async () => {
+test("a replica knows by its own clock when a lease has ended, and then does not dispatch", async () => {
   let now = 0;
   const paused = await openWorldLedger(world, { leaseSeconds: 2, nowMs: () => now });
   const hold = await paused.ledger.reserve((await customer()).ask());
@@ -107,7 +106,7 @@ test("a replica knows by its own clock when a lease has run out: then it dispatc
   await paused.close();
 });
 
-test("a hold that is still at work is renewed by name, so that the reaper leaves it alone", async () => {
+test("an open hold's lease is renewed, so the reaper does not release it", async () => {
   const { ask } = await customer();
   const hold = await open.ledger.reserve(ask());
   const jobs = startJobs();
@@ -121,7 +120,7 @@ test("a hold that is still at work is renewed by name, so that the reaper leaves
 test("the reaper waits until it has seen the database up for a whole lease", async () => {
   const { ask } = await customer();
   const [dead] = (
-    await runBatch(open.db.sql, true, { asks: [ask()], finishes: [], wait: true, retry: false, leaseSeconds: 60 })
+    await runBatch(open.db.sql, true, { reserves: [ask()], finishes: [], wait: true, retry: false, leaseSeconds: 60 })
   ).reserved;
   expect(dead?.code).toBeNull();
   const [row] = await world.sql`select request_id from holds order by request_id desc limit 1`;
@@ -134,7 +133,7 @@ test("the reaper waits until it has seen the database up for a whole lease", asy
   await jobs.stop();
 });
 
-test("a settlement after the reaper writes its record and takes the unit if it is still there", async () => {
+test("a late settlement writes its usage record and takes the unit if it is still available", async () => {
   const { ask, counters } = await customer();
   const hold = await open.ledger.reserve(ask());
   await endLease(hold.requestId);
@@ -149,7 +148,7 @@ test("a settlement after the reaper writes its record and takes the unit if it i
   expect(await counters()).toEqual({ units_used: 1, units_held: 0 });
 });
 
-test("a settlement after the reaper, with the unit gone to another request, records units 0", async () => {
+test("a late settlement whose unit was used by another request records 0 units", async () => {
   const { ask, counters } = await customer({ dailyLimit: 1, days: 2, carryover: true });
   const late = await open.ledger.reserve(ask());
   await endLease(late.requestId);
@@ -160,22 +159,22 @@ test("a settlement after the reaper, with the unit gone to another request, reco
   expect(await counters()).toEqual({ units_used: 1, units_held: 0 });
 });
 
-test("a late charge takes what the balance still has; the rest is a recorded loss", async () => {
+test("a late charge takes the available balance; the rest is recorded as a loss", async () => {
   const person = await world.addCustomer();
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 1000n);
-  const hold = await open.ledger.reserve(askFor(person, key, { outputPico: 1000n }));
+  const hold = await open.ledger.reserve(requestFor(person, key, { outputPico: 1000n }));
   await endLease(hold.requestId);
   await open.ledger.reap(hold.requestId, hold.accountId);
   await open.ledger.settle(
-    await open.ledger.reserve(askFor(person, key, { outputPico: 1000n })),
+    await open.ledger.reserve(requestFor(person, key, { outputPico: 1000n })),
     usageOf({ chargeNanoUsd: 600n }),
   );
   await open.ledger.settle(hold, usageOf({ chargeNanoUsd: 900n }));
   expect(await receiptOf(hold.requestId)).toMatchObject({ reason: "late", charged: 400, shortfall: 500 });
 });
 
-test("database away: a reserve is refused with service_unavailable within its time", async () => {
+test("database away: a reservation is refused with service_unavailable within its time limit", async () => {
   const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 300 });
   const startMs = performance.now();
   expect(await codeOf(away.ledger.reserve((await customer()).ask()))).toBe("service_unavailable");
@@ -183,7 +182,7 @@ test("database away: a reserve is refused with service_unavailable within its ti
   await away.close();
 });
 
-test("database away after dispatch: the settlement is spooled, replayed by the next life of the replica, and only once", async () => {
+test("database away after dispatch: the settlement is spooled, and replayed once after a restart", async () => {
   const { ask, counters } = await customer();
   // A hold of the real database, in the hands of a ledger whose database is gone.
   const hold = await open.ledger.reserve(ask());
@@ -212,7 +211,7 @@ test("database away after dispatch: the settlement is spooled, replayed by the n
   await next.close();
 });
 
-test("a live ledger whose database goes away spools what it settles, with fsync, before it says so", async () => {
+test("when the database goes away, settlements are spooled with fsync before `settle` resolves", async () => {
   const { ask, counters } = await customer();
   const proxy = await startTcpProxy(world.url);
   const ledger = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 400, spool: "live" });
@@ -261,7 +260,7 @@ test.each([
   },
 );
 
-test("a COMMIT whose reply is lost: the same request is answered once more, and held once", async () => {
+test("a lost reply to a COMMIT: the request is sent again and reserved once", async () => {
   const { ask, counters } = await customer();
   const proxy = await startTcpProxy(world.url);
   const ledger = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 2000, spool: "lost" });
@@ -278,7 +277,7 @@ test("a COMMIT whose reply is lost: the same request is answered once more, and 
   await proxy.close();
 });
 
-test("coming months' partitions are made ahead, and making them again makes none", async () => {
+test("partitions of the coming months are created in advance, and only once", async () => {
   const [months] = await world.sql`select count(*)::int as n from pg_inherits where inhparent = 'receipts'::regclass`;
   expect(months?.n).toBe(5);
   const [again] = await world.sql`select make_receipt_months(3) as made`;
@@ -287,7 +286,7 @@ test("coming months' partitions are made ahead, and making them again makes none
   expect(ahead?.made).toBe(2);
 });
 
-test("a replica says each second how it is, and when its reaper last looked; one that ends in order takes its row along", async () => {
+test("a replica writes its status every second; one that shuts down deletes its row", async () => {
   const id = crypto.randomUUID();
   const jobs = startJobs({ replicaId: id });
   await until(async () => (await replica(id)) !== undefined);
@@ -315,7 +314,7 @@ test("a replica says each second how it is, and when its reaper last looked; one
   expect(await replica(id)).toBeUndefined();
 });
 
-test("a replica that died keeps its row, with its age, for five minutes; one of another release is shown without its words", async () => {
+test("a dead replica is shown for five minutes with its age; one of another release is shown without a status", async () => {
   const id = crypto.randomUUID();
   const status = { ...open.ledger.status(), inFlight: 0, ledgerP99Ms: null, reapedAt: null } as const;
   const rest = { draining: false, busHealthy: true, databaseUp: true, runtime: "bun" } as const;
@@ -330,7 +329,7 @@ test("a replica that died keeps its row, with its age, for five minutes; one of 
   expect(await replica(id)).toBeUndefined();
 });
 
-test("a replica whose lanes meet no database, while its pool does, is seen, and says that its spool waits", async () => {
+test("a replica whose lanes cannot reach the database is shown, with a spool that is not empty", async () => {
   const { ask } = await customer();
   const proxy = await startTcpProxy(world.url);
   const cut = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 400, spool: "waiting" });
@@ -348,9 +347,9 @@ test("a replica whose lanes meet no database, while its pool does, is seen, and 
   await proxy.close();
 });
 
-test("p99 of reserves is that of the last minute, at most a tenth too high, and counts those that failed", async () => {
+test("p99 latency is of the last minute, at most 10% too high, and includes failed reservations", async () => {
   let now = 0;
-  const latency = createLatency(() => now);
+  const latency = createReserveLatency(() => now);
   expect(latency.p99Ms()).toBeNull();
   const note = (count: number, tookMs: number) => {
     for (let i = 0; i < count; i++) latency.note(tookMs);
@@ -373,10 +372,9 @@ test("p99 of reserves is that of the last minute, at most a tenth too high, and 
   expect(latency.p99Ms()).toBeGreaterThan(10_000);
 
   now = 200_000;
-  const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 300 });
-  const measured = createLatency(() => performance.now());
-  const ledger = timed(away.ledger, { latency: measured, metrics: createMetrics(), nowMs: () => performance.now() });
-  expect(await codeOf(ledger.reserve((await customer()).ask()))).toBe("service_unavailable");
+  const measured = createReserveLatency(() => performance.now());
+  const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 300, latency: measured });
+  expect(await codeOf(away.ledger.reserve((await customer()).ask()))).toBe("service_unavailable");
   expect(measured.p99Ms()).toBeGreaterThan(200);
   await away.close();
 });
@@ -386,13 +384,13 @@ describe("the books' check", () => {
   const client = (connections = 2) => connect({ databaseUrl: world.url, dbPrepare: true }, connections);
   const stored = async () => Number((await world.sql`select count(*)::int as n from book_checks`)[0]?.n);
 
-  test("its list is every invariant that the database has", async () => {
+  test("checks every invariant view of the database", async () => {
     const views = await world.sql`
       select table_name as name from information_schema.views where table_name like 'inv\\_%' order by 1`;
     expect([...INVARIANTS].map(({ name }) => String(name)).sort()).toEqual(views.map(({ name }) => name));
   });
 
-  test("many replicas that ask at once check once; then none is due until the time is over", async () => {
+  test("many replicas at once check once; then none is due until the interval has passed", async () => {
     const clients = Array.from({ length: 5 }, () => client());
     const before = await stored();
     const checks = await Promise.all(clients.map((sql) => checkIfDue(sql, 300)));
@@ -406,7 +404,7 @@ describe("the books' check", () => {
     await Promise.all(clients.map((sql) => sql.end()));
   });
 
-  test("asked for while another replica checks: its result is the answer; if it comes to nothing, an own check is made", async () => {
+  test("requested during another replica's check: returns that result, or checks itself if that fails", async () => {
     const [sql, holder] = [client(), client(1)];
     const lock = () => holder`select pg_advisory_lock(hashtextextended('tollgate.books_check', 0))`;
     const unlock = () => holder`select pg_advisory_unlock_all()`;
@@ -438,7 +436,7 @@ describe("the books' check", () => {
     await check.close();
   });
 
-  test("a replica that ends does not wait for its check", async () => {
+  test("a replica that shuts down does not wait for its check", async () => {
     const holder = client(1);
     await holder`select pg_advisory_lock(hashtextextended('tollgate.books_check', 0))`;
     const config = { databaseUrl: world.url, dbPrepare: true };
@@ -452,7 +450,7 @@ describe("the books' check", () => {
     await holder.end();
   });
 
-  test("what is broken is counted, and is well again once it is mended", async () => {
+  test("violations are counted, and disappear once repaired", async () => {
     const person = await world.addCustomer();
     const sql = client();
     await world.sql`update balances set balance_nano_usd = 5 where account_id = ${person.accountId}`;

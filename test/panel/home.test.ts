@@ -56,6 +56,8 @@ describe("what is left", () => {
       dailyLimit: 500,
       usedToday: 2,
       availableNow: 498,
+      availableAtReset: 500,
+      tokensRemaining: null,
       resetsAt: row?.midnight.toISOString(),
       totalLimit: 15_000,
       totalUsed: 2,

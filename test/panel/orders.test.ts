@@ -174,7 +174,7 @@ test("20 fulfil one order at once: exactly one does, and what it hands out is ha
     expect(refused).toHaveLength(19);
     for (const answer of refused) {
       expectRefusal(answer, "validation_failed");
-      expect(answer.json.error.message).toBe("This order is fulfilled already: nothing was done.");
+      expect(answer.json.error.message).toBe("This order is already fulfilled. Nothing was changed.");
     }
   }
   expect(await packagesOf(customer)).toBe(1);

@@ -6,17 +6,9 @@ import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { grantAllotment, listAllotments, withdrawAllotment } from "../../ledger/allotments_store.ts";
+import { addBalance, setPayg, transferBalance } from "../../ledger/balances_store.ts";
 import { holdingsOf, previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
-import {
-  addBalance,
-  assignPackage,
-  endPackage,
-  findPackage,
-  type PayWith,
-  payerOf,
-  setPayg,
-  transferBalance,
-} from "../../ledger/packages_and_balances_store.ts";
+import { assignPackage, endPackage, findPackage, type PayWith, payerOf } from "../../ledger/packages_store.ts";
 import { billingOf, EntriesPage, entriesOf, viewOf } from "./billing_routes.ts";
 import { Amount, checkPayWith, PayWithName, When } from "./orders_routes.ts";
 import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";

@@ -18,6 +18,8 @@ type MeteredPackage = {
   timeZone: string;
   /** The next midnight that adds requests; null if there is none. */
   resetsAt: string | null;
+  /** Requests that are available then; with carryover, how many it adds. */
+  availableAtReset: number;
   endsAt: string;
 };
 
@@ -35,7 +37,7 @@ export function PackageMeters({
   const { totalUsed, totalLimit, tokenLimit, timeZone, resetsAt, endsAt } = row;
   const available = Math.max(0, row.availableNow);
   const granted = row.carryover ? totalUsed + available : row.dailyLimit;
-  const more = requestsAtReset(row);
+  const more = row.availableAtReset;
   return (
     <div className="grid gap-x-12 gap-y-8 sm:grid-cols-2 lg:grid-cols-3">
       <div className="grid content-start gap-1">
@@ -65,10 +67,4 @@ export function PackageMeters({
       </Figure>
     </div>
   );
-}
-
-/** Requests that the next reset adds, or with which the next day begins: a day's, unless fewer are left of the package. */
-function requestsAtReset({ carryover, dailyLimit, totalLimit, totalUsed, availableNow }: MeteredPackage): number {
-  const left = totalLimit - totalUsed;
-  return Math.min(dailyLimit, carryover ? left - Math.max(0, availableNow) : left);
 }

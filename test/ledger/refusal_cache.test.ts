@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
 import { Refusal } from "../../src/errors.ts";
-import { openDatabaseClock } from "../../src/ledger/clock_store.ts";
+import { openDatabaseClock } from "../../src/ledger/database_clock_store.ts";
 import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
-import { rememberRefused } from "../../src/ledger/refused.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
+import { cacheRefusals } from "../../src/ledger/refusal_cache.ts";
 import { type Change, inProcessBus } from "../../src/platform/bus.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
 import { createLog } from "../../src/platform/log.ts";
@@ -12,7 +12,7 @@ import { sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type Person, type TestKey, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /** The real ledger on a real database; only the clock of the memory before it is the test's. */
 
@@ -58,12 +58,11 @@ async function openMemory({ ledger, db }: Pick<OpenLedger, "ledger" | "db"> = op
   };
   const clock = openDatabaseClock({ db, log, nowMs });
   await until(() => clock.earliestMs("2000-01-01T00:00:00Z") !== Number.NEGATIVE_INFINITY);
-  const memory = rememberRefused(behind, {
+  const memory = cacheRefusals(behind, {
     bus,
     clock,
     nowMs,
-    onRemembered: () => seen.remembered++,
-    onShed: () => seen.shed++,
+    metrics: { refusalRemembered: () => void seen.remembered++, shed: () => void seen.shed++ },
   });
   return {
     ...memory,
@@ -102,10 +101,10 @@ async function addPayer(nanoUsd: bigint): Promise<Buyer> {
   return payer;
 }
 
-const reserve = (memory: Memory, { key, ...buyer }: Buyer, over: Partial<Ask> = {}) =>
-  memory.reserve(askFor(buyer, key, over));
+const reserve = (memory: Memory, { key, ...buyer }: Buyer, over: Partial<ReserveRequest> = {}) =>
+  memory.reserve(requestFor(buyer, key, over));
 /** The code that a request of the buyer's is refused with, or "granted". */
-const code = (memory: Memory, buyer: Buyer, over: Partial<Ask> = {}) => codeOf(reserve(memory, buyer, over));
+const code = (memory: Memory, buyer: Buyer, over: Partial<ReserveRequest> = {}) => codeOf(reserve(memory, buyer, over));
 const many = <T>(count: number, one: (i: number) => Promise<T>) =>
   Promise.all(Array.from({ length: count }, (_, i) => one(i)));
 
@@ -127,7 +126,7 @@ async function exhausted(memory: Memory): Promise<{ buyer: Buyer; hold: Hold }> 
 }
 
 describe("what was just refused", () => {
-  test("is refused from memory in the ledger's own words, for 250 ms and no longer", async () => {
+  test("is refused from memory with the ledger's own refusal, for 250 ms", async () => {
     const memory = await openMemory();
     const { buyer, hold } = await exhausted(memory);
     await memory.settle(hold, usageOf());
@@ -140,7 +139,7 @@ describe("what was just refused", () => {
     expect(await memory.asks(() => code(memory, buyer))).toBe(1);
   });
 
-  test("costs a row each 250 ms, whatever comes: 2,000 requests in a second, five rows", async () => {
+  test("costs one row per 250 ms: 2,000 requests in a second, five rows", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
     const rows = await memory.asks(async () => {
@@ -153,10 +152,10 @@ describe("what was just refused", () => {
     expect(memory.seen.remembered).toBe(2_000 + 1 - rows);
   });
 
-  test("is another question with another key, model or host, or without a price", async () => {
+  test("is a different question with another key, model or host, or without a price", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
-    const others: [Buyer, Partial<Ask>][] = [
+    const others: [Buyer, Partial<ReserveRequest>][] = [
       [{ ...buyer, key: await world.addKey(buyer) }, {}],
       [buyer, { modelId: "model-b" }],
       [buyer, { host: "alias.example.com" }],
@@ -168,7 +167,7 @@ describe("what was just refused", () => {
     }
   });
 
-  test("is remembered of the last 32 questions of an account and of the last 5,000 accounts", async () => {
+  test("is kept for the last 32 questions of an account and the last 5,000 accounts", async () => {
     const memory = await openMemory();
     const buyer = await addBuyer(null);
     const askedOf = (i: number) => memory.asks(() => code(memory, buyer, { modelId: `model-${i}` }));
@@ -186,7 +185,7 @@ describe("what was just refused", () => {
 });
 
 describe("an answer that is on its way", () => {
-  test("is heard by those who come within 250 ms of its asking: one row for all of them", async () => {
+  test("is shared by the requests of the next 250 ms: one row for all of them", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
     memory.pass(250);
@@ -204,7 +203,7 @@ describe("an answer that is on its way", () => {
     expect(rows).toBe(2);
   });
 
-  test("refuses nobody if it is a grant: all who waited ask for themselves, and all that is there is granted", async () => {
+  test("is not shared if it is a grant: all waiting requests ask by themselves, and all that is left is granted", async () => {
     const memory = await openMemory();
     const buyer = await refusedOnce(memory);
     // Nobody tells this replica.
@@ -219,7 +218,7 @@ describe("an answer that is on its way", () => {
     for (const hold of holds) await memory.release(hold, "not_dispatched");
   });
 
-  test("refuses those who wait with 503 if the ledger is out of reach; who comes then asks anew", async () => {
+  test("refuses waiting requests with 503 if the database is away; the next request asks again", async () => {
     const proxy = await startTcpProxy(world.url);
     const away = await openWorldLedger(world, { databaseUrl: proxy.url, timeoutMs: 1_000 });
     try {
@@ -243,7 +242,7 @@ describe("an answer that is on its way", () => {
   });
 });
 
-describe("what was refused is asked again at once", () => {
+describe("a refusal is invalidated immediately", () => {
   const news: [string, (memory: Memory, buyer: Buyer) => void][] = [
     ["the account has changed", (memory, { accountId }) => memory.tell("account", accountId)],
     ["a host has changed", (memory) => memory.tell("host", "api.example.com")],
@@ -279,7 +278,7 @@ describe("what was refused is asked again at once", () => {
     expect(await askedOf()).toBe(1);
   });
 
-  test("when a hold was released here: the next request has its unit", async () => {
+  test("when a hold was released here: the next request gets its unit", async () => {
     const memory = await openMemory();
     const { buyer, hold } = await exhausted(memory);
     await memory.release(hold, "provider_failed");
@@ -288,7 +287,7 @@ describe("what was refused is asked again at once", () => {
     expect(await code(memory, buyer)).toBe("daily_quota_exceeded");
   });
 
-  test("when a hold was settled here: what it did not use of the balance is there for the next", async () => {
+  test("when a hold was settled here: the next request can use the rest of its amount", async () => {
     const memory = await openMemory();
     const payer = await addPayer(1_500n);
     const over = { promptPico: 1_000_000n, outputPico: 0n };
@@ -310,7 +309,7 @@ describe("what was refused is asked again at once", () => {
       "insufficient_balance",
     );
     // The death of another replica, after its lease.
-    const theirs = await opened.ledger.reserve(askFor(payer, payer.key, over));
+    const theirs = await opened.ledger.reserve(requestFor(payer, payer.key, over));
     await refuse();
     await world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${theirs.requestId}`;
     expect(await memory.reap(theirs.requestId, payer.accountId)).toBe(true);
@@ -323,7 +322,7 @@ describe("what was refused is asked again at once", () => {
     await opened.ledger.release(theirs, "not_dispatched");
   });
 
-  test("when a hold has ended while a refusal of before was on its way: it is not remembered", async () => {
+  test("when a hold ended while an older refusal was on its way: that is not cached", async () => {
     const memory = await openMemory();
     const buyer = await addBuyer({ dailyLimit: 1, days: 5 });
     const hold = await reserve(memory, buyer);
@@ -353,7 +352,7 @@ describe("when the quota resets", () => {
     return { memory, buyer };
   }
 
-  test("nobody who comes then is refused from memory, though it is not 250 ms old", async () => {
+  test("later requests are not refused from memory, though the refusal is not 250 ms old", async () => {
     const { memory, buyer } = await beforeMidnight();
     memory.pass(98);
     expect(await memory.asks(() => code(memory, buyer, idThen()))).toBe(0);
@@ -362,7 +361,7 @@ describe("when the quota resets", () => {
     await memory.settle(await reserve(memory, buyer, idThen()), usageOf());
   });
 
-  test("nor by an answer that was on its way then", async () => {
+  test("and not by an answer that was on its way", async () => {
     const { memory, buyer } = await beforeMidnight();
     memory.tell("account", buyer.accountId);
     const letGo = memory.holdAnswers();
@@ -376,14 +375,14 @@ describe("when the quota resets", () => {
     await memory.settle(await today, usageOf());
   });
 
-  test("as long as the database's clock is not known, no refusal with a reset is remembered", async () => {
+  test("no refusal with a reset is cached while the database's clock is unknown", async () => {
     await world.setClock(null);
     const { log, lines } = quietLog();
     const closed = world.openDb();
     await closed.close();
     const clock = openDatabaseClock({ db: closed, log, nowMs: () => performance.now() });
     expect(clock.earliestMs(BEFORE)).toBe(Number.NEGATIVE_INFINITY);
-    await until(() => lines.some(({ message }) => message === "the database's clock was not read"));
+    await until(() => lines.some(({ message }) => message === "could not read the database's clock"));
     expect(clock.earliestMs(BEFORE)).toBe(Number.NEGATIVE_INFINITY);
   });
 });
@@ -391,7 +390,7 @@ describe("when the quota resets", () => {
 describe("amounts", () => {
   const NANO = 1_000n;
 
-  test("402 insufficient_balance holds for the same and for more, each in its own amount; who wants less asks the ledger", async () => {
+  test("402 insufficient_balance applies to the same and larger amounts, each with its own amount; smaller ones ask the ledger", async () => {
     const memory = await openMemory();
     const payer = await addPayer(1_000n);
     const told = (promptPico: bigint) => factsOf(reserve(memory, payer, { promptPico, outputPico: 0n }));
@@ -408,7 +407,7 @@ describe("amounts", () => {
     await memory.release(hold, "not_dispatched");
   });
 
-  test("whatever comes in whatever order, memory says what the ledger would have said", async () => {
+  test("in any order of requests, memory answers what the ledger would have answered", async () => {
     const buyers = await openBuyers();
     let remembered = 0;
     const anAsk = fc.record({
@@ -439,7 +438,7 @@ describe("amounts", () => {
   async function openBuyers(): Promise<Buyer[]> {
     const used = async (spec: OfferingSpec) => {
       const buyer = await addBuyer(spec);
-      await opened.ledger.settle(await opened.ledger.reserve(askFor(buyer, buyer.key)), usageOf());
+      await opened.ledger.settle(await opened.ledger.reserve(requestFor(buyer, buyer.key)), usageOf());
       return buyer;
     };
     const fallsBack = await used({ dailyLimit: 1, days: 5 });
@@ -448,7 +447,7 @@ describe("amounts", () => {
     await world.sql`update keys set daily_spend_max_nano_usd = 1500 where id = ${limited.key.keyId}`;
     const counted = await addBuyer({});
     await world.sql`update keys set daily_units_max = 1 where id = ${counted.key.keyId}`;
-    await opened.ledger.settle(await opened.ledger.reserve(askFor(counted, counted.key)), usageOf());
+    await opened.ledger.settle(await opened.ledger.reserve(requestFor(counted, counted.key)), usageOf());
     return [
       await addBuyer(null),
       await addPayer(1_500n),
@@ -464,13 +463,13 @@ describe("amounts", () => {
   }
 });
 
-test("many at once over two replicas, most of them refused, some released: every unit is used and none twice", async () => {
+test("many concurrent requests on two replicas, most refused, some released: every unit is used once", async () => {
   const UNITS = 60;
   const replicas = await many(2, async () => {
     const one = await openWorldLedger(world);
     const clock = openDatabaseClock({ db: one.db, log: createLog("silent"), nowMs: () => performance.now() });
     const bus = inProcessBus(createLog("silent"));
-    return { one, ledger: rememberRefused(one.ledger, { bus, clock, nowMs: () => performance.now() }) };
+    return { one, ledger: cacheRefusals(one.ledger, { bus, clock, nowMs: () => performance.now() }) };
   });
   const buyer = await addBuyer({ dailyLimit: UNITS, days: 5 });
   let settled = 0;
@@ -481,7 +480,7 @@ test("many at once over two replicas, most of them refused, some released: every
       for (let round = 0; settled < UNITS; round++) {
         if (round > 2_000) throw new Error("what was released is not granted again");
         try {
-          const hold = await ledger.reserve(askFor(buyer, buyer.key));
+          const hold = await ledger.reserve(requestFor(buyer, buyer.key));
           expect(++holding + settled).toBeLessThanOrEqual(UNITS);
           await sleep((i * 7 + round * 3) % 11);
           // What a hold has is only free for others from its end on, and no later.
@@ -520,10 +519,10 @@ async function factsOf(reserved: Promise<Hold>): Promise<Told> {
 async function outcome(
   ledger: Pick<Ledger, "reserve" | "release">,
   { key, ...buyer }: Buyer,
-  over: Partial<Ask>,
+  over: Partial<ReserveRequest>,
 ): Promise<unknown> {
   try {
-    const hold = await ledger.reserve(askFor(buyer, key, over));
+    const hold = await ledger.reserve(requestFor(buyer, key, over));
     await ledger.release(hold, "not_dispatched");
     return { mode: hold.mode, heldNanoUsd: hold.heldNanoUsd, capTokens: hold.capTokens };
   } catch (error) {

@@ -1,17 +1,16 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { Refusal } from "../../src/errors.ts";
-import type { Ask } from "../../src/ledger/ledger_store.ts";
-import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { type ReserveRequest, runBatch } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
-import { askFor, codeOf, type OpenLedger, openWorldLedger, tally, usageOf } from "./ledger_world.ts";
+import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
 /**
  * A key's own ceilings: requests a day, and money of the balance a day, in the key's time zone. Counted in key_days, beside
- * what the account is entitled to. Source: panel › Keys; drizzle/0001_ledger.sql, ledger_reserve.
+ * what the account is entitled to. Source: panel › Keys; drizzle/0002_ledger.sql, ledger_reserve.
  */
 
 /** 1,000 pico a token: a cap of 1,000 tokens holds 1,000 nano-USD. */
-const PRICED: Partial<Ask> = { promptPico: 0n, outputPico: 1000n };
+const PRICED: Partial<ReserveRequest> = { promptPico: 0n, outputPico: 1000n };
 
 let world: World;
 let a: OpenLedger;
@@ -57,7 +56,7 @@ async function customer(ceilings: Ceilings, { dailyLimit = 1000, nanoUsd = 100_0
   return {
     person,
     key,
-    ask: (over: Partial<Ask> = {}) => a.ledger.reserve(askFor(person, key, { ...PRICED, ...over })),
+    ask: (over: Partial<ReserveRequest> = {}) => a.ledger.reserve(requestFor(person, key, { ...PRICED, ...over })),
     days: () => daysOf(key),
   };
 }
@@ -97,7 +96,7 @@ test("402 key_request_limit_exceeded with limit, used, remaining and the key's n
   expect(row?.units_held).toBe(3);
 });
 
-test("the ceiling of requests counts what the package pays and what the balance pays", async () => {
+test("the request limit counts package and pay-as-you-go requests", async () => {
   const { key, ask } = await customer({ units: 3 }, { dailyLimit: 2 });
   expect([(await ask()).mode, (await ask()).mode, (await ask()).mode]).toEqual(["package", "package", "payg"]);
   expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
@@ -108,7 +107,7 @@ test("the ceiling of requests counts what the package pays and what the balance 
   expect(await codeOf(payg.ask())).toBe("key_request_limit_exceeded");
 });
 
-test("402 key_spend_limit_exceeded counts what is held and what was charged, by an explicit cap", async () => {
+test("402 key_spend_limit_exceeded counts reserved and charged amounts, with an explicit cap", async () => {
   await stopClock("2026-05-10 12:00:00+00");
   const at = (n: number) => ({ requestId: idAt("2026-05-10T12:00:00Z", n) });
   const { key, ask } = await customer({ mode: "payg", nanoUsd: 2500 });
@@ -129,7 +128,7 @@ test("402 key_spend_limit_exceeded counts what is held and what was charged, by 
   expect(await countsOf(key)).toEqual([{ used: 1, held: 2, spent: 700, money_held: 1800 }]);
 });
 
-test("a refusal by a ceiling says what its numbers say: the ceiling is used up, or the request is larger than what is left of it", async () => {
+test("the message says whether the limit is used up, or the request exceeds what is left of it", async () => {
   const requests = await customer({ units: 1 });
   await requests.ask();
   expect(await refusalOf(requests.ask())).toMatchObject({
@@ -149,20 +148,20 @@ test("a refusal by a ceiling says what its numbers say: the ceiling is used up, 
   });
 });
 
-test("a cap that the client did not ask for is lowered to what the ceiling leaves, never below the least", async () => {
+test("a default cap is lowered to what the spending limit leaves, to the minimum at most", async () => {
   const { ask } = await customer({ mode: "payg", nanoUsd: 1300 });
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 1000, heldNanoUsd: 1000n });
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 300, heldNanoUsd: 300n });
   expect(await codeOf(ask({ capMin: 256 }))).toBe("key_spend_limit_exceeded");
 });
 
-test("insufficient_balance where the balance is the shorter of the two, with or without a ceiling", async () => {
+test("insufficient_balance when less is left of the balance than of the limit, or there is no limit", async () => {
   const { ask } = await customer({ mode: "payg", nanoUsd: 5000 }, { nanoUsd: 600n });
   expect(await codeOf(ask())).toBe("insufficient_balance");
   expect(await ask({ capMin: 256 })).toMatchObject({ capTokens: 600 });
 });
 
-test("402, not 500: a prompt dearer than all there is, whatever an output token costs", async () => {
+test("402, not 500, for a prompt that costs more than the balance, at any output price", async () => {
   for (const ceilings of [{ nanoUsd: 1000 }, {}]) {
     const { ask } = await customer({ mode: "payg", ...ceilings }, { nanoUsd: 2000n });
     for (const outputPico of [0n, 1n, 1000n]) {
@@ -172,7 +171,7 @@ test("402, not 500: a prompt dearer than all there is, whatever an output token 
   }
 });
 
-test("a release gives back the request and the money; a settlement gives back what was held too much", async () => {
+test("a release frees the request and the money; a settlement frees what was reserved too much", async () => {
   const { key, ask } = await customer({ mode: "payg", units: 1, nanoUsd: 1000 });
   await a.ledger.release(await ask(), "provider_failed");
   expect(await countsOf(key)).toEqual([{ used: 0, held: 0, spent: 0, money_held: 0 }]);
@@ -181,7 +180,7 @@ test("a release gives back the request and the money; a settlement gives back wh
   expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
 });
 
-test("an overrun is charged past the ceiling that its hold kept to; then nothing more", async () => {
+test("an overrun is charged beyond the spending limit; then every request is refused", async () => {
   const { key, ask } = await customer({ mode: "payg", nanoUsd: 1000 });
   await a.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 1600n }));
   expect(await countsOf(key)).toEqual([{ used: 1, held: 0, spent: 1600, money_held: 0 }]);
@@ -190,14 +189,14 @@ test("an overrun is charged past the ceiling that its hold kept to; then nothing
   expect(refusal.facts).toMatchObject({ limit: 1000, used: 1600, remaining: 0 });
 });
 
-test("an answer refused for its overrun costs the ceiling nothing", async () => {
+test("a response refused for its overrun does not count for the limits", async () => {
   const { key, ask } = await customer({ mode: "payg", units: 5, nanoUsd: 5000 }, { nanoUsd: 1200n });
   const settling = a.ledger.settle(await ask(), usageOf({ chargeNanoUsd: 1400n }), { strict: true });
   expect(await codeOf(settling)).toBe("insufficient_balance");
   expect(await countsOf(key)).toEqual([{ used: 0, held: 0, spent: 0, money_held: 0 }]);
 });
 
-test("200 at once through two ledgers against a ceiling of 100: exactly 100 are granted, by requests and by money", async () => {
+test("200 concurrent requests on two replicas against a limit of 100: exactly 100 are granted, by requests and by money", async () => {
   for (const [ceilings, code] of [
     [{ units: 100 }, "key_request_limit_exceeded"],
     [{ mode: "payg", units: 100 }, "key_request_limit_exceeded"],
@@ -205,13 +204,13 @@ test("200 at once through two ledgers against a ceiling of 100: exactly 100 are 
   ] as const) {
     const { person, key } = await customer(ceilings, { nanoUsd: 1_000_000n });
     const codes = await Promise.all(
-      Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(askFor(person, key, PRICED)))),
+      Array.from({ length: 200 }, (_, i) => codeOf((i % 2 ? a : b).ledger.reserve(requestFor(person, key, PRICED)))),
     );
     expect(tally(codes)).toEqual({ granted: 100, [code]: 100 });
   }
 });
 
-test("two keys of one account in one batch: each has its own ceiling, and a third has none", async () => {
+test("two keys of one account in one batch have their own limits, and a third has none", async () => {
   const person = await world.addCustomer();
   await world.givePackage(person, { dailyLimit: 1000 });
   const [two, three, endless] = [
@@ -219,10 +218,10 @@ test("two keys of one account in one batch: each has its own ceiling, and a thir
     await addKey(person, { units: 3 }),
     await addKey(person, {}),
   ];
-  const asks = [two, three, endless].flatMap((key) => Array.from({ length: 5 }, () => askFor(person, key)));
+  const asks = [two, three, endless].flatMap((key) => Array.from({ length: 5 }, () => requestFor(person, key)));
   // Mixed, so that the keys take turns within the batch.
   asks.sort((x, y) => x.requestId.slice(-4).localeCompare(y.requestId.slice(-4)));
-  const input = { asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
+  const input = { reserves: asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
   const { reserved } = await runBatch(a.db.sql, true, input);
   const codes = (key: TestKey) =>
     tally(reserved.flatMap(({ code }, i) => (asks[i]?.keyId === key.keyId ? [code ?? "granted"] : [])));
@@ -231,16 +230,16 @@ test("two keys of one account in one batch: each has its own ceiling, and a thir
   expect(codes(endless)).toEqual({ granted: 5 });
 });
 
-test("accounts with and without ceilings in one batch do not lend each other theirs", async () => {
+test("accounts with and without key limits in one batch do not affect each other", async () => {
   const capped = await customer({ units: 1 });
   const free = await customer({});
-  const asks = [capped, free, capped, free].map(({ person, key }) => askFor(person, key));
-  const input = { asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
+  const asks = [capped, free, capped, free].map(({ person, key }) => requestFor(person, key));
+  const input = { reserves: asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 };
   const { reserved } = await runBatch(a.db.sql, true, input);
   expect(reserved.map(({ code }) => code)).toEqual([null, null, "key_request_limit_exceeded", null]);
 });
 
-test("the next day of the key's zone counts from zero; a hold of yesterday ends in yesterday", async () => {
+test("the next day in the key's time zone counts from zero; a hold of yesterday still counts for yesterday", async () => {
   await stopClock("2026-05-10 21:59:00+00");
   const { key, ask } = await customer({ mode: "payg", units: 1, nanoUsd: 1000, timeZone: "Europe/Berlin" });
   const late = await ask({ requestId: idAt("2026-05-10T21:59:00Z", 1) });
@@ -254,7 +253,7 @@ test("the next day of the key's zone counts from zero; a hold of yesterday ends 
   ]);
 });
 
-test("a settlement after the reaper counts in the ceiling's own day", async () => {
+test("a late settlement counts for the day of its reservation", async () => {
   const { key, ask, person } = await customer({ mode: "payg", units: 1, nanoUsd: 1000 });
   const hold = await ask();
   await world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${hold.requestId}`;
@@ -265,7 +264,7 @@ test("a settlement after the reaper counts in the ceiling's own day", async () =
   expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
 });
 
-test("a ceiling that is raised or taken away holds from the next request on", async () => {
+test("a raised or removed limit applies from the next request on", async () => {
   const { key, ask } = await customer({ units: 1 });
   await ask();
   expect(await codeOf(ask())).toBe("key_request_limit_exceeded");
@@ -278,7 +277,7 @@ test("a ceiling that is raised or taken away holds from the next request on", as
   expect(await countsOf(key)).toEqual([{ used: 0, held: 2, spent: 0, money_held: 0 }]);
 });
 
-test("a key without ceilings writes no row of key_days", async () => {
+test("a key without limits writes no row of key_days", async () => {
   const { ask, days } = await customer({});
   await a.ledger.settle(await ask(), usageOf());
   await ask();

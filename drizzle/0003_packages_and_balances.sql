@@ -1,0 +1,149 @@
+-- What people change: packages and balances. Each function takes the accounts' locks first. Source: rulings › Resellers, Money.
+
+-- The end of a package: the same local time, that many calendar days later. Not 24-hour steps.
+CREATE FUNCTION package_end(p_start timestamptz, p_days int, p_zone text) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+  SELECT ((p_start AT TIME ZONE p_zone) + make_interval(days => p_days)) AT TIME ZONE p_zone
+$$;
+--> statement-breakpoint
+
+-- Moves the queued packages of an account, in their order, so that the first starts at p_from. They have not begun: nothing is counted yet.
+CREATE FUNCTION requeue_packages(p_account bigint, p_now timestamptz, p_from timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  q record;
+  v_from timestamptz := p_from;
+BEGIN
+  FOR q IN SELECT id, days, time_zone FROM packages WHERE account_id = p_account AND starts_at > p_now ORDER BY starts_at, id LOOP
+    UPDATE packages SET starts_at = v_from, ends_at = package_end(v_from, q.days, q.time_zone),
+      first_day = (v_from AT TIME ZONE q.time_zone)::date WHERE id = q.id
+    RETURNING ends_at INTO v_from;
+  END LOOP;
+END $$;
+--> statement-breakpoint
+
+-- Assigns an offering. p_when: now (replaces the active package; units_dropped records what was left of it) or after (behind
+-- all others). p_payer pays the wholesale price from its available balance, or gives a piece of its allotment; null: the operator
+-- pays. Returns the package, or a code: not_found, insufficient_balance, allotment_used_up.
+CREATE FUNCTION assign_package(p_account bigint, p_offering bigint, p_when text, p_payer bigint, p_actor bigint,
+  p_from_allotment boolean DEFAULT false,
+  OUT code text, OUT package_id bigint, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
+DECLARE
+  v_now timestamptz;
+  v_start timestamptz;
+  v_allotment bigint;
+  v_price bigint;
+  f record;
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account, p_payer]);
+  v_now := ledger_now();
+  SELECT * INTO f FROM offerings WHERE id = p_offering AND enabled;
+  IF NOT FOUND OR NOT EXISTS (SELECT FROM accounts WHERE id = p_account) THEN
+    code := 'not_found';
+    RETURN;
+  END IF;
+
+  v_price := CASE WHEN p_payer IS NULL OR p_from_allotment THEN 0 ELSE f.wholesale_nano_usd END;
+  IF p_from_allotment THEN
+    -- The oldest grant first. Withdrawing pieces takes the payer's lock too.
+    UPDATE allotments SET used = used + 1
+    WHERE id = (SELECT id FROM allotments WHERE reseller_id = p_payer AND offering_id = p_offering AND used < granted ORDER BY id LIMIT 1)
+    RETURNING id INTO v_allotment;
+    IF NOT FOUND THEN
+      code := 'allotment_used_up';
+      RETURN;
+    END IF;
+  ELSIF v_price > 0 THEN
+    UPDATE balances SET balance_nano_usd = balance_nano_usd - v_price
+    WHERE account_id = p_payer AND balance_nano_usd - held_nano_usd >= v_price;
+    IF NOT FOUND THEN
+      code := 'insufficient_balance';
+      SELECT balance_nano_usd - held_nano_usd INTO free_nano_usd FROM balances WHERE account_id = p_payer;
+      RETURN;
+    END IF;
+  END IF;
+
+  IF p_when = 'now' THEN
+    UPDATE packages SET ends_at = v_now, ended_early = 'replaced', units_dropped = total_limit - units_used - units_held
+    WHERE account_id = p_account AND starts_at <= v_now AND ends_at > v_now;
+    v_start := v_now;
+  ELSE
+    SELECT greatest(v_now, max(ends_at)) INTO v_start FROM packages WHERE account_id = p_account;
+  END IF;
+  INSERT INTO packages (account_id, offering_id, name, starts_at, ends_at, first_day, days, time_zone, daily_limit, total_limit,
+    carryover, token_limit, model_ids, paid_by_account_id, allotment_id)
+  VALUES (p_account, f.id, f.name, v_start, package_end(v_start, f.days, f.time_zone), (v_start AT TIME ZONE f.time_zone)::date,
+    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.model_ids, p_payer, v_allotment)
+  RETURNING id INTO package_id;
+  IF p_when = 'now' THEN
+    PERFORM requeue_packages(p_account, v_now, (SELECT ends_at FROM packages WHERE id = assign_package.package_id));
+  END IF;
+  IF v_price > 0 THEN
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, package_id, actor_id)
+    VALUES (p_payer, -v_price, 'wholesale', assign_package.package_id, p_actor);
+  END IF;
+END $$;
+--> statement-breakpoint
+
+-- Ends an active or queued package now; later ones move up. Returns false if there is no such package or it has ended.
+CREATE FUNCTION end_package(p_account bigint, p_package bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_now timestamptz;
+  v_from timestamptz;
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account]);
+  v_now := ledger_now();
+  UPDATE packages SET starts_at = least(starts_at, v_now), ends_at = v_now, ended_early = 'ended',
+    units_dropped = total_limit - units_used - units_held
+  WHERE id = p_package AND account_id = p_account AND ends_at > v_now;
+  IF NOT FOUND THEN RETURN false; END IF;
+  SELECT coalesce(max(ends_at), v_now) INTO v_from FROM packages WHERE account_id = p_account AND starts_at <= v_now AND ends_at > v_now;
+  PERFORM requeue_packages(p_account, v_now, v_from);
+  RETURN true;
+END $$;
+--> statement-breakpoint
+
+-- Adds to a balance. A correction may subtract, but never below the reserved amount. Returns the new balance; null: refused.
+CREATE FUNCTION add_balance(p_account bigint, p_nano_usd bigint, p_kind text, p_reason text, p_actor bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_balance bigint;
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account]);
+  UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd
+  WHERE account_id = p_account AND balance_nano_usd + p_nano_usd >= held_nano_usd
+  RETURNING balance_nano_usd INTO v_balance;
+  IF FOUND THEN
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
+    VALUES (p_account, p_nano_usd, p_kind, p_reason, p_actor);
+  END IF;
+  RETURN v_balance;
+END $$;
+--> statement-breakpoint
+
+-- Moves money between two balances: a reseller's top-up of its customer. Returns null, or a code: not_found (one of them has
+-- no balance, or both are the same account), insufficient_balance. The table's check refuses a balance above its limit.
+CREATE FUNCTION transfer_balance(p_from bigint, p_to bigint, p_nano_usd bigint, p_reason text, p_actor bigint,
+  OUT code text, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_nano_usd <= 0 THEN RAISE EXCEPTION 'a transfer is above zero'; END IF;
+  PERFORM lock_accounts(ARRAY[p_from, p_to]);
+  SELECT balance_nano_usd - held_nano_usd INTO free_nano_usd FROM balances WHERE account_id = p_from;
+  IF NOT FOUND OR p_from = p_to OR NOT EXISTS (SELECT FROM balances WHERE account_id = p_to) THEN
+    code := 'not_found';
+  ELSIF free_nano_usd < p_nano_usd THEN
+    code := 'insufficient_balance';
+  ELSE
+    UPDATE balances SET balance_nano_usd = balance_nano_usd - p_nano_usd WHERE account_id = p_from;
+    UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd WHERE account_id = p_to;
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, counterpart_id, reason, actor_id)
+    VALUES (p_from, -p_nano_usd, 'transfer', p_to, p_reason, p_actor), (p_to, p_nano_usd, 'transfer', p_from, p_reason, p_actor);
+    free_nano_usd := free_nano_usd - p_nano_usd;
+  END IF;
+END $$;
+--> statement-breakpoint
+
+-- Switches pay-as-you-go on or off. Returns false if there is no such account.
+CREATE FUNCTION set_payg(p_account bigint, p_enabled boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lock_accounts(ARRAY[p_account]);
+  UPDATE balances SET payg_enabled = p_enabled WHERE account_id = p_account;
+  RETURN FOUND;
+END $$;

@@ -1,0 +1,99 @@
+-- The books: functions that the closing uses, and the invariants as views.
+
+-- The closing adds receipts to closed sums (src/books/folding_store.ts). It counts and hashes them in pieces of 16 seconds of
+-- request ids (2^14 ms).
+INSERT INTO book_closing DEFAULT VALUES;
+--> statement-breakpoint
+
+CREATE FUNCTION receipts_piece(p_id uuid) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT ('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint >> 14
+$$;
+--> statement-breakpoint
+
+-- The smallest request id of a piece.
+CREATE FUNCTION receipts_piece_floor(p_piece bigint) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (lpad(to_hex(p_piece << 14), 12, '0') || repeat('0', 20))::uuid
+$$;
+--> statement-breakpoint
+
+-- The UTC day of a request id.
+CREATE FUNCTION request_day(p_id uuid) RETURNS date LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT date '1970-01-01' + (('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 86400000)::int
+$$;
+--> statement-breakpoint
+
+-- The start of a span of the rollups (`usage_sums`). Spans are in minutes of UTC; 0: a month of UTC.
+CREATE FUNCTION span_begins(p_span int, p_at timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE p_span
+    WHEN 15 THEN date_bin('15 minutes', p_at, '2000-01-01 00:00:00+00'::timestamptz)
+    WHEN 1440 THEN date_bin('1 day', p_at, '2000-01-01 00:00:00+00'::timestamptz)
+    WHEN 0 THEN date_trunc('month', p_at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END
+$$;
+--> statement-breakpoint
+
+-- Whether a request may have ended in another month than it began, in some time zone: zones differ from UTC by at most 14 hours.
+CREATE FUNCTION crosses_month(p_began timestamptz, p_ended timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT span_begins(15, p_began) <> span_begins(15, p_ended)
+    AND span_begins(0, least(p_began, p_ended) - interval '15 hours') <> span_begins(0, greatest(p_began, p_ended) + interval '15 hours')
+$$;
+--> statement-breakpoint
+
+-- Invariants: each view is always empty. Source: the ledger's README.
+CREATE VIEW inv_package_units AS
+  SELECT p.id AS package_id, p.units_held, h.held, p.units_used, r.used, p.tokens_held, p.tokens_used FROM packages p
+  LEFT JOIN (SELECT package_id, count(*) AS held, sum(held_tokens) AS tokens FROM holds GROUP BY package_id) h ON h.package_id = p.id
+  LEFT JOIN (SELECT package_id, sum(units) AS used, sum(charged_tokens) AS tokens FROM receipts GROUP BY package_id) r ON r.package_id = p.id
+  WHERE p.units_held <> coalesce(h.held, 0) OR p.units_used <> coalesce(r.used, 0)
+    OR p.tokens_held <> coalesce(h.tokens, 0) OR p.tokens_used <> coalesce(r.tokens, 0);
+--> statement-breakpoint
+CREATE VIEW inv_package_days AS
+  SELECT package_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used
+  FROM (
+    SELECT package_id, day, units_held AS counted_held, units_used AS counted_used, 0 AS held, 0 AS used FROM package_days
+    UNION ALL SELECT package_id, day, 0, 0, 1, 0 FROM holds WHERE package_id IS NOT NULL
+    UNION ALL SELECT package_id, day, 0, 0, 0, units FROM receipts WHERE package_id IS NOT NULL
+  ) AS both_sides GROUP BY package_id, day HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used);
+--> statement-breakpoint
+CREATE VIEW inv_balance_entries AS
+  SELECT b.account_id, b.balance_nano_usd, coalesce(e.total, 0) AS entries FROM balances b
+  LEFT JOIN (SELECT account_id, sum(amount_nano_usd) AS total FROM balance_entries GROUP BY account_id) e USING (account_id)
+  WHERE b.balance_nano_usd <> coalesce(e.total, 0);
+--> statement-breakpoint
+CREATE VIEW inv_balance_held AS
+  SELECT b.account_id, b.held_nano_usd, coalesce(h.total, 0) AS holds FROM balances b
+  LEFT JOIN (SELECT account_id, sum(held_nano_usd) AS total FROM holds GROUP BY account_id) h USING (account_id)
+  WHERE b.held_nano_usd <> coalesce(h.total, 0);
+--> statement-breakpoint
+CREATE VIEW inv_bounds AS
+  SELECT 'package' AS what, id FROM packages WHERE units_used < 0 OR units_held < 0 OR units_used + units_held > total_limit
+    OR tokens_used < 0 OR tokens_held < 0 OR tokens_used + tokens_held > token_limit
+  UNION ALL SELECT 'day', package_id FROM package_days WHERE units_used < 0 OR units_held < 0 OR units_used + units_held > units_max
+  UNION ALL SELECT 'carryover', p.id FROM packages p JOIN (
+    SELECT package_id, day, sum(units_used + units_held) OVER (PARTITION BY package_id ORDER BY day) AS so_far FROM package_days) d
+    ON d.package_id = p.id WHERE p.carryover AND d.so_far > package_granted(p, d.day)
+  UNION ALL SELECT 'balance', account_id FROM balances WHERE held_nano_usd < 0 OR balance_nano_usd < held_nano_usd;
+--> statement-breakpoint
+CREATE VIEW inv_hold_and_receipt AS
+  SELECT request_id FROM holds JOIN receipts USING (request_id);
+--> statement-breakpoint
+CREATE VIEW inv_charges AS
+  SELECT r.request_id, r.charged_nano_usd, coalesce(e.total, 0) AS debited FROM receipts r
+  LEFT JOIN (SELECT request_id, -sum(amount_nano_usd) AS total FROM balance_entries WHERE kind = 'charge' GROUP BY request_id) e USING (request_id)
+  WHERE r.charged_nano_usd <> coalesce(e.total, 0) OR (r.outcome = 'released' AND r.charged_nano_usd > 0)
+    OR (r.mode = 'package' AND r.charged_nano_usd > 0);
+--> statement-breakpoint
+CREATE VIEW inv_key_days AS
+  SELECT key_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used,
+    sum(counted_nano) AS counted_nano, sum(nano) AS nano
+  FROM (
+    SELECT key_id, day, units_held AS counted_held, units_used AS counted_used, held_nano_usd + spent_nano_usd AS counted_nano,
+      0 AS held, 0 AS used, 0 AS nano FROM key_days
+    UNION ALL SELECT key_id, key_day, 0, 0, 0, 1, 0, held_nano_usd FROM holds WHERE key_day IS NOT NULL
+    UNION ALL SELECT key_id, key_day, 0, 0, 0, 0, 1, charged_nano_usd FROM receipts WHERE key_day IS NOT NULL AND outcome = 'settled'
+  ) AS both_sides GROUP BY key_id, day
+  HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used) OR sum(counted_nano) <> sum(nano);
+--> statement-breakpoint
+CREATE VIEW inv_allotments AS
+  SELECT a.id, a.granted, a.used, coalesce(p.taken, 0) AS taken FROM allotments a
+  LEFT JOIN (SELECT allotment_id, count(*) AS taken FROM packages WHERE allotment_id IS NOT NULL GROUP BY allotment_id) p ON p.allotment_id = a.id
+  WHERE a.used <> coalesce(p.taken, 0) OR a.used > a.granted;
