@@ -175,7 +175,7 @@ describe("over TLS the certificate is the name's, not the address's", () => {
   const NAMES = "a.example,b.example,a.example,c.example,b.example,c.example,a.example";
 
   async function outcomes(command: string[], trusted: boolean): Promise<string[]> {
-    const script = join(import.meta.dirname, "pinning_check.ts");
+    const script = join(import.meta.dirname, "address_pins_check.ts");
     const child = Bun.spawn([...command, script, String(server.port), NAMES], {
       env: { PATH: process.env.PATH ?? "", HOME: folder, ...(trusted && { NODE_EXTRA_CA_CERTS: authority }) },
       stdout: "pipe",
