@@ -15,7 +15,6 @@ export const LONG_FUNCTIONS: Readonly<Record<string, number>> = {
   "src/cli/billing_commands.ts addPackageCommands": 72,
   "src/cli/catalog_commands.ts addModelCommands": 111,
   "src/cli/catalog_commands.ts addProviderCommands": 75,
-  "src/config.ts build": 110,
   "src/gateway/tokens.ts createTokenCounter": 101,
   "src/ledger/jobs.ts startLedgerJobs": 111,
   "src/ledger/ledger.ts openLedger": 173,

@@ -151,7 +151,7 @@ describe("the configuration", () => {
       if (!value.includes("canary")) expect(said[0]).toContain(JSON.stringify(value));
     }
     expect(problemsOf({ ...ok, PORT: "8080", INTERNAL_PORT: "8080" })).toEqual([
-      expect.stringMatching(/^INTERNAL_PORT must be another than PORT/),
+      expect.stringMatching(/^INTERNAL_PORT must differ from PORT/),
     ]);
     expect(problemsOf({ ...ok, BODY_BYTES_MAX: "100000", BODY_MEMORY_MAX: "199999" })).toEqual([
       expect.stringMatching(/^BODY_MEMORY_MAX must be at least twice BODY_BYTES_MAX, not "199999"/),
@@ -174,9 +174,9 @@ describe("the configuration", () => {
       expect(one.code).toBe(1);
       expect(one.output.trimEnd().split("\n")).toEqual([
         "The configuration is wrong:",
-        '  - PORT must be a whole number, not "http": public port; 0 takes a free one',
-        "  - SECRET_KEY is not set: 32 bytes in base64 or hex: encrypts provider keys",
-        '  - LOG_LEVEL must be one of these, not "loud": trace, debug, info, warn, error, silent',
+        '  - PORT must be a whole number, not "http": public port; 0 picks a free one',
+        "  - SECRET_KEY is not set: 32 bytes in base64 or hex; encrypts provider keys",
+        expect.stringMatching(/^ {2}- LOG_LEVEL must be one of trace, debug, info, warn, error, silent, not "loud": /),
       ]);
     } finally {
       server.close();

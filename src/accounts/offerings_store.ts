@@ -1,5 +1,5 @@
 import { desc, eq, type SQL, sql } from "drizzle-orm";
-import { isTimeZone } from "../config.ts";
+import { isTimeZone } from "../config_values.ts";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";

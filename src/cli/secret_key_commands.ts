@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander";
-import { secretBytes } from "../config.ts";
+import { secretBytes } from "../config_values.ts";
 import { InputError } from "../errors.ts";
 import { does } from "./context.ts";
 import { replicasUp } from "./doctor_store.ts";
