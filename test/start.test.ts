@@ -202,7 +202,7 @@ describe("the configuration", () => {
         const { code, output } = await run("main.ts", { ...right(), LOG_LEVEL: "warn", [variable]: String(port) });
         expect({ code, output }).toEqual({
           code: 1,
-          output: expect.stringMatching(new RegExp(`^${variable}: nothing can listen on 127.0.0.1:${port} .*\\n$`)),
+          output: expect.stringMatching(new RegExp(`^${variable}: cannot listen on 127.0.0.1:${port} .*\\n$`)),
         });
       }
     } finally {
