@@ -1,18 +1,16 @@
 import process from "node:process";
 import { Command, CommanderError, Help, type Option } from "commander";
-import { addAccountCommands, addHostCommands, addKeyCommands } from "./cli/account_commands.ts";
-import {
-  addAllotmentCommands,
-  addBalanceCommands,
-  addOfferingCommands,
-  addPackageCommands,
-  addPaygCommands,
-  addUsageCommand,
-} from "./cli/billing_commands.ts";
-import { addModelCommands, addProviderCommands } from "./cli/catalog_commands.ts";
+import { addAccountCommands } from "./cli/account_commands.ts";
+import { addBalanceCommands, addPaygCommands, addUsageCommand } from "./cli/balance_commands.ts";
 import { does } from "./cli/context.ts";
 import { addDoctorCommand } from "./cli/doctor.ts";
 import { sentenceOf } from "./cli/errors.ts";
+import { addHostCommands } from "./cli/host_commands.ts";
+import { addKeyCommands } from "./cli/key_commands.ts";
+import { addModelCommands } from "./cli/model_commands.ts";
+import { addOfferingCommands } from "./cli/offering_commands.ts";
+import { addAllotmentCommands, addPackageCommands } from "./cli/package_commands.ts";
+import { addProviderCommands } from "./cli/provider_commands.ts";
 import { addSecretKeyCommands } from "./cli/secret_key_commands.ts";
 import { migrate } from "./platform/migrate.ts";
 

@@ -45,6 +45,11 @@ export function facts(entries: readonly (readonly [name: string, value: string])
   return entries.map(([name, value]) => `${name.padEnd(size)}  ${value}`).join("\n");
 }
 
+/** The lines of a page, and the option that shows the next page if there is one. */
+export function withMore(lines: string, hasMore: boolean, next: string): string {
+  return hasMore ? `${lines}\nThere are more: ${next}` : lines;
+}
+
 /** A list in a cell; null stands for no limit. */
 export function scope(values: readonly string[] | null): string {
   return values === null ? "all" : values.join(", ");

@@ -2,129 +2,38 @@ import { type Command, Option } from "commander";
 import { checkImagePrice, imagePriceKey } from "../catalog/catalog_input.ts";
 import {
   addModel,
-  addProvider,
   addRoute,
   listImagePrices,
   listModels,
-  listProviders,
   listRoutes,
   removeRoute,
   setImagePrice,
   setPrices,
   updateModel,
-  updateProvider,
   updateRoute,
 } from "../catalog/catalog_store.ts";
 import { InputError } from "../errors.ts";
 import { type Context, does } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";
-import { idOf, integer, list, parsedBy, readSecret } from "./options.ts";
+import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addOverheadCommands } from "./overhead_commands.ts";
-import { testProviders, unlistedSentence } from "./provider_test.ts";
+import { providerIdOf, switched } from "./provider_commands.ts";
 
-/** The commands `provider` and `model`. */
+/** The command `model`; its `show` and `reset-overhead` are in overhead_commands.ts. */
 
-const KEY_VARIABLE = "PROVIDER_KEY";
 const STATUSES = ["active", "preview", "deprecated"] as const;
 const MODALITIES = ["text", "image", "multimodal"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
 const HIDES_TOKENS = { yes: true, no: false, unknown: null } as const;
 
-export function addProviderCommands(program: Command): void {
-  const provider = program.command("provider").description("the services that models are bought from");
-  type Key = { key?: string; keyStdin?: true };
-  const keyOptions = (command: Command) =>
-    command
-      .option("--key <key>", `its API key; better: --key-stdin, or the variable ${KEY_VARIABLE}`)
-      .option("--key-stdin", "read its API key from standard input");
-  const readKey = ({ key, keyStdin }: Key) => readSecret({ given: key, stdin: keyStdin, variable: KEY_VARIABLE });
-
-  does<Key & { name: string; url: string }>(
-    keyOptions(
-      provider
-        .command("add")
-        .description("add a provider; its key is stored encrypted")
-        .requiredOption("--name <name>", "what to call it")
-        .requiredOption("--url <url>", "its OpenAI-compatible base URL, as https://api.example.com/v1"),
-    ),
-    { changes: true, secretKey: true },
-    async (context, { name, url, ...key }) => {
-      const apiKey = await readKey(key);
-      if (apiKey === undefined)
-        throw new InputError(`Give its API key: --key-stdin, --key, or the variable ${KEY_VARIABLE}.`);
-      await addProvider(context, { name, baseUrl: url, apiKey });
-      return showProviders(context, name);
-    },
-  );
-
-  does<Key & { url?: string; enable?: true; disable?: true }>(
-    keyOptions(
-      provider
-        .command("set <name>")
-        .description("change a provider's address or key, or switch it on or off")
-        .option("--url <url>", "its base URL")
-        .addOption(new Option("--enable", "use it again").conflicts("disable"))
-        .option("--disable", "use it no more"),
-    ),
-    { changes: true, secretKey: true },
-    async (context, { url, enable, disable, ...key }, [name = ""]) => {
-      const apiKey = await readKey(key);
-      await updateProvider(context, await providerIdOf(context, name), {
-        baseUrl: url,
-        apiKey,
-        enabled: switched({ enable, disable }),
-      });
-      return showProviders(context, name);
-    },
-  );
-
-  does(provider.command("list").description("providers by name, without their keys"), {}, async (context) =>
-    showProviders(context),
-  );
-
-  does(
-    provider
-      .command("test [name]")
-      .description(
-        "ask one provider, or all enabled ones, for their models: the time it took, or what failed, and which models of its routes it does not list",
-      ),
-    { secretKey: true },
-    async (context, _options, [name]) => {
-      const tests = await testProviders(context, name);
-      const text = table(
-        ["PROVIDER", "RESULT", "TIME", "MODELS"],
-        tests.map((test) => [
-          test.name,
-          test.ok ? ["answers", unlistedSentence(test)].filter(Boolean).join(", but ") : (test.problem ?? "failed"),
-          test.ok ? `${test.tookMs} ms` : "",
-          test.ok ? String(test.models) : "",
-        ]),
-        "There are no enabled providers.",
-      );
-      return { text, json: { providers: tests }, exitCode: tests.every(({ ok }) => ok) ? 0 : 1 };
-    },
-  );
-}
-
-async function showProviders(context: Context, name?: string): Promise<Output> {
-  const rows = (await listProviders(context)).filter((row) => name === undefined || row.name === name.trim());
-  const text = table(
-    ["ID", "PROVIDER", "URL", "ENABLED"],
-    rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled)]),
-    "There are no providers.",
-  );
-  return { text, json: { providers: rows } };
-}
-
-async function providerIdOf(context: Context, name: string): Promise<number> {
-  const found = (await listProviders(context)).find((row) => row.name === name);
-  if (!found) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
-  return found.id;
-}
-
-function switched({ enable, disable }: { enable?: true; disable?: true }): boolean | undefined {
-  return enable ? true : disable ? false : undefined;
+export function addModelCommands(program: Command): void {
+  const model = program.command("model").description("models, their prices, and the routes that serve them");
+  addOverheadCommands(model);
+  addAdd(model);
+  addSet(model);
+  addListAndPrice(model);
+  addRouteCommand(model);
 }
 
 type ModelOptions = {
@@ -141,10 +50,7 @@ type PriceOptions = { input?: number; cachedInput?: number; output?: number; ima
 /** `key`: a size, or a size and a quality, as in `1024x1024/high`. */
 type ImagePrice = { key: string; microUsd: number | null };
 
-export function addModelCommands(program: Command): void {
-  const model = program.command("model").description("what is sold, at which price, and where it is served");
-  addOverheadCommands(model);
-
+function addAdd(model: Command): void {
   does<ModelOptions & PriceOptions>(
     priceOptions(
       modelOptions(model.command("add <id>").description("add a model; without prices it is sold by package only")),
@@ -163,7 +69,9 @@ export function addModelCommands(program: Command): void {
       return showModels(context, id);
     },
   );
+}
 
+function addSet(model: Command): void {
   does<ModelOptions & { enable?: true; disable?: true; margin?: number; hidesTokens?: keyof typeof HIDES_TOKENS }>(
     modelOptions(model.command("set <id>").description("change a model, or switch it on or off"))
       .option("--margin <permille>", "what every bound of it is multiplied by, in thousandths (default: 1000)", integer)
@@ -186,7 +94,9 @@ export function addModelCommands(program: Command): void {
       return showModels(context, id);
     },
   );
+}
 
+function addListAndPrice(model: Command): void {
   does(model.command("list").description("models by id, with prices and routes"), {}, async (context) =>
     showModels(context),
   );
@@ -208,7 +118,9 @@ export function addModelCommands(program: Command): void {
       return showModels(context, id);
     },
   );
+}
 
+function addRouteCommand(model: Command): void {
   does<{
     provider?: string;
     upstream?: string;
