@@ -398,7 +398,7 @@ test("first steps on a fresh clone, as they stand, then operator's and reseller'
     expect(output).not.toContain('"error"');
     expect(output).toContain('{"status":"ready"}');
     expect(output).toContain('"object":"chat.completion"');
-    expect(output).toMatch(/Nothing is wrong|All is well/);
+    expect(output).toMatch(/Nothing is wrong|Everything is fine/);
     expect(provider.callCount()).toBe(2);
     const named = [...read("docs/operations.md").matchAll(/`(tollgate_\w+)`/g)].map(([, metric = ""]) => metric);
     expect(named.filter((metric) => !new RegExp(`^# TYPE ${metric} `, "m").test(output))).toEqual([]);

@@ -11,7 +11,7 @@ import {
 } from "../accounts/people_store.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { formatUsd } from "./money.ts";
 import { accountOf, integer, readSecret } from "./options.ts";
 import { facts, type Output, table, withMore, yesNo } from "./output.ts";
@@ -30,17 +30,19 @@ export function addAccountCommands(program: Command): void {
 }
 
 function addAdd(account: Command): void {
-  does<Password & { role: Role; email: string; name: string; reseller?: string }>(
+  defineCommand<Password & { role: Role; email: string; name: string; reseller?: string }>(
     passwordOptions(
       account
         .command("add")
-        .description("add an account; without a password nobody can sign in to it yet")
+        .description("add an account; it can sign in once it has a password")
         .addOption(
-          new Option("--role <role>", "what it may do").choices(["customer", "reseller", "admin"]).default("customer"),
+          new Option("--role <role>", "what the account is")
+            .choices(["customer", "reseller", "admin"])
+            .default("customer"),
         )
-        .requiredOption("--email <address>", "where it signs in; unique within its tenant")
+        .requiredOption("--email <address>", "its sign-in address; unique within its reseller, or within the service")
         .requiredOption("--name <name>", "1 to 100 characters")
-        .option("--reseller <account>", "the reseller a customer belongs to, by id or address"),
+        .option("--reseller <account>", "reseller of a customer, by id or e-mail address"),
     ),
     { changes: true },
     async (context, { role, email, name, reseller, ...password }) => {
@@ -53,14 +55,14 @@ function addAdd(account: Command): void {
 }
 
 function addList(account: Command): void {
-  does<{ role?: Role; reseller?: string; limit: number; before?: number }>(
+  defineCommand<{ role?: Role; reseller?: string; limit: number; before?: number }>(
     account
       .command("list")
-      .description("accounts, newest first")
+      .description("list accounts, newest first")
       .addOption(new Option("--role <role>").choices(["customer", "reseller", "admin"]))
-      .option("--reseller <account>", "only this reseller's customers")
-      .option("--limit <count>", "rows, 1000 at most", integer, 100)
-      .option("--before <id>", "older than this account: the last id of the page before", integer),
+      .option("--reseller <account>", "only customers of this reseller")
+      .option("--limit <count>", "number of rows, at most 1000", integer, 100)
+      .option("--before <id>", "only accounts older than this one: the last id of the previous page", integer),
     {},
     async (context, { role, reseller, limit, before }) => {
       const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
@@ -70,9 +72,9 @@ function addList(account: Command): void {
 }
 
 function addPassword(account: Command): void {
-  does<Password>(
+  defineCommand<Password>(
     passwordOptions(
-      account.command("password <account>").description("set the password; every session of the account ends"),
+      account.command("password <account>").description("set the password; ends every session of the account"),
     ),
     { changes: true },
     async (context, options, [reference]) => {
@@ -103,10 +105,12 @@ async function passwordHash({ password, passwordStdin }: Password): Promise<stri
 }
 
 function addRemoveSecondFactor(account: Command): void {
-  does(
+  defineCommand(
     account
       .command("remove-second-factor <account>")
-      .description("for who lost it: the password alone signs in; every session of the account ends"),
+      .description(
+        "remove a lost second factor, so that the password alone signs in; ends every session of the account",
+      ),
     { changes: true },
     async (context, _options, [reference]) => {
       const { accountId } = await accountOf(context, reference);
@@ -120,15 +124,15 @@ function addRemoveSecondFactor(account: Command): void {
 }
 
 function addSuspendAndActivate(account: Command): void {
-  does(
+  defineCommand(
     account
       .command("suspend <account>")
-      .description("stop its keys and sessions at once; a reseller's customers are stopped with it"),
+      .description("stop its keys and sessions immediately; suspends a reseller's customers with it"),
     { changes: true },
     async (context, _options, [reference]) => setSuspended(context, reference, true),
   );
-  does(
-    account.command("activate <account>").description("undo a suspension"),
+  defineCommand(
+    account.command("activate <account>").description("end the suspension of an account"),
     { changes: true },
     async (context, _options, [reference]) => setSuspended(context, reference, false),
   );
@@ -150,10 +154,10 @@ function showAccount(account: Account): Output {
     ["status", account.status],
     ["password", account.hasPassword ? "set" : "none"],
     ["second factor", account.totpEnabled ? "on" : "off"],
-    ["balance", `${formatUsd(account.balanceNanoUsd)}, ${formatUsd(account.heldNanoUsd)} of it held`],
-    ["PAYG", account.paygEnabled ? "enabled" : "disabled"],
+    ["balance", `${formatUsd(account.balanceNanoUsd)}, of which ${formatUsd(account.heldNanoUsd)} reserved`],
+    ["pay-as-you-go", account.paygEnabled ? "enabled" : "disabled"],
     ...(account.role === "reseller"
-      ? [["PAYG of customers", account.maySwitchPayg ? "may switch it" : "an admin switches it"] as const]
+      ? [["pay-as-you-go of customers", account.maySwitchPayg ? "set by the reseller" : "set by an admin"] as const]
       : []),
   ]);
   return { text, json: account };
@@ -172,7 +176,7 @@ function showAccounts({ rows, hasMore }: { rows: Account[]; hasMore: boolean }):
       formatUsd(row.balanceNanoUsd),
       yesNo(row.paygEnabled),
     ]),
-    "There are no accounts.",
+    "No accounts.",
   );
   return { text: withMore(lines, hasMore, `--before ${rows.at(-1)?.accountId}`), json: { accounts: rows, hasMore } };
 }

@@ -9,20 +9,20 @@ import {
   setHostStatus,
 } from "../accounts/hosts_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { accountOf } from "./options.ts";
 import { facts, type Output, table } from "./output.ts";
 
 /** The command `host`. */
 
 export function addHostCommands(program: Command): void {
-  const host = program.command("host").description("resellers' own domains");
+  const host = program.command("host").description("domains of resellers");
 
-  does<{ reseller: string }>(
+  defineCommand<{ reseller: string }>(
     host
       .command("add <domain>")
-      .description("add a reseller's subdomain, active at once: point its A record at this service first")
-      .requiredOption("--reseller <account>", "whose domain, by id or address"),
+      .description("add a reseller's subdomain, active immediately; point its A record at this service first")
+      .requiredOption("--reseller <account>", "reseller of the domain, by id or e-mail address"),
     { changes: true },
     async (context, { reseller }, [domain = ""]) => {
       const { accountId } = await accountOf(context, reseller);
@@ -30,8 +30,11 @@ export function addHostCommands(program: Command): void {
     },
   );
 
-  does<{ reseller?: string }>(
-    host.command("list").description("domains by name").option("--reseller <account>", "only this reseller's"),
+  defineCommand<{ reseller?: string }>(
+    host
+      .command("list")
+      .description("list domains by name")
+      .option("--reseller <account>", "only domains of this reseller"),
     {},
     async (context, { reseller }) => {
       const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
@@ -44,32 +47,34 @@ export function addHostCommands(program: Command): void {
           row.status,
           row.createdAt,
           row.checkedAt ?? "never",
-          row.nextCheckAt ?? (row.byHand ? "none: set by hand" : "none"),
+          row.nextCheckAt ?? (row.byHand ? "none: set manually" : "none"),
         ]),
-        "There are no domains.",
+        "No domains.",
       );
       return { text, json: { hosts: rows } };
     },
   );
 
-  const ofOne = (command: Command) =>
-    command.option("--reseller <account>", "whose, where several have added the domain; by id or address");
-  type OfOne = { reseller?: string };
+  const resellerOption = (command: Command) =>
+    command.option("--reseller <account>", "reseller of the domain, if several have added it; by id or e-mail address");
+  type ResellerOption = { reseller?: string };
 
-  does<OfOne>(
-    ofOne(host.command("suspend <domain>").description("stop answering on a domain at once, until it is activated")),
+  defineCommand<ResellerOption>(
+    resellerOption(
+      host.command("suspend <domain>").description("stop serving a domain immediately, until it is activated"),
+    ),
     { changes: true },
     async (context, { reseller }, [domain = ""]) =>
       showHost(await setHostStatus(context, { ...(await hostOf(context, domain, reseller)), status: "suspended" })),
   );
-  does<OfOne>(
-    ofOne(host.command("activate <domain>").description("answer on a domain, whatever its check says")),
+  defineCommand<ResellerOption>(
+    resellerOption(host.command("activate <domain>").description("serve a domain, whatever its DNS check found")),
     { changes: true },
     async (context, { reseller }, [domain = ""]) =>
       showHost(await setHostStatus(context, { ...(await hostOf(context, domain, reseller)), status: "active" })),
   );
-  does<OfOne>(
-    ofOne(host.command("remove <domain>").description("take a domain from its reseller, at once")),
+  defineCommand<ResellerOption>(
+    resellerOption(host.command("remove <domain>").description("remove a domain from its reseller, immediately")),
     { changes: true },
     async (context, { reseller }, [domain = ""]) => {
       const ref = await hostOf(context, domain, reseller);
@@ -79,7 +84,7 @@ export function addHostCommands(program: Command): void {
   );
 }
 
-/** The living domain of that name: the named reseller's, the active one, or the only one. Throws InputError. */
+/** The domain of that name that is not removed: the named reseller's, the active one, or the only one. Throws InputError. */
 async function hostOf(context: Context, domain: string, reseller: string | undefined): Promise<HostRef> {
   const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
   const found = await findHost(context, { host: domain, ...(resellerId !== undefined && { resellerId }) });
@@ -87,7 +92,7 @@ async function hostOf(context: Context, domain: string, reseller: string | undef
   const claims = (await listHosts(context)).filter(({ host }) => host === domain);
   throw new InputError(
     claims.length > 1 && resellerId === undefined
-      ? "Several resellers have added this domain, and none has it active: say whose with --reseller."
+      ? "Several resellers have added this domain, and it is active for none of them. Name one with --reseller."
       : "There is no such domain.",
   );
 }

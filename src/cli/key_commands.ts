@@ -11,14 +11,14 @@ import {
   rotateKey,
 } from "../accounts/keys_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { accountOf, idOf, integer, list } from "./options.ts";
 import { facts, scope, table, withMore } from "./output.ts";
 
 /** The command `key`. */
 
 const OVERLAP_SECONDS_DEFAULT = 86_400;
-const ONCE = "This is the only time the key is shown. Keep it on a server, never in a browser or an app.";
+const ONCE = "The key is shown only this once. Keep it on a server, never in a browser or an app.";
 
 export function addKeyCommands(program: Command): void {
   const key = program.command("key").description("API keys");
@@ -29,16 +29,16 @@ export function addKeyCommands(program: Command): void {
 }
 
 function addAdd(key: Command): void {
-  does<{ account: string; name: string; mode: KeyMode; model?: string[]; host?: string[]; expires?: string }>(
+  defineCommand<{ account: string; name: string; mode: KeyMode; model?: string[]; host?: string[]; expires?: string }>(
     key
       .command("add")
-      .description("create a key; it is shown in full this once")
-      .requiredOption("--account <account>", "whose key, by id or address")
+      .description("create a key; the full key is shown only once")
+      .requiredOption("--account <account>", "account of the key, by id or e-mail address")
       .requiredOption("--name <name>", "1 to 100 characters")
-      .addOption(new Option("--mode <mode>", "what pays").choices(["package", "payg"]).default("package"))
-      .option("--model <id>", "a model it may name; again for more (default: all)", list)
-      .option("--host <host>", "a host it may be used on; again for more (default: all)", list)
-      .option("--expires <time>", "when it ends, as 2030-01-31T00:00:00Z (default: never)"),
+      .addOption(new Option("--mode <mode>", "billing mode").choices(["package", "payg"]).default("package"))
+      .option("--model <id>", "a model the key may use; repeat for more (default: all)", list)
+      .option("--host <host>", "a host the key may be used on; repeat for more (default: all)", list)
+      .option("--expires <time>", "when the key expires, as in 2030-01-31T00:00:00Z (default: never)"),
     { changes: true },
     async (context, { account, name, mode, model = null, host = null, expires = null }) => {
       const { accountId } = await accountOf(context, account);
@@ -56,13 +56,13 @@ function addAdd(key: Command): void {
 }
 
 function addList(key: Command): void {
-  does<{ account?: string; limit: number; before?: number }>(
+  defineCommand<{ account?: string; limit: number; before?: number }>(
     key
       .command("list")
-      .description("keys, newest first")
-      .option("--account <account>", "only this account's, by id or address")
-      .option("--limit <count>", "rows, 1000 at most", integer, 100)
-      .option("--before <id>", "older than this key: the last id of the page before", integer),
+      .description("list keys, newest first")
+      .option("--account <account>", "only keys of this account, by id or e-mail address")
+      .option("--limit <count>", "number of rows, at most 1000", integer, 100)
+      .option("--before <id>", "only keys older than this one: the last id of the previous page", integer),
     {},
     async (context, { account, limit, before }) => {
       const accountId = account === undefined ? undefined : (await accountOf(context, account)).accountId;
@@ -80,7 +80,7 @@ function addList(key: Command): void {
           row.status,
           row.expiresAt ?? "never",
         ]),
-        "There are no keys.",
+        "No keys.",
       );
       return { text: withMore(lines, hasMore, `--before ${rows.at(-1)?.keyId}`), json: { keys: rows, hasMore } };
     },
@@ -89,12 +89,12 @@ function addList(key: Command): void {
 
 function addStatusChanges(key: Command): void {
   const changes = [
-    ["revoke", "end a key for good", revokeKey],
-    ["disable", "switch a key off until it is enabled again", disableKey],
-    ["enable", "switch a disabled key on", enableKey],
+    ["revoke", "end a key permanently", revokeKey],
+    ["disable", "stop a key until it is enabled again", disableKey],
+    ["enable", "enable a disabled key", enableKey],
   ] as const;
   for (const [name, description, change] of changes) {
-    does(
+    defineCommand(
       key.command(`${name} <key-id>`).description(description),
       { changes: true },
       async (context, _options, [id]) => {
@@ -106,11 +106,11 @@ function addStatusChanges(key: Command): void {
 }
 
 function addRotate(key: Command): void {
-  does<{ overlap: number }>(
+  defineCommand<{ overlap: number }>(
     key
       .command("rotate <key-id>")
-      .description("replace a key by a new one with the same settings; it is shown in full this once")
-      .option("--overlap <seconds>", "the old key works for this much longer", integer, OVERLAP_SECONDS_DEFAULT),
+      .description("replace a key with a new one that has the same settings; the full key is shown only once")
+      .option("--overlap <seconds>", "how long the old key still works", integer, OVERLAP_SECONDS_DEFAULT),
     { changes: true },
     async (context, { overlap }, [id]) => {
       const {
@@ -118,13 +118,13 @@ function addRotate(key: Command): void {
         key: created,
         old,
       } = await rotateKey(context, { ...(await keyOf(context, id)), overlapSeconds: overlap });
-      const ends = `The old key ${old.masked} ends at ${old.expiresAt}.`;
+      const ends = `The old key ${old.masked} expires at ${old.expiresAt}.`;
       return { text: `${secret}\n\n${ONCE}\n${ends}\n\n${keyFacts(created)}`, json: { secret, ...created, old } };
     },
   );
 }
 
-/** A key is known by its id alone; whose it is, is looked up. */
+/** The key with this id, and its account. Throws InputError. */
 async function keyOf(context: Context, id: string | undefined): Promise<{ accountId: number; keyId: number }> {
   const keyId = idOf(id, "key's id");
   const key = await findKey(context, { keyId });
@@ -137,7 +137,7 @@ function keyFacts(key: Key): string {
     ["key", `${key.keyId} (${key.masked})`],
     ["account", String(key.accountId)],
     ["name", key.name],
-    ["mode", key.mode],
+    ["billing mode", key.mode],
     ["models", scope(key.modelIds)],
     ["hosts", scope(key.hosts)],
     ["status", key.status],

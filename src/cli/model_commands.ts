@@ -13,7 +13,7 @@ import {
   updateRoute,
 } from "../catalog/catalog_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
@@ -51,9 +51,9 @@ type PriceOptions = { input?: number; cachedInput?: number; output?: number; ima
 type ImagePrice = { key: string; microUsd: number | null };
 
 function addAdd(model: Command): void {
-  does<ModelOptions & PriceOptions>(
+  defineCommand<ModelOptions & PriceOptions>(
     priceOptions(
-      modelOptions(model.command("add <id>").description("add a model; without prices it is sold by package only")),
+      modelOptions(model.command("add <id>").description("add a model; without prices it is sold in packages only")),
     ),
     { changes: true },
     async (context, options, [id = ""]) => {
@@ -72,17 +72,23 @@ function addAdd(model: Command): void {
 }
 
 function addSet(model: Command): void {
-  does<ModelOptions & { enable?: true; disable?: true; margin?: number; hidesTokens?: keyof typeof HIDES_TOKENS }>(
-    modelOptions(model.command("set <id>").description("change a model, or switch it on or off"))
-      .option("--margin <permille>", "what every bound of it is multiplied by, in thousandths (default: 1000)", integer)
+  defineCommand<
+    ModelOptions & { enable?: true; disable?: true; margin?: number; hidesTokens?: keyof typeof HIDES_TOKENS }
+  >(
+    modelOptions(model.command("set <id>").description("change a model, or enable or disable it"))
+      .option(
+        "--margin <permille>",
+        "factor for what is reserved for its requests, in thousandths (default: 1000)",
+        integer,
+      )
       .addOption(
         new Option(
           "--hides-tokens <word>",
-          "yes: a stream whose client leaves is read to its end; unknown: to be learned from answers",
+          "whether its usage includes tokens that are not in the text; yes: a stream is read to its end after its client leaves; unknown: learned from answers",
         ).choices(Object.keys(HIDES_TOKENS)),
       )
       .addOption(new Option("--enable", "sell it again").conflicts("disable"))
-      .option("--disable", "sell it no more"),
+      .option("--disable", "stop selling it"),
     { changes: true },
     async (context, { enable, disable, margin, hidesTokens, ...options }, [id = ""]) => {
       await updateModel(context, id, {
@@ -97,13 +103,13 @@ function addSet(model: Command): void {
 }
 
 function addListAndPrice(model: Command): void {
-  does(model.command("list").description("models by id, with prices and routes"), {}, async (context) =>
+  defineCommand(model.command("list").description("list models by id, with prices and routes"), {}, async (context) =>
     showModels(context),
   );
 
-  does<PriceOptions & { packageOnly?: true }>(
-    priceOptions(model.command("price <id>").description("set what a model costs by balance")).addOption(
-      new Option("--package-only", "take its token prices away").conflicts(["input", "cachedInput", "output"]),
+  defineCommand<PriceOptions & { packageOnly?: true }>(
+    priceOptions(model.command("price <id>").description("set the pay-as-you-go prices of a model")).addOption(
+      new Option("--package-only", "remove its token prices").conflicts(["input", "cachedInput", "output"]),
     ),
     { changes: true },
     async (context, { packageOnly, ...options }, [id = ""]) => {
@@ -121,7 +127,7 @@ function addListAndPrice(model: Command): void {
 }
 
 function addRouteCommand(model: Command): void {
-  does<{
+  defineCommand<{
     provider?: string;
     upstream?: string;
     priority?: number;
@@ -134,20 +140,22 @@ function addRouteCommand(model: Command): void {
   }>(
     model
       .command("route <id>")
-      .description("serve a model at a provider, change how, or serve it there no more")
-      .option("--provider <name>", "where it is served")
-      .option("--upstream <model>", "what the provider calls it (default: the same)")
-      .option("--priority <number>", "the lowest is tried first (default: 0)", integer)
-      .option("--weight <number>", "its share among routes of one priority (default: 1)", integer)
-      .addOption(new Option("--cap-field <field>", "in which the provider takes the output cap").choices(CAP_FIELDS))
+      .description("add, change or remove a route: a model at a provider")
+      .option("--provider <name>", "provider that serves it")
+      .option("--upstream <model>", "name of the model at the provider (default: the same)")
+      .option("--priority <number>", "routes with the lowest number are tried first (default: 0)", integer)
+      .option("--weight <number>", "share of requests among routes of the same priority (default: 1)", integer)
+      .addOption(
+        new Option("--cap-field <field>", "field in which the provider takes the output limit").choices(CAP_FIELDS),
+      )
       .option("--no-stream-options", "the provider does not understand stream_options")
       .option(
         "--allow-param <name>",
-        "send this parameter on too, as documents or reasoning.max_tokens; again or with commas for more, none for no others",
+        "also send this parameter to the provider, as in documents or reasoning.max_tokens; repeat or use commas for more; none: no others",
         list,
       )
       .addOption(new Option("--change <route-id>", "change this route").conflicts("provider"))
-      .addOption(new Option("--remove <route-id>", "take this route away").conflicts(["provider", "change"])),
+      .addOption(new Option("--remove <route-id>", "remove this route").conflicts(["provider", "change"])),
     { changes: true },
     async (context, { provider, upstream, streamOptions, allowParam, change, remove, ...rest }, [id = ""]) => {
       const allowedParams = allowParam?.filter((name) => name.trim() !== "none");
@@ -159,7 +167,7 @@ function addRouteCommand(model: Command): void {
       } else if (provider !== undefined) {
         const providerId = await providerIdOf(context, provider);
         await addRoute(context, { ...fields, modelId: id, providerId, streamOptions });
-      } else throw new InputError("Give --provider, or --change or --remove with a route's id.");
+      } else throw new InputError("Give --provider, or --change or --remove with the id of a route.");
       return showModels(context, id);
     },
   );
@@ -174,13 +182,13 @@ async function routeIdOf(context: Context, modelId: string, text: string): Promi
 
 function modelOptions(command: Command): Command {
   return command
-    .option("--name <name>", "what people read (default: the id)")
-    .option("--owned-by <owner>", "whose model it is")
-    .addOption(new Option("--modality <modality>", "what it serves (default: text)").choices(MODALITIES))
-    .addOption(new Option("--status <status>", "shown to clients (default: active)").choices(STATUSES))
+    .option("--name <name>", "display name (default: the id)")
+    .option("--owned-by <owner>", "owner of the model")
+    .addOption(new Option("--modality <modality>", "modality (default: text)").choices(MODALITIES))
+    .addOption(new Option("--status <status>", "status that clients see (default: active)").choices(STATUSES))
     .option("--context <tokens>", "its context length", integer)
-    .option("--default-cap <tokens>", "output cap of a request by balance that names none", integer)
-    .option("--image-tokens <tokens>", "what one image in a prompt counts as", integer);
+    .option("--default-cap <tokens>", "output limit of a pay-as-you-go request that sets none", integer)
+    .option("--image-tokens <tokens>", "tokens that one image in a prompt counts as", integer);
 }
 
 function modelFields({ name, ownedBy, modality, status, context, defaultCap, imageTokens }: ModelOptions) {
@@ -198,12 +206,12 @@ function modelFields({ name, ownedBy, modality, status, context, defaultCap, ima
 function priceOptions(command: Command): Command {
   const price = parsedBy(parsePrice);
   return command
-    .option("--input <usd>", "price of a million input tokens", price)
-    .option("--cached-input <usd>", "price of a million cached input tokens (default: as input)", price)
-    .option("--output <usd>", "price of a million output tokens", price)
+    .option("--input <usd>", "price of 1 million input tokens", price)
+    .option("--cached-input <usd>", "price of 1 million cached input tokens (default: as --input)", price)
+    .option("--output <usd>", "price of 1 million output tokens", price)
     .option(
       "--image <size=usd>",
-      "price of one image of a size, as 1024x1024=0.04, of a quality, as 1024x1024/high=0.17, or 1024x1024=none; again for more",
+      "price of one image: of a size (1024x1024=0.04), of a size and quality (1024x1024/high=0.17), or none (1024x1024=none); repeat for more",
       imagePrice,
     );
 }
@@ -250,12 +258,12 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
         .join(", "),
       model.routes.map(routeWords).join(", ") || "none",
     ]),
-    "There are no models.",
+    "No models.",
   );
   return { text, json: { models } };
 }
 
-/** "3: acme/gpt-x + documents": the parameters after the plus are sent on too. */
+/** As in "3: acme/gpt-x + documents": the parameters after the plus are sent to the provider too. */
 function routeWords(route: Awaited<ReturnType<typeof listRoutes>>[number]): string {
   const { id, providerName, upstreamModel, allowedParams } = route;
   return `${id}: ${providerName}/${upstreamModel}${allowedParams.length > 0 ? ` + ${allowedParams.join(" ")}` : ""}`;

@@ -7,7 +7,7 @@ import {
   setOfferingEnabled,
 } from "../accounts/offerings_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { formatUsd, parseUsd } from "./money.ts";
 import { integer, list, parsedBy } from "./options.ts";
 import { facts, type Output, scope, table, yesNo } from "./output.ts";
@@ -15,14 +15,14 @@ import { facts, type Output, scope, table, yesNo } from "./output.ts";
 /** The command `offering`. */
 
 export function addOfferingCommands(program: Command): void {
-  const offering = program.command("offering").description("what can be sold as a package");
+  const offering = program.command("offering").description("packages that can be sold");
   addAdd(offering);
   addList(offering);
   addEnableAndDisable(offering);
 }
 
 function addAdd(offering: Command): void {
-  does<{
+  defineCommand<{
     name: string;
     kind: "daily" | "custom";
     daily: number;
@@ -36,19 +36,17 @@ function addAdd(offering: Command): void {
   }>(
     offering
       .command("add")
-      .description(
-        "add an offering: daily is 1 day with 100 to 2000 requests, custom 1 to 30 days with a chosen daily count",
-      )
+      .description("add an offering: daily (1 day, 100 to 2000 requests) or custom (1 to 30 days, any daily quota)")
       .requiredOption("--name <name>", "unique, 1 to 100 characters")
       .addOption(new Option("--kind <kind>").choices(["daily", "custom"]).makeOptionMandatory())
-      .requiredOption("--daily <requests>", "requests a day", integer)
-      .option("--days <days>", "how long it runs (default: 1)", integer)
-      .option("--total <requests>", "requests over its life (default: daily x days)", integer)
-      .option("--carryover", "what is left of a day is kept for the next")
-      .option("--tokens <tokens>", "tokens over its life (default: not counted)", integer)
-      .option("--model <id>", "a model in its scope; again for more (default: all)", list)
-      .option("--time-zone <zone>", "whose midnights part its days (default: BILLING_TIMEZONE)")
-      .requiredOption("--wholesale <usd>", "what a reseller pays for it", parsedBy(parseUsd)),
+      .requiredOption("--daily <requests>", "daily quota, in requests", integer)
+      .option("--days <days>", "how many days it lasts (default: 1)", integer)
+      .option("--total <requests>", "total quota, in requests (default: daily quota x days)", integer)
+      .option("--carryover", "unused daily quota stays usable on later days")
+      .option("--tokens <tokens>", "total tokens (default: no limit)", integer)
+      .option("--model <id>", "a model that it includes; repeat for more (default: all)", list)
+      .option("--time-zone <zone>", "time zone of its days (default: BILLING_TIMEZONE)")
+      .requiredOption("--wholesale <usd>", "wholesale price: what a reseller pays", parsedBy(parseUsd)),
     {},
     async (context, { name, kind, daily, days, total, carryover, tokens, model, timeZone, wholesale }) =>
       showOffering(
@@ -69,7 +67,7 @@ function addAdd(offering: Command): void {
 }
 
 function addList(offering: Command): void {
-  does(offering.command("list").description("offerings, newest first"), {}, async (context) => {
+  defineCommand(offering.command("list").description("list offerings, newest first"), {}, async (context) => {
     const rows = await listOfferings(context);
     const text = table(
       [
@@ -100,7 +98,7 @@ function addList(offering: Command): void {
         formatUsd(row.wholesaleNanoUsd),
         yesNo(row.enabled),
       ]),
-      "There are no offerings.",
+      "No offerings.",
     );
     return { text, json: { offerings: rows } };
   });
@@ -108,10 +106,10 @@ function addList(offering: Command): void {
 
 function addEnableAndDisable(offering: Command): void {
   for (const [name, enabled, description] of [
-    ["enable", true, "put an offering on sale again"],
-    ["disable", false, "take an offering off sale; packages that were sold stay"],
+    ["enable", true, "sell an offering again"],
+    ["disable", false, "stop selling an offering; sold packages stay"],
   ] as const) {
-    does(
+    defineCommand(
       offering.command(`${name} <offering>`).description(description),
       {},
       async (context, _options, [reference]) => {
@@ -138,10 +136,10 @@ function showOffering(offering: Offering): Output {
     ["offering", String(offering.offeringId)],
     ["name", offering.name],
     [
-      "allowance",
+      "quota",
       `${offering.dailyLimit} a day for ${offering.days} days${offering.carryover ? ", carryover" : ""}, ${offering.totalLimit} in all`,
     ],
-    ["tokens", offering.tokenLimit === null ? "not counted" : String(offering.tokenLimit)],
+    ["tokens", offering.tokenLimit === null ? "no limit" : String(offering.tokenLimit)],
     ["models", scope(offering.modelIds)],
     ["time zone", offering.timeZone],
     ["wholesale", formatUsd(offering.wholesaleNanoUsd)],

@@ -10,7 +10,7 @@ import {
   type PayWith,
   payerOf,
 } from "../ledger/packages_and_balances_store.ts";
-import { does } from "./context.ts";
+import { defineCommand } from "./context.ts";
 import { offeringOf } from "./offering_commands.ts";
 import { accountOf, idOf, integer } from "./options.ts";
 import { facts, type Output, table, withMore } from "./output.ts";
@@ -27,23 +27,23 @@ export function addPackageCommands(program: Command): void {
 }
 
 function addAssign(command: Command): void {
-  does<{ offering: string; after?: true; paidBy?: "reseller" | "operator"; allotment?: true }>(
+  defineCommand<{ offering: string; after?: true; paidBy?: "reseller" | "operator"; allotment?: true }>(
     command
       .command("assign <account>")
-      .description("assign an offering; it takes over at once, and what was left of the active package is dropped")
+      .description("assign an offering; it replaces the active package, whose unused requests are dropped")
       .requiredOption("--offering <offering>", "by id or name")
-      .option("--after", "queue it behind the packages the account has")
+      .option("--after", "queue it after the packages that the account has")
       .addOption(
         new Option(
           "--paid-by <payer>",
-          "whose balance pays the wholesale price (default: the reseller, where there is one)",
+          "whose balance pays the wholesale price (default: the reseller's, if there is one)",
         ).choices(["reseller", "operator"]),
       )
-      .option("--allotment", "take a piece of the reseller's allotment in place of its balance"),
+      .option("--allotment", "use one package of the reseller's allotment instead of its balance"),
     { changes: true },
     async (context, { offering, after, paidBy, allotment }, [reference]) => {
       if (allotment && paidBy === "operator")
-        throw new InputError("An allotment is a reseller's: leave out --paid-by operator.");
+        throw new InputError("An allotment belongs to a reseller: do not use --paid-by operator with it.");
       const account = await accountOf(context, reference);
       const { offeringId } = await offeringOf(context, offering);
       const payWith: PayWith | undefined = allotment ? "allotment" : paidBy && PAID_BY[paidBy];
@@ -61,14 +61,14 @@ function addAssign(command: Command): void {
 }
 
 function addList(command: Command): void {
-  does(
-    command.command("list <account>").description("packages of an account, the latest first"),
+  defineCommand(
+    command.command("list <account>").description("list the packages of an account, latest first"),
     {},
     async (context, _options, [reference]) => {
       const { accountId } = await accountOf(context, reference);
       const rows = await listPackages(context, accountId);
       const text = table(
-        ["ID", "NAME", "STATE", "STARTS", "ENDS", "USED", "HELD", "TOTAL", "DAILY", "PAID BY"],
+        ["ID", "NAME", "STATE", "STARTS", "ENDS", "USED", "RESERVED", "TOTAL", "DAILY", "PAID BY"],
         rows.map((row) => [
           String(row.packageId),
           row.name,
@@ -81,7 +81,7 @@ function addList(command: Command): void {
           `${row.dailyLimit}${row.carryover ? ", carryover" : ""}`,
           whoPaid(row),
         ]),
-        "The account has had no package.",
+        "The account has no packages.",
       );
       return { text, json: { packages: rows } };
     },
@@ -89,8 +89,8 @@ function addList(command: Command): void {
 }
 
 function addEnd(command: Command): void {
-  does(
-    command.command("end <package-id>").description("end an active or queued package now; those behind it move up"),
+  defineCommand(
+    command.command("end <package-id>").description("end an active or queued package now; later ones move up"),
     { changes: true },
     async (context, _options, [id]) => {
       const packageId = idOf(id, "package's id");
@@ -108,7 +108,7 @@ function showPackage(row: Package): Output {
     ["name", row.name],
     ["state", row.endedEarly ? `ended, ${row.unitsDropped} requests dropped` : row.state],
     ["runs", `${row.startsAt} to ${row.endsAt} (${row.timeZone})`],
-    ["allowance", `${row.dailyLimit} a day${row.carryover ? ", carryover" : ""}, ${row.totalLimit} in all`],
+    ["quota", `${row.dailyLimit} a day${row.carryover ? ", carryover" : ""}, ${row.totalLimit} in total`],
     ["paid by", whoPaid(row)],
   ]);
   return { text, json: row };
@@ -120,17 +120,15 @@ function whoPaid({ paidByAccountId, allotmentId }: Package): string {
 }
 
 export function addAllotmentCommands(program: Command): void {
-  const command = program
-    .command("allotment")
-    .description("pieces of an offering that a reseller hands out without paying");
+  const command = program.command("allotment").description("packages that a reseller may assign without paying");
 
-  does<{ offering: string; pieces: number; reason: string }>(
+  defineCommand<{ offering: string; pieces: number; reason: string }>(
     command
       .command("grant <reseller>")
-      .description("grant a reseller pieces of an offering")
+      .description("grant a reseller a number of packages of an offering")
       .requiredOption("--offering <offering>", "by id or name")
-      .requiredOption("--pieces <number>", "how many packages, 1 to 100000", integer)
-      .requiredOption("--reason <text>", "kept with the grant"),
+      .requiredOption("--pieces <number>", "number of packages, 1 to 100000", integer)
+      .requiredOption("--reason <text>", "reason, recorded with the grant"),
     { changes: true },
     async (context, { offering, pieces, reason }, [reference]) => {
       const { accountId } = await accountOf(context, reference);
@@ -146,13 +144,13 @@ export function addAllotmentCommands(program: Command): void {
     },
   );
 
-  does<{ reseller?: string; before?: number; limit: number }>(
+  defineCommand<{ reseller?: string; before?: number; limit: number }>(
     command
       .command("list")
-      .description("grants, newest first")
-      .option("--reseller <account>", "only this reseller's, by id or address")
-      .option("--limit <count>", "rows, 100 at most", integer, 100)
-      .option("--before <id>", "older than this grant: the last id of the page before", integer),
+      .description("list grants, newest first")
+      .option("--reseller <account>", "only grants to this reseller, by id or e-mail address")
+      .option("--limit <count>", "number of rows, at most 100", integer, 100)
+      .option("--before <id>", "only grants older than this one: the last id of the previous page", integer),
     {},
     async (context, { reseller, before, limit }) => {
       const resellerId = reseller === undefined ? undefined : (await accountOf(context, reseller)).accountId;
@@ -163,12 +161,12 @@ export function addAllotmentCommands(program: Command): void {
     },
   );
 
-  does(
-    command.command("withdraw <allotment-id>").description("take back the pieces that were not handed out"),
+  defineCommand(
+    command.command("withdraw <allotment-id>").description("take back the packages that were not assigned yet"),
     { changes: true },
     async (context, _options, [id]) => {
       const { allotment, withdrawn } = await withdrawAllotment(context, idOf(id, "allotment's id"));
-      return { text: `${withdrawn} pieces were taken back.`, json: { ...allotment, withdrawn } };
+      return { text: `${withdrawn} packages taken back.`, json: { ...allotment, withdrawn } };
     },
   );
 }
@@ -186,6 +184,6 @@ function allotmentTable(rows: readonly Allotment[]): string {
       row.createdAt,
       row.reason ?? "",
     ]),
-    "Nothing was granted.",
+    "No grants.",
   );
 }

@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
 import { addProvider, listProviders, updateProvider } from "../catalog/catalog_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { readSecret } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
@@ -30,13 +30,13 @@ function readKey({ key, keyStdin }: Key): Promise<string | undefined> {
 }
 
 function addAdd(provider: Command): void {
-  does<Key & { name: string; url: string }>(
+  defineCommand<Key & { name: string; url: string }>(
     keyOptions(
       provider
         .command("add")
         .description("add a provider; its key is stored encrypted")
-        .requiredOption("--name <name>", "what to call it")
-        .requiredOption("--url <url>", "its OpenAI-compatible base URL, as https://api.example.com/v1"),
+        .requiredOption("--name <name>", "its name here")
+        .requiredOption("--url <url>", "its OpenAI-compatible base URL, as in https://api.example.com/v1"),
     ),
     { changes: true, secretKey: true },
     async (context, { name, url, ...key }) => {
@@ -50,14 +50,14 @@ function addAdd(provider: Command): void {
 }
 
 function addSet(provider: Command): void {
-  does<Key & { url?: string; enable?: true; disable?: true }>(
+  defineCommand<Key & { url?: string; enable?: true; disable?: true }>(
     keyOptions(
       provider
         .command("set <name>")
-        .description("change a provider's address or key, or switch it on or off")
+        .description("change a provider's URL or key, or enable or disable it")
         .option("--url <url>", "its base URL")
         .addOption(new Option("--enable", "use it again").conflicts("disable"))
-        .option("--disable", "use it no more"),
+        .option("--disable", "stop using it"),
     ),
     { changes: true, secretKey: true },
     async (context, { url, enable, disable, ...key }, [name = ""]) => {
@@ -73,15 +73,17 @@ function addSet(provider: Command): void {
 }
 
 function addListAndTest(provider: Command): void {
-  does(provider.command("list").description("providers by name, without their keys"), {}, async (context) =>
-    showProviders(context),
+  defineCommand(
+    provider.command("list").description("list providers by name, without their keys"),
+    {},
+    async (context) => showProviders(context),
   );
 
-  does(
+  defineCommand(
     provider
       .command("test [name]")
       .description(
-        "ask one provider, or all enabled ones, for their models: the time it took, or what failed, and which models of its routes it does not list",
+        "ask one provider, or all enabled ones, for their models; shows the time or the failure, and models of its routes that it does not list",
       ),
     { secretKey: true },
     async (context, _options, [name]) => {
@@ -94,7 +96,7 @@ function addListAndTest(provider: Command): void {
           test.ok ? `${test.tookMs} ms` : "",
           test.ok ? String(test.models) : "",
         ]),
-        "There are no enabled providers.",
+        "No enabled providers.",
       );
       return { text, json: { providers: tests }, exitCode: tests.every(({ ok }) => ok) ? 0 : 1 };
     },
@@ -106,7 +108,7 @@ async function showProviders(context: Context, name?: string): Promise<Output> {
   const text = table(
     ["ID", "PROVIDER", "URL", "ENABLED"],
     rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled)]),
-    "There are no providers.",
+    "No providers.",
   );
   return { text, json: { providers: rows } };
 }
