@@ -397,8 +397,8 @@ describe("SECRET_KEY", () => {
 
     const done = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
     expect(done.code).toBe(0);
-    expect(done.output).toContain("Encrypted anew: 1 providers' keys, 1 second factors.");
-    expect(done.output).toContain(`remove them: ${damaged}.`);
+    expect(done.output).toContain("Encrypted again: keys of 1 providers, 1 second factors.");
+    expect(done.output).toContain(`remove-second-factor: ${damaged}.`);
     const { providers, people } = await secrets();
     expect(decrypt(bytesOf(OTHER_KEY), providers[0]?.key_ciphertext)).toBe("sk-one");
     const ann = people.find((row) => row.id === id);

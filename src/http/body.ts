@@ -3,7 +3,7 @@ import { Refusal } from "../errors.ts";
 import { deadline } from "../platform/deadline.ts";
 import type { Owner } from "../platform/shares.ts";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "./json_scan.ts";
-import { DuplicateField, type Span } from "./json_spans.ts";
+import { DuplicateField, type Span } from "./json_text.ts";
 
 /** A request body, read once: its text goes on as it came, or patched; its value is checked. Its bytes are the text's UTF-8. */
 export type Body = {
