@@ -385,7 +385,7 @@ describe("SECRET_KEY", () => {
       replica = undefined;
     }
     for (const [stdin, says] of [
-      ["7a".repeat(32), "not the database's key so far: nothing was changed"],
+      ["7a".repeat(32), "not the database's key. Nothing was changed"],
       ["short", "must be 32 bytes"],
       ["", "empty"],
     ] as const) {

@@ -1,24 +1,11 @@
-import {
-  BACKSLASH,
-  CLOSE_LIST,
-  CLOSE_OBJECT,
-  COLON,
-  COMMA,
-  DuplicateField,
-  endsPrimitive,
-  isSpace,
-  OPEN_LIST,
-  OPEN_OBJECT,
-  QUOTE,
-  type Span,
-  stringEnd,
-  unescapedName,
-} from "./json_text.ts";
+import { CODES, DuplicateField, endsPrimitive, isSpace, type Span, stringEnd, unescapedName } from "./json_text.ts";
 
 /**
  * Checks the JSON of a request against limits before it is parsed, because a parser needs a hundred times a body's bytes for
  * many small values. One pass that skips strings and stops at the first limit.
  */
+
+const { BACKSLASH, CLOSE_LIST, CLOSE_OBJECT, COLON, COMMA, OPEN_LIST, OPEN_OBJECT, QUOTE } = CODES;
 
 /** Values in a body, including objects and lists. Ten thousand messages with tool calls have this many. */
 export const VALUES_MAX = 100_000;

@@ -1,22 +1,11 @@
-import {
-  CLOSE_LIST,
-  CLOSE_OBJECT,
-  COLON,
-  COMMA,
-  DuplicateField,
-  endsPrimitive,
-  OPEN_LIST,
-  OPEN_OBJECT,
-  QUOTE,
-  type Span,
-  skipSpace,
-  stringEnd,
-} from "./json_text.ts";
+import { CODES, DuplicateField, endsPrimitive, type Span, skipSpace, stringEnd } from "./json_text.ts";
 
 /**
  * Changes top-level fields of a JSON object in its text, so that everything else stays byte for byte. The text must be valid
  * JSON (it was parsed before). Finding the fields takes one pass that skips strings.
  */
+
+const { CLOSE_LIST, CLOSE_OBJECT, COLON, COMMA, OPEN_LIST, OPEN_OBJECT, QUOTE } = CODES;
 
 /** The top-level fields of a JSON object by name; undefined if the text is not an object. Throws DuplicateField. */
 export function topLevelSpans(text: string): Map<string, Span> | undefined {
