@@ -158,7 +158,7 @@ test("requests that are used up are not called tokens", async () => {
   await ask();
   const refusal = await refusalOf(ask());
   expect(refusal.facts).toMatchObject({ limit: 1, used: 1, remaining: 0 });
-  expect(refusal.message).toBe("The package's total allowance is used up.");
+  expect(refusal.message).toBe("The total quota of the package is used up.");
 });
 
 test("tokens that live requests hold are used, also to those who ask what is left: nothing is promised that the ledger refuses", async () => {
