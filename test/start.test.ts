@@ -233,7 +233,7 @@ describe("Postgres at the start", () => {
     // 0.5 + 1 + 2 s; the fourth wait would end after the time is over.
     expect(tries.map(({ againInMs }) => againInMs)).toEqual([500, 1000, 2000]);
     for (const line of tries)
-      expect(line).toMatchObject({ level: "warn", message: "Postgres is not there yet", why: expect.any(String) });
+      expect(line).toMatchObject({ level: "warn", message: "Postgres is not reachable yet", why: expect.any(String) });
     expect(output).not.toContain("pw-canary");
   });
 
@@ -258,7 +258,7 @@ describe("Postgres at the start", () => {
     const env = { ...right(), DATABASE_URL: proxy.url, DB_WAIT_SECONDS: "60" };
     const started = start("main.ts", env);
     try {
-      await until(() => started.output().includes("Postgres is not there yet"), 30_000);
+      await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
       proxy.mend();
       await until(() => started.output().includes('"message":"listening"'), 60_000);
       started.process.kill("SIGTERM");
@@ -273,7 +273,7 @@ describe("Postgres at the start", () => {
     const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/x`;
     const started = start("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "3600" });
     try {
-      await until(() => started.output().includes("Postgres is not there yet"), 30_000);
+      await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
       started.process.kill(signal);
       expect(await started.exited).toBe(0);
       expect(started.output()).toContain("ended before it listened");

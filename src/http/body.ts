@@ -1,6 +1,7 @@
-import type { BodyRoom, Deps } from "../deps.ts";
+import type { Config } from "../config.ts";
 import { Refusal } from "../errors.ts";
 import { deadline } from "../platform/deadline.ts";
+import type { Metrics } from "../platform/metrics.ts";
 import type { Owner } from "../platform/shares.ts";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "./json_scan.ts";
 import { DuplicateField, type Span } from "./json_text.ts";
@@ -14,10 +15,20 @@ export type Body = {
   room: BodyRoom;
 };
 
+/** The memory that is reserved for one body. */
+export type BodyRoom = {
+  /** Reserves more, for a body without a declared length. Throws as `open`, and an Error once the room is closed. */
+  grow(bytes: number): void;
+  /** The body has been read; its bytes are still kept. */
+  wasRead(): void;
+  /** The text is no longer kept; idempotent. */
+  close(): void;
+};
+
 type BodyDeps = {
-  config: Pick<Deps["config"], "bodyReadMs">;
-  metrics: Pick<Deps["metrics"], "timedOut">;
-  bodies: Pick<Deps["bodies"], "open">;
+  config: Pick<Config, "bodyReadMs">;
+  metrics: Pick<Metrics, "timedOut">;
+  bodies: { open(owner: Owner, bytes: number): BodyRoom };
 };
 
 type BodyOptions = {
