@@ -81,7 +81,7 @@ test("house: every file is used: imported, started by name, or a test", () => {
   expect(unusedFiles(files, mentions)).toEqual([]);
 });
 
-/** Each rule on small files: those it must find fault with, and those it must let pass. */
+/** For each rule: small files that break it, and files that keep it. */
 const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
   {
     rule: "every file of src belongs to a room, and imports run downward only",

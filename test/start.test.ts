@@ -276,7 +276,7 @@ describe("Postgres at the start", () => {
       await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
       started.process.kill(signal);
       expect(await started.exited).toBe(0);
-      expect(started.output()).toContain("ended before it listened");
+      expect(started.output()).toContain("stopped before it was listening");
     } finally {
       started.process.kill("SIGKILL");
     }
