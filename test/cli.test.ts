@@ -638,7 +638,9 @@ test(
     expect(ill.out).toMatch(/wrong\s+books: do not balance: inv_balance_entries \(1\)/);
     expect(ill.out).toMatch(/warning\s+receipts: tables for only 1 months ahead/);
     expect(ill.out).toMatch(/warning\s+spool: 1 files/);
-    expect(ill.out).toMatch(/warning\s+overhead doctor-1 .*only for the account with such answers: .* 400 tokens a request/);
+    expect(ill.out).toMatch(
+      /warning\s+overhead doctor-1 .*only for the account with such answers: .* 400 tokens a request/,
+    );
     expect(ill.out).toMatch(/wrong\s+Redis: .*\n\s+→ Start it, or correct REDIS_URL/);
     await world.setClock(null);
 
