@@ -221,7 +221,7 @@ async function checkBooks({ db }: Context, full: boolean): Promise<Found> {
       detail: "balance, but receipts, transactions or their sums were changed manually after they had been summed up",
       advice: "Find out who changed them. The sums have been computed again from the rows.",
     };
-  return { state: "ok", detail: `balance: ${results.length} of ${results.length} checks passed` };
+  return { state: "ok", detail: `all ${results.length} checks passed` };
 }
 
 /** Reports the progress of a long check on stderr, every few seconds. */

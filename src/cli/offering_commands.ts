@@ -137,7 +137,7 @@ function showOffering(offering: Offering): Output {
     ["name", offering.name],
     [
       "quota",
-      `${offering.dailyLimit} a day for ${offering.days} days${offering.carryover ? ", carryover" : ""}, ${offering.totalLimit} in all`,
+      `${offering.dailyLimit} a day for ${offering.days} days${offering.carryover ? ", carryover" : ""}, ${offering.totalLimit} in total`,
     ],
     ["tokens", offering.tokenLimit === null ? "no limit" : String(offering.tokenLimit)],
     ["models", scope(offering.modelIds)],
