@@ -1,25 +1,25 @@
 /**
- * Asks the registry which of the installed packages have known holes: a part of `bun run check`. Fails on any that stands in no
- * exception below. A registry that cannot be asked is told aloud and fails nothing: that is no statement about the packages.
+ * Asks the registry which installed packages have known vulnerabilities: a part of `bun run check`. Fails for each one that is
+ * not in EXCEPTIONS. An unreachable registry is reported and fails nothing, since it says nothing about the packages.
  */
 import { spawnSync } from "node:child_process";
 import { dirname } from "node:path";
 import process from "node:process";
 
 const WAIT_MS_MAX = 60_000;
-/** What bun says where there is no such endpoint (a mirror), or nobody at all (offline). */
+/** Messages of bun if there is no such endpoint (a mirror), or no network. */
 const NO_ENDPOINT = / - (?:404|405|501)\s*$/m;
 const OFFLINE =
   /DNSResolveFailed|ConnectionRefused|ConnectionClosed|ConnectionReset|ConnectionTimeout|FailedToOpenSocket|ENOTFOUND|ETIMEDOUT|Timeout/i;
 
-/** A hole that is known, and why it does not matter here. It is looked at again after `until`. */
+/** A known vulnerability, and why it does not matter here. It must be reviewed after `until`. */
 export type Exception = { id: string; reason: string; until: `${number}-${number}-${number}` };
 export const EXCEPTIONS: readonly Exception[] = [];
 
 type Advisory = { id: string; package: string; title: string; severity: string; versions: string };
 type Outcome = { exitCode: 0 | 1; lines: string[] };
 
-/** What `bun audit --json` said, as an exit code and lines for people. `today` is ISO 8601. */
+/** Turns the output of `bun audit --json` into an exit code and lines for people. `today` is ISO 8601. */
 export function judge(
   { stdout, stderr }: { stdout: string; stderr: string },
   exceptions: readonly Exception[],

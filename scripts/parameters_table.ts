@@ -2,8 +2,8 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { PARAMETER_GROUPS, type RequestKind } from "../src/gateway/parameters.ts";
 
 /**
- * The tables of parameters that are sent on, for docs/api.md, made of the list itself. `bun scripts/parameters_table.ts` writes them
- * into the page, between its markers.
+ * The tables of parameters that are sent to providers, for docs/api.md, made from the code. `bun scripts/parameters_table.ts`
+ * writes them into the page, between its markers.
  */
 
 const PAGE = `${import.meta.dirname}/../docs/api.md`;

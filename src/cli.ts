@@ -1,22 +1,20 @@
 import process from "node:process";
 import { Command, CommanderError, Help, type Option } from "commander";
-import { addAccountCommands, addHostCommands, addKeyCommands } from "./cli/account_commands.ts";
-import {
-  addAllotmentCommands,
-  addBalanceCommands,
-  addOfferingCommands,
-  addPackageCommands,
-  addPaygCommands,
-  addUsageCommand,
-} from "./cli/billing_commands.ts";
-import { addModelCommands, addProviderCommands } from "./cli/catalog_commands.ts";
-import { does } from "./cli/context.ts";
+import { addAccountCommands } from "./cli/account_commands.ts";
+import { addBalanceCommands, addPaygCommands, addUsageCommand } from "./cli/balance_commands.ts";
+import { defineCommand } from "./cli/context.ts";
 import { addDoctorCommand } from "./cli/doctor.ts";
 import { sentenceOf } from "./cli/errors.ts";
+import { addHostCommands } from "./cli/host_commands.ts";
+import { addKeyCommands } from "./cli/key_commands.ts";
+import { addModelCommands } from "./cli/model_commands.ts";
+import { addOfferingCommands } from "./cli/offering_commands.ts";
+import { addAllotmentCommands, addPackageCommands } from "./cli/package_commands.ts";
+import { addProviderCommands } from "./cli/provider_commands.ts";
 import { addSecretKeyCommands } from "./cli/secret_key_commands.ts";
 import { migrate } from "./platform/migrate.ts";
 
-/** Operator commands: `bun run cli …`. What they change takes effect on running replicas at once. */
+/** The operator's command line: `bun run cli …`. Changes take effect on running replicas immediately. */
 
 const EXIT_FAILED = 1;
 const EXIT_MISUSED = 2;
@@ -24,26 +22,28 @@ const HELP = new Help();
 const isRequired = ({ mandatory }: Option) => mandatory;
 
 const program = new Command("cli")
-  .description(
-    "Runs Tollgate: accounts, keys, packages, balances, models and providers. DATABASE_URL names the database.",
-  )
+  .description("Manages Tollgate: accounts, keys, packages, balances, models and providers. Needs DATABASE_URL.")
   .exitOverride()
-  .showHelpAfterError("(--help says more)")
+  .showHelpAfterError("(see --help)")
   .configureHelp({
     sortSubcommands: false,
     showGlobalOptions: false,
-    // The options that a command cannot do without, in its usage and in the list.
+    // Required options are shown in the usage line and marked in the list.
     commandUsage: (command) =>
       [HELP.commandUsage(command), ...command.options.filter(isRequired).map(({ flags }) => flags)].join(" "),
     optionDescription: (option) =>
       [HELP.optionDescription(option), isRequired(option) ? "(required)" : ""].filter(Boolean).join(" "),
   });
 
-does(program.command("migrate").description("bring the database up to date"), {}, async ({ config }) => {
-  const { before, applied } = await migrate(config.databaseUrl);
-  const text = applied === before ? "The database was up to date." : `${applied - before} migrations were applied.`;
-  return { text, json: { applied, before } };
-});
+defineCommand(
+  program.command("migrate").description("apply new migrations to the database"),
+  {},
+  async ({ config }) => {
+    const { before, applied } = await migrate(config.databaseUrl);
+    const text = applied === before ? "The database is up to date." : `${applied - before} migrations applied.`;
+    return { text, json: { applied, before } };
+  },
+);
 addProviderCommands(program);
 addModelCommands(program);
 addAccountCommands(program);
@@ -62,7 +62,7 @@ try {
   await program.parseAsync(process.argv);
 } catch (error) {
   if (error instanceof CommanderError) {
-    // It has said what is wrong, or shown its help, already.
+    // commander has already printed the problem, or the help.
     process.exitCode = error.exitCode === 0 ? 0 : EXIT_MISUSED;
   } else {
     process.stderr.write(`${sentenceOf(error)}\n`);

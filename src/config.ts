@@ -1,581 +1,547 @@
-import { isIP, isIPv4 } from "node:net";
-import ipaddr from "ipaddr.js";
+import { isIPv4 } from "node:net";
+import {
+  choice,
+  flag,
+  fraction,
+  headers,
+  InvalidValue,
+  integer,
+  isAddressOrRange,
+  list,
+  optional,
+  type Parse,
+  secretKey,
+  text,
+  timeZone,
+  url,
+  webUrl,
+} from "./config_values.ts";
 import { parseResolver } from "./platform/dns_query.ts";
-import { parseFailpoint } from "./platform/failpoints.ts";
+import { type ArmedFailpoint, parseFailpoint } from "./platform/failpoints.ts";
 
 /**
- * Reads the environment once into a typed Config. Every variable, its default and its unit stand in VARIABLES;
- * the README's table is checked against it by a test.
+ * Configuration: VARIABLES lists every environment variable once. The typed Config, the checks and the documents' table
+ * (`bun scripts/config_table.ts`) are made from that list.
  */
 
 const SERVER_ADDRESSES_MAX = 10;
 const DNS_RESOLVERS_MAX = 8;
-const SECRET_KEY_BYTES = 32;
-/** Of what was found, said in a problem. */
+/** Characters of a wrong value that an error message repeats. */
 const FOUND_CHARS_MAX = 80;
-/** In production: a proxy that asks /readyz each second has then noticed. */
-const NOTICE_SECONDS = 3;
+/** In production. A proxy that asks /readyz every second notices within this time. */
+const DRAIN_NOTICE_SECONDS = 3;
 
-/** A `service` is a URL that may carry a password: its value is never shown, nor those of headers and secrets. */
-type Kind = "string" | "choice" | "url" | "service" | "headers" | "integer" | "share" | "flag" | "list" | "secret";
 type Variable = {
-  kind: Kind;
+  /** The field of Config that has the parsed value. */
+  field: string;
+  /** Undefined: the variable is required. "": it is not set. */
   default?: string;
-  min?: number;
-  max?: number;
   unit?: string;
-  /** Of a choice; `what` names them all. */
-  choices?: readonly string[];
-  /** Of a URL: those that are taken. */
-  schemes?: readonly string[];
+  /** What the variable sets: for documents and error messages, without a full stop at its end. */
   what: string;
+  /** The value may hold a password or a key: no message repeats it. */
+  secret?: true;
+  parse: Parse<unknown>;
 };
-
-const WEB = ["http", "https"] as const;
 
 export const VARIABLES = {
   NODE_ENV: {
-    kind: "choice",
+    field: "production",
     default: "development",
-    choices: ["development", "test", "production"],
-    what: "development, test or production, which turns local hosts off",
+    what: "development, test or production; production turns local hosts off",
+    parse: (value) => choice(["development", "test", "production"])(value) === "production",
   },
-  PORT: { kind: "integer", default: "8080", min: 0, max: 65535, what: "public port; 0 takes a free one" },
-  LISTEN_HOST: { kind: "string", default: "0.0.0.0", what: "address to listen on" },
+  PORT: {
+    field: "port",
+    default: "8080",
+    what: "public port; 0 picks a free one",
+    parse: integer({ min: 0, max: 65_535 }),
+  },
+  LISTEN_HOST: {
+    field: "listenHost",
+    default: "0.0.0.0",
+    what: "address that the public port listens on",
+    parse: text,
+  },
   INTERNAL_PORT: {
-    kind: "integer",
+    field: "internalPort",
     default: "",
-    min: 0,
-    max: 65535,
-    what: "port of /metrics, /version, /ask and the probes, never to be published; empty: none; 0 takes a free one",
+    what: "port of /metrics, /version, /ask and the health checks, which must never be public; empty: no such port; 0 picks a free one",
+    parse: optional(null, integer({ min: 0, max: 65_535 })),
   },
-  INTERNAL_HOST: { kind: "string", default: "127.0.0.1", what: "address of the internal port" },
-  DATABASE_URL: { kind: "service", schemes: ["postgres", "postgresql"], what: "Postgres 15 or newer" },
+  INTERNAL_HOST: {
+    field: "internalHost",
+    default: "127.0.0.1",
+    what: "address that the internal port listens on",
+    parse: text,
+  },
+  DATABASE_URL: {
+    field: "databaseUrl",
+    what: "Postgres 15 or newer",
+    secret: true,
+    parse: url(["postgres", "postgresql"]),
+  },
   DB_WAIT_SECONDS: {
-    kind: "integer",
+    field: "dbWaitSeconds",
     default: "30",
-    min: 0,
-    max: 3600,
     unit: "s",
-    what: "at the start: how long a Postgres that does not answer is tried again",
+    what: "how long a starting replica retries a Postgres that does not answer",
+    parse: integer({ min: 0, max: 3600 }),
   },
-  DB_PREPARE: { kind: "flag", default: "true", what: "false behind PgBouncer older than 1.21" },
+  DB_PREPARE: {
+    field: "dbPrepare",
+    default: "true",
+    what: "whether prepared statements are used; false behind PgBouncer older than 1.21",
+    parse: flag,
+  },
   DB_POOL_MAX: {
-    kind: "integer",
+    field: "dbPoolMax",
     default: "10",
-    min: 1,
-    max: 200,
     unit: "connections",
-    what: "pool for everything but the ledger",
+    what: "size of the connection pool for everything but the ledger",
+    parse: integer({ min: 1, max: 200 }),
   },
   LEDGER_LANES: {
-    kind: "integer",
+    field: "ledgerLanes",
     default: "4",
-    min: 1,
-    max: 32,
     unit: "connections",
-    what: "ledger batches under way at once, at most",
+    what: "maximum number of ledger batches that run at once",
+    parse: integer({ min: 1, max: 32 }),
   },
   LEDGER_QUEUE_MAX: {
-    kind: "integer",
+    field: "ledgerQueueMax",
     default: "20000",
-    min: 1,
     unit: "rows",
-    what: "reserves and settlements waiting, over all lanes",
+    what: "maximum number of reserves and settlements that wait, over all lanes",
+    parse: integer({ min: 1 }),
   },
   LEDGER_TIMEOUT_MS: {
-    kind: "integer",
+    field: "ledgerTimeoutMs",
     default: "1800",
-    min: 50,
     unit: "ms",
-    what: "a reserve that takes longer is refused with 503",
+    what: "time after which a reserve is refused with 503",
+    parse: integer({ min: 50 }),
   },
-  LEASE_SECONDS: { kind: "integer", default: "60", min: 2, max: 3600, unit: "s", what: "a hold's lease" },
+  LEASE_SECONDS: {
+    field: "leaseSeconds",
+    default: "60",
+    unit: "s",
+    what: "lease of a hold; a replica renews it while it runs",
+    parse: integer({ min: 2, max: 3600 }),
+  },
   SPOOL_DIR: {
-    kind: "string",
+    field: "spoolDir",
     default: ".data/spool",
-    what: "settlements wait here while Postgres is away; one folder a replica, on a disk that lasts",
+    what: "folder for settlements that wait for Postgres; a separate folder for each replica, on a persistent disk",
+    parse: text,
   },
   SPOOL_BYTES_MAX: {
-    kind: "integer",
+    field: "spoolBytesMax",
     default: String(256 * 1024 * 1024),
-    min: 1024,
     unit: "bytes",
-    what: "with more than this waiting in the spool no new work is taken",
+    what: "size of the spool above which new work is refused",
+    parse: integer({ min: 1024 }),
   },
   REDIS_URL: {
-    kind: "service",
-    schemes: ["redis", "rediss"],
+    field: "redisUrl",
     default: "",
-    what: "Redis 7 or newer, or Valkey; empty: one replica, in-process",
+    what: "Redis 7 or newer, or Valkey; empty: a single replica that uses its own memory",
+    secret: true,
+    parse: optional("", url(["redis", "rediss"])),
   },
-  SECRET_KEY: { kind: "secret", what: "32 bytes in base64 or hex: encrypts provider keys" },
+  SECRET_KEY: {
+    field: "secretKey",
+    what: "32 bytes in base64 or hex; encrypts provider keys",
+    secret: true,
+    parse: secretKey,
+  },
   BASE_URL: {
-    kind: "url",
-    schemes: WEB,
+    field: "baseUrl",
     default: "http://localhost:8080/v1",
-    what: "the API's public address, ends in /v1",
+    what: "public URL of the API; ends in /v1",
+    parse: webUrl("/v1"),
   },
-  ALIAS_URL: { kind: "url", schemes: WEB, default: "", what: "root-domain alias of the API, ends in /v1" },
-  PANEL_URL: { kind: "url", schemes: WEB, default: "http://localhost:8080", what: "the panel's public address" },
-  BRAND_NAME: { kind: "string", default: "Tollgate", what: "the service's name on its own hosts" },
-  BRAND_SUPPORT: { kind: "string", default: "", what: "whom people ask for help: an e-mail address or an https URL" },
-  SERVER_ADDRESSES: {
-    kind: "list",
+  ALIAS_URL: {
+    field: "aliasUrl",
     default: "",
-    what: "public IPv4 addresses that resellers' A records must say; empty: no domain can be added",
+    what: "second public URL of the API, on the root domain; ends in /v1",
+    parse: optional("", webUrl("/v1")),
+  },
+  PANEL_URL: {
+    field: "panelUrl",
+    default: "http://localhost:8080",
+    what: "public URL of the panel",
+    parse: webUrl(""),
+  },
+  BRAND_NAME: { field: "brandName", default: "Tollgate", what: "name of the service on its own hosts", parse: text },
+  BRAND_SUPPORT: {
+    field: "brandSupport",
+    default: "",
+    what: "where people ask for help: an e-mail address or an https URL",
+    parse: optional("", (value) => {
+      if (/^(?:https:\/\/[^\s]+|[^\s@/]+@[^\s@/]+)$/i.test(value)) return value;
+      throw new InvalidValue("must be an e-mail address or an https URL");
+    }),
+  },
+  SERVER_ADDRESSES: {
+    field: "serverAddresses",
+    default: "",
+    what: "public IPv4 addresses that the A records of resellers' domains must have; empty: no domain can be added",
+    parse: list(
+      (items) => items.length <= SERVER_ADDRESSES_MAX && items.every((address) => isIPv4(address)),
+      `must be at most ${SERVER_ADDRESSES_MAX} IPv4 addresses`,
+    ),
   },
   DNS_RESOLVERS: {
-    kind: "list",
+    field: "dnsResolvers",
     default: "1.1.1.1,9.9.9.9",
-    what: "two or more who are asked for resellers' records, and must agree; as in 127.0.0.1:5353",
+    what: "DNS resolvers that must agree on a reseller's records: two or more addresses, as in 127.0.0.1:5353",
+    parse: list(areResolvers, `must be the addresses of 2 to ${DNS_RESOLVERS_MAX} different resolvers`),
   },
   TRUSTED_PROXIES: {
-    kind: "list",
+    field: "trustedProxies",
     default: "",
-    what: "addresses or ranges of proxies whose X-Forwarded-For is believed, as in 10.0.0.0/8; empty: none",
+    what: "addresses or ranges (as in 10.0.0.0/8) of proxies whose X-Forwarded-For is trusted; empty: none",
+    parse: list((items) => items.every(isAddressOrRange), "must be addresses or ranges, as in 10.0.0.2 or 10.0.0.0/8"),
   },
   PANEL_DIR: {
-    kind: "string",
+    field: "panelDir",
     default: "dist/panel",
-    what: "the built panel; where it is missing only the API is served",
+    what: "folder of the built panel; without it only the API is served",
+    parse: text,
   },
   ALLOW_LOCAL_HOSTS: {
-    kind: "flag",
+    field: "allowLocalHosts",
     default: "",
-    what: "answer on localhost and 127.0.0.1 too; default: true outside production",
+    what: "whether localhost and 127.0.0.1 are served too; default: true outside production",
+    parse: optional(undefined, flag),
   },
   BILLING_TIMEZONE: {
-    kind: "string",
+    field: "billingTimeZone",
     default: "UTC",
-    what: "IANA zone of a package's days, where the offering names none",
+    what: "IANA time zone of a package's days, unless its offering names one",
+    parse: timeZone,
   },
   BODY_BYTES_MAX: {
-    kind: "integer",
+    field: "bodyBytesMax",
     default: String(20 * 1024 * 1024),
-    min: 1024,
     unit: "bytes",
-    what: "largest request body",
+    what: "maximum size of a request body",
+    parse: integer({ min: 1024 }),
   },
   BODY_READ_MS: {
-    kind: "integer",
+    field: "bodyReadMs",
     default: "60000",
-    min: 1,
     unit: "ms",
-    what: "a request body that takes longer to arrive is refused",
+    what: "time after which a request body that has not fully arrived is refused",
+    parse: integer({ min: 1 }),
   },
   BODY_READS_MAX: {
-    kind: "integer",
+    field: "bodyReadsMax",
     default: "4000",
-    min: 1,
     unit: "bodies",
-    what: "request bodies that one replica reads at once; more are refused with 503",
+    what: "maximum number of request bodies that a replica reads at once; above it, 503",
+    parse: integer({ min: 1 }),
   },
   BODY_MEMORY_MAX: {
-    kind: "integer",
+    field: "bodyMemoryMax",
     default: String(192 * 1024 * 1024),
-    min: 2048,
     unit: "bytes",
-    what: "bytes of request bodies that one replica keeps at once (the process takes up to four times as much); more are refused with 503",
+    what: "maximum bytes of request bodies that a replica keeps at once (the process needs up to four times as much memory); above it, 503",
+    parse: integer({ min: 2048 }),
   },
   IN_FLIGHT_MAX: {
-    kind: "integer",
+    field: "inFlightMax",
     default: "10000",
-    min: 1,
     unit: "requests",
-    what: "metered requests under way in one replica; more are refused with 503",
+    what: "maximum number of metered requests that a replica serves at once; above it, 503",
+    parse: integer({ min: 1 }),
   },
   ACCOUNT_SHARE: {
-    kind: "share",
+    field: "accountShare",
     default: "0.25",
-    what: "fraction of IN_FLIGHT_MAX, BODY_READS_MAX and BODY_MEMORY_MAX that one account may use, from 0 to 1; more is refused with 429",
+    what: "fraction (0 to 1) of IN_FLIGHT_MAX, BODY_READS_MAX and BODY_MEMORY_MAX that one account may use; above it, 429",
+    parse: fraction,
   },
   TENANT_SHARE: {
-    kind: "share",
+    field: "tenantShare",
     default: "0.5",
-    what: "the same for a reseller together with its customers",
+    what: "fraction (0 to 1) of the same limits that a reseller and its customers may use together; above it, 429",
+    parse: fraction,
   },
   EVENT_LOOP_LAG_MAX_MS: {
-    kind: "integer",
+    field: "eventLoopLagMaxMs",
     default: "500",
-    min: 10,
     unit: "ms",
-    what: "a replica that is later than this, twice in a row, refuses new metered work with 503",
+    what: "event-loop lag above which, in two consecutive samples, new metered work gets 503",
+    parse: integer({ min: 10 }),
   },
-  RATE_PER_MINUTE: { kind: "integer", default: "600", min: 1, unit: "requests", what: "per key" },
-  RATE_ACCOUNT_PER_MINUTE: {
-    kind: "integer",
-    default: "6000",
-    min: 1,
+  RATE_PER_MINUTE: {
+    field: "ratePerMinute",
+    default: "600",
     unit: "requests",
-    what: "per account, over all its keys",
+    what: "rate limit of a key, per minute",
+    parse: integer({ min: 1 }),
+  },
+  RATE_ACCOUNT_PER_MINUTE: {
+    field: "rateAccountPerMinute",
+    default: "6000",
+    unit: "requests",
+    what: "rate limit of an account over all its keys, per minute",
+    parse: integer({ min: 1 }),
   },
   RATE_TENANT_PER_MINUTE: {
-    kind: "integer",
+    field: "rateTenantPerMinute",
     default: "60000",
-    min: 1,
     unit: "requests",
-    what: "per reseller, over all its customers",
+    what: "rate limit of a reseller over all its customers, per minute",
+    parse: integer({ min: 1 }),
   },
-  RATE_IN_FLIGHT: { kind: "integer", default: "300", min: 1, unit: "requests", what: "per key" },
+  RATE_IN_FLIGHT: {
+    field: "rateInFlight",
+    default: "300",
+    unit: "requests",
+    what: "concurrency limit of a key",
+    parse: integer({ min: 1 }),
+  },
   RATE_REDIS_MS: {
-    kind: "integer",
+    field: "rateRedisMs",
     default: "30",
-    min: 1,
-    max: 1000,
     unit: "ms",
-    what: "to ask Redis for a key's rates; then the replica decides by itself",
+    what: "how long a rate limit waits for Redis before the replica decides alone",
+    parse: integer({ min: 1, max: 1000 }),
   },
   PROVIDER_CONNECT_MS: {
-    kind: "integer",
+    field: "providerConnectMs",
     default: "5000",
-    min: 1,
     unit: "ms",
-    what: "to reach a provider that was not reached lately",
+    what: "time limit for the connection to a provider that was not reached recently",
+    parse: integer({ min: 1 }),
   },
   PROVIDER_FIRST_BYTE_MS: {
-    kind: "integer",
+    field: "providerFirstByteMs",
     default: "120000",
-    min: 1,
     unit: "ms",
-    what: "from dispatch to a stream's first event",
+    what: "time limit from dispatch to the first event of a stream",
+    parse: integer({ min: 1 }),
   },
   PROVIDER_HEADERS_MS: {
-    kind: "integer",
+    field: "providerHeadersMs",
     default: "20000",
-    min: 1,
     unit: "ms",
-    what: "a client that leaves a stream whose provider has sent no headers for this long is not charged",
+    what: "a client that leaves a stream is not charged if the provider has sent no headers for this long",
+    parse: integer({ min: 1 }),
   },
-  PROVIDER_IDLE_MS: { kind: "integer", default: "120000", min: 1, unit: "ms", what: "between two chunks of a stream" },
-  PROVIDER_TOTAL_MS: {
-    kind: "integer",
-    default: "600000",
-    min: 1,
+  PROVIDER_IDLE_MS: {
+    field: "providerIdleMs",
+    default: "120000",
     unit: "ms",
-    what: "a whole answer that is not streamed",
+    what: "time limit between two chunks of a stream",
+    parse: integer({ min: 1 }),
+  },
+  PROVIDER_TOTAL_MS: {
+    field: "providerTotalMs",
+    default: "600000",
+    unit: "ms",
+    what: "time limit of a whole answer that is not streamed",
+    parse: integer({ min: 1 }),
   },
   CLIENT_IDLE_MS: {
-    kind: "integer",
+    field: "clientIdleMs",
     default: "60000",
-    min: 1,
     unit: "ms",
-    what: "a client that takes no byte for this long is cut",
+    what: "a client that reads nothing for this long is disconnected",
+    parse: integer({ min: 1 }),
   },
   PROVIDER_ALLOW_PRIVATE: {
-    kind: "list",
+    field: "providerAllowPrivate",
     default: "",
-    what: "host:port of providers that may live on private addresses",
+    what: "host:port of providers that may have private addresses",
+    parse: list(
+      (items) => items.every((item) => /^(?:\[[\da-f:.]+\]|[^\s:/@[\]]+):\d{1,5}$/i.test(item)),
+      "must be hosts with their ports, as in 10.0.0.7:8000",
+    ),
   },
   SESSION_IDLE_SECONDS: {
-    kind: "integer",
-    default: String(7 * 86400),
-    min: 60,
+    field: "sessionIdleSeconds",
+    default: String(7 * 86_400),
     unit: "s",
-    what: "a session not used for this long ends",
+    what: "a session ends when it was not used for this long",
+    parse: integer({ min: 60 }),
   },
   SESSION_MAX_SECONDS: {
-    kind: "integer",
-    default: String(30 * 86400),
-    min: 60,
+    field: "sessionMaxSeconds",
+    default: String(30 * 86_400),
     unit: "s",
-    what: "a session ends after this long",
+    what: "a session ends this long after sign-in",
+    parse: integer({ min: 60 }),
   },
   HISTORY_DAYS: {
-    kind: "integer",
+    field: "historyDays",
     default: "400",
-    min: 0,
-    max: 36500,
     unit: "days",
-    what: "the audit log, revoked keys and decided orders are kept for so long; 0: for ever",
+    what: "how long the audit log, revoked keys and decided orders are kept; 0: forever",
+    parse: integer({ min: 0, max: 36_500 }),
   },
-  CACHE_TTL_MS: { kind: "integer", default: "30000", min: 100, unit: "ms", what: "longest life of a cached entry" },
+  CACHE_TTL_MS: {
+    field: "cacheTtlMs",
+    default: "30000",
+    unit: "ms",
+    what: "maximum age of a cached entry",
+    parse: integer({ min: 100 }),
+  },
   DRAIN_NOTICE_SECONDS: {
-    kind: "integer",
+    field: "drainNoticeSeconds",
     default: "",
-    min: 0,
-    max: 600,
     unit: "s",
-    what: "after SIGTERM: not ready, but still serving, until the proxy has noticed; default: 3 in production, else 0",
+    what: "how long a replica still serves after SIGTERM while /readyz says 503, so that the proxy notices; default: 3 in production, else 0",
+    parse: optional(undefined, integer({ min: 0, max: 600 })),
   },
   DRAIN_SECONDS: {
-    kind: "integer",
+    field: "drainSeconds",
     default: "30",
-    min: 1,
     unit: "s",
-    what: "after the notice: streams may finish for this long",
+    what: "how long streams may finish after that notice",
+    parse: integer({ min: 1 }),
   },
   LOG_LEVEL: {
-    kind: "choice",
+    field: "logLevel",
     default: "info",
-    choices: ["trace", "debug", "info", "warn", "error", "silent"],
-    what: "trace, debug, info, warn, error, silent",
+    what: "least important level that is logged: trace, debug, info, warn, error or silent",
+    parse: choice(["trace", "debug", "info", "warn", "error", "silent"]),
   },
   LOG_REQUESTS: {
-    kind: "share",
+    field: "logRequests",
     default: "1",
-    what: "of the API's and the panel's requests, so large a share has a line in the log, from 0 to 1; those that end in 5xx always",
+    what: "fraction of requests that are logged (0 to 1); 5xx always are",
+    parse: fraction,
   },
   OTEL_EXPORTER_OTLP_ENDPOINT: {
-    kind: "service",
-    schemes: WEB,
+    field: "tracesEndpoint",
     default: "",
-    what: "a collector of traces (OTLP over HTTP, JSON), without /v1/traces; empty: no traces",
+    what: "URL of a trace collector (OTLP over HTTP, JSON), without /v1/traces; empty: no traces",
+    secret: true,
+    parse: optional("", url(["http", "https"])),
   },
   OTEL_EXPORTER_OTLP_HEADERS: {
-    kind: "headers",
+    field: "tracesHeaders",
     default: "",
-    what: "what the collector wants to see, as in api-key=abc,x-team=gate; values percent-encoded",
+    what: "headers for the trace collector, as in api-key=abc,x-team=gate; values percent-encoded",
+    secret: true,
+    parse: headers,
   },
   OTEL_TRACES_SAMPLER_ARG: {
-    kind: "share",
+    field: "tracesShare",
     default: "1",
-    what: "of the requests that bring no traceparent, so large a share is traced, from 0 to 1; the others as theirs says",
+    what: "fraction (0 to 1) of requests without a traceparent that are traced; a traceparent decides for its own request",
+    parse: fraction,
   },
-  OTEL_SERVICE_NAME: { kind: "string", default: "tollgate", what: "the service's name in its traces" },
+  OTEL_SERVICE_NAME: {
+    field: "tracesServiceName",
+    default: "tollgate",
+    what: "name of the service in traces",
+    parse: text,
+  },
   FAILPOINTS: {
-    kind: "list",
+    field: "failpoints",
     default: "",
-    what: "for tests of crashes: where the process dies or freezes, as in after_reserve=kill@3; refused in production",
+    what: "for crash tests: where the process dies or freezes, as in after_reserve=kill@3; refused in production",
+    parse: failpoints,
   },
 } as const satisfies Record<string, Variable>;
 
-export type Config = ReturnType<typeof build>;
-
 type Name = keyof typeof VARIABLES;
-/** Says what is wrong with a variable: what it must be and, unless it is a secret, what was found. The first problem counts. */
-type Fail = (name: Name, must: string) => void;
+/** The parsed values, by field. */
+type Values = { [N in Name as (typeof VARIABLES)[N]["field"]]: ReturnType<(typeof VARIABLES)[N]["parse"]> };
+export type Config = ReturnType<typeof toConfig>;
 
-/** Every problem at once, a line each, so that an operator mends them in one go. */
+/** The environment is wrong. The message has one line for each problem. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
 }
 
-/** Reads and checks the environment. Throws ConfigError naming every missing or wrong variable. */
+/** Reads and checks the environment. Throws ConfigError that names every missing or wrong variable. */
 export function readConfig(env: Record<string, string | undefined>): Config {
-  const problems = new Map<Name, string>();
-  const given = (name: Name): string | undefined => {
-    const { default: value }: Variable = VARIABLES[name];
-    return env[name]?.trim() || value;
+  const problems: string[] = [];
+  const given = (variable: Variable, name: string) => env[name]?.trim() || variable.default;
+  const fail = (name: Name, must: string) => {
+    const variable: Variable = VARIABLES[name];
+    problems.push(`${name} ${must}, not ${shown(variable, given(variable, name) ?? "")}: ${variable.what}`);
   };
-  const fail: Fail = (name, must) => {
-    if (!problems.has(name))
-      problems.set(name, `${name} ${must}${notThis(VARIABLES[name], given(name))}: ${VARIABLES[name].what}`);
-  };
-  const read = (name: Name): string => {
-    const value = given(name);
-    if (value === undefined) problems.set(name, `${name} is not set: ${VARIABLES[name].what}`);
-    const must = value ? check(VARIABLES[name], value) : undefined;
-    if (must !== undefined) fail(name, must);
-    return value ?? "";
-  };
-  const config = build(read, fail);
-  if (problems.size > 0)
-    throw new ConfigError(`The configuration is wrong:\n${[...problems.values()].map((p) => `  - ${p}`).join("\n")}`);
-  return config;
-}
-
-/** What the value must be, if it is not that. */
-function check(variable: Variable, value: string): string | undefined {
-  switch (variable.kind) {
-    case "integer": {
-      if (!/^\d{1,15}$/.test(value)) return "must be a whole number";
-      const n = Number(value);
-      if (variable.min !== undefined && n < variable.min) return `must be at least ${variable.min}`;
-      if (variable.max !== undefined && n > variable.max) return `must be at most ${variable.max}`;
-      return undefined;
+  const values: Record<string, unknown> = {};
+  for (const name of Object.keys(VARIABLES) as Name[]) {
+    const variable: Variable = VARIABLES[name];
+    const value = given(variable, name);
+    if (value === undefined) {
+      problems.push(`${name} is not set: ${variable.what}`);
+      continue;
     }
-    case "choice":
-      return variable.choices?.includes(value) ? undefined : "must be one of these";
-    case "share":
-      return /^(?:0(?:\.\d{1,9})?|1(?:\.0{1,9})?)$/.test(value) ? undefined : "must be a number from 0 to 1";
-    case "url":
-    case "service": {
-      const fits = URL.canParse(value) && variable.schemes?.includes(new URL(value).protocol.slice(0, -1));
-      return fits ? undefined : `must be a URL that begins with ${variable.schemes?.join(":// or ")}://`;
+    try {
+      values[variable.field] = variable.parse(value);
+    } catch (error) {
+      if (!(error instanceof InvalidValue)) throw error;
+      fail(name, error.message);
     }
-    case "headers":
-      return headersIn(value) ? undefined : "must be name=value pairs with commas between them";
-    case "flag":
-      return value === "true" || value === "false" ? undefined : "must be true or false";
-    case "secret":
-      return secretBytes(value) ? undefined : "must be 32 bytes in base64 or hex";
-    default:
-      return undefined;
   }
+  checkTogether(values, fail);
+  if (problems.length > 0)
+    throw new ConfigError(`The configuration is wrong:\n${problems.map((problem) => `  - ${problem}`).join("\n")}`);
+  return toConfig(values as Values);
 }
 
-/** What was found, for a person; of what may be a secret only its size. */
-function notThis({ kind }: Variable, value = ""): string {
-  if (kind === "secret" || kind === "service" || kind === "headers") return `, not these ${value.length} characters`;
-  const shown = value.length > FOUND_CHARS_MAX ? `${value.slice(0, FOUND_CHARS_MAX)}…` : value;
-  return `, not ${JSON.stringify(shown)}`;
-}
-
-/** The key's 32 bytes; undefined: the text is no such key. */
-export function secretBytes(value: string): Buffer | undefined {
-  if (/^[0-9a-f]{64}$/i.test(value)) return Buffer.from(value, "hex");
-  const bytes = /^[A-Za-z0-9+/_-]+=*$/.test(value) ? Buffer.from(value, "base64") : undefined;
-  return bytes?.length === SECRET_KEY_BYTES ? bytes : undefined;
-}
-
-/** Headers written as OpenTelemetry has them in a variable; undefined: they cannot be read. */
-function headersIn(text: string): Record<string, string> | undefined {
-  const headers: Record<string, string> = {};
-  for (const pair of text.split(",").filter((part) => part.trim() !== "")) {
-    const [, name, value = ""] = /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*([!-~]*)\s*$/.exec(pair) ?? [];
-    if (name === undefined) return undefined;
-    const decoded = percentDecoded(value);
-    if (decoded === undefined) return undefined;
-    headers[name] = decoded;
-  }
-  return headers;
-}
-
-/** Undefined: it is no UTF-8, or has what no header's value may have. */
-function percentDecoded(text: string): string | undefined {
-  try {
-    const decoded = decodeURIComponent(text);
-    return /^[ -~]*$/.test(decoded) ? decoded : undefined;
-  } catch {
-    return undefined; // decodeURIComponent has no other way to say it.
-  }
-}
-
-function build(read: (name: Name) => string, fail: Fail) {
-  const integer = (name: Name) => Number(read(name));
-  const list = (name: Name) =>
-    read(name)
-      .split(",")
-      .map((item) => item.trim())
-      .filter(Boolean);
-  const production = read("NODE_ENV") === "production";
-  const timeZone = read("BILLING_TIMEZONE");
-  if (!isTimeZone(timeZone)) fail("BILLING_TIMEZONE", "must be an IANA time zone, as in Europe/Berlin");
-  const brandSupport = read("BRAND_SUPPORT");
-  if (brandSupport !== "" && !/^(?:https:\/\/[^\s]+|[^\s@/]+@[^\s@/]+)$/i.test(brandSupport))
-    fail("BRAND_SUPPORT", "must be an e-mail address or an https URL");
-  const serverAddresses = list("SERVER_ADDRESSES");
-  if (serverAddresses.length > SERVER_ADDRESSES_MAX || !serverAddresses.every((address) => isIPv4(address)))
-    fail("SERVER_ADDRESSES", `must be at most ${SERVER_ADDRESSES_MAX} IPv4 addresses`);
-  const trustedProxies = list("TRUSTED_PROXIES");
-  if (!trustedProxies.every(isAddressOrRange))
-    fail("TRUSTED_PROXIES", "must be addresses or ranges, as in 10.0.0.2 or 10.0.0.0/8");
-  const dnsResolvers = list("DNS_RESOLVERS");
-  if (!areResolvers(dnsResolvers))
-    fail("DNS_RESOLVERS", `must be the addresses of 2 to ${DNS_RESOLVERS_MAX} different resolvers`);
-  const providerAllowPrivate = list("PROVIDER_ALLOW_PRIVATE");
-  if (!providerAllowPrivate.every((place) => /^(?:\[[\da-f:.]+\]|[^\s:/@[\]]+):\d{1,5}$/i.test(place)))
-    fail("PROVIDER_ALLOW_PRIVATE", "must be hosts with their ports, as in 10.0.0.7:8000");
-  const failpoints = list("FAILPOINTS").map(parseFailpoint);
-  if (production && failpoints.length > 0) fail("FAILPOINTS", "must be empty in production");
-  if (failpoints.includes(undefined)) fail("FAILPOINTS", "must be like after_reserve=kill or before_settle=freeze@3");
-  const address = (name: "BASE_URL" | "ALIAS_URL" | "PANEL_URL", path: "" | "/v1") => {
-    const value = read(name).replace(/\/+$/, "");
-    if (URL.canParse(value) && new URL(value).pathname.replace(/\/$/, "") !== path)
-      fail(name, path === "" ? "must have no path" : `must end in ${path}`);
-    return value;
-  };
-  const [bodyBytesMax, bodyMemoryMax] = [integer("BODY_BYTES_MAX"), integer("BODY_MEMORY_MAX")];
+/** Rules about two variables. A field whose own value is wrong is undefined. */
+function checkTogether(values: Partial<Values>, fail: (name: Name, must: string) => void): void {
+  const { production, port, internalPort, bodyBytesMax = 0, bodyMemoryMax = Infinity } = values;
   if (bodyMemoryMax < 2 * bodyBytesMax) fail("BODY_MEMORY_MAX", "must be at least twice BODY_BYTES_MAX");
-  const [port, internalPort] = [integer("PORT"), read("INTERNAL_PORT") === "" ? null : integer("INTERNAL_PORT")];
-  if (port === internalPort && port !== 0) fail("INTERNAL_PORT", "must be another than PORT");
-  const collector = read("OTEL_EXPORTER_OTLP_ENDPOINT").replace(/\/+$/, "");
-  // All of them are read, so that what is wrong is said wherever traces go.
-  const traces = {
-    url: `${collector}/v1/traces`,
-    headers: headersIn(read("OTEL_EXPORTER_OTLP_HEADERS")) ?? {},
-    share: Number(read("OTEL_TRACES_SAMPLER_ARG")),
-    serviceName: read("OTEL_SERVICE_NAME"),
-  };
+  if (port !== undefined && port !== 0 && port === internalPort) fail("INTERNAL_PORT", "must differ from PORT");
+  if (production && values.failpoints?.length !== 0) fail("FAILPOINTS", "must be empty in production");
+}
+
+/** Adds the defaults that depend on another variable, and groups what belongs together. */
+function toConfig(values: Values) {
+  const { accountShare, tenantShare, tracesEndpoint, tracesHeaders, tracesShare, tracesServiceName, ...plain } = values;
+  const { production, allowLocalHosts, drainNoticeSeconds } = plain;
   return {
-    production,
-    port,
-    listenHost: read("LISTEN_HOST"),
-    /** null: no internal listener. */
-    internalPort,
-    internalHost: read("INTERNAL_HOST"),
-    databaseUrl: read("DATABASE_URL"),
-    dbWaitSeconds: integer("DB_WAIT_SECONDS"),
-    dbPrepare: read("DB_PREPARE") === "true",
-    dbPoolMax: integer("DB_POOL_MAX"),
-    ledgerLanes: integer("LEDGER_LANES"),
-    ledgerQueueMax: integer("LEDGER_QUEUE_MAX"),
-    ledgerTimeoutMs: integer("LEDGER_TIMEOUT_MS"),
-    leaseSeconds: integer("LEASE_SECONDS"),
-    spoolDir: read("SPOOL_DIR"),
-    spoolBytesMax: integer("SPOOL_BYTES_MAX"),
-    redisUrl: read("REDIS_URL"),
-    secretKey: secretBytes(read("SECRET_KEY")) ?? Buffer.alloc(0),
-    baseUrl: address("BASE_URL", "/v1"),
-    aliasUrl: address("ALIAS_URL", "/v1"),
-    panelUrl: address("PANEL_URL", ""),
-    brandName: read("BRAND_NAME"),
-    brandSupport,
-    panelDir: read("PANEL_DIR"),
-    allowLocalHosts: read("ALLOW_LOCAL_HOSTS") === "" ? !production : read("ALLOW_LOCAL_HOSTS") === "true",
-    serverAddresses,
-    dnsResolvers,
-    trustedProxies,
-    billingTimeZone: timeZone,
-    bodyBytesMax,
-    bodyReadMs: integer("BODY_READ_MS"),
-    bodyReadsMax: integer("BODY_READS_MAX"),
-    bodyMemoryMax,
-    /** From 0 to 1. */
-    shares: { account: Number(read("ACCOUNT_SHARE")), tenant: Number(read("TENANT_SHARE")) },
-    inFlightMax: integer("IN_FLIGHT_MAX"),
-    eventLoopLagMaxMs: integer("EVENT_LOOP_LAG_MAX_MS"),
-    ratePerMinute: integer("RATE_PER_MINUTE"),
-    rateAccountPerMinute: integer("RATE_ACCOUNT_PER_MINUTE"),
-    rateTenantPerMinute: integer("RATE_TENANT_PER_MINUTE"),
-    rateInFlight: integer("RATE_IN_FLIGHT"),
-    rateRedisMs: integer("RATE_REDIS_MS"),
-    providerConnectMs: integer("PROVIDER_CONNECT_MS"),
-    providerFirstByteMs: integer("PROVIDER_FIRST_BYTE_MS"),
-    providerHeadersMs: integer("PROVIDER_HEADERS_MS"),
-    providerIdleMs: integer("PROVIDER_IDLE_MS"),
-    providerTotalMs: integer("PROVIDER_TOTAL_MS"),
-    clientIdleMs: integer("CLIENT_IDLE_MS"),
-    providerAllowPrivate,
-    sessionIdleSeconds: integer("SESSION_IDLE_SECONDS"),
-    sessionMaxSeconds: integer("SESSION_MAX_SECONDS"),
-    historyDays: integer("HISTORY_DAYS"),
-    cacheTtlMs: integer("CACHE_TTL_MS"),
-    drainNoticeSeconds:
-      read("DRAIN_NOTICE_SECONDS") === "" ? (production ? NOTICE_SECONDS : 0) : integer("DRAIN_NOTICE_SECONDS"),
-    drainSeconds: integer("DRAIN_SECONDS"),
-    logLevel: read("LOG_LEVEL"),
-    logRequests: Number(read("LOG_REQUESTS")),
-    /** undefined: no traces are made. */
-    traces: collector === "" ? undefined : traces,
-    failpoints: failpoints.filter((point) => point !== undefined),
+    ...plain,
+    allowLocalHosts: allowLocalHosts ?? !production,
+    drainNoticeSeconds: drainNoticeSeconds ?? (production ? DRAIN_NOTICE_SECONDS : 0),
+    /** Fractions of the replica's limits, from 0 to 1. */
+    shares: { account: accountShare, tenant: tenantShare },
+    /** Undefined: no traces. */
+    traces:
+      tracesEndpoint === ""
+        ? undefined
+        : {
+            url: `${tracesEndpoint.replace(/\/+$/, "")}/v1/traces`,
+            headers: tracesHeaders,
+            share: tracesShare,
+            serviceName: tracesServiceName,
+          },
   };
 }
 
-function isAddressOrRange(text: string): boolean {
-  const [address = ""] = text.split("/");
-  // Of itself the parser takes a short form such as 10.1 too.
-  return isIP(address) !== 0 && (!text.includes("/") || ipaddr.isValidCIDR(text));
+/** A wrong value for a message; only the length of one that may hold a secret. */
+function shown({ secret }: Variable, value: string): string {
+  if (secret) return `these ${value.length} characters`;
+  return JSON.stringify(value.length > FOUND_CHARS_MAX ? `${value.slice(0, FOUND_CHARS_MAX)}…` : value);
 }
 
-function areResolvers(texts: string[]): boolean {
+function areResolvers(items: string[]): boolean {
   try {
-    const different = new Set(texts.map((text) => JSON.stringify(parseResolver(text))));
-    return different.size === texts.length && texts.length >= 2 && texts.length <= DNS_RESOLVERS_MAX;
+    const different = new Set(items.map((item) => JSON.stringify(parseResolver(item))));
+    return different.size === items.length && items.length >= 2 && items.length <= DNS_RESOLVERS_MAX;
   } catch {
-    return false; // One of them is no address.
+    return false; // parseResolver throws for text that is not an address.
   }
 }
 
-/** Whether the runtime knows the IANA zone `name`. */
-export function isTimeZone(name: string): boolean {
-  // Intl takes bare offsets too, which Postgres reads with the opposite sign.
-  if (!/^[A-Za-z]/.test(name)) return false;
-  try {
-    new Intl.DateTimeFormat("en", { timeZone: name });
-    return true;
-  } catch {
-    return false; // Intl has no other way to ask.
-  }
+function failpoints(value: string): ArmedFailpoint[] {
+  return list(
+    () => true,
+    "",
+  )(value).map((item) => {
+    const point = parseFailpoint(item);
+    if (point === undefined) throw new InvalidValue("must be like after_reserve=kill or before_settle=freeze@3");
+    return point;
+  });
 }

@@ -17,13 +17,13 @@ import { raiseFetchLimit } from "./platform/runtime.ts";
 import { startReplica } from "./replica.ts";
 
 /**
- * The whole product with nothing installed: PostgreSQL, a simulated provider, people, keys and one replica; then lines to
- * paste. Ctrl-C ends all of it. Of the environment it takes PORT, LISTEN_HOST, DEMO_DATA_DIR, PROVIDER_BASE_URL with
- * PROVIDER_API_KEY for a real provider, and the gateway's limits; DATABASE_URL and REDIS_URL are not looked at, so that
- * no demo data gets into a database that is somebody's.
+ * The whole product with nothing installed: PostgreSQL, a simulated provider, people, keys and one replica; then prints
+ * commands to paste. Ctrl-C stops everything. From the environment it reads PORT, LISTEN_HOST, DEMO_DATA_DIR, PROVIDER_BASE_URL
+ * with PROVIDER_API_KEY for a real provider, and the gateway's limits. It ignores DATABASE_URL and REDIS_URL, so that no demo
+ * data gets into a real database.
  *
- * The replica runs in this process: what has to end with the demo are then two children only, each with a guard that stops
- * it even if this process is killed, and a crash of the gateway is seen here at once.
+ * The replica runs in this process. The demo then has only two child processes, each with a guard that stops it even if this
+ * process is killed, and a crash of the gateway is visible here immediately.
  */
 
 const PORT_DEFAULT = "8080";
@@ -33,20 +33,20 @@ const PROBE_MS = 500;
 const TITLE_WIDTH = 62;
 /** Streams may finish for this long after Ctrl-C. */
 const DRAIN_SECONDS = "3";
-/** One Ctrl-C may arrive twice: from the terminal, and from the program that started us. A later one means: now. */
+/** One Ctrl-C may arrive twice: from the terminal, and from the program that started this one. A later one means: stop now. */
 const SAME_SIGNAL_MS = 1_000;
 const SIGNAL_NEWS_MS = 50;
 const IN_FLIGHT_DEFAULT = 10_000;
-/** Beside the requests under way, for probes and images. */
+/** Besides the requests in flight, for health checks and images. */
 const FETCHES_BESIDE = 1_000;
 
 const repository = join(import.meta.dirname, "..");
 const ending = new AbortController();
-/** What was started and how it is stopped; the last comes first. */
+/** How to stop what was started; called in reverse order. */
 const started: (() => Promise<unknown>)[] = [];
 
 raiseFetchLimit((readableInteger(process.env.IN_FLIGHT_MAX) ?? IN_FLIGHT_DEFAULT) + FETCHES_BESIDE);
-// A terminal that was closed takes no more lines; what is running must still be ended in order.
+// A closed terminal takes no more output, but everything must still stop in order.
 process.stdout.on("error", () => {});
 process.stderr.on("error", () => {});
 process.exit(await main());
@@ -57,7 +57,7 @@ async function main(): Promise<number> {
   try {
     await run();
   } catch (error) {
-    // A Ctrl-C reaches initdb as well, and its failure comes before our own news of the signal.
+    // Ctrl-C reaches initdb too, and its failure arrives before our own signal.
     await new Promise((done) => setTimeout(done, SIGNAL_NEWS_MS));
     if (!ending.signal.aborted) {
       process.stderr.write(`\n${sentenceOf(error)}\n`);
@@ -83,7 +83,7 @@ async function run(): Promise<void> {
   const port = await choosePort();
   const base = { folder, port };
 
-  // Before anything is started: a wrong address is told within a moment.
+  // Before anything is started, so that a wrong address is reported immediately.
   const asked =
     real &&
     (await step(`provider at ${real.baseUrl}`, () =>
@@ -103,7 +103,7 @@ async function run(): Promise<void> {
     startReplica(config, { nowMs: () => performance.now(), unixMs: () => Date.now() }, log),
   );
   started.push(async () => {
-    if (!(await replica.drain())) say("Some requests are settled at the next start.");
+    if (!(await replica.drain())) say("Some requests will be settled at the next start.");
     await log.flush();
   });
 
@@ -116,7 +116,7 @@ async function run(): Promise<void> {
   });
 }
 
-/** The provider that the environment names, or undefined for the simulated one. Throws one sentence for half of it. */
+/** The provider in the environment, or undefined for the simulated one. Throws if only one of the two variables is set. */
 function realProvider(): { baseUrl: string; apiKey: string } | undefined {
   const baseUrl = (process.env.PROVIDER_BASE_URL ?? "").trim();
   const apiKey = (process.env.PROVIDER_API_KEY ?? "").trim();
@@ -137,14 +137,14 @@ function realProvider(): { baseUrl: string; apiKey: string } | undefined {
 
 type Base = { folder: DemoFolder; port: number; databaseUrl?: string };
 
-/** The environment may set limits; where things are is the demo's to say. Throws ConfigError. */
+/** The environment may set limits; addresses and folders are the demo's own. Throws ConfigError. */
 function configOf({ folder, port, databaseUrl = "postgres://not.started.yet" }: Base, providerBaseUrl: string): Config {
   const { env } = process;
   return readConfig({
     DRAIN_SECONDS,
     LISTEN_HOST: "127.0.0.1",
     LOG_LEVEL: "warn",
-    // Where a reseller's domain would have to point, so that the page shows how it is done.
+    // An example address, so that the panel can show how a reseller's domain is set up.
     SERVER_ADDRESSES: "203.0.113.7",
     ...env,
     NODE_ENV: "development",
@@ -158,7 +158,7 @@ function configOf({ folder, port, databaseUrl = "postgres://not.started.yet" }: 
     REDIS_URL: "",
     SPOOL_DIR: folder.spoolDir,
     SECRET_KEY: folder.secretKey,
-    // The operator named it on purpose, wherever it is.
+    // The operator named this provider, so any address is allowed.
     PROVIDER_ALLOW_PRIVATE: [env.PROVIDER_ALLOW_PRIVATE, hostAndPort(providerBaseUrl)].filter(Boolean).join(","),
   });
 }
@@ -177,12 +177,12 @@ async function seedWith(
   }
 }
 
-/** Into a file: the terminal is for the person. */
+/** Logs to a file; the terminal is for the person. */
 function openLog({ logFile }: DemoFolder): Log {
   return createLog(process.env.LOG_LEVEL || "warn", destination({ dest: logFile, append: true, sync: true }));
 }
 
-/** The wanted port, or the next that is free. */
+/** The chosen port, or the next free one. */
 async function choosePort(): Promise<number> {
   const wanted = process.env.PORT?.trim() || PORT_DEFAULT;
   const first = readableInteger(wanted);
@@ -193,10 +193,10 @@ async function choosePort(): Promise<number> {
     if (port !== first) say(`  Port ${first} is taken, so the demo uses ${port}. PORT chooses another.`);
     return port;
   }
-  throw new Error(`The ports from ${first} on are taken: set PORT to a free one.`);
+  throw new Error(`The ports from ${first} are taken: set PORT to a free one.`);
 }
 
-/** Asked by connecting: `localhost` may mean either address, and another's server on one of them would get our requests. */
+/** Tries to connect: `localhost` may mean either address, and another server on one of them would get our requests. */
 async function isTaken(port: number): Promise<boolean> {
   const taken = await Promise.all(
     ["127.0.0.1", "::1"].map(
@@ -216,7 +216,7 @@ async function isTaken(port: number): Promise<boolean> {
   return taken.includes(true);
 }
 
-/** One step of the start, and the time it took. */
+/** Runs one step of the start, and prints its time. */
 async function step<T>(title: string, work: () => Promise<T>): Promise<T> {
   ending.signal.throwIfAborted();
   const startedAt = performance.now();
@@ -229,7 +229,7 @@ function endOnSignals(): void {
   let firstAt: number | undefined;
   const onSignal = () => {
     firstAt ??= performance.now();
-    // The guards stop what is left.
+    // The guards stop the child processes.
     if (performance.now() - firstAt > SAME_SIGNAL_MS) process.exit(1);
     if (ending.signal.aborted) return;
     say("\nStopping.");

@@ -15,6 +15,7 @@ import type { Refusals } from "./gateway/refusals.ts";
 import type { Relays } from "./gateway/relay.ts";
 import type { Sight } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
+import type { BodyRoom } from "./http/body.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Site } from "./panel/site.ts";
 import type { Bus } from "./platform/bus.ts";
@@ -29,16 +30,18 @@ import type { RateLimiter } from "./platform/rate_limit.ts";
 import type { Owner } from "./platform/share_limit.ts";
 import type { Tracing } from "./platform/tracing.ts";
 
-/** Everything one replica is made of. Constructed in main.ts, handed down as the first argument. */
+export type { BodyRoom };
+
+/** Everything that one replica consists of. Constructed in replica.ts, passed down as the first argument. */
 export type Deps = {
   config: Config;
   log: Log;
   metrics: Metrics;
   sight: Sight;
-  /** Undefined where no collector of traces is configured. */
+  /** Undefined if no trace collector is configured. */
   tracing: Tracing | undefined;
   db: Db;
-  /** What may take long is read by these, never from `db`. */
+  /** For reads that may take long, instead of `db`. */
   longReads: LongReads;
   bus: Bus;
   keys: KeyLookup;
@@ -49,12 +52,12 @@ export type Deps = {
   brands: BrandLookup;
   /** The service's own hosts. */
   ownHosts: ReadonlySet<string>;
-  /** Those of them that serve the API. */
+  /** Those own hosts that serve the API. */
   apiHosts: ReadonlySet<string>;
-  /** Those of them that serve the panel. */
+  /** Those own hosts that serve the panel. */
   panelHosts: ReadonlySet<string>;
   sessions: Sessions;
-  /** The panel's pages; undefined where they were not built. */
+  /** The panel's pages; undefined if they were not built. */
   site: Site | undefined;
   catalog: Catalog;
   breakers: Breakers;
@@ -62,7 +65,7 @@ export type Deps = {
   providerTests: ProviderTests;
   limiter: RateLimiter;
   signInLimiter: FailedAttemptLimiter;
-  /** Requests that are to be served once, by their Idempotency-Key. */
+  /** Idempotency claims: requests with the same Idempotency-Key are served once. */
   claims: IdempotencyClaims;
   tokens: TokenCounter;
   hiddenTokens: HiddenTokens;
@@ -78,58 +81,48 @@ export type Deps = {
 export type Clock = {
   /** Monotonic, ms. */
   nowMs(): number;
-  /** Unix time, ms. For keys' expiry in the cache and `created`; the ledger uses the database's. */
+  /** Unix time, ms. For the expiry of cached keys and for `created`; the ledger uses the database's clock. */
   unixMs(): number;
 };
 
-/** Lets metered work in, up to a number at once, while the replica is well and until it drains. */
+/** Admits metered requests: up to a maximum at once, while the replica is healthy, and until it drains. */
 export type Gate = {
   /**
-   * A request whose body is still to be read. It takes no place yet. Throws service_unavailable when full, draining, late or without room in its spool,
-   * too_many_requests when its account or tenant has its share of the places.
+   * For a request whose body is not read yet; it takes no place yet. Throws service_unavailable if the replica is full, draining
+   * or late, or its spool is full; too_many_requests if the account or the tenant uses its share of the places.
    */
   arrive(owner: Owner): Visit;
-  /** Requests that have a place. */
+  /** Number of requests that have a place. */
   inFlight(): number;
-  /** The replica is about to end, or ends: who asks is told to go elsewhere. */
+  /** Whether the replica is stopping: not ready, and connections are closed after their answer. */
   draining(): boolean;
-  /** Not ready from now on, but what comes is still let in. */
+  /** Not ready from now on, but requests are still admitted. */
   announce(): void;
-  /** No new work from now on; resolves when the last that had arrived has left. */
+  /** Admits nothing from now on. Resolves when the last admitted request has left. */
   drain(): Promise<void>;
-  /** Has `end` called when the drain's time is over, at once if it is already. Returns what takes that back. */
+  /** Calls `end` when the drain's time is over, or at once if it already is. Returns a function that cancels this. */
   onDeadline(end: () => void): () => void;
-  /** The drain's time is over: answers that have not begun do not. */
+  /** The drain's time is over: answers that have not begun are not sent. */
   endAll(): void;
 };
 
 /** A request at the gate. */
 export type Visit = {
-  /** Takes a place: its body has been read. Throws service_unavailable, too_many_requests. */
+  /** Takes a place, once the body is read. Throws service_unavailable, too_many_requests. */
   enter(): void;
-  /** Ends the visit. A second call does nothing. */
+  /** Ends the visit and releases its place; idempotent. */
   leave(): void;
 };
 
-/** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant get a share. */
+/** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant may use a share. */
 export type Bodies = {
   /**
-   * Makes room for a body of so many bytes, as declared, which is to be read now. Throws service_unavailable when the replica
-   * has no room, too_many_requests when the account or the tenant holds its share.
+   * Reserves memory for a body of `bytes` (its declared length) that is read now. Throws service_unavailable if the replica has
+   * no memory left for it, too_many_requests if the account or the tenant uses its share.
    */
   open(owner: Owner, bytes: number): BodyRoom;
-  /** Bodies that are being read. */
+  /** Number of bodies that are being read. */
   reading(): number;
-  /** Bytes that are held. */
+  /** Bytes that are reserved. */
   bytes(): number;
-};
-
-/** The room that one body takes. */
-export type BodyRoom = {
-  /** More of a body came whose length was not declared. Throws as `open`, and an Error when nobody waits for it any more. */
-  grow(bytes: number): void;
-  /** It was read: its bytes are still kept. */
-  wasRead(): void;
-  /** Its text is kept no longer. A second call does nothing. */
-  close(): void;
 };

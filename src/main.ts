@@ -10,17 +10,17 @@ import { raiseFetchLimit, runtimeName } from "./platform/runtime.ts";
 import { within } from "./platform/time_limit.ts";
 import type { Replica } from "./replica.ts";
 
-/** Starts one replica: config → spool's folder → schema → replica → until SIGTERM or SIGINT, then drain. */
+/** Starts one replica: configuration → spool folder → schema → replica. Runs until SIGTERM or SIGINT, then drains. */
 
-/** Beside the requests under way, for probes and images. */
+/** Besides the requests in flight, for health checks and images. */
 const FETCHES_BESIDE = 1000;
-/** Postgres may come up after us: waits double from the first to the longest, for DB_WAIT_SECONDS in all. */
+/** Postgres may start later than this process: waits double from the first to the longest, for DB_WAIT_SECONDS in total. */
 const DATABASE_WAIT_MS = { first: 500, longest: 8_000 };
-/** One attempt: to connect, and to be answered. */
+/** One attempt: the connection and the answer. */
 const DATABASE_ATTEMPT_MS_MAX = 6_000;
-/** After the notice and the grace of a drain: to settle, to spool and to close. */
+/** After the drain's times: to settle, to write the spool and to close. */
 const CLOSE_SECONDS_MAX = 15;
-/** A process that ends at once takes no longer than this to spool, and than that to log. */
+/** A process that exits at once takes at most this long to write its spool, and its log. */
 const ABANDON_MS_MAX = 1_000;
 const LOG_MS_MAX = 500;
 
@@ -34,34 +34,36 @@ async function main(): Promise<void> {
   const fetches = raiseFetchLimit(config.inFlightMax + FETCHES_BESIDE);
   const log = createLog(config.logLevel);
   let onSignal = (signal: string) => {
-    log.info({ signal }, "ended before it listened");
+    log.info({ signal }, "stopped before it was listening");
     void exit(log, 0);
   };
-  // From the beginning: the first process of a container is not ended by a signal that it does not listen to.
+  // From the beginning: PID 1 of a container ignores signals that it does not handle.
   for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => onSignal(signal));
   if (fetches < config.inFlightMax)
     log.warn({ fetches }, "the runtime allows fewer requests to providers than IN_FLIGHT_MAX");
   await checkSpoolDir(config.spoolDir);
   await checkSchema(config, log);
-  // Not before: a process that replaces itself for its fetch limit would load all of it twice.
+  // Loaded only now: a process that replaces itself to raise its fetch limit would load everything twice.
   const { startReplica } = await import("./replica.ts");
   const replica = await startReplica(config, { nowMs: () => performance.now(), unixMs: () => Date.now() }, log);
   const { port, internalPort } = replica;
-  // First: whoever reads that it listens may tell it to end.
+  // Before the log line: whoever reads it may send a signal.
   onSignal = drainer(replica, log, config.drainNoticeSeconds + config.drainSeconds + CLOSE_SECONDS_MAX);
   log.info({ port, internalPort, runtime: runtimeName, pid: process.pid }, "listening");
 }
 
 async function exit(log: Log, code: number): Promise<void> {
-  await within(LOG_MS_MAX, log.flush()).catch(() => {}); // Nobody reads the log: that must not keep us.
+  await within(LOG_MS_MAX, log.flush()).catch(() => {}); // A log that nobody reads must not keep the process alive.
   process.exit(code);
 }
 
-/** The first signal drains and ends with 0 if all is settled; a second one, or `secondsMax`, ends at once, with 1. */
+/** The first signal drains, and exits with 0 if everything is settled. A second one, or `secondsMax`, exits at once with 1. */
 function drainer(replica: Replica, log: Log, secondsMax: number): (signal: string) => void {
   const endNow = async (why: string) => {
-    log.error({ why }, "ends at once: what is being settled goes to the spool, what is open has a lease");
-    await within(ABANDON_MS_MAX, replica.abandon()).catch((err) => log.fatal({ err }, "the spool takes no settlement"));
+    log.error({ why }, "exits at once: settlements under way go to the spool, open holds end with their leases");
+    await within(ABANDON_MS_MAX, replica.abandon()).catch((err) =>
+      log.fatal({ err }, "a settlement could not be written to the spool"),
+    );
     await exit(log, 1);
   };
   let draining = false;
@@ -84,7 +86,7 @@ function drainer(replica: Replica, log: Log, secondsMax: number): (signal: strin
   };
 }
 
-/** What cannot be settled must be kept: a replica that could not write there would find that out too late. Throws ConfigError. */
+/** Checks at the start that settlements can be spooled. Throws ConfigError. */
 async function checkSpoolDir(directory: string): Promise<void> {
   try {
     await mkdir(directory, { recursive: true });
@@ -97,7 +99,7 @@ async function checkSpoolDir(directory: string): Promise<void> {
   }
 }
 
-/** A replica does not run on a schema that it does not know. Throws ConfigError with what to do, or what Postgres said last. */
+/** Checks that the schema is the one of this release. Throws ConfigError that says what to do, or the last error of Postgres. */
 async function checkSchema({ databaseUrl, dbWaitSeconds }: Config, log: Log): Promise<void> {
   const givenUpMs = performance.now() + dbWaitSeconds * 1000;
   for (let waitMs = DATABASE_WAIT_MS.first; ; waitMs = Math.min(2 * waitMs, DATABASE_WAIT_MS.longest)) {
@@ -107,7 +109,7 @@ async function checkSchema({ databaseUrl, dbWaitSeconds }: Config, log: Log): Pr
       throw new ConfigError(schemaSentence(state));
     } catch (err) {
       if (!isPassing(err) || performance.now() + waitMs > givenUpMs) throw err;
-      log.warn({ err, why: knownSentence(err), againInMs: waitMs }, "Postgres is not there yet");
+      log.warn({ err, why: knownSentence(err), againInMs: waitMs }, "Postgres is not reachable yet");
       await new Promise((resolve) => setTimeout(resolve, waitMs));
     }
   }

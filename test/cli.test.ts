@@ -15,9 +15,9 @@ import { createWorld, type World } from "./world.ts";
 
 const SECRET_KEY = "5e".repeat(32);
 const CLI = join(import.meta.dirname, "../src/cli.ts");
-/** Real processes: each start costs a few tenths of a second of a processor, and all of them wait for each other. */
+/** The commands are real processes, and they wait for each other. */
 const SLOW_MS = 240_000;
-/** What the processors of a test machine can do at once. */
+/** Processes that a test machine runs well at once. */
 const RUNS_AT_ONCE = 2;
 
 let world: World;
@@ -37,7 +37,7 @@ type RunOptions = { stdin?: string; env?: Record<string, string> };
 let running = 0;
 const waiting: (() => void)[] = [];
 
-/** Runs one command as an operator would; options of the environment are all there is. First come, first served. */
+/** Runs one command as an operator would, with only the given environment. At most RUNS_AT_ONCE run at once. */
 async function cli(args: string, options: RunOptions = {}): Promise<Run> {
   if (running === RUNS_AT_ONCE) await new Promise<void>((resolve) => waiting.push(resolve));
   else running++;
@@ -76,7 +76,7 @@ async function json(args: string, options?: RunOptions) {
   return JSON.parse(out);
 }
 
-/** Runs a command that must fail, and returns its one sentence. */
+/** Runs a command that must fail with one line, and returns that line. */
 async function refused(args: string, options?: RunOptions): Promise<string> {
   const { code, out, err } = await cli(args, options);
   expect({ args, code, out }).toEqual({ args, code: 1, out: "" });
@@ -85,7 +85,7 @@ async function refused(args: string, options?: RunOptions): Promise<string> {
 }
 
 test.concurrent(
-  "migrate: an empty database gets every migration, a second run changes nothing",
+  "migrate applies every migration to an empty database; a second run changes nothing",
   async () => {
     const name = `tollgate_test_empty_${process.pid}`;
     await world.sql.unsafe(`create database ${name}`);
@@ -96,7 +96,7 @@ test.concurrent(
       const { known } = await migrationState(url.href);
       expect(await json("migrate", { env })).toEqual({ before: 0, applied: known });
       expect(await json("migrate", { env })).toEqual({ before: known, applied: known });
-      expect((await cli("migrate", { env })).out).toBe("The database was up to date.\n");
+      expect((await cli("migrate", { env })).out).toBe("The database is up to date.\n");
     } finally {
       await world.sql.unsafe(`drop database ${name} with (force)`);
     }
@@ -105,7 +105,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "misuse: an unknown option or command exits 2, help exits 0 and names every command",
+  "an unknown option or command exits with 2; help exits with 0 and names every command",
   async () => {
     expect(await cli("account list --nope")).toMatchObject({ code: 2, out: "" });
     expect(await cli("acount")).toMatchObject({
@@ -121,7 +121,7 @@ test.concurrent(
     expect((await cli("key rotate --help")).out).toContain("--overlap");
     const add = await cli("offering add --help");
     expect(add.out.replace(/\s+/g, " ")).toContain("--name <name> --kind <kind> --daily <requests> --wholesale <usd>");
-    expect(add.out.replace(/\s+/g, " ")).toContain("what a reseller pays for it (required)");
+    expect(add.out.replace(/\s+/g, " ")).toContain("wholesale price: what a reseller pays (required)");
     expect(await cli("offering add --name x --kind custom --daily 5")).toMatchObject({
       code: 2,
       err: expect.stringContaining("--wholesale <usd>"),
@@ -131,7 +131,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "an unreachable or empty database is one sentence that says what to do",
+  "an unreachable or empty database gives one sentence that says what to do",
   async () => {
     expect(await refused("account list", { env: { DATABASE_URL: "postgres://postgres@127.0.0.1:1/x" } })).toContain(
       "correct DATABASE_URL",
@@ -147,7 +147,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a reseller's customer gets a package, paid by the reseller unless the operator gives it",
+  "a package of a reseller's customer is paid by the reseller, or with --paid-by operator by nobody",
   async () => {
     const reseller = await json("account add --role reseller --email boss@acme.example --name Acme");
     const customer = await json("account add --email Ann@Example.com --name Ann --reseller boss@acme.example");
@@ -207,7 +207,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "an allotment: granted with a reason, handed out in pieces in place of money, and what is left taken back",
+  "an allotment is granted with a reason, assigned package by package instead of money, and withdrawn",
   async () => {
     const reseller = await json("account add --role reseller --email pieces@r.example --name Pieces");
     await json("account add --email cut@example.com --name Cut --reseller pieces@r.example");
@@ -250,7 +250,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a customer without a reseller gets its package from the operator",
+  "a package of a customer without a reseller is paid by nobody",
   async () => {
     await json("account add --email direct@example.com --name Direct");
     await json("offering add --name Day --kind daily --daily 100 --wholesale 1 --time-zone Europe/Berlin");
@@ -267,7 +267,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "money is parsed exactly, within its range, and a correction must say why",
+  "amounts are parsed exactly and within their range, and a correction needs a reason",
   async () => {
     await json("account add --email money@example.com --name Money");
     expect(await json("balance add money@example.com 0.123456789")).toMatchObject({ balanceUsd: "0.123456789" });
@@ -299,7 +299,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "an account is named by id or address; an address of two tenants asks for the id",
+  "an account is found by id or e-mail address; an address that two accounts have needs the id",
   async () => {
     await json("account add --role reseller --email twin@r.example --name R");
     const one = await json("account add --email twin@example.com --name One");
@@ -314,7 +314,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a lost second factor is removed, and the sessions end; there is none to remove twice",
+  "a lost second factor is removed and the sessions end; removing it again is refused",
   async () => {
     const { accountId } = await json("account add --role admin --email phone@example.com --name Phone");
     await world.sql`update accounts set totp_ciphertext = 'x', totp_enabled_at = now() where id = ${accountId}`;
@@ -333,7 +333,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a password comes from standard input, the environment or an option, and is never said again",
+  "a password comes from standard input, the environment or an option, and is never printed",
   async () => {
     const password = "correct horse battery";
     const added = await cli("account add --email pass@example.com --name Pass --password-stdin", {
@@ -358,7 +358,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a key is shown in full once; disable, enable, rotate and revoke tell its status",
+  "a full key is shown once; disable, enable, rotate and revoke change its status",
   async () => {
     await json("account add --email keys@example.com --name Keys");
     const added = await cli("key add --account keys@example.com --name ci --mode payg");
@@ -382,7 +382,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a reseller's domain is active by hand, suspended and activated again",
+  "a reseller's domain is added as active, suspended and activated again",
   async () => {
     await json("account add --role reseller --email hosts@r.example --name Hosts");
     expect(await json("host add ai.hosts.example --reseller hosts@r.example")).toMatchObject({
@@ -399,7 +399,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "provider: its key is encrypted and never shown; test says the time it took, or the exact failure",
+  "a provider's key is encrypted and never shown; provider test shows the time, or the exact failure",
   async () => {
     const env = { SECRET_KEY };
     expect(
@@ -432,7 +432,7 @@ test.concurrent(
     expect(doctor.out).toMatch(
       /warning\s+provider sim: answers in \d+ ms.*but does not list nowhere-1\n\s+→ .*--upstream/,
     );
-    expect(doctor.out).not.toContain("All is well");
+    expect(doctor.out).not.toContain("Everything is fine");
     await json("model set unlisted-1 --disable");
     expect((await json("provider test sim", { env })).providers[0].unlisted).toEqual([]);
 
@@ -454,7 +454,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "model: prices in USD are exact integers; a route names its provider",
+  "prices in USD are stored exactly; a route names its provider",
   async () => {
     const added = await json(
       "model add chat-1 --input 0.15 --cached-input 0.075 --output 0.6 --image 1024x1024=0.04 --modality multimodal",
@@ -518,7 +518,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "usage: records by account and time, in exact USD",
+  "usage lists records by account and time, in exact USD",
   async () => {
     const { accountId } = await world.addCustomer();
     await world.sql`insert into receipts (request_id, account_id, key_id, model_id, host, mode, outcome, reason, units, held_nano_usd, charged_nano_usd,
@@ -538,7 +538,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "a change shows on a running replica at once, through Redis",
+  "a change takes effect on a running replica immediately, through Redis",
   async () => {
     const redis = await ownRedis();
     const bus = redisBus(redis.url, createLog("silent"));
@@ -567,7 +567,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "with Redis away a change is written at once; only to tell it is Redis waited for, and not for long",
+  "without Redis a change is committed at once; only the notification waits for Redis, and not for long",
   async () => {
     const person = await world.addCustomer();
     const silent = createServer();
@@ -612,7 +612,7 @@ test.concurrent(
 );
 
 test(
-  "doctor: all is well, each fault is named with what to do, and something wrong exits 1",
+  "doctor reports that everything is fine, or each problem with what to do, and then exits with 1",
   async () => {
     const env = { SECRET_KEY };
     const finding = (out: string, what: string) =>
@@ -636,9 +636,11 @@ test(
     const ill = await cli("doctor", { env: { ...env, REDIS_URL: "redis://127.0.0.1:1" } });
     expect(ill.code).toBe(1);
     expect(ill.out).toMatch(/wrong\s+books: do not balance: inv_balance_entries \(1\)/);
-    expect(ill.out).toMatch(/warning\s+receipts: only 1 months ahead/);
+    expect(ill.out).toMatch(/warning\s+receipts: tables for only 1 months ahead/);
     expect(ill.out).toMatch(/warning\s+spool: 1 files/);
-    expect(ill.out).toMatch(/warning\s+overhead doctor-1 .*only for the account that met it .* 400 tokens a request/);
+    expect(ill.out).toMatch(
+      /warning\s+overhead doctor-1 .*only for the account with such answers: .* 400 tokens a request/,
+    );
     expect(ill.out).toMatch(/wrong\s+Redis: .*\n\s+→ Start it, or correct REDIS_URL/);
     await world.setClock(null);
 

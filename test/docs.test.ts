@@ -376,7 +376,7 @@ test("first steps on a fresh clone, as they stand, then operator's and reseller'
     const steps = service.output();
     expect(steps).not.toContain("does not list");
     // The doctor came before the start: no replica is the one thing that it can miss.
-    expect(steps).toMatch(/replicas: none was heard of lately[\s\S]*Nothing is wrong, 1 warnings\./);
+    expect(steps).toMatch(/replicas: none is running[\s\S]*Nothing is wrong; 1 warnings\./);
     const [, apiKey = ""] = /(sk-[\w-]{30,})/.exec(steps) ?? [];
     // The panel was built, and is served.
     const page = await fetch(`http://127.0.0.1:${port}/`, {
@@ -398,7 +398,7 @@ test("first steps on a fresh clone, as they stand, then operator's and reseller'
     expect(output).not.toContain('"error"');
     expect(output).toContain('{"status":"ready"}');
     expect(output).toContain('"object":"chat.completion"');
-    expect(output).toMatch(/Nothing is wrong|All is well/);
+    expect(output).toMatch(/Nothing is wrong|Everything is fine/);
     expect(provider.callCount()).toBe(2);
     const named = [...read("docs/operations.md").matchAll(/`(tollgate_\w+)`/g)].map(([, metric = ""]) => metric);
     expect(named.filter((metric) => !new RegExp(`^# TYPE ${metric} `, "m").test(output))).toEqual([]);

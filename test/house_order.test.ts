@@ -3,7 +3,17 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
-import { houseRules, missingOnMap, type SourceFile } from "./house_rules.ts";
+import { IMPORT_CIRCLES, LONG_FUNCTIONS } from "./house_exceptions.ts";
+import { type FunctionLength, longFunctions } from "./house_functions.ts";
+import { importCircles, unusedFiles } from "./house_imports.ts";
+import { depsFile, houseRules, missingOnMap, type SourceFile } from "./house_rules.ts";
+
+/** A function fits a screen. */
+const FUNCTION_LINES_MAX = 70;
+/** For the compiler to start and to parse all of src, on a busy machine. */
+const COMPILER_MS_MAX = 60_000;
+/** Files that may say what is started or run: scripts, images, documents. */
+const ENTRY_MENTIONS = ["package.json", "Dockerfile", ".ci/run", "README.md", "CONTRIBUTING.md"];
 
 const repository = dirname(import.meta.dirname);
 
@@ -18,7 +28,22 @@ function findings(name: string, file: SourceFile): string[] {
   return rule.findings(file);
 }
 
+/** What the list of exceptions has to change by. "": the list is right. */
+function lengthFindings(found: readonly FunctionLength[], listed: Readonly<Record<string, number>>): string[] {
+  const lines = new Map(found.map((one) => [one.name, one.lines]));
+  const grown = found
+    .filter((one) => one.lines > (listed[one.name] ?? FUNCTION_LINES_MAX))
+    .map((one) => `${one.name} has ${one.lines} lines: shorten it to ${listed[one.name] ?? FUNCTION_LINES_MAX}`);
+  const shrunk = Object.entries(listed).flatMap(([name, allowed]) => {
+    const now = lines.get(name);
+    if (now === undefined) return `${name} is short now, or gone: remove it from the exceptions`;
+    return now < allowed ? `${name} has ${now} lines: lower its exception` : [];
+  });
+  return [...grown, ...shrunk];
+}
+
 const files = readAll();
+const sources = files.filter(({ path }) => path.startsWith("src/"));
 
 for (const rule of houseRules) {
   test(`house: ${rule.name}`, () => {
@@ -38,7 +63,25 @@ test("house: the README's map names every folder of src", () => {
   ).toEqual([]);
 });
 
-/** Each rule on small files: those it must find fault with, and those it must let pass. */
+test(
+  `house: a function of src has at most ${FUNCTION_LINES_MAX} lines`,
+  async () => {
+    expect(lengthFindings(await longFunctions(sources, FUNCTION_LINES_MAX), LONG_FUNCTIONS)).toEqual([]);
+  },
+  COMPILER_MS_MAX,
+);
+
+// deps.ts holds only types, of everything a replica is made of, so nothing loads in a circle through it.
+test("house: files of src do not import each other in a circle, types included", () => {
+  expect(importCircles(sources, [depsFile]).sort()).toEqual(IMPORT_CIRCLES.map((circle) => [...circle]).sort());
+});
+
+test("house: every file is used: imported, started by name, or a test", () => {
+  const mentions = ENTRY_MENTIONS.map((path) => readFileSync(join(repository, path), "utf8"));
+  expect(unusedFiles(files, mentions)).toEqual([]);
+});
+
+/** For each rule: small files that break it, and files that keep it. */
 const samples: { rule: string; bad: SourceFile[]; good: SourceFile[] }[] = [
   {
     rule: "every file of src belongs to a room, and imports run downward only",
@@ -188,4 +231,58 @@ test("house checker can fail: a README without a folder, and no README", () => {
   expect(missingOnMap(complete, paths)).toEqual([]);
   expect(missingOnMap(complete.replace("web/", "pages/"), paths)).toEqual(["src/panel/web"]);
   expect(missingOnMap(null, paths)).toEqual(["README.md itself"]);
+});
+
+test(
+  "house checker can fail: function lengths and their exceptions",
+  async () => {
+    const four = "\n  a;\n  b;\n";
+    const text = [
+      `function declared() {${four}}`,
+      `const arrow = () => {${four}};`,
+      `class C { method() {${four}} get read() {${four}} constructor() {${four}} }`,
+      `const object = { held: function () {${four}}, short() { return 1; } };`,
+      `export function Page() {\n  return (\n    <p onClick={() => 1}>text</p>\n  );\n}`,
+      `register(\n  "name", () => {${four}}\n);`,
+      `function outer() { const inner = () => {${four}}; }`,
+    ].join("\n");
+    const found = await longFunctions([{ path: "src/a.tsx", text }], 3);
+    const names = ["declared", "arrow", "method", "read", "constructor", "held", "Page", "register()"];
+    expect(found.map(({ name }) => name)).toEqual(
+      [...names, "outer", "outer.inner"].map((name) => `src/a.tsx ${name}`),
+    );
+    expect(new Set(found.map(({ lines }) => lines))).toEqual(new Set([4, 5]));
+
+    const long = { name: "src/a.ts open", lines: 90 };
+    expect(lengthFindings([long], {})).toHaveLength(1);
+    expect(lengthFindings([long], { "src/a.ts open": 89 })).toHaveLength(1);
+    expect(lengthFindings([long], { "src/a.ts open": 91 })).toHaveLength(1);
+    expect(lengthFindings([], { "src/a.ts open": 90 })).toHaveLength(1);
+    expect(lengthFindings([long], { "src/a.ts open": 90 })).toEqual([]);
+  },
+  COMPILER_MS_MAX,
+);
+
+test("house checker can fail: circles of imports", () => {
+  const a = { path: "src/a.ts", text: 'import { b } from "./b.ts";' };
+  const b = { path: "src/b.ts", text: 'import type { C } from "./c.ts";' };
+  const c = { path: "src/c.ts", text: 'export { a } from "./a.ts";' };
+  const apart = { path: "src/d.ts", text: 'import { a } from "./a.ts";' };
+  expect(importCircles([a, b, c, apart])).toEqual([["src/a.ts", "src/b.ts", "src/c.ts"]]);
+  expect(importCircles([a, b, c, apart], ["src/b.ts"])).toEqual([]);
+  expect(importCircles([a, b, apart])).toEqual([]);
+});
+
+test("house checker can fail: files that nothing uses", () => {
+  const used = [
+    { path: "src/a.ts", text: 'import { b } from "./b.ts";\nnew Worker(new URL("worker.ts", import.meta.url));' },
+    { path: "src/b.ts", text: 'const start = beside("peer");' },
+    { path: "src/worker.ts", text: "" },
+    { path: "src/peer.ts", text: "" },
+    { path: "test/a.test.ts", text: "" },
+    { path: "src/css.d.ts", text: "" },
+  ];
+  const unused = { path: "src/old.ts", text: 'import { a } from "./a.ts";' };
+  expect(unusedFiles([...used, unused], [])).toEqual(["src/old.ts"]);
+  expect(unusedFiles([...used, unused], ["bun src/old.ts"])).toEqual([]);
 });

@@ -1,8 +1,8 @@
-/** The rules that keep the house in order, as data: each looks at one file and says what is wrong with it. */
+/** Rules about the structure of the code, as data: each checks one file and lists what is wrong with it. */
 import { posix } from "node:path";
 import { codeAndStrings } from "./source_text.ts";
 
-/** Left to right: a room imports only from rooms further right. Rooms of one row do not import each other. */
+/** From top to bottom: a room imports only from rooms in later rows. Rooms of one row do not import each other. */
 export const rows = [
   ["entry"],
   ["server"],
@@ -14,11 +14,11 @@ export const rows = [
   ["http"],
   ["platform"],
 ];
-/** What starts everything counts as one room. */
+/** The entry points and the files that only they use count as one room. */
 const entryPaths = ["src/main.ts", "src/replica.ts", "src/cli.ts", "src/cli/", "src/demo.ts", "src/demo/"];
-/** May be imported from everywhere, and import only each other and platform. deps.ts holds nothing but types, from everywhere. */
-export const sharedFiles = ["src/config.ts", "src/errors.ts", "src/limits.ts", "src/deps.ts"];
-const depsFile = "src/deps.ts";
+/** Every file may import these. They import only each other and platform; deps.ts, which has only types, may import everything. */
+export const sharedFiles = ["src/config.ts", "src/config_values.ts", "src/errors.ts", "src/limits.ts", "src/deps.ts"];
+export const depsFile = "src/deps.ts";
 
 const runtimeFile = "src/platform/runtime.ts";
 const sqlFiles = [
@@ -28,25 +28,25 @@ const sqlFiles = [
   "src/ledger/invariants.ts",
   /^src\/[a-z_]+\/(?:[a-z_]+\/)*(?:[a-z0-9_]+_)?store\.ts$/,
 ];
-/** Who may read the wall clock; everybody else is told the time, or asks the database. */
+/** Files that may read the wall clock. Others get the time as an argument, or ask the database. */
 const clockFiles = [
   "src/main.ts",
   "src/replica.ts",
   "src/cli.ts",
   "src/demo.ts",
-  // Another company's server, as far as the product can tell.
+  // Stands for the server of another company.
   "src/demo/provider/simulated_provider.ts",
   // In the browser.
   "src/panel/web/ui/clock.ts",
   runtimeFile,
 ];
-/** Who may open a connection to elsewhere. */
+/** Files that may open outbound connections. */
 const outboundFiles = [
   // Decides which addresses may be called, and fetches files from them.
   "src/catalog/guard.ts",
-  // Connects to what the guard has checked.
+  // Connects to addresses that the guard has checked.
   "src/catalog/address_pins.ts",
-  // Call the address that they are told, and look no name up.
+  // Call the address that they are given, without resolving names.
   runtimeFile,
   "src/platform/node_fetch.ts",
   // Asks the resolvers that the operator names.
@@ -58,10 +58,10 @@ const outboundFiles = [
   // In the browser.
   "src/panel/web/",
 ];
-/** Of node's modules for the network, what opens no connection to elsewhere. */
+/** Exports of node's network modules that open no outbound connection. */
 const inboundNames = ["isIP", "isIPv4", "isIPv6", "createServer", "Server", "STATUS_CODES"];
 const extensions = /\.(?:tsx?|css|json|svg|png|html|sql)$/;
-/** Folders of src deeper than this need no place on the README's map. */
+/** Folders of src deeper than this need not be on the README's map. */
 const mapDepthMax = 2;
 
 export interface SourceFile {
@@ -72,7 +72,7 @@ export interface SourceFile {
 
 export interface HouseRule {
   name: string;
-  /** What is wrong with this file: one short text a finding, none when it is in order. */
+  /** What is wrong with this file: one short text for each finding. */
   findings(file: SourceFile): string[];
 }
 
@@ -170,7 +170,7 @@ export const houseRules: HouseRule[] = [
   },
 ];
 
-/** The folders of src that the README's map leaves out. A README that is missing is a finding, not an excuse. */
+/** Folders of src that are missing on the README's map. A missing README is a finding too. */
 export function missingOnMap(readme: string | null, paths: string[]): string[] {
   if (readme === null) return ["README.md itself"];
   const folders = new Set<string>();
@@ -187,11 +187,11 @@ export function missingOnMap(readme: string | null, paths: string[]): string[] {
 interface Import {
   from: string;
   isType: boolean;
-  /** The values it takes by name; none where it takes the module whole. */
+  /** Names of the imported values; empty if the whole module is imported. */
   names: string[];
 }
 
-/** Import and export statements and import() calls, as written. Text inside strings and comments is none. */
+/** Import and export statements and import() calls, as written. Strings and comments are ignored. */
 function imports(text: string): Import[] {
   const { code } = codeAndStrings(text);
   const statement = /\b(?:import|export)\b([^"'`;()]*?\bfrom)?\s*\(?\s*(["'])(\s*)\2/g;
@@ -206,7 +206,7 @@ function imports(text: string): Import[] {
   });
 }
 
-/** Of `import { a, type B, c as d } from`: a and c. */
+/** For `import { a, type B, c as d } from`: a and c. */
 function namesOf(clause: string): string[] {
   const listed = /\{([^}]*)\}/.exec(clause)?.[1] ?? "";
   return listed
@@ -216,7 +216,7 @@ function namesOf(clause: string): string[] {
     .map((name) => name.split(/\s+/)[0] ?? "");
 }
 
-/** What a file imports from this repository, from its root. */
+/** The files of this repository that a file imports, as paths from the root. */
 export function relativeImports(path: string, text: string): { target: string; isType: boolean }[] {
   return imports(text)
     .filter(({ from }) => from.startsWith("."))
@@ -231,12 +231,12 @@ function mayImport(path: string, target: string): boolean {
   return roomOf(path) === roomOf(target) || rowOf(path) < rowOf(target);
 }
 
-/** The room of a file in src: its folder, or "entry" for what starts everything. */
+/** The room of a file in src: its folder, or "entry" for entry points. */
 export function roomOf(path: string): string {
   return isListed(entryPaths, path) ? "entry" : (path.split("/")[1] ?? "");
 }
 
-/** -1 for a file that belongs to no room. */
+/** The row of a file; -1 if it belongs to no room. */
 function rowOf(path: string): number {
   return rows.findIndex((rooms) => rooms.includes(roomOf(path)));
 }
@@ -245,7 +245,7 @@ function isShared(path: string): boolean {
   return sharedFiles.includes(path);
 }
 
-/** An entry is a path, a folder with its slash, or a pattern. */
+/** An entry is a path, a folder with a slash at its end, or a pattern. */
 function isListed(entries: (string | RegExp)[], path: string): boolean {
   return entries.some((entry) => {
     if (entry instanceof RegExp) return entry.test(path);

@@ -1,22 +1,31 @@
-/** Tells code from text in TypeScript source, well enough for the house rules: no parser, no dependency. */
+/** Separates code from text in TypeScript source, well enough for the house rules, without a parser. */
 
 export interface SourceText {
-  /** As long as the source: comments and the contents of strings are spaces, quotes stay. */
+  /** The source with comments and the contents of strings replaced by spaces; quotes stay, and so does its length. */
   code: string;
-  /** Contents of the string and template literals, `${…}` left out. */
+  /** Contents of the string and template literals, without `${…}`. */
   strings: string[];
   /** Regular expressions as written, with their flags. */
   regExps: string[];
 }
 
-/** After one of these a slash begins a regular expression, not a division. */
+/** A slash after one of these starts a regular expression; elsewhere it is a division. */
 const beforeRegExp = /(?:^|[=(,:[!&|?{};>\n]|\breturn|\bcase|\btypeof)\s*$/;
 
+/** Several rules read the same file. */
+const known = new Map<string, SourceText>();
+
 export function codeAndStrings(source: string): SourceText {
+  const text = known.get(source) ?? read(source);
+  known.set(source, text);
+  return text;
+}
+
+function read(source: string): SourceText {
   let code = "";
   const strings: string[] = [];
   const regExps: string[] = [];
-  /** For each open template the depth of braces inside its `${`, and what of it was read before. */
+  /** For each open template literal: the depth of braces inside its `${`, and its text so far. */
   const templates: { depth: number; read: string }[] = [];
   let at = 0;
 
@@ -34,12 +43,12 @@ export function codeAndStrings(source: string): SourceText {
     return found ? found.index : source.length;
   };
 
-  /** From inside a template to its end or to the next `${`. */
-  const readTemplate = (read: string) => {
+  /** Reads from inside a template literal to its end or to the next `${`. */
+  const readTemplate = (before: string) => {
     const end = endOf(/(?<!\\)(?:\\\\)*(?:`|\$\{)/g);
     let stop = end;
     while (source[stop] === "\\") stop++;
-    const all = read + source.slice(at, stop);
+    const all = before + source.slice(at, stop);
     blank(stop);
     if (source[at] === "`" || at >= source.length) {
       strings.push(all);
@@ -61,7 +70,7 @@ export function codeAndStrings(source: string): SourceText {
       literal.lastIndex = at;
       const content = literal.exec(source)?.[1];
       keep(1);
-      // A quote without a partner on its line stands in the text of a page: "don't".
+      // A quote that is not closed on its line is an apostrophe in a page's text: "don't".
       if (content === undefined) continue;
       strings.push(content);
       blank(at + content.length);

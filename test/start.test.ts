@@ -151,7 +151,7 @@ describe("the configuration", () => {
       if (!value.includes("canary")) expect(said[0]).toContain(JSON.stringify(value));
     }
     expect(problemsOf({ ...ok, PORT: "8080", INTERNAL_PORT: "8080" })).toEqual([
-      expect.stringMatching(/^INTERNAL_PORT must be another than PORT/),
+      expect.stringMatching(/^INTERNAL_PORT must differ from PORT/),
     ]);
     expect(problemsOf({ ...ok, BODY_BYTES_MAX: "100000", BODY_MEMORY_MAX: "199999" })).toEqual([
       expect.stringMatching(/^BODY_MEMORY_MAX must be at least twice BODY_BYTES_MAX, not "199999"/),
@@ -174,9 +174,9 @@ describe("the configuration", () => {
       expect(one.code).toBe(1);
       expect(one.output.trimEnd().split("\n")).toEqual([
         "The configuration is wrong:",
-        '  - PORT must be a whole number, not "http": public port; 0 takes a free one',
-        "  - SECRET_KEY is not set: 32 bytes in base64 or hex: encrypts provider keys",
-        '  - LOG_LEVEL must be one of these, not "loud": trace, debug, info, warn, error, silent',
+        '  - PORT must be a whole number, not "http": public port; 0 picks a free one',
+        "  - SECRET_KEY is not set: 32 bytes in base64 or hex; encrypts provider keys",
+        expect.stringMatching(/^ {2}- LOG_LEVEL must be one of trace, debug, info, warn, error, silent, not "loud": /),
       ]);
     } finally {
       server.close();
@@ -202,7 +202,7 @@ describe("the configuration", () => {
         const { code, output } = await run("main.ts", { ...right(), LOG_LEVEL: "warn", [variable]: String(port) });
         expect({ code, output }).toEqual({
           code: 1,
-          output: expect.stringMatching(new RegExp(`^${variable}: nothing can listen on 127.0.0.1:${port} .*\\n$`)),
+          output: expect.stringMatching(new RegExp(`^${variable}: cannot listen on 127.0.0.1:${port} .*\\n$`)),
         });
       }
     } finally {
@@ -233,7 +233,7 @@ describe("Postgres at the start", () => {
     // 0.5 + 1 + 2 s; the fourth wait would end after the time is over.
     expect(tries.map(({ againInMs }) => againInMs)).toEqual([500, 1000, 2000]);
     for (const line of tries)
-      expect(line).toMatchObject({ level: "warn", message: "Postgres is not there yet", why: expect.any(String) });
+      expect(line).toMatchObject({ level: "warn", message: "Postgres is not reachable yet", why: expect.any(String) });
     expect(output).not.toContain("pw-canary");
   });
 
@@ -258,7 +258,7 @@ describe("Postgres at the start", () => {
     const env = { ...right(), DATABASE_URL: proxy.url, DB_WAIT_SECONDS: "60" };
     const started = start("main.ts", env);
     try {
-      await until(() => started.output().includes("Postgres is not there yet"), 30_000);
+      await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
       proxy.mend();
       await until(() => started.output().includes('"message":"listening"'), 60_000);
       started.process.kill("SIGTERM");
@@ -273,10 +273,10 @@ describe("Postgres at the start", () => {
     const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/x`;
     const started = start("main.ts", { ...right(), DATABASE_URL, DB_WAIT_SECONDS: "3600" });
     try {
-      await until(() => started.output().includes("Postgres is not there yet"), 30_000);
+      await until(() => started.output().includes("Postgres is not reachable yet"), 30_000);
       started.process.kill(signal);
       expect(await started.exited).toBe(0);
-      expect(started.output()).toContain("ended before it listened");
+      expect(started.output()).toContain("stopped before it was listening");
     } finally {
       started.process.kill("SIGKILL");
     }
@@ -385,7 +385,7 @@ describe("SECRET_KEY", () => {
       replica = undefined;
     }
     for (const [stdin, says] of [
-      ["7a".repeat(32), "not the database's key so far: nothing was changed"],
+      ["7a".repeat(32), "not the database's key. Nothing was changed"],
       ["short", "must be 32 bytes"],
       ["", "empty"],
     ] as const) {
@@ -397,8 +397,8 @@ describe("SECRET_KEY", () => {
 
     const done = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
     expect(done.code).toBe(0);
-    expect(done.output).toContain("Encrypted anew: 1 providers' keys, 1 second factors.");
-    expect(done.output).toContain(`remove them: ${damaged}.`);
+    expect(done.output).toContain("Encrypted again: keys of 1 providers, 1 second factors.");
+    expect(done.output).toContain(`remove-second-factor: ${damaged}.`);
     const { providers, people } = await secrets();
     expect(decrypt(bytesOf(OTHER_KEY), providers[0]?.key_ciphertext)).toBe("sk-one");
     const ann = people.find((row) => row.id === id);

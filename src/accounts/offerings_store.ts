@@ -1,5 +1,5 @@
 import { desc, eq, type SQL, sql } from "drizzle-orm";
-import { isTimeZone } from "../config.ts";
+import { isTimeZone } from "../config_values.ts";
 import { InputError } from "../errors.ts";
 import {
   MONEY_NANO_USD_MAX,

@@ -6,27 +6,27 @@ import { type Db, openDb } from "../platform/db.ts";
 import { createLog, type Log } from "../platform/log.ts";
 import { type Output, toJson } from "./output.ts";
 
-/** How a command gets its database and bus, and says its result. */
+/** Defines commands: gives each its database, its bus and its output. */
 
-/** Connections of a command: it does one thing after another. */
+/** Connections of a command, which runs one query after another. */
 const POOL_MAX = 2;
-/** A command that has changed something waits so long for Redis, to tell running replicas; by then they have read it in the database. */
+/** How long a command waits for Redis to notify running replicas. By then they have read the change in the database. */
 const REDIS_WAIT_MS = 1_000;
 const REDIS_POLL_MS = 10;
-const NOT_TOLD =
-  "The change is made, but Redis does not answer: running replicas read it in the database, within a second or two";
-/** Stands in where no provider's key is read or written. */
+const NOT_NOTIFIED =
+  "The change is made, but Redis does not answer: running replicas read it in the database within two seconds";
+/** For commands that neither read nor write secrets. */
 const NO_SECRET_KEY = "0".repeat(64);
 
 export type Context = { config: Config; db: Db; bus: Bus; log: Log };
-/** `changes`: running replicas must notice. `secretKey`: providers' keys are read or written. */
+/** `changes`: running replicas must be notified. `secretKey`: secrets are read or written. */
 export type Need = { changes?: boolean; secretKey?: boolean };
 
 /**
- * Gives a command its --json and its action. `Options` are the types of its options, as their parsers make them; `args`
- * are its arguments as typed.
+ * Gives a command its --json option and its action. `Options` are the types of its parsed options; `args` are its arguments
+ * as typed.
  */
-export function does<Options extends object>(
+export function defineCommand<Options extends object>(
   command: Command,
   need: Need,
   work: (context: Context, options: Options, args: readonly string[]) => Promise<Output>,
@@ -43,10 +43,10 @@ async function withContext<T>(need: Need, work: (context: Context) => Promise<T>
   const { env } = process;
   const config = readConfig(need.secretKey ? env : { ...env, SECRET_KEY: env.SECRET_KEY || NO_SECRET_KEY });
   let done = false;
-  // At the end the bus says that it lost Redis, which is no news.
+  // Closing the bus logs that Redis is lost, which is expected.
   const log = createLog("warn", { write: (line) => void (done || warn(line)) });
   const db = openDb({ ...config, dbPoolMax: POOL_MAX });
-  const bus = need.changes && config.redisUrl ? tellingBus(config.redisUrl, log) : inProcessBus(log);
+  const bus = need.changes && config.redisUrl ? commandBus(config.redisUrl, log) : inProcessBus(log);
   try {
     return await work({ config, db, bus, log });
   } finally {
@@ -57,10 +57,10 @@ async function withContext<T>(need: Need, work: (context: Context) => Promise<T>
 }
 
 /**
- * The bus of a command, which connects while the command works. What has changed is in the database by the time it is told:
- * only then is Redis waited for, once, and without it replicas learn from the changes table.
+ * The bus of a command, which connects while the command works. A change is committed before it is published: only then does
+ * the command wait for Redis, once. Without Redis, replicas learn of the change from the changes table.
  */
-function tellingBus(redisUrl: string, log: Log): Bus {
+function commandBus(redisUrl: string, log: Log): Bus {
   const bus = redisBus(redisUrl, log);
   let connected: Promise<boolean> | undefined;
   return {
@@ -68,7 +68,7 @@ function tellingBus(redisUrl: string, log: Log): Bus {
     async publish(changes) {
       connected ??= becomesHealthy(bus);
       if (await connected) await bus.publish(changes);
-      else log.warn(NOT_TOLD);
+      else log.warn(NOT_NOTIFIED);
     },
   };
 }
@@ -83,7 +83,7 @@ async function becomesHealthy(bus: Bus): Promise<boolean> {
 
 const warned = new Set<string>();
 
-/** A line of the log, for a person: its message, once. */
+/** Shows a log line to a person: its message, once. */
 function warn(line: string): void {
   const { message } = JSON.parse(line) as { message: string };
   if (!warned.has(message)) process.stderr.write(`Warning: ${message}.\n`);

@@ -13,13 +13,13 @@ import { receiptMonthsAhead } from "../ledger/holds_store.ts";
 import { createLog } from "../platform/log.ts";
 import { migrationState, schemaSentence } from "../platform/migrate.ts";
 import { connectRedis } from "../platform/redis.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { readServer, replicasUp } from "./doctor_store.ts";
 import { sentenceOf } from "./errors.ts";
 import type { Output } from "./output.ts";
 import { testProviders, unlistedSentence } from "./provider_test.ts";
 
-/** The command `doctor`: what an operator looks at first when something is wrong. */
+/** The command `doctor`: checks everything the service depends on, and says what to do about each problem. */
 
 const POSTGRES_VERSION_MIN = 150_000;
 const REDIS_WAIT_MS = 3000;
@@ -40,11 +40,11 @@ export type Finding = {
 type DoctorOptions = { full?: true };
 
 export function addDoctorCommand(program: Command): void {
-  does(
+  defineCommand(
     program
       .command("doctor")
-      .description("check everything the service stands on; exit 1 when something is wrong")
-      .option("--full", "read every receipt and entry again, however long that takes"),
+      .description("check everything the service depends on; exits with 1 if something is wrong")
+      .option("--full", "recheck every ledger record; may take long"),
     {},
     async (context, { full }: DoctorOptions) => show(await diagnose(context, full === true)),
   );
@@ -71,7 +71,7 @@ async function diagnose(context: Context, full: boolean): Promise<Finding[]> {
   ];
 }
 
-/** What `check` finds; that it fails is a finding too. */
+/** What `check` finds. A check that throws is a finding too. */
 async function guarded(
   what: string,
   advice: string,
@@ -97,7 +97,7 @@ async function checkPostgres(context: Context): Promise<Found> {
 
 async function checkRedis({ config: { redisUrl } }: Context): Promise<Found> {
   if (redisUrl === "")
-    return { state: "ok", detail: "not used: REDIS_URL is empty, which is right for a single replica" };
+    return { state: "ok", detail: "not used: REDIS_URL is empty, which is fine for a single replica" };
   const redis = connectRedis(redisUrl, { log: createLog("silent"), use: "doctor" });
   try {
     let lost: Error | undefined;
@@ -117,45 +117,46 @@ async function checkMigrations({ config }: Context): Promise<Found> {
   const state = await migrationState(config.databaseUrl);
   const { known, applied, schema } = state;
   if (schema === "older")
-    return { state: "wrong", detail: `${applied} of ${known} are applied`, advice: "Run: bun run cli migrate" };
+    return { state: "wrong", detail: `${applied} of ${known} applied`, advice: "Run: bun run cli migrate" };
   if (schema !== "current")
     return {
       state: "wrong",
-      detail: `the database has ${applied}, this release knows ${known}`,
+      detail: `the database has ${applied}, this release has ${known}`,
       advice: schemaSentence(state),
     };
-  return { state: "ok", detail: `all ${known} are applied` };
+  return { state: "ok", detail: `all ${known} applied` };
 }
 
 async function checkProviders(context: Context): Promise<Found | Finding[]> {
   if (!(await listProviders(context)).some(({ enabled }) => enabled)) {
-    return { state: "warning", detail: "there is none enabled", advice: "Run: bun run cli provider add" };
+    return { state: "warning", detail: "none is enabled", advice: "Run: bun run cli provider add" };
   }
   if (!process.env.SECRET_KEY)
     return {
       state: "wrong",
-      detail: "SECRET_KEY is not set, so their keys cannot be read",
-      advice: "Set SECRET_KEY as the replicas have it.",
+      detail: "SECRET_KEY is not set, so their keys cannot be decrypted",
+      advice: "Set SECRET_KEY to the value that the replicas have.",
     };
   return (await testProviders(context)).map((test) => ({ what: `provider ${test.name}`, ...foundOf(test) }));
 }
 
-/** A model that is not listed may be served all the same, so that it is no more than a warning. */
+/** A model that is not listed may still be served, so it is only a warning. */
 function foundOf(test: ProviderTest): Found {
   const { ok, tookMs, models, problem } = test;
   const unlisted = unlistedSentence(test);
   if (!ok)
     return {
       state: "wrong",
-      detail: problem ?? "it failed",
-      advice: "Mend it with provider set, or switch it off with provider set --disable.",
+      detail: problem ?? "the test failed",
+      advice: "Correct it with provider set, or disable it with provider set --disable.",
     };
   const detail = `answers in ${tookMs} ms, lists ${models} models`;
   if (unlisted === "") return { state: "ok", detail };
   return {
     state: "warning",
     detail: `${detail}, but ${unlisted}`,
-    advice: "Requests on that route are likely to get 503. Name the provider's own model: model route --upstream.",
+    advice:
+      "Requests on that route will probably get 503. Set the provider's name of the model: model route --upstream.",
   };
 }
 
@@ -169,36 +170,36 @@ async function checkModels(context: Context): Promise<Found> {
   const enabled = (await listModels(context)).filter((model) => model.enabled);
   const lost = enabled.filter(({ id }) => !served.has(id)).map(({ id }) => id);
   if (enabled.length === 0)
-    return { state: "warning", detail: "there is none enabled", advice: "Run: bun run cli model add" };
+    return { state: "warning", detail: "none is enabled", advice: "Run: bun run cli model add" };
   if (lost.length > 0)
     return {
       state: "warning",
       detail: `no route serves ${lost.join(", ")}`,
-      advice: "Add one with model route, or switch the model off with model set --disable.",
+      advice: "Add one with model route, or disable the model with model set --disable.",
     };
   return { state: "ok", detail: `${enabled.length} enabled, each has a route` };
 }
 
-/** Routes whose answers cost more than was held for them: money is lost there until their settings are right. */
+/** Routes whose answers cost more than was reserved for them: they lose money until their settings are corrected. */
 async function checkOverheads(context: Context): Promise<Found | Finding[]> {
   const known = await listOverheads(context);
-  if (known.length === 0) return { state: "ok", detail: "no answer cost more than was held for it lately" };
+  if (known.length === 0) return { state: "ok", detail: "no recent answer cost more than was reserved for it" };
   const routes = await listRoutes(context);
   return known.slice(0, OVERHEADS_SHOWN).map(({ routeId, overhead, largest, accounts, firstAt }) => {
     const route = routes.find(({ id }) => id === routeId);
-    const held = isNone(overhead)
-      ? `only for ${accounts === 1 ? "the account" : `the ${accounts} accounts`} that met it is more held: at most ${overheadWords(largest)}`
-      : `for everybody is held on top: ${overheadWords(overhead)}`;
+    const reserved = isNone(overhead)
+      ? `reserved on top only for ${accounts === 1 ? "the account" : `the ${accounts} accounts`} with such answers: at most ${overheadWords(largest)}`
+      : `reserved on top for every account: ${overheadWords(overhead)}`;
     return {
       what: `overhead ${route?.modelId ?? ""} ${routeId}: ${route?.providerName ?? ""}/${route?.upstreamModel ?? ""}`,
       state: "warning" as const,
-      detail: `answers have cost more than their holds since ${firstAt}; ${held}`,
+      detail: `answers have cost more than was reserved since ${firstAt}; ${reserved}`,
       advice: `Correct --image-tokens, --cap-field or the prices; then run: bun run cli model reset-overhead ${route?.modelId ?? ""}`,
     };
   });
 }
 
-/** A check like those of the replicas, and stored like theirs: in slices, none of which is felt by requests. */
+/** The same check as replicas run, stored in the same place. It runs in slices so that requests do not slow down. */
 async function checkBooks({ db }: Context, full: boolean): Promise<Found> {
   let changed = 0;
   const { results } = await checkNow(db.sql, { full, onSlice: progress(), onChanged: (pieces) => (changed += pieces) });
@@ -208,25 +209,25 @@ async function checkBooks({ db }: Context, full: boolean): Promise<Found> {
     return {
       state: "wrong",
       detail: `do not balance: ${broken.join(", ")}`,
-      advice: "Look at the rows of the views named here with psql; change nothing by hand before you know why.",
+      advice: "Look at the rows of these views with psql. Change nothing manually until you know the cause.",
     };
   }
   if (uncounted.length > 0)
     return {
       state: "warning",
-      detail: `not counted in time: ${uncounted.join(", ")}`,
-      advice: "Run doctor again: the closing goes on from where it is.",
+      detail: `not checked in time: ${uncounted.join(", ")}`,
+      advice: "Run doctor again: the check continues where it stopped.",
     };
   if (changed > 0)
     return {
       state: "warning",
-      detail: "balance, but receipts, entries or their sums were changed by hand after they had been folded",
-      advice: "Find out who changed them; the closed sums are those of the rows again.",
+      detail: "balance, but receipts, transactions or their sums were changed manually after they had been summed up",
+      advice: "Find out who changed them. The sums have been computed again from the rows.",
     };
-  return { state: "ok", detail: `balance, ${results.length} of ${results.length}` };
+  return { state: "ok", detail: `all ${results.length} checks passed` };
 }
 
-/** Says on stderr what a long check is at, every few seconds. */
+/** Reports the progress of a long check on stderr, every few seconds. */
 function progress(): CheckOptions["onSlice"] {
   let saidMs = performance.now();
   return ({ doing, done, longestMs }) => {
@@ -238,36 +239,36 @@ function progress(): CheckOptions["onSlice"] {
 
 async function checkMonths(context: Context): Promise<Found> {
   const months = await receiptMonthsAhead(context);
-  if (months >= MONTHS_AHEAD_MIN) return { state: "ok", detail: `${months} months are prepared` };
-  const advice = "Start a replica: it prepares the coming months each hour.";
-  return { state: months === 0 ? "wrong" : "warning", detail: `only ${months} months ahead are prepared`, advice };
+  if (months >= MONTHS_AHEAD_MIN) return { state: "ok", detail: `tables for ${months} months ahead exist` };
+  const advice = "Start a replica: it creates the tables of the coming months every hour.";
+  return { state: months === 0 ? "wrong" : "warning", detail: `tables for only ${months} months ahead exist`, advice };
 }
 
 async function checkReplicas(context: Context): Promise<Found> {
   const up = await replicasUp(context, REPLICA_SECONDS);
   return up > 0
-    ? { state: "ok", detail: `${up} up` }
-    : { state: "warning", detail: "none was heard of lately", advice: "Start one." };
+    ? { state: "ok", detail: `${up} running` }
+    : { state: "warning", detail: "none is running", advice: "Start one: bun run start" };
 }
 
 async function checkSpool({ config: { spoolDir } }: Context): Promise<Found> {
   const names = await readdir(spoolDir).catch((error: NodeJS.ErrnoException): string[] => {
-    if (error.code === "ENOENT") return []; // No replica has run here.
+    if (error.code === "ENOENT") return []; // No replica has run on this machine.
     throw error;
   });
   if (names.includes("aside.jsonl")) {
     return {
       state: "wrong",
-      detail: `${spoolDir}/aside.jsonl has settlements that the ledger would not take`,
-      advice: "Report them: each line is a request whose usage is not in the books.",
+      detail: `${spoolDir}/aside.jsonl has settlements that the ledger rejected`,
+      advice: "Report them: each line is a request whose usage is not recorded.",
     };
   }
   const waiting = names.filter((name) => name.endsWith(".spool")).length;
-  if (waiting === 0) return { state: "ok", detail: `nothing waits in ${spoolDir} on this machine` };
+  if (waiting === 0) return { state: "ok", detail: `no settlements wait in ${spoolDir} on this machine` };
   return {
     state: "warning",
     detail: `${waiting} files of settlements wait in ${spoolDir}`,
-    advice: "Start the replica whose folder this is: it books them first of all.",
+    advice: "Start the replica that uses this folder: it settles them before anything else.",
   };
 }
 
@@ -282,7 +283,7 @@ function show(findings: Finding[]): Output {
     wrong > 0
       ? `${wrong} wrong, ${warnings} warnings.`
       : warnings > 0
-        ? `Nothing is wrong, ${warnings} warnings.`
-        : "All is well.";
+        ? `Nothing is wrong; ${warnings} warnings.`
+        : "Everything is fine.";
   return { text: [...lines, "", verdict].join("\n"), json: { ok: wrong === 0, findings }, exitCode: wrong > 0 ? 1 : 0 };
 }

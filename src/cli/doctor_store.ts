@@ -6,7 +6,7 @@ export async function readServer({ db }: { db: Db }): Promise<{ version: number 
   return { version: Number(row?.version) };
 }
 
-/** Replicas that were heard of within `seconds`. */
+/** Number of replicas whose last heartbeat is younger than `seconds`. */
 export async function replicasUp({ db }: { db: Db }, seconds: number): Promise<number> {
   const [row] = await db.sql`
     select count(*)::int as up from replicas where seen_at > clock_timestamp() - make_interval(secs => ${seconds})`;

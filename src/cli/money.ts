@@ -1,40 +1,39 @@
 import { InputError } from "../errors.ts";
 import { NANO_DECIMALS, readUsd } from "../platform/usd.ts";
 
-/** Money as people write it, to and from integers: exact, no floating point on the way. */
+/** Converts amounts of money between text and integers, exactly, without floating point. */
 
 const MICRO_DECIMALS = 6;
-/** Nine million dollars: the most a balance may hold. */
+/** The largest balance. */
 const USD_MAX = 9_000_000n;
 const NANO_PER_USD = 1_000_000_000n;
 const NANO_PER_MICRO = 1_000n;
 
-/** `12.40`, `$0.000000001`, `-3` → nano-USD. Throws InputError, also for what could be read as another amount. */
+/** `12.40`, `$0.000000001`, `-3` → nano-USD. Throws InputError, also for ambiguous text such as `1,250`. */
 export function parseUsd(text: string): bigint {
   const read = readUsd(text);
   if ("wrong" in read) throw new InputError(read.wrong);
   const { nanoUsd } = read;
   if ((nanoUsd < 0n ? -nanoUsd : nanoUsd) > USD_MAX * NANO_PER_USD)
-    throw new InputError("An amount is at most 9,000,000 USD.");
+    throw new InputError("An amount can be at most 9,000,000 USD.");
   return nanoUsd;
 }
 
 /** A price as `0.15` → micro-USD. Throws InputError. */
 export function parsePrice(text: string): number {
   const nanoUsd = parseUsd(text);
-  if (nanoUsd < 0n) throw new InputError("A price is not negative.");
-  if (nanoUsd % NANO_PER_MICRO !== 0n)
-    throw new InputError(`An amount in USD has at most ${MICRO_DECIMALS} decimals here.`);
+  if (nanoUsd < 0n) throw new InputError("A price cannot be negative.");
+  if (nanoUsd % NANO_PER_MICRO !== 0n) throw new InputError(`A price has at most ${MICRO_DECIMALS} decimals.`);
   return Number(nanoUsd / NANO_PER_MICRO);
 }
 
-/** Nano-USD as `$12.40`: all digits that count, two decimals at least. */
+/** Nano-USD as `$12.40`: all significant digits, at least two decimals. */
 export function formatUsd(nanoUsd: bigint): string {
   const text = decimalUsd(nanoUsd);
   return text.startsWith("-") ? `-$${text.slice(1)}` : `$${text}`;
 }
 
-/** Nano-USD as `12.40`, for machines. */
+/** Nano-USD as `12.40`, for programs. */
 export function decimalUsd(nanoUsd: bigint): string {
   return formatDecimal(nanoUsd, NANO_DECIMALS);
 }

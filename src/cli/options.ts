@@ -4,11 +4,11 @@ import { type Account, findAccount, findAccountsByEmail } from "../accounts/acco
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
 
-/** How options are read: parsers for commander, secrets, and accounts by id or address. */
+/** Reads options: parsers for commander, secrets, and accounts by id or e-mail address. */
 
 const SECRET_BYTES_MAX = 64 * 1024;
 
-/** A parser for commander that lets InputError's sentence through. */
+/** A parser for commander that shows the message of an InputError. */
 export function parsedBy<T>(parse: (text: string) => T): (text: string) => T {
   return (text) => {
     try {
@@ -25,7 +25,7 @@ export function integer(text: string): number {
   return Number(text);
 }
 
-/** Gathers an option that is given several times, or once with commas. */
+/** Collects an option that is repeated, or given once with commas. */
 export function list(text: string, before: string[] = []): string[] {
   return [...before, ...text.split(",")];
 }
@@ -33,11 +33,11 @@ export function list(text: string, before: string[] = []): string[] {
 /** An id as an argument. Throws InputError. */
 export function idOf(text: string | undefined, what: string): number {
   if (text === undefined || !/^\d{1,15}$/.test(text))
-    throw new InputError(`The ${what} is a number, as its list shows.`);
+    throw new InputError(`The ${what} must be a number, as its list command shows it.`);
   return Number(text);
 }
 
-/** A secret from the option, else from standard input if asked for, else from the environment variable. */
+/** A secret from the option, else from standard input if `stdin`, else from the environment variable. Throws InputError. */
 export async function readSecret({
   given,
   stdin,
@@ -59,7 +59,7 @@ async function readStdin(): Promise<string> {
   for await (const chunk of process.stdin) {
     const part = Buffer.from(chunk);
     bytes += part.length;
-    if (bytes > SECRET_BYTES_MAX) throw new InputError("Standard input is too long for a secret.");
+    if (bytes > SECRET_BYTES_MAX) throw new InputError("The secret on standard input is too long.");
     chunks.push(part);
   }
   const text = Buffer.concat(chunks)
@@ -82,7 +82,7 @@ export async function accountOf(context: Context, reference: string | undefined)
   if (!account) throw new InputError(`There is no account ${JSON.stringify(text)}: give its id or its e-mail address.`);
   if (found.length > 1) {
     throw new InputError(
-      `Several accounts have this address, one a tenant: give the id (${found.map(({ accountId }) => accountId).join(", ")}).`,
+      `Several accounts have this e-mail address: give the id (${found.map(({ accountId }) => accountId).join(", ")}).`,
     );
   }
   return account;

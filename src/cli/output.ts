@@ -1,9 +1,9 @@
 import { decimalUsd } from "./money.ts";
 
-/** What a command says: to people as text, with --json as one document. */
+/** The output of a command: text for people, or with --json one document. */
 export type Output = { text: string; json: unknown; exitCode?: number };
 
-/** One JSON document. Money in nano-USD is a string of digits, with the same amount in USD beside it. */
+/** One JSON document. An amount in nano-USD is a string of digits, and a second field has it in USD. */
 export function toJson(value: unknown): string {
   return JSON.stringify(plain(value), null, 2);
 }
@@ -24,7 +24,7 @@ function plain(value: unknown): unknown {
   );
 }
 
-/** Columns under their headings; `nothing` where there is no row. */
+/** Columns under their headings; `nothing` if there are no rows. */
 export function table(headings: readonly string[], rows: readonly (readonly string[])[], nothing: string): string {
   if (rows.length === 0) return nothing;
   const lines = [headings, ...rows];
@@ -39,13 +39,18 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
     .join("\n");
 }
 
-/** Named values, one a line. */
+/** Named values, one per line. */
 export function facts(entries: readonly (readonly [name: string, value: string])[]): string {
   const size = Math.max(...entries.map(([name]) => name.length));
   return entries.map(([name, value]) => `${name.padEnd(size)}  ${value}`).join("\n");
 }
 
-/** A list in a cell; null stands for no limit. */
+/** The lines of a page, and the option that shows the next page if there is one. */
+export function withMore(lines: string, hasMore: boolean, next: string): string {
+  return hasMore ? `${lines}\nThere are more: ${next}` : lines;
+}
+
+/** A list in a cell; null means all. */
 export function scope(values: readonly string[] | null): string {
   return values === null ? "all" : values.join(", ");
 }

@@ -4,7 +4,7 @@ import { OVERHEAD_PAYERS_MIN, overheadWords } from "../catalog/overhead.ts";
 import { listOverheads, resetOverhead } from "../catalog/overhead_store.ts";
 import { listRoutes } from "../catalog/routes_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { formatPrice } from "./money.ts";
 import { idOf } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
@@ -12,16 +12,18 @@ import { type Output, table, yesNo } from "./output.ts";
 /** The commands `model show` and `model reset-overhead`. */
 
 export function addOverheadCommands(model: Command): void {
-  does(
-    model.command("show <id>").description("one model, and what answers of its routes have cost beyond their holds"),
+  defineCommand(
+    model
+      .command("show <id>")
+      .description("show a model, its routes and their overheads: usage beyond what was reserved"),
     {},
     (context, _, [id = ""]) => showModel(context, id),
   );
-  does<{ route?: string }>(
+  defineCommand<{ route?: string }>(
     model
       .command("reset-overhead <id>")
-      .description("forget what overruns have taught about its routes")
-      .option("--route <route-id>", "about this route alone"),
+      .description("forget the overheads of its routes")
+      .option("--route <route-id>", "only of this route"),
     { changes: true },
     async (context, { route }, [id = ""]) => {
       for (const routeId of await routeIdsOf(context, id, route)) await resetOverhead(context, routeId);
@@ -30,7 +32,7 @@ export function addOverheadCommands(model: Command): void {
   );
 }
 
-/** The routes of a model, or the one of them that is named. Throws InputError. */
+/** The ids of a model's routes, or only `route` if given. Throws InputError. */
 async function routeIdsOf(context: Context, modelId: string, route: string | undefined): Promise<number[]> {
   if (!(await findModel(context, modelId))) throw new InputError(`There is no model ${modelId}.`);
   const known = (await listRoutes(context, modelId)).map(({ id }) => id);
@@ -51,10 +53,10 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
     ["Model", model.id],
     ["Modality", model.modality],
     ["Enabled", yesNo(model.enabled)],
-    ["Input, a million tokens", price(model.inputMicroUsd)],
-    ["Output, a million tokens", price(model.outputMicroUsd)],
-    ["An image counts as", `${model.imageInputTokens} tokens`],
-    ["Every bound is multiplied by", String(model.marginPermille / 1000)],
+    ["Input, 1 million tokens", price(model.inputMicroUsd)],
+    ["Output, 1 million tokens", price(model.outputMicroUsd)],
+    ["Tokens of an image", String(model.imageInputTokens)],
+    ["Factor for what is reserved", String(model.marginPermille / 1000)],
   ] as const;
   const routeRows = routes.map(({ id, providerName, upstreamModel, enabled }) => {
     const known = overheads.find(({ routeId }) => routeId === id);
@@ -67,11 +69,11 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
       known ? `${known.firstAt} to ${known.lastAt}` : "",
     ];
   });
-  const headings = ["ROUTE", "ENABLED", "HELD ON TOP", "AT MOST FOR ONE ACCOUNT", "SHOWN BY", "WHEN"];
+  const headings = ["ROUTE", "ENABLED", "RESERVED ON TOP", "MOST FOR ONE ACCOUNT", "SEEN BY", "WHEN"];
   const text = [
     ...facts.map(([name, value]) => `${name}: ${value}`),
     "",
-    table(headings, routeRows, "It has no route."),
+    table(headings, routeRows, "No routes."),
   ].join("\n");
   return { text, json: { model, routes, overheads } };
 }

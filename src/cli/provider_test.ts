@@ -4,10 +4,10 @@ import { listProviders } from "../catalog/providers_store.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
 
-/** Names of models that one line shows. */
+/** Model names that one line shows. */
 const NAMED_MAX = 5;
 
-/** Tests one provider, or every enabled one, and compares its list with the routes of enabled models. Throws InputError if there is none of that name. */
+/** Tests one provider, or all enabled ones: asks for its models and compares them with the routes of enabled models. Throws InputError for an unknown name. */
 export async function testProviders(context: Context, name?: string): Promise<(ProviderTest & { name: string })[]> {
   const { providers, models, routes } = await loadCatalog(context.db.orm);
   const sold = new Set(models.map(({ id }) => id));
@@ -25,7 +25,7 @@ export async function testProviders(context: Context, name?: string): Promise<(P
   return await Promise.all(asked.map(async (row) => ({ name: row.name, ...(await test(row)) })));
 }
 
-/** What a provider that answers lacks: the upstream models of routes that it does not list. "": nothing. */
+/** "does not list A, B": the models of routes that the provider does not list; "" if it lists them all. */
 export function unlistedSentence({ unlisted }: Pick<ProviderTest, "unlisted">): string {
   if (unlisted.length === 0) return "";
   const more = unlisted.length - NAMED_MAX;

@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
-import { secretBytes } from "../config.ts";
+import { secretBytes } from "../config_values.ts";
 import { InputError } from "../errors.ts";
-import { does } from "./context.ts";
+import { defineCommand } from "./context.ts";
 import { replicasUp } from "./doctor_store.ts";
 import { readSecret } from "./options.ts";
 import type { Output } from "./output.ts";
@@ -10,19 +10,21 @@ import { type Rotated, rotateSecretKey } from "./secret_key_store.ts";
 /** The command `secret-key`. */
 
 const OLD_KEY_VARIABLE = "OLD_SECRET_KEY";
-/** A replica that was heard of within this time is up: it would go on with the old key. */
+/** A replica whose heartbeat is younger than this is running, with the old key. */
 const REPLICA_SECONDS = 10;
 const NAMED_MAX = 20;
 
 export function addSecretKeyCommands(program: Command): void {
-  const secretKey = program.command("secret-key").description("what the database's secrets are encrypted with");
-  does<{ oldStdin?: true; oldLost?: true }>(
+  const secretKey = program.command("secret-key").description("the key that encrypts secrets in the database");
+  defineCommand<{ oldStdin?: true; oldLost?: true }>(
     secretKey
       .command("rotate")
-      .description("make SECRET_KEY, a new one, the database's: what the old one encrypted is encrypted anew")
+      .description("replace the database's secret key with SECRET_KEY, and encrypt all secrets again")
       .option("--old-stdin", `read the old key from standard input (default: the variable ${OLD_KEY_VARIABLE})`)
       .addOption(
-        new Option("--old-lost", "the old key is lost: what it encrypted stays unreadable").conflicts("oldStdin"),
+        new Option("--old-lost", "the old key is lost; secrets that it encrypted stay unreadable").conflicts(
+          "oldStdin",
+        ),
       ),
     { changes: true, secretKey: true },
     async (context, { oldStdin, oldLost }) => {
@@ -30,11 +32,13 @@ export function addSecretKeyCommands(program: Command): void {
       const up = await replicasUp(context, REPLICA_SECONDS);
       if (up > 0)
         throw new InputError(
-          `Replicas are running (${up}), with the old key: stop them, and try again ${REPLICA_SECONDS} seconds later.`,
+          `Replicas are running (${up}) with the old key. Stop them, and try again after ${REPLICA_SECONDS} seconds.`,
         );
       const rotated = await rotateSecretKey(context, { from, to: context.config.secretKey });
       if (!rotated)
-        throw new InputError("That is not the database's key so far: nothing was changed. A lost one: --old-lost.");
+        throw new InputError(
+          "The old key is not the database's key. Nothing was changed. If it is lost, use --old-lost.",
+        );
       return show(rotated);
     },
   );
@@ -42,7 +46,7 @@ export function addSecretKeyCommands(program: Command): void {
 
 async function readOldKey(stdin: boolean | undefined): Promise<Uint8Array> {
   const text = await readSecret({ stdin, variable: OLD_KEY_VARIABLE });
-  if (text === undefined) throw new InputError("Give the old key: --old-stdin; or --old-lost.");
+  if (text === undefined) throw new InputError("Give the old key: --old-stdin, or --old-lost if it is lost.");
   const bytes = secretBytes(text.trim());
   if (bytes === undefined) throw new InputError("The old key must be 32 bytes in base64 or hex.");
   return bytes;
@@ -51,13 +55,15 @@ async function readOldKey(stdin: boolean | undefined): Promise<Uint8Array> {
 function show(rotated: Rotated): Output {
   const { providers, secondFactors, unreadable } = rotated;
   const lines = [
-    `SECRET_KEY is the database's now. Encrypted anew: ${providers} providers' keys, ${secondFactors} second factors.`,
+    `SECRET_KEY is now the database's key. Encrypted again: keys of ${providers} providers, ${secondFactors} second factors.`,
   ];
   if (unreadable.providers.length > 0)
-    lines.push(`Store the keys of these providers again, with provider set: ${named(unreadable.providers)}.`);
+    lines.push(
+      `The keys of these providers are lost; store them again with provider set: ${named(unreadable.providers)}.`,
+    );
   if (unreadable.accounts.length > 0)
     lines.push(
-      `The second factors of these accounts cannot be read: recovery codes work, or remove them: ${named(unreadable.accounts.map(String))}.`,
+      `The second factors of these accounts are lost; they can use recovery codes, or remove them with account remove-second-factor: ${named(unreadable.accounts.map(String))}.`,
     );
   return { text: lines.join("\n"), json: rotated };
 }

@@ -5,10 +5,10 @@ import type { Tx } from "../platform/db.ts";
 import { accounts, providers } from "../platform/schema.ts";
 import { replaceSecretKey } from "../platform/secret_key_store.ts";
 
-/** Second factors read at once. */
+/** Second factors that are read at once. */
 const PAGE_ROWS = 500;
 
-/** How many were encrypted anew, and what could not be: names of providers, ids of accounts. */
+/** How many secrets were encrypted again, and which could not be: names of providers, ids of accounts. */
 export type Rotated = {
   providers: number;
   secondFactors: number;
@@ -16,8 +16,8 @@ export type Rotated = {
 };
 
 /**
- * Makes `to` the database's SECRET_KEY, and encrypts with it what `from` opens: all of it or, if anything fails, nothing. What
- * `from` does not open stays as it is; null opens nothing. Undefined: `from` is not the database's key.
+ * Makes `to` the database's SECRET_KEY and encrypts again with it what `from` decrypts, in one transaction. Secrets that
+ * `from` does not decrypt stay as they are; null decrypts nothing. Returns undefined if `from` is not the database's key.
  */
 export async function rotateSecretKey(
   deps: ChangeDeps,
@@ -40,7 +40,7 @@ async function rotateProviders(tx: Tx, keys: Keys, rotated: Rotated): Promise<vo
     .from(providers)
     .orderBy(asc(providers.id))
     .for("update")) {
-    const ciphertext = anew(keyCiphertext, keys);
+    const ciphertext = encryptAgain(keyCiphertext, keys);
     if (ciphertext === undefined) {
       rotated.unreadable.providers.push(name);
       continue;
@@ -60,7 +60,7 @@ async function rotateSecondFactors(tx: Tx, keys: Keys, rotated: Rotated): Promis
       .limit(PAGE_ROWS)
       .for("no key update");
     for (const { id, ciphertext: old } of page) {
-      const ciphertext = old === null ? undefined : anew(old, keys);
+      const ciphertext = old === null ? undefined : encryptAgain(old, keys);
       if (ciphertext === undefined) {
         rotated.unreadable.accounts.push(id);
         continue;
@@ -74,12 +74,12 @@ async function rotateSecondFactors(tx: Tx, keys: Keys, rotated: Rotated): Promis
   }
 }
 
-/** The same text under the new key; undefined: the old one does not open it. */
-function anew(ciphertext: Uint8Array, { from, to }: Keys): Buffer | undefined {
+/** The same text encrypted with the new key; undefined if the old key does not decrypt it. */
+function encryptAgain(ciphertext: Uint8Array, { from, to }: Keys): Buffer | undefined {
   if (from === null) return undefined;
   try {
     return encrypt(to, decrypt(from, ciphertext));
   } catch {
-    return undefined; // Its name is told.
+    return undefined; // The caller lists it as unreadable.
   }
 }

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { type Static, Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 
-/** The demo's data folder: what has to outlive a stop. Secrets are readable by their owner alone. */
+/** The demo's data folder: everything that is kept between starts. Only the owner can read its secrets. */
 
-/** What cannot be read from the database: keys and passwords, of which it knows digests only. */
+/** Keys and passwords, which the database stores only as digests. */
 export const Memory = Type.Object({
   /** Secrets of API keys, by the key's name. */
   keys: Type.Record(Type.String(), Type.String()),
@@ -23,17 +23,17 @@ export type DemoFolder = {
   logFile: string;
   providerLogFile: string;
   memoryFile: string;
-  /** 32 bytes in base64, made once. */
+  /** 32 bytes in base64, generated once. */
   secretKey: string;
   readMemory(): Memory;
   writeMemory(memory: Memory): void;
 };
 
-/** Opens the folder, making it if need be. Throws one sentence when it cannot be used. */
+/** Opens the folder, and creates it if needed. Throws an Error with one sentence if it cannot be used. */
 export function openDemoFolder(path: string): DemoFolder {
   const memoryFile = join(path, "demo.json");
   try {
-    // Open to others: as root, PostgreSQL runs as another user and must get through to its own folder.
+    // Accessible to others: if we are root, PostgreSQL runs as another user and must reach its own folder.
     mkdirSync(path, { recursive: true, mode: 0o755 });
     accessSync(path, constants.W_OK | constants.X_OK);
     return {
@@ -60,7 +60,7 @@ function readSecretKey(file: string): string {
   return readFileSync(file, "utf8").trim();
 }
 
-/** A file that is missing or was damaged is as good as empty: keys and passwords are then made anew. */
+/** A missing or damaged file counts as empty: keys and passwords are then generated again. */
 function readMemory(file: string): Memory {
   const none: Memory = { keys: {}, people: [] };
   if (!existsSync(file)) return none;
@@ -72,7 +72,7 @@ function readMemory(file: string): Memory {
   }
 }
 
-/** Never half-written, and never readable by others. */
+/** The file is never half-written, and others can never read it. */
 function writeWhole(file: string, text: string): void {
   const made = `${file}.new`;
   writeFileSync(made, text, { mode: 0o600 });

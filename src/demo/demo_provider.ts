@@ -8,18 +8,18 @@ import type { Log } from "../platform/log.ts";
 import { freePort } from "./free_port.ts";
 import { startOwnedProcess } from "./postgres/owned_process.ts";
 
-/** The provider that the demo sells: the simulated one, in a process of its own, or a real one that the operator names. */
+/** The provider of the demo: the simulated one, in its own process, or a real one that the operator names. */
 
-/** One token of the simulated provider, so that a stream is seen to stream; and one picture. */
+/** Delays of the simulated provider: per token, so that people see a stream arrive, and per image. */
 const PACE_MS = 25;
 const IMAGE_DELAY_MS = 600;
 const START_WAIT_MS = 10_000;
 const PORT_TRIES_MAX = 5;
 const POLL_MS = 25;
-/** A large provider lists hundreds of models; adding one is a commit. */
+/** A large provider lists hundreds of models, and each one added costs a transaction. */
 const MODELS_MAX = 200;
 
-/** What a model of a provider that we know nothing of costs in the demo: micro-USD per million tokens, and an image. */
+/** Prices of a real provider's models in the demo: micro-USD per million tokens, and per image. */
 const MADE_UP_PRICES = { inputMicroUsd: 1_000_000, outputMicroUsd: 2_000_000 };
 const MADE_UP_IMAGE_MICRO_USD = 40_000;
 const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"];
@@ -27,10 +27,10 @@ const MODEL_ID_CHARS_MAX = 128;
 const NOT_FOR_CHAT =
   /embed|whisper|\btts\b|audio|speech|transcri|realtime|moderation|rerank|\bocr\b|turbo-instruct|babbage|davinci|\bsora\b|\bveo\b|video/i;
 const FOR_IMAGES = /image|dall-e|flux|stable-diffusion|sdxl|imagen/i;
-/** The demo's first words go to a model that costs its owner little. */
+/** Names of cheap models: the printed commands use one of them. */
 const LIGHT = /mini|nano|small|flash|haiku|lite|\b[1-9]b\b/i;
 
-/** `upstreamModel`: what the provider itself calls it, where we cannot. */
+/** `upstreamModel`: the provider's own name, if it is not valid as an id here. */
 export type DemoModel = ModelInput & { upstreamModel?: string };
 
 export type DemoProvider = {
@@ -40,7 +40,7 @@ export type DemoProvider = {
   apiKey: string;
   models: DemoModel[];
   route: RoutePatch;
-  /** The models that the printed lines use; null: there is none of that kind. */
+  /** Models of the printed commands; null if the provider has none. */
   chatModel: string;
   imageModel: string | null;
   /** Sentences that the operator should know. */
@@ -64,7 +64,7 @@ const SIMULATED_MODELS: DemoModel[] = [
     contextLength: 131_072,
     prices: { inputMicroUsd: usd(3), cachedInputMicroUsd: usd(0.3), outputMicroUsd: usd(15) },
   },
-  // Without a price: sold by package only.
+  // Without a price: sold in packages only.
   { id: "sim-reason", name: "Simulated Reasoning", modality: "text", contextLength: 131_072, status: "preview" },
   {
     id: "sim-vision",
@@ -86,7 +86,7 @@ const SIMULATED_MODELS: DemoModel[] = [
   },
 ];
 
-/** Starts the simulated provider as a process and waits until it answers. Throws one sentence when it does not. */
+/** Starts the simulated provider as a process and waits until it answers. Throws an Error if it does not. */
 export async function startSimulated(outputFile: string): Promise<DemoProvider> {
   const apiKey = `sim-${randomToken(18)}`;
   const script = fileURLToPath(new URL("provider/simulated_provider.ts", import.meta.url));
@@ -124,8 +124,8 @@ export async function startSimulated(outputFile: string): Promise<DemoProvider> 
 }
 
 /**
- * Asks a real provider for its models. None of them has a price that we could know, so they get a made-up one. Throws one
- * sentence when the provider does not answer, refuses the key or has no model for chat.
+ * Asks a real provider for its models, and gives them made-up prices, because providers do not list theirs. Throws an Error with
+ * one sentence if the provider does not answer, rejects the key or has no chat model.
  */
 export async function askProvider(
   { baseUrl, apiKey, config }: { baseUrl: string; apiKey: string; config: Config },
@@ -144,28 +144,30 @@ export async function askProvider(
   const models = [...fitting].slice(0, MODELS_MAX).map(([id, upstreamModel]) => modelOf(id, upstreamModel));
   const chat = models.filter(({ modality }) => modality !== "image").map(({ id }) => id);
   const chatModel = chat.find((id) => LIGHT.test(id)) ?? chat[0];
-  if (chatModel === undefined) throw new Error(`The provider at ${baseUrl} lists no model for chat.`);
+  if (chatModel === undefined) throw new Error(`The provider at ${baseUrl} lists no chat model.`);
   const left = ids.length - models.length;
   return {
     name: "provider",
     baseUrl,
     apiKey,
     models,
-    // The newer models of OpenAI itself refuse the older field, and most other providers do not know the newer one.
+    // OpenAI's newer models reject the older field, and most other providers do not know the newer one.
     route: { capField: new URL(baseUrl).hostname === "api.openai.com" ? "max_completion_tokens" : "max_tokens" },
     chatModel,
     imageModel: models.find(({ modality }) => modality === "image")?.id ?? null,
     remarks: [
-      "Prices are made up: $1 and $2 per million tokens in and out, $0.04 an image. The provider bills you by its own.",
+      "Prices are made up: $1 and $2 per million input and output tokens, $0.04 per image. The provider bills you at its own prices.",
       ...(left > 0
-        ? [`${left} of its ${ids.length} models are left out: not for chat or images, or beyond ${MODELS_MAX}.`]
+        ? [
+            `${left} of its ${ids.length} models are left out: they are not for chat or images, or there are more than ${MODELS_MAX}.`,
+          ]
         : []),
     ],
     stop: async () => {},
   };
 }
 
-/** `host:port` of a base URL, as the list of private addresses that may be called takes it. */
+/** `host:port` of a base URL, as PROVIDER_ALLOW_PRIVATE takes it. */
 export function hostAndPort(baseUrl: string): string {
   const { protocol, hostname, port } = new URL(baseUrl);
   return `${hostname.replace(/\.$/, "")}:${port || (protocol === "https:" ? 443 : 80)}`;
@@ -177,7 +179,7 @@ function modelOf(id: string, upstreamModel: string): DemoModel {
   return { id, upstreamModel, modality: "image", imagePrices: Object.fromEntries(prices) };
 }
 
-/** Local servers name a model by its file's path, which is no id here. */
+/** Local servers name a model by the path of its file, which is not a valid id here. */
 function ourIdOf(upstreamModel: string): string {
   return upstreamModel
     .replace(/^[^A-Za-z0-9]+/, "")

@@ -20,17 +20,17 @@ import type { Memory } from "./demo_folder.ts";
 import type { DemoProvider } from "./demo_provider.ts";
 
 /**
- * Puts people, models, offerings, packages and keys into the demo's database. Each step looks first and adds what is
- * missing, so that any number of starts, also ones cut short, end in the same shop.
+ * Puts people, models, offerings, packages and keys into the demo's database. Each step adds only what is missing, so that
+ * repeated or interrupted starts end with the same data.
  */
 
 export const RESELLER_HOST = "ai.reseller.localhost";
 const NANO_USD = 1_000_000_000n;
-/** Below the first a balance is filled up with the second: a demo must not run dry. */
+/** A balance below this is topped up, so that the demo never runs out of money. */
 const BALANCE_LOW_NANO_USD = 1n * NANO_USD;
 const PAYG_NANO_USD = 25n * NANO_USD;
 const RESELLER_NANO_USD = 100n * NANO_USD;
-/** Both are the demo's own; models and providers that somebody adds by hand are left alone. */
+/** The demo's own providers. Models and providers that somebody adds stay unchanged. */
 const PROVIDER_NAMES = ["simulated", "provider"];
 
 export type Seeded = {
@@ -43,7 +43,7 @@ export type Seeded = {
 
 type Deps = { db: Db; bus: Bus; config: Config };
 
-/** Seeds the database. `memory` is what the last start knew: keys and passwords that still hold are kept. */
+/** Seeds the database. `memory` has the keys and passwords of the last start; those that still work are kept. */
 export async function seed(deps: Deps, provider: DemoProvider, memory: Memory): Promise<Seeded> {
   await seedCatalog(deps, provider);
   const { month } = await seedOfferings(deps, provider);
@@ -60,7 +60,7 @@ export async function seed(deps: Deps, provider: DemoProvider, memory: Memory): 
   await setPayg(deps, bob.accountId, true);
   await ensureBalance(deps, reseller, RESELLER_NANO_USD);
   await ensurePackage(deps, alice, month, null);
-  // Sold by the reseller, who pays the wholesale price.
+  // Assigned by the reseller, who pays the wholesale price.
   await ensurePackage(deps, carol, month, reseller);
 
   const keys: Record<string, string> = {};
@@ -87,7 +87,7 @@ async function seedCatalog(deps: Deps, provider: DemoProvider): Promise<void> {
       await addRoute(deps, { ...provider.route, modelId: wanted.id, upstreamModel, providerId });
     }
   }
-  // The other provider's models cannot be served now, so that nobody should find them in the list.
+  // Models of the other provider cannot be served now, so they are disabled.
   const offered = new Set(provider.models.map(({ id }) => id));
   for (const { id, enabled } of models.values()) {
     const own = routes.filter(({ modelId }) => modelId === id);
@@ -105,7 +105,7 @@ async function ensureProvider(deps: Deps, { name, baseUrl, apiKey }: DemoProvide
   }
   const own = known.find((row) => row.name === name);
   if (!own) return addProvider(deps, { name, baseUrl, apiKey });
-  // Its port and key are other ones at each start.
+  // Its port and key change at each start.
   await updateProvider(deps, own.id, { baseUrl, apiKey, enabled: true });
   return own.id;
 }
@@ -135,7 +135,7 @@ async function seedOfferings(deps: Deps, { chatModel }: DemoProvider): Promise<{
   return { month };
 }
 
-/** People by address, with passwords: the remembered one, or a new one where there is none to remember. */
+/** Creates people by e-mail address, with the remembered password or a new one. */
 function peopleOf(deps: Deps, memory: Memory) {
   const list: Memory["people"] = [];
   return {
@@ -163,7 +163,7 @@ async function ensureHost(deps: Deps, { accountId }: Account): Promise<void> {
   const found = await findHost(deps, { host: RESELLER_HOST });
   if (found?.status === "active") return;
   if (found) return void (await setHostStatus(deps, { host: RESELLER_HOST, status: "active" }));
-  // A name below our own is the operator's to give, which is what the demo is; resellers are refused it.
+  // Only the operator may add a name below our own host; the demo acts as the operator.
   const config: HostConfig = { baseUrl: "", aliasUrl: "", panelUrl: "", allowLocalHosts: false };
   await addHost({ ...deps, config }, { host: RESELLER_HOST, resellerId: accountId, status: "active" });
 }
@@ -183,7 +183,7 @@ async function ensurePackage(
 ): Promise<void> {
   const known = await listPackages(deps, accountId);
   if (known.some(({ state }) => state === "active")) return;
-  // What the reseller's customer had and used up is the reseller's to renew.
+  // A used-up package of the reseller's customer is not renewed: that is for the reseller to do.
   if (payer && known.length > 0) return;
   await assignPackage(deps, { accountId, offeringId, when: "now", payerId: payer?.accountId ?? null, actorId: null });
 }

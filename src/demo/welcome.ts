@@ -2,7 +2,7 @@ import { formatUsd } from "../cli/money.ts";
 import type { DemoProvider } from "./demo_provider.ts";
 import { RESELLER_HOST, type Seeded } from "./seed.ts";
 
-/** What the demo prints once it is ready: where it is, two keys, and lines to paste. Pure. */
+/** The text that the demo prints once it is ready: addresses, keys, and commands to paste. Pure. */
 
 const LABEL_WIDTH = 14;
 const ROLE_WIDTH = 9;
@@ -34,26 +34,26 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
   return [
     row("Base URL", baseUrl),
     row("Package key", packageKey),
-    row("", "200 requests a day for 30 days; what is left of a day is carried over"),
+    row("", "200 requests a day for 30 days, with carryover"),
     row("PAYG key", paygKey),
-    row("", `pays from a balance, now of ${formatUsd(paygNanoUsd)}`),
+    row("", `pay-as-you-go, from a balance of ${formatUsd(paygNanoUsd)}`),
     row("Models", modelsOf(provider)),
     row("Reseller", reseller),
-    row("", "curl and browsers find names below localhost by themselves. Node and Python do not:"),
-    row("", `for their SDKs add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
+    row("", "curl and browsers resolve names below localhost. Node and Python do not:"),
+    row("", `for their SDKs, add this line to /etc/hosts: 127.0.0.1 ${RESELLER_HOST}`),
     ...panelRows(seeded).map(([label, text]) => row(label, text)),
-    row("People", `more of them, their passwords and keys are in ${memoryFile}`),
+    row("More", `all people, passwords and keys are in ${memoryFile}`),
     row("Log", logFile),
     ...provider.remarks.map((remark) => row("Note", remark)),
     "",
     "Paste into another terminal:",
     "",
     section(
-      "Chat, paid by package",
+      "Chat, with the package",
       `${line("/chat/completions", packageKey, chat("Tell me about toll gates."))} -w '\\n'`,
     ),
     section(
-      "Stream, paid by balance",
+      "Stream, pay-as-you-go",
       line(
         "/chat/completions",
         paygKey,
@@ -65,11 +65,11 @@ export function welcome({ baseUrl, provider, seeded, memoryFile, logFile }: Fact
       : "Image\n  This provider lists no image model.\n",
     section("Balance", line("/balance", paygKey)),
     section("Usage", line("/usage", packageKey)),
-    "Ctrl-C stops everything; the data stays for the next start.",
+    "Ctrl-C stops everything. The data is kept for the next start.",
   ].join("\n");
 }
 
-/** The panel's addresses, with one sign-in for each role. */
+/** Addresses of the panel, with one sign-in for each role. */
 function panelRows({ memory }: Seeded): [label: string, text: string][] {
   const one = (role: string) => memory.people.find((person) => person.role === role);
   const people = ["admin", "customer", "reseller"].flatMap((role) => one(role) ?? []);
@@ -81,7 +81,7 @@ function panelRows({ memory }: Seeded): [label: string, text: string][] {
   ]);
 }
 
-/** A provider may have hundreds. */
+/** Models that are printed; a provider may have hundreds. */
 const NAMED_MAX = 6;
 
 function modelsOf({ models }: DemoProvider): string {

@@ -1,4 +1,5 @@
-import { patch, type Span, topLevelSpans } from "../http/json_spans.ts";
+import { patch, topLevelSpans } from "../http/json_spans.ts";
+import type { Span } from "../http/json_text.ts";
 
 /** The chunks of a chat stream, one after another: made the client's, and read for what they used. Source: rulings › Streams. */
 

@@ -1,4 +1,4 @@
-import type { Span } from "../http/json_spans.ts";
+import type { Span } from "../http/json_text.ts";
 
 /**
  * THE list of parameters that are sent on to a provider. All other fields of a request are accepted, left out, and named in the

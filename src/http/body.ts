@@ -1,46 +1,57 @@
-import type { BodyRoom, Deps } from "../deps.ts";
+import type { Config } from "../config.ts";
 import { Refusal } from "../errors.ts";
 import { deadline } from "../platform/deadline.ts";
+import type { Metrics } from "../platform/metrics.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "./json_scan.ts";
-import { DuplicateField, type Span } from "./json_spans.ts";
+import { DuplicateField, type Span } from "./json_text.ts";
 
-/** A request body, read once: its text goes on as it came, or patched; its value is checked. Its bytes are the text's UTF-8. */
+/** A request body. `text` is sent on, as received or patched; `value` is what it parses to. The body's bytes are the UTF-8 of `text`. */
 export type Body = {
   text: string;
   value: unknown;
   spans: ReadonlyMap<string, Span>;
-  /** The room that it takes in this replica: to be closed when nobody keeps its text any more. */
+  /** Its reservation of memory: close it when the text is no longer used. */
   room: BodyRoom;
 };
 
+/** The memory that is reserved for one body. */
+export type BodyRoom = {
+  /** Reserves more, for a body without a declared length. Throws as `open`, and an Error once the room is closed. */
+  grow(bytes: number): void;
+  /** The body has been read; its bytes are still kept. */
+  wasRead(): void;
+  /** The text is no longer kept; idempotent. */
+  close(): void;
+};
+
 type BodyDeps = {
-  config: Pick<Deps["config"], "bodyReadMs">;
-  metrics: Pick<Deps["metrics"], "timedOut">;
-  bodies: Pick<Deps["bodies"], "open">;
+  config: Pick<Config, "bodyReadMs">;
+  metrics: Pick<Metrics, "timedOut">;
+  bodies: { open(owner: Owner, bytes: number): BodyRoom };
 };
 
 type BodyOptions = {
   bytesMax: number;
-  /** Whose share of the replica's room it takes; undefined: nobody's, as nobody is signed in. */
+  /** Whose share of the replica it uses; undefined if nobody is signed in. */
   owner: Owner | undefined;
 };
 
-/** A body up to this size must arrive within SMALL_BODY_READ_MS: who sends nothing takes no room for long. */
+/** A body up to this size must arrive within SMALL_BODY_READ_MS, so that clients that send nothing do not take places for long. */
 const SMALL_BODY_BYTES = 64 * 1024;
 const SMALL_BODY_READ_MS = 10_000;
-/** Of a field's path, said in a refusal. */
+/** Characters of a field's path that an error message repeats. */
 const PATH_CHARS_MAX = 100;
 const UTF_8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-/** What a lenient decoder puts in the place of bytes that are no UTF-8. */
+/** What a lenient decoder makes of bytes that are not UTF-8. */
 const REPLACEMENT = "\uFFFD";
-/** Of a body that is not counted. */
+/** For a body that counts for nobody. */
 export const NO_ROOM: BodyRoom = { grow() {}, wasRead() {}, close() {} };
 
 /**
- * Reads, decodes and parses a JSON object. No byte is asked for before there is room for it. Throws unsupported_media_type,
- * request_too_large, too_many_requests and service_unavailable (no room), invalid_request (also when it trickles in for longer
- * than BODY_READ_MS, or a small body for longer than 10 s). Source: rulings › Errors.
+ * Reads, decodes and parses a JSON object. No byte is read before memory is reserved for it. Throws unsupported_media_type,
+ * request_too_large, too_many_requests and service_unavailable (no room), invalid_request (also when it takes longer than
+ * BODY_READ_MS, or a small body longer than 10 s). Source: rulings › Errors.
  */
 export async function readBody(deps: BodyDeps, request: Request, { bytesMax, owner }: BodyOptions): Promise<Body> {
   const { headers } = request;
@@ -55,7 +66,7 @@ export async function readBody(deps: BodyDeps, request: Request, { bytesMax, own
   try {
     const blob = await readBlob(deps, request, { declared, bytesMax, room });
     const text = await textOf(blob);
-    // Both engines keep text beyond ASCII in two bytes a character.
+    // Both engines use two bytes a character for text that is not ASCII.
     if (text.length !== blob.size) room.grow(Math.max(0, 2 * text.length - blob.size));
     room.wasRead();
     return bodyOf(text, room);
@@ -66,11 +77,11 @@ export async function readBody(deps: BodyDeps, request: Request, { bytesMax, own
 }
 
 /**
- * The body of a text. Throws invalid_request for what is no JSON object, for a field that stands twice in an object of any
- * level, for too many levels and for too many values.
+ * Parses a text into a body. Throws invalid_request for text that is not a JSON object, for a repeated field in an object of
+ * any level, and for too many levels or values.
  */
 export function bodyOf(text: string, room: BodyRoom): Body {
-  // Before it is parsed: many small values cost a parser a hundred times their bytes.
+  // Before parsing: a parser needs a hundred times the bytes of many small values.
   const spans = spansOf(text);
   const value = parse(text);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
@@ -81,10 +92,10 @@ export function bodyOf(text: string, room: BodyRoom): Body {
 
 type Reading = { declared: number | undefined; bytesMax: number; room: BodyRoom };
 
-/** A blob: its text is made of the very bytes that came, where other ways copy them, and then the copy. */
+/** A blob, because its text is made from the received bytes; other ways copy them first. */
 function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Reading): Promise<Blob> | Blob {
   const { declared } = reading;
-  // Not asked for where a length says enough: it would make a stream of what comes in one piece.
+  // `request.body` is not read if there is a length: it would turn a body in one piece into a stream.
   if (declared === undefined && request.body === null) return new Blob();
   return new Promise((resolve, reject) => {
     const late = () => {
@@ -98,7 +109,7 @@ function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Read
       stopClock();
       stopClock = deadline(bodyReadMs, late);
     };
-    // A declared length is kept to by the HTTP parser; only a chunked body has to be counted while it comes.
+    // The HTTP parser enforces a declared length. Only a chunked body is counted while it arrives.
     const arriving = declared === undefined ? readChunks(request, reading, onLarge) : request.blob();
     arriving.then(
       (blob) => {
@@ -114,7 +125,7 @@ function readBlob({ config, metrics }: BodyDeps, request: Request, reading: Read
   });
 }
 
-/** `onLarge` is called once more has come than a small body has. */
+/** Calls `onLarge` once the body is larger than a small body. */
 async function readChunks(request: Request, { bytesMax, room }: Reading, onLarge: () => void): Promise<Blob> {
   const reader = (request.body as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
   const chunks: Uint8Array<ArrayBuffer>[] = [];
@@ -131,7 +142,7 @@ async function readChunks(request: Request, { bytesMax, room }: Reading, onLarge
       chunks.push(value);
     }
   } catch (error) {
-    reader.cancel().catch(() => {}); // The client may be gone; it is refused either way.
+    reader.cancel().catch(() => {}); // The client may have left; the body is refused anyway.
     throw error;
   }
 }
@@ -140,10 +151,10 @@ function tooLarge(bytesMax: number): Refusal {
   return new Refusal("request_too_large", { message: `The body is larger than ${bytesMax} bytes.`, limit: bytesMax });
 }
 
-/** The text whose UTF-8 a blob is. Throws invalid_request where it is none. */
+/** Decodes a blob as UTF-8. Throws invalid_request for other bytes. */
 async function textOf(blob: Blob): Promise<string> {
   const text = await blob.text();
-  // Of bytes that were no UTF-8 a replacement is left, and of a byte order mark nothing. ASCII is as long as its bytes.
+  // Invalid bytes become replacement characters, and a byte order mark is dropped. ASCII text is as long as its bytes.
   if (!text.includes(REPLACEMENT) && (text.length === blob.size || Buffer.byteLength(text) === blob.size)) return text;
   try {
     return UTF_8.decode(await blob.arrayBuffer());
@@ -156,7 +167,7 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // A nesting that the parser itself gives up on ends here too.
+    // Nesting that is too deep for the parser ends here too.
     throw new Refusal("invalid_request", { message: "The body is not valid JSON." });
   }
 }
@@ -169,7 +180,7 @@ function spansOf(text: string): ReadonlyMap<string, Span> {
     if (error instanceof TooManyValues) throw refused(`The body has more than ${VALUES_MAX} values.`, error.path);
     if (!(error instanceof DuplicateField)) throw error;
     const path = error.field.slice(0, PATH_CHARS_MAX);
-    throw refused(`The field ${path} stands twice.`, path);
+    throw refused(`The field ${path} is repeated.`, path);
   }
 }
 

@@ -1,8 +1,9 @@
 import ipaddr from "ipaddr.js";
 
 /**
- * Where a request comes from: the connection's other end, or, where that is a proxy we trust, what the proxy says of it.
- * `trusted` are addresses and ranges as in 10.0.0.0/8. Read from the right, since everything left of a trusted proxy's own word may be the client's invention.
+ * The client's address: the peer of the connection, or, if that is a trusted proxy, the address in its X-Forwarded-For.
+ * `trusted` are addresses and ranges as in 10.0.0.0/8. The header is read from the right, because a client can invent
+ * everything left of the entry that a trusted proxy added.
  */
 export function clientAddress(peer: string, forwardedFor: string | null, trusted: readonly string[]): string {
   let address = plain(peer);
@@ -15,7 +16,7 @@ export function clientAddress(peer: string, forwardedFor: string | null, trusted
   return address;
 }
 
-/** Whether an address is one of these, or within one of these ranges. */
+/** Whether an address is in the list, or in one of its ranges. */
 function isTrusted(address: string, trusted: readonly string[]): boolean {
   return trusted.some((one) => (one.includes("/") ? isWithin(address, one) : plain(one) === address));
 }
@@ -27,7 +28,7 @@ function isWithin(address: string, range: string): boolean {
   return parsed.kind() === base.kind() && parsed.match(base, bits);
 }
 
-/** An IPv4 address that a socket of both families shows as IPv6, in its own form. */
+/** The address in its own form: a dual-stack socket shows IPv4 as IPv6. */
 function plain(address: string): string {
   return ipaddr.isValid(address) ? ipaddr.process(address).toString() : address;
 }

@@ -2,28 +2,28 @@ import { type TSchema, Type } from "@sinclair/typebox";
 import { ValueErrorType } from "@sinclair/typebox/errors";
 
 /**
- * What is wrong with a value, in one sentence. The sentence says what the field must be, by its shape; a shape whose rule no
- * keyword says in words has `says`, as in `{ pattern: "^[0-9]+$", says: "a string of digits" }`.
+ * Explains in one sentence why a value does not match its schema. The sentence says what the field must be. A schema whose rule
+ * cannot be put into words has `says`, as in `{ pattern: "^[0-9]+$", says: "a string of digits" }`.
  */
 
-/** An error of TypeBox, as far as it is read here. */
+/** An error of TypeBox: the fields that are read here. */
 export type FieldError = {
   path: string;
   type: ValueErrorType;
   schema: TSchema;
-  /** Of a union: those of each variant. */
+  /** For a union: the errors of each variant. */
   errors: Iterable<Iterable<FieldError>>;
 };
 
-/** The sentence, and the path of the field as in `messages.0.role`; null: it is about the whole value. */
+/** The sentence, and the path of the field as in `messages.0.role`; null for the whole value. */
 export type FieldProblem = { message: string; param: string | null };
 
-/** Errors of a variant of a union that are looked at: a value may have a million. */
+/** Errors that are read of one variant of a union: a value may have a million. */
 const ERRORS_MAX = 20;
-/** Bounds beyond these are limits of the arithmetic, and no rule of the field. */
+/** Bounds beyond this are limits of arithmetic, not rules of the field. */
 const INTEGER_MAX = Number.MAX_SAFE_INTEGER;
 
-/** What the first of a value's errors says. */
+/** The sentence for the first error of a value. */
 export function problemOf(first: FieldError | undefined): FieldProblem {
   const error = first && deepest(first);
   if (error === undefined) return { message: "The request is invalid.", param: null };
@@ -47,8 +47,8 @@ function predicateOf({ type, schema }: FieldError): string {
 }
 
 /**
- * A union fails as a whole; what is wrong within the variant that was meant says more. That is one that fails further in, but not at
- * a constant: by those, variants are told apart.
+ * A union fails as a whole, but the error inside the intended variant is clearer. The intended variant is the one that fails
+ * deeper, and not at a constant, because constants tell the variants apart.
  */
 function deepest(error: FieldError): FieldError {
   if (error.type !== ValueErrorType.Union) return error;
@@ -70,7 +70,7 @@ function firstOf(errors: Iterable<FieldError>): FieldError[] {
   return first;
 }
 
-/** "a whole number from 1 to 5"; undefined for a shape that JSON has no values of. */
+/** "a whole number from 1 to 5"; undefined for a schema that no JSON value matches. */
 function phraseOf(schema: TSchema): string | undefined {
   if (typeof schema.says === "string") return schema.says;
   if ("const" in schema) return String(schema.const);
@@ -96,10 +96,10 @@ function phraseOf(schema: TSchema): string | undefined {
   }
 }
 
-/** That null is taken too goes without saying: it stands for what was not set. */
+/** Does not mention null, which means that the field is not set. */
 function unionPhrase(variants: readonly TSchema[]): string | undefined {
   const others = variants.flatMap((one): TSchema[] => (Array.isArray(one.anyOf) ? one.anyOf : [one]));
-  // In a query a number is text: the framework takes either.
+  // Numbers in a query are text: the framework accepts both.
   const said = others.filter(({ type, format }) => type !== "null" && format !== "integer" && format !== "numeric");
   if (said.length > 1 && said.every((one) => "const" in one))
     return `one of ${said.map((one) => String(one.const)).join(", ")}`;
@@ -136,7 +136,7 @@ function finite(bound: unknown): number | undefined {
   return typeof bound === "number" && Math.abs(bound) < INTEGER_MAX ? bound : undefined;
 }
 
-/** " of 1 to 200 characters"; "" where there is no bound. */
+/** " of 1 to 200 characters"; "" without bounds. */
 function sizes(min: unknown, max: unknown, unit: string): string {
   const [least, most] = [finite(min) || undefined, finite(max)];
   if (least === undefined && most === undefined) return "";

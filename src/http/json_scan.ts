@@ -1,25 +1,18 @@
-import { DuplicateField, isSpace, type Span, stringEnd } from "./json_spans.ts";
+import { CODES, DuplicateField, endsPrimitive, isSpace, type Span, stringEnd, unescapedName } from "./json_text.ts";
 
 /**
- * Looks at the JSON of a request before it is parsed: a parser spends a hundred times a body's bytes on many small values. One
- * pass, which leaps over strings and stops at the first limit.
+ * Checks the JSON of a request against limits before it is parsed, because a parser needs a hundred times a body's bytes for
+ * many small values. One pass that skips strings and stops at the first limit.
  */
 
-/** Values of a body, objects and lists included. Ten thousand messages with tool calls have as many. */
-export const VALUES_MAX = 100_000;
-/** Deeper JSON has no use in this API and costs every parser behind us. */
-export const DEPTH_MAX = 64;
-/** Up to so many names of an object are compared with each other; a set is built for more. */
-const COMPARED_NAMES_MAX = 8;
+const { BACKSLASH, CLOSE_LIST, CLOSE_OBJECT, COLON, COMMA, OPEN_LIST, OPEN_OBJECT, QUOTE } = CODES;
 
-const QUOTE = '"'.charCodeAt(0);
-const BACKSLASH = "\\".charCodeAt(0);
-const COLON = ":".charCodeAt(0);
-const COMMA = ",".charCodeAt(0);
-const OPEN_OBJECT = "{".charCodeAt(0);
-const CLOSE_OBJECT = "}".charCodeAt(0);
-const OPEN_LIST = "[".charCodeAt(0);
-const CLOSE_LIST = "]".charCodeAt(0);
+/** Values in a body, including objects and lists. Ten thousand messages with tool calls have this many. */
+export const VALUES_MAX = 100_000;
+/** Levels of a body. Deeper JSON has no use in this API, and costs every parser after ours. */
+export const DEPTH_MAX = 64;
+/** Up to this many names of an object are compared with each other; above it, a set is built. */
+const COMPARED_NAMES_MAX = 8;
 
 /** Objects and lists are nested deeper than DEPTH_MAX. */
 export class TooDeep extends Error {
@@ -29,7 +22,7 @@ export class TooDeep extends Error {
 /** The text has more than VALUES_MAX values. */
 export class TooManyValues extends Error {
   override readonly name = "TooManyValues";
-  /** The largest object or list, as in `messages.0.content`; "" for the whole. */
+  /** Path of the largest object or list, as in `messages.0.content`; "" for the whole body. */
   readonly path: string;
 
   constructor(path: string) {
@@ -38,27 +31,27 @@ export class TooManyValues extends Error {
   }
 }
 
-// The state of the scan that runs; nothing interrupts it. By level, the whole being level 1: whether an object is open
-// there, how many commas it has had, and where its names begin among those of all open objects.
+// State of the current scan, allocated once: a scan is synchronous. By level (the whole body is level 1): whether it is an
+// object, how many commas it has had, and where its names begin among the names of all open objects.
 const isObject = new Uint8Array(DEPTH_MAX + 2);
 const sizes = new Int32Array(DEPTH_MAX + 2);
 const firstNames = new Int32Array(DEPTH_MAX + 2);
-/** By level: the names of an object that has more than COMPARED_NAMES_MAX, or an escaped one. */
+/** By level: the names of an object that has more than COMPARED_NAMES_MAX names, or an escaped one. */
 const nameSets: (Set<string> | undefined)[] = new Array(DEPTH_MAX + 2).fill(undefined);
-/** The names of all open objects, the innermost object's last: where they stand in the text, without quotes. */
+/** Positions of the names of all open objects, without quotes; those of the innermost object come last. */
 const nameStarts = new Int32Array(VALUES_MAX + 1);
 const nameEnds = new Int32Array(VALUES_MAX + 1);
 
 /**
- * The top-level fields of a JSON object by name. Throws DuplicateField for a name that stands twice in an object of any level,
- * however it is escaped; TooDeep; TooManyValues. It does not notice every text that is not valid JSON: the result means
- * something only for a text that can be parsed.
+ * The top-level fields of a JSON object by name. Throws TooDeep, TooManyValues, and DuplicateField for a name that is repeated
+ * in an object of any level, also if it is escaped. Invalid JSON is not always noticed: the result is meaningful only for text
+ * that parses.
  */
 export function scanObject(text: string): Map<string, Span> {
   try {
     return scan(text);
   } finally {
-    nameSets.fill(undefined); // Their names would keep the text in memory.
+    nameSets.fill(undefined); // The names would keep the whole text in memory.
   }
 }
 
@@ -68,14 +61,14 @@ function scan(text: string): Map<string, Span> {
   let i = 0;
   let depth = 0;
   let values = 0;
-  /** Names of open objects. */
+  /** Number of names of open objects. */
   let names = 0;
   let atName = false;
-  /** The top-level field that is being read. */
+  /** The current top-level field. */
   let name = "";
   let keyStart = -1;
   let start = 0;
-  /** The index behind the last value. */
+  /** The index after the last value. */
   let end = 0;
   while (i < length) {
     const code = text.charCodeAt(i);
@@ -129,17 +122,14 @@ function scan(text: string): Map<string, Span> {
   return spans;
 }
 
-/** The index behind a number, true, false or null, which begins at `from`. */
+/** The index after the number, true, false or null that begins at `from`. */
 function primitiveEnd(text: string, from: number): number {
   let i = from + 1;
-  for (; i < text.length; i++) {
-    const code = text.charCodeAt(i);
-    if (code === COMMA || code === CLOSE_OBJECT || code === CLOSE_LIST || isSpace(code)) break;
-  }
+  while (i < text.length && !endsPrimitive(text.charCodeAt(i))) i++;
   return i;
 }
 
-/** Throws DuplicateField if the name at `index`, the last one, stands in its object already. */
+/** Throws DuplicateField if the last name, at `index`, is already in its object. */
 function checkName(text: string, depth: number, index: number): void {
   const first = firstNames[depth] ?? 0;
   let set = nameSets[depth];
@@ -158,7 +148,7 @@ function checkName(text: string, depth: number, index: number): void {
   set.add(name);
 }
 
-/** Whether two names that are not escaped are the same. From their ends: names in a row often begin alike. */
+/** Whether two unescaped names are equal. Compares from the end, because consecutive names often begin alike. */
 function areSame(text: string, one: number, other: number): boolean {
   const start = nameStarts[one] ?? 0;
   let i = nameEnds[one] ?? 0;
@@ -175,13 +165,7 @@ function isEscaped(text: string, index: number): boolean {
 }
 
 function nameAt(text: string, index: number): string {
-  const raw = text.slice(nameStarts[index], nameEnds[index]);
-  if (!raw.includes("\\")) return raw;
-  try {
-    return JSON.parse(`"${raw}"`);
-  } catch {
-    return raw; // The whole text is not valid then, and the parser will say so.
-  }
+  return unescapedName(text.slice(nameStarts[index], nameEnds[index]));
 }
 
 function duplicate(text: string, depth: number, index: number): DuplicateField {
@@ -189,14 +173,14 @@ function duplicate(text: string, depth: number, index: number): DuplicateField {
   return new DuplicateField(pathAt(text, depth));
 }
 
-/** Of the objects and lists that are open. */
+/** Path of the largest object or list that is open. */
 function pathOfLargest(text: string, depth: number): string {
   let largest = 1;
   for (let level = 2; level <= depth; level++) if ((sizes[level] ?? 0) > (sizes[largest] ?? 0)) largest = level;
   return pathAt(text, largest - 1);
 }
 
-/** Names and indexes down to what is being read at a level; the next level has been opened, or its first name is set. */
+/** Names and indexes down to the current value at level `depth`. Level `depth + 1` must be open, or its first name set. */
 function pathAt(text: string, depth: number): string {
   const path: (string | number)[] = [];
   for (let level = 1; level <= depth; level++)

@@ -1,32 +1,13 @@
+import { CODES, DuplicateField, endsPrimitive, type Span, skipSpace, stringEnd } from "./json_text.ts";
+
 /**
- * Patches a JSON object's top-level fields in its text, so that all the rest goes on byte for byte as it came. The text
- * must be valid JSON (it was parsed before); finding the fields costs one pass that leaps over strings.
+ * Changes top-level fields of a JSON object in its text, so that everything else stays byte for byte. The text must be valid
+ * JSON (it was parsed before). Finding the fields takes one pass that skips strings.
  */
 
-const QUOTE = '"'.charCodeAt(0);
-const BACKSLASH = "\\".charCodeAt(0);
-const COLON = ":".charCodeAt(0);
-const COMMA = ",".charCodeAt(0);
-const OPEN_OBJECT = "{".charCodeAt(0);
-const CLOSE_OBJECT = "}".charCodeAt(0);
-const OPEN_LIST = "[".charCodeAt(0);
-const CLOSE_LIST = "]".charCodeAt(0);
+const { CLOSE_LIST, CLOSE_OBJECT, COLON, COMMA, OPEN_LIST, OPEN_OBJECT, QUOTE } = CODES;
 
-/** Where a field's value stands: `text.slice(start, end)`; its key begins at `keyStart`. */
-export type Span = { keyStart: number; start: number; end: number };
-
-/** Two fields of one name: what was checked might not be what the provider reads. */
-export class DuplicateField extends Error {
-  override readonly name = "DuplicateField";
-  readonly field: string;
-
-  constructor(field: string) {
-    super(`the field ${field} stands twice`);
-    this.field = field;
-  }
-}
-
-/** The top-level fields of a JSON object by name; undefined if the text is not a well-formed object at its top. Throws DuplicateField. */
+/** The top-level fields of a JSON object by name; undefined if the text is not an object. Throws DuplicateField. */
 export function topLevelSpans(text: string): Map<string, Span> | undefined {
   const spans = new Map<string, Span>();
   let i = skipSpace(text, 0);
@@ -55,10 +36,10 @@ export function topLevelSpans(text: string): Map<string, Span> | undefined {
   }
 }
 
-/** New raw JSON for a field; null takes the field away. */
+/** By field name: its new raw JSON, or null to remove the field. */
 export type Edits = ReadonlyMap<string, string | null>;
 
-/** The text with `edits` applied; the very same string when nothing changes. */
+/** The text with `edits` applied; the same string if nothing changes. */
 export function patch(text: string, spans: ReadonlyMap<string, Span>, edits: Edits): string {
   if (edits.size === 0) return text;
   let patched = "";
@@ -72,7 +53,7 @@ export function patch(text: string, spans: ReadonlyMap<string, Span>, edits: Edi
 
 type Cut = { start: number; end: number; with: string };
 
-/** What is put in the place of what, in order. Cuts overlap only where several fields at the end go: the first of them reaches to the end of all. */
+/** What to replace, in order. Cuts overlap only if several fields at the end are removed: the first then covers all of them. */
 function cutsOf(text: string, spans: ReadonlyMap<string, Span>, edits: Edits): Cut[] {
   const cuts: Cut[] = [];
   let added = "";
@@ -94,50 +75,27 @@ function cutsOf(text: string, spans: ReadonlyMap<string, Span>, edits: Edits): C
   return cuts.sort((a, b) => a.start - b.start);
 }
 
-/** A field with the comma that belongs to it: the one behind, or for the last field the one behind the last that stays. */
+/** A field with the comma to remove: the one after it, or for the last fields the one after the last field that stays. */
 function cutOf(
   text: string,
   spans: ReadonlyMap<string, Span>,
   edits: Edits,
   { keyStart, end }: Span,
 ): { start: number; end: number } {
-  const behind = skipSpace(text, end);
-  if (text[behind] === ",") return { start: keyStart, end: skipSpace(text, behind + 1) };
+  const after = skipSpace(text, end);
+  if (text[after] === ",") return { start: keyStart, end: skipSpace(text, after + 1) };
   let start = keyStart;
   for (const [name, span] of spans) if (edits.get(name) !== null) start = span.end;
   return { start, end };
 }
 
-export function isSpace(code: number): boolean {
-  return code === 32 || code === 10 || code === 13 || code === 9;
-}
-
-function skipSpace(text: string, from: number): number {
-  let i = from;
-  while (isSpace(text.charCodeAt(i))) i++;
-  return i;
-}
-
-/** The index behind a string that begins at `from`, or −1. */
-export function stringEnd(text: string, from: number): number {
-  let i = from + 1;
-  for (;;) {
-    const quote = text.indexOf('"', i);
-    if (quote < 0) return -1;
-    let slashes = quote;
-    while (slashes > i && text.charCodeAt(slashes - 1) === BACKSLASH) slashes--;
-    if ((quote - slashes) % 2 === 0) return quote + 1;
-    i = quote + 1;
-  }
-}
-
-/** The index behind a value that begins at `from`, or −1. */
+/** The index after the value that begins at `from`, or −1. */
 function valueEnd(text: string, from: number): number {
   const first = text.charCodeAt(from);
   if (first === QUOTE) return stringEnd(text, from);
   if (first !== OPEN_OBJECT && first !== OPEN_LIST) {
     let i = from;
-    while (i < text.length && !endsValue(text.charCodeAt(i))) i++;
+    while (i < text.length && !endsPrimitive(text.charCodeAt(i))) i++;
     return i > from ? i : -1;
   }
   let depth = 0;
@@ -154,8 +112,4 @@ function valueEnd(text: string, from: number): number {
     i++;
   }
   return -1;
-}
-
-function endsValue(code: number): boolean {
-  return code === COMMA || code === CLOSE_OBJECT || code === CLOSE_LIST || isSpace(code);
 }

@@ -3,46 +3,46 @@ import { ERROR_TABLE, type ErrorCode, Refusal, toErrorResponse } from "../errors
 import { ErrorShape } from "./error_shape.ts";
 
 /**
- * The OpenAPI 3.1 document, made of what the routes say of themselves (`described`) and of the shapes that bodies are checked by.
+ * Makes the OpenAPI 3.1 document from the descriptions of the endpoints (`described`) and from the schemas that check bodies.
  * Pure. Source: contract › Versioning, spec.openapis.org/oas/v3.1.0.
  */
 
 const VERSION = "1.0.0";
 
-/** In the order in which people meet them. */
+/** In the order of the API reference. */
 const TAGS = ["Models", "Chat", "Images", "Account", "Panel"] as const;
 export type Tag = (typeof TAGS)[number];
-/** A refusal that a route can answer with; `status` where it is another than the table's. */
+/** A refusal that an endpoint can answer with, and its status there. */
 export type RefusalSpec = { code: ErrorCode; status: number };
 
-/** What a route says of itself. `id` and `summary` are for people and for generated clients. */
+/** Description of an endpoint. `id` and `summary` are for people and for generated clients. */
 export type Operation = {
   id: string;
   tag: Tag;
   summary: string;
   description: string;
-  /** Whom it serves: who has an API key, or who is signed in to the panel. */
+  /** How the caller authenticates: with an API key, or with a session of the panel. */
   caller: "key" | "session";
-  /** The fields of the path, in its order. */
+  /** The parameters of the path, in their order. */
   params?: TSchema;
   query?: TSchema;
-  /** Headers that it reads, beside those of whom it serves. */
+  /** Headers that it reads, besides those for authentication. */
   headers?: TSchema;
   body?: { schema: TSchema; example: Record<string, unknown> };
   answer: { schema: TSchema; description: string };
-  /** The shape of a stream's events, where it can be asked for one. */
+  /** The schema of a stream's events, if the endpoint can stream. */
   events?: TSchema;
   refusals: readonly RefusalSpec[];
 };
 
-/** Where and in whose name the document is shown. */
+/** Addresses and names for the document of one host. */
 export type Place = {
   title: string;
-  /** Addresses of the API, each ending in /v1; the first is the one to use. */
+  /** URLs of the API, each ending in /v1; the preferred one first. */
   apiUrls: readonly string[];
   /** Without a slash at the end. */
   panelUrl: string;
-  /** Names of the session's cookie, and of the header that goes with it. */
+  /** Names of the session cookie and of the CSRF header. */
   cookie: string;
   csrfHeader: string;
 };
@@ -54,7 +54,7 @@ export type DescribedRoute = { method: Method; path: string; operation: Operatio
 
 export type OpenApi = {
   routes: readonly DescribedRoute[];
-  /** The shapes by name, as JSON Schema. */
+  /** The schemas by name, as JSON Schema. */
   schemas: Readonly<Record<string, Json>>;
   document(place: Place): Json;
 };
@@ -62,16 +62,16 @@ export type OpenApi = {
 type Route = { method: string; path: string; hooks?: { detail?: { [OPERATION]?: Operation } } };
 
 const OPERATION = "x-operation";
-/** Elysia keeps a route's `detail`, and does nothing with it when it serves. */
+/** For an Elysia route's `detail`, which Elysia keeps and does not use when it serves. */
 export const described = (operation: Operation) => ({ summary: operation.summary, [OPERATION]: operation });
 
-/** The refusals of these codes, with the statuses of the table. */
+/** The refusals with these codes, with the statuses of the error table. */
 export const refusalsOf = (...codes: ErrorCode[]): RefusalSpec[] =>
   codes.map((code) => ({ code, status: ERROR_TABLE[code][0] }));
 
 /**
- * Reads what the routes say of themselves. Of the API every route must; of the panel those that the contract knows do.
- * Throws for a route of the API without a description, and for two shapes of one name.
+ * Reads the descriptions of the endpoints. Every endpoint of the API must have one; of the panel, those that the contract has.
+ * Throws for an endpoint of the API without a description, and for two schemas with the same name.
  */
 export function openapiOf(routes: readonly Route[]): OpenApi {
   const describedRoutes = routes
@@ -106,9 +106,18 @@ export function openapiOf(routes: readonly Route[]): OpenApi {
         schemas,
         headers: HEADERS,
         securitySchemes: {
-          apiKey: { type: "http", scheme: "bearer", description: "A key of the panel. Keep it on a server." },
+          apiKey: {
+            type: "http",
+            scheme: "bearer",
+            description: "An API key, created in the panel. Keep it on a server.",
+          },
           session: { type: "apiKey", in: "cookie", name: cookie, description: "Set by signing in to the panel." },
-          csrf: { type: "apiKey", in: "header", name: csrfHeader, description: "Told to the panel's page at sign-in." },
+          csrf: {
+            type: "apiKey",
+            in: "header",
+            name: csrfHeader,
+            description: "Given to the panel's page at sign-in.",
+          },
         },
       },
     }),
@@ -118,7 +127,7 @@ export function openapiOf(routes: readonly Route[]): OpenApi {
 const API_WORDS = [
   "An OpenAI-compatible API: existing SDKs work once their base URL and key are set.",
   "Every answer carries X-Request-Id; every error is an ErrorEnvelope whose request_id is the same.",
-  "A request that is refused with 402 reached no model, cost nothing and left no usage record.",
+  "A request that is refused with 402 reaches no model, costs nothing and leaves no usage record.",
 ].join(" ");
 
 const HEADERS = {
@@ -127,17 +136,17 @@ const HEADERS = {
     schema: { type: "string", format: "uuid" },
   },
   "Retry-After": { description: "Seconds to wait.", schema: { type: "integer", minimum: 1 } },
-  "X-Should-Retry": { description: "Tells SDKs not to try again.", schema: { const: "false" } },
-  "WWW-Authenticate": { description: "How to sign in.", schema: { const: "Bearer" } },
-  "X-Accel-Buffering": { description: "Of a stream: no proxy may buffer it.", schema: { const: "no" } },
+  "X-Should-Retry": { description: "Tells SDKs not to retry.", schema: { const: "false" } },
+  "WWW-Authenticate": { description: "How to authenticate.", schema: { const: "Bearer" } },
+  "X-Accel-Buffering": { description: "Set on streams: tells proxies not to buffer.", schema: { const: "no" } },
   "X-Dropped-Params": {
     description:
-      "The parameters of the request that were not sent on to the model's service, with commas; at most 20, then how many more, as in +7.",
+      "Parameters of the request that were not sent to the provider, comma-separated; at most 20, then how many more, as in +7.",
     schema: { type: "string" },
   },
   "Idempotent-Replayed": {
     description:
-      "The answer to an earlier request with the same Idempotency-Key, sent again; X-Request-Id is that one's.",
+      "Set on the stored answer to an earlier request with the same Idempotency-Key. X-Request-Id is that of the earlier request.",
     schema: { const: "true" },
   },
 } as const;
@@ -146,7 +155,7 @@ function routeOf(route: Route): DescribedRoute | undefined {
   const operation = route.hooks?.detail?.[OPERATION];
   const isApi = route.path.startsWith("/v1/");
   if (operation === undefined) {
-    if (isApi) throw new Error(`${route.method} ${route.path} says nothing of itself: give the route a description`);
+    if (isApi) throw new Error(`${route.method} ${route.path} has no description: give it one with described()`);
     return undefined;
   }
   const names = Object.keys(operation.params?.properties ?? {});
@@ -157,7 +166,7 @@ function routeOf(route: Route): DescribedRoute | undefined {
 
 function methodOf({ method, path }: Route): Method {
   const name = (["get", "post", "put", "patch", "delete"] as const).find((one) => one === method.toLowerCase());
-  if (name === undefined) throw new Error(`${method} ${path}: no method that can be described`);
+  if (name === undefined) throw new Error(`${method} ${path}: this method cannot be described`);
   return name;
 }
 
@@ -211,9 +220,9 @@ function answerObject({ answer, body, events, headers }: Operation, shape: (sche
           schema: {
             type: "string",
             description:
-              "Events `data: {chunk}`, at last `data: [DONE]`; lines that begin with a colon are comments. A stream that breaks off ends with `data: {ErrorEnvelope}` and without [DONE]; then nothing was charged.",
+              "Events `data: {chunk}`, then `data: [DONE]`. Lines that begin with a colon are comments. A stream that fails ends with `data: {ErrorEnvelope}` and without [DONE]; nothing is charged then.",
           },
-          // OpenAPI 3.1 has no word for the parts of a stream.
+          // OpenAPI 3.1 cannot describe the events of a stream.
           "x-event": { anyOf: [shape(events), { $ref: "#/components/schemas/ErrorEnvelope" }] },
         },
       }),
@@ -221,7 +230,7 @@ function answerObject({ answer, body, events, headers }: Operation, shape: (sche
   };
 }
 
-/** One response a status, with the codes that come with it. */
+/** One response for each status, with its codes. */
 function refusalObjects(refusals: readonly RefusalSpec[], envelope: Json): Record<string, Json> {
   const byStatus = Map.groupBy(refusals, ({ status }) => status);
   return Object.fromEntries(
@@ -251,7 +260,7 @@ function refusalObjects(refusals: readonly RefusalSpec[], envelope: Json): Recor
 
 type HeaderName = keyof typeof HEADERS;
 
-/** Those that such an answer really has, with and without a time to wait. */
+/** The headers that such answers really have, with and without a time to wait. */
 function headerNamesOf(refusals: readonly RefusalSpec[]): HeaderName[] {
   const answers = refusals.flatMap(({ code, status }) =>
     [{ status }, { status, retryAfterSeconds: 1 }].map((facts) => toErrorResponse(new Refusal(code, facts), "")),
@@ -263,7 +272,7 @@ function headerNamesOf(refusals: readonly RefusalSpec[]): HeaderName[] {
 const headersOf = (...names: HeaderName[]): Json =>
   Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
 
-/** Keywords that TypeBox and JSON Schema write alike. */
+/** Keywords that are the same in TypeBox and JSON Schema. */
 const KEPT = new Set(
   (
     "type const enum format pattern minLength maxLength minimum maximum minItems maxItems " +
@@ -272,8 +281,8 @@ const KEPT = new Set(
 );
 
 /**
- * A TypeBox shape as JSON Schema 2020-12: what has a title becomes a component of that name, unions of literals an enum, and what
- * may be null a type of two. Throws for a keyword that it does not know, so that no rule is lost in silence.
+ * A TypeBox schema as JSON Schema 2020-12. A schema with a title becomes a component of that name, a union of literals an enum,
+ * and a nullable schema gets two types. Throws for an unknown keyword, so that no rule is lost silently.
  */
 function toJsonSchema(shape: TSchema, components: Record<string, Json>): Json {
   const { title, ...rest } = shape;
@@ -281,7 +290,7 @@ function toJsonSchema(shape: TSchema, components: Record<string, Json>): Json {
   if (typeof title !== "string") return schema;
   const known = components[title];
   if (known !== undefined && JSON.stringify(known) !== JSON.stringify(schema))
-    throw new Error(`two shapes are called ${title}`);
+    throw new Error(`two schemas are called ${title}`);
   components[title] = schema;
   return { $ref: `#/components/schemas/${title}` };
 }
@@ -302,14 +311,14 @@ function bareSchema(shape: Json, components: Record<string, Json>): Json {
       const { min, max } = value as { min: number; max: number };
       Object.assign(schema, { minLength: min, maxLength: max });
     } else if (keyword === "says") {
-      // Words for a refusal: field_errors.ts.
-    } else throw new Error(`a shape has the unknown keyword ${keyword}`);
+      // The words of an error message: see field_errors.ts.
+    } else throw new Error(`a schema has the unknown keyword ${keyword}`);
   }
-  if (Number.isInteger(schema.const)) schema.type = "integer"; // TypeBox calls every number a number.
+  if (Number.isInteger(schema.const)) schema.type = "integer"; // TypeBox types integer constants as numbers.
   return variants.length === 0 ? schema : { ...unionOf(variants), ...schema };
 }
 
-/** A union in its shortest form. */
+/** The shortest form of a union. */
 function unionOf(all: Json[]): Json {
   const flat = all.flatMap((one) => (Object.keys(one).join() === "anyOf" ? (one.anyOf as Json[]) : [one]));
   const isNull = (one: Json) => one.type === "null";

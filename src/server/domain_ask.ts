@@ -2,19 +2,19 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 
 /**
- * Whether a TLS proxy may get a certificate for a name: it asks at a handshake with a name it has none for, so strangers
- * decide how often and for what. Source: contract › What the service does, 3.
+ * Tells a TLS proxy whether it may get a certificate for a domain. The proxy asks during handshakes, so strangers decide how
+ * often it asks, and for which names. Source: contract › What the service does, 3.
  */
 
-/** Names that memory does not know, in a window: each costs a look at the database. */
+/** Names in a window that are not in memory: each costs a query. */
 const LOOK_UPS_MAX = 100;
 const WINDOW_MS = 1000;
-/** The longest name of a host. */
+/** The longest host name. */
 const DOMAIN_CHARS_MAX = 253;
 
 /**
- * Answers `?domain=NAME`: 200 for one of the service's own hosts or an active reseller domain. Throws not_found for
- * any other name, invalid_request where there is not exactly one, too_many_requests, service_unavailable.
+ * Answers `?domain=NAME` with 200 for the service's own hosts and active reseller domains. Throws not_found for any other name,
+ * invalid_request if there is not exactly one name, too_many_requests, service_unavailable.
  */
 export function createDomainAsk({ hosts, clock }: Pick<Deps, "hosts" | "clock">): (url: URL) => Promise<Response> {
   const takeLookUp = createWindow(() => clock.nowMs());
@@ -30,14 +30,17 @@ export function createDomainAsk({ hosts, clock }: Pick<Deps, "hosts" | "clock">)
   return async ({ searchParams }) => {
     const [domain = "", ...others] = searchParams.getAll("domain");
     if (domain === "" || domain.length > DOMAIN_CHARS_MAX || others.length > 0)
-      throw new Refusal("invalid_request", { message: "Ask with one domain, as in ?domain=NAME.", param: "domain" });
+      throw new Refusal("invalid_request", {
+        message: "Give exactly one domain, as in ?domain=NAME.",
+        param: "domain",
+      });
     if (!(await isServed(domain.toLowerCase())))
-      throw new Refusal("not_found", { message: "This name is not served here." });
+      throw new Refusal("not_found", { message: "This domain is not served here." });
     return Response.json({ status: "served" });
   };
 }
 
-/** Returns what throws too_many_requests after LOOK_UPS_MAX calls in a window that starts with its first. */
+/** Returns a function that throws too_many_requests after LOOK_UPS_MAX calls in a window, which starts with its first call. */
 function createWindow(nowMs: () => number): () => void {
   let count = 0;
   let endsAtMs = Number.NEGATIVE_INFINITY;

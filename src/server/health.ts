@@ -4,28 +4,28 @@ import { ping } from "../platform/db_store.ts";
 import { factsOf } from "../platform/request_facts.ts";
 
 /**
- * /healthz and /readyz, for the public port: whoever sends traffic to a port asks that very port whether to go on. The
- * internal listener says the same.
+ * /healthz and /readyz on the public port, because a load balancer checks the port that it sends traffic to. The internal
+ * listener has the same endpoints.
  */
 export function healthRoutes(deps: Deps) {
   const readiness = createReadiness(deps);
-  const noted = ({ request }: { request: Request }, answer: Response) => {
+  const withRequestId = ({ request }: { request: Request }, answer: Response) => {
     answer.headers.set("x-request-id", factsOf(request).requestId);
     return answer;
   };
   return new Elysia()
-    .get("/healthz", (context) => noted(context, alive()))
-    .get("/readyz", async (context) => noted(context, await readiness()));
+    .get("/healthz", (context) => withRequestId(context, alive()))
+    .get("/readyz", async (context) => withRequestId(context, await readiness()));
 }
 
-/** What /healthz says: it speaks of the process alone. */
+/** Answers /healthz: the process is alive. It checks nothing else. */
 export function alive(): Response {
   return Response.json({ status: "ok" });
 }
 
 /**
- * What /readyz says: whether there is what metered work needs, and if not, one word why. It needs neither Redis nor a
- * provider. However many ask at once, the database is asked once.
+ * Answers /readyz: whether metered work can be served, or the reason why not. Redis and providers are not required. Concurrent
+ * checks share one query to the database.
  */
 export function createReadiness(deps: Pick<Deps, "gate" | "ledger" | "db">): () => Promise<Response> {
   let asking: Promise<boolean> | undefined;

@@ -11,8 +11,8 @@ import { alive, createReadiness } from "./health.ts";
 export type InternalDeps = Pick<Deps, "metrics" | "gate" | "ledger" | "db" | "hosts" | "clock" | "log">;
 
 /**
- * What the operator's own machines may ask, on a port of its own that is never published: /metrics, /healthz, /readyz,
- * /version, and /ask, by which a TLS proxy learns what names it may get certificates for.
+ * The endpoints of the internal port, which must never be public: /metrics, /healthz, /readyz, /version, and /ask, which tells
+ * a TLS proxy for which domains it may get certificates.
  */
 export function createInternalApp(deps: InternalDeps): (request: Request) => Promise<Response> {
   const { metrics } = deps;
@@ -40,7 +40,7 @@ export function createInternalApp(deps: InternalDeps): (request: Request) => Pro
   };
 }
 
-/** A database that is away is our trouble that passes, and says so. */
+/** An unreachable database is 503, since it passes; anything else unforeseen is internal_error. */
 function refusalOf({ log }: InternalDeps, error: unknown, requestId: string): Refusal {
   if (isPassing(error)) return new Refusal("service_unavailable");
   const refusal = asRefusal(error);

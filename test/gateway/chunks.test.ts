@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import fc from "fast-check";
 import { ChunkRewriter } from "../../src/gateway/chunks.ts";
-import { DuplicateField } from "../../src/http/json_spans.ts";
+import { DuplicateField } from "../../src/http/json_text.ts";
 
 /**
  * A provider's chunks made the client's: whatever JSON they are, all but six fields goes on as it came, and whatever

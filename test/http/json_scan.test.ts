@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "../../src/http/json_scan.ts";
-import { DuplicateField, topLevelSpans } from "../../src/http/json_spans.ts";
+import { topLevelSpans } from "../../src/http/json_spans.ts";
+import { DuplicateField } from "../../src/http/json_text.ts";
 
 /** What is refused before a parser sees it. What is said of it, and of doubled fields, stands in body_cases.ts. */
 

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { DuplicateField, patch, type Span, topLevelSpans } from "../../src/http/json_spans.ts";
+import { patch, topLevelSpans } from "../../src/http/json_spans.ts";
+import { DuplicateField, type Span } from "../../src/http/json_text.ts";
 
 /** The JSON patcher: top-level fields change, every other byte stays. */
 

@@ -163,7 +163,7 @@ test("the message does not mention tokens when the requests are used up", async 
   await ask();
   const refusal = await refusalOf(ask());
   expect(refusal.facts).toMatchObject({ limit: 1, used: 1, remaining: 0 });
-  expect(refusal.message).toBe("The package's total allowance is used up.");
+  expect(refusal.message).toBe("The total quota of the package is used up.");
 });
 
 test("no reset is announced for a carryover package whose next midnight adds nothing", async () => {

@@ -1,14 +1,14 @@
 import { afterEach, expect, jest, test } from "bun:test";
-import { watchPeak } from "../../src/server/memory_trim.ts";
+import { trimMemory } from "../../src/server/memory_trim.ts";
 
 afterEach(() => void jest.useRealTimers());
 
-/** How often memory was given back by each look, when so many requests were in flight at it. */
-function looks(inFlights: number[]): number[] {
+/** For each sample of `inFlights`: how often memory was given back up to then. */
+function givenBack(inFlights: number[]): number[] {
   jest.useFakeTimers();
   let now = 0;
   let given = 0;
-  const watch = watchPeak({ inFlight: () => now, giveBack: () => given++ });
+  const watch = trimMemory({ inFlight: () => now, giveBack: () => given++ });
   const counts = inFlights.map((inFlight) => {
     now = inFlight;
     jest.advanceTimersByTime(5_000);
@@ -20,14 +20,14 @@ function looks(inFlights: number[]): number[] {
   return counts;
 }
 
-test("memory is given back when a peak is over, twice, and then left alone", () => {
-  expect(looks([1000, 400, 101, 99, 90, 0, 0])).toEqual([0, 0, 0, 1, 2, 2, 2]);
+test("memory is given back twice when a peak is over, and not again", () => {
+  expect(givenBack([1000, 400, 101, 99, 90, 0, 0])).toEqual([0, 0, 0, 1, 2, 2, 2]);
 });
 
-test("each peak counts anew, from what was left of the one before", () => {
-  expect(looks([500, 0, 0, 100, 11, 10, 0, 0])).toEqual([0, 1, 2, 2, 2, 3, 4, 4]);
+test("each peak is measured from what the peak before left", () => {
+  expect(givenBack([500, 0, 0, 100, 11, 10, 0, 0])).toEqual([0, 1, 2, 2, 2, 3, 4, 4]);
 });
 
-test("a quiet replica is left alone", () => {
-  expect(looks([99, 0, 50, 0, 99, 9])).toEqual([0, 0, 0, 0, 0, 0]);
+test("nothing is given back without a peak", () => {
+  expect(givenBack([99, 0, 50, 0, 99, 9])).toEqual([0, 0, 0, 0, 0, 0]);
 });

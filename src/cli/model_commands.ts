@@ -8,118 +8,29 @@ import {
   setPrices,
   updateModel,
 } from "../catalog/models_store.ts";
-import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../catalog/routes_store.ts";
 import { InputError } from "../errors.ts";
-import { type Context, does } from "./context.ts";
+import { type Context, defineCommand } from "./context.ts";
 import { formatPrice, parsePrice } from "./money.ts";
-import { idOf, integer, list, parsedBy, readSecret } from "./options.ts";
+import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
 import { addOverheadCommands } from "./overhead_commands.ts";
-import { testProviders, unlistedSentence } from "./provider_test.ts";
+import { providerIdOf, switched } from "./provider_commands.ts";
 
-/** The commands `provider` and `model`. */
+/** The command `model`; its `show` and `reset-overhead` are in overhead_commands.ts. */
 
-const KEY_VARIABLE = "PROVIDER_KEY";
 const STATUSES = ["active", "preview", "deprecated"] as const;
 const MODALITIES = ["text", "image", "multimodal"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
 const HIDES_TOKENS = { yes: true, no: false, unknown: null } as const;
 
-export function addProviderCommands(program: Command): void {
-  const provider = program.command("provider").description("the services that models are bought from");
-  type Key = { key?: string; keyStdin?: true };
-  const keyOptions = (command: Command) =>
-    command
-      .option("--key <key>", `its API key; better: --key-stdin, or the variable ${KEY_VARIABLE}`)
-      .option("--key-stdin", "read its API key from standard input");
-  const readKey = ({ key, keyStdin }: Key) => readSecret({ given: key, stdin: keyStdin, variable: KEY_VARIABLE });
-
-  does<Key & { name: string; url: string }>(
-    keyOptions(
-      provider
-        .command("add")
-        .description("add a provider; its key is stored encrypted")
-        .requiredOption("--name <name>", "what to call it")
-        .requiredOption("--url <url>", "its OpenAI-compatible base URL, as https://api.example.com/v1"),
-    ),
-    { changes: true, secretKey: true },
-    async (context, { name, url, ...key }) => {
-      const apiKey = await readKey(key);
-      if (apiKey === undefined)
-        throw new InputError(`Give its API key: --key-stdin, --key, or the variable ${KEY_VARIABLE}.`);
-      await addProvider(context, { name, baseUrl: url, apiKey });
-      return showProviders(context, name);
-    },
-  );
-
-  does<Key & { url?: string; enable?: true; disable?: true }>(
-    keyOptions(
-      provider
-        .command("set <name>")
-        .description("change a provider's address or key, or switch it on or off")
-        .option("--url <url>", "its base URL")
-        .addOption(new Option("--enable", "use it again").conflicts("disable"))
-        .option("--disable", "use it no more"),
-    ),
-    { changes: true, secretKey: true },
-    async (context, { url, enable, disable, ...key }, [name = ""]) => {
-      const apiKey = await readKey(key);
-      await updateProvider(context, await providerIdOf(context, name), {
-        baseUrl: url,
-        apiKey,
-        enabled: switched({ enable, disable }),
-      });
-      return showProviders(context, name);
-    },
-  );
-
-  does(provider.command("list").description("providers by name, without their keys"), {}, async (context) =>
-    showProviders(context),
-  );
-
-  does(
-    provider
-      .command("test [name]")
-      .description(
-        "ask one provider, or all enabled ones, for their models: the time it took, or what failed, and which models of its routes it does not list",
-      ),
-    { secretKey: true },
-    async (context, _options, [name]) => {
-      const tests = await testProviders(context, name);
-      const text = table(
-        ["PROVIDER", "RESULT", "TIME", "MODELS"],
-        tests.map((test) => [
-          test.name,
-          test.ok ? ["answers", unlistedSentence(test)].filter(Boolean).join(", but ") : (test.problem ?? "failed"),
-          test.ok ? `${test.tookMs} ms` : "",
-          test.ok ? String(test.models) : "",
-        ]),
-        "There are no enabled providers.",
-      );
-      return { text, json: { providers: tests }, exitCode: tests.every(({ ok }) => ok) ? 0 : 1 };
-    },
-  );
-}
-
-async function showProviders(context: Context, name?: string): Promise<Output> {
-  const rows = (await listProviders(context)).filter((row) => name === undefined || row.name === name.trim());
-  const text = table(
-    ["ID", "PROVIDER", "URL", "ENABLED"],
-    rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled)]),
-    "There are no providers.",
-  );
-  return { text, json: { providers: rows } };
-}
-
-async function providerIdOf(context: Context, name: string): Promise<number> {
-  const found = (await listProviders(context)).find((row) => row.name === name);
-  if (!found) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
-  return found.id;
-}
-
-function switched({ enable, disable }: { enable?: true; disable?: true }): boolean | undefined {
-  return enable ? true : disable ? false : undefined;
+export function addModelCommands(program: Command): void {
+  const model = program.command("model").description("models, their prices, and the routes that serve them");
+  addOverheadCommands(model);
+  addAdd(model);
+  addSet(model);
+  addListAndPrice(model);
+  addRouteCommand(model);
 }
 
 type ModelOptions = {
@@ -136,13 +47,10 @@ type PriceOptions = { input?: number; cachedInput?: number; output?: number; ima
 /** `key`: a size, or a size and a quality, as in `1024x1024/high`. */
 type ImagePrice = { key: string; microUsd: number | null };
 
-export function addModelCommands(program: Command): void {
-  const model = program.command("model").description("what is sold, at which price, and where it is served");
-  addOverheadCommands(model);
-
-  does<ModelOptions & PriceOptions>(
+function addAdd(model: Command): void {
+  defineCommand<ModelOptions & PriceOptions>(
     priceOptions(
-      modelOptions(model.command("add <id>").description("add a model; without prices it is sold by package only")),
+      modelOptions(model.command("add <id>").description("add a model; without prices it is sold in packages only")),
     ),
     { changes: true },
     async (context, options, [id = ""]) => {
@@ -158,18 +66,26 @@ export function addModelCommands(program: Command): void {
       return showModels(context, id);
     },
   );
+}
 
-  does<ModelOptions & { enable?: true; disable?: true; margin?: number; hidesTokens?: keyof typeof HIDES_TOKENS }>(
-    modelOptions(model.command("set <id>").description("change a model, or switch it on or off"))
-      .option("--margin <permille>", "what every bound of it is multiplied by, in thousandths (default: 1000)", integer)
+function addSet(model: Command): void {
+  defineCommand<
+    ModelOptions & { enable?: true; disable?: true; margin?: number; hidesTokens?: keyof typeof HIDES_TOKENS }
+  >(
+    modelOptions(model.command("set <id>").description("change a model, or enable or disable it"))
+      .option(
+        "--margin <permille>",
+        "factor for what is reserved for its requests, in thousandths (default: 1000)",
+        integer,
+      )
       .addOption(
         new Option(
           "--hides-tokens <word>",
-          "yes: a stream whose client leaves is read to its end; unknown: to be learned from answers",
+          "whether its usage includes tokens that are not in the text; yes: a stream is read to its end after its client leaves; unknown: learned from answers",
         ).choices(Object.keys(HIDES_TOKENS)),
       )
       .addOption(new Option("--enable", "sell it again").conflicts("disable"))
-      .option("--disable", "sell it no more"),
+      .option("--disable", "stop selling it"),
     { changes: true },
     async (context, { enable, disable, margin, hidesTokens, ...options }, [id = ""]) => {
       await updateModel(context, id, {
@@ -181,14 +97,16 @@ export function addModelCommands(program: Command): void {
       return showModels(context, id);
     },
   );
+}
 
-  does(model.command("list").description("models by id, with prices and routes"), {}, async (context) =>
+function addListAndPrice(model: Command): void {
+  defineCommand(model.command("list").description("list models by id, with prices and routes"), {}, async (context) =>
     showModels(context),
   );
 
-  does<PriceOptions & { packageOnly?: true }>(
-    priceOptions(model.command("price <id>").description("set what a model costs by balance")).addOption(
-      new Option("--package-only", "take its token prices away").conflicts(["input", "cachedInput", "output"]),
+  defineCommand<PriceOptions & { packageOnly?: true }>(
+    priceOptions(model.command("price <id>").description("set the pay-as-you-go prices of a model")).addOption(
+      new Option("--package-only", "remove its token prices").conflicts(["input", "cachedInput", "output"]),
     ),
     { changes: true },
     async (context, { packageOnly, ...options }, [id = ""]) => {
@@ -203,8 +121,10 @@ export function addModelCommands(program: Command): void {
       return showModels(context, id);
     },
   );
+}
 
-  does<{
+function addRouteCommand(model: Command): void {
+  defineCommand<{
     provider?: string;
     upstream?: string;
     priority?: number;
@@ -217,20 +137,22 @@ export function addModelCommands(program: Command): void {
   }>(
     model
       .command("route <id>")
-      .description("serve a model at a provider, change how, or serve it there no more")
-      .option("--provider <name>", "where it is served")
-      .option("--upstream <model>", "what the provider calls it (default: the same)")
-      .option("--priority <number>", "the lowest is tried first (default: 0)", integer)
-      .option("--weight <number>", "its share among routes of one priority (default: 1)", integer)
-      .addOption(new Option("--cap-field <field>", "in which the provider takes the output cap").choices(CAP_FIELDS))
+      .description("add, change or remove a route: a model at a provider")
+      .option("--provider <name>", "provider that serves it")
+      .option("--upstream <model>", "name of the model at the provider (default: the same)")
+      .option("--priority <number>", "routes with the lowest number are tried first (default: 0)", integer)
+      .option("--weight <number>", "share of requests among routes of the same priority (default: 1)", integer)
+      .addOption(
+        new Option("--cap-field <field>", "field in which the provider takes the output limit").choices(CAP_FIELDS),
+      )
       .option("--no-stream-options", "the provider does not understand stream_options")
       .option(
         "--allow-param <name>",
-        "send this parameter on too, as documents or reasoning.max_tokens; again or with commas for more, none for no others",
+        "also send this parameter to the provider, as in documents or reasoning.max_tokens; repeat or use commas for more; none: no others",
         list,
       )
       .addOption(new Option("--change <route-id>", "change this route").conflicts("provider"))
-      .addOption(new Option("--remove <route-id>", "take this route away").conflicts(["provider", "change"])),
+      .addOption(new Option("--remove <route-id>", "remove this route").conflicts(["provider", "change"])),
     { changes: true },
     async (context, { provider, upstream, streamOptions, allowParam, change, remove, ...rest }, [id = ""]) => {
       const allowedParams = allowParam?.filter((name) => name.trim() !== "none");
@@ -242,7 +164,7 @@ export function addModelCommands(program: Command): void {
       } else if (provider !== undefined) {
         const providerId = await providerIdOf(context, provider);
         await addRoute(context, { ...fields, modelId: id, providerId, streamOptions });
-      } else throw new InputError("Give --provider, or --change or --remove with a route's id.");
+      } else throw new InputError("Give --provider, or --change or --remove with the id of a route.");
       return showModels(context, id);
     },
   );
@@ -257,13 +179,13 @@ async function routeIdOf(context: Context, modelId: string, text: string): Promi
 
 function modelOptions(command: Command): Command {
   return command
-    .option("--name <name>", "what people read (default: the id)")
-    .option("--owned-by <owner>", "whose model it is")
-    .addOption(new Option("--modality <modality>", "what it serves (default: text)").choices(MODALITIES))
-    .addOption(new Option("--status <status>", "shown to clients (default: active)").choices(STATUSES))
+    .option("--name <name>", "display name (default: the id)")
+    .option("--owned-by <owner>", "owner of the model")
+    .addOption(new Option("--modality <modality>", "modality (default: text)").choices(MODALITIES))
+    .addOption(new Option("--status <status>", "status that clients see (default: active)").choices(STATUSES))
     .option("--context <tokens>", "its context length", integer)
-    .option("--default-cap <tokens>", "output cap of a request by balance that names none", integer)
-    .option("--image-tokens <tokens>", "what one image in a prompt counts as", integer);
+    .option("--default-cap <tokens>", "output limit of a pay-as-you-go request that sets none", integer)
+    .option("--image-tokens <tokens>", "tokens that one image in a prompt counts as", integer);
 }
 
 function modelFields({ name, ownedBy, modality, status, context, defaultCap, imageTokens }: ModelOptions) {
@@ -281,12 +203,12 @@ function modelFields({ name, ownedBy, modality, status, context, defaultCap, ima
 function priceOptions(command: Command): Command {
   const price = parsedBy(parsePrice);
   return command
-    .option("--input <usd>", "price of a million input tokens", price)
-    .option("--cached-input <usd>", "price of a million cached input tokens (default: as input)", price)
-    .option("--output <usd>", "price of a million output tokens", price)
+    .option("--input <usd>", "price of 1 million input tokens", price)
+    .option("--cached-input <usd>", "price of 1 million cached input tokens (default: as --input)", price)
+    .option("--output <usd>", "price of 1 million output tokens", price)
     .option(
       "--image <size=usd>",
-      "price of one image of a size, as 1024x1024=0.04, of a quality, as 1024x1024/high=0.17, or 1024x1024=none; again for more",
+      "price of one image: of a size (1024x1024=0.04), of a size and quality (1024x1024/high=0.17), or none (1024x1024=none); repeat for more",
       imagePrice,
     );
 }
@@ -333,12 +255,12 @@ async function showModels(context: Context, modelId?: string): Promise<Output> {
         .join(", "),
       model.routes.map(routeWords).join(", ") || "none",
     ]),
-    "There are no models.",
+    "No models.",
   );
   return { text, json: { models } };
 }
 
-/** "3: acme/gpt-x + documents": the parameters after the plus are sent on too. */
+/** As in "3: acme/gpt-x + documents": the parameters after the plus are sent to the provider too. */
 function routeWords(route: Awaited<ReturnType<typeof listRoutes>>[number]): string {
   const { id, providerName, upstreamModel, allowedParams } = route;
   return `${id}: ${providerName}/${upstreamModel}${allowedParams.length > 0 ? ` + ${allowedParams.join(" ")}` : ""}`;

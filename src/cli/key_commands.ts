@@ -1,0 +1,146 @@
+import { type Command, Option } from "commander";
+import {
+  createKey,
+  disableKey,
+  enableKey,
+  findKey,
+  type Key,
+  type KeyMode,
+  listKeys,
+  revokeKey,
+  rotateKey,
+} from "../accounts/keys_store.ts";
+import { InputError } from "../errors.ts";
+import { type Context, defineCommand } from "./context.ts";
+import { accountOf, idOf, integer, list } from "./options.ts";
+import { facts, scope, table, withMore } from "./output.ts";
+
+/** The command `key`. */
+
+const OVERLAP_SECONDS_DEFAULT = 86_400;
+const ONCE = "The key is shown only this once. Keep it on a server, never in a browser or an app.";
+
+export function addKeyCommands(program: Command): void {
+  const key = program.command("key").description("API keys");
+  addAdd(key);
+  addList(key);
+  addStatusChanges(key);
+  addRotate(key);
+}
+
+function addAdd(key: Command): void {
+  defineCommand<{ account: string; name: string; mode: KeyMode; model?: string[]; host?: string[]; expires?: string }>(
+    key
+      .command("add")
+      .description("create a key; the full key is shown only once")
+      .requiredOption("--account <account>", "account of the key, by id or e-mail address")
+      .requiredOption("--name <name>", "1 to 100 characters")
+      .addOption(new Option("--mode <mode>", "billing mode").choices(["package", "payg"]).default("package"))
+      .option("--model <id>", "a model the key may use; repeat for more (default: all)", list)
+      .option("--host <host>", "a host the key may be used on; repeat for more (default: all)", list)
+      .option("--expires <time>", "when the key expires, as in 2030-01-31T00:00:00Z (default: never)"),
+    { changes: true },
+    async (context, { account, name, mode, model = null, host = null, expires = null }) => {
+      const { accountId } = await accountOf(context, account);
+      const { secret, key: created } = await createKey(context, {
+        accountId,
+        name,
+        mode,
+        modelIds: model,
+        hosts: host,
+        expiresAt: expires,
+      });
+      return { text: `${secret}\n\n${ONCE}\n\n${keyFacts(created)}`, json: { secret, ...created } };
+    },
+  );
+}
+
+function addList(key: Command): void {
+  defineCommand<{ account?: string; limit: number; before?: number }>(
+    key
+      .command("list")
+      .description("list keys, newest first")
+      .option("--account <account>", "only keys of this account, by id or e-mail address")
+      .option("--limit <count>", "number of rows, at most 1000", integer, 100)
+      .option("--before <id>", "only keys older than this one: the last id of the previous page", integer),
+    {},
+    async (context, { account, limit, before }) => {
+      const accountId = account === undefined ? undefined : (await accountOf(context, account)).accountId;
+      const { rows, hasMore } = await listKeys(context, { accountId, limit, before });
+      const lines = table(
+        ["ID", "ACCOUNT", "NAME", "KEY", "MODE", "MODELS", "HOSTS", "STATUS", "EXPIRES"],
+        rows.map((row) => [
+          String(row.keyId),
+          String(row.accountId),
+          row.name,
+          row.masked,
+          row.mode,
+          scope(row.modelIds),
+          scope(row.hosts),
+          row.status,
+          row.expiresAt ?? "never",
+        ]),
+        "No keys.",
+      );
+      return { text: withMore(lines, hasMore, `--before ${rows.at(-1)?.keyId}`), json: { keys: rows, hasMore } };
+    },
+  );
+}
+
+function addStatusChanges(key: Command): void {
+  const changes = [
+    ["revoke", "end a key permanently", revokeKey],
+    ["disable", "stop a key until it is enabled again", disableKey],
+    ["enable", "enable a disabled key", enableKey],
+  ] as const;
+  for (const [name, description, change] of changes) {
+    defineCommand(
+      key.command(`${name} <key-id>`).description(description),
+      { changes: true },
+      async (context, _options, [id]) => {
+        const changed = await change(context, await keyOf(context, id));
+        return { text: keyFacts(changed), json: changed };
+      },
+    );
+  }
+}
+
+function addRotate(key: Command): void {
+  defineCommand<{ overlap: number }>(
+    key
+      .command("rotate <key-id>")
+      .description("replace a key with a new one that has the same settings; the full key is shown only once")
+      .option("--overlap <seconds>", "how long the old key still works", integer, OVERLAP_SECONDS_DEFAULT),
+    { changes: true },
+    async (context, { overlap }, [id]) => {
+      const {
+        secret,
+        key: created,
+        old,
+      } = await rotateKey(context, { ...(await keyOf(context, id)), overlapSeconds: overlap });
+      const ends = `The old key ${old.masked} expires at ${old.expiresAt}.`;
+      return { text: `${secret}\n\n${ONCE}\n${ends}\n\n${keyFacts(created)}`, json: { secret, ...created, old } };
+    },
+  );
+}
+
+/** The key with this id, and its account. Throws InputError. */
+async function keyOf(context: Context, id: string | undefined): Promise<{ accountId: number; keyId: number }> {
+  const keyId = idOf(id, "key's id");
+  const key = await findKey(context, { keyId });
+  if (!key) throw new InputError(`There is no key ${keyId}.`);
+  return { accountId: key.accountId, keyId };
+}
+
+function keyFacts(key: Key): string {
+  return facts([
+    ["key", `${key.keyId} (${key.masked})`],
+    ["account", String(key.accountId)],
+    ["name", key.name],
+    ["billing mode", key.mode],
+    ["models", scope(key.modelIds)],
+    ["hosts", scope(key.hosts)],
+    ["status", key.status],
+    ["expires", key.expiresAt ?? "never"],
+  ]);
+}

@@ -1,0 +1,124 @@
+import { type Command, Option } from "commander";
+import { addProvider, listProviders, updateProvider } from "../catalog/providers_store.ts";
+import { InputError } from "../errors.ts";
+import { type Context, defineCommand } from "./context.ts";
+import { readSecret } from "./options.ts";
+import { type Output, table, yesNo } from "./output.ts";
+import { testProviders, unlistedSentence } from "./provider_test.ts";
+
+/** The command `provider`. */
+
+const KEY_VARIABLE = "PROVIDER_KEY";
+
+export function addProviderCommands(program: Command): void {
+  const provider = program.command("provider").description("the services that serve the models");
+  addAdd(provider);
+  addSet(provider);
+  addListAndTest(provider);
+}
+
+type Key = { key?: string; keyStdin?: true };
+
+function keyOptions(command: Command): Command {
+  return command
+    .option("--key <key>", `its API key; safer: --key-stdin, or the variable ${KEY_VARIABLE}`)
+    .option("--key-stdin", "read its API key from standard input");
+}
+
+function readKey({ key, keyStdin }: Key): Promise<string | undefined> {
+  return readSecret({ given: key, stdin: keyStdin, variable: KEY_VARIABLE });
+}
+
+function addAdd(provider: Command): void {
+  defineCommand<Key & { name: string; url: string }>(
+    keyOptions(
+      provider
+        .command("add")
+        .description("add a provider; its key is stored encrypted")
+        .requiredOption("--name <name>", "its name here")
+        .requiredOption("--url <url>", "its OpenAI-compatible base URL, as in https://api.example.com/v1"),
+    ),
+    { changes: true, secretKey: true },
+    async (context, { name, url, ...key }) => {
+      const apiKey = await readKey(key);
+      if (apiKey === undefined)
+        throw new InputError(`Give its API key: --key-stdin, --key, or the variable ${KEY_VARIABLE}.`);
+      await addProvider(context, { name, baseUrl: url, apiKey });
+      return showProviders(context, name);
+    },
+  );
+}
+
+function addSet(provider: Command): void {
+  defineCommand<Key & { url?: string; enable?: true; disable?: true }>(
+    keyOptions(
+      provider
+        .command("set <name>")
+        .description("change a provider's URL or key, or enable or disable it")
+        .option("--url <url>", "its base URL")
+        .addOption(new Option("--enable", "use it again").conflicts("disable"))
+        .option("--disable", "stop using it"),
+    ),
+    { changes: true, secretKey: true },
+    async (context, { url, enable, disable, ...key }, [name = ""]) => {
+      const apiKey = await readKey(key);
+      await updateProvider(context, await providerIdOf(context, name), {
+        baseUrl: url,
+        apiKey,
+        enabled: switched({ enable, disable }),
+      });
+      return showProviders(context, name);
+    },
+  );
+}
+
+function addListAndTest(provider: Command): void {
+  defineCommand(
+    provider.command("list").description("list providers by name, without their keys"),
+    {},
+    async (context) => showProviders(context),
+  );
+
+  defineCommand(
+    provider
+      .command("test [name]")
+      .description(
+        "ask one provider, or all enabled ones, for their models; shows the time or the failure, and models of its routes that it does not list",
+      ),
+    { secretKey: true },
+    async (context, _options, [name]) => {
+      const tests = await testProviders(context, name);
+      const text = table(
+        ["PROVIDER", "RESULT", "TIME", "MODELS"],
+        tests.map((test) => [
+          test.name,
+          test.ok ? ["answers", unlistedSentence(test)].filter(Boolean).join(", but ") : (test.problem ?? "failed"),
+          test.ok ? `${test.tookMs} ms` : "",
+          test.ok ? String(test.models) : "",
+        ]),
+        "No enabled providers.",
+      );
+      return { text, json: { providers: tests }, exitCode: tests.every(({ ok }) => ok) ? 0 : 1 };
+    },
+  );
+}
+
+async function showProviders(context: Context, name?: string): Promise<Output> {
+  const rows = (await listProviders(context)).filter((row) => name === undefined || row.name === name.trim());
+  const text = table(
+    ["ID", "PROVIDER", "URL", "ENABLED"],
+    rows.map((row) => [String(row.id), row.name, row.baseUrl, yesNo(row.enabled)]),
+    "No providers.",
+  );
+  return { text, json: { providers: rows } };
+}
+
+export async function providerIdOf(context: Context, name: string): Promise<number> {
+  const found = (await listProviders(context)).find((row) => row.name === name);
+  if (!found) throw new InputError(`There is no provider ${JSON.stringify(name)}.`);
+  return found.id;
+}
+
+export function switched({ enable, disable }: { enable?: true; disable?: true }): boolean | undefined {
+  return enable ? true : disable ? false : undefined;
+}

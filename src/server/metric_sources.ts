@@ -1,0 +1,73 @@
+import { statfs } from "node:fs/promises";
+import { isNone } from "../catalog/overhead.ts";
+import type { Deps } from "../deps.ts";
+import type { LagWatch } from "../gateway/event_loop_lag.ts";
+import type { LedgerJobs } from "../ledger/jobs.ts";
+import type { CacheCounters } from "../platform/cache.ts";
+import { LONG_READS_MAX } from "../platform/long_reads.ts";
+import type { MetricSources } from "../platform/metrics.ts";
+
+/** Values that are read from the parts of a replica whenever /metrics is scraped. */
+export function metricSources(deps: Deps, { jobs, lag }: { jobs: LedgerJobs; lag: LagWatch }): MetricSources {
+  const { config, gate, bodies, ledger, booksCheck } = deps;
+  const counted = (name: keyof CacheCounters) => () => ({
+    keys: deps.keys.counters[name],
+    hosts: deps.hosts.counters[name],
+    brands: deps.brands.counters[name],
+    sessions: deps.sessions.counters[name],
+  });
+  return {
+    in_flight_requests: gate.inFlight,
+    body_reads: bodies.reading,
+    body_bytes: bodies.bytes,
+    open_streams: deps.relays.count,
+    streams_read_on: deps.relays.readOn,
+    live_holds: () => ledger.status().holds,
+    expired_holds: () => jobs.reaper().found,
+    holds_reaped_total: () => jobs.reaper().reaped,
+    ledger_queue_rows: () => ledger.status().queued,
+    ledger_lane_rows: ledger.waiting,
+    spool_bytes: () => ledger.spooled().bytes,
+    spool_settlements: () => ledger.spooled().settlements,
+    spool_aside_settlements: () => ledger.aside(),
+    spool_disk_free_bytes: () => freeBytes(config.spoolDir),
+    event_loop_lag_seconds: () => lag.lagMs() / 1000,
+    draining: () => Number(gate.draining()),
+    ready: () => Number(!gate.draining() && ledger.ready() && jobs.databaseUp()),
+    database_up: () => Number(jobs.databaseUp()),
+    bus_up: () => Number(deps.bus.healthy()),
+    pool_queries: deps.db.underWay,
+    long_reads: deps.longReads.underWay,
+    breakers: deps.breakers.states,
+    route_overheads: () =>
+      deps.catalog
+        .models()
+        .reduce((sum, { routes }) => sum + routes.filter((route) => !isNone(route.overhead)).length, 0),
+    books_broken: () => booksCheck.last().broken,
+    books_uncounted: () => booksCheck.last().uncounted,
+    books_checked_timestamp_seconds: () => booksCheck.last().checkedUnix,
+    cache_hits_total: counted("hits"),
+    cache_misses_total: counted("misses"),
+    cache_drops_total: counted("drops"),
+    cap: () => ({
+      in_flight_requests: config.inFlightMax,
+      body_reads: config.bodyReadsMax,
+      body_bytes: config.bodyMemoryMax,
+      ledger_queue_rows: config.ledgerQueueMax,
+      spool_bytes: config.spoolBytesMax,
+      event_loop_lag_seconds: config.eventLoopLagMaxMs / 1000,
+      pool_queries: config.dbPoolMax,
+      long_reads: LONG_READS_MAX,
+    }),
+  };
+}
+
+/** Free bytes on the disk of a folder for users other than root; 0 if they cannot be read, so that the alert fires. */
+async function freeBytes(folder: string): Promise<number> {
+  try {
+    const { bavail, bsize } = await statfs(folder);
+    return bavail * bsize;
+  } catch {
+    return 0;
+  }
+}
