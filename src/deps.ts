@@ -16,7 +16,7 @@ import type { Relays } from "./gateway/relay.ts";
 import type { Sight } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { Ledger } from "./ledger/ledger.ts";
-import type { Site } from "./panel/site.ts";
+import type { Site } from "./panel/built_site.ts";
 import type { AttemptLimiter } from "./platform/attempt_limit.ts";
 import type { Bus } from "./platform/bus.ts";
 import type { Claims } from "./platform/claims.ts";

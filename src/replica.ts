@@ -36,7 +36,7 @@ import { createLatency, timed } from "./ledger/latency.ts";
 import { openLedger } from "./ledger/ledger.ts";
 import { pruneOrders } from "./ledger/orders_store.ts";
 import { rememberRefused } from "./ledger/refused.ts";
-import { loadSite } from "./panel/site.ts";
+import { loadSite } from "./panel/built_site.ts";
 import { createAttemptLimiter } from "./platform/attempt_limit.ts";
 import { inProcessBus, redisBus } from "./platform/bus.ts";
 import type { CacheCounters } from "./platform/cache.ts";

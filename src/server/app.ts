@@ -7,10 +7,10 @@ import type { RouteName } from "../gateway/telemetry.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
 import { clientAddress } from "../http/client_address.ts";
 import { openapiOf } from "../http/openapi.ts";
-import { panelRoutes } from "../panel/api/panel_routes.ts";
-import { asPanelRefusal } from "../panel/api/panel_session.ts";
-import { apiDocsRoutes } from "../panel/api_docs.ts";
-import { pageOf, siteRoutes } from "../panel/site.ts";
+import { panelEndpoints } from "../panel/api/endpoints.ts";
+import { asPanelRefusal } from "../panel/api/refusals.ts";
+import { apiDocsEndpoints } from "../panel/api_docs.ts";
+import { pageOf, siteEndpoints } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../platform/request_facts.ts";
@@ -45,11 +45,11 @@ export function createApp(deps: Deps): App {
   // built a second time, as streams.
   const metered = meteredRoutes(deps);
   const api = withErrors().use(v1Routes(deps, metered));
-  const panel = panelRoutes(deps);
+  const panel = panelEndpoints(deps);
   const openapi = openapiOf([...api.routes, ...panel.routes]);
   const apps = {
     api,
-    rest: withErrors().use(healthRoutes(deps)).use(panel).use(siteRoutes(deps)).use(apiDocsRoutes(deps, openapi)),
+    rest: withErrors().use(healthRoutes(deps)).use(panel).use(siteEndpoints(deps)).use(apiDocsEndpoints(deps, openapi)),
   };
   const routes = [...apps.api.routes, ...apps.rest.routes];
   const allowed = allowedMethods(routes);

@@ -1,12 +1,15 @@
 import { Type } from "@sinclair/typebox";
-import { t } from "elysia";
+import { Elysia, t } from "elysia";
 import { addOffering, listOfferings, setOfferingEnabled } from "../../accounts/offerings_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { activePackages } from "./admin_store.ts";
-import { Id, once, signedIn, toWire } from "./panel_session.ts";
+import { activePackages } from "./admin_counts_store.ts";
+import { IdParam, NanoUsd, orNull } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { signedIn } from "./panel_session.ts";
 
-/** What can be sold, for admins. An offering never changes, only its being for sale. */
+/** Offerings: those on sale, for everyone; adding them and taking them off sale, for admins. An offering itself never changes. */
 
 const NAME_LENGTH_MAX = 200;
 const ZONE_LENGTH_MAX = 100;
@@ -20,22 +23,36 @@ const NewOffering = t.Object({
   dailyLimit: Type.Integer(),
   totalLimit: t.Optional(Type.Integer()),
   carryover: t.Optional(t.Boolean()),
-  tokenLimit: t.Optional(t.Union([Type.Integer(), t.Null()])),
-  modelIds: t.Optional(
-    t.Union([t.Array(t.String({ maxLength: MODEL_LENGTH_MAX }), { maxItems: MODELS_MAX }), t.Null()]),
-  ),
+  tokenLimit: t.Optional(orNull(Type.Integer())),
+  modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: MODEL_LENGTH_MAX }), { maxItems: MODELS_MAX }))),
   timeZone: t.Optional(t.String({ maxLength: ZONE_LENGTH_MAX })),
-  wholesaleNanoUsd: t.String({ pattern: "^\\d{1,16}$", says: "nano-USD, as a string of digits" }),
+  wholesaleNanoUsd: NanoUsd,
 });
 
-export function offeringsRoutes(deps: Deps) {
+export function offeringsEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false }).use(saleEndpoints(deps)).use(adminEndpoints(deps));
+}
+
+function saleEndpoints(deps: Deps) {
+  return signedIn(deps).get("/offerings", async ({ person }) => {
+    const rows = await listOfferings(deps, { enabled: true });
+    // Customers of a reseller do not see what their reseller pays.
+    const offerings = rows.map(({ enabled: _, wholesaleNanoUsd, ...offering }) => ({
+      ...offering,
+      wholesaleNanoUsd: person.role === "customer" ? null : wholesaleNanoUsd,
+    }));
+    return toJson({ offerings });
+  });
+}
+
+function adminEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/offerings", async () => {
       const offerings = await listOfferings(deps);
       const active = await activePackages(deps.db.sql);
-      return toWire({
+      return toJson({
         offerings: offerings.map((offering) => ({ ...offering, activePackages: active.get(offering.offeringId) ?? 0 })),
-        /** What a new one gets if it names no zone. */
+        /** The default time zone of a new offering. */
         timeZone: deps.config.billingTimeZone,
       });
     })
@@ -44,7 +61,7 @@ export function offeringsRoutes(deps: Deps) {
       async ({ person, body: { wholesaleNanoUsd, timeZone = deps.config.billingTimeZone, ...wanted }, request }) => {
         const offering = { ...wanted, timeZone, wholesaleNanoUsd: BigInt(wholesaleNanoUsd) };
         const by = { ...deps, by: person.by };
-        return toWire(await once(deps, person, request, () => addOffering(by, offering)));
+        return toJson(await once(deps, { person, request }, () => addOffering(by, offering)));
       },
       { body: NewOffering },
     )
@@ -56,7 +73,7 @@ export function offeringsRoutes(deps: Deps) {
         return { offeringId: params.id, enabled };
       },
       {
-        params: t.Object({ id: Id }),
+        params: IdParam,
         body: t.Object({ enabled: t.Boolean() }),
       },
     );

@@ -14,30 +14,29 @@ import { removeTotp } from "../../accounts/second_factor_store.ts";
 import { beginViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { longRead } from "./long_read.ts";
-import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";
-import { accountInScope } from "./scope.ts";
+import { Id, IdInBody, IdParam, NO_NUL, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { accountInScope, longRead, type Person, signedIn } from "./panel_session.ts";
 import { siteUrl } from "./session_auth.ts";
 
-/** People, for those who look after them: a reseller its own customers, an admin everybody. */
+/** People, for those who manage them: a reseller its own customers, an admin everyone. */
 
-const OfPerson = t.Object({ id: Id });
 const RoleName = t.Union([t.Literal("customer"), t.Literal("reseller"), t.Literal("admin")]);
 const StateName = t.Union([t.Literal("active"), t.Literal("invited"), t.Literal("suspended")]);
 const Paging = { before: t.Optional(Id), limit: t.Optional(whole(1, 200)) };
-/** What a name may have is checked by its store; this is where nobody has to read on. */
 const NAME_LENGTH_MAX = 400;
 const Name = t.String({ maxLength: NAME_LENGTH_MAX });
 
-export function peopleRoutes(deps: Deps) {
+export function peopleEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
-    .use(rowRoutes(deps))
-    .use(accessRoutes(deps))
-    .use(keyRoutes(deps))
-    .use(viewRoutes(deps));
+    .use(accountEndpoints(deps))
+    .use(accessEndpoints(deps))
+    .use(keyEndpoints(deps))
+    .use(viewEndpoints(deps));
 }
 
-function rowRoutes(deps: Deps) {
+function accountEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/people",
@@ -45,14 +44,14 @@ function rowRoutes(deps: Deps) {
         const { rows, hasMore } = await longRead(deps, { person, signal }, (reading) =>
           listAccounts(reading, { ...query, resellerId: scopeOf(person) }),
         );
-        return toWire({ people: rows, hasMore });
+        return toJson({ people: rows, hasMore });
       },
       {
         query: t.Object({
           q: t.Optional(
             t.String({
               maxLength: 254,
-              pattern: "^[^\\u0000]*$",
+              pattern: NO_NUL,
               says: "a string of at most 254 characters without NUL",
             }),
           ),
@@ -64,7 +63,8 @@ function rowRoutes(deps: Deps) {
     )
     .post(
       "/people",
-      async ({ person, body, request }) => toWire(await once(deps, person, request, () => invite(deps, person, body))),
+      async ({ person, body, request }) =>
+        toJson(await once(deps, { person, request }, () => invite(deps, person, body))),
       {
         body: t.Object({
           email: t.String({ maxLength: 254 }),
@@ -74,7 +74,7 @@ function rowRoutes(deps: Deps) {
         }),
       },
     )
-    .get("/people/:id", ({ person, params }) => describe(deps, person, params.id), { params: OfPerson })
+    .get("/people/:id", ({ person, params }) => describe(deps, person, params.id), { params: IdParam })
     .patch(
       "/people/:id",
       async ({ person, params, body }) => {
@@ -82,13 +82,13 @@ function rowRoutes(deps: Deps) {
         if (body.name !== undefined) await renameAccount({ ...deps, by: person.by }, accountId, body.name);
         return describe(deps, person, accountId);
       },
-      { params: OfPerson, body: t.Object({ name: t.Optional(Name) }) },
+      { params: IdParam, body: t.Object({ name: t.Optional(Name) }) },
     );
 }
 
-/** What lets a person in, or keeps them out. */
-function accessRoutes(deps: Deps) {
-  const ofPerson = { params: OfPerson };
+/** A person's access: suspension, links that set a password, and the second factor. */
+function accessEndpoints(deps: Deps) {
+  const ofPerson = { params: IdParam };
   return signedIn(deps, "reseller", "admin")
     .post(
       "/people/:id/suspend",
@@ -111,19 +111,19 @@ function accessRoutes(deps: Deps) {
     )
     .post(
       "/people/:id/link",
-      ({ person, params, request }) => once(deps, person, request, () => makeLink(deps, person, params.id)),
+      ({ person, params, request }) => once(deps, { person, request }, () => makeLink(deps, person, params.id)),
       ofPerson,
     )
     .post(
       "/people/:id/remove-second-factor",
       async ({ person, params }) => {
         const { accountId, role } = await accountInScope(deps, person, params.id);
-        // One's own is removed in the settings, by password and code.
+        // Your own is removed in Settings, with password and code.
         if (accountId === person.accountId) throw new InputError("Remove your own second factor in your settings.");
-        // Else an admin's session alone would do: it can invite a second admin, who removes the first one's.
+        // Otherwise one stolen admin session could invite a second admin, who removes the first one's second factor.
         if (role === "admin")
           throw new InputError(
-            "An admin's second factor is removed on the server, by the command line: account remove-second-factor.",
+            "An admin's second factor can only be removed on the server, with the command account remove-second-factor.",
           );
         await removeTotp({ ...deps, by: person.by }, accountId);
         return describe(deps, person, accountId);
@@ -132,17 +132,17 @@ function accessRoutes(deps: Deps) {
     );
 }
 
-/** A person's keys: names and what is left of them to see, never a secret. */
-function keyRoutes(deps: Deps) {
+/** A person's keys, without secrets. */
+function keyEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/people/:id/keys",
       async ({ person, params, query }) => {
         const { accountId } = await accountInScope(deps, person, params.id);
         const { rows, hasMore } = await listKeys(deps, { accountId, ...query });
-        return { keys: rows.map(seenFromOutside), hasMore };
+        return { keys: rows.map(listedKey), hasMore };
       },
-      { params: OfPerson, query: t.Object(Paging) },
+      { params: IdParam, query: t.Object(Paging) },
     )
     .post(
       "/people/:id/keys/:keyId/disable",
@@ -150,28 +150,28 @@ function keyRoutes(deps: Deps) {
         const { accountId } = await accountInScope(deps, person, id);
         if (!(await findKey(deps, { keyId, accountId }))) throw new Refusal("not_found");
         const acting = { ...deps, by: person.by };
-        return seenFromOutside(await disableKey(acting, { accountId, keyId }));
+        return listedKey(await disableKey(acting, { accountId, keyId }));
       },
       { params: t.Object({ id: Id, keyId: Id }) },
     );
 }
 
-/** Looking at somebody's panel; the way back is in session_routes.ts. */
-function viewRoutes(deps: Deps) {
+/** Viewing another account's panel. Leaving the view: session_endpoints.ts. */
+function viewEndpoints(deps: Deps) {
   return signedIn(deps, "admin").post(
     "/people/:id/view",
     async ({ person, params }) => {
       const { accountId, role } = await accountInScope(deps, person, params.id);
-      if (role === "admin") throw new InputError("An admin's panel cannot be looked at.");
+      if (role === "admin") throw new InputError("An admin's panel cannot be viewed.");
       const digest = Buffer.from(person.session.digestHex, "hex");
       if (!(await beginViewing({ ...deps, by: person.by }, { digest, accountId }))) throw new Refusal("not_found");
       return { viewing: accountId };
     },
-    { params: OfPerson },
+    { params: IdParam },
   );
 }
 
-/** Whose customers a person looks after; undefined: everybody's. */
+/** The reseller whose customers a person manages; undefined: all accounts. */
 function scopeOf({ role, accountId }: Person): number | undefined {
   return role === "admin" ? undefined : accountId;
 }
@@ -180,57 +180,59 @@ function partyOf({ role }: Person): "operator" | "reseller" {
   return role === "admin" ? "operator" : "reseller";
 }
 
-/** `canSwitchPayg`: the one who looks may. */
+/** An account with its pending link. `canSwitchPayg`: whether the viewer may switch pay-as-you-go. */
 async function describe(deps: Deps, person: Person, accountId: number) {
   const [account, link, own] = await Promise.all([
     accountInScope(deps, person, accountId),
     pendingLinkOf(deps, accountId),
     person.role === "admin" ? undefined : findAccount(deps, person.accountId),
   ]);
-  return toWire({ ...account, link, canSwitchPayg: person.role === "admin" || own?.maySwitchPayg === true });
+  return toJson({ ...account, link, canSwitchPayg: person.role === "admin" || own?.maySwitchPayg === true });
 }
 
-type Wanted = { email: string; name: string; role?: Account["role"]; resellerId?: number };
-/** `url` is shown once: the database has only a digest of it. */
-type HandedLink = { kind: NewLink["kind"]; url: string; expiresAt: string };
+type NewAccount = { email: string; name: string; role?: Account["role"]; resellerId?: number };
+/** `url` is returned once: the database stores only a digest of its token. */
+type ShownLink = { kind: NewLink["kind"]; url: string; expiresAt: string };
 
-/** Adds an account and its invitation; `link` is null where the account has no host to sign in on yet. Throws InputError. */
+/** Adds an account with an invitation. `link` is null while the account has no host to sign in on. Throws InputError. */
 async function invite(
   deps: Deps,
   person: Person,
-  { email, name, role = "customer", resellerId = scopeOf(person) }: Wanted,
-): Promise<{ account: Account; link: HandedLink | null }> {
-  if (person.role !== "admin" && role !== "customer") throw new InputError("You can add customers only.", "role");
+  { email, name, role = "customer", resellerId = scopeOf(person) }: NewAccount,
+): Promise<{ account: Account; link: ShownLink | null }> {
+  if (person.role !== "admin" && role !== "customer") throw new InputError("You can only add customers.", "role");
   if (person.role !== "admin" && resellerId !== person.accountId)
-    throw new InputError("You can add customers of your own only.", "resellerId");
+    throw new InputError("You can only add your own customers.", "resellerId");
   const wanted = { email, name, role, resellerId: resellerId ?? null };
   const acting = { ...deps, by: person.by };
   const site = await siteOf(deps, person, wanted.resellerId);
   if (site === undefined) return { account: await addAccount(acting, { ...wanted, passwordHash: null }), link: null };
   const { account, link } = await inviteAccount(acting, wanted);
-  return { account, link: handed(site, link) };
+  return { account, link: shownLink(site, link) };
 }
 
 /** Throws not_found, InputError. */
-async function makeLink(deps: Deps, person: Person, id: number): Promise<HandedLink> {
+async function makeLink(deps: Deps, person: Person, id: number): Promise<ShownLink> {
   const { accountId, resellerId } = await accountInScope(deps, person, id);
   const site = await siteOf(deps, person, resellerId);
   if (site === undefined)
-    throw new InputError("This customer signs in on a domain of its reseller, and none is active yet.");
-  return handed(site, await createLink({ ...deps, by: person.by }, accountId));
+    throw new InputError(
+      "This customer signs in on a domain of its reseller, and the reseller has no active domain yet.",
+    );
+  return shownLink(site, await createLink({ ...deps, by: person.by }, accountId));
 }
 
-/** Where an account signs in: a customer of a reseller on a domain of it, everybody else on the panel's own. */
+/** The site where an account signs in: a reseller's customer on an active domain of the reseller, everyone else on PANEL_URL. */
 async function siteOf(deps: Deps, person: Person, resellerId: number | null): Promise<string | undefined> {
   if (resellerId === null) return deps.config.panelUrl;
   const host = await signInHostOf(deps, { resellerId, preferred: person.host.name });
   return host === undefined ? undefined : siteUrl(deps, host);
 }
 
-function handed(site: string, { kind, token, expiresAt }: NewLink): HandedLink {
+function shownLink(site: string, { kind, token, expiresAt }: NewLink): ShownLink {
   return { kind, url: `${site}/${kind === "invitation" ? "invite" : "reset"}/${token}`, expiresAt };
 }
 
-function seenFromOutside({ keyId, name, masked, mode, status, expiresAt, createdAt }: Key) {
+function listedKey({ keyId, name, masked, mode, status, expiresAt, createdAt }: Key) {
   return { keyId, name, masked, mode, status, expiresAt, createdAt };
 }

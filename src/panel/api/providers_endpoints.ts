@@ -3,29 +3,29 @@ import { KEY_CHARS_MAX, MODEL_ID_CHARS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX } from
 import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { breakerOf } from "./models_routes.ts";
-import { Id, once, signedIn, whole } from "./panel_session.ts";
+import { breakerOf, openBreakers } from "./breakers.ts";
+import { IdParam, NO_NUL, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { signedIn } from "./panel_session.ts";
 
-/** The services that models are bought from, for admins. A key goes in and never comes out, no part of it. */
+/** Providers, for admins. A provider's API key can be set, and is never returned, not even in part. */
 
 const PAGE_DEFAULT = 100;
 const PAGE_MAX = 500;
-/** Models that one provider's page names. */
+/** Routes listed on one provider's page. */
 const ROUTES_MAX = 500;
 
-const params = t.Object({ id: Id });
+const params = IdParam;
 const Name = t.String({ maxLength: NAME_CHARS_MAX });
 const BaseUrl = t.String({ maxLength: URL_CHARS_MAX });
 const ApiKey = t.String({ maxLength: KEY_CHARS_MAX });
 
-export function providersRoutes(deps: Deps) {
+export function providersEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/providers", ({ query }) => pageOfProviders(deps, query), {
       query: t.Object({
-        /** The name that the page before ended with. */
-        after: t.Optional(
-          t.String({ maxLength: NAME_CHARS_MAX, pattern: "^[^\\u0000]*$", says: "the name of a provider" }),
-        ),
+        /** The last name of the previous page. */
+        after: t.Optional(t.String({ maxLength: NAME_CHARS_MAX, pattern: NO_NUL, says: "the name of a provider" })),
         limit: t.Optional(whole(1, PAGE_MAX)),
       }),
     })
@@ -37,7 +37,7 @@ export function providersRoutes(deps: Deps) {
     .post(
       "/admin/providers",
       async ({ person, body, request }) => {
-        const id = await once(deps, person, request, () => addProvider({ ...deps, by: person.by }, body));
+        const id = await once(deps, { person, request }, () => addProvider({ ...deps, by: person.by }, body));
         return await oneProvider(deps, id);
       },
       { body: t.Object({ name: Name, baseUrl: BaseUrl, apiKey: ApiKey, enabled: t.Optional(t.Boolean()) }) },
@@ -70,7 +70,7 @@ async function pageOfProviders(deps: Deps, { after, limit = PAGE_DEFAULT }: { af
   const providers = rows.slice(0, limit).map((row) => ({
     ...row,
     apiKey: "stored" as const,
-    /** Routes that this replica leaves out for a moment, because they failed. */
+    /** Routes of this provider that this replica skips for now, because they failed. */
     openBreakers: open.get(row.name) ?? 0,
   }));
   return { providers, hasMore: rows.length > limit };
@@ -83,7 +83,7 @@ async function oneProvider(deps: Deps, id: number) {
   return { ...provider, apiKey: "stored" as const };
 }
 
-/** The models that use a provider. */
+/** The routes that lead to a provider. */
 async function routesTo(deps: Deps, providerId: number) {
   const rows = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX + 1 });
   const routes = rows.slice(0, ROUTES_MAX).map(({ id, modelId, upstreamModel, enabled }) => ({
@@ -94,15 +94,4 @@ async function routesTo(deps: Deps, providerId: number) {
     breaker: breakerOf(deps, id),
   }));
   return { routes, hasMoreRoutes: rows.length > ROUTES_MAX };
-}
-
-/** How many open breakers this replica has, by the provider's name; one without is left out. */
-export function openBreakers({ catalog, breakers }: Deps): Map<string, number> {
-  const open = new Map<string, number>();
-  for (const model of catalog.models()) {
-    for (const { id, providerName } of model.routes) {
-      if (breakers.dueInMs(id) > 0) open.set(providerName, (open.get(providerName) ?? 0) + 1);
-    }
-  }
-  return open;
 }

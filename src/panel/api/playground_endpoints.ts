@@ -5,16 +5,17 @@ import { keyAllowsModel } from "../../gateway/admission.ts";
 import { IMAGE_SIZES } from "../../gateway/request_shapes.ts";
 import { payerOf } from "../../gateway/v1_models.ts";
 import { type Entitlement, entitlementOf } from "../../ledger/entitlement_store.ts";
-import { gatewayHost } from "./ai.ts";
-import { type Person, signedIn, toWire } from "./panel_session.ts";
+import { gatewayHost } from "./ai_endpoints.ts";
+import { toJson } from "./formats.ts";
+import { type Person, signedIn } from "./panel_session.ts";
 
-/** What the playground offers. Its calls go to `/ai/chat` and `/ai/image`. */
+/** The models and keys that the playground offers. Its calls go to ai_endpoints.ts. */
 
-export function playgroundRoutes(deps: Deps) {
-  return signedIn(deps).get("/playground/models", async ({ person }) => toWire(await playgroundOf(deps, person)));
+export function playgroundEndpoints(deps: Deps) {
+  return signedIn(deps).get("/playground/models", async ({ person }) => toJson(await playgroundOf(deps, person)));
 }
 
-/** The models that a key of this person could be served with here and now, and those keys. Source: as GET /models. */
+/** The models that the person's usable keys can call now, and those keys. Source: as GET /models. */
 async function playgroundOf(deps: Deps, person: Person) {
   const host = gatewayHost(deps, person.host).name;
   const [entitlement, usable] = await Promise.all([
@@ -24,7 +25,7 @@ async function playgroundOf(deps: Deps, person: Person) {
   const keys = usable.map(({ keyId, name, mode, modelIds }) => ({ keyId, name, mode, modelIds }));
   const scoped = keys.map((key) => ({ ...key, modelIds: key.modelIds && new Set(key.modelIds) }));
   const models = deps.catalog.models().flatMap((model) => {
-    // The latest key that could: a call that names none takes the latest, whatever it may.
+    // The newest key that can call this model. A call without `api_key_id` would take the newest key of all, which may not.
     const offers = scoped.flatMap((key) => {
       const pays = keyAllowsModel(key, model.id) ? payerOf(entitlement, key.mode, model) : null;
       return pays === null ? [] : [{ keyId: key.keyId, pays }];
@@ -47,11 +48,11 @@ function offerOf(
     modality,
     /** Micro-USD per million tokens. */
     prices,
-    /** Micro-USD an image; null: only the package pays for that size. */
+    /** Micro-USD per image; null: only a package can pay for that size. */
     imageSizes: sizes,
     pays,
     packageName: pays === "package" ? (state?.name ?? null) : null,
-    /** Name it as `api_key_id`. */
+    /** To be sent as `api_key_id`. */
     keyId,
   };
 }

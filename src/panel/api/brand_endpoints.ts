@@ -10,9 +10,9 @@ import { factsOf } from "../../platform/request_facts.ts";
 import { signedIn } from "./panel_session.ts";
 import { panelHostOf } from "./session_auth.ts";
 
-/** A reseller's brand: its own to set, nobody else's; and what anybody sees of the brand of a host. */
+/** A reseller's brand: settings for the reseller itself, and the public part for anyone on its hosts. */
 
-/** More than a picture may have, so that one a little too large is told so in words. */
+/** More than a picture may have, so that the message about a slightly larger one names its size. */
 const IMAGE_CHARS_MAX = 700_000;
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
@@ -25,13 +25,13 @@ const Image = t.Union([t.String({ maxLength: IMAGE_CHARS_MAX }), t.Null()]);
 const LogoBody = t.Object({ theme: t.Union([t.Literal("light"), t.Literal("dark")]), image: Image });
 const IconBody = t.Object({ image: Image });
 
-export function brandRoutes(deps: Deps) {
+export function brandEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
     .get("/brand/public", async ({ request, set }) => {
       const { resellerId } = await panelHostOf(deps, request);
       set.headers["x-request-id"] = factsOf(request).requestId;
       set.headers["cache-control"] = "no-store";
-      return brandOnWire(await inTime(deps.brands.get(resellerId)));
+      return publicBrand(await inTime(deps.brands.get(resellerId)));
     })
     .use(
       signedIn(deps, "reseller")
@@ -66,10 +66,10 @@ export function brandRoutes(deps: Deps) {
     );
 }
 
-/** What a page of this host is told about its brand. The pictures' addresses change with every change. */
-export type BrandOnWire = { name: string; logoLight: string | null; logoDark: string | null; support: string | null };
+/** The brand of a host, as pages show it. Picture URLs carry the brand's version, so that they can be cached for good. */
+export type PublicBrand = { name: string; logoLight: string | null; logoDark: string | null; support: string | null };
 
-export function brandOnWire({ name, version, logoLight, logoDark, support }: Brand): BrandOnWire {
+export function publicBrand({ name, version, logoLight, logoDark, support }: Brand): PublicBrand {
   return {
     name,
     logoLight: logoLight === null ? null : `/brand/logo-light?v=${version}`,
@@ -78,7 +78,7 @@ export function brandOnWire({ name, version, logoLight, logoDark, support }: Bra
   };
 }
 
-/** A reseller's settings. `preview`: what became of the accent, null if none was chosen. Pictures are data: URLs. */
+/** A reseller's own brand settings. `preview`: the shades made from the accent, null without one. Pictures are data: URLs. */
 export type BrandSettings = {
   name: string;
   accent: string | null;
@@ -100,7 +100,7 @@ function settingsOf({ name, accent, support, version, logoLight, logoDark, icon 
     version,
     adjusted: made?.adjusted ?? false,
     preview: made && { light: made.light, dark: made.dark },
-    // Not by address: a reseller may look at its brand on the service's own host, where the addresses show another.
+    // Not by URL: on the service's own host, the same URLs serve another brand.
     logoLight: dataUrl(LOGO_TYPE, logoLight),
     logoDark: dataUrl(LOGO_TYPE, logoDark),
     icon: dataUrl("image/png", icon),
@@ -111,9 +111,9 @@ function dataUrl(type: string, bytes: Uint8Array | null): string | null {
   return bytes === null ? null : `data:${type};base64,${Buffer.from(bytes).toString("base64")}`;
 }
 
-/** Throws InputError for what is no base64. */
+/** Decodes base64. Throws InputError. */
 function bytesOf(image: string | null): Uint8Array | null {
   if (image === null) return null;
-  if (!BASE64.test(image)) throw new InputError("Send the picture in base64.", "image");
+  if (!BASE64.test(image)) throw new InputError("The picture must be base64.", "image");
   return Buffer.from(image, "base64");
 }

@@ -16,45 +16,45 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
 import { isPassing } from "../../platform/db.ts";
-import { longRead } from "./long_read.ts";
-import { Id, once, type Person, signedIn, toWire } from "./panel_session.ts";
+import { BillingMode, IdParam, NanoUsd, orNull } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { longRead, type Person, signedIn } from "./panel_session.ts";
 
-/** One's own keys: who uses them, what they may, and their ends. */
+/** The person's own API keys: list, create, edit, disable, rotate, revoke. */
 
-/** What a name may have is checked by its store; this is where nobody has to read on. */
 const Name = t.String({ maxLength: 400 });
-const OrNull = <T extends Parameters<typeof t.Union>[0][number]>(shape: T) => t.Union([shape, t.Null()]);
-/** Nano-USD in digits; JSON's numbers would round them. */
-const NanoUsd = t.String({ maxLength: 16, pattern: "^(0|[1-9][0-9]*)$", says: "nano-USD, as a string of digits" });
-const CEILINGS = {
-  dailyUnitsMax: t.Optional(OrNull(t.Integer())),
-  dailySpendMaxNanoUsd: t.Optional(OrNull(NanoUsd)),
+/** A key's own daily limits; null: no limit. */
+const DAILY_LIMITS = {
+  dailyUnitsMax: t.Optional(orNull(t.Integer())),
+  dailySpendMaxNanoUsd: t.Optional(orNull(NanoUsd)),
 };
 const NewKeyBody = t.Object({
   name: Name,
-  mode: t.Union([t.Literal("package"), t.Literal("payg")]),
-  modelIds: t.Optional(OrNull(t.Array(t.String({ maxLength: 200 }), { maxItems: 200 }))),
-  hosts: t.Optional(OrNull(t.Array(t.String({ maxLength: 253 }), { maxItems: 50 }))),
-  expiresAt: t.Optional(OrNull(t.String({ maxLength: 40 }))),
-  ...CEILINGS,
+  mode: BillingMode,
+  modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: 200 }), { maxItems: 200 }))),
+  hosts: t.Optional(orNull(t.Array(t.String({ maxLength: 253 }), { maxItems: 50 }))),
+  expiresAt: t.Optional(orNull(t.String({ maxLength: 40 }))),
+  ...DAILY_LIMITS,
 });
 type NewKeyBody = typeof NewKeyBody.static;
 
-export function keysRoutes(deps: Deps) {
+export function keysEndpoints(deps: Deps) {
   return signedIn(deps)
-    .get("/keys", async ({ person, request: { signal } }) => toWire(await keysOf(deps, person, signal)))
-    .get("/keys/options", async ({ person }) => toWire(await optionsOf(deps, person)))
+    .get("/keys", async ({ person, request: { signal } }) => toJson(await keysOf(deps, person, signal)))
+    .get("/keys/options", async ({ person }) => toJson(await optionsOf(deps, person)))
     .post(
       "/keys",
-      async ({ person, body, request }) => toWire(await once(deps, person, request, () => create(deps, person, body))),
+      async ({ person, body, request }) =>
+        toJson(await once(deps, { person, request }, () => create(deps, person, body))),
       { body: NewKeyBody },
     )
-    .use(keyRoutes(deps));
+    .use(keyEndpoints(deps));
 }
 
-/** What is done to one key. */
-function keyRoutes(deps: Deps) {
-  const ofKey = { params: t.Object({ id: Id }) };
+/** Changes of one key. */
+function keyEndpoints(deps: Deps) {
+  const ofKey = { params: IdParam };
   return signedIn(deps)
     .patch(
       "/keys/:id",
@@ -62,26 +62,26 @@ function keyRoutes(deps: Deps) {
         const { dailySpendMaxNanoUsd: spend, ...change } = body;
         const dailySpendMaxNanoUsd = spend === undefined || spend === null ? spend : BigInt(spend);
         const key = await ownKey(deps, person, params.id);
-        return toWire(await updateKey({ ...deps, by: person.by }, key, { ...change, dailySpendMaxNanoUsd }));
+        return toJson(await updateKey({ ...deps, by: person.by }, key, { ...change, dailySpendMaxNanoUsd }));
       },
-      { ...ofKey, body: t.Object({ name: t.Optional(Name), ...CEILINGS }) },
+      { ...ofKey, body: t.Object({ name: t.Optional(Name), ...DAILY_LIMITS }) },
     )
     .post(
       "/keys/:id/disable",
       async ({ person, params }) =>
-        toWire(await disableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+        toJson(await disableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
       ofKey,
     )
     .post(
       "/keys/:id/enable",
       async ({ person, params }) =>
-        toWire(await enableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+        toJson(await enableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
       ofKey,
     )
     .post(
       "/keys/:id/revoke",
       async ({ person, params }) =>
-        toWire(await revokeKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+        toJson(await revokeKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
       ofKey,
     )
     .post(
@@ -89,13 +89,13 @@ function keyRoutes(deps: Deps) {
       async ({ person, params, body, request }) => {
         const key = await ownKey(deps, person, params.id);
         const rotate = () => rotateKey({ ...deps, by: person.by }, { ...key, ...body });
-        return toWire(await once(deps, person, request, rotate));
+        return toJson(await once(deps, { person, request }, rotate));
       },
       { ...ofKey, body: t.Object({ overlapSeconds: t.Integer() }) },
     );
 }
 
-/** Names a key of one's own. Throws not_found: another's reads as one that is not there. */
+/** The ids of a key of the person. Throws not_found, also for another account's key. */
 async function ownKey(deps: Deps, { accountId }: Person, keyId: number): Promise<{ accountId: number; keyId: number }> {
   if (!(await findKey(deps, { keyId, accountId }))) throw new Refusal("not_found");
   return { accountId, keyId };
@@ -119,7 +119,7 @@ async function create(deps: Deps, person: Person, body: NewKeyBody) {
 }
 
 type KeyRow = Omit<ShownKey, "accountId"> & {
-  /** Usage records of the last 24 hours; null: they could not be counted. */
+  /** Usage records of the last 24 hours; null: not counted. */
   requestsLastDay: number | null;
 };
 
@@ -130,7 +130,7 @@ async function keysOf(deps: Deps, person: Person, signal: AbortSignal): Promise<
   return { rows: keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requestsOf(key.keyId) })) };
 }
 
-/** null: they cannot be counted now. A key that is to be revoked must be found all the same. */
+/** Usage records of the last 24 hours by key id. null if they cannot be counted: the list of keys must still load. */
 async function countedRequests(deps: Deps, person: Person, signal: AbortSignal): Promise<Map<number, number> | null> {
   try {
     return await longRead(deps, { person, signal }, (reading) => requestsByKey(reading, person.accountId));
@@ -140,7 +140,7 @@ async function countedRequests(deps: Deps, person: Person, signal: AbortSignal):
   }
 }
 
-/** What a new key may name, and what could pay for it now. */
+/** The models and hosts that a new key can be limited to, and the billing modes that can pay now. */
 async function optionsOf(deps: Deps, person: Person) {
   const [entitlement, hosts] = await Promise.all([
     entitlementOf(deps.db.sql, person.accountId),
@@ -154,12 +154,12 @@ async function optionsOf(deps: Deps, person: Person) {
       { mode: "package" as const, canPay: state !== null && hasLeft(state), packageName: state?.name ?? null },
       { mode: "payg" as const, canPay: paygEnabled && balanceNanoUsd > heldNanoUsd, packageName: null },
     ],
-    /** Whose days the ceilings count. */
+    /** The time zone of the daily limits. */
     timeZone: deps.config.billingTimeZone,
   };
 }
 
-/** The API's own hosts, but not for a reseller's customers, who know its domains alone; and those domains. */
+/** The service's own API hosts and the reseller's active domains. Customers of a reseller see only its domains. */
 async function hostOptions(deps: Deps, { role, tenantId }: Person): Promise<{ host: string; label: string }[]> {
   const { baseUrl, aliasUrl } = deps.config;
   const own = role === "customer" && tenantId !== 0 ? [] : [baseUrl, aliasUrl].filter((url) => url !== "");

@@ -14,21 +14,20 @@ import {
 } from "../../accounts/hosts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { longRead } from "./long_read.ts";
-import { once, signedIn } from "./panel_session.ts";
+import { Id, NO_NUL, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { longRead, signedIn } from "./panel_session.ts";
 
-/** Resellers' domains: for a reseller its own, for an admin everybody's. Source: contract › What the service does, 3. */
+/** Resellers' domains: a reseller manages its own, an admin all of them. Source: contract › What the service does, 3. */
 
-/** What a name may have is checked by its store; this is where nobody has to read on. */
 const HOST_LENGTH_MAX = 400;
+const PAGE_MAX = 200;
 const REASON_LENGTH_MAX = 1200;
-const PLAIN = "^[^\\u0000]*$";
 const CURSOR = /^([1-9]\d{0,14})\/([a-z0-9.-]+)$/;
 
-const Id = t.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
-const HostName = t.String({ minLength: 1, maxLength: HOST_LENGTH_MAX, pattern: PLAIN, says: "a host name" });
-const OfDomain = t.Object({ host: HostName });
-const OfReseller = t.Object({ resellerId: Id, host: HostName });
+const HostName = t.String({ minLength: 1, maxLength: HOST_LENGTH_MAX, pattern: NO_NUL, says: "a host name" });
+const DomainParams = t.Object({ host: HostName });
+const ResellerDomainParams = t.Object({ resellerId: Id, host: HostName });
 const Status = t.Union([
   t.Literal("pending"),
   t.Literal("verifying"),
@@ -38,11 +37,11 @@ const Status = t.Union([
   t.Literal("removed"),
 ]);
 
-export function domainsRoutes(deps: Deps) {
-  return new Elysia({ normalize: false }).use(ownRoutes(deps)).use(adminRoutes(deps));
+export function domainsEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false }).use(ownEndpoints(deps)).use(adminEndpoints(deps));
 }
 
-function ownRoutes(deps: Deps) {
+function ownEndpoints(deps: Deps) {
   const { serverAddresses, dnsResolvers: resolvers } = deps.config;
   return signedIn(deps, "reseller")
     .get("/domains", async ({ person: { accountId: resellerId } }) => {
@@ -54,20 +53,21 @@ function ownRoutes(deps: Deps) {
       async ({ person, request, body: { host } }) => {
         requireAddresses(deps.config);
         const wanted = { host, resellerId: person.accountId };
-        return describe(deps, await once(deps, person, request, () => addHost({ ...deps, by: person.by }, wanted)));
+        return describe(deps, await once(deps, { person, request }, () => addHost({ ...deps, by: person.by }, wanted)));
       },
       { body: t.Object({ host: HostName }) },
     )
     .get(
       "/domains/:host",
-      async ({ person, params: { host } }) => describe(deps, await known(deps, { host, resellerId: person.accountId })),
-      { params: OfDomain },
+      async ({ person, params: { host } }) =>
+        describe(deps, await domainOf(deps, { host, resellerId: person.accountId })),
+      { params: DomainParams },
     )
     .post(
       "/domains/:host/check",
       async ({ person, params: { host } }) =>
         describe(deps, await deps.domainChecks.now({ host, resellerId: person.accountId }, person.by)),
-      { params: OfDomain },
+      { params: DomainParams },
     )
     .delete(
       "/domains/:host",
@@ -76,12 +76,12 @@ function ownRoutes(deps: Deps) {
         if (!(await removeHost({ ...deps, by: person.by }, ref, false))) throw new Refusal("not_found");
         return { removed: true };
       },
-      { params: OfDomain },
+      { params: DomainParams },
     );
 }
 
-function adminRoutes(deps: Deps) {
-  const ofReseller = { params: OfReseller };
+function adminEndpoints(deps: Deps) {
+  const ofReseller = { params: ResellerDomainParams };
   return signedIn(deps, "admin")
     .get(
       "/admin/domains",
@@ -95,18 +95,18 @@ function adminRoutes(deps: Deps) {
       {
         query: t.Object({
           status: t.Optional(t.Union([Status, t.Literal("failing")])),
-          q: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: PLAIN, says: "part of a host name" })),
-          /** The last row of the page before, as in "12/ai.example.com". */
+          q: t.Optional(t.String({ maxLength: HOST_LENGTH_MAX, pattern: NO_NUL, says: "part of a host name" })),
+          /** The last row of the previous page, as in "12/ai.example.com". */
           before: t.Optional(
-            t.String({ maxLength: HOST_LENGTH_MAX, pattern: CURSOR.source, says: "the last row of the page before" }),
+            t.String({ maxLength: HOST_LENGTH_MAX, pattern: CURSOR.source, says: "the last row of the previous page" }),
           ),
-          limit: t.Optional(t.Integer({ minimum: 1, maximum: 200 })),
+          limit: t.Optional(whole(1, PAGE_MAX)),
         }),
       },
     )
     .get(
       "/admin/domains/:resellerId/:host",
-      async ({ params }) => describe(deps, await known(deps, params)),
+      async ({ params }) => describe(deps, await domainOf(deps, params)),
       ofReseller,
     )
     .post(
@@ -117,7 +117,7 @@ function adminRoutes(deps: Deps) {
     .post(
       "/admin/domains/:resellerId/:host/suspend",
       async ({ person, params, body: { reason } }) => {
-        const wanted = { ...(await known(deps, params)), status: "suspended" as const };
+        const wanted = { ...(await domainOf(deps, params)), status: "suspended" as const };
         const why = reason === undefined || reason.trim() === "" ? {} : { reason };
         return describe(deps, await setHostStatus({ ...deps, by: person.by }, { ...wanted, ...why }));
       },
@@ -126,7 +126,7 @@ function adminRoutes(deps: Deps) {
     .post(
       "/admin/domains/:resellerId/:host/activate",
       async ({ person, params }) => {
-        const wanted = { ...(await known(deps, params)), status: "active" as const };
+        const wanted = { ...(await domainOf(deps, params)), status: "active" as const };
         return describe(deps, await setHostStatus({ ...deps, by: person.by }, wanted));
       },
       ofReseller,
@@ -141,8 +141,8 @@ function adminRoutes(deps: Deps) {
     );
 }
 
-/** Another reseller's domain reads the same as an unknown one. Throws not_found. */
-async function known(deps: Deps, { host, resellerId }: HostRef): Promise<ResellerHost> {
+/** Throws not_found, also for another reseller's domain. */
+async function domainOf(deps: Deps, { host, resellerId }: HostRef): Promise<ResellerHost> {
   const found = await findHost(deps, { host, resellerId });
   if (!found) throw new Refusal("not_found");
   return found;
@@ -157,7 +157,7 @@ function ownerOf({ resellerId, resellerName }: { resellerId: number; resellerNam
   return { resellerId, resellerName };
 }
 
-/** A domain with what is to be set for it, what the last check saw, and since when it is off if it is. */
+/** A domain with the DNS records it needs, the report of the last check, and its suspension if it is suspended. */
 async function describe(deps: Deps, domain: ResellerHost) {
   const records = recordsOf(domain, deps.config);
   const suspension = domain.status === "suspended" ? await suspensionOf(deps, domain) : undefined;

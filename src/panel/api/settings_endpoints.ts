@@ -6,19 +6,21 @@ import { removeTotp, secondFactorOf } from "../../accounts/second_factor_store.t
 import { sessionIdOf } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { type Person, signedIn, toWire } from "./panel_session.ts";
-import { codesOf, judgeCode, judged, WRONG_CODE } from "./sign_in.ts";
+import { NanoUsd } from "./fields.ts";
+import { toJson } from "./formats.ts";
+import { type Person, signedIn } from "./panel_session.ts";
+import { checkCode, codeLimitId, limited, WRONG_CODE } from "./sign_in.ts";
 
-/** One's own settings: name, password, second factor, devices, notices. */
+/** The person's own settings: name, password, second factor, devices, notice thresholds. */
 
 const Password = t.String({ minLength: 1, maxLength: 1000 });
 const Code = t.String({ minLength: 1, maxLength: 40 });
 
-export function settingsRoutes(deps: Deps) {
-  return new Elysia({ normalize: false }).use(ownRoutes(deps)).use(secondFactorRoutes(deps));
+export function settingsEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false }).use(ownEndpoints(deps)).use(secondFactorEndpoints(deps));
 }
 
-function ownRoutes(deps: Deps) {
+function ownEndpoints(deps: Deps) {
   return signedIn(deps)
     .get("/settings", async ({ person }) => {
       const [secondFactor, notices] = await Promise.all([
@@ -26,7 +28,7 @@ function ownRoutes(deps: Deps) {
         noticesOf(deps, person.accountId),
       ]);
       if (!notices) throw new Refusal("not_found");
-      return toWire({ name: person.name, email: person.email, ...secondFactor, notices });
+      return toJson({ name: person.name, email: person.email, ...secondFactor, notices });
     })
     .patch(
       "/settings/profile",
@@ -46,7 +48,7 @@ function ownRoutes(deps: Deps) {
       {
         body: t.Object({
           unitsPercent: t.Optional(t.Integer()),
-          balanceNanoUsd: t.Optional(t.String({ pattern: "^\\d{1,16}$", says: "nano-USD, as a string of digits" })),
+          balanceNanoUsd: t.Optional(NanoUsd),
           days: t.Optional(t.Integer()),
         }),
       },
@@ -74,13 +76,13 @@ function ownRoutes(deps: Deps) {
     );
 }
 
-function secondFactorRoutes(deps: Deps) {
+function secondFactorEndpoints(deps: Deps) {
   return signedIn(deps)
     .post(
       "/settings/totp",
       async ({ person, body }) => {
         await provePassword(deps, person, body.password);
-        // Named after the host, which is all that a reseller's people know of the service.
+        // Named after the host: customers of a reseller know no other name of the service.
         const names = { issuer: person.host.name, label: person.email };
         return beginSecondFactor({ ...deps, by: person.by }, { accountId: person.accountId, ...names });
       },
@@ -90,7 +92,7 @@ function secondFactorRoutes(deps: Deps) {
       "/settings/totp/confirm",
       async ({ person, body }) => {
         const { accountId } = person;
-        const recoveryCodes = await judged(deps, { shared: [], own: [codesOf(accountId)] }, async () => {
+        const recoveryCodes = await limited(deps, { shared: [], own: [codeLimitId(accountId)] }, async () => {
           const confirmed = { accountId, code: body.code, keepSession: digestOf(person) };
           return (await confirmSecondFactor({ ...deps, by: person.by }, confirmed)) ?? wrongCode();
         });
@@ -101,7 +103,7 @@ function secondFactorRoutes(deps: Deps) {
     .post(
       "/settings/recovery-codes",
       async ({ person, body }) => {
-        // A code too: with one of the new ones the second factor could be removed by the password alone.
+        // Requires a code too: a new recovery code would let the password alone remove the second factor.
         await provePassword(deps, person, body.password);
         await proveCode(deps, person, body.code);
         return { recoveryCodes: await renewRecoveryCodes({ ...deps, by: person.by }, person.accountId) };
@@ -125,22 +127,22 @@ type NewPassword = { current: string; next: string; code?: string };
 /** Throws InputError for `current`, `next` or `code`, too_many_requests. Every other session of the account ends. */
 async function changePassword(deps: Deps, person: Person, { current, next, code }: NewPassword): Promise<void> {
   const { accountId, by } = person;
-  const was = await provePassword(deps, person, current, "current");
+  const oldHash = await provePassword(deps, person, current, "current");
   const passwordHash = await hashPassword(next, "next");
-  // Last, since a code works once: one that comes with a bad new password is not used up.
+  // The code last: it works once, and an invalid new password must not use it up.
   const { totpEnabled } = await secondFactorOf(deps, accountId);
   if (totpEnabled) await proveCode(deps, person, code);
-  const set = await setPassword({ ...deps, by }, { accountId, passwordHash, was, keepSession: digestOf(person) });
-  if (!set) throw new InputError("The password was changed a moment ago, elsewhere.", "current");
+  const set = await setPassword(
+    { ...deps, by },
+    { accountId, passwordHash, was: oldHash, keepSession: digestOf(person) },
+  );
+  if (!set) throw new InputError("The password has just been changed elsewhere.", "current");
 }
 
-/**
- * Whoever sits here must prove to be the account's person. Returns the password's hash. Throws InputError for `param`,
- * too_many_requests.
- */
+/** Confirms the person's password. Returns its hash. Throws InputError for `param`, too_many_requests. */
 async function provePassword(deps: Deps, person: Person, password: string, param = "password"): Promise<string> {
   const limits = { shared: [], own: [`account:${person.accountId}`] };
-  return judged(deps, limits, async () => {
+  return limited(deps, limits, async () => {
     const passwordHash = await passwordHashOf(deps, person.accountId);
     const matches = await verifyPassword(passwordHash, password);
     if (!matches || passwordHash === null) return new InputError("This is not your password.", param);
@@ -148,10 +150,10 @@ async function provePassword(deps: Deps, person: Person, password: string, param
   });
 }
 
-/** By a code of the app, or a recovery code. Throws InputError for `code`, too_many_requests. */
+/** Confirms a code of the authenticator app, or a recovery code. Throws InputError for `code`, too_many_requests. */
 async function proveCode(deps: Deps, { accountId }: Person, code: string | undefined): Promise<void> {
-  if (code === undefined) throw new InputError("Type a code of your app, or a recovery code.", "code");
-  await judgeCode(deps, { accountId, code, wrong: wrongCode() });
+  if (code === undefined) throw new InputError("Enter a code from your authenticator app, or a recovery code.", "code");
+  await checkCode(deps, { accountId, code, wrong: wrongCode() });
 }
 
 function wrongCode(): InputError {

@@ -8,24 +8,25 @@ import {
   type Surroundings,
   surroundingsOf,
 } from "../../ledger/entitlement_store.ts";
-import { signedIn, toWire } from "./panel_session.ts";
+import { toJson } from "./formats.ts";
+import { signedIn } from "./panel_session.ts";
 
-/** The first page: what is left, until when, and what needs its owner. */
+/** Home: the active package, the balance, notices, and recent refusals. */
 
 const REFUSALS_SHOWN = 5;
 const DAY_MS = 86_400_000;
 
-export function homeRoutes(deps: Deps) {
-  return signedIn(deps).get("/home", async ({ person }) => toWire(await homeOf(deps, person.accountId)));
+export function homeEndpoints(deps: Deps) {
+  return signedIn(deps).get("/home", async ({ person }) => toJson(await homeOf(deps, person.accountId)));
 }
 
-/** What its owner may want to act on; the page words it. */
+/** Something the account may want to act on. The page writes the text. */
 export type Notice =
   | {
       kind: "package_none";
       endedName: string | null;
       endedAt: string | null;
-      /** In whose days it ended. */
+      /** The package's time zone. */
       endedTimeZone: string | null;
       nextStartsAt: string | null;
     }
@@ -63,7 +64,7 @@ function packageOf({ id, modelIds: _, dailyRemaining, totalRemaining, ...state }
   };
 }
 
-/** By the thresholds that the account's owner set. */
+/** The notices that are due, by the thresholds set in Settings. */
 export function noticesOf(entitlement: Entitlement, around: Surroundings): Notice[] {
   const { package: state, paygEnabled, balanceNanoUsd, heldNanoUsd } = entitlement;
   const freeNanoUsd = balanceNanoUsd - heldNanoUsd;
@@ -73,7 +74,7 @@ export function noticesOf(entitlement: Entitlement, around: Surroundings): Notic
   return notices;
 }
 
-/** Who pays by balance does not miss a package. */
+/** An account that can pay with its balance needs no package. */
 function withoutPackage({ paygEnabled, balanceNanoUsd }: Entitlement, { ended, next }: Surroundings): Notice[] {
   if (paygEnabled && balanceNanoUsd > 0n) return [];
   return [

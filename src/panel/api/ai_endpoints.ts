@@ -10,21 +10,22 @@ import { type Body, bodyOf } from "../../http/body.ts";
 import { patch } from "../../http/json_spans.ts";
 import { described } from "../../http/openapi.ts";
 import { factsOf } from "../../platform/request_facts.ts";
-import { atPanel, KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
+import { KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
+import { asPanelAiRefusal } from "./refusals.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 
 /**
- * The panel's two AI endpoints: the key is chosen on the server, and from there on it is the gateway's own flow.
+ * The panel's two AI endpoints. The API key is chosen on the server; everything after that is the gateway's own flow.
  * Source: contract › POST {panel_url}/api/panel/ai/chat, rulings › Errors.
  */
 
-/** Bodies are read by the flow, never by the framework: they go on as they came. */
-export function aiRoutes(deps: Deps) {
+/** The flow reads the bodies, not the framework, so that they are forwarded unchanged. */
+export function aiEndpoints(deps: Deps) {
   const name = cookieName(deps);
   const serve = async (request: Request, token: unknown, kind: "chat" | "image") => {
     const visitor = await visitorOf(deps, request, token);
     if (visitor.session.viewing) throw new Refusal("read_only");
-    return await panelAi(deps, visitor, request, factsOf(request).requestId, kind);
+    return await panelAi(deps, { visitor, request, kind });
   };
   return new Elysia({ normalize: false })
     .post("/ai/chat", ({ request, cookie }) => serve(request, cookie[name]?.value, "chat"), {
@@ -37,24 +38,22 @@ export function aiRoutes(deps: Deps) {
     });
 }
 
-/** POST /api/panel/ai/chat and /image. Refusals have the gateway's codes; some have the panel's status. */
-async function panelAi(
-  deps: Deps,
-  visitor: Visitor,
-  request: Request,
-  requestId: string,
-  kind: "chat" | "image",
-): Promise<Response> {
+type AiCall = { visitor: Visitor; request: Request; kind: "chat" | "image" };
+
+/** Refusals have the gateway's codes; some have another status in the panel. */
+async function panelAi(deps: Deps, { visitor, request, kind }: AiCall): Promise<Response> {
+  const { requestId } = factsOf(request);
   const { read, serve } = KINDS[kind];
   const { accountId, tenantId } = visitor.session;
   const host = gatewayHost(deps, visitor.host);
   const trail = noteTrail(request, host, { accountId });
   try {
-    // Rate → body → key, then the gateway's model → entitlement. A person's rate is its own, whatever key serves it; its account's shares are those of its keys.
+    // Rate limit → body → key, then the gateway's model → entitlement. The rate limit is the person's own, whichever key is used; the
+    // shares are those of the account's keys.
     const work = async (raw: Body, leave: Leave) => {
       const { body, keyId } = withoutKeyId(raw);
-      read(body); // What is wrong with the body comes before what is wrong with the key.
-      const key = await chooseKey(deps, visitor, host, keyId);
+      read(body); // An invalid body is reported before a missing key.
+      const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });
       trail.keyId = key.keyId;
       const caller: Caller = { requestId, key, host, signal: request.signal, trail };
       return await serve(deps, caller, body, leave);
@@ -62,13 +61,13 @@ async function panelAi(
     const asker = { limitId: `panel:${accountId}`, owner: { accountId, tenantId } };
     return await countingRefusals(deps, trail, () => withBody(deps, asker, request, work));
   } catch (error) {
-    throw error instanceof Refusal ? atPanel(error, kind) : error;
+    throw error instanceof Refusal ? asPanelAiRefusal(error, kind) : error;
   }
 }
 
 const KINDS = { chat: { read: readChat, serve: chat }, image: { read: readImage, serve: image } } as const;
 
-/** Takes `api_key_id` out of the body: it is for us, and no provider's business. Throws invalid_request. */
+/** Takes `api_key_id` out of the body, so that no provider sees it. Throws invalid_request. */
 function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
   const { api_key_id: keyId } = raw.value as Record<string, unknown>;
   if (keyId === undefined) return { body: raw, keyId: undefined };
@@ -82,12 +81,11 @@ function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
   return { body: bodyOf(text, raw.room), keyId: keyId ?? undefined };
 }
 
-/** The key that was named, or the latest that may act here. Another person's reads the same as an absent one. */
+/** The named key, or the newest that can be used on this host. Throws no_active_key, also for another account's key. */
 async function chooseKey(
   deps: Deps,
-  { session }: Visitor,
-  host: Host,
-  keyId: string | undefined,
+  accountId: number,
+  { host, keyId }: { host: Host; keyId: string | undefined },
 ): Promise<KeySnapshot> {
   const named = keyId === undefined ? undefined : /^[1-9]\d{0,15}$/.test(keyId) ? Number(keyId) : null;
   const found =
@@ -95,7 +93,7 @@ async function chooseKey(
       ? undefined
       : await inTime(
           findUsableKey(deps, {
-            accountId: session.accountId,
+            accountId,
             host: host.name,
             ...(named !== undefined && { keyId: named }),
           }),

@@ -4,26 +4,26 @@ import type { Deps } from "../../deps.ts";
 import { inTime } from "../../gateway/door.ts";
 import { readBody } from "../../http/body.ts";
 import { factsOf } from "../../platform/request_facts.ts";
-import { brandOnWire } from "./brand_routes.ts";
+import { publicBrand } from "./brand_endpoints.ts";
 import { signedIn } from "./panel_session.ts";
 import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_auth.ts";
 import { type Arrival, checkLinkBody, checkSignIn, openLink, signIn, signInByLink } from "./sign_in.ts";
 
-/** Signing in and out, by password or link; who one is; and the way back from somebody else's panel. */
+/** Signing in and out, by password or link; GET /me; and leaving the view of another account's panel. */
 
-/** A sign-in body is an address, a password and a code. */
+/** Sign-in bodies are an e-mail address, a password and a code. `owner`: nobody is signed in yet. */
 const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
 const TOKEN_CHARS_MAX = 100;
 
-export function sessionRoutes(deps: Deps) {
-  return new Elysia({ normalize: false }).use(doorRoutes(deps)).use(ownRoutes(deps));
+export function sessionEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false }).use(openEndpoints(deps)).use(ownEndpoints(deps));
 }
 
-/** What is open to who is not signed in, and what ends a session or a look at a panel. */
-function doorRoutes(deps: Deps) {
+/** Endpoints without `signedIn`: those for people who are not signed in, and those that must also work while viewing a panel. */
+function openEndpoints(deps: Deps) {
   const name = cookieName(deps);
-  const stay = (token: string) => ({ ...cookieOptions(deps, deps.config.sessionMaxSeconds), value: token });
-  const token = t.Object({ token: t.String({ maxLength: TOKEN_CHARS_MAX }) });
+  const cookieFor = (token: string) => ({ ...cookieOptions(deps, deps.config.sessionMaxSeconds), value: token });
+  const LinkParams = t.Object({ token: t.String({ maxLength: TOKEN_CHARS_MAX }) });
   return new Elysia({ normalize: false })
     .onBeforeHandle(({ request, set }) => {
       set.headers["x-request-id"] = factsOf(request).requestId;
@@ -36,7 +36,7 @@ function doorRoutes(deps: Deps) {
         checkOrigin(request);
         const body = checkSignIn((await readBody(deps, request, SIGN_IN_BODY)).value);
         const begun = await signIn(deps, arrival, body);
-        cookie[name]?.set(stay(begun.token));
+        cookie[name]?.set(cookieFor(begun.token));
         return { csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
       },
       { parse: "none" },
@@ -47,7 +47,7 @@ function doorRoutes(deps: Deps) {
         const { kind, name, email, expiresAt } = await openLink(deps, await arrivalOf(deps, request), params.token);
         return { kind, name, email, expiresAt };
       },
-      { params: token },
+      { params: LinkParams },
     )
     .post(
       "/links/:token",
@@ -57,10 +57,10 @@ function doorRoutes(deps: Deps) {
         const { password } = checkLinkBody((await readBody(deps, request, SIGN_IN_BODY)).value);
         const begun = await signInByLink(deps, arrival, { token: params.token, password });
         if (begun === null) return { signIn: true as const };
-        cookie[name]?.set(stay(begun.token));
+        cookie[name]?.set(cookieFor(begun.token));
         return { signIn: false as const, csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
       },
-      { params: token, parse: "none" },
+      { params: LinkParams, parse: "none" },
     )
     .post(
       "/sign-out",
@@ -75,7 +75,7 @@ function doorRoutes(deps: Deps) {
     .post(
       "/view/leave",
       async ({ request, cookie }) => {
-        // Not behind the frame: of all changes, this one is possible while looking at somebody's panel.
+        // Not behind `signedIn`, which refuses every change while an admin views another panel.
         const { session } = await visitorOf(deps, request, cookie[name]?.value);
         if (session.viewing) {
           const by = { accountId: session.accountId, requestId: factsOf(request).requestId };
@@ -94,14 +94,14 @@ async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> {
   return { host: await panelHostOf(deps, request), device, requestId };
 }
 
-function ownRoutes(deps: Deps) {
+function ownEndpoints(deps: Deps) {
   const name = cookieName(deps);
   return signedIn(deps)
     .get("/me", async ({ person }) => ({
       person: pick(person.session),
       viewing: person.viewing && pick(person.viewing),
       host: person.host.name,
-      brand: brandOnWire(await inTime(deps.brands.get(person.host.resellerId))),
+      brand: publicBrand(await inTime(deps.brands.get(person.host.resellerId))),
       csrfToken: person.session.csrfToken,
       serverTime: new Date(deps.clock.unixMs()).toISOString(),
       apiBaseUrl: person.host.resellerId === null ? deps.config.baseUrl : `${siteUrl(deps, person.host.name)}/v1`,

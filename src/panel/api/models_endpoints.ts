@@ -22,21 +22,24 @@ import {
   updateRoute,
 } from "../../catalog/catalog_store.ts";
 import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
-import type { FailureKind } from "../../catalog/provider_errors.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
-import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";
+import { breakerOf } from "./breakers.ts";
+import { IdInBody, IdParam, orNull, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { type Person, signedIn } from "./panel_session.ts";
 
 /**
- * Models, their prices and their routes, for admins. A model is named by the query's `id`: ids hold slashes, which
- * proxies and clients treat in three different ways in a path, and in one in a query.
+ * Models, their prices and their routes, for admins. A model is named by the query's `id`, not in the path: ids contain slashes,
+ * which proxies and clients encode differently in a path.
  */
 
 const PAGE_DEFAULT = 100;
 const PAGE_MAX = 500;
 const IMAGE_PRICES_MAX = 40;
-/** What a price per million comes to, for a request that one can imagine. */
+/** The request whose cost is shown beside a price per million tokens. */
 const EXAMPLE = { promptTokens: 1000, cachedTokens: 0, completionTokens: 500 };
 
 const ModelId = t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX });
@@ -46,21 +49,21 @@ const OfModel = { query: t.Object({ id: ModelId }) };
 const modelFields = {
   name: t.Optional(Name),
   ownedBy: t.Optional(Name),
-  contextLength: t.Optional(t.Union([Type.Integer(), t.Null()])),
+  contextLength: t.Optional(orNull(Type.Integer())),
   status: t.Optional(t.Union([t.Literal("active"), t.Literal("preview"), t.Literal("deprecated")])),
   modality: t.Optional(t.Union([t.Literal("text"), t.Literal("image"), t.Literal("multimodal")])),
-  architecture: t.Optional(t.Union([t.Record(t.String(), t.Unknown()), t.Null()])),
+  architecture: t.Optional(orNull(t.Record(t.String(), t.Unknown()))),
   enabled: t.Optional(t.Boolean()),
   defaultCapTokens: t.Optional(Type.Integer()),
   imageInputTokens: t.Optional(Type.Integer()),
   marginPermille: t.Optional(Type.Integer()),
-  hidesTokens: t.Optional(t.Union([t.Boolean(), t.Null()])),
+  hidesTokens: t.Optional(orNull(t.Boolean())),
 };
-/** Micro-USD per million tokens; null: sold by package only. */
+/** Micro-USD per million tokens; null: available with a package only. */
 const Prices = t.Union([
   t.Object({
     inputMicroUsd: Type.Integer(),
-    cachedInputMicroUsd: t.Optional(t.Union([Type.Integer(), t.Null()])),
+    cachedInputMicroUsd: t.Optional(orNull(Type.Integer())),
     outputMicroUsd: Type.Integer(),
   }),
   t.Null(),
@@ -76,7 +79,7 @@ const NewModel = t.Object({
   id: ModelId,
   ...modelFields,
   prices: t.Optional(Prices),
-  /** Micro-USD an image. */
+  /** Micro-USD per image. */
   imagePrices: t.Optional(
     t.Array(t.Object({ size: ImageSize, quality: t.Optional(Quality), microUsd: Type.Integer() }), {
       maxItems: IMAGE_PRICES_MAX,
@@ -101,7 +104,7 @@ const NewRoute = t.Object({
   ...routeFields,
 });
 
-export function modelsRoutes(deps: Deps) {
+export function modelsEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/models", ({ query }) => pageOfModels(deps, query), {
       query: t.Object({
@@ -113,7 +116,7 @@ export function modelsRoutes(deps: Deps) {
     .post(
       "/admin/models",
       async ({ person, body, request }) => {
-        await once(deps, person, request, () => createModel(deps, person, body));
+        await once(deps, { person, request }, () => createModel(deps, person, body));
         return await oneModel(deps, body.id);
       },
       { body: NewModel },
@@ -145,21 +148,21 @@ export function modelsRoutes(deps: Deps) {
         body: t.Object({
           size: ImageSize,
           quality: t.Optional(Quality),
-          microUsd: t.Union([Type.Integer(), t.Null()]),
+          microUsd: orNull(Type.Integer()),
         }),
       },
     )
-    .use(routesRoutes(deps));
+    .use(routeEndpoints(deps));
 }
 
-/** Where models are served. */
-function routesRoutes(deps: Deps) {
-  const params = t.Object({ id: Id });
+/** Routes of models: a model at a provider. */
+function routeEndpoints(deps: Deps) {
+  const params = IdParam;
   return signedIn(deps, "admin")
     .post(
       "/admin/routes",
       async ({ person, body, request }) => ({
-        id: await once(deps, person, request, () => addRoute({ ...deps, by: person.by }, body)),
+        id: await once(deps, { person, request }, () => addRoute({ ...deps, by: person.by }, body)),
       }),
       { body: NewRoute },
     )
@@ -201,19 +204,19 @@ async function createModel(
 async function pageOfModels(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
   const rows = await listModels(deps, { after, limit: limit + 1 });
   const models = await describe(deps, rows.slice(0, limit));
-  return toWire({ models, hasMore: rows.length > limit, example: EXAMPLE });
+  return toJson({ models, hasMore: rows.length > limit, example: EXAMPLE });
 }
 
 async function oneModel(deps: Deps, id: string) {
   const row = await findModel(deps, id);
   const [model] = row ? await describe(deps, [row]) : [];
   if (!model) throw new Refusal("not_found", { message: "There is no such model." });
-  return toWire({ ...model, example: EXAMPLE });
+  return toJson({ ...model, example: EXAMPLE });
 }
 
 type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;
 
-/** Models with what they cost and where they are served. A breaker's state is this replica's; each has its own. */
+/** Models with their prices, routes, and this replica's breakers. */
 async function describe(deps: Deps, rows: ModelRow[]) {
   const ids = rows.map(({ id }) => id);
   const images = await listImagePrices(deps, ids);
@@ -227,7 +230,7 @@ async function describe(deps: Deps, rows: ModelRow[]) {
       ...model,
       createdAt: new Date(createdUnix * 1000).toISOString(),
       prices,
-      /** What the example costs, by the very arithmetic that charges. */
+      /** The cost of the example, computed by the function that charges requests. */
       exampleNanoUsd: prices && chatCharge(prices, EXAMPLE),
       imagePrices: images
         .filter(({ modelId }) => modelId === model.id)
@@ -237,25 +240,9 @@ async function describe(deps: Deps, rows: ModelRow[]) {
         .map(({ modelId: _, ...route }) => ({
           ...route,
           breaker: breakerOf(deps, route.id),
-          /** null: no answer has cost more than its hold lately. */
+          /** null: no recent answer cost more than its hold. */
           overhead: overheads.find(({ routeId }) => routeId === route.id) ?? null,
         })),
     };
   });
-}
-
-/** What this replica has met on a route. */
-export type BreakerFacts = {
-  /** The route is left out for a moment, because it failed or its provider asked for a pause. */
-  open: boolean;
-  dueInMs: number;
-  /** Left out for everybody; false: only for the accounts that met the failures. */
-  forAll: boolean;
-  /** Why it did not serve a request since it last served one: the operator's to mend. */
-  trouble: FailureKind | null;
-};
-
-export function breakerOf({ breakers }: Pick<Deps, "breakers">, routeId: number): BreakerFacts {
-  const dueInMs = Math.ceil(breakers.dueInMs(routeId));
-  return { open: dueInMs > 0, dueInMs, forAll: breakers.isForAll(routeId), trouble: breakers.trouble(routeId) };
 }

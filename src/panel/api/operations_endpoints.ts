@@ -1,51 +1,68 @@
 import { t } from "elysia";
+import { listAudit } from "../../accounts/audit_store.ts";
 import { explain, readBooks, sumUp } from "../../books/books_check.ts";
 import { brokenRows, invariantOf, lastChecks } from "../../books/books_check_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
 import { within } from "../../platform/runtime.ts";
-import { countEverything, countRequests } from "./admin_store.ts";
-import { longRead } from "./long_read.ts";
-import { type Person, signedIn, toWire, whole } from "./panel_session.ts";
-import { openBreakers } from "./providers_routes.ts";
+import { countEverything, countRequests } from "./admin_counts_store.ts";
+import { openBreakers } from "./breakers.ts";
+import { Id, whole } from "./fields.ts";
+import { toJson } from "./formats.ts";
+import { longRead, type Person, signedIn } from "./panel_session.ts";
 
-/** For admins: whether every unit and cent is accounted for, which replicas live, and the figures of the landing page. */
+/** For admins, about the whole service: the overview on Home, replicas, the check of the books, and the audit log. */
 
-/** A page waits so long for a check; a longer one goes on, and is shown by the next look. */
+/** How long a page waits for a check. A longer check continues; the next load of the page shows its result. */
 const CHECK_WAIT_MS_MAX = 25_000;
-/** Its two counts have limits of their own, which are shorter. */
+/** Its two counts have their own, shorter limits. */
 const OVERVIEW_MS_MAX = 5_000;
 const ROWS_DEFAULT = 20;
 const ROWS_MAX = 100;
-/** The longest name of a view that Postgres would know. */
+/** The longest name of a Postgres view. */
 const NAME_LENGTH_MAX = 63;
+const AUDIT_ROWS_MAX = 200;
 
-export function booksRoutes(deps: Deps) {
+export function operationsEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/overview", ({ person, request: { signal } }) => overview(deps, person, signal))
     .get("/admin/replicas", async () => ({ replicas: await recentReplicas(deps.db.sql) }))
-    .get("/admin/books", async () => toWire(await readBooks(deps)))
+    .get("/admin/books", async () => toJson(await readBooks(deps)))
     .post("/admin/books/check", () => checkBooks(deps))
     .get("/admin/books/:name/rows", ({ params, query }) => rowsOf(deps, params.name, query.limit), {
       params: t.Object({ name: t.String({ maxLength: NAME_LENGTH_MAX }) }),
       query: t.Object({ limit: t.Optional(whole(1, ROWS_MAX)) }),
-    });
+    })
+    .get(
+      "/audit",
+      ({ person, query, request: { signal } }) =>
+        longRead(deps, { person, signal }, (reading) => listAudit(reading, query)),
+      {
+        query: t.Object({
+          subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$", says: "the name of a table, as in keys" })),
+          accountId: t.Optional(Id),
+          actorId: t.Optional(Id),
+          before: t.Optional(Id),
+          limit: t.Optional(whole(1, AUDIT_ROWS_MAX)),
+        }),
+      },
+    );
 }
 
-/** The first rows that break an invariant. Throws not_found for any other name: only those of the list reach SQL. */
-async function rowsOf(deps: Deps, asked: string, limit = ROWS_DEFAULT) {
-  const invariant = invariantOf(asked);
+/** The first rows that break an invariant. Throws not_found for an unknown name: only names from the list reach SQL. */
+async function rowsOf(deps: Deps, name: string, limit = ROWS_DEFAULT) {
+  const invariant = invariantOf(name);
   if (!invariant) throw new Refusal("not_found");
   const rows = await brokenRows(deps.db.sql, invariant.name, limit + 1);
   return { ...invariant, rows: rows.slice(0, limit), hasMore: rows.length > limit };
 }
 
-/** A check's result, or that it still runs. */
+/** Starts a check, or joins the running one. Returns its result, or `running: true` after CHECK_WAIT_MS_MAX. */
 async function checkBooks({ booksCheck }: Deps) {
   const late = new Error("the check takes longer than a page waits");
   const checking = booksCheck.now();
-  checking.catch(() => {}); // It is logged there, and by then the page may have gone.
+  checking.catch(() => {}); // The check logs its own failure; nobody may be waiting by then.
   try {
     const check = await within(CHECK_WAIT_MS_MAX, checking, () => late);
     return { running: false, check: explain(check) };
@@ -59,12 +76,12 @@ async function overview(deps: Deps, person: Person, signal: AbortSignal) {
   const [last] = await lastChecks(deps.db.sql, 1);
   const counts = await longRead(deps, { person, signal, readMsMax: OVERVIEW_MS_MAX }, async ({ db: { sql } }) => ({
     ...(await countEverything(sql)),
-    /** Of the last 24 hours; null: too many to count for this page. */
+    /** The last 24 hours; null: the count took too long. */
     requests: await countRequests(sql),
   }));
   return {
     ...counts,
-    /** By name, with the number of routes that this replica leaves out for a moment. */
+    /** Providers with routes that this replica skips for now. */
     providersFailing: [...openBreakers(deps)].map(([name, routes]) => ({ name, routes })),
     books: last ? { checkedAt: last.checkedAt, ...sumUp(last.results) } : null,
   };

@@ -1,14 +1,14 @@
 import { IS_FOLDED, TAIL } from "../../books/rollups_store.ts";
 import { type Sql, sqlState } from "../../platform/db.ts";
 
-/** What an admin's pages count, over everybody. */
+/** Counts over all accounts, for the admins' pages. */
 
-/** A landing page does not wait for a count of a busy day: it does without. */
+/** Home does not wait for the count of a busy day; it shows none. */
 const REQUESTS_MS_MAX = 500;
 const COUNTS_MS_MAX = 3_000;
 const QUERY_CANCELED = "57014";
 
-/** How many packages are active now, by offering; one without is left out. */
+/** The number of active packages by offering id; offerings without one are left out. */
 export async function activePackages(sql: Sql): Promise<Map<number, number>> {
   const rows = await sql`
     select offering_id, count(*)::int as active from packages
@@ -16,7 +16,7 @@ export async function activePackages(sql: Sql): Promise<Map<number, number>> {
   return new Map(rows.map((row) => [Number(row.offering_id), Number(row.active)]));
 }
 
-/** Each as its own list counts: people by state, orders that an admin decides, domains that fail. */
+/** People by state, open orders that an admin decides, and failing domains. */
 export type Counts = {
   accountsActive: number;
   accountsInvited: number;
@@ -26,8 +26,8 @@ export type Counts = {
 };
 
 /**
- * Small tables, and the index of open orders. Conditions as in the lists that the figures lead to: `people_store` (state),
- * `orders_store` (of the house), `hosts_store` (failing).
+ * Reads small tables and the index of open orders. The conditions match the lists that the figures link to: `people_store`
+ * (state), `orders_store` (of the house), `hosts_store` (failing).
  */
 export async function countEverything(sql: Sql): Promise<Counts> {
   return await sql.begin(async (tx) => {
@@ -53,15 +53,15 @@ export async function countEverything(sql: Sql): Promise<Counts> {
 
 export type Requests = { settled: number; released: number };
 
-/** Requests of the last 24 hours, by how they ended; null: it took too long for a landing page, as when the closing is far behind. */
+/** Requests of the last 24 hours, by how they ended. null: counting took too long, as when the closing is far behind. */
 export async function countRequests(sql: Sql): Promise<Requests | null> {
   try {
     return await sql.begin(async (tx) => {
       await tx`
         select set_config('statement_timeout', ${String(REQUESTS_MS_MAX)}, true), set_config('enable_seqscan', 'off', true),
           set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`;
-      // The closing counts what is settled by pieces of request ids, which begin with their time; of the first piece, a part is
-      // asked for. Releases are few, and counted from an index.
+      // Settled requests are summed by the closing in pieces of request ids, which begin with their time; only a part of the
+      // first piece is counted here. Releases are few, and counted from an index.
       const [row] = await tx`
         with since as materialized (select request_id_floor(clock_timestamp() - interval '24 hours') as id)
         select ((select coalesce(sum(rows), 0) from book_sums

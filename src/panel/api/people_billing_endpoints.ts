@@ -17,58 +17,61 @@ import {
   setPayg,
   transferBalance,
 } from "../../ledger/packages_and_balances_store.ts";
-import { billingOf, EntriesPage, entriesOf, viewOf } from "./billing_routes.ts";
-import { Amount, checkPayWith, PayWithName, When } from "./orders_routes.ts";
-import { Id, IdInBody, once, type Person, signedIn, toWire, whole } from "./panel_session.ts";
-import { accountInScope } from "./scope.ts";
+import { billingOf, checkPayWith, EntriesPage, entriesOf, viewOf } from "./account_billing.ts";
+import { Id, IdInBody, IdParam, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { accountInScope, type Person, signedIn } from "./panel_session.ts";
 
-/** What resellers hand out to their customers, and admins to everybody: packages, money, allotments. */
+/**
+ * Packages, balance and allotments of the accounts that a person manages: a reseller its customers, an admin everyone. A reseller may
+ * also assign packages to itself.
+ */
 
-/** An account has no more keys that are not revoked. */
+/** More than the keys that an account may have unrevoked. */
 const KEYS_MAX = 1000;
 const PAGE_MAX = 100;
 const REASON_LENGTH_MAX = 1000;
 
-const OfPerson = t.Object({ id: Id });
 const Reason = t.String({ maxLength: REASON_LENGTH_MAX });
-const Wanted = t.Object({ offeringId: IdInBody, when: When, payWith: t.Optional(PayWithName) });
+const Assignment = t.Object({ offeringId: IdInBody, when: PackageStart, payWith: t.Optional(PackagePayment) });
 
-export function peopleBillingRoutes(deps: Deps) {
+export function peopleBillingEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
-    .use(holdingRoutes(deps))
-    .use(packageRoutes(deps))
-    .use(moneyRoutes(deps))
-    .use(allotmentRoutes(deps))
-    .use(paygRoutes(deps))
-    .use(adminRoutes(deps));
+    .use(holdingEndpoints(deps))
+    .use(packageEndpoints(deps))
+    .use(moneyEndpoints(deps))
+    .use(allotmentEndpoints(deps))
+    .use(paygEndpoints(deps))
+    .use(adminEndpoints(deps));
 }
 
-function holdingRoutes(deps: Deps) {
+function holdingEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .get(
       "/people/:id/billing",
-      async ({ person, params }) => toWire(await billingOf(deps, person, await holderInScope(deps, person, params.id))),
-      { params: OfPerson },
+      async ({ person, params }) => toJson(await billingOf(deps, person, await holderInScope(deps, person, params.id))),
+      { params: IdParam },
     )
     .get(
       "/people/:id/billing/entries",
       async ({ person, params, query, request: { signal } }) => {
         const { accountId } = await holderInScope(deps, person, params.id);
-        return toWire(await entriesOf(deps, { person, signal }, { ...query, accountId }));
+        return toJson(await entriesOf(deps, { person, signal }, { ...query, accountId }));
       },
-      { params: OfPerson, query: EntriesPage },
+      { params: IdParam, query: EntriesPage },
     );
 }
 
-function packageRoutes(deps: Deps) {
+function packageEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin")
     .post(
       "/people/:id/packages/preview",
       async ({ person, params, body }) => {
         const holder = await holderInScope(deps, person, params.id);
-        return toWire(await previewFor(deps, holder, { ...body, ...payingFor(person, holder, body.payWith) }));
+        return toJson(await previewFor(deps, holder, { ...body, ...payingFor(person, holder, body.payWith) }));
       },
-      { params: OfPerson, body: Wanted },
+      { params: IdParam, body: Assignment },
     )
     .post(
       "/people/:id/packages",
@@ -77,10 +80,10 @@ function packageRoutes(deps: Deps) {
         const { accountId } = holder;
         const payer = payingFor(person, holder, payWith);
         const wanted = { accountId, offeringId, when, ...payer, actorId: person.by.accountId };
-        const assigned = await once(deps, person, request, () => assignPackage({ ...deps, by: person.by }, wanted));
-        return toWire({ package: viewOf(person, assigned) });
+        const assigned = await once(deps, { person, request }, () => assignPackage({ ...deps, by: person.by }, wanted));
+        return toJson({ package: viewOf(person, assigned) });
       },
-      { params: OfPerson, body: Wanted },
+      { params: IdParam, body: Assignment },
     )
     .post(
       "/people/:id/packages/:packageId/end",
@@ -89,27 +92,27 @@ function packageRoutes(deps: Deps) {
         const found = await findPackage(deps, packageId);
         if (found?.accountId !== accountId) throw new Refusal("not_found");
         const ended = await endPackage({ ...deps, by: person.by }, { accountId, packageId });
-        return toWire({ package: viewOf(person, ended), unitsDropped: ended.unitsDropped ?? 0 });
+        return toJson({ package: viewOf(person, ended), unitsDropped: ended.unitsDropped ?? 0 });
       },
       { params: t.Object({ id: Id, packageId: Id }) },
     );
 }
 
-function moneyRoutes(deps: Deps) {
+function moneyEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin").post(
     "/people/:id/balance",
     async ({ person, params, body, request }) => {
       const { accountId } = await accountInScope(deps, person, params.id);
       const nanoUsd = BigInt(body.amountNanoUsd);
-      await once(deps, person, request, () => moveMoney(deps, person, { ...body, accountId, nanoUsd }));
-      return toWire({ balance: (await holdingsOf(deps, accountId)).balance });
+      await once(deps, { person, request }, () => moveMoney(deps, person, { ...body, accountId, nanoUsd }));
+      return toJson({ balance: (await holdingsOf(deps, accountId)).balance });
     },
     {
-      params: OfPerson,
+      params: IdParam,
       body: t.Object({
         kind: t.Union([t.Literal("top_up"), t.Literal("correction")]),
-        /** A correction may be below zero. */
-        amountNanoUsd: t.Union([Amount, t.String({ pattern: "^-[1-9][0-9]{0,15}$", maxLength: 17 })], {
+        /** A correction may be negative. */
+        amountNanoUsd: t.Union([PositiveNanoUsd, t.String({ pattern: "^-[1-9][0-9]{0,15}$", maxLength: 17 })], {
           says: "nano-USD other than 0, as a string of digits",
         }),
         reason: t.Optional(Reason),
@@ -118,15 +121,18 @@ function moneyRoutes(deps: Deps) {
   );
 }
 
-type Movement = { kind: "top_up" | "correction"; accountId: number; nanoUsd: bigint; reason?: string };
+type Transaction = { kind: "top_up" | "correction"; accountId: number; nanoUsd: bigint; reason?: string };
 
-/** An admin adds or corrects, and says why; a reseller moves money of its own. Throws InputError, insufficient_balance. */
-async function moveMoney(deps: Deps, person: Person, { kind, accountId, nanoUsd, reason }: Movement): Promise<void> {
+/**
+ * An admin adds to or corrects a balance, with a reason; a reseller transfers from its own balance. Throws InputError,
+ * insufficient_balance.
+ */
+async function moveMoney(deps: Deps, person: Person, { kind, accountId, nanoUsd, reason }: Transaction): Promise<void> {
   const by = { ...deps, by: person.by };
   const actorId = person.by.accountId;
   const why = reason?.trim() || null;
   if (person.role === "admin") {
-    if (why === null) throw new InputError("Say why: the reason is kept with the entry.", "reason");
+    if (why === null) throw new InputError("Give a reason. It is kept with the transaction.", "reason");
     await addBalance(by, { accountId, nanoUsd, kind, reason: why, actorId });
     return;
   }
@@ -134,13 +140,13 @@ async function moveMoney(deps: Deps, person: Person, { kind, accountId, nanoUsd,
   await transferBalance(by, { fromId: person.accountId, toId: accountId, nanoUsd, reason: why, actorId });
 }
 
-function allotmentRoutes(deps: Deps) {
+function allotmentEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin").get(
     "/allotments",
     async ({ person, query }) => {
       const own = person.role === "reseller" ? { resellerId: person.accountId } : {};
       const { rows, hasMore } = await listAllotments(deps, { ...query, ...own });
-      return toWire({ allotments: rows, hasMore });
+      return toJson({ allotments: rows, hasMore });
     },
     {
       query: t.Object({
@@ -152,8 +158,8 @@ function allotmentRoutes(deps: Deps) {
   );
 }
 
-/** Whether an account's balance pays for requests: for an admin to say, and for a reseller who was granted the right. */
-function paygRoutes(deps: Deps) {
+/** Switches pay-as-you-go for an account: an admin may, and a reseller that was granted the right. */
+function paygEndpoints(deps: Deps) {
   return signedIn(deps, "reseller", "admin").patch(
     "/people/:id/payg",
     async ({ person, params, body: { enabled } }) => {
@@ -162,12 +168,12 @@ function paygRoutes(deps: Deps) {
       await setPayg({ ...deps, by: person.by }, accountId, enabled, resellerId);
       return { paygEnabled: enabled };
     },
-    { params: OfPerson, body: t.Object({ enabled: t.Boolean() }) },
+    { params: IdParam, body: t.Object({ enabled: t.Boolean() }) },
   );
 }
 
-/** What is an admin's alone. */
-function adminRoutes(deps: Deps) {
+/** Granting resellers the right to switch pay-as-you-go, and allotments. */
+function adminEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .patch(
       "/people/:id/payg-right",
@@ -176,27 +182,29 @@ function adminRoutes(deps: Deps) {
         await setPaygRight({ ...deps, by: person.by }, accountId, granted);
         return { maySwitchPayg: granted };
       },
-      { params: OfPerson, body: t.Object({ granted: t.Boolean() }) },
+      { params: IdParam, body: t.Object({ granted: t.Boolean() }) },
     )
     .post(
       "/allotments",
       async ({ person, body, request }) => {
         const reason = body.reason.trim();
-        if (reason === "") throw new InputError("Say why: the reason is kept with the grant.", "reason");
+        if (reason === "") throw new InputError("Give a reason. It is kept with the grant.", "reason");
         const grant = { ...body, reason, actorId: person.by.accountId };
-        const allotment = await once(deps, person, request, () => grantAllotment({ ...deps, by: person.by }, grant));
-        return toWire({ allotment });
+        const allotment = await once(deps, { person, request }, () =>
+          grantAllotment({ ...deps, by: person.by }, grant),
+        );
+        return toJson({ allotment });
       },
       { body: t.Object({ resellerId: IdInBody, offeringId: IdInBody, pieces: Type.Integer(), reason: Reason }) },
     )
     .post(
       "/allotments/:id/withdraw",
-      async ({ person, params }) => toWire(await withdrawAllotment({ ...deps, by: person.by }, params.id)),
-      { params: OfPerson },
+      async ({ person, params }) => toJson(await withdrawAllotment({ ...deps, by: person.by }, params.id)),
+      { params: IdParam },
     );
 }
 
-/** Who may hold packages before one's eyes: those in scope, and a reseller itself. Throws not_found. */
+/** An account that the person may assign packages to: one it manages, or itself. Throws not_found. */
 async function holderInScope(deps: Deps, person: Person, accountId: number): Promise<Account> {
   if (accountId !== person.accountId) return accountInScope(deps, person, accountId);
   const own = await findAccount(deps, accountId);
@@ -209,10 +217,10 @@ function payingFor(person: Person, holder: Account, payWith: PayWith | undefined
   return payerOf(holder, payWith);
 }
 
-type Asked = { offeringId: number; when: "now" | "after"; payerId: number | null; fromAllotment: boolean };
+type Assigning = { offeringId: number; when: "now" | "after"; payerId: number | null; fromAllotment: boolean };
 
-/** What would happen, to the allowance, to who pays, and to what each key can reach. */
-async function previewFor(deps: Deps, holder: Account, { offeringId, when, payerId, fromAllotment }: Asked) {
+/** What an assignment would change: the limits, the payment, and the models that each key can use. */
+async function previewFor(deps: Deps, holder: Account, { offeringId, when, payerId, fromAllotment }: Assigning) {
   const { accountId } = holder;
   const wanted = { accountId, offeringId, when, payerId, fromAllotment };
   const { before, after, ...preview } = await previewAssignment(deps, wanted);
@@ -240,7 +248,7 @@ function limitsOf({ name, days, dailyLimit, totalLimit, carryover, tokenLimit, t
   return { name, days, dailyLimit, totalLimit, carryover, tokenLimit, timeZone, modelIds };
 }
 
-/** Models a key gets an answer from. Source: rulings › Which entitlement pays 3. */
+/** The models that a key can use. Source: rulings › Which entitlement pays 3. */
 function reachable(
   models: readonly Model[],
   { modelIds, mode }: Key,
