@@ -69,12 +69,17 @@ function stampOf(sourcesHash: string): string {
   return `${JSON.stringify({ sourcesHash })}\n`;
 }
 
-/** Everything the build depends on: the app with its words, the packages' versions, and this file. */
+/** Hash of everything the build depends on: the app, the limits it shares with the server, the packages' versions, and this file. */
 async function hashSources(): Promise<string> {
   const entries = await readdir(web, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
   const hash = createHash("sha256");
-  for (const path of [...files, join(repository, "bun.lock"), import.meta.filename].sort()) {
+  for (const path of [
+    ...files,
+    join(repository, "src", "limits.ts"),
+    join(repository, "bun.lock"),
+    import.meta.filename,
+  ].sort()) {
     hash
       .update(`${path.slice(repository.length)}\0`)
       .update(await readFile(path))

@@ -17,7 +17,7 @@ export const rows = [
 /** What starts everything counts as one room. */
 const entryPaths = ["src/main.ts", "src/replica.ts", "src/cli.ts", "src/cli/", "src/demo.ts", "src/demo/"];
 /** May be imported from everywhere, and import only each other and platform. deps.ts holds nothing but types, from everywhere. */
-export const sharedFiles = ["src/config.ts", "src/errors.ts", "src/deps.ts"];
+export const sharedFiles = ["src/config.ts", "src/errors.ts", "src/limits.ts", "src/deps.ts"];
 const depsFile = "src/deps.ts";
 
 const runtimeFile = "src/platform/runtime.ts";

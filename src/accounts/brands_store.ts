@@ -1,5 +1,6 @@
 import { and, eq, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
+import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { sha256 } from "../platform/runtime.ts";
@@ -10,8 +11,6 @@ import { toIcon, toLogo } from "./pictures.ts";
 
 /** Resellers' brands, one row each, its own business alone. Source: panel › White label. */
 
-const NAME_CHARS_MAX = 60;
-const SUPPORT_CHARS_MAX = 300;
 const VERSION_CHARS = 16;
 /** Of a brand nobody has touched: there is nothing of it at any address. */
 const NO_VERSION = "none";
@@ -43,7 +42,7 @@ export async function saveBrand(
   { resellerId, name, accent, support }: BrandSpec & { resellerId: number },
 ): Promise<StoredBrand> {
   const set = {
-    name: checkName(name, { param: "name", charsMax: NAME_CHARS_MAX }),
+    name: checkName(name, { param: "name", charsMax: BRAND_NAME_CHARS_MAX }),
     accent: accent === null ? null : accent.toLowerCase(),
     css: accent === null ? "" : accentCss(accent).css,
     support: support === null ? null : checkSupport(support),
@@ -125,7 +124,7 @@ async function lockReseller(tx: Tx, resellerId: number): Promise<void> {
 function checkSupport(value: string): string {
   const wrong = new InputError("The support contact must be an e-mail address or an https:// address.", "support");
   const support = value.trim();
-  if (support.length > SUPPORT_CHARS_MAX) throw wrong;
+  if (support.length > BRAND_SUPPORT_CHARS_MAX) throw wrong;
   if (/^https:\/\//i.test(support)) {
     const url = URL.canParse(support) ? new URL(support) : undefined;
     // A name before the host makes an address look like another one's.

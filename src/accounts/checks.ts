@@ -1,8 +1,8 @@
 import { InputError } from "../errors.ts";
+import { EMAIL_CHARS_MAX } from "../limits.ts";
 
 /** Checks of what people type, shared by this room's stores. Each returns the clean value or throws InputError. */
 
-const EMAIL_CHARS_MAX = 254;
 // Control characters included: Postgres takes no NUL in text, and the others forge lines in logs and tables.
 const EMAIL = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u;
 const CONTROL = /\p{Cc}/u;

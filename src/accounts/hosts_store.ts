@@ -1,5 +1,6 @@
 import { and, asc, desc, eq, ne, type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
+import { DOMAIN_REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { accounts, auditEntries, hosts, sessions } from "../platform/schema.ts";
@@ -22,7 +23,6 @@ const HOSTS_MAX = 50;
 const HOSTS_EVER_MAX = 1000;
 const LIST_MAX = 1000;
 const PAGE_MAX = 200;
-const REASON_CHARS_MAX = 300;
 /** A check that was begun and never ended, because its replica died, is begun again after this. */
 const CLAIM_SECONDS = 30;
 /** Between two checks of a domain, whoever asks for them. Longer than a check takes: so there is one at a time. */
@@ -153,7 +153,8 @@ export async function setHostStatus(
   deps: ChangeDeps,
   { host, resellerId, status, reason }: ByHand,
 ): Promise<ResellerHost> {
-  const why = reason === undefined ? undefined : checkName(reason, { param: "reason", charsMax: REASON_CHARS_MAX });
+  const why =
+    reason === undefined ? undefined : checkName(reason, { param: "reason", charsMax: DOMAIN_REASON_CHARS_MAX });
   const known = await findHost(deps, { host, ...(resellerId !== undefined && { resellerId }) });
   if (!known) throw noSuchHost();
   const ref = { host, resellerId: known.resellerId };

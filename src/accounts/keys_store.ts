@@ -2,6 +2,7 @@ import { and, desc, eq, lt, ne, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
+import { KEY_DAILY_REQUESTS, KEY_NAME_CHARS_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -17,7 +18,6 @@ import { checkModelIds } from "./model_scope_store.ts";
  * Whatever ends a key's right takes the account's lock first, so that no request is granted after it.
  */
 
-const NAME_CHARS_MAX = 100;
 /** Keys of one account that are not revoked. */
 const KEYS_MAX = 200;
 /** Revoked ones that its page still shows. */
@@ -29,9 +29,6 @@ const PAGE_MAX = 1000;
 const PRUNE_ROWS = 500;
 const OVERLAP_SECONDS_MAX = 30 * 86_400;
 const DAYS_AHEAD_MAX = 3660;
-/** What `keys_ceilings` allows. */
-const UNITS_MAX = 30_000_000;
-const NANO_USD_MAX = 9_000_000_000_000_000n;
 
 export type KeyMode = "package" | "payg";
 
@@ -77,7 +74,7 @@ export async function createKey(
   deps: ChangeDeps & { config: HostConfig & Pick<Config, "billingTimeZone"> },
   wanted: NewKey,
 ): Promise<CreatedKey> {
-  const name = checkName(wanted.name, { param: "name", charsMax: NAME_CHARS_MAX });
+  const name = checkName(wanted.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
   const modelIds = checkList(wanted.modelIds, { param: "modelIds", what: "models", max: MODELS_MAX });
   const hostList = checkList(wanted.hosts, { param: "hosts", what: "hosts", max: HOSTS_MAX });
   const { dailyUnitsMax = null, dailySpendMaxNanoUsd = null } = wanted;
@@ -178,7 +175,7 @@ export type KeyChange = { name?: string } & Partial<Ceilings>;
 export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, change: KeyChange): Promise<Key> {
   const { dailyUnitsMax, dailySpendMaxNanoUsd } = change;
   const name =
-    change.name === undefined ? undefined : checkName(change.name, { param: "name", charsMax: NAME_CHARS_MAX });
+    change.name === undefined ? undefined : checkName(change.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
   checkCeilings({ dailyUnitsMax: dailyUnitsMax ?? null, dailySpendMaxNanoUsd: dailySpendMaxNanoUsd ?? null });
   const limits = dailyUnitsMax !== undefined || dailySpendMaxNanoUsd !== undefined;
   return changing(deps, async (tx) => {
@@ -456,8 +453,8 @@ async function checkHosts(
 /** Throws InputError. */
 function checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd }: Ceilings): void {
   if (dailyUnitsMax !== null)
-    checkInteger(dailyUnitsMax, { param: "dailyUnitsMax", what: "requests a day", min: 1, max: UNITS_MAX });
-  if (dailySpendMaxNanoUsd !== null && (dailySpendMaxNanoUsd < 1n || dailySpendMaxNanoUsd > NANO_USD_MAX))
+    checkInteger(dailyUnitsMax, { param: "dailyUnitsMax", what: "requests a day", ...KEY_DAILY_REQUESTS });
+  if (dailySpendMaxNanoUsd !== null && (dailySpendMaxNanoUsd < 1n || dailySpendMaxNanoUsd > MONEY_NANO_USD_MAX))
     throw new InputError("The spending a day must be above zero, and at most $9,000,000.", "dailySpendMaxNanoUsd");
 }
 

@@ -1,6 +1,14 @@
 import { desc, eq, type SQL, sql } from "drizzle-orm";
 import { isTimeZone } from "../config.ts";
 import { InputError } from "../errors.ts";
+import {
+  MONEY_NANO_USD_MAX,
+  OFFERING_DAILY_REQUESTS,
+  OFFERING_DAYS,
+  OFFERING_NAME_CHARS_MAX,
+  OFFERING_TOKENS,
+  OFFERING_TOTAL_REQUESTS,
+} from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { offerings } from "../platform/schema.ts";
@@ -12,14 +20,7 @@ import { checkModelIds } from "./model_scope_store.ts";
  * count. Source: contract › Limits. An offering never changes, only its being for sale: packages are copies of it.
  */
 
-const NAME_CHARS_MAX = 100;
-const DAILY_REQUESTS = { daily: { min: 100, max: 2000 }, custom: { min: 1, max: 1_000_000 } };
-const CUSTOM_DAYS = { min: 1, max: 30 };
-const TOTAL_MAX = 30_000_000;
-const TOKENS_MAX = 1_000_000_000_000;
 const MODELS_MAX = 200;
-/** Nine million dollars, as a balance. */
-const WHOLESALE_NANO_USD_MAX = 9_000_000_000_000_000n;
 const LIST_MAX = 1000;
 
 export type Offering = {
@@ -65,26 +66,24 @@ function checkOffering(wanted: NewOffering) {
   const days = wanted.days ?? 1;
   if (kind === "daily" && days !== 1)
     throw new InputError("A daily offering has one day: use a custom one for more.", "days");
-  checkInteger(days, { param: "days", what: "number of days", ...CUSTOM_DAYS });
+  checkInteger(days, { param: "days", what: "number of days", ...OFFERING_DAYS });
   const dailyLimit = checkInteger(wanted.dailyLimit, {
     param: "dailyLimit",
     what: "daily limit",
-    ...DAILY_REQUESTS[kind],
+    ...OFFERING_DAILY_REQUESTS[kind],
   });
   const totalLimit = checkInteger(wanted.totalLimit ?? dailyLimit * days, {
     param: "totalLimit",
     what: "total limit",
-    min: 1,
-    max: TOTAL_MAX,
+    ...OFFERING_TOTAL_REQUESTS,
   });
-  if (tokenLimit !== null)
-    checkInteger(tokenLimit, { param: "tokenLimit", what: "token limit", min: 1, max: TOKENS_MAX });
-  if (wholesaleNanoUsd < 0n || wholesaleNanoUsd > WHOLESALE_NANO_USD_MAX) {
+  if (tokenLimit !== null) checkInteger(tokenLimit, { param: "tokenLimit", what: "token limit", ...OFFERING_TOKENS });
+  if (wholesaleNanoUsd < 0n || wholesaleNanoUsd > MONEY_NANO_USD_MAX) {
     throw new InputError("The wholesale price must be from $0 to $9,000,000.", "wholesaleNanoUsd");
   }
   if (!isTimeZone(timeZone)) throw noSuchZone(timeZone);
   return {
-    name: checkName(wanted.name, { param: "name", charsMax: NAME_CHARS_MAX }),
+    name: checkName(wanted.name, { param: "name", charsMax: OFFERING_NAME_CHARS_MAX }),
     kind,
     days,
     dailyLimit,

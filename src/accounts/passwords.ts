@@ -1,11 +1,10 @@
 import { hash, verify } from "@node-rs/argon2";
 import { InputError, Refusal } from "../errors.ts";
+import { NEW_PASSWORD_CHARS } from "../limits.ts";
 
 /** Passwords, by argon2id (the library's default algorithm) with the parameters that OWASP gives: 19 MiB, two passes, one lane. */
 
 const PARAMETERS = { memoryCost: 19_456, timeCost: 2, parallelism: 1 };
-const CHARS_MIN = 10;
-const CHARS_MAX = 200;
 /** Hashing takes a core and 19 MiB each: requests for models come first. */
 const RUNNING_MAX = 2;
 const WAITING_MAX = 64;
@@ -15,8 +14,9 @@ const RETRY_AFTER_SECONDS = 2;
 export async function hashPassword(password: string, param = "password"): Promise<string> {
   const clean = normalize(password);
   const chars = [...clean].length;
-  if (chars < CHARS_MIN || chars > CHARS_MAX) {
-    throw new InputError(`The password must have ${CHARS_MIN} to ${CHARS_MAX} characters.`, param);
+  const { min, max } = NEW_PASSWORD_CHARS;
+  if (chars < min || chars > max) {
+    throw new InputError(`The password must have ${min} to ${max} characters.`, param);
   }
   return inTurn(() => hash(clean, PARAMETERS));
 }
@@ -28,7 +28,7 @@ export async function hashPassword(password: string, param = "password"): Promis
 export async function verifyPassword(passwordHash: string | null | undefined, password: string): Promise<boolean> {
   const clean = normalize(password);
   // Nothing longer was ever hashed; it is not worth its hashing time.
-  const known = clean.length <= CHARS_MAX * 2 ? passwordHash : null;
+  const known = clean.length <= NEW_PASSWORD_CHARS.max * 2 ? passwordHash : null;
   return inTurn(async () => {
     const fallback = await nobodysHash();
     const matches = await verify(known ?? fallback, known === null ? "" : clean);

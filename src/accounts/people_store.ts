@@ -1,6 +1,7 @@
 import { and, desc, eq, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
+import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { accounts, balances, links } from "../platform/schema.ts";
@@ -10,11 +11,7 @@ import { endSessions } from "./sessions_store.ts";
 
 /** Accounts: customers, resellers and admins. A customer may belong to a reseller, for good: that is its tenant. */
 
-const NAME_CHARS_MAX = 100;
 const PAGE_MAX = 1000;
-const NOTICE_DAYS_MAX = 30;
-/** What a balance may hold: see the table's check. */
-const BALANCE_NANO_USD_MAX = 9_000_000_000_000_000n;
 
 export type Role = "customer" | "reseller" | "admin";
 
@@ -70,7 +67,7 @@ export async function insertAccount(
 }
 
 function checkAccountName(name: string): string {
-  return checkName(name, { param: "name", charsMax: NAME_CHARS_MAX });
+  return checkName(name, { param: "name", charsMax: PERSON_NAME_CHARS_MAX });
 }
 
 async function checkReseller(tx: Tx, resellerId: number, email: string): Promise<void> {
@@ -274,9 +271,9 @@ export async function noticesOf({ db }: { db: Db }, accountId: number): Promise<
 export async function setNotices(deps: ChangeDeps, accountId: number, wanted: Partial<Notices>): Promise<boolean> {
   const { unitsPercent, balanceNanoUsd, days } = wanted;
   if (unitsPercent !== undefined)
-    checkInteger(unitsPercent, { param: "unitsPercent", what: "share", min: 0, max: 100 });
-  if (days !== undefined) checkInteger(days, { param: "days", what: "number of days", min: 0, max: NOTICE_DAYS_MAX });
-  if (balanceNanoUsd !== undefined && (balanceNanoUsd < 0n || balanceNanoUsd > BALANCE_NANO_USD_MAX))
+    checkInteger(unitsPercent, { param: "unitsPercent", what: "share", ...NOTICE_PERCENT });
+  if (days !== undefined) checkInteger(days, { param: "days", what: "number of days", ...NOTICE_DAYS });
+  if (balanceNanoUsd !== undefined && (balanceNanoUsd < 0n || balanceNanoUsd > MONEY_NANO_USD_MAX))
     throw new InputError("The balance must be from $0 to $9,000,000.", "balanceNanoUsd");
   return update(deps, accountId, {
     ...(unitsPercent !== undefined && { noticeUnitsPercent: unitsPercent }),

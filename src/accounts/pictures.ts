@@ -1,12 +1,12 @@
 import type { Sharp } from "sharp";
 import { InputError, Refusal } from "../errors.ts";
+import { BRAND_PICTURE_BYTES_MAX } from "../limits.ts";
 
 /**
  * Pictures that people bring. None is kept as it came: each is decoded and written anew, without metadata and without
  * whatever else its file held. Only PNG and WebP, and only still ones. Source: panel › White label.
  */
 
-const BYTES_MAX = 256 * 1024;
 const SIDE_PIXELS_MAX = 2048;
 const LOGO_WIDTH_MAX = 480;
 const LOGO_HEIGHT_MAX = 120;
@@ -40,7 +40,8 @@ export function toIcon(bytes: Uint8Array): Promise<Buffer> {
 let decoding = 0;
 
 async function rewrite(bytes: Uint8Array, to: (picture: Sharp) => Sharp): Promise<Buffer> {
-  if (bytes.length > BYTES_MAX) throw wrong(`The picture may have at most ${BYTES_MAX / 1024} KB.`);
+  if (bytes.length > BRAND_PICTURE_BYTES_MAX)
+    throw wrong(`The picture may have at most ${BRAND_PICTURE_BYTES_MAX / 1024} KB.`);
   checkKind(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
   if (decoding >= DECODES_MAX) throw new Refusal("service_unavailable");
   decoding++;

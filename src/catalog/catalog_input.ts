@@ -1,25 +1,25 @@
 import { InputError } from "../errors.ts";
+import {
+  CATALOG_NAME_CHARS_MAX,
+  IMAGE_SIZES,
+  MODEL_CAP_TOKENS,
+  MODEL_CONTEXT_TOKENS,
+  MODEL_IMAGE_TOKENS,
+  MODEL_MARGIN_PERMILLE,
+  PRICE_MICRO_USD,
+  PROVIDER_KEY_CHARS_MAX,
+  PROVIDER_URL_CHARS_MAX,
+  ROUTE_PRIORITY,
+  ROUTE_WEIGHT,
+} from "../limits.ts";
 
 /** What an operator gives to describe the catalog, and the checks of it: pure, each throws InputError with one sentence. */
 
-export const MODEL_ID_CHARS_MAX = 128;
 const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
-export const NAME_CHARS_MAX = 200;
-export const URL_CHARS_MAX = 500;
-export const KEY_CHARS_MAX = 4_000;
 const ARCHITECTURE_CHARS_MAX = 4_000;
-const TOKENS_MAX = 1_000_000;
-const CONTEXT_TOKENS_MAX = 100_000_000;
-/** Micro-USD: 1,000 USD per million tokens, or an image. The table's CHECKs say the same. */
-const PRICE_MICRO_USD_MAX = 1_000_000_000;
-const PRIORITY_MAX = 1_000;
-const WEIGHT_MAX = 1_000;
-export const MARGIN_PERMILLE_MAX = 100_000;
 const STATUSES = ["active", "preview", "deprecated"] as const;
 const MODALITIES = ["text", "image", "multimodal"] as const;
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
-/** Source: contract › ImageGenerationRequest. */
-const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
 /** The quality of a request that asks for none. */
 export const QUALITY_DEFAULT = "standard";
 /** As in `high` or `hd`. The table's CHECK says the same. */
@@ -101,12 +101,11 @@ export function checkModelId(id: string): string {
 
 /** The checked fields, by name and nothing else; what is absent is undefined, which leaves its column alone. */
 export function checkModel(patch: ModelPatch): ModelPatch {
-  const tokens = { min: 1, max: TOKENS_MAX };
   return {
-    name: given(patch.name, (name) => checkText(name, "name", NAME_CHARS_MAX)),
-    ownedBy: given(patch.ownedBy, (owner) => checkText(owner, "ownedBy", NAME_CHARS_MAX)),
+    name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
+    ownedBy: given(patch.ownedBy, (owner) => checkText(owner, "ownedBy", CATALOG_NAME_CHARS_MAX)),
     contextLength: given(patch.contextLength, (length) =>
-      length === null ? null : checkInteger(length, "contextLength", { min: 1, max: CONTEXT_TOKENS_MAX }),
+      length === null ? null : checkInteger(length, "contextLength", MODEL_CONTEXT_TOKENS),
     ),
     status: given(patch.status, (status) => checkOneOf(status, "status", STATUSES)),
     modality: given(patch.modality, (modality) => checkOneOf(modality, "modality", MODALITIES)),
@@ -114,12 +113,12 @@ export function checkModel(patch: ModelPatch): ModelPatch {
       architecture === null ? null : checkArchitecture(architecture),
     ),
     enabled: patch.enabled,
-    defaultCapTokens: given(patch.defaultCapTokens, (cap) => checkInteger(cap, "defaultCapTokens", tokens)),
+    defaultCapTokens: given(patch.defaultCapTokens, (cap) => checkInteger(cap, "defaultCapTokens", MODEL_CAP_TOKENS)),
     imageInputTokens: given(patch.imageInputTokens, (count) =>
-      checkInteger(count, "imageInputTokens", { ...tokens, min: 0 }),
+      checkInteger(count, "imageInputTokens", MODEL_IMAGE_TOKENS),
     ),
     marginPermille: given(patch.marginPermille, (margin) =>
-      checkInteger(margin, "marginPermille", { min: 1000, max: MARGIN_PERMILLE_MAX }),
+      checkInteger(margin, "marginPermille", MODEL_MARGIN_PERMILLE),
     ),
     hidesTokens: patch.hidesTokens,
   };
@@ -132,9 +131,8 @@ export function checkPrices(prices: PricesInput | null): {
   outputMicroUsd: number | null;
 } {
   if (prices === null) return { inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null };
-  const range = { min: 0, max: PRICE_MICRO_USD_MAX };
-  const inputMicroUsd = checkInteger(prices.inputMicroUsd, "inputMicroUsd", range);
-  const outputMicroUsd = checkInteger(prices.outputMicroUsd, "outputMicroUsd", range);
+  const inputMicroUsd = checkInteger(prices.inputMicroUsd, "inputMicroUsd", PRICE_MICRO_USD);
+  const outputMicroUsd = checkInteger(prices.outputMicroUsd, "outputMicroUsd", PRICE_MICRO_USD);
   const cached = prices.cachedInputMicroUsd ?? null;
   // Holds are computed with the full input price, so a dearer cached one could overrun them.
   const cachedInputMicroUsd =
@@ -155,14 +153,14 @@ export function checkImagePrice(key: string, microUsd: number): { size: string; 
   return {
     size: checkOneOf(size, "size", IMAGE_SIZES),
     quality,
-    microUsd: checkInteger(microUsd, "microUsd", { min: 0, max: PRICE_MICRO_USD_MAX }),
+    microUsd: checkInteger(microUsd, "microUsd", PRICE_MICRO_USD),
   };
 }
 
 export function checkProvider(patch: ProviderPatch): ProviderPatch {
   return {
-    name: given(patch.name, (name) => checkText(name, "name", NAME_CHARS_MAX)),
-    baseUrl: given(patch.baseUrl, (url) => checkText(url, "baseUrl", URL_CHARS_MAX).replace(/\/+$/, "")),
+    name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
+    baseUrl: given(patch.baseUrl, (url) => checkText(url, "baseUrl", PROVIDER_URL_CHARS_MAX).replace(/\/+$/, "")),
     apiKey: given(patch.apiKey, checkKey),
     enabled: patch.enabled,
   };
@@ -170,11 +168,9 @@ export function checkProvider(patch: ProviderPatch): ProviderPatch {
 
 export function checkRoute(patch: RoutePatch): RoutePatch {
   return {
-    upstreamModel: given(patch.upstreamModel, (name) => checkText(name, "upstreamModel", NAME_CHARS_MAX)),
-    priority: given(patch.priority, (priority) =>
-      checkInteger(priority, "priority", { min: -PRIORITY_MAX, max: PRIORITY_MAX }),
-    ),
-    weight: given(patch.weight, (weight) => checkInteger(weight, "weight", { min: 1, max: WEIGHT_MAX })),
+    upstreamModel: given(patch.upstreamModel, (name) => checkText(name, "upstreamModel", CATALOG_NAME_CHARS_MAX)),
+    priority: given(patch.priority, (priority) => checkInteger(priority, "priority", ROUTE_PRIORITY)),
+    weight: given(patch.weight, (weight) => checkInteger(weight, "weight", ROUTE_WEIGHT)),
     capField: given(patch.capField, (field) => checkOneOf(field, "capField", CAP_FIELDS)),
     streamOptions: patch.streamOptions,
     allowedParams: given(patch.allowedParams, checkParams),
@@ -206,7 +202,7 @@ function given<T, U>(value: T | undefined, check: (value: T) => U): U | undefine
 /** It becomes a header: visible ASCII, or the call would fail on a character that nobody sees. */
 function checkKey(value: string): string {
   const key = value.trim();
-  if (key.length === 0 || key.length > KEY_CHARS_MAX || !/^[\x21-\x7E]+$/.test(key)) {
+  if (key.length === 0 || key.length > PROVIDER_KEY_CHARS_MAX || !/^[\x21-\x7E]+$/.test(key)) {
     throw new InputError("The provider's key must be visible ASCII characters without spaces.", "apiKey");
   }
   return key;

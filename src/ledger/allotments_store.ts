@@ -2,6 +2,7 @@ import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
 import { checkInteger, isRowId, toIso } from "../accounts/checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import { InputError, Refusal } from "../errors.ts";
+import { ALLOTMENT_PIECES } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { accounts, allotments, offerings } from "../platform/schema.ts";
@@ -12,7 +13,6 @@ import { checkReason } from "./packages_and_balances_store.ts";
  * grant first, under the reseller's lock; so does whatever takes them back. Source: rulings › Resellers.
  */
 
-const PIECES_MAX = 100_000;
 const PAGE_MAX = 100;
 /** Offerings of which one reseller has been granted something. */
 const OFFERINGS_MAX = 1000;
@@ -43,7 +43,7 @@ export async function grantAllotment(
   deps: ChangeDeps,
   { resellerId, offeringId, pieces, reason, actorId }: Grant,
 ): Promise<Allotment> {
-  checkInteger(pieces, { param: "pieces", what: "number of pieces", min: 1, max: PIECES_MAX });
+  checkInteger(pieces, { param: "pieces", what: "number of pieces", ...ALLOTMENT_PIECES });
   checkReason(reason);
   return changing(deps, async (tx) => {
     const reseller = isRowId(resellerId)

@@ -4,19 +4,13 @@ import { isRowId, toIso } from "../accounts/checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
 import type { Role } from "../accounts/people_store.ts";
 import { InputError, Refusal } from "../errors.ts";
+import { MONEY_NANO_USD_MAX, ORDER_TEXT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { inSlices } from "../platform/prune.ts";
 import { accounts, offerings, orders } from "../platform/schema.ts";
 import type { Package } from "./holdings_store.ts";
-import {
-  addBalanceIn,
-  assignIn,
-  BALANCE_NANO_USD_MAX,
-  type PayWith,
-  payerOf,
-  transferIn,
-} from "./packages_and_balances_store.ts";
+import { addBalanceIn, assignIn, type PayWith, payerOf, transferIn } from "./packages_and_balances_store.ts";
 
 /**
  * Orders: a package or a top-up that an account asks for. Its reseller, or where there is none an admin, fulfils or declines
@@ -24,7 +18,6 @@ import {
  */
 
 const OPEN_MAX = 5;
-const TEXT_CHARS_MAX = 500;
 const PAGE_MAX = 100;
 /** Orders that are forgotten in one statement. */
 const PRUNE_ROWS = 500;
@@ -206,7 +199,7 @@ async function checkForSale(tx: Tx, offeringId: number): Promise<void> {
 }
 
 function checkAmount(nanoUsd: bigint): bigint {
-  if (nanoUsd <= 0n || nanoUsd > BALANCE_NANO_USD_MAX)
+  if (nanoUsd <= 0n || nanoUsd > MONEY_NANO_USD_MAX)
     throw new InputError("The amount must be above zero, and at most $9,000,000.", "amountNanoUsd");
   return nanoUsd;
 }
@@ -214,8 +207,8 @@ function checkAmount(nanoUsd: bigint): bigint {
 /** What people write to each other: plain text, several lines if need be; empty is none. */
 function checkText(value: string | null, param: string): string | null {
   const text = value?.trim().replaceAll("\r\n", "\n") ?? "";
-  if ([...text].length > TEXT_CHARS_MAX)
-    throw new InputError(`The ${param} may have at most ${TEXT_CHARS_MAX} characters.`, param);
+  if ([...text].length > ORDER_TEXT_CHARS_MAX)
+    throw new InputError(`The ${param} may have at most ${ORDER_TEXT_CHARS_MAX} characters.`, param);
   if (/[^\P{Cc}\n]|\p{Cs}/u.test(text)) throw new InputError(`The ${param} must be plain text.`, param);
   return text === "" ? null : text;
 }

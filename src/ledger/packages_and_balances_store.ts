@@ -1,6 +1,7 @@
 import { eq, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/checks.ts";
 import { InputError, Refusal } from "../errors.ts";
+import { MONEY_NANO_USD_MAX, REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { packages } from "../platform/schema.ts";
@@ -11,9 +12,6 @@ import { notAssignable, type Package, selectPackages } from "./holdings_store.ts
  * which take the accounts' locks and read the database's clock. Who may do what is the caller's to decide.
  */
 
-const REASON_CHARS_MAX = 500;
-/** Nine million dollars; `balances_range` says why. */
-export const BALANCE_NANO_USD_MAX = 9_000_000_000_000_000n;
 /** How far ahead receipt months are looked for. */
 const MONTHS_AHEAD_MAX = 24;
 
@@ -126,7 +124,7 @@ export async function addBalanceIn(
 ): Promise<bigint> {
   if (kind === "top_up" ? nanoUsd <= 0n : nanoUsd === 0n)
     throw new InputError("The amount must be above zero; only a correction takes away.", "amountNanoUsd");
-  if (nanoUsd > BALANCE_NANO_USD_MAX || nanoUsd < -BALANCE_NANO_USD_MAX) throw tooMuch();
+  if (nanoUsd > MONEY_NANO_USD_MAX || nanoUsd < -MONEY_NANO_USD_MAX) throw tooMuch();
   checkReason(reason);
   if (!isRowId(accountId)) throw noSuchAccount();
   const [row] = await withinRange(
@@ -159,7 +157,7 @@ export async function transferBalance(deps: ChangeDeps, transfer: Transfer): Pro
 /** The same inside a transaction, which must be rolled back if it throws. */
 export async function transferIn(tx: Tx, { fromId, toId, nanoUsd, reason, actorId }: Transfer): Promise<void> {
   if (nanoUsd <= 0n) throw new InputError("The amount must be above zero.", "amountNanoUsd");
-  if (nanoUsd > BALANCE_NANO_USD_MAX) throw tooMuch();
+  if (nanoUsd > MONEY_NANO_USD_MAX) throw tooMuch();
   checkReason(reason);
   if (!isRowId(fromId) || !isRowId(toId)) throw noSuchAccount();
   const [row] = await withinRange(

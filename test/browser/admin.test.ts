@@ -303,7 +303,7 @@ test("viewing as a customer: a bar says so, changes are off and refused, and bot
 test("to a customer the admin's pages are not there, and nothing of them is asked for", async () => {
   const visit = await panel.visit(await panel.shop.world.addCustomer(), "/admin/books");
   await visit.page.getByRole("heading", { name: "Not found" }).waitFor();
-  expect(await visit.page.getByText("Running it").count()).toBe(0);
+  expect(await visit.page.getByText("Operations").count()).toBe(0);
   await visit.check();
   await visit.close();
 });

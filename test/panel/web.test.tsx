@@ -14,7 +14,7 @@ import {
   toUsdInput,
   wrongUsd,
 } from "../../src/panel/web/format.ts";
-import { checkUsd, readCount, wrongAmount } from "../../src/panel/web/pages/typed.ts";
+import { checkUsd, readCount, wrongAmount } from "../../src/panel/web/pages/typed_numbers.ts";
 import { MarkdownTokens } from "../../src/panel/web/ui/markdown_tokens.tsx";
 
 /** What the panel makes of figures, refusals and other people's Markdown. */

@@ -1,13 +1,6 @@
 import { Type } from "@sinclair/typebox";
 import { type Static, t } from "elysia";
-import {
-  ALLOWED_PARAMS_MAX,
-  imagePriceKey,
-  MODEL_ID_CHARS_MAX,
-  NAME_CHARS_MAX,
-  PARAM_CHARS_MAX,
-  QUALITY_CHARS_MAX,
-} from "../../catalog/catalog_input.ts";
+import { ALLOWED_PARAMS_MAX, imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import {
   addModel,
   addRoute,
@@ -25,6 +18,7 @@ import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
+import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
 import { breakerOf } from "./breakers.ts";
 import { IdInBody, IdParam, orNull, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
@@ -43,7 +37,7 @@ const IMAGE_PRICES_MAX = 40;
 const EXAMPLE = { promptTokens: 1000, cachedTokens: 0, completionTokens: 500 };
 
 const ModelId = t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX });
-const Name = t.String({ maxLength: NAME_CHARS_MAX });
+const Name = t.String({ maxLength: CATALOG_NAME_CHARS_MAX });
 const OfModel = { query: t.Object({ id: ModelId }) };
 
 const modelFields = {

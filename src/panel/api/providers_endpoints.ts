@@ -1,8 +1,13 @@
 import { t } from "elysia";
-import { KEY_CHARS_MAX, MODEL_ID_CHARS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX } from "../../catalog/catalog_input.ts";
 import { addProvider, findProvider, listProviders, listRoutesTo, updateProvider } from "../../catalog/catalog_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
+import {
+  CATALOG_NAME_CHARS_MAX,
+  MODEL_ID_CHARS_MAX,
+  PROVIDER_KEY_CHARS_MAX,
+  PROVIDER_URL_CHARS_MAX,
+} from "../../limits.ts";
 import { breakerOf, openBreakers } from "./breakers.ts";
 import { IdParam, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
@@ -16,16 +21,18 @@ const PAGE_MAX = 500;
 const ROUTES_MAX = 500;
 
 const params = IdParam;
-const Name = t.String({ maxLength: NAME_CHARS_MAX });
-const BaseUrl = t.String({ maxLength: URL_CHARS_MAX });
-const ApiKey = t.String({ maxLength: KEY_CHARS_MAX });
+const Name = t.String({ maxLength: CATALOG_NAME_CHARS_MAX });
+const BaseUrl = t.String({ maxLength: PROVIDER_URL_CHARS_MAX });
+const ApiKey = t.String({ maxLength: PROVIDER_KEY_CHARS_MAX });
 
 export function providersEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/providers", ({ query }) => pageOfProviders(deps, query), {
       query: t.Object({
         /** The last name of the previous page. */
-        after: t.Optional(t.String({ maxLength: NAME_CHARS_MAX, pattern: NO_NUL, says: "the name of a provider" })),
+        after: t.Optional(
+          t.String({ maxLength: CATALOG_NAME_CHARS_MAX, pattern: NO_NUL, says: "the name of a provider" }),
+        ),
         limit: t.Optional(whole(1, PAGE_MAX)),
       }),
     })

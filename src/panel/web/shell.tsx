@@ -1,29 +1,26 @@
-import { CircleUser, Code, Ellipsis, Eye, LogOut, Monitor, Moon, Search, Sun } from "lucide-react";
+import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
 import { Link, useLocation } from "wouter";
 import type { Me } from "./api.ts";
 import { useKeys } from "./pages/own.ts";
 import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
 import type { Theme } from "./theme.ts";
+import { THEMES } from "./theme_options.ts";
 import { BrandMark } from "./ui/brand_mark.tsx";
 import { Button, IconButton } from "./ui/buttons.tsx";
 import { Segmented } from "./ui/choices.tsx";
 import { cx } from "./ui/cx.ts";
 import { Drawer } from "./ui/dialog.tsx";
-import { Menu, type MenuItem } from "./ui/menu.tsx";
-import { Palette, type PaletteProps, usePaletteKey } from "./ui/palette.tsx";
+import { Menu } from "./ui/menu.tsx";
+import type { MenuItem } from "./ui/menu_list.tsx";
+import { Palette, usePaletteKey } from "./ui/palette.tsx";
+import type { PaletteProps } from "./ui/palette_list.tsx";
 
 /**
  * The frame around every signed-in page: a rail of 224 px from 1024, of icons from 768; below, a bar of four tabs and More.
  *
  *   <Shell me={me} theme={theme} onTheme={setTheme} onSignOut={signOut} onLeaveView={leave}>…page…</Shell>
  */
-
-export const THEMES = [
-  { value: "system", label: "As the system", icon: Monitor },
-  { value: "light", label: "Light", icon: Sun },
-  { value: "dark", label: "Dark", icon: Moon },
-] as const satisfies readonly { value: Theme; label: string; icon: typeof Sun }[];
 
 type ShellProps = {
   me: Me;
@@ -95,7 +92,7 @@ function groupsFor(me: Me): Group[] {
   const all: Group[] = [
     { heading: null, routes: labelled.filter(({ audience }) => audience === "everyone") },
     { heading: "Reselling", routes: labelled.filter(({ audience }) => audience === "reseller") },
-    { heading: "Running it", routes: labelled.filter(({ audience }) => audience === "admin") },
+    { heading: "Operations", routes: labelled.filter(({ audience }) => audience === "admin") },
   ];
   return all.filter(({ routes }) => routes.length > 0);
 }

@@ -8,17 +8,18 @@ import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { Menu, type MenuItem } from "../ui/menu.tsx";
+import { useForm } from "../ui/form.tsx";
+import { Menu } from "../ui/menu.tsx";
+import type { MenuItem } from "../ui/menu_list.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
 import { type DomainFacts, statusWords } from "./domain_words.ts";
 import { DomainSkeleton } from "./domains.tsx";
-import { useOpened, useRested } from "./forms.ts";
+import { useDebounced, useOpened } from "./page_hooks.ts";
 
 /** Every reseller's domains, for the admin: found, checked, switched off and on by hand, removed. */
 
@@ -44,7 +45,7 @@ const STATUS_FILTER = [
 export function AdminDomainsPage() {
   const [filters, setFilters] = useUrlState({ q: "", status: "" });
   const status = STATUS_FILTER.find(({ value }) => value === filters.status)?.value ?? "";
-  const q = useRested(filters.q.trim().toLowerCase());
+  const q = useDebounced(filters.q.trim().toLowerCase());
   const domains = useInfiniteQuery({
     queryKey: [...ADMIN_DOMAINS_KEY, "list", { q, status }],
     queryFn: ({ pageParam: before }) =>

@@ -26,7 +26,7 @@ import {
 } from "./admin_catalog.tsx";
 import { EditModel, ImagePricesDialog, PricesDialog, RouteDialog } from "./admin_model_dialogs.tsx";
 import { Overheads } from "./admin_model_overheads.tsx";
-import { useOpened } from "./forms.ts";
+import { useOpened } from "./page_hooks.ts";
 
 /** One model: what it is, what it costs, and who answers for it, in the order in which they are tried. */
 

@@ -6,10 +6,10 @@ import { Button } from "../ui/buttons.tsx";
 import { Checkbox, RadioList } from "../ui/choices.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
 import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, type Route } from "./admin_catalog.tsx";
-import { useForm } from "./admin_form.tsx";
-import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed.ts";
+import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed_numbers.ts";
 
 /** What is changed of a model: its fields, its prices, its routes. */
 

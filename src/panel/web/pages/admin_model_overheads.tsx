@@ -9,7 +9,7 @@ import { type Column, DataTable } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import type { Model, Route } from "./admin_catalog.tsx";
-import { useOpened } from "./forms.ts";
+import { useOpened } from "./page_hooks.ts";
 
 /** What answers of a model's routes have cost beyond their holds, and what is held on top because of it. */
 

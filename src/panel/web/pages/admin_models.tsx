@@ -9,6 +9,7 @@ import { Button, IconButton } from "../ui/buttons.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded } from "../ui/states.tsx";
@@ -24,9 +25,8 @@ import {
   routesHealth,
   useEnabling,
 } from "./admin_catalog.tsx";
-import { useForm } from "./admin_form.tsx";
 import { ModelPage } from "./admin_model.tsx";
-import { useOpened } from "./forms.ts";
+import { useOpened } from "./page_hooks.ts";
 
 /** What can be asked for, at which price, and who answers. One model has its own address: `/admin/models?model=…`. */
 

@@ -10,14 +10,14 @@ import { Combobox } from "../ui/combobox.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, Status } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
-import { useOpened } from "./forms.ts";
-import { checkCount, checkUsd, readCount } from "./typed.ts";
+import { useOpened } from "./page_hooks.ts";
+import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
 /** What can be sold. An offering never changes: packages are copies of it. A new price is a new offering. */
 

@@ -9,14 +9,14 @@ import { CopyText } from "../ui/copy_text.tsx";
 import { Dialog, Drawer } from "../ui/dialog.tsx";
 import { Field, NativeSelect, PasswordInput, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import { modelHref, type Route, routeState } from "./admin_catalog.tsx";
-import { useForm } from "./admin_form.tsx";
-import { useOpened } from "./forms.ts";
+import { useOpened } from "./page_hooks.ts";
 
 /** The services that answer requests. A key goes in and never comes out. One provider stands in a drawer: `?provider=…`. */
 

@@ -5,14 +5,14 @@ import { Button } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, TextArea, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { brandName } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
-import { useRefresh, useViewer } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
-import { type OrderKind, wants } from "./own_orders.tsx";
-import { wrongAmount } from "./typed.ts";
+import { type OrderKind, wants } from "./orders.tsx";
+import { useRefresh, useViewer } from "./page_hooks.ts";
+import { wrongAmount } from "./typed_numbers.ts";
 
 const NOTE_CHARS_MAX = 500;
 

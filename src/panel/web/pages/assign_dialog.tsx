@@ -1,18 +1,18 @@
-import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { TriangleAlert } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { api, ask, type Role, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatCount, formatDay, formatList, formatMoney, formatOf, formatZone } from "../format.ts";
-import { Button, TextLink } from "../ui/buttons.tsx";
+import { TextLink } from "../ui/buttons.tsx";
 import { RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { Dialog } from "../ui/dialog.tsx";
 import type { Option } from "../ui/fields.tsx";
-import { Loading, Problem, Skeleton } from "../ui/states.tsx";
+import { FormDialog, useForm } from "../ui/form.tsx";
+import { Loading, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useErrors, useRefresh, useViewer } from "./forms.ts";
 import { type Billing, useBilling } from "./holdings.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
+import { useRefresh, useViewer } from "./page_hooks.ts";
 
 /**
  * Hands out a package: which offering, when, who pays, and before it is done what it costs, what is dropped, and what
@@ -63,37 +63,35 @@ export function AssignDialog({
   const asked = offeringId === null ? null : { offeringId, when, ...(pay.payWith && { payWith: pay.payWith }) };
   const preview = usePreview(holder.accountId, asked, { enabled: open && billing.data !== undefined && pay.isReady });
 
-  const assign = useMutation({
-    mutationFn: async (form: NonNullable<typeof asked>) =>
-      order
-        ? (await ask(api.orders({ id: order.orderId }).fulfil.post({ when: form.when, payWith: form.payWith }))).package
-        : (await ask(api.people({ id: holder.accountId }).packages.post(form, sentOnce(formKey)))).package,
-    onSuccess: async (assigned) => {
+  const form = useForm({
+    wrong: { offeringId: null },
+    send: async () => {
+      if (asked === null) throw new Error("No offering is chosen.");
+      if (!order)
+        return (await ask(api.people({ id: holder.accountId }).packages.post(asked, sentOnce(formKey)))).package;
+      const { when, payWith } = asked;
+      return (await ask(api.orders({ id: order.orderId }).fulfil.post({ when, payWith }))).package;
+    },
+    onSent: async (assigned) => {
       await refresh();
       toast.done(assigned ? doneText(assigned, holder) : "Done.");
       onClose();
     },
+    otherError: preview.error,
   });
-  const { at, rest } = useErrors(assign.error ?? preview.error, ["offeringId"]);
-  const mayAssign = asked !== null && preview.data?.enough === true && !preview.isPlaceholderData;
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
-      mayClose={() => !assign.isPending}
+      onClose={onClose}
       title={order ? `Fulfil order: ${order.offeringName}` : "Assign a package"}
       description={`For ${holder.name}`}
-      onSubmit={() => mayAssign && !assign.isPending && assign.mutate(asked)}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={assign.isPending} disabled={!mayAssign}>
-            {submitLabel(preview.data, pay.payWith)}
-          </Button>
-        </>
-      }
+      submitLabel={submitLabel(preview.data, pay.payWith)}
+      canSubmit={asked !== null && preview.data?.enough === true && !preview.isPlaceholderData}
     >
-      {!order && <OfferingField offerings={offerings} value={offering} onValue={setChosen} error={at("offeringId")} />}
+      {!order && (
+        <OfferingField offerings={offerings} value={offering} onValue={setChosen} error={form.errorOf("offeringId")} />
+      )}
       {whenOptions && <RadioList label="When" value={when} onValue={setWhen} options={whenOptions} />}
       {pay.options.length > 1 && offeringId !== null && (
         <RadioList label="Who pays" value={pay.payWith ?? null} onValue={pay.setPayWith} options={pay.options} />
@@ -102,9 +100,8 @@ export function AssignDialog({
       {preview.data && asked && (
         <PreviewBox preview={preview.data} {...{ holder, payWith: pay.payWith, payer: pay.payer, onClose }} />
       )}
-      {order && at("offeringId") && <p className="text-13 text-bad">{at("offeringId")}</p>}
-      {rest !== null && <Problem error={rest} />}
-    </Dialog>
+      {order && form.errorOf("offeringId") && <p className="text-13 text-bad">{form.errorOf("offeringId")}</p>}
+    </FormDialog>
   );
 }
 

@@ -8,10 +8,11 @@ import { useUrlState } from "../ui/filter_bar.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Skeleton, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
-import { useOpened, useViewer } from "./forms.ts";
 import { BalanceSection, type Billing, PackagesSection, useBilling } from "./holdings.tsx";
 import { type Offering, useOfferings } from "./offerings.tsx";
-import { type OrderKind, OwnOrders } from "./own_orders.tsx";
+import type { OrderKind } from "./orders.tsx";
+import { OwnOrders } from "./own_orders.tsx";
+import { useOpened, useViewer } from "./page_hooks.ts";
 
 const AssignDialog = lazy(() => import("./assign_dialog.tsx").then((m) => ({ default: m.AssignDialog })));
 const AskDialog = lazy(() => import("./ask_dialog.tsx").then((m) => ({ default: m.AskDialog })));

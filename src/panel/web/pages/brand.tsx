@@ -4,15 +4,15 @@ import { accentCss } from "../../../accounts/accent.ts";
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
 import { Icon, Logos } from "./brand_pictures.tsx";
 import { BrandPreview } from "./brand_preview.tsx";
 import { BRAND_KEY, type SavedBrand, useSaved } from "./brand_saved.ts";
-import { useViewer } from "./forms.ts";
 import { accentNews, readHex } from "./own_words.ts";
+import { useViewer } from "./page_hooks.ts";
 
 /** A reseller's brand: name, contact and colour in one form, pictures one by one, and beside them what customers will see. */
 

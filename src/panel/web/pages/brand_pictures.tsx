@@ -12,7 +12,7 @@ import { Problem } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { accentVariables } from "./brand_preview.tsx";
 import { type SavedBrand, useSaved } from "./brand_saved.ts";
-import { useViewer } from "./forms.ts";
+import { useViewer } from "./page_hooks.ts";
 
 /** A brand's pictures: a logo for each ground, and the icon. What is chosen is saved at once. */
 

@@ -5,19 +5,18 @@ import { formatMoney } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, TextArea } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Problem } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
 import { AssignDialog } from "./assign_dialog.tsx";
-import { useRefresh, useViewer } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
 import { IdleMoney } from "./idle_money.tsx";
-import type { Incoming } from "./incoming_orders.tsx";
-import { wants } from "./own_orders.tsx";
+import { type IncomingOrder, wants } from "./orders.tsx";
+import { useRefresh, useViewer } from "./page_hooks.ts";
 
 const ANSWER_CHARS_MAX = 500;
 
-type DecideProps = { open: boolean; onClose: () => void; order: Incoming };
+type DecideProps = { open: boolean; onClose: () => void; order: IncomingOrder };
 
 /** Fulfils or declines an order that waits. */
 export function DecideDialog({ isFulfil, ...props }: DecideProps & { isFulfil: boolean }) {

@@ -7,8 +7,8 @@ import { Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useViewer } from "./forms.ts";
 import { deviceName } from "./own_words.ts";
+import { useViewer } from "./page_hooks.ts";
 
 /** Where one is signed in, and the way out of each. */
 

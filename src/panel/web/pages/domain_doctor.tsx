@@ -14,7 +14,7 @@ import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { type Domain, Records, Stuck } from "./domain_records.tsx";
 import { type DomainFacts, leadOf, statusWords, stepStates } from "./domain_words.ts";
-import { useViewer } from "./forms.ts";
+import { useViewer } from "./page_hooks.ts";
 
 /**
  * The DNS doctor: one domain with its way to going live, what each resolver sees of it, and what to do about it. It looks

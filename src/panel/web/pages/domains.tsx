@@ -7,15 +7,15 @@ import { EMPTY } from "../copy.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Skeleton, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
 import { nextCheckText, readHost } from "./domain_words.ts";
-import { useOpened, useViewer } from "./forms.ts";
+import { useOpened, useViewer } from "./page_hooks.ts";
 
 /** A reseller's domains: the list, one of them with its DNS doctor, and how one is added and removed. */
 

@@ -3,18 +3,18 @@ import { ChevronRight } from "lucide-react";
 import type { ReactNode } from "react";
 import { api, ask, type Role } from "../api.ts";
 import { EMPTY, termsText } from "../copy.ts";
-import { formatCompact, formatCount, formatDay, formatMoney, formatReset, formatZone, toUsdInput } from "../format.ts";
+import { formatCount, formatDay, formatMoney, formatZone, toUsdInput } from "../format.ts";
 import { TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
-import { Countdown, Meter } from "../ui/meter.tsx";
 import { Figure, Figures, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
-import { useViewer } from "./forms.ts";
 import { fullPage } from "./full_page.ts";
+import { PackageMeters } from "./package_meters.tsx";
+import { useViewer } from "./page_hooks.ts";
 
 /**
  * What an account holds, one's own or one that is looked after: packages with their meters, the balance, and every
@@ -79,12 +79,6 @@ export function PackagesSection({
 function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactNode; onTurn: () => void }) {
   const { allowance } = row;
   if (allowance === null) return null;
-  const used = row.unitsUsed + row.unitsHeld;
-  const availableNow = Math.max(0, allowance.availableNow);
-  const granted = row.carryover ? used + availableNow : row.dailyLimit;
-  const { totalLeft } = allowance;
-  const more = Math.min(row.dailyLimit, row.carryover ? totalLeft - availableNow : totalLeft);
-  const resetsAt = more > 0 ? allowance.resetsAt : null;
   return (
     <div className="grid gap-6 p-4 sm:p-6">
       <div className="flex items-start gap-3">
@@ -96,32 +90,7 @@ function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactN
         </div>
         {actions}
       </div>
-      <div className="grid gap-x-12 gap-y-8 sm:grid-cols-2 lg:grid-cols-3">
-        <Meter
-          label="Available now"
-          used={granted - availableNow}
-          limit={granted}
-          unit="requests"
-          {...(resetsAt !== null && {
-            resets: (
-              <>
-                {row.carryover ? `+${formatCount(more)}` : `${formatCount(more)} again`} in{" "}
-                <Countdown to={resetsAt} onZero={onTurn} />, at {formatReset(resetsAt, row.timeZone)}
-              </>
-            ),
-          })}
-        />
-        <Meter label="Whole package" used={used} limit={row.totalLimit} unit="requests" />
-        {row.tokenLimit !== null && (
-          <Meter label="Tokens" used={row.tokensUsed} limit={row.tokenLimit} unit="tokens" format={formatCompact} />
-        )}
-        <Figure
-          label="Ends in"
-          note={`${formatDay(row.endsAt, row.timeZone, nowMs())}, ${formatReset(row.endsAt, row.timeZone)}`}
-        >
-          <Countdown to={row.endsAt} onZero={onTurn} />
-        </Figure>
-      </div>
+      <PackageMeters row={{ ...row, ...allowance, totalUsed: row.unitsUsed + row.unitsHeld }} onTurn={onTurn} />
     </div>
   );
 }

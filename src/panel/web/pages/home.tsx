@@ -1,17 +1,17 @@
 import { Plus } from "lucide-react";
 import { useMe } from "../api.ts";
 import { termsText } from "../copy.ts";
-import { formatCompact, formatCount, formatDay, formatMoney, formatReset, formatZone } from "../format.ts";
+import { formatCount, formatDay, formatMoney, formatZone } from "../format.ts";
 import { ButtonLink, TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { Countdown, Meter } from "../ui/meter.tsx";
 import { Figure, Figures, Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Loading, Skeleton, Status } from "../ui/states.tsx";
-import { useViewer } from "./forms.ts";
 import { Overview } from "./home_overview.tsx";
 import { HomeRefusals } from "./home_refusals.tsx";
 import { noticeText } from "./home_words.ts";
 import { type Home, useHome } from "./own.ts";
+import { PackageMeters } from "./package_meters.tsx";
+import { useViewer } from "./page_hooks.ts";
 import { UsageChart } from "./usage_chart.tsx";
 
 /** What is left, until when, and what needs you. Admins see first how the whole service stands. */
@@ -112,8 +112,6 @@ function Notices({ home }: { home: Home }) {
 }
 
 function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; onTurn: () => void }) {
-  const { availableNow, totalUsed, totalLimit, timeZone, tokenLimit } = active;
-  const granted = active.carryover ? totalUsed + availableNow : active.dailyLimit;
   return (
     <Section
       title={
@@ -121,48 +119,18 @@ function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; 
           {active.name} <Status kind="active" />
         </>
       }
-      description={`${termsText({ ...active, modelIds: null })}, days of ${formatZone(timeZone)}`}
+      description={`${termsText({ ...active, modelIds: null })}, days in ${formatZone(active.timeZone)} time`}
       flush
     >
-      <div className="grid gap-x-12 gap-y-8 p-4 sm:grid-cols-2 sm:p-6 lg:grid-cols-3">
-        <div className="grid content-start gap-1">
-          <Meter
-            label="Available now"
-            used={granted - availableNow}
-            limit={granted}
-            unit="requests"
-            {...(active.resetsAt !== null && {
-              resets: <Reset active={active} resetsAt={active.resetsAt} onTurn={onTurn} />,
-            })}
-          />
-          <p className="text-13 text-ink-3 tabular-nums">{arithmetic(active)}</p>
-        </div>
-        <Meter label="Whole package" used={totalUsed} limit={totalLimit} unit="requests" />
-        {tokenLimit !== null && (
-          <Meter label="Tokens" used={active.tokensUsed} limit={tokenLimit} unit="tokens" format={formatCompact} />
-        )}
-        <Figure
-          label="Ends in"
-          note={`${formatDay(active.endsAt, timeZone, nowMs())}, ${formatReset(active.endsAt, timeZone)}`}
-        >
-          <Countdown to={active.endsAt} onZero={onTurn} />
-        </Figure>
+      <div className="p-4 sm:p-6">
+        <PackageMeters
+          row={active}
+          onTurn={onTurn}
+          note={<p className="text-13 text-ink-3 tabular-nums">{arithmetic(active)}</p>}
+        />
       </div>
       <Beside home={home} />
     </Section>
-  );
-}
-
-/** What comes at the next midnight. */
-function Reset({ active, resetsAt, onTurn }: { active: Package; resetsAt: string; onTurn: () => void }) {
-  const { carryover, dailyLimit, availableNow, timeZone } = active;
-  const left = active.totalLimit - active.totalUsed;
-  const more = Math.min(dailyLimit, carryover ? left - availableNow : left);
-  return (
-    <>
-      {carryover ? `+${formatCount(more)}` : `Back to ${formatCount(more)}`} in{" "}
-      <Countdown to={resetsAt} onZero={onTurn} />, at {formatReset(resetsAt, timeZone)}
-    </>
   );
 }
 

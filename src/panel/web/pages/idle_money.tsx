@@ -1,6 +1,6 @@
 import { TextLink } from "../ui/buttons.tsx";
 import { Banner } from "../ui/states.tsx";
-import { type Person, useViewer } from "./forms.ts";
+import { type Person, useViewer } from "./page_hooks.ts";
 
 /** Said before money is given to a customer whose balance pays for nothing: until pay-as-you-go is on, it only lies there. */
 export function IdleMoney({

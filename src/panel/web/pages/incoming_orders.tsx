@@ -10,14 +10,12 @@ import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
-import { useOpened, useViewer } from "./forms.ts";
-import { OrderState, type OrderStatus, Wish, wants } from "./own_orders.tsx";
+import { type IncomingOrder, OrderState, type OrderStatus, Wish, wants } from "./orders.tsx";
+import { useOpened, useViewer } from "./page_hooks.ts";
 
 /** What others ask for, and who decides. */
 
 const DecideDialog = lazy(() => import("./decide_dialogs.tsx").then((m) => ({ default: m.DecideDialog })));
-
-export type Incoming = NonNullable<Awaited<ReturnType<typeof api.orders.incoming.get>>["data"]>["orders"][number];
 
 /** How many wait, as far as one page of them tells; undefined until it is known. */
 export function useWaitingOrders(): { count: number; hasMore: boolean } | undefined {
@@ -62,8 +60,8 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
   const status = STATUS_FILTER.find(({ value }) => value === filters.orders)?.value ?? "open";
   const scope: Scope = filters.from === "all" ? "all" : "house";
   const orders = useIncoming(status, scope);
-  const deciding = useOpened<{ order: Incoming; isFulfil: boolean }>();
-  const columns: Column<Incoming>[] = [
+  const deciding = useOpened<{ order: IncomingOrder; isFulfil: boolean }>();
+  const columns: Column<IncomingOrder>[] = [
     {
       head: "From",
       cell: ({ account }) => (

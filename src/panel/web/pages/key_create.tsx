@@ -6,8 +6,8 @@ import { CheckboxList, RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
-import { useForm } from "./admin_form.tsx";
 import {
   Buttons,
   CeilingFields,

@@ -5,13 +5,13 @@ import { Button } from "../ui/buttons.tsx";
 import { RadioList } from "../ui/choices.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Banner } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
-import { useRefresh } from "./forms.ts";
 import { showSecret } from "./key_secret.tsx";
 import type { OwnKey } from "./own.ts";
-import { checkCount, checkUsd, readCount } from "./typed.ts";
+import { useRefresh } from "./page_hooks.ts";
+import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
 /** The dialogs about a key that is there: name and ceilings, rotate; and what creating one has in common with them. */
 

@@ -2,8 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
 import { api, ask, useMe } from "../api.ts";
 import { apiSnippets, SecretOnce } from "../ui/copy_field.tsx";
-import { useRefresh } from "./forms.ts";
 import { KEYS_KEY, useKeyOptions } from "./own.ts";
+import { useRefresh } from "./page_hooks.ts";
 
 /**
  * A new key's secret, from its making until somebody has it. It is held here, not in the page, so that neither the

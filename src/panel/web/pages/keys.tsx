@@ -19,18 +19,19 @@ import { Button, IconButton } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { Confirm } from "../ui/dialog.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
-import { Menu, type MenuItem } from "../ui/menu.tsx";
+import { Menu } from "../ui/menu.tsx";
+import type { MenuItem } from "../ui/menu_list.tsx";
 import { Meter } from "../ui/meter.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useOpened, useRefresh, useViewer } from "./forms.ts";
 import { CreateKeyDialog } from "./key_create.tsx";
 import { EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
 import { KeySecret } from "./key_secret.tsx";
 import { type OwnKey, useKeys } from "./own.ts";
+import { useOpened, useRefresh, useViewer } from "./page_hooks.ts";
 
 /** One's keys: create them, see who uses them, retire them safely. */
 

@@ -5,11 +5,11 @@ import { ApiError, api, ask } from "../api.ts";
 import type { BrandLook } from "../ui/brand_mark.tsx";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
+import { focusInvalid } from "../ui/form.tsx";
 import { DoorPage } from "../ui/page.tsx";
 import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand } from "./door.tsx";
-import { focusInvalid } from "./forms.ts";
 import { checkPassword, NewPassword } from "./new_password.tsx";
 
 /** What a link opens that somebody handed over: an invitation, or a new password. */

@@ -12,7 +12,7 @@ import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
-import { useOpened, useRested, useViewer } from "./forms.ts";
+import { useDebounced, useOpened, useViewer } from "./page_hooks.ts";
 
 /** The people one looks after: a reseller its customers, an admin everybody; and the button that adds one. */
 
@@ -42,7 +42,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
   const [filters, setFilters] = useUrlState({ q: "", role: "all", state: "" });
   const role = ROLE_FILTER.find(({ value }) => value === filters.role)?.value ?? "all";
   const state = STATE_FILTER.find(({ value }) => value === filters.state)?.value ?? "";
-  const q = useRested(filters.q.trim());
+  const q = useDebounced(filters.q.trim());
   const people = useInfiniteQuery({
     queryKey: ["people", { q, role, state }],
     queryFn: ({ pageParam }) =>

@@ -7,19 +7,19 @@ import { Switch } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { Section } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
-import { type Opened, type Person, useRefresh, useViewer } from "./forms.ts";
-import type { DialogKind } from "./person_page.tsx";
+import { type Opened, type Person, useRefresh, useViewer } from "./page_hooks.ts";
+import type { PersonDialogKind } from "./person_dialogs.tsx";
 
 /** What lets a person in or keeps them out: name, sign-in, second factor, pay as you go, suspension. */
 
 /** What lets them in or keeps them out, each with what it does. */
-export function AccountSection({ person, dialog }: { person: Person; dialog: Opened<DialogKind> }) {
+export function AccountSection({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
   const viewer = useViewer();
   const { lock } = viewer;
   const isAdmin = viewer.role === "admin";
   const isSelf = person.accountId === viewer.accountId;
   const activate = useActivate(person);
-  const open = (kind: DialogKind) => () => dialog.open(kind);
+  const open = (kind: PersonDialogKind) => () => dialog.open(kind);
   const isActive = person.status === "active";
   return (
     <Section title="Account" flush>

@@ -1,5 +1,6 @@
-import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { ALLOTMENT_PIECES, EMAIL_CHARS_MAX, PERSON_NAME_CHARS_MAX, REASON_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, type Role, sentOnce, useIdempotencyKey } from "../api.ts";
 import { CONFIRM } from "../copy.ts";
 import { formatInstant, formatMoney, formatOf, parseUsd } from "../format.ts";
@@ -9,129 +10,116 @@ import { nowMs } from "../ui/clock.ts";
 import { Combobox } from "../ui/combobox.tsx";
 import { CopyField } from "../ui/copy_field.tsx";
 import { Confirm, Dialog } from "../ui/dialog.tsx";
-import { Field, TextInput } from "../ui/fields.tsx";
-import { Banner, Problem } from "../ui/states.tsx";
+import { CountField, DollarField, Field, TextField } from "../ui/fields.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import { Banner } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
-import { type Person, useRefresh, useViewer } from "./forms.ts";
 import { useBilling } from "./holdings.tsx";
 import { IdleMoney } from "./idle_money.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
-import { checkCount, readCount, wrongAmount } from "./typed.ts";
+import { type Person, useRefresh, useViewer } from "./page_hooks.ts";
+import { checkCount, readCount, wrongAmount } from "./typed_numbers.ts";
 
-/**
- * The dialogs about one person: invite, hand over a link, rename, move money, grant an allotment, suspend. Loaded when the
- * first of them is opened.
- */
+/** The dialogs about one person. Loaded when the first of them is opened. */
 
-const NAME_CHARS_MAX = 100;
-const EMAIL_CHARS_MAX = 254;
-const REASON_CHARS_MAX = 500;
-const PIECES_MAX = 100_000;
-/** Resellers to choose from, in one page of the list. */
-const RESELLERS_MAX = 200;
+/** The dialogs of a person's page; `assign` is in assign_dialog.tsx. */
+export type PersonDialogKind = "assign" | "money" | "link" | "rename" | "grant" | "suspend" | "second_factor";
+
+/** Resellers on one page of the list to choose from. */
+const RESELLERS_PAGE_MAX = 200;
 
 type NewLink = { kind: "invitation" | "reset"; url: string; expiresAt: string };
-type DialogState = { open: boolean; onClose: () => void };
-
-/** The buttons under a form. */
-function Buttons({ onClose, isPending, children }: { onClose: () => void; isPending: boolean; children: ReactNode }) {
-  return (
-    <>
-      <Button onClick={onClose}>Cancel</Button>
-      <Button type="submit" variant="primary" pending={isPending}>
-        {children}
-      </Button>
-    </>
-  );
-}
+type Added = { accountId: number; name: string; link: NewLink | null };
 
 const ROLES = [
   { value: "customer", label: "Customer" },
   { value: "reseller", label: "Reseller" },
   { value: "admin", label: "Admin" },
 ] as const satisfies readonly { value: Role; label: string }[];
+/** No reseller: a customer of the service itself. */
 const HOUSE = "0";
 
-/** Adds an account and shows its link once. A reseller adds customers; an admin anybody. */
-export function InviteDialog({
-  open,
-  onClose,
-  personHref,
-}: DialogState & { personHref: (accountId: number) => string }) {
+/** Adds an account and shows its link once. A reseller adds customers; an admin adds any role. */
+export function InviteDialog({ personHref, ...dialog }: DialogState & { personHref: (accountId: number) => string }) {
+  const [added, setAdded] = useState<Added | null>(null);
+  if (added) return <AddedDialog {...dialog} added={added} href={personHref(added.accountId)} />;
+  return <InviteForm {...dialog} onAdded={setAdded} />;
+}
+
+function AddedDialog({ open, onClose, added, href }: DialogState & { added: Added; href: string }) {
+  const isAdmin = useViewer().role === "admin";
+  return (
+    <Dialog
+      open={open}
+      onOpenChange={(isOpen) => isOpen || onClose()}
+      title={`${added.name} is added`}
+      footer={
+        <>
+          <Button onClick={onClose}>Done</Button>
+          <ButtonLink href={href} variant="primary" onClick={onClose}>
+            Open {added.name}
+          </ButtonLink>
+        </>
+      }
+    >
+      {added.link ? <LinkOnce link={added.link} name={added.name} /> : <NoLinkYet isAdmin={isAdmin} />}
+    </Dialog>
+  );
+}
+
+function InviteForm({ open, onClose, onAdded }: DialogState & { onAdded: (added: Added) => void }) {
   const formKey = useIdempotencyKey();
   const refresh = useRefresh();
-  const viewer = useViewer();
-  const [email, setEmail] = useState("");
-  const [name, setName] = useState("");
-  const [role, setRole] = useState<Role>("customer");
-  const [resellerId, setResellerId] = useState(HOUSE);
-  const [made, setMade] = useState<{ accountId: number; name: string; link: NewLink | null } | null>(null);
-  const isAdmin = viewer.role === "admin";
+  const isAdmin = useViewer().role === "admin";
   const form = useForm({
-    wrong: {
-      email: email.trim() === "" ? "Their e-mail address." : null,
-      name: name.trim() === "" ? "Their name, as you want to see it in the list." : null,
+    first: { email: "", name: "", role: "customer" as Role, resellerId: HOUSE },
+    wrong: ({ email, name }) => ({
+      email: isBlank(email) ? "Enter their e-mail address." : null,
+      name: isBlank(name) ? "Enter their name, as you want to see it in the list." : null,
       role: null,
       resellerId: null,
-    },
-    send: () => {
+    }),
+    send: ({ email, name, role, resellerId }) => {
       const ofReseller = isAdmin && role === "customer" && resellerId !== HOUSE;
       const wanted = { email, name, ...(isAdmin && { role }), ...(ofReseller && { resellerId: Number(resellerId) }) };
       return ask(api.people.post(wanted, sentOnce(formKey)));
     },
     onSent: async ({ account, link }) => {
-      setMade({ accountId: account.accountId, name: account.name, link });
+      onAdded({ accountId: account.accountId, name: account.name, link });
       await refresh();
     },
   });
-  if (made) {
-    return (
-      <Dialog
-        open={open}
-        onOpenChange={(isOpen) => isOpen || onClose()}
-        title={`${made.name} is added`}
-        footer={
-          <>
-            <Button onClick={onClose}>Done</Button>
-            <ButtonLink href={personHref(made.accountId)} variant="primary" onClick={onClose}>
-              Open {made.name}
-            </ButtonLink>
-          </>
-        }
-      >
-        {made.link ? <HandOver link={made.link} name={made.name} /> : <NoLinkYet isAdmin={isAdmin} />}
-      </Dialog>
-    );
-  }
+  const { role } = form.values;
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
+      onClose={onClose}
       title={isAdmin ? "Add a person" : "Invite a customer"}
-      description="You get a link to hand over. They choose their own password with it."
-      onSubmit={form.submit}
-      footer={
-        <Buttons onClose={onClose} isPending={form.isPending}>
-          {isAdmin ? "Add person" : "Invite customer"}
-        </Buttons>
-      }
+      description="You get a link for them. With it they choose their own password."
+      submitLabel={isAdmin ? "Add person" : "Invite customer"}
     >
       {isAdmin && (
-        <Segmented label="Role" value={role} onValue={setRole} options={ROLES} className="justify-self-start" />
+        <Segmented
+          label="Role"
+          value={role}
+          onValue={(next) => form.set({ role: next })}
+          options={ROLES}
+          className="justify-self-start"
+        />
       )}
-      <Field label="Name" error={form.errorOf("name")}>
-        <TextInput value={name} onValue={setName} maxLength={NAME_CHARS_MAX} />
-      </Field>
-      <Field label="E-mail" hint="They sign in with it. No mail is sent." error={form.errorOf("email")}>
-        <TextInput value={email} onValue={setEmail} type="email" maxLength={EMAIL_CHARS_MAX} autoCapitalize="none" />
-      </Field>
-      {isAdmin && role === "customer" && (
-        <ResellerField value={resellerId} onValue={setResellerId} error={form.errorOf("resellerId")} />
-      )}
+      <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
+      <TextField
+        label="E-mail"
+        hint="They sign in with it. No mail is sent."
+        {...form.field("email")}
+        type="email"
+        maxLength={EMAIL_CHARS_MAX}
+        autoCapitalize="none"
+      />
+      {isAdmin && role === "customer" && <ResellerField {...form.field("resellerId")} />}
       {form.errorOf("role") && <p className="text-12 text-bad">{form.errorOf("role")}</p>}
-      {form.problem}
-    </Dialog>
+    </FormDialog>
   );
 }
 
@@ -149,7 +137,7 @@ function ResellerField({
     queryFn: ({ pageParam }) =>
       ask(
         api.people.get({
-          query: { role: "reseller", limit: RESELLERS_MAX, ...(pageParam > 0 && { before: pageParam }) },
+          query: { role: "reseller", limit: RESELLERS_PAGE_MAX, ...(pageParam > 0 && { before: pageParam }) },
         }),
       ),
     initialPageParam: 0,
@@ -160,7 +148,7 @@ function ResellerField({
   return (
     <Field
       label="Belongs to"
-      hint="For good: a customer never changes its reseller."
+      hint="This cannot be changed later."
       error={error}
       aside={
         hasNextPage && (
@@ -182,15 +170,15 @@ function ResellerField({
   );
 }
 
-/** A link that cannot be shown again; another can be made in its place. */
-function HandOver({ link: { kind, url, expiresAt }, name }: { link: NewLink; name: string }) {
+/** A link that is shown only now. A new one can be made in its place. */
+function LinkOnce({ link: { kind, url, expiresAt }, name }: { link: NewLink; name: string }) {
   return (
     <>
       <CopyField label={kind === "invitation" ? "Invitation link" : "Reset link"} value={url} />
       <p className="text-13 text-ink-2">
-        Hand it to {name}, and to nobody else: whoever opens it chooses the password. It works once, until{" "}
-        {formatInstant(expiresAt, { now: nowMs() })}. It is not shown again; if it gets lost, make a new one, and this
-        one stops working.
+        Give it to {name} only: anyone who opens it can choose the password. It works once, until{" "}
+        {formatInstant(expiresAt, { now: nowMs() })}. It is not shown again. If it is lost, make a new one; this one
+        then stops working.
       </p>
     </>
   );
@@ -209,62 +197,62 @@ function NoLinkYet({ isAdmin }: { isAdmin: boolean }) {
         )
       }
     >
-      {isAdmin ? "They sign in" : "Your customers sign in"} on a domain of {isAdmin ? "their reseller" : "yours"}, and
-      none is active. When one is, make the link on their page.
+      {isAdmin ? "They sign in" : "Your customers sign in"} on a domain of {isAdmin ? "their reseller" : "yours"}. None
+      is active yet. When one is, make the link on their page.
     </Banner>
   );
 }
 
-/** Makes an invitation for who has no password yet, else a reset link, and shows it once. */
+/** Makes an invitation, or a reset link if they already have a password, and shows it once. */
 export function LinkDialog({ open, onClose, person }: DialogState & { person: Person }) {
   const formKey = useIdempotencyKey();
   const refresh = useRefresh();
+  const [made, setMade] = useState<NewLink | null>(null);
   const { accountId, name, hasPassword, link: pending } = person;
-  const make = useMutation({
-    mutationFn: () => ask(api.people({ id: accountId }).link.post({}, sentOnce(formKey))),
-    onSuccess: refresh,
+  const form = useForm({
+    wrong: {},
+    send: () => ask(api.people({ id: accountId }).link.post({}, sentOnce(formKey))),
+    onSent: async (link) => {
+      setMade(link);
+      await refresh();
+    },
   });
+  if (made) {
+    const done = (
+      <Button variant="primary" onClick={onClose}>
+        Done
+      </Button>
+    );
+    return (
+      <Dialog open={open} onOpenChange={(isOpen) => isOpen || onClose()} title={`Link for ${name}`} footer={done}>
+        <LinkOnce link={made} name={name} />
+      </Dialog>
+    );
+  }
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
-      title={make.data ? `Link for ${name}` : `Make ${hasPassword ? "a reset link" : "an invitation"} for ${name}?`}
-      footer={
-        make.data ? (
-          <Button variant="primary" onClick={onClose}>
-            Done
-          </Button>
-        ) : (
-          <>
-            <Button onClick={onClose}>Cancel</Button>
-            <Button variant="primary" pending={make.isPending} onClick={() => make.mutate()}>
-              Make link
-            </Button>
-          </>
-        )
-      }
+      onClose={onClose}
+      title={`Make ${hasPassword ? "a reset link" : "an invitation"} for ${name}?`}
+      submitLabel="Make link"
     >
-      {make.data ? (
-        <HandOver link={make.data} name={name} />
-      ) : (
-        <p className="text-14 text-ink-2">
-          {hasPassword
-            ? "With it they choose a new password; until then the old one holds. Their second factor stays."
-            : "With it they choose their password and sign in."}
-          {pending && " The link made before stops working."}
-        </p>
-      )}
-      {make.error && <Problem error={make.error} />}
-    </Dialog>
+      <p className="text-14 text-ink-2">
+        {hasPassword
+          ? "They choose a new password with it; until then the old one works. Their second factor stays."
+          : "They choose their password with it and sign in."}
+        {pending && " The link made before stops working."}
+      </p>
+    </FormDialog>
   );
 }
 
 export function RenameDialog({ open, onClose, person }: DialogState & { person: Person }) {
   const refresh = useRefresh();
-  const [name, setName] = useState(person.name);
   const form = useForm({
-    wrong: { name: name.trim() === "" ? "A name." : null },
-    send: () => ask(api.people({ id: person.accountId }).patch({ name })),
+    first: { name: person.name },
+    wrong: ({ name }) => ({ name: isBlank(name) ? "Enter a name." : null }),
+    send: ({ name }) => ask(api.people({ id: person.accountId }).patch({ name })),
     onSent: async ({ name: renamed }) => {
       await refresh();
       toast.done(`Renamed to ${renamed}.`);
@@ -272,53 +260,37 @@ export function RenameDialog({ open, onClose, person }: DialogState & { person: 
     },
   });
   return (
-    <Dialog
-      open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
-      title="Rename"
-      size="sm"
-      onSubmit={form.submit}
-      footer={
-        <Buttons onClose={onClose} isPending={form.isPending}>
-          Save name
-        </Buttons>
-      }
-    >
-      <Field label="Name" error={form.errorOf("name")}>
-        <TextInput value={name} onValue={setName} maxLength={NAME_CHARS_MAX} />
-      </Field>
-      {form.problem}
-    </Dialog>
+    <FormDialog form={form} open={open} onClose={onClose} title="Rename" size="sm" submitLabel="Save name">
+      <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
+    </FormDialog>
   );
 }
 
-const MOVEMENTS = [
+const BALANCE_CHANGES = [
   { value: "top_up", label: "Top-up" },
   { value: "correction", label: "Correction" },
 ] as const;
+type BalanceChange = (typeof BALANCE_CHANGES)[number]["value"];
+type BalanceForm = { kind: BalanceChange; amountNanoUsd: string; reason: string };
+const NO_BALANCE_CHANGE: BalanceForm = { kind: "top_up", amountNanoUsd: "", reason: "" };
 
-/** A reseller moves money of its own; an admin adds or corrects, and says why. */
+/** A reseller moves money from its own balance; an admin adds or corrects, and gives a reason. */
 export function MoneyDialog({ open, onClose, person }: DialogState & { person: Person }) {
   const formKey = useIdempotencyKey();
   const refresh = useRefresh();
   const isAdmin = useViewer().role === "admin";
-  const [kind, setKind] = useState<"top_up" | "correction">("top_up");
-  const [amount, setAmount] = useState("");
-  const [reason, setReason] = useState("");
   const mine = useBilling(null, { enabled: open && !isAdmin });
-  const isCorrection = kind === "correction";
-  const wrong = wrongAmount(amount, { mayTake: isCorrection });
-  const nanoUsd = wrong === null ? BigInt(parseUsd(amount) ?? 0) : null;
-  const free = mine.data && BigInt(mine.data.balance.freeNanoUsd);
-  const isShort = free !== undefined && nanoUsd !== null && nanoUsd > free;
+  const available = mine.data && BigInt(mine.data.balance.freeNanoUsd);
   const form = useForm({
-    wrong: {
-      amountNanoUsd: isShort ? `Only ${formatMoney(free)} of your balance is free.` : wrong,
-      reason: isAdmin && reason.trim() === "" ? "Say why: it is kept with the entry, and they can read it." : null,
+    first: NO_BALANCE_CHANGE,
+    wrong: ({ kind, amountNanoUsd, reason }) => ({
+      amountNanoUsd: wrongTopUp(amountNanoUsd, { available, mayTake: kind === "correction" }),
+      reason:
+        isAdmin && isBlank(reason) ? "Enter a reason. It is kept with the transaction, and they can read it." : null,
       kind: null,
-    },
-    send: () => {
-      const wanted = { kind, amountNanoUsd: parseUsd(amount) ?? "", ...(reason.trim() !== "" && { reason }) };
+    }),
+    send: ({ kind, amountNanoUsd, reason }) => {
+      const wanted = { kind, amountNanoUsd: parseUsd(amountNanoUsd) ?? "", ...(!isBlank(reason) && { reason }) };
       return ask(api.people({ id: person.accountId }).balance.post(wanted, sentOnce(formKey)));
     },
     onSent: async ({ balance }) => {
@@ -327,103 +299,106 @@ export function MoneyDialog({ open, onClose, person }: DialogState & { person: P
       onClose();
     },
   });
+  const isCorrection = form.values.kind === "correction";
+  const nanoUsd = amountOf(form.values);
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
+      onClose={onClose}
       title={isAdmin ? "Change the balance" : "Top up"}
-      description={`Of ${person.name}: ${formatMoney(person.balanceNanoUsd)} now`}
-      onSubmit={form.submit}
-      footer={
-        <Buttons onClose={onClose} isPending={form.isPending}>
-          {isCorrection ? "Correct balance" : `Top up${nanoUsd === null ? "" : ` ${formatMoney(nanoUsd)}`}`}
-        </Buttons>
-      }
+      description={`${person.name} has ${formatMoney(person.balanceNanoUsd)} now`}
+      submitLabel={isCorrection ? "Correct balance" : `Top up${nanoUsd === null ? "" : ` ${formatMoney(nanoUsd)}`}`}
     >
       <IdleMoney person={person} />
       {isAdmin && (
-        <Segmented label="Kind" value={kind} onValue={setKind} options={MOVEMENTS} className="justify-self-start" />
-      )}
-      <Field
-        label="Amount"
-        hint={isCorrection ? "In US dollars; with a minus it takes away." : mineText(free, nanoUsd)}
-        error={form.errorOf("amountNanoUsd")}
-      >
-        <TextInput
-          value={amount}
-          onValue={setAmount}
-          before="$"
-          inputMode={isCorrection ? "text" : "decimal"}
-          className="figures"
+        <Segmented
+          label="Kind"
+          value={form.values.kind}
+          onValue={(kind) => form.set({ kind })}
+          options={BALANCE_CHANGES}
+          className="justify-self-start"
         />
-      </Field>
-      <Field
+      )}
+      <DollarField
+        label="Amount"
+        hint={isCorrection ? "In US dollars. A minus sign takes money away." : ownBalanceHint(available, nanoUsd)}
+        {...form.field("amountNanoUsd")}
+        inputMode={isCorrection ? "text" : "decimal"}
+      />
+      <TextField
         label="Reason"
         optional={!isAdmin}
-        hint="One line. It stands beside the entry; they read it too."
-        error={form.errorOf("reason")}
-      >
-        <TextInput value={reason} onValue={setReason} maxLength={REASON_CHARS_MAX} />
-      </Field>
-      {form.problem}
-    </Dialog>
+        hint="One line, shown beside the transaction. They can read it."
+        {...form.field("reason")}
+        maxLength={REASON_CHARS_MAX}
+      />
+    </FormDialog>
   );
 }
 
-/** What it does to a reseller's own balance; an admin's money comes from nowhere. */
-function mineText(free: bigint | undefined, nanoUsd: bigint | null): string {
-  if (free === undefined) return "In US dollars.";
-  if (nanoUsd === null || nanoUsd > free) return `From your balance: ${formatMoney(free)} is free.`;
-  return `From your balance: ${formatMoney(free)} is free, ${formatMoney(free - nanoUsd)} after it.`;
+/** The typed amount; null while it is not valid. */
+function amountOf({ kind, amountNanoUsd }: BalanceForm): bigint | null {
+  const isValid = wrongAmount(amountNanoUsd, { mayTake: kind === "correction" }) === null;
+  return isValid ? BigInt(parseUsd(amountNanoUsd) ?? 0) : null;
 }
 
-/** Pieces of an offering that a reseller may hand out without paying. */
+function wrongTopUp(typed: string, { available, mayTake }: { available: bigint | undefined; mayTake: boolean }) {
+  const wrong = wrongAmount(typed, { mayTake });
+  if (wrong !== null || available === undefined) return wrong;
+  return BigInt(parseUsd(typed) ?? 0) > available ? `Your balance has only ${formatMoney(available)} available.` : null;
+}
+
+/** What a top-up does to a reseller's own balance. For an admin, whose top-up comes from no balance, only the currency. */
+function ownBalanceHint(available: bigint | undefined, nanoUsd: bigint | null): string {
+  if (available === undefined) return "In US dollars.";
+  const now = `From your balance: ${formatMoney(available)} available`;
+  return nanoUsd === null || nanoUsd > available
+    ? `${now}.`
+    : `${now}, ${formatMoney(available - nanoUsd)} afterwards.`;
+}
+
+/** Grants pieces of an offering, which a reseller may assign without paying the wholesale price. */
 export function GrantDialog({ open, onClose, person }: DialogState & { person: Person }) {
   const formKey = useIdempotencyKey();
   const refresh = useRefresh();
   const offerings = useOfferings({ enabled: open });
-  const [offering, setOffering] = useState<Offering | null>(null);
-  const [pieces, setPieces] = useState("");
-  const [reason, setReason] = useState("");
   const form = useForm({
-    wrong: {
-      offeringId: offering === null ? "Choose an offering." : null,
-      pieces: checkCount(pieces, { min: 1, max: PIECES_MAX }),
-      reason: reason.trim() === "" ? "Say why: it is kept with the grant." : null,
+    first: { offeringId: null as Offering | null, pieces: "", reason: "" },
+    wrong: ({ offeringId, pieces, reason }) => ({
+      offeringId: offeringId === null ? "Choose an offering." : null,
+      pieces: checkCount(pieces, ALLOTMENT_PIECES),
+      reason: isBlank(reason) ? "Enter a reason. It is kept with the allotment." : null,
       resellerId: null,
-    },
-    send: () => {
+    }),
+    send: ({ offeringId: offering, pieces, reason }) => {
       const wanted = { offeringId: offering?.offeringId ?? 0, pieces: readCount(pieces) ?? 0, reason };
       return ask(api.allotments.post({ resellerId: person.accountId, ...wanted }, sentOnce(formKey)));
     },
     onSent: async ({ allotment }) => {
       await refresh();
-      toast.done(`${person.name} may hand out ${formatOf(allotment.granted, "piece")} of ${allotment.offeringName}.`);
+      toast.done(`${person.name} may assign ${formatOf(allotment.granted, "piece")} of ${allotment.offeringName}.`);
       onClose();
     },
   });
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
+      onClose={onClose}
       title="Grant an allotment"
-      description={`${person.name} may hand these out without paying the wholesale price.`}
-      onSubmit={form.submit}
-      footer={
-        <Buttons onClose={onClose} isPending={form.isPending}>
-          Grant
-        </Buttons>
-      }
+      description={`${person.name} may assign these packages without paying the wholesale price.`}
+      submitLabel="Grant"
     >
-      <OfferingField offerings={offerings} value={offering} onValue={setOffering} error={form.errorOf("offeringId")} />
-      <Field label="Pieces" error={form.errorOf("pieces")}>
-        <TextInput value={pieces} onValue={setPieces} inputMode="numeric" className="figures" />
-      </Field>
-      <Field label="Reason" hint="One line, for the books." error={form.errorOf("reason")}>
-        <TextInput value={reason} onValue={setReason} maxLength={REASON_CHARS_MAX} />
-      </Field>
-      {form.problem}
-    </Dialog>
+      <OfferingField offerings={offerings} {...form.field("offeringId")} />
+      <CountField label="Pieces" {...form.field("pieces")} />
+      <TextField
+        label="Reason"
+        hint="One line, kept with the allotment."
+        {...form.field("reason")}
+        maxLength={REASON_CHARS_MAX}
+      />
+    </FormDialog>
   );
 }
 
@@ -461,10 +436,11 @@ export function SecondFactorConfirm({ open, onClose, person }: DialogState & { p
       onConfirm={async () => {
         await ask(api.people({ id: person.accountId })["remove-second-factor"].post());
         await refresh();
-        toast.done(`${person.name} signs in with the password alone now.`);
+        toast.done(`${person.name} now signs in with the password alone.`);
       }}
     >
-      Make sure that it is them who ask. They sign in with their password alone until they set up a new one.
+      Make sure that the request really comes from them. They sign in with their password alone until they set up a new
+      second factor.
     </Confirm>
   );
 }

@@ -11,9 +11,10 @@ import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, ErrorState, Loaded, Loading, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { type Opened, type Person, useOpened, useRefresh, useViewer } from "./forms.ts";
 import { BalanceSection, type Package, PackagesSection, useBilling } from "./holdings.tsx";
+import { type Opened, type Person, useOpened, useRefresh, useViewer } from "./page_hooks.ts";
 import { AccountSection, useActivate } from "./person_account.tsx";
+import type { PersonDialogKind } from "./person_dialogs.tsx";
 import { Allotments, TheirKeys } from "./person_parts.tsx";
 import { UsageChart } from "./usage_chart.tsx";
 
@@ -33,9 +34,6 @@ const SecondFactorConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.S
 const SuspendConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.SuspendConfirm })));
 
 const CHART_DAYS = 30;
-
-/** Which of the dialogs is open. */
-export type DialogKind = "assign" | "money" | "link" | "rename" | "grant" | "suspend" | "second_factor";
 
 /** One person: packages, balance, use, keys, and what lets them in or keeps them out. */
 export function PersonView({ accountId, listName }: { accountId: number; listName: string }) {
@@ -75,7 +73,7 @@ function NoSuchPerson({ listName }: { listName: string }) {
 function KnownPerson({ person }: { person: Person }) {
   const { role, lock } = useViewer();
   const billing = useBilling(person.accountId);
-  const dialog = useOpened<DialogKind>();
+  const dialog = useOpened<PersonDialogKind>();
   const isAdmin = role === "admin";
   return (
     <Page
@@ -141,7 +139,7 @@ function leadOf({ email, role, resellerName }: Person, isAdmin: boolean): string
   return `${email}, ${whose}`;
 }
 
-function PersonDialog({ dialog, person }: { dialog: Opened<DialogKind>; person: Person }) {
+function PersonDialog({ dialog, person }: { dialog: Opened<PersonDialogKind>; person: Person }) {
   const state = { open: dialog.isOpen, onClose: dialog.close };
   switch (dialog.what) {
     case "assign":
@@ -164,7 +162,7 @@ function PersonDialog({ dialog, person }: { dialog: Opened<DialogKind>; person: 
 }
 
 /** What keeps somebody out, and the way on. */
-function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<DialogKind> }) {
+function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
   const { lock } = useViewer();
   const activate = useActivate(person);
   if (person.status === "suspended") {

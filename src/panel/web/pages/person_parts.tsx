@@ -9,7 +9,7 @@ import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { type Person, useOpened, useRefresh, useViewer } from "./forms.ts";
+import { type Person, useOpened, useRefresh, useViewer } from "./page_hooks.ts";
 
 /** Sections of a person's page: their keys, and a reseller's allotments. */
 

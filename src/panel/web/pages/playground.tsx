@@ -10,7 +10,7 @@ import { Empty, Loaded, Loading, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { Chat } from "./chat.tsx";
 import { learnCost, useChatStatus } from "./chat_run.ts";
-import { useViewer } from "./forms.ts";
+import { useViewer } from "./page_hooks.ts";
 import { openPlayground, playground, setPlayground, usePlayground } from "./playground_state.ts";
 
 /** Try a model, and see what it costs. */

@@ -7,7 +7,7 @@ import { cx } from "../ui/cx.ts";
 import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
 import type { Offer, Offers } from "./playground.tsx";
 import { setPlayground, usePlayground } from "./playground_state.ts";
-import { checkCount } from "./typed.ts";
+import { checkCount } from "./typed_numbers.ts";
 
 /** What the playground asks with: model, key, and for a chat its temperature, length and system prompt. Who pays, and how much. */
 

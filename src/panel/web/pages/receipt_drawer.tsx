@@ -18,7 +18,7 @@ import { Drawer } from "../ui/dialog.tsx";
 import { Facts } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
-import { useViewer } from "./forms.ts";
+import { useViewer } from "./page_hooks.ts";
 import { type AnyReceipt, plainId, type Receipt, type RefusalReceipt, useReceipt } from "./receipts.ts";
 import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_words.ts";
 

@@ -12,7 +12,7 @@ import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
-import { useViewer } from "./forms.ts";
+import { useViewer } from "./page_hooks.ts";
 import { costText, plainId, tokensText } from "./receipts.ts";
 import { reasonName, UNKNOWN_REQUEST } from "./request_words.ts";
 

@@ -9,12 +9,12 @@ import { OnceDialog } from "../ui/copy_field.tsx";
 import { CopyButton } from "../ui/copy_text.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Section } from "../ui/page.tsx";
 import { Badge, Banner, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
 import { saveAs } from "./download.ts";
-import { useOpened, useViewer } from "./forms.ts";
+import { useOpened, useViewer } from "./page_hooks.ts";
 
 /** The second factor: how it stands, and its dialogs to set it up, to renew its recovery codes, to remove it. */
 

@@ -2,20 +2,20 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useState, useSyncExternalStore } from "react";
 import { api, ask, ME_KEY, useMe } from "../api.ts";
 import { parseUsd, toUsdInput } from "../format.ts";
-import { THEMES } from "../shell.tsx";
 import { chooseTheme, currentTheme, subscribeTheme } from "../theme.ts";
+import { THEMES } from "../theme_options.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
 import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
+import { useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
-import { useForm } from "./admin_form.tsx";
 import { Devices } from "./devices.tsx";
-import { useViewer } from "./forms.ts";
 import { checkPassword, NewPassword } from "./new_password.tsx";
+import { useViewer } from "./page_hooks.ts";
 import { CodeField, checkCode, SecondFactor } from "./second_factor.tsx";
-import { checkCount, checkUsd, readCount } from "./typed.ts";
+import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
 /** One's own settings: name, password, second factor, devices, notices, looks. */
 

@@ -3,9 +3,9 @@ import { useEffect, useRef, useState } from "react";
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
+import { focusInvalid } from "../ui/form.tsx";
 import { DoorPage } from "../ui/page.tsx";
 import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand, wrongOf } from "./door.tsx";
-import { focusInvalid } from "./forms.ts";
 import { ownPath } from "./own_words.ts";
 
 /** Signing in with a password and, where it is on, a second factor. */

@@ -3,17 +3,29 @@ import { type ComponentProps, createContext, type ReactNode, use, useId, useStat
 import { cx } from "./cx.ts";
 
 /**
- * What people type in. Inside a Field every input finds its id, hint and error by itself; so does Combobox.
+ * What people type into. A Field gives the input inside it its id, hint and error; so it does for a Combobox.
  *
- *   <Field label="Name" hint="Only you see it." error={errors.name}>
- *     <TextInput value={name} onValue={setName} />
- *   </Field>
+ *   <Field label="Name" hint="Only you see it." error={errors.name}><TextInput value={name} onValue={setName} /></Field>
+ *   <TextField label="Name" hint="Only you see it." {...form.field("name")} />            // the same, with a form of form.tsx
+ *   <CountField label="Pieces" … />  <DollarField label="Amount" … />                     // typed as text: see typed_numbers.ts
  */
 
 type FieldWiring = { id: string; "aria-describedby"?: string; "aria-invalid"?: true; required?: boolean };
 export const FieldContext = createContext<FieldWiring | null>(null);
 
-/** Label above, input, hint, error. The error replaces nothing: the hint stays readable. */
+type FieldProps = {
+  label: ReactNode;
+  hint?: ReactNode;
+  error?: string | null | false;
+  required?: boolean;
+  /** Adds "(optional)" to the label. */
+  optional?: boolean;
+  /** To the right of the label: a counter, a link. */
+  aside?: ReactNode;
+  className?: string;
+};
+
+/** Label, input, error and hint, one below the other. An error does not replace the hint. */
 export function Field({
   label,
   hint,
@@ -23,18 +35,7 @@ export function Field({
   aside,
   children,
   className,
-}: {
-  label: ReactNode;
-  hint?: ReactNode;
-  error?: string | null | false;
-  required?: boolean;
-  /** Says so beside the label. */
-  optional?: boolean;
-  /** Stands right of the label: a counter, a link. */
-  aside?: ReactNode;
-  children: ReactNode;
-  className?: string;
-}) {
+}: FieldProps & { children: ReactNode }) {
   const id = useId();
   const describedBy = cx(error && `${id}-error`, Boolean(hint) && `${id}-hint`);
   return (
@@ -116,6 +117,35 @@ export function TextInput({ onValue, mono, before, after, className, type = "tex
   );
 }
 
+type TextFieldProps = FieldProps & Omit<TextInputProps, keyof FieldProps>;
+
+/** A Field with a TextInput in it. */
+export function TextField({ label, hint, error, required, optional, aside, className, ...input }: TextFieldProps) {
+  return (
+    <Field {...{ label, hint, error, required, optional, aside, className }}>
+      <TextInput {...input} />
+    </Field>
+  );
+}
+
+/** A whole number, kept as typed. */
+export function CountField({ label, hint, error, required, optional, aside, className, ...input }: TextFieldProps) {
+  return (
+    <Field {...{ label, hint, error, required, optional, aside, className }}>
+      <TextInput inputMode="numeric" className="figures" {...input} />
+    </Field>
+  );
+}
+
+/** US dollars, kept as typed. */
+export function DollarField({ label, hint, error, required, optional, aside, className, ...input }: TextFieldProps) {
+  return (
+    <Field {...{ label, hint, error, required, optional, aside, className }}>
+      <TextInput before="$" inputMode="decimal" className="figures" {...input} />
+    </Field>
+  );
+}
+
 /** A whole or decimal number. `value` is null while nothing readable stands in it. */
 export function NumberInput({
   value,
@@ -168,6 +198,15 @@ export function PasswordInput({ onValue, ...rest }: Omit<TextInputProps, "type" 
         <span className="sr-only"> password</span>
       </button>
     </span>
+  );
+}
+
+/** A Field with a PasswordInput in it. */
+export function PasswordField({ label, hint, error, required, optional, aside, className, ...input }: TextFieldProps) {
+  return (
+    <Field {...{ label, hint, error, required, optional, aside, className }}>
+      <PasswordInput {...input} />
+    </Field>
   );
 }
 

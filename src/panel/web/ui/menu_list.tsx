@@ -1,12 +1,41 @@
 import * as Radix from "@radix-ui/react-dropdown-menu";
-import { Check } from "lucide-react";
-import { useRef, useState } from "react";
+import { Check, type LucideIcon } from "lucide-react";
+import { type ReactElement, type ReactNode, useRef, useState } from "react";
 import { useLocation } from "wouter";
 import { cx } from "./cx.ts";
 import { inPlace } from "./in_place.tsx";
-import type { MenuItem, MenuProps } from "./menu.tsx";
 
-/** The menu itself. Loaded by menu.tsx, which shows how it is used. Not modal: the page under it can be scrolled. */
+/** The menu itself, loaded by menu.tsx, which shows how to use it. Not modal: the page behind it can be scrolled. */
+
+export type MenuItem =
+  | "line"
+  | {
+      label: ReactNode;
+      icon?: LucideIcon;
+      /** A path of the panel; or else `onSelect`. */
+      href?: string;
+      onSelect?: () => void;
+      tone?: "danger";
+      disabled?: boolean;
+      /** Why it cannot be chosen, or a shortcut. */
+      hint?: string;
+    }
+  | {
+      heading: string;
+      value: string;
+      onValue: (value: string) => void;
+      options: readonly { value: string; label: string; icon?: LucideIcon }[];
+    };
+
+export type MenuProps = {
+  /** One button. It gets the attributes and handlers it needs. */
+  trigger: ReactElement<{ onClick?: () => void; "aria-haspopup"?: "menu" }>;
+  items: readonly MenuItem[];
+  /** Above the items: who is signed in. */
+  header?: ReactNode;
+  side?: "bottom" | "top" | "right";
+  align?: "start" | "end";
+};
 
 const ITEM =
   "flex min-h-9 cursor-default items-center gap-3 rounded-sm px-3 py-1 text-14 outline-none select-none data-[highlighted]:bg-hover data-[disabled]:opacity-50 pointer-coarse:min-h-11";

@@ -1,29 +1,14 @@
-import type { LucideIcon } from "lucide-react";
 import { lazy, Suspense, useEffect } from "react";
 import { Dialog } from "./dialog.tsx";
+import type { PaletteProps } from "./palette_list.tsx";
 import { Loading, Skeleton } from "./states.tsx";
 
 /**
- * ⌘K or Ctrl+K: pages, own keys, and a request id, which opens its receipt: one's own, or that of somebody one looks after.
+ * ⌘K or Ctrl+K: finds pages, your own keys, and the receipt of a request id (yours, or one of an account you manage).
  *
  *   usePaletteKey(() => setOpen(true));
  *   <Palette open={isOpen} onOpenChange={setOpen} pages={[{ label: "Keys", href: "/keys", icon: KeyRound }]} keys={[{ id, name, prefix }]} />
  */
-
-export type PalettePage = {
-  label: string;
-  href: string;
-  icon: LucideIcon;
-  /** Not a page of this app: it is loaded. */
-  isOutside?: boolean;
-};
-export type PaletteKey = { id: string; name: string; prefix: string };
-export type PaletteProps = {
-  open: boolean;
-  onOpenChange: (open: boolean) => void;
-  pages: readonly PalettePage[];
-  keys?: readonly PaletteKey[] | undefined;
-};
 
 const List = lazy(() => import("./palette_list.tsx").then((module) => ({ default: module.PaletteList })));
 

@@ -1,11 +1,25 @@
 import { Command } from "cmdk";
-import { KeyRound, ReceiptText } from "lucide-react";
+import { KeyRound, type LucideIcon, ReceiptText } from "lucide-react";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { formatEnds } from "../format.ts";
-import type { PaletteProps } from "./palette.tsx";
 
-/** What the palette finds. Loaded by palette.tsx. */
+/** The list inside the palette, loaded by palette.tsx. */
+
+export type PalettePage = {
+  label: string;
+  href: string;
+  icon: LucideIcon;
+  /** Not a page of this app: the browser loads it. */
+  isOutside?: boolean;
+};
+export type PaletteKey = { id: string; name: string; prefix: string };
+export type PaletteProps = {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+  pages: readonly PalettePage[];
+  keys?: readonly PaletteKey[] | undefined;
+};
 
 /** A request id as the API and the receipts write it. */
 const REQUEST_ID = /^(?:req_)?[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;

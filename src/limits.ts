@@ -1,0 +1,61 @@
+/**
+ * Limits of what people type: lengths in characters (code points), counts, and money. The server enforces them; the panel checks the
+ * same numbers before it sends a form. This file imports nothing, so that the browser can load it.
+ */
+
+type Range = { min: number; max: number };
+
+/** The largest amount of money anywhere: nine million dollars. `balances_range` says why. */
+export const MONEY_USD_MAX = 9_000_000;
+export const MONEY_NANO_USD_MAX = 9_000_000_000_000_000n;
+
+// People
+export const PERSON_NAME_CHARS_MAX = 100;
+export const EMAIL_CHARS_MAX = 254;
+export const NEW_PASSWORD_CHARS: Range = { min: 10, max: 200 };
+export const NOTICE_PERCENT: Range = { min: 0, max: 100 };
+export const NOTICE_DAYS: Range = { min: 0, max: 30 };
+
+// API keys
+export const KEY_NAME_CHARS_MAX = 100;
+/** What `keys_ceilings` allows. */
+export const KEY_DAILY_REQUESTS: Range = { min: 1, max: 30_000_000 };
+
+// Offerings. Source: contract › Limits
+export const OFFERING_NAME_CHARS_MAX = 100;
+export const OFFERING_DAYS: Range = { min: 1, max: 30 };
+export const OFFERING_DAILY_REQUESTS: { daily: Range; custom: Range } = {
+  daily: { min: 100, max: 2_000 },
+  custom: { min: 1, max: 1_000_000 },
+};
+export const OFFERING_TOTAL_REQUESTS: Range = { min: 1, max: 30_000_000 };
+export const OFFERING_TOKENS: Range = { min: 1, max: 1_000_000_000_000 };
+
+// Orders, allotments, and why money moved
+export const ORDER_TEXT_CHARS_MAX = 500;
+export const REASON_CHARS_MAX = 500;
+export const ALLOTMENT_PIECES: Range = { min: 1, max: 100_000 };
+
+// Domains and brands
+export const DOMAIN_REASON_CHARS_MAX = 300;
+export const BRAND_NAME_CHARS_MAX = 60;
+export const BRAND_SUPPORT_CHARS_MAX = 300;
+export const BRAND_PICTURE_BYTES_MAX = 256 * 1024;
+
+// The catalog
+export const MODEL_ID_CHARS_MAX = 128;
+/** Names of models, their owners, providers, and models at a provider. */
+export const CATALOG_NAME_CHARS_MAX = 200;
+export const PROVIDER_URL_CHARS_MAX = 500;
+export const PROVIDER_KEY_CHARS_MAX = 4_000;
+export const MODEL_CAP_TOKENS: Range = { min: 1, max: 1_000_000 };
+export const MODEL_IMAGE_TOKENS: Range = { min: 0, max: 1_000_000 };
+export const MODEL_CONTEXT_TOKENS: Range = { min: 1, max: 100_000_000 };
+export const MODEL_MARGIN_PERMILLE: Range = { min: 1_000, max: 100_000 };
+/** Per million tokens, or per image. The tables' CHECKs say the same. */
+export const PRICE_USD_MAX = 1_000;
+export const PRICE_MICRO_USD: Range = { min: 0, max: 1_000_000_000 };
+/** Source: contract › ImageGenerationRequest. */
+export const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
+export const ROUTE_PRIORITY: Range = { min: -1_000, max: 1_000 };
+export const ROUTE_WEIGHT: Range = { min: 1, max: 1_000 };

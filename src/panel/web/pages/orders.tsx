@@ -1,0 +1,42 @@
+import { Ban, Check, Clock, Undo2 } from "lucide-react";
+import type { api } from "../api.ts";
+import { formatMoney } from "../format.ts";
+import { Badge } from "../ui/states.tsx";
+
+/** What every list of orders shares: the types of an order, its state as a badge, and what it asks for. */
+
+export type OwnOrder = NonNullable<Awaited<ReturnType<typeof api.orders.get>>["data"]>["orders"][number];
+export type IncomingOrder = NonNullable<Awaited<ReturnType<typeof api.orders.incoming.get>>["data"]>["orders"][number];
+export type OrderStatus = OwnOrder["status"];
+export type OrderKind = OwnOrder["kind"];
+
+const STATES = {
+  open: ["warn", Clock, "Waiting"],
+  fulfilled: ["ok", Check, "Fulfilled"],
+  declined: ["neutral", Ban, "Declined"],
+  withdrawn: ["neutral", Undo2, "Withdrawn"],
+} as const;
+
+export function OrderState({ status }: { status: OrderStatus }) {
+  const [tone, icon, words] = STATES[status];
+  return (
+    <Badge tone={tone} icon={icon}>
+      {words}
+    </Badge>
+  );
+}
+
+/** What the order asks for, in a few words. */
+export function wants({ offering, amountNanoUsd }: Pick<OwnOrder, "offering" | "amountNanoUsd">): string {
+  return offering ? offering.name : `Top-up of ${formatMoney(amountNanoUsd ?? "0")}`;
+}
+
+/** What the order asks for, and its note as plain text with its line breaks. */
+export function Wish({ order }: { order: Pick<OwnOrder, "offering" | "amountNanoUsd" | "note"> }) {
+  return (
+    <span className="grid min-w-0 text-left">
+      <span className="font-medium">{wants(order)}</span>
+      {order.note && <span className="max-w-[28rem] text-13 whitespace-pre-line text-ink-2">{order.note}</span>}
+    </span>
+  );
+}

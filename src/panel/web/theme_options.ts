@@ -1,0 +1,9 @@
+import { Monitor, Moon, Sun } from "lucide-react";
+import type { Theme } from "./theme.ts";
+
+/** The themes to choose from. Not in theme.ts, which the page loads before its first paint. */
+export const THEMES = [
+  { value: "system", label: "As the system", icon: Monitor },
+  { value: "light", label: "Light", icon: Sun },
+  { value: "dark", label: "Dark", icon: Moon },
+] as const satisfies readonly { value: Theme; label: string; icon: typeof Sun }[];

@@ -1,0 +1,168 @@
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useEffect, useState } from "react";
+import { ApiError } from "../api.ts";
+import { Button } from "./buttons.tsx";
+import { Dialog, type DialogProps } from "./dialog.tsx";
+import { Problem } from "./states.tsx";
+
+/**
+ * Forms: `useForm` keeps what is typed, checks it, sends it and shows errors; `FormDialog` is the dialog around such a form.
+ *
+ *   const form = useForm({
+ *     first: { name: person.name, pieces: "" },                // the fields, by the server's names
+ *     wrong: ({ name, pieces }) => ({
+ *       name: isBlank(name) ? "Enter a name." : null,
+ *       pieces: checkCount(pieces, ALLOTMENT_PIECES),          // limits come from src/limits.ts
+ *     }),
+ *     send: ({ name, pieces }) => ask(api.….post({ name, pieces: readCount(pieces) ?? 0 })),
+ *     onSent: onClose,
+ *   });
+ *   <FormDialog form={form} open={open} onClose={onClose} title="Rename" submitLabel="Save name">
+ *     <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
+ *     <CountField label="Pieces" {...form.field("pieces")} />
+ *   </FormDialog>
+ *
+ * - Errors of the page show after the first attempt to submit. A `validation_failed` of the server shows at its field (`param`), any
+ *   other error below the fields. The first invalid field gets the focus.
+ * - While the form is being sent, it cannot be submitted again, cancelled or closed.
+ * - A field that is no text (a Segmented, a Combobox) takes `form.values.kind` and `(kind) => form.set({ kind })`.
+ */
+
+type Errors<Name extends string> = Record<Name, string | null>;
+
+export type Form<Values = object, Name extends string = string> = {
+  values: Values;
+  set: (changes: Partial<Values>) => void;
+  /** Spread into a field: its value, its setter and its error. */
+  field: <Key extends keyof Values & Name>(
+    name: Key,
+  ) => { value: Values[Key]; onValue: (value: Values[Key]) => void; error: string | null };
+  errorOf: (name: Name) => string | null;
+  submit: () => void;
+  /** The error that belongs to no field, or null. FormDialog shows it. */
+  problem: ReactNode;
+  isPending: boolean;
+};
+
+const NO_VALUES = {};
+
+/**
+ * `wrong` names every field that can show an error, by the server's names; null means valid. `otherError` is an error from elsewhere,
+ * such as a preview, that shows as if sending had failed.
+ */
+export function useForm<Name extends string, Sent, Values extends object = object>({
+  first,
+  wrong,
+  send,
+  onSent,
+  otherError = null,
+}: {
+  first?: Values;
+  wrong: Errors<Name> | ((values: Values) => Errors<Name>);
+  send: (values: Values) => Promise<Sent>;
+  onSent: (sent: Sent) => void;
+  otherError?: unknown;
+}): Form<Values, Name> {
+  const [values, setValues] = useState<Values>(first ?? (NO_VALUES as Values));
+  const [attempts, setAttempts] = useState(0);
+  const { mutate, error, isPending } = useMutation({ mutationFn: () => send(values), onSuccess: onSent });
+  const errors = typeof wrong === "function" ? wrong(values) : wrong;
+  const { at, rest } = useServerErrors(error ?? otherError, Object.keys(errors));
+  useEffect(() => {
+    if (attempts > 0) focusInvalid();
+  }, [attempts]);
+  const set = (changes: Partial<Values>) => setValues((before) => ({ ...before, ...changes }));
+  const errorOf = (name: Name) => (attempts > 0 && errors[name]) || at(name);
+  return {
+    values,
+    set,
+    field: (name) => ({
+      value: values[name],
+      onValue: (value) => setValues((before) => ({ ...before, [name]: value })),
+      error: errorOf(name),
+    }),
+    errorOf,
+    submit() {
+      setAttempts(attempts + 1);
+      if (!isPending && Object.values(errors).every((each) => each === null)) mutate();
+    },
+    problem: rest !== null && <Problem error={rest} />,
+    isPending,
+  };
+}
+
+/** `at(name)` is the server's message for that field; `rest` is the error if it belongs to none of `names`. */
+function useServerErrors(error: unknown, names: readonly string[]) {
+  const param = error instanceof ApiError && error.code === "validation_failed" ? error.param : null;
+  const isField = param !== null && names.includes(param);
+  useEffect(() => {
+    if (isField && error !== null) focusInvalid();
+  }, [error, isField]);
+  return {
+    at: (name: string) => (isField && name === param && error instanceof Error ? error.message : null),
+    rest: isField ? null : error,
+  };
+}
+
+/** Moves the focus to the first invalid field of the current form, so that its message is read out. */
+export function focusInvalid(): void {
+  // Some browsers give a clicked button no focus: then the form is the dialog's, or the page's first.
+  const inside = document.activeElement?.closest("form") ?? document.querySelector("[role=dialog]") ?? document;
+  inside.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+}
+
+export function isBlank(typed: string): boolean {
+  return typed.trim() === "";
+}
+
+/** What every dialog gets from the page that opens it. */
+export type DialogState = { open: boolean; onClose: () => void };
+
+/** A dialog that is one form: its fields, the error that belongs to no field, and a footer with Cancel and Submit. */
+export function FormDialog({
+  form,
+  open,
+  onClose,
+  submitLabel,
+  cancelLabel = "Cancel",
+  isDanger = false,
+  canSubmit = true,
+  children,
+  ...dialog
+}: DialogState &
+  Pick<DialogProps, "title" | "description" | "size" | "focusRef" | "children"> & {
+    form: Pick<Form, "submit" | "problem" | "isPending">;
+    submitLabel: ReactNode;
+    cancelLabel?: string;
+    isDanger?: boolean;
+    /** False while something outside the fields forbids it, such as a balance that is too small. */
+    canSubmit?: boolean;
+  }) {
+  return (
+    <Dialog
+      {...dialog}
+      open={open}
+      onOpenChange={(isOpen) => isOpen || onClose()}
+      mayClose={() => !form.isPending}
+      onSubmit={() => canSubmit && form.submit()}
+      footer={
+        <>
+          <Button onClick={onClose} disabled={form.isPending}>
+            {cancelLabel}
+          </Button>
+          <Button
+            type="submit"
+            variant={isDanger ? "danger" : "primary"}
+            pending={form.isPending}
+            disabled={!canSubmit}
+          >
+            {submitLabel}
+          </Button>
+        </>
+      }
+    >
+      {children}
+      {form.problem}
+    </Dialog>
+  );
+}
