@@ -1,5 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import type { DnsReport } from "../../src/accounts/dns_check.ts";
+import { accentNote, readHex } from "../../src/panel/web/pages/brand_colour.ts";
+import { deviceName } from "../../src/panel/web/pages/device_name.ts";
 import {
   type DomainDetails,
   doServersFail,
@@ -10,8 +12,9 @@ import {
   statusWords,
   stepStates,
   todoText,
-} from "../../src/panel/web/pages/domain_words.ts";
-import { accentNews, deviceName, ownPath, readHex, strengthOf } from "../../src/panel/web/pages/own_words.ts";
+} from "../../src/panel/web/pages/domain_text.ts";
+import { pathAfterSignIn } from "../../src/panel/web/pages/next_path.ts";
+import { strengthOf } from "../../src/panel/web/pages/password_strength.ts";
 import type { StepState } from "../../src/panel/web/ui/stepper.tsx";
 
 /** What the pages of one's own account and of domains say. Source: design › panel (Domains, States, White label). */
@@ -24,7 +27,7 @@ describe("after signing in one goes on to a page of this panel alone", () => {
   const origin = "https://panel.acme.test";
 
   test.each(["/keys", "/usage?key=7&days=30", "/domains/ai.acme.test#top"])("%s", (next) => {
-    expect(ownPath(next, origin)).toBe(next);
+    expect(pathAfterSignIn(next, origin)).toBe(next);
   });
 
   test.each([
@@ -42,7 +45,7 @@ describe("after signing in one goes on to a page of this panel alone", () => {
     "/api/panel/me",
     "/v1/models",
   ])("home instead of %p", (next) => {
-    expect(ownPath(next, origin)).toBe("/");
+    expect(pathAfterSignIn(next, origin)).toBe("/");
   });
 });
 
@@ -108,12 +111,12 @@ describe("a colour", () => {
   });
 
   test("what became of it is said, and nothing where it stays", () => {
-    expect(accentNews({ fillChange: "none", textChange: "none" })).toBeNull();
-    expect(accentNews({ fillChange: "none", textChange: "darker" })).toBe("We darkened your colour for text.");
-    expect(accentNews({ fillChange: "darker", textChange: "darker" })).toBe(
+    expect(accentNote({ fillChange: "none", textChange: "none" })).toBeNull();
+    expect(accentNote({ fillChange: "none", textChange: "darker" })).toBe("We darkened your colour for text.");
+    expect(accentNote({ fillChange: "darker", textChange: "darker" })).toBe(
       "We darkened your colour for text and buttons.",
     );
-    expect(accentNews({ fillChange: "softer", textChange: "darker" })).toBe(
+    expect(accentNote({ fillChange: "softer", textChange: "darker" })).toBe(
       "We darkened your colour for text. We softened your colour for buttons.",
     );
   });

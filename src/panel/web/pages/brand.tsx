@@ -8,10 +8,10 @@ import { useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
+import { accentNote, readHex } from "./brand_colour.ts";
 import { Icon, Logos } from "./brand_pictures.tsx";
 import { BrandPreview } from "./brand_preview.tsx";
 import { BRAND_KEY, type SavedBrand, useSaved } from "./brand_saved.ts";
-import { accentNews, readHex } from "./own_words.ts";
 import { useViewer } from "./page_hooks.ts";
 
 /** A reseller's brand: name, contact and colour in one form, pictures one by one, and beside them what customers will see. */
@@ -173,7 +173,7 @@ function ColourField({
   error: string | null;
 }) {
   const { lock } = useViewer();
-  const news = hex === null ? null : accentNews(accentCss(hex).light);
+  const news = hex === null ? null : accentNote(accentCss(hex).light);
   return (
     <Field label="Colour" optional hint="Of buttons, links and what is chosen. Empty: the standard one." error={error}>
       <div className="flex flex-wrap items-center gap-2">

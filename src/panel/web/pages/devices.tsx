@@ -7,7 +7,7 @@ import { Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { deviceName } from "./own_words.ts";
+import { deviceName } from "./device_name.ts";
 import { useViewer } from "./page_hooks.ts";
 
 /** Where one is signed in, and the way out of each. */

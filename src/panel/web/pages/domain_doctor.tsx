@@ -13,7 +13,7 @@ import { Stepper } from "../ui/stepper.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { type Domain, Records, Stuck } from "./domain_records.tsx";
-import { type DomainFacts, leadOf, statusWords, stepStates } from "./domain_words.ts";
+import { type DomainFacts, leadOf, statusWords, stepStates } from "./domain_text.ts";
 import { useViewer } from "./page_hooks.ts";
 
 /**

@@ -6,7 +6,7 @@ import { CopyButton, CopyText } from "../ui/copy_text.tsx";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
-import { type RecordRow, recordRows, type Sight, todoText } from "./domain_words.ts";
+import { type RecordRow, recordRows, type Sight, todoText } from "./domain_text.ts";
 
 /** The DNS table of a domain, what to do about it, and what it may be if that does not help. */
 

@@ -14,7 +14,7 @@ import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
-import { nextCheckText, readHost } from "./domain_words.ts";
+import { nextCheckText, readHost } from "./domain_text.ts";
 import { useOpened, useViewer } from "./page_hooks.ts";
 
 /** A reseller's domains: the list, one of them with its DNS doctor, and how one is added and removed. */

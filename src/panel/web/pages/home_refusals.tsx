@@ -8,8 +8,8 @@ import { nowMs } from "../ui/clock.ts";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 import { Ago } from "../ui/time.tsx";
-import type { Home } from "./own.ts";
-import { nextStep, refusalName, whatNowText } from "./request_words.ts";
+import type { Home } from "./account_queries.ts";
+import { nextStep, refusalName, whatNowText } from "./request_text.ts";
 
 /** What was refused lately, how often, and what to do about each. */
 

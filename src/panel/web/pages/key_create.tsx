@@ -8,6 +8,7 @@ import { Dialog } from "../ui/dialog.tsx";
 import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
 import { useForm } from "../ui/form.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
+import { useKeyOptions } from "./account_queries.ts";
 import {
   Buttons,
   CeilingFields,
@@ -18,7 +19,6 @@ import {
   useCeilings,
 } from "./key_dialogs.tsx";
 import { showSecret } from "./key_secret.tsx";
-import { useKeyOptions } from "./own.ts";
 
 /** A new key: its name and what pays are asked for, the rest is folded away. What becomes of its secret: key_secret.tsx. */
 

@@ -8,8 +8,8 @@ import { Field, TextInput } from "../ui/fields.tsx";
 import { useForm } from "../ui/form.tsx";
 import { Banner } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
+import type { OwnKey } from "./account_queries.ts";
 import { showSecret } from "./key_secret.tsx";
-import type { OwnKey } from "./own.ts";
 import { useRefresh } from "./page_hooks.ts";
 import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
 import { api, ask, useMe } from "../api.ts";
 import { apiSnippets, SecretOnce } from "../ui/copy_field.tsx";
-import { KEYS_KEY, useKeyOptions } from "./own.ts";
+import { KEYS_KEY, useKeyOptions } from "./account_queries.ts";
 import { useRefresh } from "./page_hooks.ts";
 
 /**

@@ -27,10 +27,10 @@ import { Badge, Banner, Empty, Loaded, SkeletonRows, Status } from "../ui/states
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
+import { type OwnKey, useKeys } from "./account_queries.ts";
 import { CreateKeyDialog } from "./key_create.tsx";
 import { EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
 import { KeySecret } from "./key_secret.tsx";
-import { type OwnKey, useKeys } from "./own.ts";
 import { useOpened, useRefresh, useViewer } from "./page_hooks.ts";
 
 /** One's keys: create them, see who uses them, retire them safely. */

@@ -9,8 +9,8 @@ import { focusInvalid } from "../ui/form.tsx";
 import { DoorPage } from "../ui/page.tsx";
 import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
-import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand } from "./door.tsx";
 import { checkPassword, NewPassword } from "./new_password.tsx";
+import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand } from "./signed_out.tsx";
 
 /** What a link opens that somebody handed over: an invitation, or a new password. */
 

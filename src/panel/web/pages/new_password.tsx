@@ -1,6 +1,6 @@
 import { cx } from "../ui/cx.ts";
 import { Field, PasswordInput } from "../ui/fields.tsx";
-import { PASSWORD_RULES, type Strength, strengthOf } from "./own_words.ts";
+import { PASSWORD_RULES, type Strength, strengthOf } from "./password_strength.ts";
 
 /**
  * A field for a password that is to be set: its rules in words, and how hard it is to guess while it is typed.

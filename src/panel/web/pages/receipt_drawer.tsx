@@ -20,7 +20,7 @@ import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { type AnyReceipt, plainId, type Receipt, type RefusalReceipt, useReceipt } from "./receipts.ts";
-import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_words.ts";
+import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_text.ts";
 
 /**
  * A receipt over the list it stands in: what was held, charged and given back, with the arithmetic and why. ↑ and ↓ go to

@@ -58,7 +58,7 @@ export type Cost = {
   isCharged: boolean;
   promptTokens: number;
   completionTokens: number;
-  tookMs: number;
+  durationMs: number;
   /** "1 request", "$0.0124" */
   words: string;
 };
@@ -70,8 +70,8 @@ export async function costOf(requestId: string): Promise<Cost | null> {
     const receipt = await ask(api.receipts({ requestId }).get({ query: {} })).catch(() => null);
     if (receipt === null || receipt.status === "refused" || receipt.status === "running") continue;
     const { status, promptTokens, completionTokens, createdAt, finishedAt } = receipt;
-    const tookMs = Date.parse(finishedAt ?? createdAt) - Date.parse(createdAt);
-    return { isCharged: status === "settled", promptTokens, completionTokens, tookMs, words: costText(receipt) };
+    const durationMs = Date.parse(finishedAt ?? createdAt) - Date.parse(createdAt);
+    return { isCharged: status === "settled", promptTokens, completionTokens, durationMs, words: costText(receipt) };
   }
   return null;
 }

@@ -14,7 +14,7 @@ import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { costText, plainId, tokensText } from "./receipts.ts";
-import { reasonName, UNKNOWN_REQUEST } from "./request_words.ts";
+import { reasonName, UNKNOWN_REQUEST } from "./request_text.ts";
 
 /** A request by its id, whoever's it is; and for admins, everybody's requests. */
 

@@ -5,8 +5,8 @@ import { Button } from "../ui/buttons.tsx";
 import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
 import { focusInvalid } from "../ui/form.tsx";
 import { DoorPage } from "../ui/page.tsx";
-import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand, wrongOf } from "./door.tsx";
-import { ownPath } from "./own_words.ts";
+import { pathAfterSignIn } from "./next_path.ts";
+import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand, wrongOf } from "./signed_out.tsx";
 
 /** Signing in with a password and, where it is on, a second factor. */
 
@@ -22,7 +22,7 @@ export function SignInPage() {
   const signIn = useMutation({
     mutationFn: (code: string | null) =>
       ask(api["sign-in"].post({ email: email.trim(), password, ...(code !== null && { code }) })),
-    onSuccess: () => goOn(ownPath(new URLSearchParams(location.search).get("next"), location.origin)),
+    onSuccess: () => goOn(pathAfterSignIn(new URLSearchParams(location.search).get("next"), location.origin)),
     onError: (error) => setAsksCode((before) => before || codeOf(error) === "second_factor_required"),
   });
   const again = () => {

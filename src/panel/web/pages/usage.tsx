@@ -11,9 +11,9 @@ import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { toOlder } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
+import { useKeyOptions, useKeys } from "./account_queries.ts";
 import { download } from "./download.ts";
-import { fullPage } from "./full_page.ts";
-import { useKeyOptions, useKeys } from "./own.ts";
+import { filledPage } from "./filled_page.ts";
 import { useViewer } from "./page_hooks.ts";
 import { ReceiptDrawer } from "./receipt_drawer.tsx";
 import { plainId } from "./receipts.ts";
@@ -149,7 +149,7 @@ function useList(asked: Asked, range: string) {
     queryKey: ["usage", "list", asked.kind, asked, range],
     queryFn: ({ pageParam, signal }) => {
       const start = startOf(range);
-      return fullPage<UsageRow, string>(PAGE_SIZE, pageParam, async (after, limit) => {
+      return filledPage<UsageRow, string>(PAGE_SIZE, pageParam, async (after, limit) => {
         const query = { ...asked, limit, ...(start && { start }), ...(after && { after }) };
         const { rows, nextAfter } = await ask(api.usage.get({ query, fetch: { signal } }));
         return { rows, next: nextAfter };

@@ -5,7 +5,7 @@ import { Badge } from "../ui/states.tsx";
 import { type Column, DataTable, type Older } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { costText, tokensText } from "./receipts.ts";
-import { reasonName, refusalName } from "./request_words.ts";
+import { reasonName, refusalName } from "./request_text.ts";
 
 /** The rows of the usage page: requests that were charged, or those that were not. Each row opens its receipt. */
 

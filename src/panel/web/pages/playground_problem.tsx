@@ -2,10 +2,10 @@ import { ApiError, useMe } from "../api.ts";
 import { isRefusal } from "../copy.ts";
 import { ButtonLink } from "../ui/buttons.tsx";
 import { Problem, Refused } from "../ui/states.tsx";
-import { type Home, useHome } from "./own.ts";
-import { nextStep } from "./request_words.ts";
+import { type Home, useHome } from "./account_queries.ts";
+import { nextStep } from "./request_text.ts";
 
-/** Why a request of the playground was turned down, and what can be done about it. */
+/** Why a request of the playground was refused, and what to do about it. */
 export function PlaygroundProblem({
   error,
   model,

@@ -5,8 +5,8 @@ import { at } from "./playground_state.ts";
 import { type Cost, costOf } from "./receipts.ts";
 
 /**
- * Pictures that were made in this tab. They are too large for the tab's storage: a reload forgets them. A request runs on
- * while another page is looked at, since it is charged in any case.
+ * Images made in this tab. They are too large for sessionStorage: a reload loses them. A request continues while another page is open,
+ * since it is charged in any case.
  */
 
 const PICTURES_MAX = 12;
@@ -16,7 +16,7 @@ export type Picture = {
   src: string;
   fileName: string;
   prompt: string;
-  /** What the model made of the prompt; null: nothing was said. */
+  /** The prompt as the model revised it; null: unchanged. */
   revised: string | null;
   model: string;
   size: string;
@@ -40,7 +40,7 @@ export function clearImageError(): void {
 
 export type ImageRequest = { model: string; prompt: string; size: string; api_key_id: string };
 
-/** Asks for one picture. `onEnd` is called when it is charged. */
+/** Requests one image. `onEnd` is called when it is charged. */
 export async function makeImage(request: ImageRequest, onEnd: () => void): Promise<void> {
   if (state.sendingSince !== null) return;
   set({ sendingSince: performance.now(), error: null });
@@ -52,9 +52,9 @@ export async function makeImage(request: ImageRequest, onEnd: () => void): Promi
     const requestId = response.headers.get("x-request-id");
     const picture = pictureOf(request, requestId, await response.json());
     set({ sendingSince: null, pictures: [picture, ...state.pictures].slice(0, PICTURES_MAX) });
-    announce("The picture is ready.");
+    announce("The image is ready.");
     onEnd();
-    if (requestId !== null) void learnCost(picture.id, requestId);
+    if (requestId !== null) void loadCost(picture.id, requestId);
   } catch (error) {
     set({ sendingSince: null, error });
   } finally {
@@ -62,16 +62,16 @@ export async function makeImage(request: ImageRequest, onEnd: () => void): Promi
   }
 }
 
-/** What is under way is charged, and a reload would lose it. */
+/** Asks before a reload: the running request is charged, and its image would be lost. */
 function guard(event: BeforeUnloadEvent): void {
   event.preventDefault();
 }
 
-/** Throws ApiError if the answer brings no picture. */
+/** Throws ApiError if the answer has no image. */
 function pictureOf({ model, prompt, size }: ImageRequest, requestId: string | null, answer: unknown): Picture {
   const base64 = at(answer, "data", 0, "b64_json");
   if (typeof base64 !== "string") {
-    throw new ApiError("The answer brought no picture. Its receipt says what it cost.", {
+    throw new ApiError("The answer has no image. Its receipt shows what it cost.", {
       status: 200,
       code: "no_picture",
       requestId,
@@ -93,14 +93,14 @@ function pictureOf({ model, prompt, size }: ImageRequest, requestId: string | nu
   };
 }
 
-/** By its first bytes, as base64 shows them. */
+/** The type by the first bytes, in base64. */
 function typeOf(base64: string): [type: string, extension: string] {
   if (base64.startsWith("/9j/")) return ["image/jpeg", "jpg"];
   if (base64.startsWith("UklGR")) return ["image/webp", "webp"];
   return ["image/png", "png"];
 }
 
-async function learnCost(id: number, requestId: string): Promise<void> {
+async function loadCost(id: number, requestId: string): Promise<void> {
   const cost = await costOf(requestId);
   set({ pictures: state.pictures.map((picture) => (picture.id === id ? { ...picture, cost } : picture)) });
 }

@@ -6,8 +6,8 @@ import { type Answer, playground, setPlayground, type Turn } from "./playground_
 import { costOf } from "./receipts.ts";
 
 /**
- * The conversation under way: sending, stopping, and what each answer cost. It belongs to the tab, not to the page: an
- * answer goes on coming while another page is looked at.
+ * The current conversation: sending, stopping, and the cost of each answer. It belongs to the tab, not to the page: an answer
+ * continues while another page is open.
  */
 
 const ANNOUNCED_CHARS_MAX = 4_000;
@@ -21,9 +21,9 @@ export type ChatRequest = {
 };
 
 export type ChatStatus = {
-  /** A request is under way, since this moment of the page's own clock. */
+  /** When the running request was sent, by `performance.now()`; null: none is running. */
   sendingSince: number | null;
-  /** Why the last message was turned down; it is back in the composer. */
+  /** Why the last message was refused. The message is back in the composer. */
   error: unknown;
 };
 
@@ -44,8 +44,8 @@ export function clearChatError(): void {
 }
 
 /**
- * Sends what is in the composer and follows the answer to its end. A message that is turned down comes back into the
- * composer. `onEnd` is called when something may have been charged.
+ * Sends the composer's text and follows the answer to its end. A refused message goes back into the composer. `onEnd` is called when
+ * something may have been charged.
  */
 export async function sendChat(
   settings: Omit<ChatRequest, "messages"> & { system: string },
@@ -83,11 +83,11 @@ export async function sendChat(
     setStatus({ sendingSince: null, error });
     return;
   }
-  await learnCost(asked.length);
+  await loadCost(asked.length);
   onEnd();
 }
 
-/** Sends it, and hands on each piece. Throws ApiError if it was turned down before the first. */
+/** Sends the request and passes on each piece of the answer. Throws ApiError if it was refused. */
 async function answerTo(
   request: ChatRequest,
   {
@@ -108,7 +108,7 @@ async function answerTo(
   }
 }
 
-/** Everything said so far. An answer of which nothing arrived is left out, as providers refuse empty ones. */
+/** The conversation so far. Empty answers are left out, because providers refuse them. */
 function messagesOf(system: string, turns: readonly Turn[]): ChatRequest["messages"] {
   const said = turns
     .filter(({ role, text }) => role === "user" || text !== "")
@@ -116,7 +116,7 @@ function messagesOf(system: string, turns: readonly Turn[]): ChatRequest["messag
   return system.trim() === "" ? said : [{ role: "system", content: system.trim() }, ...said];
 }
 
-/** Collects the pieces of the answer at this place, and shows them once a frame. */
+/** Collects the pieces of the answer at this index, and shows them once per animation frame. */
 function followAnswer(index: number) {
   let text = "";
   let thoughts = "";
@@ -151,13 +151,13 @@ function changeAnswer(index: number, change: Partial<Answer>): void {
   if (turn?.role === "assistant") setPlayground({ turns: turns.with(index, { ...turn, ...change }) });
 }
 
-/** What the answer at this place cost, by its receipt. */
-export async function learnCost(index: number): Promise<void> {
+/** Loads the cost of the answer at this index from its receipt. */
+export async function loadCost(index: number): Promise<void> {
   const turn = playground().turns[index];
   if (turn?.role !== "assistant" || turn.requestId === null || turn.cost !== null) return;
   const { requestId } = turn;
   const cost = await costOf(requestId);
-  // The conversation may have been cleared, or begun anew, in the meantime.
+  // The conversation may have been cleared or restarted in the meantime.
   const now = playground().turns[index];
   if (cost !== null && now?.role === "assistant" && now.requestId === requestId) changeAnswer(index, { cost });
 }

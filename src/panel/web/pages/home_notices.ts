@@ -1,5 +1,5 @@
 import { formatDay, formatDuration, formatMoney, formatOf, formatReset } from "../format.ts";
-import type { Home } from "./own.ts";
+import type { Home } from "./account_queries.ts";
 
 /** The notices of the first page: what may need its owner, in words. */
 

@@ -1,13 +1,13 @@
-/** Pages of a list that is read with a filter: the server ends a page early when its time is over. */
+/** Fills a page of a filtered list: the server returns fewer rows when it reaches its time limit. */
 
-/** Parts that are asked for before a person is asked whether to go on. */
+/** Requests for one page. After that, the person decides whether to load more. */
 const PARTS_MAX = 20;
 
-/** Part of a page: its rows, and where the next one begins; null: the list has ended. */
+/** Part of a page: its rows, and the cursor of the next part; null at the end of the list. */
 type Part<Row, Cursor> = { rows: Row[]; next: Cursor | null };
 
-/** Asks for parts until a page has `size` rows, or the list ends. Throws what `ask` throws. */
-export async function fullPage<Row, Cursor>(
+/** Requests parts until the page has `size` rows or the list ends. Throws what `ask` throws. */
+export async function filledPage<Row, Cursor>(
   size: number,
   first: Cursor,
   ask: (cursor: Cursor, size: number) => Promise<Part<Row, Cursor>>,
