@@ -96,7 +96,7 @@ function NothingToTry({ offers: { keys } }: { offers: Offers }) {
           )
         }
       >
-        No key can be used here. Create one, or enable one. The playground sends its requests with it.
+        No key can be used here. Create one, or switch one on. The playground sends its requests with it.
       </Empty>
     );
   }
