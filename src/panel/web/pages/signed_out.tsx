@@ -9,33 +9,33 @@ import { nowMs } from "../ui/clock.ts";
 import { brandName } from "../ui/page.tsx";
 import { Banner, ErrorLine } from "../ui/states.tsx";
 
-/** What the pages for who is not signed in have in common: the host's brand, whom to ask, and why the door stays shut. */
+/** Shared by the pages for people who are not signed in: the host's brand, whom to ask for help, and errors. */
 
-export type FormState = { isPending: boolean; error: Error | null };
+export type Sending = { isPending: boolean; error: Error | null };
 
-/** Why the door stays shut, but for what stands at a field. Nothing of it was charged, so no word of charges. */
-export function DoorProblem({ error }: { error: Error | null }) {
-  // Reckoned once: a time that runs would be read aloud each second.
+/** Why signing in failed, unless the message belongs to a field. */
+export function SignInProblem({ error }: { error: Error | null }) {
+  // Computed once: a running time would be read aloud every second.
   const until = useMemo(() => {
     if (!(error instanceof ApiError) || error.code !== "too_many_requests") return null;
     const waitMs = (error.retryAfterSeconds ?? 0) * 1_000;
     return { wait: formatDuration(waitMs), at: formatTime(new Date(nowMs() + waitMs).toISOString()) };
   }, [error]);
-  if (error === null || wrongOf(error) !== null) return null;
+  if (error === null || credentialErrorOf(error) !== null) return null;
   if (until === null) return <ErrorLine error={error} />;
   return (
     <div role="alert">
-      <Banner tone="warn" icon={Clock} title="Too many wrong tries">
-        Wait {until.wait}, until {until.at}, and try again.
+      <Banner tone="warn" icon={Clock} title="Too many failed attempts">
+        Try again in {until.wait}, at {until.at}.
       </Banner>
     </div>
   );
 }
 
-/** Whom to ask: there is no mail that sets a password anew. */
+/** Whom to ask for help: the service sends no e-mail. */
 export function Help({ support, children }: { support: string | null; children: ReactNode }) {
   if (support === null) {
-    return <p>{children} Ask whoever invited you.</p>;
+    return <p>{children} Ask the person who invited you.</p>;
   }
   const isPage = support.startsWith("https://");
   return (
@@ -49,8 +49,8 @@ export function Help({ support, children }: { support: string | null; children: 
   );
 }
 
-/** How this host looks; `look` is null until it is known, so that no letter flashes where a logo will be. */
-export function useDoorBrand(): { look: BrandLook | null; name: string; support: string | null } {
+/** The host's brand. `look` is null while loading, so that no placeholder flashes before a logo. */
+export function useHostBrand(): { look: BrandLook | null; name: string; support: string | null } {
   const { data, isPending } = useQuery({
     queryKey: ["brand", "public"],
     queryFn: () => ask(api.brand.public.get()),
@@ -61,8 +61,8 @@ export function useDoorBrand(): { look: BrandLook | null; name: string; support:
   return { look: data ?? (isPending ? null : plain), name, support: data?.support ?? null };
 }
 
-/** A full load: whatever the last person saw must not be left in memory. */
-export function goOn(path: string): void {
+/** Loads the page anew: data of the previous person must not stay in memory. */
+export function openFresh(path: string): void {
   location.replace(path);
 }
 
@@ -70,7 +70,7 @@ export function codeOf(error: Error | null): string | null {
   return error instanceof ApiError ? error.code : null;
 }
 
-/** What was wrong with what was typed, in the server's words. */
-export function wrongOf(error: Error | null): string | null {
+/** The server's message about wrong credentials, shown at the field; null for any other error. */
+export function credentialErrorOf(error: Error | null): string | null {
   return error instanceof ApiError && error.code === "session_required" ? error.message : null;
 }
