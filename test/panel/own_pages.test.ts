@@ -193,7 +193,7 @@ describe("the DNS doctor says what to do", () => {
     expect(recordRows(domain).at(-1)).toMatchObject({
       type: "TXT",
       values: ["new"],
-      sights: [[{ mark: "unknown", words: "not asked yet" }]],
+      views: [[{ mark: "unknown", words: "not checked yet" }]],
     });
   });
 
@@ -231,7 +231,7 @@ describe("the DNS doctor says what to do", () => {
       {
         type: "A",
         values: [OURS],
-        sights: [
+        views: [
           [
             { mark: "ok", words: OURS },
             { mark: "bad", words: THEIRS },
@@ -239,8 +239,8 @@ describe("the DNS doctor says what to do", () => {
           [{ mark: "ok", words: "ok" }],
         ],
       },
-      { type: "AAAA", values: [], sights: [[{ mark: "ok", words: "none" }], [{ mark: "ok", words: "none" }]] },
-      { type: "CNAME", sights: [[{ mark: "ok", words: "none" }], [{ mark: "bad", words: "shops.example.com" }]] },
+      { type: "AAAA", values: [], views: [[{ mark: "ok", words: "none" }], [{ mark: "ok", words: "none" }]] },
+      { type: "CNAME", views: [[{ mark: "ok", words: "none" }], [{ mark: "bad", words: "shops.example.com" }]] },
     ]);
   });
 });

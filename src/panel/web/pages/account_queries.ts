@@ -2,9 +2,9 @@ import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
 import { syncClock } from "../ui/clock.ts";
 
-/** What several pages ask of one's own account: keys, what a new one may name, and what is left. */
+/** Queries about the person's own account that several pages share: its keys, options for a new key, and Home. */
 
-/** Meters are renewed so often while somebody looks. */
+/** How often meters are loaded again while the page is visible. */
 const METERS_MS = 30_000;
 
 export const KEYS_KEY = ["keys"] as const;
@@ -16,12 +16,12 @@ export function useKeys({ enabled = true } = {}) {
   return useQuery({ queryKey: [...KEYS_KEY, "list"], queryFn: () => ask(api.keys.get()), enabled });
 }
 
-/** What a new key may name, and what could pay for it now. */
+/** The models and hosts that a new key can be limited to, and the billing modes that can pay now. */
 export function useKeyOptions({ enabled = true } = {}) {
   return useQuery({ queryKey: [...KEYS_KEY, "options"], queryFn: () => ask(api.keys.options.get()), enabled });
 }
 
-/** What is left, until when, and what needs its owner. */
+/** The active package, the balance, notices and refusals. Also sets the clock. */
 export function useHome({ enabled = true } = {}) {
   return useQuery({
     queryKey: ["home"],

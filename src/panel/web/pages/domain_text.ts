@@ -5,15 +5,15 @@ import { formatDay } from "../format.ts";
 import type { StatusKind } from "../ui/states.tsx";
 import type { StepState } from "../ui/stepper.tsx";
 
-/** What the DNS doctor says: how a domain stands, what each resolver sees, and what to do, as pure functions. */
+/** The text of the DNS doctor: a domain's status, what each resolver sees, and what to do. Pure functions. */
 
-/** A domain as the panel's server describes it, as far as the words need it. */
+/** The parts of a domain that the text needs. */
 export type DomainFacts = {
   host: string;
   status: HostStatus;
   byHand: boolean;
   contested: boolean;
-  /** Checks in a row that saw something wrong. */
+  /** Consecutive checks that failed. */
   failures: number;
 };
 export type DomainDetails = DomainFacts & {
@@ -22,7 +22,7 @@ export type DomainDetails = DomainFacts & {
   report: DnsReport | null;
 };
 
-/** For lists: a mark and a few words. */
+/** The status for lists: a mark and a few words. */
 export function statusWords({ status, byHand, contested, failures }: DomainFacts): { kind: StatusKind; words: string } {
   switch (status) {
     case "pending":
@@ -42,33 +42,36 @@ export function statusWords({ status, byHand, contested, failures }: DomainFacts
   }
 }
 
-/** When the next check comes, in words; null: at the moment that is planned. */
+/** When the next check runs, as text; null: at the planned time. */
 export function nextCheckText({
   status,
   nextCheckAt,
 }: Pick<DomainFacts, "status"> & { nextCheckAt: string | null }): string | null {
   if (nextCheckAt !== null) return null;
-  // Its page says that we look for its records, and we do.
-  return status === "verifying" ? "Soon, by itself" : "When you ask";
+  // The domain's page says that we are looking for its records.
+  return status === "verifying" ? "Soon" : "On request";
 }
 
-/** For its page: how it stands and how it goes on. `now` in unix milliseconds. */
+/** The lead of the domain's page: its state and what happens next. `now` in Unix milliseconds. */
 export function leadOf(domain: DomainDetails, { now, zone }: { now: number; zone: string }): string {
   const { status, byHand, failures } = domain;
   switch (status) {
     case "pending":
-      return "Set the records below where the DNS of this domain is run, then check.";
+      return "Set the records below at your DNS provider, then check.";
     case "verifying":
-      return "We look for your records for up to 72 hours. It goes live by itself once all resolvers see them.";
+      return "We look for your records for up to 72 hours. The domain goes live automatically once all resolvers see them.";
     case "active":
-      if (failures > 0) return "Still live, but its records have changed. Set them back within a day, or it goes off.";
-      return byHand ? "Switched on by hand: no check comes by itself." : "Panel and API are answered there.";
+      if (failures > 0)
+        return "Still live, but its records have changed. Restore them within a day, or the domain is switched off.";
+      return byHand
+        ? "Switched on by an admin. It is not checked automatically."
+        : "The panel and the API are served there.";
     case "failed":
       return "We looked for 72 hours and did not find the records. Set them, then check again.";
     case "suspended":
       return offText(domain, { now, zone });
     case "removed":
-      return "Removed. It is not answered any more.";
+      return "Removed. It is no longer served.";
   }
 }
 
@@ -77,21 +80,21 @@ function offText(
   { now, zone }: { now: number; zone: string },
 ): string {
   const why = byHand
-    ? `switched off by hand${suspension?.reason ? `, "${suspension.reason}"` : ""}. No check switches it on again.`
+    ? `switched off by an admin${suspension?.reason ? `, "${suspension.reason}"` : ""}. It is not switched on again automatically.`
     : contested
-      ? "another account has proved this name since. Prove that it is yours to have it back."
-      : `${changedText(report)} Set it back, and it goes live again by itself.`;
+      ? "another account has proved that it owns this name. Prove that it is yours to get it back."
+      : `${changedText(report)} Restore it, and the domain goes live again automatically.`;
   if (suspension === null) return `Off: ${why}`;
   return DNS.off(formatDay(suspension.since, zone, now), why);
 }
 
 /** "the A record changed." */
 function changedText(report: DnsReport | null): string {
-  const amiss = report?.resolvers.flatMap(({ records }) => records).find((record) => isAmiss(record));
-  return `the ${amiss ? `${amiss.type} record` : "records"} changed.`;
+  const wrong = report?.resolvers.flatMap(({ records }) => records).find((record) => isWrong(record));
+  return `the ${wrong ? `${wrong.type} record` : "records"} changed.`;
 }
 
-/** Records → Check → Certificate → Live. As loud as the status beside it: what we still wait for is no failure. */
+/** Records → Check → Certificate → Live. Waiting is not shown as a failure, in line with the status. */
 export function stepStates(domain: Pick<DomainDetails, "status" | "byHand" | "failures" | "report">): StepState[] {
   const { status, byHand, failures, report } = domain;
   if (status === "active") return [failures > 0 ? "waiting" : "done", "done", "done", "done"];
@@ -106,7 +109,7 @@ function isForPerson({ kind }: DnsTodo): boolean {
   return kind !== "waiting_for_resolver" && kind !== "resolver_silent";
 }
 
-/** What to do in the DNS, in order, and what is only to be waited for. */
+/** The steps to take in the DNS, in order, and what to wait for. */
 export function todoText({ report, records, host }: DomainDetails): { steps: string[]; waits: string[] } {
   if (report === null) return { steps: [], waits: [] };
   const recordOf = (name: string) => records.find((record) => record.name === name);
@@ -123,16 +126,16 @@ export function todoText({ report, records, host }: DomainDetails): { steps: str
   return { steps: [...said], waits: waitsText(report) };
 }
 
-/** `value`: what is to be set today; a token may be another one since the check. */
-type Around = {
+/** `value`: the value to set now; the token may have changed since the check. */
+type StepFacts = {
   label: string;
   value: string | null;
   values: (kind: "delete_a" | "delete_aaaa") => string[];
   keep: string[];
 };
 
-/** Deletions of one kind are one sentence, which each of them says. null: nothing to do but wait. */
-function stepText(todo: DnsTodo, { label, value, values, keep }: Around): string | null {
+/** One step as text. Deletions of one kind share one sentence. null: nothing to do but wait. */
+function stepText(todo: DnsTodo, { label, value, values, keep }: StepFacts): string | null {
   switch (todo.kind) {
     case "delete_cname":
       return DNS.cname(todo.target);
@@ -162,26 +165,26 @@ function waitsText(report: DnsReport): string[] {
   });
 }
 
-/** Every resolver asked the domain's own servers, and none got an answer: it is not the resolvers. */
+/** Whether every resolver failed: then the domain's name servers are at fault, not the resolvers. */
 export function doServersFail({ resolvers }: DnsReport): boolean {
   return resolvers.length > 0 && resolvers.every(({ records }) => records.every(({ failure }) => failure === "failed"));
 }
 
-/** What one resolver sees of a record: a line for each value. */
-export type Sight = { mark: "ok" | "bad" | "unknown"; words: string }[];
+/** What one resolver sees of a record: one entry per value. */
+export type ResolverView = { mark: "ok" | "bad" | "unknown"; words: string }[];
 
 export type RecordRow = {
   type: "A" | "AAAA" | "CNAME" | "TXT";
   label: string;
-  /** The whole name. */
+  /** The full name. */
   name: string;
-  /** Empty: there must be none. */
+  /** Empty: there must be no such record. */
   values: string[];
-  /** One a resolver, in the report's order. */
-  sights: Sight[];
+  /** One per resolver, in the order of the report. */
+  views: ResolverView[];
 };
 
-/** The table: what is to be set, and what is not to be there. A CNAME only where somebody saw one. */
+/** The rows of the table: records to set, and records that must not exist. A CNAME row only if a resolver saw one. */
 export function recordRows({ host, records, report }: DomainDetails): RecordRow[] {
   const label = records.find(({ name }) => name === host)?.label ?? host;
   const row = (type: RecordRow["type"], name = host, ownLabel = label): RecordRow => ({
@@ -189,7 +192,7 @@ export function recordRows({ host, records, report }: DomainDetails): RecordRow[
     name,
     label: ownLabel,
     values: records.filter((record) => record.type === type && record.name === name).map(({ value }) => value),
-    sights: (report?.resolvers ?? []).map(({ records: seen }) => sightOf(seen.find((each) => each.type === type))),
+    views: (report?.resolvers ?? []).map(({ records: seen }) => viewOf(seen.find((each) => each.type === type))),
   });
   const hasCname = report?.resolvers.some(({ records: seen }) =>
     seen.some(({ type, found }) => type === "CNAME" && found.length > 0),
@@ -203,24 +206,24 @@ export function recordRows({ host, records, report }: DomainDetails): RecordRow[
   ];
 }
 
-/** undefined: the last check did not ask for it, since the name was not contested then. */
-function sightOf(record: DnsRecordReport | undefined): Sight {
-  if (record === undefined) return [{ mark: "unknown", words: "not asked yet" }];
+/** undefined: the last check did not query this record, because the name was not contested then. */
+function viewOf(record: DnsRecordReport | undefined): ResolverView {
+  if (record === undefined) return [{ mark: "unknown", words: "not checked yet" }];
   const { status, found, foundMore, expected, failure } = record;
   if (status === "unanswered") return [{ mark: "unknown", words: failure === "failed" ? "servers fail" : "no answer" }];
   if (status === "ok") return [{ mark: "ok", words: expected.length === 0 ? "none" : "ok" }];
-  if (found.length === 0) return [{ mark: "bad", words: "not there" }];
+  if (found.length === 0) return [{ mark: "bad", words: "missing" }];
   return [
-    ...found.map((value): Sight[number] => ({ mark: expected.includes(value) ? "ok" : "bad", words: value })),
+    ...found.map((value): ResolverView[number] => ({ mark: expected.includes(value) ? "ok" : "bad", words: value })),
     ...(foundMore > 0 ? [{ mark: "bad" as const, words: `${foundMore} more` }] : []),
   ];
 }
 
-function isAmiss({ status }: DnsRecordReport): boolean {
+function isWrong({ status }: DnsRecordReport): boolean {
   return status !== "ok" && status !== "unanswered";
 }
 
-/** The name in what was typed or pasted: an address, capitals, umlauts. What is none stays, for the server to say so. */
+/** The host name in what was typed or pasted, such as a URL. Invalid text is returned as it is, for the server to refuse. */
 export function readHost(typed: string): string {
   const plain = typed.trim();
   const address = /^[a-z][a-z\d+.-]*:\/\//i.test(plain) ? plain : `https://${plain}`;

@@ -1,10 +1,10 @@
 import { isRefusal, type RefusalFacts, refusalText } from "../copy.ts";
 
-/** Words about requests that Home, Usage and the playground share: refusals in short, where to go, why a receipt is as it is. */
+/** Text about requests that several pages share: names of refusals, advice, next steps, and why a request ended. */
 
 const REFUSAL_NAMES: Record<string, string> = {
   daily_quota_exceeded: "daily limit",
-  carryover_quota_exceeded: "saved-up limit",
+  carryover_quota_exceeded: "carryover limit",
   package_quota_exceeded: "package used up",
   package_expired: "package ended",
   package_required: "no package",
@@ -17,48 +17,47 @@ const REFUSAL_NAMES: Record<string, string> = {
   no_active_key: "no key",
   invalid_api_key: "key not valid",
   host_not_allowed: "host not allowed",
-  too_many_requests: "too fast",
+  too_many_requests: "rate limit",
   provider_unavailable: "model not answering",
   service_unavailable: "service busy",
-  invalid_request: "wrong request",
-  validation_failed: "wrong request",
+  invalid_request: "invalid request",
+  validation_failed: "invalid request",
   request_too_large: "too large",
   unsupported_media_type: "wrong format",
-  idempotency_conflict: "sent before",
+  idempotency_conflict: "repeated request",
   idempotency_mismatch: "idempotency key used twice",
 };
 
-/** In place of a receipt. It says nothing of other people's requests. */
+/** Shown instead of a receipt. It does not tell whether another account has the request. */
 export const UNKNOWN_REQUEST =
-  "No request here has this id. Refused ones are counted by the minute for a week: only the last of a minute is found by its id.";
+  "No request here has this id. Refused requests are counted per minute and kept for a week: only the last one of each minute can be found by its id.";
 
 /** A refusal in two or three words, for lists. */
 export function refusalName(code: string): string {
   return REFUSAL_NAMES[code] ?? code.replaceAll("_", " ");
 }
 
-/** For refusals of some time ago: their amounts were not kept, and no waiting is left. And for codes that no page words. */
+/** Advice for past refusals, whose amounts were not kept and whose waiting time is over, and for codes without other text. */
 const ADVICE: Record<string, string> = {
-  insufficient_balance: "The balance did not cover what it could have cost. Lower max tokens, or ask for a top-up.",
-  provider_unavailable: "The model did not answer. Try again; most programs do so by themselves.",
-  service_unavailable: "We could not take it just then. Try again; most programs do so by themselves.",
-  too_many_requests: "Too many requests in a short time. Wait as long as the header Retry-After of the answer says.",
-  invalid_request: "The request was not of the right form. The answer your program got names the field.",
-  validation_failed: "The request was not of the right form. The answer names the field.",
-  request_too_large: "The request was too large. Send less text, or smaller pictures.",
+  insufficient_balance: "The balance did not cover the highest possible cost. Lower max tokens, or ask for a top-up.",
+  provider_unavailable: "The model did not answer. Try again. Most SDKs retry automatically.",
+  service_unavailable: "The service was busy. Try again. Most SDKs retry automatically.",
+  too_many_requests: "Too many requests in a short time. Wait for the time in the Retry-After header of the response.",
+  invalid_request: "The request was not valid. The error message in the response names the field.",
+  validation_failed: "The request was not valid. The error message names the field.",
+  request_too_large: "The request was too large. Send less text or smaller images.",
   unsupported_media_type: "Send the body as application/json, not compressed.",
-  idempotency_conflict:
-    "A request with that Idempotency-Key was under way, or done. It was served once, and charged once.",
-  idempotency_mismatch: "That Idempotency-Key was used before for another request. Take a new one for each request.",
-  host_not_allowed: "This key may not be used on that host. Create one that may, or send to another host.",
-  invalid_api_key: "The key is off, revoked or expired. Use another one.",
+  idempotency_conflict: "A request with this Idempotency-Key was running or finished. It was served and charged once.",
+  idempotency_mismatch: "This Idempotency-Key was used for another request. Use a new one for each request.",
+  host_not_allowed: "This key cannot be used on that host. Create a key for it, or use another host.",
+  invalid_api_key: "The key is off, revoked or expired. Use another key.",
 };
 
-/** What was refused and what to do about it, for every code. */
+/** Why a request was refused and what to do, for every code. */
 export function whatNowText(facts: RefusalFacts): string {
   const advice = ADVICE[facts.code];
   if (isRefusal(facts.code) && (advice === undefined || facts.limit !== undefined)) return refusalText(facts);
-  return advice ?? facts.message ?? "The answer your program got says why.";
+  return advice ?? facts.message ?? "The error message in the response says why.";
 }
 
 type Step = { label: string; href: string };
@@ -80,7 +79,7 @@ const NEXT_STEPS: Record<string, Step> = {
   invalid_api_key: SEE_KEYS,
 };
 
-/** The page where something can be done about a refusal; null: time, or another request, is all it needs. */
+/** The page that helps with a refusal; null if waiting or another request is enough. */
 export function nextStep(code: string): Step | null {
   return NEXT_STEPS[code] ?? null;
 }
@@ -89,22 +88,22 @@ const REASONS: Record<string, { short: string; long: string }> = {
   complete: { short: "Complete", long: "The answer was complete." },
   client_left: {
     short: "Stopped early",
-    long: "The connection was closed before the answer was complete. What had arrived by then is charged.",
+    long: "The client closed the connection before the answer was complete. What had arrived is charged.",
   },
   late: {
-    short: "Accounted late",
-    long: "It was accounted for after its hold had ended. Only what was still there was taken.",
+    short: "Settled late",
+    long: "It was settled after its hold had ended. Only what was still available was charged.",
   },
   provider_failed: { short: "Model did not answer", long: "The model did not answer." },
   provider_broke_off: { short: "Answer broke off", long: "The answer broke off." },
-  provider_rejected: { short: "Refused by the model", long: "The model's service refused the request itself." },
-  ended_by_us: { short: "Ended by us", long: "We had to end it before it was complete." },
-  not_dispatched: { short: "Not sent", long: "It never reached the model." },
-  reserve_timed_out: { short: "Not sent", long: "It waited too long, and never reached the model." },
-  lease_ended: { short: "Did not end", long: "It did not come to an end in its time." },
+  provider_rejected: { short: "Refused by the model", long: "The model's provider refused the request." },
+  ended_by_us: { short: "Ended by us", long: "We ended the request before it was complete." },
+  not_dispatched: { short: "Not sent", long: "The request never reached the model." },
+  reserve_timed_out: { short: "Not sent", long: "The request waited too long and never reached the model." },
+  lease_ended: { short: "Timed out", long: "The request did not end in time." },
   overrun_refused: {
-    short: "Cost more than held",
-    long: "It cost more than was held, and the balance did not cover the rest.",
+    short: "Cost more than reserved",
+    long: "The request cost more than was reserved, and the balance did not cover the rest.",
   },
 };
 
