@@ -18,7 +18,7 @@ beforeAll(async () => {
 }, START_MS_MAX);
 afterAll(() => panel.close());
 
-test("a balance is topped up with a reason, which the customer reads beside the movement", async () => {
+test("a top-up needs a reason, which the customer reads beside the transaction", async () => {
   const bob = await panel.shop.world.addCustomer();
   const visit = await panel.visit(admin, `/admin/people/${bob.accountId}`);
   const { page } = visit;
@@ -27,14 +27,14 @@ test("a balance is topped up with a reason, which the customer reads beside the 
   await dialog.getByLabel("Amount").fill("20");
   await dialog.getByRole("button", { name: "Top up $20.00" }).click();
   // Without a reason nothing is sent, and the field says so.
-  await dialog.getByText("Say why: it is kept with the entry").waitFor();
+  await dialog.getByText("Enter a reason. It is kept with the transaction").waitFor();
   await visit.check();
   await dialog.getByLabel("Reason").fill("Invoice 17");
   await dialog.getByRole("button", { name: "Top up $20.00" }).click();
   await said(page, /^The balance of customer\d+ is \$20\.00 now\.$/);
   await dialog.waitFor({ state: "hidden" });
-  const movement = page.getByRole("row", { name: /Invoice 17/ });
-  expect(await textOf(movement)).toMatch(/^Top-up Invoice 17 .* admin\d+ \+\$20\.00 \$20\.00$/);
+  const transaction = page.getByRole("row", { name: /Invoice 17/ });
+  expect(await textOf(transaction)).toMatch(/^Top-up Invoice 17 .* admin\d+ \+\$20\.00 \$20\.00$/);
   await visit.check();
   await visit.close();
 
@@ -45,7 +45,7 @@ test("a balance is topped up with a reason, which the customer reads beside the 
   expect(await panel.shop.counters(bob.accountId)).toMatchObject({ balance: 20e9 });
 });
 
-test("pay as you go is a switch: off the balance pays nothing, on it pays the next request", async () => {
+test("the pay-as-you-go switch: off, the balance pays nothing; on, it pays the next request", async () => {
   const { shop } = panel;
   const carol = await shop.world.addCustomer();
   await shop.world.setBalance(carol, 5_000_000_000n);
@@ -64,7 +64,7 @@ test("pay as you go is a switch: off the balance pays nothing, on it pays the ne
   await visit.close();
 });
 
-test("each figure of the home leads to a list of as many", async () => {
+test("each figure on Home links to a list with that many rows", async () => {
   const { shop } = panel;
   const customer = await shop.customer();
   await givePassword(shop, customer);
@@ -97,7 +97,7 @@ test("each figure of the home leads to a list of as many", async () => {
   await visit.close();
 });
 
-test("a request id that a customer reports is found from anywhere; one that nobody has says so", async () => {
+test("a request id is found from any page; an unknown one says so", async () => {
   const { shop } = panel;
   const dora = await shop.customer();
   const id = (await shop.chat(dora.secret)).headers.get("x-request-id") ?? "";
@@ -120,7 +120,7 @@ test("a request id that a customer reports is found from anywhere; one that nobo
   await visit.close();
 });
 
-test("money for a customer whose balance pays for nothing: said before, and a reseller who was granted the right changes it", async () => {
+test("a top-up of a customer without pay-as-you-go warns first; a reseller with the right can switch it on", async () => {
   const { shop, acme } = panel;
   await shop.world.setBalance(acme, 50_000_000_000n);
   const carla = await shop.world.addCustomer(acme.accountId);
@@ -131,12 +131,12 @@ test("money for a customer whose balance pays for nothing: said before, and a re
     await reseller.page.getByRole("button", { name: "Top up" }).click();
     return reseller.page.getByRole("dialog", { name: "Top up" });
   };
-  await (await topUp()).getByText("You may not switch it: ask the operator").waitFor();
+  await (await topUp()).getByText("You may not switch it on: ask the operator").waitFor();
   await reseller.check();
 
   const visit = await panel.visit(admin, `/admin/people/${acme.accountId}`);
   await visit.page.getByRole("switch", { name: "Pay as you go of its customers" }).click();
-  await said(visit.page, /switches it for its customers now\.$/);
+  await said(visit.page, /can switch it for its customers now\.$/);
   await visit.check();
   await visit.close();
 
@@ -156,7 +156,7 @@ test("money for a customer whose balance pays for nothing: said before, and a re
   await reseller.close();
 });
 
-test("a provider's test says how long it took, or what failed in the provider's words", async () => {
+test("a provider's test shows how long it took, or the provider's own error", async () => {
   const visit = await panel.visit(admin, "/admin/providers");
   const { page } = visit;
   const row = page.getByRole("row", { name: /second/ });
@@ -172,7 +172,7 @@ test("a provider's test says how long it took, or what failed in the provider's 
   await visit.close();
 });
 
-test("a changed price holds from the next request on, and the playground shows it", async () => {
+test("a changed price applies from the next request on, and the playground shows it", async () => {
   const { shop } = panel;
   const payer = await shop.payer(5_000_000_000n);
   const visit = await panel.visit(admin, "/admin/models?model=vendor%2Fchat-b");
@@ -185,7 +185,7 @@ test("a changed price holds from the next request on, and the playground shows i
   await visit.check();
   await dialog.getByLabel("Output").fill("22.5");
   await dialog.getByRole("button", { name: "Save" }).click();
-  await said(page, "The new prices hold from the next request on.");
+  await said(page, "The new prices apply from the next request on.");
   await page.getByText(/out × \$22\.50\/M/).waitFor();
   await visit.check();
   await visit.close();
@@ -203,7 +203,7 @@ test("a changed price holds from the next request on, and the playground shows i
   expect(before.balance - (await shop.counters(payer.accountId)).balance).toBe(22_500_000);
 });
 
-test("the books say which rule is broken and show the rows, and that they balance when it is mended", async () => {
+test("Books shows which rule is broken and its rows, and balances again when it is repaired", async () => {
   const { sql } = panel.shop.world;
   const dave = await panel.shop.customer();
   const visit = await panel.visit(admin, "/admin/books");
@@ -227,7 +227,7 @@ test("the books say which rule is broken and show the rows, and that they balanc
   await visit.close();
 });
 
-test("a new offering is put together as a sentence; the audit has who put it on sale, and before and after", async () => {
+test("a new offering is described as a sentence; the audit log has who added it, with before and after", async () => {
   const visit = await panel.visit(admin, "/admin/offerings");
   const { page } = visit;
   await page.getByRole("button", { name: "New offering" }).click();
@@ -258,13 +258,13 @@ test("a new offering is put together as a sentence; the audit has who put it on 
   await visit.close();
 });
 
-test("viewing as a customer: a bar says so, changes are off and refused, and both looks are in the audit", async () => {
+test("viewing as a customer: a bar says so, changes are disabled and refused, start and end are in the audit log", async () => {
   const erin = await panel.shop.customer();
   const visit = await panel.visit(admin, `/admin/people/${erin.accountId}`);
   const { page } = visit;
   const name = await textOf(page.getByRole("heading", { level: 1 }));
   await page.getByRole("button", { name: `View as ${name}` }).click();
-  const bar = page.getByRole("complementary", { name: "Viewing as somebody else" });
+  const bar = page.getByRole("complementary", { name: "Viewing as another person" });
   expect(await textOf(bar)).toBe(`Viewing as ${name}, read-only, recorded. Leave`);
   await visit.check();
 
@@ -294,13 +294,13 @@ test("viewing as a customer: a bar says so, changes are off and refused, and bot
   expect(new URL(page.url()).pathname).toBe(`/admin/people/${erin.accountId}`);
   expect(await bar.count()).toBe(0);
   await page.goto(`/admin/audit?account=${erin.accountId}`);
-  await page.getByText(/began to look at the panel of/).waitFor();
-  await page.getByText(/stopped looking at the panel of/).waitFor();
+  await page.getByText(/started viewing the panel of/).waitFor();
+  await page.getByText(/stopped viewing the panel of/).waitFor();
   await visit.check();
   await visit.close();
 });
 
-test("to a customer the admin's pages are not there, and nothing of them is asked for", async () => {
+test("a customer gets Not found on an admin page, and no admin data is requested", async () => {
   const visit = await panel.visit(await panel.shop.world.addCustomer(), "/admin/books");
   await visit.page.getByRole("heading", { name: "Not found" }).waitFor();
   expect(await visit.page.getByText("Operations").count()).toBe(0);

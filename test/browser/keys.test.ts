@@ -195,7 +195,7 @@ test("revoking asks first, on the safe button; then the SDK gets 401 within a se
   await page.reload();
   await choose(page, "old", "Revoke");
   const question = page.getByRole("dialog", { name: "Revoke key old?" });
-  await question.getByText("1 request used it in the last 24 h. They will get 401 at once.").waitFor();
+  await question.getByText("1 request used it in the last 24 h. They will get 401 immediately.").waitFor();
   expect(await question.getByRole("button", { name: "Keep key" }).evaluate((it) => it === document.activeElement)).toBe(
     true,
   );

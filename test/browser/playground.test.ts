@@ -208,7 +208,7 @@ test("out of today's requests it says so, and when there are more, by the packag
   await visit.close();
 });
 
-test("a balance that is too small says how much it takes and how much is free", async () => {
+test("a balance that is too small says how much it takes and how much is available", async () => {
   const { shop } = panel;
   const person = await shop.payer(5_000n);
   const visit = await panel.visit(person, "/playground");
@@ -217,7 +217,7 @@ test("a balance that is too small says how much it takes and how much is free", 
   await send(page, "Tell me about tolls.");
   const alert = page.getByRole("alert").filter({ hasText: "This could cost" });
   expect(await textOf(alert)).toMatch(
-    /^This could cost up to \$0\.\d+; \$0\.000005 is free\. Lower max tokens or ask for a top-up\. Nothing was charged\. /,
+    /^This could cost up to \$0\.\d+; \$0\.000005 is available\. Lower max tokens or ask for a top-up\. Nothing was charged\. /,
   );
   expect(await shop.counters(person.accountId)).toMatchObject({ usage: 0, balance: 5_000, holds: 0 });
   await visit.check();

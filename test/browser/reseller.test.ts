@@ -164,7 +164,7 @@ test("a package is handed out at the price that was said: the balance after it i
 
   await page.goto("/billing");
   await settled(page);
-  expect(await figure(page, "Free")).toBe(promised ?? "");
+  expect(await figure(page, "Available")).toBe(promised ?? "");
   expect(await panel.shop.counters(panel.acme.accountId)).toMatchObject({ balance: 26_800_000_000 });
   await visit.close();
 });
@@ -174,7 +174,7 @@ test("an order goes from the customer to the reseller and back as a package, and
   const buyer = await panel.visit(customer, "/billing", { host: ACME_HOST });
   await buyer.page.getByRole("button", { name: "Ask for more" }).click();
   const ask = buyer.page.getByRole("dialog", { name: "Ask for more" });
-  await said(buyer.page, `${BRAND} gets it, and the answer is shown under Orders.`);
+  await said(buyer.page, `${BRAND} gets it. The answer appears under Orders.`);
   await ask.getByRole("combobox", { name: "Offering" }).click();
   await ask.getByRole("option", { name: new RegExp(offering) }).click();
   // What it costs the reseller is nothing to the customer.
@@ -199,7 +199,7 @@ test("an order goes from the customer to the reseller and back as a package, and
   await dialog.getByText(/your balance becomes \$22\.60/).waitFor();
   await dialog.getByRole("button", { name: "Assign for $4.20" }).click();
   await dialog.waitFor({ state: "hidden" });
-  await said(page, "No order waits for you. What is asked for is listed here until you answer it.");
+  await said(page, "No order is waiting. Orders are listed here until you answer them.");
   await visit.close();
 
   await buyer.page.reload();

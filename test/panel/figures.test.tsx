@@ -5,13 +5,13 @@ import { DayChart, type Series } from "../../src/panel/web/ui/chart.tsx";
 import { CHART_LOOKS, looksOf } from "../../src/panel/web/ui/chart_looks.tsx";
 import { Meter } from "../../src/panel/web/ui/meter.tsx";
 
-/** What bars and charts say of their figures. Source: design › panel (Components, Looks). */
+/** What meters and charts show. Source: design › panel (Components, Looks). */
 
 const widths = (html: string) => [...html.matchAll(/width:([\d.]+)%/g)].map(([, width]) => Number(width));
 const sum = (amounts: readonly number[]) => amounts.reduce((total, amount) => total + amount, 0);
 
 describe("a meter", () => {
-  test("is as full as what is left, in words, in the bar and for a screen reader", () => {
+  test("shows what is left in words, in the bar and to a screen reader", () => {
     const resets = renderToStaticMarkup(<Meter label="Today" used={642} limit={1_500} unit="requests" resets="" />);
     expect(resets).toContain('aria-valuenow="858"');
     expect(resets).toContain('aria-valuemax="1500"');
@@ -22,7 +22,7 @@ describe("a meter", () => {
     expect(sum(widths(tickets)) / 10).toBeCloseTo(57.2);
   });
 
-  test("that is untouched is full, and one that is used up is empty and says so", () => {
+  test("is full when nothing is used, and empty with a warning when all is used", () => {
     const full = renderToStaticMarkup(<Meter label="Today" used={0} limit={500} resets="" />);
     expect(widths(full)).toEqual([100]);
     for (const used of [500, 501]) {
@@ -33,7 +33,7 @@ describe("a meter", () => {
     }
   });
 
-  test("warns from a fifth on, by what is left", () => {
+  test("warns when a fifth or less is left", () => {
     const at = (used: number) => renderToStaticMarkup(<Meter label="Today" used={used} limit={500} resets="" />);
     expect(at(399)).not.toContain("% left");
     expect(at(400)).toContain("20% left");
@@ -41,7 +41,7 @@ describe("a meter", () => {
     expect(at(450)).not.toContain("% used");
   });
 
-  test("in the brand's preview is as full as its words say", () => {
+  test("in the brand's preview, the bar matches its words", () => {
     const html = renderToStaticMarkup(
       <BrandPreview name="Acme" support="" pictures={{ logoLight: null, logoDark: null, icon: null }} shades={null} />,
     );
@@ -60,7 +60,7 @@ describe("a chart", () => {
     return Object.fromEntries(items.map(([, look, name]) => [name, look]));
   }
 
-  test("gives a model one colour, however much it was used and whatever else is shown", () => {
+  test("gives a model the same colour, whatever its usage and the other series", () => {
     const [a, b, c] = [
       { name: "a", place: 0, values: [1, 1] },
       { name: "b", place: 1, values: [5, 5] },
@@ -73,7 +73,7 @@ describe("a chart", () => {
     for (const one of [a, b, c]) expect(looks([one])).toEqual({ [one.name]: all[one.name] as string });
   });
 
-  test("tells those that it shows apart: five of any places", () => {
+  test("gives any five series different looks", () => {
     const key = ({ color, texture }: ReturnType<typeof looksOf>[number]) => `${color} ${texture}`;
     for (let first = 0; first < 3 * CHART_LOOKS; first++) {
       for (const step of [1, 2, 5, 7, CHART_LOOKS]) {
@@ -83,7 +83,7 @@ describe("a chart", () => {
     }
   });
 
-  test("changes no colour to tell two apart, and no look at all below as many as there are", () => {
+  test("changes only the texture to tell two series apart, and only if there are more series than looks", () => {
     const alone = Array.from({ length: 3 * CHART_LOOKS }, (_, place) => looksOf([place])[0]);
     for (const places of [
       [0, 5, 10, 15, 20],

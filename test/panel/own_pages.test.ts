@@ -176,7 +176,7 @@ describe("the DNS doctor says what to do", () => {
         { kind: "add_a", value: OURS },
       ]),
     ).toEqual([
-      "A CNAME stands here, to shops.example.com. Delete it, then add the A record.",
+      "There is a CNAME to shops.example.com. Delete it, then add the A record.",
       `Add an A record for "ai": ${OURS}.`,
     ]);
   });
@@ -281,10 +281,10 @@ describe("how a domain stands", () => {
       nextCheckText({ ...domainOf(facts), nextCheckAt: at });
     for (const status of ["verifying", "active", "suspended"] as const)
       expect(text({ status }, nextCheckAt)).toBeNull();
-    expect(text({ status: "verifying" }, null)).toBe("Soon, by itself");
-    for (const status of ["pending", "failed"] as const) expect(text({ status }, null)).toBe("When you ask");
+    expect(text({ status: "verifying" }, null)).toBe("Soon");
+    for (const status of ["pending", "failed"] as const) expect(text({ status }, null)).toBe("When you check");
     for (const status of ["active", "suspended"] as const)
-      expect(text({ status, byHand: true }, null)).toBe("When you ask");
+      expect(text({ status, byHand: true }, null)).toBe("When you check");
   });
 
   test("off: since when, and why", () => {
@@ -293,11 +293,13 @@ describe("how a domain stands", () => {
       leadOf(domainOf({ status: "suspended", suspension, ...facts }), { now: NOW, zone: "UTC" });
     const report = reportOf([], { A: [THEIRS] });
     expect(off({ report })).toBe(
-      "Off since 20 Nov: the A record changed. Set it back, and it goes live again by itself.",
+      "Off since 20 Nov: the A record changed. Restore it, and the domain goes live again automatically.",
     );
-    expect(off({ contested: true })).toStartWith("Off since 20 Nov: another account has proved this name since.");
+    expect(off({ contested: true })).toStartWith(
+      "Off since 20 Nov: another account has proved that it owns this name.",
+    );
     expect(off({ byHand: true, suspension: { ...suspension, reason: "Abuse" } })).toBe(
-      'Off since 20 Nov: switched off by hand, "Abuse". No check switches it on again.',
+      'Off since 20 Nov: switched off by an admin, "Abuse". It is not switched on again automatically.',
     );
   });
 

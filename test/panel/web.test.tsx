@@ -171,9 +171,9 @@ describe("refusals are worded by code", () => {
     );
   });
 
-  test("insufficient_balance: what it could cost and what is free; elsewhere the server's own words", () => {
+  test("insufficient_balance: what it could cost and what is available; elsewhere the server's own words", () => {
     expect(refusalText({ ...facts, code: "insufficient_balance", limit: 0.4, remaining: 0.12 })).toBe(
-      "This could cost up to $0.40; $0.12 is free. Lower max tokens or ask for a top-up.",
+      "This could cost up to $0.40; $0.12 is available. Lower max tokens or ask for a top-up.",
     );
     expect(refusalText({ ...facts, code: "insufficient_balance", message: "Top up first." })).toBe("Top up first.");
   });

@@ -5,12 +5,12 @@ import type { PanelApi } from "../api/endpoints.ts";
 import { syncClock } from "./ui/clock.ts";
 
 /**
- * How the panel talks to its server: `call` for one request, `useMe` for who is signed in.
+ * Calls to the panel's server: `ask(api.…)` for typed calls, `call` for one request, `useMe` for who is signed in.
  *
  *   const keys = useQuery({ queryKey: ["keys"], queryFn: ({ signal }) => call<Keys>("/api/panel/keys", { signal }) });
  *   await call("/api/panel/keys", { method: "POST", body: { name }, idempotencyKey });
  *
- * A refusal is thrown as an ApiError; one that never reached the server as an ApiError with status 0 and code "offline".
+ * Every error is thrown as an ApiError; if the server cannot be reached, with status 0 and code "offline".
  */
 
 const CSRF_HEADER = "x-csrf-token";
@@ -21,7 +21,7 @@ export type Role = "customer" | "reseller" | "admin";
 
 export type Me = {
   person: { accountId: string; role: Role; name: string; email: string };
-  /** Whose panel is looked at, read-only, when it is not one's own. */
+  /** The person whose panel an admin views, read-only; null on your own panel. */
   viewing: null | { accountId: string; name: string; role: Role };
   host: string;
   brand: { name: string; logoLight: string | null; logoDark: string | null; support: string | null };
@@ -30,7 +30,7 @@ export type Me = {
   apiBaseUrl: string;
 };
 
-/** What the server said no with. Source: contract › ErrorEnvelope. */
+/** An error of the server. Source: contract › ErrorEnvelope. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
   readonly status: number;
@@ -80,19 +80,19 @@ export async function ask<T>(calling: Promise<Answered<T>>): Promise<NonNullable
   return data;
 }
 
-/** For a form that creates something: however often it is sent, it is done once. */
+/** The idempotency key of a form that creates something: sent twice, it takes effect once. */
 export function sentOnce(formKey: string): { headers: Record<string, string> } {
   return { headers: { [IDEMPOTENCY_HEADER]: formKey } };
 }
 
-/** In memory only: what a script of another page could read would be no protection. */
+/** In memory only, where no script of another page can read it. */
 let csrfToken: string | null = null;
 
 export type CallOptions = {
   method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   body?: unknown;
   signal?: AbortSignal;
-  /** One for each opened form (`useIdempotencyKey`), so that a repeated click is one act. */
+  /** One for each opened form (`useIdempotencyKey`), so that a repeated click takes effect once. */
   idempotencyKey?: string;
 };
 
@@ -131,7 +131,7 @@ function offline(): ApiError {
   return new ApiError("The server cannot be reached.", { status: 0, code: "offline" });
 }
 
-/** The envelope of an answer that is no success; a body that is none (a proxy's page) becomes internal_error. */
+/** The error of a response; a body without an error envelope (a proxy's page) becomes internal_error. */
 export async function toApiError(response: Response): Promise<ApiError> {
   return apiErrorOf(response, await response.json().catch(() => null));
 }
@@ -160,7 +160,7 @@ function apiErrorOf(response: Response, envelope: unknown): ApiError {
   });
 }
 
-/** Asks who is signed in, and learns the CSRF secret and the server's clock from the answer. */
+/** Loads who is signed in, and with it the CSRF token and the server's clock. */
 export async function fetchMe(signal?: AbortSignal): Promise<Me> {
   const me = await call<Me>("/api/panel/me", { ...(signal && { signal }) });
   csrfToken = me.csrfToken;
@@ -168,19 +168,19 @@ export async function fetchMe(signal?: AbortSignal): Promise<Me> {
   return me;
 }
 
-/** The state of that question, for the frame around the pages. */
+/** The same as a query, for the shell around the pages. */
 export function useMeQuery() {
   return useQuery({ queryKey: ME_KEY, queryFn: ({ signal }) => fetchMe(signal) });
 }
 
-/** Who is signed in. Only below the frame, which shows no page before this is known. */
+/** Who is signed in. Only inside the shell, which draws no page before this is loaded. */
 export function useMe(): Me {
   const { data } = useMeQuery();
-  if (data === undefined) throw new Error("useMe stands outside the signed-in frame.");
+  if (data === undefined) throw new Error("useMe is used outside the signed-in shell.");
   return data;
 }
 
-/** Ends the session, and forgets everything that was loaded in it, or written down in this tab. */
+/** Ends the session and clears everything that was loaded or stored in this tab. */
 export function useSignOut(): () => Promise<void> {
   const client = useQueryClient();
   return async () => {
@@ -190,12 +190,12 @@ export function useSignOut(): () => Promise<void> {
     try {
       sessionStorage.clear();
     } catch {
-      // A browser that forbids storage has kept nothing.
+      // A browser that forbids storage has stored nothing.
     }
   };
 }
 
-/** A key that stays the same while the form stands. */
+/** A random key that stays the same while the component is mounted. */
 export function useIdempotencyKey(): string {
   const [key] = useState(() => {
     const bytes = crypto.getRandomValues(new Uint8Array(16));

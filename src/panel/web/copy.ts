@@ -1,19 +1,20 @@
 import { formatCount, formatDay, formatDuration, formatList, formatOf, formatReset, formatUsd } from "./format.ts";
 
 /**
- * The panel's words. A refusal is worded by its code, never by its status: some statuses are different in the panel.
+ * The panel's texts that several pages share. The text of a refusal follows from its code, never from its status, because some
+ * statuses differ in the panel.
  *
  *   refusalText({ code: "daily_quota_exceeded", limit: 500, resetsAt, zone: "Europe/Berlin", now: nowMs() })
  *   → "Today's 500 requests are used. 500 more in 5 h 12 min, at 00:00 Berlin (08:00 your time)."
  *
- * Every function is pure; the page gives the facts it has, and a sentence whose fact is missing is left out.
+ * Every function is pure. The page passes the facts it has; a sentence whose fact is missing is left out.
  */
 
-/** What a refusal's sentence may need. The first block is the error's own, the second is what the page knows. */
+/** Facts for the text of a refusal. The first block is from the error, the second from the page. */
 export type RefusalFacts = {
   code: string;
   message?: string;
-  /** Units; of insufficient_balance USD; of a package whose tokens are used up tokens. */
+  /** In requests; for insufficient_balance in USD; for a package's token limit in tokens. */
   limit?: number;
   used?: number;
   remaining?: number;
@@ -22,36 +23,36 @@ export type RefusalFacts = {
 
   /** Unix milliseconds, by the server's clock. */
   now: number;
-  /** The package's zone, an IANA name. Without it UTC. */
+  /** The package's time zone, an IANA name; default UTC. */
   zone?: string;
   packageName?: string;
   packageEndedAt?: string;
-  /** What each day brings: the limit of a carryover package is all that it has brought so far. */
+  /** Requests that each day adds. The `limit` of a carryover package is the sum of all days so far. */
   dailyLimit?: number;
-  /** What package_quota_exceeded counts; requests unless it is said. */
+  /** What package_quota_exceeded counts; default requests. */
   unit?: "request" | "token";
   model?: string;
   /** Models that could be used instead. */
   alternatives?: readonly string[];
-  /** Who sells here: the brand's name. */
+  /** The name of the brand that sells here. */
   brand?: string;
 };
 
 const ALTERNATIVES_MAX = 3;
 const RETRY_DEFAULT_SECONDS = 5;
 
-/** Why a request was turned down and what to do next, in plain words. */
+/** Why a request was refused, and what to do next. */
 export function refusalText(facts: RefusalFacts): string {
   const say = REFUSALS[facts.code];
   return say ? say(facts) : (facts.message ?? "This request was refused.");
 }
 
-/** True for the codes that turn a request down without charging: worded in amber, not as a failure. */
+/** True for codes that refuse a request without charging it: shown in amber, not as a failure. */
 export function isRefusal(code: string): boolean {
   return code in REFUSALS;
 }
 
-/** The end of every refusal; the request id and its copy button stand behind it. */
+/** The end of every refusal; the request id and its copy button follow it. */
 export const NOTHING_CHARGED = "Nothing was charged.";
 
 const KEYS_KEPT = (facts: RefusalFacts) =>
@@ -83,7 +84,7 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
   insufficient_balance: (facts) =>
     facts.limit === undefined || facts.remaining === undefined
       ? (facts.message ?? "The balance does not cover this.")
-      : `This could cost up to ${formatUsd(facts.limit)}; ${formatUsd(facts.remaining)} is free. Lower max tokens or ask for a top-up.`,
+      : `This could cost up to ${formatUsd(facts.limit)}; ${formatUsd(facts.remaining)} is available. Lower max tokens or ask for a top-up.`,
   key_request_limit_exceeded: (facts) =>
     sentences(
       facts.limit === undefined
@@ -93,7 +94,7 @@ const REFUSALS: Record<string, (facts: RefusalFacts) => string> = {
     ),
   key_spend_limit_exceeded: (facts) => sentences(spendLimit(facts), againAt(facts)),
   payg_pricing_unavailable: (facts) =>
-    sentences(`${facts.model ?? "This model"} has no balance price yet.`, instead(facts)),
+    sentences(`${facts.model ?? "This model"} has no pay-as-you-go price yet.`, instead(facts)),
   model_not_in_package: (facts) =>
     sentences(`${facts.model ?? "This model"} is not in ${facts.packageName ?? "your package"}.`, instead(facts)),
   model_not_found: (facts) =>
@@ -112,7 +113,7 @@ function spendLimit({ limit, remaining }: RefusalFacts): string {
     : `This key may spend ${formatUsd(limit)} a day, and has.`;
 }
 
-/** What people read when something failed that is no refusal. */
+/** Texts for failures that are not refusals. */
 export const FAILURES = {
   offline: "We cannot reach the server. Check your connection; nothing you entered is lost.",
   internal: "Something went wrong on our side. Nothing you entered is lost.",
@@ -123,7 +124,7 @@ export const FAILURES = {
   csrf: "This page has been open for too long. Reload it and try again.",
 } as const;
 
-/** The chat's ends. */
+/** How a chat can end early. */
 export const CHAT = {
   stopped: (tokens: number) => `Stopped. Charged for what arrived, about ${formatOf(tokens, "token")}.`,
   brokeOff: "The answer broke off. Nothing was charged.",
@@ -131,15 +132,15 @@ export const CHAT = {
 
 /** A key that is shown once. */
 export const SECRET = {
-  once: "The only time you see this key. Store it on your server, never in a browser or app.",
-  closeEarly: "Close without copying? Nobody can show it again.",
+  once: "This key is shown only once. Store it on your server, never in a browser or app.",
+  closeEarly: "Close without copying? It cannot be shown again.",
   stored: "I have stored it",
 } as const;
 
 /** Codes for when the authenticator app is lost, shown once. */
 export const RECOVERY = {
-  once: "The only time you see these codes. Each lets you in once, without your app.",
-  closeEarly: "Close without keeping them? Nobody can show them again.",
+  once: "These codes are shown only once. Each lets you sign in once without your app.",
+  closeEarly: "Close without saving them? They cannot be shown again.",
   stored: "I have stored them",
 } as const;
 
@@ -151,20 +152,20 @@ export const EMPTY = {
   models: "No models yet. Add one and give it a route to a provider.",
   providers: "No providers yet. Add the service that answers requests.",
   catalogOfferings:
-    "No offerings yet. An offering is what a customer can be given: so many requests a day, for so many days.",
-  routes: "No route yet. A route says which provider answers for this model, and by which name.",
-  audit: "Nothing in this view. Whatever a person changes is listed here, with what it was before.",
+    "No offerings yet. An offering is what you can sell: a number of requests a day, for a number of days.",
+  routes: "No route yet. A route names a provider for this model, and the model's name there.",
+  audit: "Nothing in this view. Every change that a person makes is listed here, with the values before it.",
   packages: "No package is active. Your keys are kept and work again with a new one.",
   theirPackages: "No package is active. Their keys are kept and work again with a new one.",
-  movements: "Nothing has moved yet. Top-ups, requests paid by balance and corrections are listed here.",
-  orders: "Nothing asked for yet. Ask for a package or a top-up, and the answer is shown here.",
-  incoming: "No order waits for you. What is asked for is listed here until you answer it.",
+  transactions: "No transactions yet. Top-ups, pay-as-you-go requests and corrections are listed here.",
+  orders: "No orders yet. Ask for a package or a top-up; the answer appears here.",
+  incoming: "No order is waiting. Orders are listed here until you answer them.",
   offerings: "Nothing is on sale yet.",
-  theirKeys: "No keys yet. They make their own when they have signed in.",
+  theirKeys: "No keys yet. They create their own after they sign in.",
 } as const;
 
-/** Why a control is off while an admin looks at somebody's panel. */
-export const READ_ONLY = "You are only looking. Leave this view to change something.";
+/** Why a control is disabled while an admin views another's panel. */
+export const READ_ONLY = "This view is read-only. Leave it to change something.";
 
 /** What an offering or a package grants: "500 a day for 7 days, carryover", "2,000 in one day, only model-a". */
 export function termsText(terms: {
@@ -189,42 +190,42 @@ export function termsText(terms: {
     .join(", ");
 }
 
-/** What stands in a question before something that cannot be undone. */
+/** Questions before an action with consequences. */
 export const CONFIRM = {
   revokeKey: (name: string, requests24h: number | null) =>
     !requests24h
       ? {
           title: `Revoke key ${name}?`,
-          body: `${requests24h === 0 ? "Nothing used it in the last 24 h. " : ""}Requests with it get 401 at once.`,
+          body: `${requests24h === 0 ? "Nothing used it in the last 24 h. " : ""}Requests with it get 401 immediately.`,
         }
       : {
           title: `Revoke key ${name}?`,
-          body: `${formatOf(requests24h, "request")} used it in the last 24 h. They will get 401 at once.`,
+          body: `${formatOf(requests24h, "request")} used it in the last 24 h. They will get 401 immediately.`,
         },
   endPackage: (name: string, left: number) => ({
     title: `End ${name}?`,
-    body: `${formatOf(left, "request")} ${left === 1 ? "is" : "are"} dropped, and what it cost is not given back. What is queued behind it moves up.`,
+    body: `${formatOf(left, "request")} ${left === 1 ? "is" : "are"} dropped, and its price is not refunded. Queued packages move up.`,
     confirmLabel: "End package",
   }),
   unqueuePackage: (name: string) => ({
     title: `Take ${name} out of the queue?`,
-    body: "It is gone then, and what it cost is not given back. What is queued behind it moves up.",
+    body: "It is removed, and its price is not refunded. Packages queued behind it move up.",
     confirmLabel: "Take it out",
   }),
   suspend: (name: string, role: "customer" | "reseller" | "admin") => ({
     title: `Suspend ${name}?`,
     body:
       role === "reseller"
-        ? "They and all their customers are signed out, and all their keys get 401 at once. Packages run on meanwhile. You can undo it."
-        : "They are signed out, and their keys get 401 at once. Packages run on meanwhile. You can undo it.",
+        ? "They and all their customers are signed out, and all their keys get 401 immediately. Packages keep running. You can undo it."
+        : "They are signed out, and their keys get 401 immediately. Packages keep running. You can undo it.",
   }),
   disableTheirKey: (name: string) => ({
     title: `Switch off key ${name}?`,
-    body: "Requests with it get 401 at once. Only its owner can switch it on again.",
+    body: "Requests with it get 401 immediately. Only its owner can switch it on again.",
   }),
 } as const;
 
-/** What one DNS answer means and what to do about it. `label` is the name as a DNS editor wants it: "ai". */
+/** What a DNS answer means and what to do about it. `label` is the name as a DNS editor expects it: "ai". */
 export const DNS = {
   wrongA: (found: string, want: string) => `Found ${found}. Change it to ${want}.`,
   addA: (label: string, want: string) => `Add an A record for "${label}": ${want}.`,
@@ -233,7 +234,7 @@ export const DNS = {
     const count = keep.length + remove.length;
     return `${count === 2 ? "Two" : count} A records: keep ${formatList(keep)}, delete ${formatList(remove)}.`;
   },
-  cname: (target: string) => `A CNAME stands here, to ${target}. Delete it, then add the A record.`,
+  cname: (target: string) => `There is a CNAME to ${target}. Delete it, then add the A record.`,
   aaaa: (label: string, values: readonly string[]) =>
     `Delete the AAAA ${values.length === 1 ? "record" : "records"} of "${label}": ${formatList(values)}.`,
   addTxt: (label: string, value: string) => `Add a TXT record for "${label}": ${value}`,
@@ -247,7 +248,7 @@ export const DNS = {
   off: (day: string, what: string) => `Off since ${day}: ${what}`,
 } as const;
 
-/** "500 more in 5 h 12 min, at 00:00 Berlin (08:00 your time)." Nothing is promised when no reset comes. */
+/** "500 more in 5 h 12 min, at 00:00 Berlin (08:00 your time)." Null without a known reset. */
 function moreAt({ limit, resetsAt, zone = "UTC", now }: RefusalFacts): string | null {
   if (resetsAt === undefined) return null;
   if (resetsAt === null) return "No more days are left in this package.";
@@ -255,7 +256,7 @@ function moreAt({ limit, resetsAt, zone = "UTC", now }: RefusalFacts): string | 
   return `${more} in ${formatDuration(Date.parse(resetsAt) - now)}, at ${formatReset(resetsAt, zone)}.`;
 }
 
-/** "More in 5 h 12 min, …", for what is not counted in units. */
+/** "More in 5 h 12 min, …", for limits that are not counted in requests. */
 function againAt({ limit: _, ...facts }: RefusalFacts): string | null {
   return moreAt(facts);
 }
@@ -273,7 +274,7 @@ function sentences(...parts: (string | null)[]): string {
   return parts.filter((part) => part !== null).join(" ");
 }
 
-/** One request is used, all others are. */
+/** "is used" for one, "are used" for any other number. */
 function used(count: number | undefined): string {
   return count === 1 ? "is used" : "are used";
 }

@@ -1,2 +1,2 @@
-/** Style sheets are imported for their effect; the build takes them out of the script. */
+/** Style sheets are imported for their effect; the build moves them out of the script. */
 declare module "*.css";

@@ -1,12 +1,12 @@
 import { decimalUsd, readUsd, typedUsd } from "../../platform/usd.ts";
 
 /**
- * How numbers, money, spans and moments look. One language (en), so that words and figures agree on every machine.
- * Everything here is pure: what depends on the present takes `now` in unix milliseconds (`nowMs()` of ui/clock.ts).
+ * How numbers, money, durations and times look. One language (en), so that words and figures match on every machine. Pure: functions
+ * that depend on the current time take `now` in unix milliseconds (`nowMs()` of ui/clock.ts).
  */
 
 const NANO_PER_USD = 1_000_000_000n;
-/** Below one dollar this many decimals at most; a smaller amount is shown as less than the smallest that can be. */
+/** Decimals below one dollar, at most. A smaller amount is shown as "<$0.000001". */
 const DECIMALS_MAX = 6;
 const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
@@ -62,7 +62,7 @@ export function formatMoney(nanoUsd: string | bigint, { sign = false }: { sign?:
   return `${prefix}$${text}`;
 }
 
-/** Dollars as the API's errors carry them (`limit`, `remaining` of insufficient_balance) → as formatMoney. */
+/** Dollars as in the API's errors (`limit`, `remaining` of insufficient_balance) → as formatMoney. */
 export function formatUsd(usd: number): string {
   return formatMoney(BigInt(Math.round(usd * Number(NANO_PER_USD))));
 }
@@ -72,7 +72,7 @@ export function formatPrice(microUsdPerMillion: string | number | bigint): strin
   return `${formatMicroUsd(microUsdPerMillion)}/M`;
 }
 
-/** Micro-USD without any rounding, for what is multiplied afterwards: "1225000" → "$1.225", "40000" → "$0.04". */
+/** Micro-USD without rounding, for amounts that are multiplied: "1225000" → "$1.225", "40000" → "$0.04". */
 export function formatMicroUsd(microUsd: string | number | bigint): string {
   const [whole = "0", fraction = ""] = decimalUsd(BigInt(microUsd) * 1_000n).split(".");
   return `$${formatCount(BigInt(whole))}.${fraction.padEnd(2, "0")}`;
@@ -83,13 +83,13 @@ export function toUsdInput(nanoUsd: string | bigint): string {
   return typedUsd(BigInt(nanoUsd));
 }
 
-/** What a person typed in dollars → nano-USD as text, exactly; null if that is no amount, or could be another. */
+/** Typed dollars → nano-USD as text, exactly; null if it is not an amount, or ambiguous. */
 export function parseUsd(typed: string): string | null {
   const read = readUsd(typed);
   return "nanoUsd" in read ? String(read.nanoUsd) : null;
 }
 
-/** What is wrong with typed dollars, in a sentence that says how to write them; null: nothing. */
+/** The error of typed dollars, which says how to write them, or null. */
 export function wrongUsd(typed: string): string | null {
   const read = readUsd(typed);
   return "wrong" in read ? read.wrong : null;
@@ -102,9 +102,9 @@ export function formatTook(ms: number): string {
   return formatDuration(ms);
 }
 
-/** A span in its two largest units: "5 h 12 min", "23 days", "40 s"; from ten days on in days alone. */
+/** A duration in its two largest units: "5 h 12 min", "23 days", "40 s"; from ten days on only days. */
 export function formatDuration(ms: number): string {
-  // Upward, to whole seconds, minutes and hours: what is promised "in 1 min" must not still be missing then.
+  // Rounded up: what is announced "in 1 min" must have happened then.
   const seconds = Math.ceil(Math.max(0, ms) / SECOND_MS);
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 120) return two(seconds, 60, "min", "s");
@@ -132,7 +132,7 @@ export function formatRelative(iso: string, now: number): string {
   return difference < 0 ? `${span} ago` : `in ${span}`;
 }
 
-/** A moment in the viewer's zone: "14 Dec, 09:14", with seconds or the year if asked; the year comes by itself if it is another. */
+/** A time in the viewer's zone: "14 Dec, 09:14", with seconds on request and the year if it is not the current one. */
 export function formatInstant(iso: string, { seconds = false, now }: { seconds?: boolean; now?: number } = {}): string {
   const date = new Date(iso);
   const isOtherYear = now !== undefined && date.getFullYear() !== new Date(now).getFullYear();
@@ -147,12 +147,12 @@ export function formatInstant(iso: string, { seconds = false, now }: { seconds?:
   }).format(date);
 }
 
-/** The same moment for the title: "2026-12-14 08:14:02 UTC". */
+/** The same time for the title: "2026-12-14 08:14:02 UTC". */
 export function formatUtc(iso: string): string {
   return `${new Date(iso).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
-/** The day a moment falls on in a zone: "14 Dec", or "14 Dec 2027" in another year than `now`. */
+/** The day of a time in a zone: "14 Dec", or "14 Dec 2027" in another year than `now`. */
 export function formatDay(iso: string, zone: string, now?: number): string {
   const inYear = (ms: number) => new Intl.DateTimeFormat(DATES, { year: "numeric", timeZone: zone }).format(ms);
   const isOtherYear = now !== undefined && inYear(Date.parse(iso)) !== inYear(now);
@@ -164,7 +164,7 @@ export function formatDay(iso: string, zone: string, now?: number): string {
   }).format(new Date(iso));
 }
 
-/** A calendar day as the API writes it, "2026-12-14" → "14 Dec". It has no zone and is not moved by one. */
+/** A calendar day as the API writes it, "2026-12-14" → "14 Dec". It has no zone and is not converted. */
 export function formatCalendarDay(day: string): string {
   return formatDay(`${day}T00:00:00Z`, "UTC");
 }
@@ -186,19 +186,19 @@ export function formatTime(iso: string, zone?: string): string {
   }).format(new Date(iso));
 }
 
-/** A zone as people say it: "Europe/Berlin" → "Berlin", "America/New_York" → "New York", "Etc/UTC" → "UTC". */
+/** A short name of a zone: "Europe/Berlin" → "Berlin", "America/New_York" → "New York", "Etc/UTC" → "UTC". */
 export function formatZone(zone: string): string {
   return (zone.split("/").pop() ?? zone).replaceAll("_", " ");
 }
 
-/** When something resets: "00:00 Berlin (08:00 your time)"; without the bracket where both clocks agree. */
+/** When something resets: "00:00 Berlin (08:00 your time)"; without the bracket if both clocks agree. */
 export function formatReset(iso: string, zone: string): string {
   const there = formatTime(iso, zone);
   const here = formatTime(iso);
   return there === here ? `${there} ${formatZone(zone)}` : `${there} ${formatZone(zone)} (${here} your time)`;
 }
 
-/** A key or an id by its two ends: "sk-7QfAbc…x9Kd". Short ones stay whole. */
+/** A key or an id by its two ends: "sk-7QfAbc…x9Kd". Short ones are shown whole. */
 export function formatEnds(text: string, first = 8, last = 4): string {
   return text.length <= first + last + 1 ? text : `${text.slice(0, first)}…${text.slice(-last)}`;
 }

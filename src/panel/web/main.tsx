@@ -24,13 +24,13 @@ import { Page } from "./ui/page.tsx";
 import { Empty, ErrorState, Loading, Skeleton } from "./ui/states.tsx";
 import { Toaster, toast } from "./ui/toast.tsx";
 
-/** Starts the panel: who is signed in, then the frame, then the page that the address names. */
+/** Starts the panel: loads who is signed in, then draws the shell, then the page of the URL. */
 
 const STALE_MS = 15_000;
 const RETRIES_MAX = 2;
-/** Signed out once is enough: the address to come back to is kept in the URL. */
+/** Signing out redirects once; the URL to return to is kept in the query. */
 const SIGN_IN = "/sign-in";
-/** Only admins look at other people's panels; this is where they began to. */
+/** Only admins view other people's panels; they return to that person's page. */
 const PEOPLE = "/admin/people";
 
 const client = new QueryClient({
@@ -42,7 +42,7 @@ const client = new QueryClient({
   mutationCache: new MutationCache({ onError: (error) => isSignedOut(error) && goToSignIn() }),
 });
 
-/** What the server refused will be refused again; what did not arrive may arrive now. */
+/** A request that the server refused is not retried; one that did not arrive is. */
 function mayRetry(failures: number, error: Error): boolean {
   const isPassing = !(error instanceof ApiError) || error.status === 0 || error.status >= 500;
   return isPassing && failures < RETRIES_MAX;
@@ -56,7 +56,7 @@ function goToSignIn(): void {
   const { pathname, search } = window.location;
   if (SIGNED_OUT.some(({ path }) => pathname.startsWith(path.split("/:")[0] ?? path))) return;
   const next = pathname === "/" ? "" : `?next=${encodeURIComponent(pathname + search)}`;
-  // A full load: whatever the last person saw must not be left in memory.
+  // A full page load, so that nothing the last person saw stays in memory.
   window.location.replace(`${SIGN_IN}${next}`);
 }
 
@@ -101,7 +101,7 @@ function SignedIn() {
   const leaveView = async () => {
     try {
       await call("/api/panel/view/leave", { method: "POST" });
-      // A full load: nothing of the other person's may be left in memory.
+      // A full page load, so that nothing of the other person stays in memory.
       window.location.replace(me.viewing ? `${PEOPLE}/${me.viewing.accountId}` : PEOPLE);
     } catch (thrown) {
       toast.failed(thrown);
@@ -138,7 +138,7 @@ function SignedIn() {
   );
 }
 
-/** After a change of page the focus stands at its beginning, as it would after a load. */
+/** After a change of page the focus moves to its beginning, as after a page load. */
 function FocusOnChange() {
   const [location] = useLocation();
   const before = useRef(location);
@@ -179,7 +179,7 @@ function NotFound() {
 
 type CrashProps = { children: ReactNode };
 
-/** What a page threw while it was drawn. Plain words, the cause for support, and a way on. */
+/** An error while a page was drawn: a text, the cause for support, and Reload. */
 class Crash extends Component<CrashProps, { error: Error | null }> {
   override state: { error: Error | null } = { error: null };
 
@@ -210,7 +210,7 @@ class Crash extends Component<CrashProps, { error: Error | null }> {
   }
 }
 
-/** A page's script that is not there any more: the panel was replaced by a newer one while this tab stood open. */
+/** The script of a page no longer exists: a newer panel was deployed while this tab was open. */
 function isOldVersion(error: Error): boolean {
   return /dynamically imported module|importing a module script failed/i.test(error.message);
 }
@@ -230,15 +230,15 @@ function NewVersion() {
   );
 }
 
-/** The same for one page: the frame stays, and another page is a fresh start. */
+/** The same for one page: the shell stays, and another page starts fresh. */
 function PageCrash({ path, children }: CrashProps & { path: string }) {
   return <Crash key={path}>{children}</Crash>;
 }
 
-// Overlays insert one <style>; the strict CSP lets it pass by this response's nonce.
+// Overlays insert one <style>, which the strict CSP allows by the nonce of this response.
 setNonce(document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? "");
 
-// The page's script on the way together with the question who is signed in.
+// Loads the page's script while the request for who is signed in is under way.
 preloadPage(window.location.pathname);
 
 const root = document.getElementById("root");

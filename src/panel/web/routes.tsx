@@ -21,9 +21,9 @@ import { type ComponentType, lazy, useState } from "react";
 import type { Role } from "./api.ts";
 
 /**
- * Every page of the panel: where it is, who may see it, and how it stands in the navigation. A page with a parameter
- * (`/customers/:id`) has no label: its list stands for it. Pages are loaded when they are first opened, or a moment
- * before: `preload` is called at the start for the address that was asked for, and for a link that is pointed at.
+ * Every page of the panel: its path, who may see it, and its place in the navigation. A page with a parameter (`/customers/:id`) has
+ * no label, because its list is in the navigation. A page's script loads when the page is first opened, or just before: `preload` is
+ * called at the start for the requested address, and for a link under the pointer.
  */
 
 export type Audience = "everyone" | "reseller" | "admin";
@@ -35,11 +35,11 @@ export type PageRoute = LoadedPage & {
   audience: Audience;
   label?: string;
   icon?: LucideIcon;
-  /** One of the four tabs on a phone; the others stand under "More". */
+  /** One of the four tabs on a phone; the others are under "More". */
   isTab?: true;
 };
 
-/** Who sees an admin's or a reseller's page. An admin who looks at a reseller's panel sees it as that reseller. */
+/** Whether a role sees a page. An admin who views a reseller's panel sees it as that reseller. */
 export function maySee(role: Role, audience: Audience): boolean {
   return audience === "everyone" || audience === role;
 }
@@ -50,7 +50,7 @@ export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
   { path: "/reset/:token", ...page(() => import("./pages/link_page.tsx").then((m) => m.ResetPage)) },
 ];
 
-/** A page whose script comes later. One that has come already is drawn at once, without a skeleton in between. */
+/** A page whose script loads later. If it is already loaded, the page is drawn without a skeleton in between. */
 function page(load: () => Promise<ComponentType>): LoadedPage {
   let loaded: ComponentType | undefined;
   const loading = async () => {
@@ -60,11 +60,11 @@ function page(load: () => Promise<ComponentType>): LoadedPage {
   const Later = lazy(loading);
   return {
     page: function RoutedPage() {
-      // Chosen once: a page that is on the screen must not begin anew when its script is asked for again.
+      // Chosen once: a page on the screen must not remount when its script is requested again.
       const [Drawn] = useState<ComponentType>(() => loaded ?? Later);
       return <Drawn />;
     },
-    // What fails here fails again, and is told, when the page is opened.
+    // A failure is reported when the page is opened, which loads again.
     preload: () => void loading().catch(() => undefined),
   };
 }
@@ -158,7 +158,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: "/admin/audit", ...AuditPage, audience: "admin", label: "Audit", icon: ScrollText },
 ];
 
-/** Fetches the script of the page at this address, if there is one. Whether the person may see it, the server says. */
+/** Fetches the script of the page at this address, if there is one. The server decides who may see its data. */
 export function preloadPage(pathname: string): void {
   const all = [...SIGNED_OUT, ...ROUTES];
   const found =

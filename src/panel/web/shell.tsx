@@ -17,7 +17,7 @@ import { Palette, usePaletteKey } from "./ui/palette.tsx";
 import type { PaletteProps } from "./ui/palette_list.tsx";
 
 /**
- * The frame around every signed-in page: a rail of 224 px from 1024, of icons from 768; below, a bar of four tabs and More.
+ * The frame around every signed-in page. From 1024 px a side bar of 224 px, from 768 px one of icons; below, a bar of four tabs and More.
  *
  *   <Shell me={me} theme={theme} onTheme={setTheme} onSignOut={signOut} onLeaveView={leave}>…page…</Shell>
  */
@@ -27,12 +27,12 @@ type ShellProps = {
   theme: Theme;
   onTheme: (theme: Theme) => void;
   onSignOut: () => void;
-  /** Ends looking at somebody else's panel. */
+  /** Stops viewing another person's panel. */
   onLeaveView?: () => void;
   children: ReactNode;
 };
 
-/** A page of the server's own, outside this app: it is loaded, not routed to. */
+/** A page of the server outside this app: the browser loads it. */
 const API_PAGE = { label: "API reference", href: "/docs/api", icon: Code, isOutside: true } as const;
 
 type Group = { heading: string | null; routes: readonly PageRoute[] };
@@ -76,7 +76,7 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
   );
 }
 
-/** The keys are asked for when it opens, not before. */
+/** Loads the keys only when it opens. */
 function OwnPalette(props: Omit<PaletteProps, "keys">) {
   const keys = useKeys({ enabled: props.open });
   const usable = keys.data?.rows.filter(({ status }) => status !== "revoked") ?? [];
@@ -85,7 +85,7 @@ function OwnPalette(props: Omit<PaletteProps, "keys">) {
   );
 }
 
-/** The pages of the person looked at: their own, or those of the one they view as. */
+/** The pages in the navigation: those of the signed-in person, or of the one they view as. */
 function groupsFor(me: Me): Group[] {
   const role = me.viewing?.role ?? me.person.role;
   const labelled = ROUTES.filter((route) => route.label && maySee(role, route.audience));
@@ -100,7 +100,7 @@ function groupsFor(me: Me): Group[] {
 function ViewingBar({ name, onLeave }: { name: string; onLeave: (() => void) | undefined }) {
   return (
     <aside
-      aria-label="Viewing as somebody else"
+      aria-label="Viewing as another person"
       className="sticky top-0 z-20 flex min-h-12 items-center gap-x-3 gap-y-1 border-b border-warn/30 bg-warn-soft px-4 py-1 text-13 text-ink"
     >
       <Eye size={16} aria-hidden className="flex-none text-warn" />

@@ -1,6 +1,6 @@
 /**
- * The theme chosen by hand, kept in localStorage and set as `data-theme` on <html>. Without a choice the system decides.
- * Imported by the app; `theme_first.ts` runs `applyTheme` before the first paint, so that no page flashes in the wrong one.
+ * The chosen theme, kept in localStorage and set as `data-theme` on <html>. Without a choice the system's theme applies.
+ * Imported by the app; `theme_first.ts` runs `applyTheme` before the first paint, so that no page flashes in the wrong theme.
  *
  *   const theme = useSyncExternalStore(subscribeTheme, currentTheme);
  */
@@ -9,18 +9,18 @@ export type Theme = "system" | "light" | "dark";
 
 const STORAGE_KEY = "theme";
 
-/** The choice that is kept; "system" if there is none, or storage is closed to us. */
+/** The stored choice; "system" if there is none or storage is forbidden. */
 export function storedTheme(): Theme {
   try {
     const kept = localStorage.getItem(STORAGE_KEY);
     return kept === "light" || kept === "dark" ? kept : "system";
   } catch {
-    // A browser may forbid storage altogether; then the system's theme is the right one.
+    // The browser forbids storage: the system's theme applies.
     return "system";
   }
 }
 
-/** The choice that holds in this tab, also where storage is forbidden. */
+/** The current choice of this tab, even if storage is forbidden. */
 export function currentTheme(): Theme {
   chosen ??= storedTheme();
   return chosen;
@@ -29,7 +29,7 @@ export function currentTheme(): Theme {
 let chosen: Theme | undefined;
 const listeners = new Set<() => void>();
 
-/** Hears of every choice. Returns what ends that. */
+/** Calls `listener` after every choice. Returns the function that unsubscribes. */
 export function subscribeTheme(listener: () => void): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -49,6 +49,6 @@ export function chooseTheme(theme: Theme): void {
     if (theme === "system") localStorage.removeItem(STORAGE_KEY);
     else localStorage.setItem(STORAGE_KEY, theme);
   } catch {
-    // Not kept, but applied: all that can be done where storage is forbidden.
+    // Storage is forbidden: the choice applies to this tab only.
   }
 }

@@ -1,4 +1,4 @@
-/** A script of its own in the page's head: before the first paint, and without waiting for the app. */
+/** A separate script in the page's head, so that it runs before the first paint. */
 import { applyTheme, storedTheme } from "./theme.ts";
 
 applyTheme(storedTheme());

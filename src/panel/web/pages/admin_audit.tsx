@@ -17,15 +17,15 @@ import { Instant } from "../ui/time.tsx";
 import { type Change, changesOf, nameIn, SUBJECTS } from "./admin_audit_words.ts";
 import { modelHref, providerHref } from "./admin_catalog.tsx";
 
-/** Who changed what, before and after. Filters stand in the URL: `?subject=offerings&person=1&account=7`. */
+/** Who changed what, before and after. Filters are in the URL: `?subject=offerings&person=1&account=7`. */
 
 const PAGE_SIZE = 50;
 const PEOPLE_MAX = 200;
-/** More fields of one entry are folded away. */
+/** Fields of an entry that are shown; the rest unfold. */
 const FIELDS_SHOWN = 12;
 const YEAR_TICK_MS = 60 * 60_000;
 
-/** Known by their account, which is named anyway. */
+/** Subjects without a name of their own: their account is named. */
 const OF_ACCOUNT = new Set(["balances", "balance_entries", "brands", "links", "recovery_codes"]);
 
 type Entry = NonNullable<Awaited<ReturnType<typeof api.audit.get>>["data"]>["entries"][number];
@@ -54,7 +54,7 @@ export function AuditPage() {
     getNextPageParam: ({ entries, hasMore }) => (hasMore ? entries.at(-1)?.id : undefined),
   });
   return (
-    <Page title="Audit" lead="Who changed what, before and after. Nobody can change what stands here.">
+    <Page title="Audit" lead="Who changed what, before and after. Entries cannot be changed.">
       <Filter filters={{ subject, person: filters.person, account: filters.account }} onChange={setFilters} />
       <Section flush>
         <Loaded query={audit} skeleton={<SkeletonRows rows={8} />}>
@@ -193,7 +193,7 @@ function Actor({ entry: { actor }, filters }: { entry: Entry; filters: Filters }
   );
 }
 
-/** A name that narrows this page to itself. */
+/** A name that filters the page by it. */
 function FilterLink({
   filters,
   title,
@@ -217,7 +217,7 @@ function FilterLink({
   );
 }
 
-/** "changed offering Week", with the thing as a link where it has a page. */
+/** "changed offering Week", with a link if the subject has a page. */
 function What({ entry }: { entry: Entry }) {
   const { action, subject } = entry;
   const what = SUBJECTS[subject] ?? subject.replaceAll("_", " ");
@@ -230,7 +230,7 @@ function What({ entry }: { entry: Entry }) {
   );
 }
 
-/** What it is called today, or was called in this entry, or else its number. */
+/** Its name today, or in this entry, or else its number. */
 function nameOf(entry: Entry): string {
   const { subject, subjectId, subjectName, account } = entry;
   if (subject === "accounts") return account?.name ?? subjectId;
@@ -248,7 +248,7 @@ function hrefOf({ action, subject, subjectId, subjectName }: Entry, name: string
 function Viewed({ entry: { account, subjectId, after } }: { entry: Entry }) {
   return (
     <>
-      {after?.viewing === false ? "stopped looking" : "began to look"} at the panel of{" "}
+      {after?.viewing === false ? "stopped viewing" : "started viewing"} the panel of{" "}
       <TextLink href={`/admin/people/${subjectId}`}>{account?.name ?? subjectId}</TextLink>
     </>
   );
@@ -262,7 +262,7 @@ function Changes({ entry }: { entry: Entry }) {
   if (changes.length === 0) return null;
   return (
     <div className="ml-6 grid justify-items-start gap-1">
-      {/* What was changed is read line by line, what came or went at a glance. */}
+      {/* Changes are listed one a line; the fields of an added or removed row in a paragraph. */}
       <dl className={cx("flex gap-y-1 text-13", entry.action === "changed" ? "flex-col" : "flex-wrap gap-x-5")}>
         {shown.map((change) => (
           <div key={change.field} className="flex min-w-0 flex-wrap gap-x-2">
@@ -283,7 +283,7 @@ function Changes({ entry }: { entry: Entry }) {
   );
 }
 
-/** Old → new where there was something before; else the one value there is. */
+/** Old → new for a change; for an added or removed row its only value. */
 function Values({ change, action }: { change: Change; action: Entry["action"] }) {
   if ("secret" in change) return change.secret;
   if (action !== "changed") return change.after ?? change.before ?? "empty";

@@ -1,13 +1,13 @@
 import { formatCalendarDay, formatCount, formatInstant, formatMicroUsd, formatMoney, formatPrice } from "../format.ts";
 
-/** What the audit log's rows say, in words. The log holds columns of tables, and values as JSON. Pure. */
+/** The audit log in words. The log has columns of tables, and values as JSON. Pure. */
 
-/** Tables that are written about. */
+/** Tables with entries in the log, and what one row of each is. */
 export const SUBJECTS: Readonly<Record<string, string>> = {
   accounts: "account",
   keys: "API key",
   packages: "package",
-  balance_entries: "balance movement",
+  balance_entries: "transaction",
   balances: "pay-as-you-go",
   orders: "order",
   allotments: "allotment",
@@ -46,21 +46,21 @@ const FIELDS: Readonly<Record<string, string>> = {
   allowed_params: "more parameters",
   upstream_model: "name at the provider",
   default_cap_tokens: "output without max_tokens",
-  margin_permille: "held, permille",
+  margin_permille: "reserved, permille",
   overhead_reset_at: "learned overhead forgotten",
   hides_tokens: "hides tokens",
   model_ids: "models",
   units_dropped: "requests dropped",
 };
-/** What a person looks for comes first; the rest by name. */
+/** Fields to show first; the others follow by name. */
 const FIRST = ["name", "kind", "status", "enabled", "size", "quality", "amount_nano_usd", "reason"];
-/** Of a row that came or went these are said beside it, or of no use to a reader. */
+/** Fields of an added or removed row that are shown beside it, or that no reader needs. */
 const LEFT_OUT = new Set(["id", "created_at", "request_id", "actor_id", "account_id"]);
 const HIDDEN = "(hidden)";
 const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
 
-/** One field of an entry: what it was and what it is, null where it was or is empty; of a secret only what became of it. */
+/** One field of an entry: its values before and after (null if empty); of a secret only what happened to it. */
 export type Change = { field: string } & (
   | { before: string | null; after: string | null }
   | { secret: "set" | "changed" | "removed" }
@@ -69,10 +69,10 @@ export type Change = { field: string } & (
 type Fields = Record<string, unknown> | null;
 export type Written = { action: string; subject: string; before: Fields; after: Fields };
 
-/** The fields that an entry is about, in reading order. `now` in unix milliseconds. */
+/** The fields of an entry, in reading order. `now` in unix milliseconds. */
 export function changesOf({ action, subject, before, after }: Written, now: number): Change[] {
   const names = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
-  // Of what was changed, everything counts; of what came or went, its account and its own number are said already.
+  // The account and the id of an added or removed row are shown beside it.
   const shown = action === "changed" ? names : names.filter((name) => !isSaid(name, subject));
   return shown.sort(inReadingOrder).map((name) => {
     const [was, is] = [before?.[name], after?.[name]];
@@ -81,12 +81,12 @@ export function changesOf({ action, subject, before, after }: Written, now: numb
       return { field, secret: was === undefined ? "set" : is === undefined ? "removed" : "changed" };
     }
     const say = (value: unknown) => sayValue(value, { name, subject, now });
-    // What stands there unchanged says which of several it was, as the size of an image's price.
+    // An unchanged field identifies the row, such as the size of an image price.
     return { field, before: was === is ? null : say(was), after: say(is) };
   });
 }
 
-/** The name that the thing has in the entry, if it stands there. */
+/** The name of the subject in the entry; null if the entry has none. */
 export function nameIn({ before, after }: Pick<Written, "before" | "after">): string | null {
   for (const field of ["name", "host", "model_id"]) {
     const name = after?.[field] ?? before?.[field];

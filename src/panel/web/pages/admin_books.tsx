@@ -21,17 +21,17 @@ import { Badge, Empty, Loaded, Loading, Problem, Skeleton, SkeletonRows } from "
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 
-/** Whether every unit and cent is accounted for, and how the replicas are that count them. */
+/** Whether every request and cent is accounted for, and the health of the replicas. */
 
 const BOOKS_REFETCH_MS = 10_000;
-/** While a check runs that takes longer than its answer waits. */
+/** While a check runs that outlasts its request. */
 const RUNNING_REFETCH_MS = 2_000;
 const REPLICAS_REFETCH_MS = 3_000;
 const OVERVIEW_REFETCH_MS = 30_000;
 const AGE_TICK_MS = 5_000;
-/** The service checks every five minutes: what is older than this was not checked when it should have been. */
+/** The service checks every five minutes; an older result means that checks are failing. */
 const CHECK_LATE_MS = 15 * 60_000;
-/** A replica says every second that it is there. */
+/** Replicas report every second. */
 const SILENT_MS = 5_000;
 const BROKEN_ROWS_MAX = 20;
 
@@ -46,11 +46,11 @@ type Overview = NonNullable<Awaited<ReturnType<typeof api.admin.overview.get>>["
 export function BooksPage() {
   const client = useQueryClient();
   const check = useMutation({
-    /** Given the check that was the last one when it was asked for; null: there was none. */
+    /** Its argument is the time of the last check before this one; null if there was none. */
     mutationFn: (_before: string | null) => ask(api.admin.books.check.post()),
     onSuccess: () => client.invalidateQueries({ queryKey: BOOKS_KEY }),
   });
-  /** It was begun here, goes on without us, and its result is not there yet. */
+  /** A check was started here, continues in the background, and has no result yet. */
   const isAwaited = (books: Books | undefined) =>
     check.data?.running === true && (books?.last?.checkedAt ?? null) === check.variables;
   const books = useQuery({
@@ -61,7 +61,7 @@ export function BooksPage() {
   return (
     <Page
       title="Books"
-      lead="Is every unit and cent accounted for?"
+      lead="Is every request and every cent accounted for?"
       action={
         <Button
           variant="primary"
@@ -81,12 +81,12 @@ export function BooksPage() {
               <Verdict last={data.last} />
               {data.last && <Invariants check={data.last} />}
             </Section>
-            <UnderWay books={data} />
+            <InProgress books={data} />
           </>
         )}
       </Loaded>
       <Replicas />
-      <AtAGlance />
+      <Today />
       {books.data && <History history={books.data.history} />}
     </Page>
   );
@@ -123,7 +123,7 @@ function isBroken({ rows }: Pick<Result, "rows">): boolean {
   return rows !== null && rows > 0;
 }
 
-/** The answer to the page's question. */
+/** The result of the last check. */
 function Verdict({ last }: { last: Check | null }) {
   const { icon: Icon, look, words } = standingOf(last?.results);
   return (
@@ -142,7 +142,7 @@ function Verdict({ last }: { last: Check | null }) {
               hold, checked <Age iso={last.checkedAt} /> in {formatTook(last.tookMs)}
             </>
           ) : (
-            "The service checks every five minutes. Press Check now to begin."
+            "The service checks every five minutes. Press Check now to check immediately."
           )}
         </p>
       </div>
@@ -150,7 +150,7 @@ function Verdict({ last }: { last: Check | null }) {
   );
 }
 
-/** "40 s ago"; says so if no check has come for too long. */
+/** "40 s ago", with a warning if that is too long. */
 function Age({ iso }: { iso: string }) {
   const now = useNow(AGE_TICK_MS);
   const ageMs = Math.max(0, now - Date.parse(iso));
@@ -171,7 +171,7 @@ function Age({ iso }: { iso: string }) {
 
 function Invariants({ check: { results, checkedAt } }: { check: Check }) {
   return (
-    <ul aria-label="What must hold" className="border-t border-line">
+    <ul aria-label="Rules" className="border-t border-line">
       {results.map((result) => (
         <Invariant key={result.name} result={result} checkedAt={checkedAt} />
       ))}
@@ -193,7 +193,7 @@ function Invariant({ result, checkedAt }: { result: Result; checkedAt: string })
       <div className="flex min-h-(--row) items-start gap-3 px-4 py-2.5 sm:px-6">
         <Icon size={16} aria-hidden className={cx("mt-0.5 flex-none", look)} />
         <p className="min-w-0 flex-1 text-14" title={name}>
-          {/* One of another release has no words here. */}
+          {/* A rule of another release has no text here. */}
           {says || <span className="font-mono text-13">{name}</span>}
         </p>
         <span className={cx("flex-none text-13 tabular-nums", rows === 0 ? "text-ink-3" : cx("font-medium", look))}>
@@ -205,7 +205,7 @@ function Invariant({ result, checkedAt }: { result: Result; checkedAt: string })
   );
 }
 
-/** The first rows that break an invariant, as they are now: a view's own columns. */
+/** The first rows that break a rule now, with the columns of its view. */
 function BrokenRows({ name, says, checkedAt }: { name: string; says: string; checkedAt: string }) {
   const broken = useQuery({
     queryKey: [...BOOKS_KEY, "rows", name, checkedAt],
@@ -262,19 +262,21 @@ function RowsTable({ label, rows }: { label: string; rows: readonly Record<strin
   );
 }
 
-function UnderWay({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }: { books: Books }) {
+function InProgress({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }: { books: Books }) {
   return (
-    <Section title="Under way">
+    <Section title="In progress">
       <Figures>
         <Figure
-          label="Holds alive"
-          note={holds.oldestAgeMs === null ? "No request is open" : `The oldest for ${formatTook(holds.oldestAgeMs)}`}
+          label="Open holds"
+          note={
+            holds.oldestAgeMs === null ? "No request is under way" : `The oldest for ${formatTook(holds.oldestAgeMs)}`
+          }
         >
           {formatCount(holds.alive)}
         </Figure>
         <Figure
           label="Spool"
-          note={spoolsWaiting === 0 ? "No settlement waits on a disk" : "Replicas with settlements on disk"}
+          note={spoolsWaiting === 0 ? "No settlement waits on disk" : "Replicas with settlements on disk"}
         >
           {formatCount(spoolsWaiting)}
         </Figure>
@@ -285,7 +287,7 @@ function UnderWay({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }: 
             formatMoney(lossesNanoUsd)
           )}
         </Figure>
-        <Figure label="Reaper" note="Ends holds that nobody tends">
+        <Figure label="Reaper" note="Releases holds whose lease ended">
           {reapedAt === null ? <span className="text-14 font-normal">Has not run yet</span> : <Ago iso={reapedAt} />}
         </Figure>
       </Figures>
@@ -293,7 +295,7 @@ function UnderWay({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }: 
   );
 }
 
-/** Widths are the columns' own, so that nothing moves when figures change. */
+/** Fixed widths, so that nothing moves when figures change. */
 const REPLICA_COLUMNS: Column<Replica>[] = [
   {
     head: "Replica",
@@ -303,7 +305,7 @@ const REPLICA_COLUMNS: Column<Replica>[] = [
   {
     head: "Version",
     hideBelow: "lg",
-    cell: ({ version }) => <span className="wrap-anywhere">{version || "Not said"}</span>,
+    cell: ({ version }) => <span className="wrap-anywhere">{version || "Unknown"}</span>,
   },
   { head: "Runtime", hideBelow: "lg", className: "sm:w-24", cell: ({ status }) => RUNTIMES[status?.runtime ?? "none"] },
   { head: "Up", hideBelow: "md", className: "sm:w-28", cell: ({ startedAt }) => <Ago iso={startedAt} /> },
@@ -334,7 +336,7 @@ function Replicas() {
   return (
     <Section
       title="Replicas"
-      description="Each says every second how it is. One that fell silent is shown for five minutes."
+      description="Each reports its health every second. A replica that stops reporting is shown for five minutes."
       flush
     >
       <div className="sm:[&_table]:table-fixed">
@@ -345,7 +347,7 @@ function Replicas() {
               rows={rows}
               rowKey={({ id }) => id}
               columns={REPLICA_COLUMNS}
-              empty={<Empty>No replica has been heard of in the last five minutes.</Empty>}
+              empty={<Empty>No replica has reported in the last five minutes.</Empty>}
             />
           )}
         </Loaded>
@@ -365,7 +367,7 @@ function Health({ replica: { status, ageMs } }: { replica: Replica }) {
     ),
     !status.busHealthy && (
       <Badge key="bus" tone="warn">
-        Hears no others
+        No messages from others
       </Badge>
     ),
     !status.spoolEmpty && (
@@ -386,8 +388,8 @@ function Health({ replica: { status, ageMs } }: { replica: Replica }) {
   );
 }
 
-/** What else an admin would want to know at once. */
-function AtAGlance() {
+/** The service at a glance. */
+function Today() {
   const overview = useQuery({
     queryKey: ["admin", "overview"],
     queryFn: () => ask(api.admin.overview.get()),
@@ -454,7 +456,7 @@ const PAST_COLUMNS: Column<Past>[] = [
       </span>
     ),
   },
-  { head: "Took", align: "right", cell: ({ tookMs }) => formatTook(tookMs) },
+  { head: "Duration", align: "right", cell: ({ tookMs }) => formatTook(tookMs) },
 ];
 
 function History({ history }: { history: readonly Past[] }) {

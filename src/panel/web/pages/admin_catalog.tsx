@@ -4,19 +4,19 @@ import { formatCount, formatOf } from "../format.ts";
 import { Badge, Status, type Tone } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 
-/** What the pages of the catalog share: models and routes as the server shows them, their addresses, and how they are. */
+/** What the catalog pages share: types of models and routes, their URLs, and their health. */
 
 export const MODELS_KEY = ["admin", "models"];
 
 export type Model = NonNullable<Awaited<ReturnType<typeof api.admin.model.get>>["data"]>;
 export type ListedModel = Omit<Model, "example">;
 
-/** An id may hold slashes, so it stands in the query. */
+/** The id is in the query, because it can contain slashes. */
 export function modelHref(id: string): string {
   return `/admin/models?model=${encodeURIComponent(id)}`;
 }
 
-/** A provider's details stand beside the list. */
+/** A provider's details open beside the list. */
 export function providerHref(id: number): string {
   return `/admin/providers?provider=${id}`;
 }
@@ -32,8 +32,8 @@ export const MODALITIES = { text: "Text", image: "Images", multimodal: "Text and
 
 export const MODALITY_OPTIONS = [
   { value: "text", label: "Text", hint: "chat" },
-  { value: "multimodal", label: "Text and images", hint: "chat that sees" },
-  { value: "image", label: "Images", hint: "makes pictures" },
+  { value: "multimodal", label: "Text and images", hint: "chat with image input" },
+  { value: "image", label: "Images", hint: "image generation" },
 ] as const;
 
 const STATUSES = { active: "Active", preview: "Preview", deprecated: "Deprecated" } as const;
@@ -45,7 +45,7 @@ export function ModelStatus({ model: { enabled, status } }: { model: Pick<Listed
 
 export type Route = ListedModel["routes"][number];
 
-/** How a route is: it answers, it refused a request and has served none since, it is left out for a moment, or it or its provider is off. */
+/** `refuses`: the last request was refused by the provider; `left out`: the circuit breaker is open. */
 export function routeState({
   enabled,
   providerEnabled,
@@ -57,7 +57,7 @@ export function routeState({
   return breaker.trouble === null ? "answers" : "refuses";
 }
 
-/** Whether anybody answers for a model, in a few words. */
+/** How many routes of a model can answer, in a few words. */
 export function routesHealth(routes: readonly Route[]): { tone: Tone; words: string; answering: number } {
   const states = routes.map(routeState);
   // A route that refused one request may serve the next.
@@ -73,7 +73,7 @@ export function routesHealth(routes: readonly Route[]): { tone: Tone; words: str
   };
 }
 
-/** Switches a model on or off, with a way back. */
+/** Switches a model on or off, with Undo. */
 export function useEnabling() {
   const client = useQueryClient();
   const send = async ({ model, enabled }: { model: Pick<ListedModel, "id">; enabled: boolean }) => {

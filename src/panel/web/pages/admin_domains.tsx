@@ -1,14 +1,14 @@
 import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, Globe, MoreHorizontal, Play, RotateCw, Search, Trash2 } from "lucide-react";
-import { useState } from "react";
 import { useLocation, useParams } from "wouter";
 import type { HostStatus } from "../../../accounts/domain_states.ts";
+import { DOMAIN_REASON_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
-import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { NativeSelect, TextField, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { useForm } from "../ui/form.tsx";
+import { FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import type { MenuItem } from "../ui/menu_list.tsx";
 import { Page, Section } from "../ui/page.tsx";
@@ -21,14 +21,13 @@ import { type DomainFacts, statusWords } from "./domain_text.ts";
 import { DomainSkeleton } from "./domains.tsx";
 import { useDebounced, useOpened } from "./page_hooks.ts";
 
-/** Every reseller's domains, for the admin: found, checked, switched off and on by hand, removed. */
+/** The domains of all resellers, for admins: find, check, switch off and on by hand, remove. */
 
 const ADMIN_DOMAINS_KEY = ["admin", "domains"] as const;
 const SEARCH_CHARS_MAX = 253;
-const REASON_CHARS_MAX = 300;
 
 type Listed = NonNullable<Awaited<ReturnType<typeof api.admin.domains.get>>["data"]>["domains"][number];
-/** One reseller's claim on a name: several may have one. */
+/** A name as one reseller's domain. Several resellers may have added the same name. */
 type Claim = { resellerId: number; host: string };
 
 const STATUS_FILTER = [
@@ -46,25 +45,11 @@ export function AdminDomainsPage() {
   const [filters, setFilters] = useUrlState({ q: "", status: "" });
   const status = STATUS_FILTER.find(({ value }) => value === filters.status)?.value ?? "";
   const q = useDebounced(filters.q.trim().toLowerCase());
-  const domains = useInfiniteQuery({
-    queryKey: [...ADMIN_DOMAINS_KEY, "list", { q, status }],
-    queryFn: ({ pageParam: before }) =>
-      ask(
-        api.admin.domains.get({
-          query: { ...(q !== "" && { q }), ...(status !== "" && { status }), ...(before !== "" && { before }) },
-        }),
-      ),
-    initialPageParam: "",
-    getNextPageParam: ({ domains: rows, hasMore }) => {
-      const last = rows.at(-1);
-      return hasMore && last ? `${last.resellerId}/${last.host}` : undefined;
-    },
-    placeholderData: keepPreviousData,
-  });
+  const domains = useAllDomains({ q, status });
   const isFiltered = filters.q !== "" || status !== "";
   const acts = useActs();
   return (
-    <Page title="Domains" lead="Every address that a reseller brought: whose it is, and whether it is answered.">
+    <Page title="Domains" lead="Every domain that a reseller added: whose it is, and whether it is live.">
       <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", status: "" })}>
         <TextInput
           type="search"
@@ -102,9 +87,9 @@ export function AdminDomainsPage() {
               }
               empty={
                 isFiltered ? (
-                  <Empty icon={Search}>No domain is found by that.</Empty>
+                  <Empty icon={Search}>No domain matches.</Empty>
                 ) : (
-                  <Empty icon={Globe}>No domains yet. Resellers add them on a page of their own.</Empty>
+                  <Empty icon={Globe}>No domains yet. Resellers add them on their Domains page.</Empty>
                 )
               }
               older={toOlder(domains)}
@@ -115,6 +100,24 @@ export function AdminDomainsPage() {
       {acts.dialogs}
     </Page>
   );
+}
+
+function useAllDomains({ q, status }: { q: string; status: (typeof STATUS_FILTER)[number]["value"] }) {
+  return useInfiniteQuery({
+    queryKey: [...ADMIN_DOMAINS_KEY, "list", { q, status }],
+    queryFn: ({ pageParam: before }) =>
+      ask(
+        api.admin.domains.get({
+          query: { ...(q !== "" && { q }), ...(status !== "" && { status }), ...(before !== "" && { before }) },
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: ({ domains: rows, hasMore }) => {
+      const last = rows.at(-1);
+      return hasMore && last ? `${last.resellerId}/${last.host}` : undefined;
+    },
+    placeholderData: keepPreviousData,
+  });
 }
 
 function hrefOf({ resellerId, host }: Claim): string {
@@ -187,7 +190,7 @@ function OfReseller({ resellerId }: { resellerId: number }) {
 
 type Asked = { kind: "suspend" | "activate" | "remove"; claim: Claim };
 
-/** What an admin does with a domain: the items of its menu (a check first), and the questions behind them. */
+/** What an admin can do with a domain: the items of its menu (a check first), and their dialogs. */
 function useActs(onRemoved?: () => void) {
   const client = useQueryClient();
   const dialog = useOpened<Asked>();
@@ -229,11 +232,11 @@ function useActs(onRemoved?: () => void) {
 type ActState = { open: boolean; onClose: () => void; claim: Claim; refresh: () => Promise<void> };
 
 function Suspend({ open, onClose, claim: { resellerId, host }, refresh }: ActState) {
-  const [reason, setReason] = useState("");
   const form = useForm({
+    first: { reason: "" },
     wrong: { reason: null },
-    send: async () => {
-      const why = reason.trim() === "" ? {} : { reason: reason.trim() };
+    send: async ({ reason }) => {
+      const why = isBlank(reason) ? {} : { reason: reason.trim() };
       await ask(api.admin.domains({ resellerId })({ host }).suspend.post(why));
       await refresh();
     },
@@ -243,32 +246,25 @@ function Suspend({ open, onClose, claim: { resellerId, host }, refresh }: ActSta
     },
   });
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={onClose}
+      onClose={onClose}
       title={`Switch off ${host}?`}
-      description="Panel and API stop answering there at once. No check switches it on again, only an admin does."
+      description="Panel and API stop answering there immediately. No check switches it on again; only an admin can."
       size="sm"
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Keep it on</Button>
-          <Button type="submit" variant="danger" pending={form.isPending}>
-            Switch off
-          </Button>
-        </>
-      }
+      submitLabel="Switch off"
+      cancelLabel="Keep it on"
+      isDanger
     >
-      <Field
+      <TextField
         label="Reason"
         optional
-        hint="The reseller reads it, and it stays in the audit log."
-        error={form.errorOf("reason")}
-      >
-        <TextInput value={reason} onValue={setReason} maxLength={REASON_CHARS_MAX} />
-      </Field>
-      {form.problem}
-    </Dialog>
+        hint="The reseller can read it. It is also in the audit log."
+        {...form.field("reason")}
+        maxLength={DOMAIN_REASON_CHARS_MAX}
+      />
+    </FormDialog>
   );
 }
 
@@ -286,8 +282,8 @@ function Activate({ open, onClose, claim: { resellerId, host }, refresh }: ActSt
         await refresh();
       }}
     >
-      It is answered at once, whatever its DNS says. No check comes by itself from then on, until one that you ask for
-      finds everything right.
+      It is live immediately, whatever its DNS says. Automatic checks stop until a check that you start finds everything
+      correct.
     </Confirm>
   );
 }
@@ -314,7 +310,7 @@ function Remove({
         await refresh();
       }}
     >
-      Panel and API stop answering there at once. The reseller may bring the name again; others must prove that it is
+      Panel and API stop answering there immediately. The reseller may add the name again; others must prove that it is
       theirs.
     </Confirm>
   );

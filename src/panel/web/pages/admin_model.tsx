@@ -28,7 +28,7 @@ import { EditModel, ImagePricesDialog, PricesDialog, RouteDialog } from "./admin
 import { Overheads } from "./admin_model_overheads.tsx";
 import { useOpened } from "./page_hooks.ts";
 
-/** One model: what it is, what it costs, and who answers for it, in the order in which they are tried. */
+/** One model: its routes in the order they are tried, its prices, its details. */
 
 /** A breaker opens and closes within seconds. */
 const REFETCH_MS = 5_000;
@@ -109,18 +109,18 @@ function OpenDialog({
   return what.kind === "images" ? <ImagePricesDialog {...props} /> : <EditModel {...props} />;
 }
 
-/** Why nobody gets an answer from it, where that is so. */
+/** Why requests for it fail, or cannot be paid from a balance. */
 function Reachable({ model, onAddRoute }: { model: Model; onAddRoute: () => void }) {
   const { answering } = routesHealth(model.routes);
   const isPriced = model.modality === "image" ? model.imagePrices.length > 0 : model.prices !== null;
   if (!model.enabled) {
-    return <Banner title="Switched off">It is in no list, and requests for it get model_not_found.</Banner>;
+    return <Banner title="Switched off">It is in no list. Requests for it get model_not_found.</Banner>;
   }
   if (answering === 0) {
     return (
       <Banner
         tone="warn"
-        title="Nobody answers for it"
+        title="No route can answer"
         action={
           model.routes.length === 0 && (
             <Button size="sm" onClick={onAddRoute}>
@@ -135,7 +135,7 @@ function Reachable({ model, onAddRoute }: { model: Model; onAddRoute: () => void
       </Banner>
     );
   }
-  return isPriced ? null : <Banner title="By package only">Without a price no balance can pay for it.</Banner>;
+  return isPriced ? null : <Banner title="By package only">It has no price, so no balance can pay for it.</Banner>;
 }
 
 function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route | null) => void }) {
@@ -151,7 +151,7 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
   return (
     <Section
       title="Routes"
-      description="The lowest priority number is tried first; among equals, weight shares the requests. What keeps failing is left out for a moment."
+      description="The route with the lowest priority number is tried first. Routes with the same priority share requests by weight. A failing route is left out for a moment."
       action={add}
       flush
     >
@@ -193,8 +193,8 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
           }}
         >
           {model.routes.length === 1
-            ? "It is the only one: requests for this model will get provider_unavailable."
-            : "Requests under way are finished. New ones take the other routes."}
+            ? "It is the only route: requests for this model will get provider_unavailable."
+            : "Requests under way finish. New requests use the other routes."}
         </Confirm>
       )}
     </Section>
@@ -251,7 +251,7 @@ function RouteState({ route }: { route: Route }) {
   );
 }
 
-/** What the operator has to mend, by the kind of the last refusal. */
+/** What the operator has to fix, by the kind of the last refusal. */
 const TROUBLES: Readonly<Record<string, string>> = {
   no_credit: "Provider asks for credit (402)",
   unknown_model: "Does not serve some requests (404)",
@@ -348,12 +348,12 @@ function Details({ model, onChange }: { model: Model; onChange: () => void }) {
           ["Name", model.name],
           ["Owned by", model.ownedBy],
           ["Kind", MODALITIES[model.modality]],
-          ["Context", model.contextLength === null ? "Not said" : `${formatCount(model.contextLength)} tokens`],
-          ["Output without max_tokens", `${formatCount(model.defaultCapTokens)} tokens, paid by balance`],
+          ["Context", model.contextLength === null ? "Unknown" : `${formatCount(model.contextLength)} tokens`],
+          ["Output without max_tokens", `${formatCount(model.defaultCapTokens)} tokens for pay-as-you-go`],
           ["An image in a prompt", `Counts as ${formatCount(model.imageInputTokens)} tokens`],
           [
-            "Held on top",
-            extra === 0 ? "Nothing: what it could cost at most" : `${formatCount(extra)}% more than it could cost`,
+            "Reserved on top",
+            extra === 0 ? "Nothing: the maximum cost is reserved" : `${formatCount(extra)}% more than the maximum cost`,
           ],
           ["Hides tokens", HIDES_TOKENS[hidesTokensOf(model)]],
           ...(model.architecture

@@ -11,14 +11,14 @@ import { toast } from "../ui/toast.tsx";
 import type { Model, Route } from "./admin_catalog.tsx";
 import { useOpened } from "./page_hooks.ts";
 
-/** What answers of a model's routes have cost beyond their holds, and what is held on top because of it. */
+/** What answers of a model's routes cost beyond their holds, and what is therefore reserved on top. */
 
 const PERMILLE = 1_000;
 
 type Overhead = NonNullable<Route["overhead"]>;
 type Learned = Route & { overhead: Overhead };
 
-/** Nothing is shown as long as no answer overran its hold. */
+/** Empty as long as no answer cost more than its hold. */
 export function Overheads({ model }: { model: Model }) {
   const client = useQueryClient();
   const resetting = useOpened<Learned>();
@@ -27,7 +27,7 @@ export function Overheads({ model }: { model: Model }) {
   return (
     <Section
       title="Overruns"
-      description="Answers of these routes cost more than was held for them. The accounts that met it are held for more. Everybody is, once several payers have met it. It fades by half each day."
+      description="Answers of these routes cost more than was reserved for them. More is now reserved for the accounts that caused it, and for everyone once several accounts did. The extra halves each day."
       flush
     >
       <DataTable
@@ -51,10 +51,10 @@ export function Overheads({ model }: { model: Model }) {
           onConfirm={async () => {
             if (resetting.what) await ask(api.admin.routes({ id: resetting.what.id }).overhead.delete());
             await client.invalidateQueries({ queryKey: ["admin"] });
-            toast.done("Requests are held for their bounds again.");
+            toast.done("Only the bound of each request is reserved again.");
           }}
         >
-          Requests are held for their bounds alone until answers overrun them again.
+          Only the bound of each request is reserved, until answers cost more again.
         </Confirm>
       )}
     </Section>
@@ -75,7 +75,7 @@ const COLUMNS: Column<Learned>[] = [
       </span>
     ),
   },
-  { head: "Held for everybody", cell: ({ overhead }) => <Parts of={overhead.overhead} /> },
+  { head: "Reserved for everyone", cell: ({ overhead }) => <Parts of={overhead.overhead} /> },
   { head: "Most for one account", hideBelow: "md", cell: ({ overhead }) => <Parts of={overhead.largest} /> },
   {
     head: "Accounts",
@@ -86,7 +86,7 @@ const COLUMNS: Column<Learned>[] = [
   { head: "Last", hideBelow: "lg", cell: ({ overhead }) => <Instant iso={overhead.lastAt} /> },
 ];
 
-/** The three parts, one a line. */
+/** The parts that are not zero, one a line. */
 function Parts({ of: { constantTokens, imageTokens, factorPermille } }: { of: Overhead["overhead"] }) {
   const parts = [
     constantTokens > 0 && `${formatCount(constantTokens)} tokens a request`,

@@ -1,15 +1,15 @@
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, MoreHorizontal, Play, Plus } from "lucide-react";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useRef } from "react";
 import { useLocation } from "wouter";
+import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatMicroUsd } from "../format.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
-import { Dialog } from "../ui/dialog.tsx";
-import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
+import { Field, NativeSelect, TextField, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { useForm } from "../ui/form.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded } from "../ui/states.tsx";
@@ -28,12 +28,11 @@ import {
 import { ModelPage } from "./admin_model.tsx";
 import { useOpened } from "./page_hooks.ts";
 
-/** What can be asked for, at which price, and who answers. One model has its own address: `/admin/models?model=…`. */
+/** The models, their prices and routes. One model is at `/admin/models?model=…`. */
 
 const PAGE_SIZE = 500;
 /** A breaker opens and closes within seconds. */
 const REFETCH_MS = 10_000;
-const MODEL_ID_CHARS_MAX = 128;
 const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
 
 export function ModelsPage() {
@@ -42,7 +41,7 @@ export function ModelsPage() {
   return model === "" ? <ModelList /> : <ModelPage key={model} id={model} />;
 }
 
-/** The list and a model are two pages at one path: the focus and the scroll start over between them. */
+/** The list and a model share a path, so focus and scroll position must be reset between them. */
 function useFreshStart(model: string): void {
   const before = useRef(model);
   useEffect(() => {
@@ -73,8 +72,8 @@ function ModelList() {
   return (
     <Page
       title="Models"
-      lead="What can be asked for, what it costs, and who answers."
-      // An empty list offers the first step itself.
+      lead="The models you sell, their prices, and the providers that answer."
+      // An empty list has this button itself.
       action={models.data?.pages[0]?.models.length !== 0 && addButton}
     >
       <FilterBar isFiltered={q !== ""} onClear={() => setFilter({ q: "" })}>
@@ -158,7 +157,7 @@ function ModelsTable({ rows, empty }: { rows: readonly ListedModel[]; empty: Rea
   );
 }
 
-/** "$3.00 in, $15.00 out", a million tokens; an image's from the cheapest to the dearest. */
+/** "$3.00 in, $15.00 out" per million tokens; images from the lowest to the highest price. */
 function Price({ model: { prices, imagePrices } }: { model: ListedModel }) {
   const sizes = imagePrices.map(({ microUsd }) => microUsd);
   const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
@@ -184,26 +183,25 @@ function Price({ model: { prices, imagePrices } }: { model: ListedModel }) {
 
 function RoutesHealth({ model: { enabled, routes } }: { model: ListedModel }) {
   const { tone, words } = routesHealth(routes);
-  // Nobody asks for a model that is off: what it lacks is no alarm.
+  // A model that is off needs no warning.
   return <Badge tone={enabled ? tone : "neutral"}>{words}</Badge>;
 }
 
-function AddModel({ open, onClose }: { open: boolean; onClose: () => void }) {
+function AddModel({ open, onClose }: DialogState) {
   const client = useQueryClient();
   const [, navigate] = useLocation();
   const formKey = useIdempotencyKey();
-  const [id, setId] = useState("");
-  const [name, setName] = useState("");
-  const [modality, setModality] = useState<ListedModel["modality"]>("text");
   const form = useForm({
-    wrong: {
+    first: { id: "", name: "", modality: "text" as ListedModel["modality"] },
+    wrong: ({ id }) => ({
       id: MODEL_ID.test(id.trim())
         ? null
-        : "It begins with a letter or digit and has up to 128 letters, digits and . _ : @ + / -",
+        : `Start with a letter or digit; up to ${MODEL_ID_CHARS_MAX} letters, digits and . _ : @ + / -`,
       name: null,
-    },
-    send: async () => {
-      const named = name.trim() === "" ? {} : { name: name.trim() };
+      modality: null,
+    }),
+    send: async ({ id, name, modality }) => {
+      const named = isBlank(name) ? {} : { name: name.trim() };
       const added = await ask(api.admin.models.post({ id: id.trim(), ...named, modality }, sentOnce(formKey)));
       await client.invalidateQueries({ queryKey: MODELS_KEY });
       return added;
@@ -211,40 +209,38 @@ function AddModel({ open, onClose }: { open: boolean; onClose: () => void }) {
     onSent: (added) => {
       onClose();
       navigate(modelHref(added.id));
-      toast.done(`${added.id} is there. Give it a route and a price.`);
+      toast.done(`${added.id} is added. Give it a route and a price.`);
     },
   });
+  const { error, ...modality } = form.field("modality");
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={onClose}
+      onClose={onClose}
       title="Add model"
       description="Routes and prices come next, on its own page."
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={form.isPending}>
-            Add model
-          </Button>
-        </>
-      }
+      submitLabel="Add model"
     >
-      <Field
+      <TextField
         label="Id"
-        hint="What a request says as model. It cannot be changed later."
-        error={form.errorOf("id")}
+        hint="Requests name it as model. It cannot be changed later."
         required
-      >
-        <TextInput mono value={id} onValue={setId} maxLength={MODEL_ID_CHARS_MAX} placeholder="vendor/model-1" />
+        mono
+        {...form.field("id")}
+        maxLength={MODEL_ID_CHARS_MAX}
+        placeholder="vendor/model-1"
+      />
+      <TextField
+        label="Name"
+        optional
+        hint="If empty, the id."
+        {...form.field("name")}
+        maxLength={CATALOG_NAME_CHARS_MAX}
+      />
+      <Field label="Kind" error={error}>
+        <NativeSelect {...modality} options={MODALITY_OPTIONS} />
       </Field>
-      <Field label="Name" optional hint="Empty: the id." error={form.errorOf("name")}>
-        <TextInput value={name} onValue={setName} maxLength={200} />
-      </Field>
-      <Field label="Kind">
-        <NativeSelect value={modality} onValue={setModality} options={MODALITY_OPTIONS} />
-      </Field>
-      {form.problem}
-    </Dialog>
+    </FormDialog>
   );
 }

@@ -1,16 +1,22 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CirclePause, Copy, MoreHorizontal, Play, Plus } from "lucide-react";
-import { useState } from "react";
+import {
+  MONEY_USD_MAX,
+  OFFERING_DAILY_REQUESTS,
+  OFFERING_DAYS,
+  OFFERING_NAME_CHARS_MAX,
+  OFFERING_TOKENS,
+  OFFERING_TOTAL_REQUESTS,
+} from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY, termsText } from "../copy.ts";
 import { formatCount, formatMoney, formatZone, parseUsd, toUsdInput } from "../format.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
 import { Checkbox, CheckboxList, Segmented } from "../ui/choices.tsx";
 import { Combobox } from "../ui/combobox.tsx";
-import { Dialog } from "../ui/dialog.tsx";
-import { Field, TextInput } from "../ui/fields.tsx";
+import { CountField, DollarField, Field, TextField } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { useForm } from "../ui/form.tsx";
+import { type DialogState, type Form, FormDialog, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, Status } from "../ui/states.tsx";
@@ -19,16 +25,9 @@ import { toast } from "../ui/toast.tsx";
 import { useOpened } from "./page_hooks.ts";
 import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
-/** What can be sold. An offering never changes: packages are copies of it. A new price is a new offering. */
+/** Offerings, for admins. An offering never changes, because packages are copies of it: a new price is a new offering. */
 
-const NAME_CHARS_MAX = 100;
-/** Source: contract › Limits, and the server's checks. */
-const DAYS = { min: 1, max: 30 };
-const DAILY = { daily: { min: 100, max: 2_000 }, custom: { min: 1, max: 1_000_000 } };
-const TOTAL = { min: 1, max: 30_000_000, optional: true };
-const TOKENS = { min: 1, max: 1_000_000_000_000, optional: true };
-const WHOLESALE = { maxUsd: 9_000_000, decimals: 9 } as const;
-const MODELS_MAX = 500;
+const MODELS_PAGE_MAX = 500;
 const OFFERINGS_KEY = ["admin", "offerings"];
 
 type Offering = NonNullable<Awaited<ReturnType<typeof api.admin.offerings.get>>["data"]>["offerings"][number];
@@ -52,7 +51,7 @@ export function OfferingsPage() {
   return (
     <Page
       title="Offerings"
-      lead="What customers can be given. An offering never changes, so that a package is always what was sold."
+      lead="What can be sold. An offering never changes, so that a package is always what was sold."
       // An empty list offers the first step itself.
       action={offerings.data?.offerings.length !== 0 && addButton}
     >
@@ -153,7 +152,7 @@ function OfferingsTable({
   );
 }
 
-/** Shown at once, taken back if the server refuses. */
+/** Puts an offering on or off sale, with Undo. */
 function useOnSale() {
   const client = useQueryClient();
   const send = async ({ row, enabled }: { row: Offering; enabled: boolean }) => {
@@ -170,37 +169,25 @@ function useOnSale() {
   });
 }
 
-type Draft = {
-  name: string;
-  kind: "daily" | "custom";
-  days: string;
-  dailyLimit: string;
-  carryover: boolean;
-  totalLimit: string;
-  tokenLimit: string;
-  modelIds: string[] | null;
-  timeZone: string;
-  wholesale: string;
-};
-
-function draftOf(like: Offering | null, timeZone: string): Draft {
+/** A new offering as typed, by the server's names. */
+function draftOf(like: Offering | null, timeZone: string) {
   if (like === null) {
     return {
       name: "",
-      kind: "custom",
+      kind: "custom" as Offering["kind"],
       days: "7",
       dailyLimit: "500",
       carryover: true,
       totalLimit: "",
       tokenLimit: "",
-      modelIds: null,
+      modelIds: null as string[] | null,
       timeZone,
-      wholesale: "",
+      wholesaleNanoUsd: "",
     };
   }
   const isWhole = like.totalLimit === like.dailyLimit * like.days;
   return {
-    name: `${like.name} (new)`.slice(0, NAME_CHARS_MAX),
+    name: `${like.name} (new)`.slice(0, OFFERING_NAME_CHARS_MAX),
     kind: like.kind,
     days: String(like.days),
     dailyLimit: String(like.dailyLimit),
@@ -209,11 +196,12 @@ function draftOf(like: Offering | null, timeZone: string): Draft {
     tokenLimit: like.tokenLimit === null ? "" : String(like.tokenLimit),
     modelIds: like.modelIds,
     timeZone: like.timeZone,
-    wholesale: toUsdInput(like.wholesaleNanoUsd),
+    wholesaleNanoUsd: toUsdInput(like.wholesaleNanoUsd),
   };
 }
+type Draft = ReturnType<typeof draftOf>;
 
-/** What the draft says, where its numbers can be read; `days` is 1 for a daily one. */
+/** The numbers of a draft; `days` is 1 for a daily offering, and null or NaN stands for what cannot be read. */
 function readDraft(draft: Draft) {
   const days = draft.kind === "daily" ? 1 : readCount(draft.days);
   const dailyLimit = readCount(draft.dailyLimit);
@@ -221,66 +209,52 @@ function readDraft(draft: Draft) {
   return { days, dailyLimit, totalLimit, tokenLimit, carryover: draft.carryover && days !== 1 };
 }
 
-function wrongIn(draft: Draft) {
+function wrongIn(draft: Draft): Record<keyof Draft, string | null> {
   const chars = [...draft.name.trim()].length;
   return {
-    name: chars >= 1 && chars <= NAME_CHARS_MAX ? null : `1 to ${NAME_CHARS_MAX} characters.`,
-    days: draft.kind === "daily" ? null : checkCount(draft.days, DAYS),
-    dailyLimit: checkCount(draft.dailyLimit, DAILY[draft.kind]),
-    totalLimit: checkCount(draft.totalLimit, TOTAL),
-    tokenLimit: checkCount(draft.tokenLimit, TOKENS),
+    name: chars >= 1 && chars <= OFFERING_NAME_CHARS_MAX ? null : `1 to ${OFFERING_NAME_CHARS_MAX} characters.`,
+    kind: null,
+    days: draft.kind === "daily" ? null : checkCount(draft.days, OFFERING_DAYS),
+    dailyLimit: checkCount(draft.dailyLimit, OFFERING_DAILY_REQUESTS[draft.kind]),
+    carryover: null,
+    totalLimit: checkCount(draft.totalLimit, { ...OFFERING_TOTAL_REQUESTS, optional: true }),
+    tokenLimit: checkCount(draft.tokenLimit, { ...OFFERING_TOKENS, optional: true }),
     modelIds: draft.modelIds?.length === 0 ? "Choose a model, or all of them." : null,
     timeZone: null,
-    wholesaleNanoUsd: checkUsd(draft.wholesale, WHOLESALE),
+    wholesaleNanoUsd: checkUsd(draft.wholesaleNanoUsd, { maxUsd: MONEY_USD_MAX, decimals: 9 }),
+  };
+}
+
+function bodyOf(draft: Draft) {
+  const { days, dailyLimit, totalLimit, tokenLimit, carryover } = readDraft(draft);
+  return {
+    name: draft.name.trim(),
+    kind: draft.kind,
+    days: days ?? 1,
+    dailyLimit: dailyLimit ?? 0,
+    ...(totalLimit !== null && { totalLimit }),
+    carryover,
+    tokenLimit,
+    modelIds: draft.modelIds,
+    timeZone: draft.timeZone,
+    wholesaleNanoUsd: parseUsd(draft.wholesaleNanoUsd) ?? "",
   };
 }
 
 const KINDS = [
   { value: "daily", label: "One day" },
-  { value: "custom", label: "Up to 30 days" },
+  { value: "custom", label: `Up to ${OFFERING_DAYS.max} days` },
 ] as const;
 
-function NewOffering({
-  open,
-  onClose,
-  like,
-  timeZone,
-}: {
-  open: boolean;
-  onClose: () => void;
-  /** The offering it begins as. */
-  like: Offering | null;
-  timeZone: string;
-}) {
+/** Adds an offering; `like` is the offering it starts as a copy of. */
+function NewOffering({ open, onClose, like, timeZone }: DialogState & { like: Offering | null; timeZone: string }) {
   const client = useQueryClient();
   const formKey = useIdempotencyKey();
-  const [draft, setDraft] = useState(() => draftOf(like, timeZone));
-  const set = (changes: Partial<Draft>) => setDraft((before) => ({ ...before, ...changes }));
-  const models = useQuery({
-    queryKey: ["admin", "models", "names"],
-    queryFn: () => ask(api.admin.models.get({ query: { limit: MODELS_MAX } })),
-  });
   const form = useForm({
-    wrong: wrongIn(draft),
-    send: async () => {
-      const { days, dailyLimit, totalLimit, tokenLimit, carryover } = readDraft(draft);
-      const added = await ask(
-        api.admin.offerings.post(
-          {
-            name: draft.name.trim(),
-            kind: draft.kind,
-            days: days ?? 1,
-            dailyLimit: dailyLimit ?? 0,
-            ...(totalLimit !== null && { totalLimit }),
-            carryover,
-            tokenLimit,
-            modelIds: draft.modelIds,
-            timeZone: draft.timeZone,
-            wholesaleNanoUsd: parseUsd(draft.wholesale) ?? "",
-          },
-          sentOnce(formKey),
-        ),
-      );
+    first: draftOf(like, timeZone),
+    wrong: wrongIn,
+    send: async (draft) => {
+      const added = await ask(api.admin.offerings.post(bodyOf(draft), sentOnce(formKey)));
       await client.invalidateQueries({ queryKey: OFFERINGS_KEY });
       return added;
     },
@@ -289,136 +263,138 @@ function NewOffering({
       onClose();
     },
   });
-  const daily = DAILY[draft.kind];
+  const { error: zoneError, ...zone } = form.field("timeZone");
   return (
-    <Dialog
-      open={open}
-      onOpenChange={onClose}
-      title="New offering"
-      size="lg"
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={form.isPending}>
-            Put on sale
-          </Button>
-        </>
-      }
-    >
+    <FormDialog form={form} open={open} onClose={onClose} title="New offering" size="lg" submitLabel="Put on sale">
       <div className="grid gap-4 [&_input]:scroll-mt-40">
-        <Sentence draft={draft} />
+        <Sentence draft={form.values} />
         <div className="grid items-start gap-4 sm:grid-cols-2">
-          <Field label="Name" hint="Customers see it." error={form.errorOf("name")} required>
-            <TextInput value={draft.name} onValue={(name) => set({ name })} maxLength={NAME_CHARS_MAX} />
-          </Field>
-          <Field
+          <TextField
+            label="Name"
+            hint="Customers see it."
+            required
+            {...form.field("name")}
+            maxLength={OFFERING_NAME_CHARS_MAX}
+          />
+          <DollarField
             label="Wholesale price"
             hint="What a reseller pays for one."
-            error={form.errorOf("wholesaleNanoUsd")}
             required
-          >
-            <TextInput
-              before="$"
-              inputMode="decimal"
-              className="figures"
-              value={draft.wholesale}
-              onValue={(wholesale) => set({ wholesale })}
-            />
-          </Field>
-        </div>
-        <Segmented
-          label="How long"
-          value={draft.kind}
-          onValue={(kind) => set({ kind })}
-          options={KINDS}
-          className="justify-self-start"
-        />
-        <div className="grid items-start gap-4 sm:grid-cols-2">
-          <Field
-            label="Requests a day"
-            hint={`${formatCount(daily.min)} to ${formatCount(daily.max)}`}
-            error={form.errorOf("dailyLimit")}
-            required
-          >
-            <CountInput value={draft.dailyLimit} onValue={(dailyLimit) => set({ dailyLimit })} />
-          </Field>
-          {draft.kind === "custom" && (
-            <Field label="Days" hint={`${DAYS.min} to ${DAYS.max}`} error={form.errorOf("days")} required>
-              <CountInput value={draft.days} onValue={(days) => set({ days })} />
-            </Field>
-          )}
-        </div>
-        {draft.kind === "custom" && (
-          <Checkbox
-            label="Carryover"
-            hint="What is left of a day is kept for the next ones."
-            checked={draft.carryover}
-            onValue={(carryover) => set({ carryover })}
+            {...form.field("wholesaleNanoUsd")}
           />
-        )}
-        <div className="grid items-start gap-4 border-t border-line pt-4 sm:grid-cols-2">
-          <Field
-            label="Requests in all"
-            optional
-            hint="Empty: every day's requests."
-            error={form.errorOf("totalLimit")}
-          >
-            <CountInput
-              value={draft.totalLimit}
-              onValue={(totalLimit) => set({ totalLimit })}
-              placeholder={allOf(draft)}
-            />
-          </Field>
-          <Field label="Tokens in all" optional hint="Empty: no limit of tokens." error={form.errorOf("tokenLimit")}>
-            <CountInput value={draft.tokenLimit} onValue={(tokenLimit) => set({ tokenLimit })} />
-          </Field>
         </div>
+        <DayFields form={form} />
+        <TotalFields form={form} />
         <Field
           label="Time zone"
           hint="Days begin at its midnight."
-          error={form.errorOf("timeZone")}
+          error={zoneError}
           className="sm:max-w-[calc(50%-0.5rem)]"
         >
-          <Combobox value={draft.timeZone} onValue={(zone) => set({ timeZone: zone })} options={zonesWith(timeZone)} />
+          <Combobox {...zone} options={zonesWith(timeZone)} />
         </Field>
-        <CheckboxList
-          label="Models"
-          allLabel="All models, new ones too"
-          value={draft.modelIds}
-          onValue={(modelIds) => set({ modelIds })}
-          options={(models.data?.models ?? []).map(({ id, enabled }) => ({
-            value: id,
-            label: id,
-            ...(!enabled && { hint: "Off now" }),
-          }))}
-          error={form.errorOf("modelIds")}
-        />
+        <ModelsField {...form.field("modelIds")} />
       </div>
-      {form.problem}
-    </Dialog>
+    </FormDialog>
   );
 }
 
-function CountInput(props: { value: string; onValue: (typed: string) => void; placeholder?: string }) {
-  return <TextInput inputMode="numeric" className="figures" {...props} />;
+type OfferingForm = Form<Draft, keyof Draft>;
+
+/** How long it lasts, how much a day, and whether unused requests stay. */
+function DayFields({ form }: { form: OfferingForm }) {
+  const { kind, carryover } = form.values;
+  const daily = OFFERING_DAILY_REQUESTS[kind];
+  return (
+    <>
+      <Segmented
+        label="How long"
+        value={kind}
+        onValue={(next) => form.set({ kind: next })}
+        options={KINDS}
+        className="justify-self-start"
+      />
+      <div className="grid items-start gap-4 sm:grid-cols-2">
+        <CountField
+          label="Requests a day"
+          hint={`${formatCount(daily.min)} to ${formatCount(daily.max)}`}
+          required
+          {...form.field("dailyLimit")}
+        />
+        {kind === "custom" && (
+          <CountField
+            label="Days"
+            hint={`${OFFERING_DAYS.min} to ${OFFERING_DAYS.max}`}
+            required
+            {...form.field("days")}
+          />
+        )}
+      </div>
+      {kind === "custom" && (
+        <Checkbox
+          label="Carryover"
+          hint="Requests that are not used on one day stay usable on the next days."
+          checked={carryover}
+          onValue={(isOn) => form.set({ carryover: isOn })}
+        />
+      )}
+    </>
+  );
 }
 
-/** Every day's requests together, or nothing while they cannot be read. */
+function TotalFields({ form }: { form: OfferingForm }) {
+  return (
+    <div className="grid items-start gap-4 border-t border-line pt-4 sm:grid-cols-2">
+      <CountField
+        label="Requests in all"
+        optional
+        hint="If empty, the requests of all days."
+        {...form.field("totalLimit")}
+        placeholder={allOf(form.values)}
+      />
+      <CountField label="Tokens in all" optional hint="If empty, no token limit." {...form.field("tokenLimit")} />
+    </div>
+  );
+}
+
+function ModelsField(field: {
+  value: string[] | null;
+  onValue: (modelIds: string[] | null) => void;
+  error: string | null;
+}) {
+  const models = useQuery({
+    queryKey: ["admin", "models", "names"],
+    queryFn: () => ask(api.admin.models.get({ query: { limit: MODELS_PAGE_MAX } })),
+  });
+  return (
+    <CheckboxList
+      label="Models"
+      allLabel="All models, new ones too"
+      {...field}
+      options={(models.data?.models ?? []).map(({ id, enabled }) => ({
+        value: id,
+        label: id,
+        ...(!enabled && { hint: "Off now" }),
+      }))}
+    />
+  );
+}
+
+/** The requests of all days together; empty while the numbers cannot be read. */
 function allOf(draft: Draft): string {
   const { days, dailyLimit } = readDraft(draft);
   return days && dailyLimit ? formatCount(days * dailyLimit) : "";
 }
 
-/** What a customer gets, in words, as it is typed. What cannot be read yet is a gap in it. */
+/** The offering in words, updated while it is typed; "…" while a number cannot be read. */
 function Sentence({ draft }: { draft: Draft }) {
   const { days, dailyLimit, totalLimit, tokenLimit, carryover } = readDraft(draft);
   const wrong = wrongIn(draft);
   const isReadable = !wrong.days && !wrong.dailyLimit && !wrong.totalLimit && !wrong.tokenLimit;
-  const price = wrong.wholesaleNanoUsd === null ? parseUsd(draft.wholesale) : null;
+  const price = wrong.wholesaleNanoUsd === null ? parseUsd(draft.wholesaleNanoUsd) : null;
   const all = (days ?? 0) * (dailyLimit ?? 0);
   return (
-    // It stays in sight while the fields below are filled in.
+    // Sticky, so that it is visible while the fields below are filled in.
     <div className="z-10 -mx-1 -mt-6 bg-raised px-1 pt-6 sm:sticky sm:-top-6">
       <output aria-label="The offering in words" className="block min-h-20 rounded-md bg-sunken p-4 text-14 text-ink-2">
         <span className="mb-1 block text-16 font-semibold text-ink">
@@ -453,13 +429,15 @@ function sentences(
   return [
     `At most ${formatCount(most)} requests in all.`,
     ...(totalLimit !== null && totalLimit > all ? [`More than ${formatCount(all)} can never be used.`] : []),
-    ...(days === 1 ? [] : [carryover ? "What is left of a day is kept." : "What is left of a day is lost."]),
+    ...(days === 1
+      ? []
+      : [carryover ? "Unused requests stay usable." : "Unused requests are lost at the end of the day."]),
     `Days begin at 00:00 ${formatZone(draft.timeZone)}.`,
     ...(price === null ? [] : [`A reseller pays ${formatMoney(price)} for it.`]),
   ];
 }
 
-/** Every zone the browser knows, and the one of the service. */
+/** Every zone that the browser knows, and the one of the service. */
 function zonesWith(zone: string) {
   const zones = new Set(["UTC", zone, ...Intl.supportedValuesOf("timeZone")]);
   return [...zones].map((value) => ({ value, label: value.replaceAll("_", " ") }));

@@ -4,7 +4,7 @@ import { IncomingOrders } from "./incoming_orders.tsx";
 import { InviteButton, PeopleList } from "./people_list.tsx";
 import { PersonView } from "./person_page.tsx";
 
-/** Everybody, one of them, and what house customers and resellers ask for. */
+/** The admin's pages of people, of one person, and of incoming orders. */
 
 export function PeoplePage() {
   const invite = <InviteButton personHref={hrefOf} label="Add person" />;

@@ -1,15 +1,16 @@
 import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, CirclePause, MoreHorizontal, Pencil, Play, Plus, Zap } from "lucide-react";
 import { type ReactNode, useState } from "react";
+import { CATALOG_NAME_CHARS_MAX, PROVIDER_URL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatCount, formatOf, formatTook } from "../format.ts";
 import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
 import { CopyText } from "../ui/copy_text.tsx";
-import { Dialog, Drawer } from "../ui/dialog.tsx";
-import { Field, NativeSelect, PasswordInput, TextInput } from "../ui/fields.tsx";
+import { Drawer } from "../ui/dialog.tsx";
+import { Field, NativeSelect, PasswordField, TextField } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
-import { useForm } from "../ui/form.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Facts, Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
@@ -18,12 +19,10 @@ import { toast } from "../ui/toast.tsx";
 import { modelHref, type Route, routeState } from "./admin_catalog.tsx";
 import { useOpened } from "./page_hooks.ts";
 
-/** The services that answer requests. A key goes in and never comes out. One provider stands in a drawer: `?provider=…`. */
+/** The providers. A key is written and never shown. One provider opens in a drawer: `?provider=…`. */
 
 const PAGE_SIZE = 500;
 const REFETCH_MS = 10_000;
-const NAME_CHARS_MAX = 200;
-const URL_CHARS_MAX = 500;
 const UNLISTED_SHOWN = 5;
 const STATE_FILTER = [
   { value: "", label: "All providers" },
@@ -39,14 +38,7 @@ export function ProvidersPage() {
   const [{ provider, state }, setUrl] = useUrlState({ provider: "", state: "" });
   const isFailing = state === "failing";
   const editing = useOpened<Known | null>();
-  const providers = useInfiniteQuery({
-    queryKey: [...PROVIDERS_KEY, "list"],
-    queryFn: ({ pageParam }) =>
-      ask(api.admin.providers.get({ query: { limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) } })),
-    initialPageParam: "",
-    getNextPageParam: (page) => (page.hasMore ? page.providers.at(-1)?.name : undefined),
-    refetchInterval: REFETCH_MS,
-  });
+  const providers = useProviders();
   const openId = /^\d{1,15}$/.test(provider) ? Number(provider) : null;
   const addButton = (
     <Button variant="primary" icon={Plus} onClick={() => editing.open(null)}>
@@ -57,7 +49,7 @@ export function ProvidersPage() {
     <Page
       title="Providers"
       lead="The services that answer requests. Their keys are stored encrypted."
-      // An empty list offers the first step itself.
+      // An empty list has this button itself.
       action={providers.data?.pages[0]?.providers.length !== 0 && addButton}
     >
       <FilterBar>
@@ -78,7 +70,7 @@ export function ProvidersPage() {
               onChange={editing.open}
               empty={
                 isFailing ? (
-                  <Empty>No provider fails. One that does is left out for a moment, and asked again.</Empty>
+                  <Empty>No provider is failing. A failing provider is left out for a moment, then tried again.</Empty>
                 ) : (
                   <Empty action={addButton}>{EMPTY.providers}</Empty>
                 )
@@ -110,6 +102,17 @@ export function ProvidersPage() {
       )}
     </Page>
   );
+}
+
+function useProviders() {
+  return useInfiniteQuery({
+    queryKey: [...PROVIDERS_KEY, "list"],
+    queryFn: ({ pageParam }) =>
+      ask(api.admin.providers.get({ query: { limit: PAGE_SIZE, ...(pageParam !== "" && { after: pageParam }) } })),
+    initialPageParam: "",
+    getNextPageParam: (page) => (page.hasMore ? page.providers.at(-1)?.name : undefined),
+    refetchInterval: REFETCH_MS,
+  });
 }
 
 function ProvidersTable({
@@ -193,7 +196,7 @@ function useProviderEnabling() {
   });
 }
 
-/** A real call: the list of models, and one token of `model` if there is one. */
+/** Calls the provider: lists its models, and requests one token of `model` if it is given. */
 function useTest(id: number) {
   return useMutation({
     mutationFn: (model: string) => ask(api.admin.providers({ id }).test.post(model === "" ? {} : { model })),
@@ -218,7 +221,7 @@ function TestCell({ id, name }: { id: number; name: string }) {
   );
 }
 
-/** How long it took, or what failed, in the provider's own words. */
+/** How long the test took, or what failed, in the provider's own words. */
 function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest> }) {
   return (
     <span role="status" className="min-w-0 text-13">
@@ -231,7 +234,7 @@ function TestResult({ test: { data, error } }: { test: ReturnType<typeof useTest
             {data.chatTookMs !== null && `; one token in ${formatTook(data.chatTookMs)}`}
             {data.unlisted.length > 0 && (
               <span className="block text-warn wrap-anywhere">
-                Routes name models that it does not list: {data.unlisted.slice(0, UNLISTED_SHOWN).join(", ")}
+                It does not list these models of its routes: {data.unlisted.slice(0, UNLISTED_SHOWN).join(", ")}
                 {data.unlisted.length > UNLISTED_SHOWN && ` and ${data.unlisted.length - UNLISTED_SHOWN} more`}
               </span>
             )}
@@ -257,7 +260,7 @@ function ProviderDrawer({
   onClose: () => void;
   onChange: (provider: Known) => void;
 }) {
-  // What was shown stays while the drawer slides away.
+  // The last provider stays shown while the drawer closes.
   const [shownId, setShownId] = useState(id);
   if (id !== null && id !== shownId) setShownId(id);
   const setEnabled = useProviderEnabling();
@@ -279,7 +282,7 @@ function ProviderDrawer({
             <Button
               icon={data.enabled ? CirclePause : Play}
               pending={setEnabled.isPending}
-              // The same button takes it back: no toast, which would lie behind the drawer.
+              // No toast with Undo: the drawer would cover it, and this button undoes it.
               onClick={() => setEnabled.mutate({ provider: data, enabled: !data.enabled, isQuiet: true })}
             >
               {data.enabled ? "Switch off" : "Switch on"}
@@ -305,7 +308,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       <Facts
         facts={[
           ["Base URL", <CopyText key="url" value={provider.baseUrl} what="base URL" isWhole />],
-          ["Key", "Stored encrypted. Nobody can see it again."],
+          ["Key", "Stored encrypted. It is never shown again."],
           [
             "State",
             <ProviderState
@@ -318,7 +321,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       />
       <section className="grid gap-3 border-t border-line pt-4" aria-label="Test">
         <h3 className="text-14">Test</h3>
-        <Field label="What is asked for">
+        <Field label="What to test">
           <NativeSelect
             value={model}
             onValue={setModel}
@@ -375,87 +378,83 @@ function ProviderDialog({
   onClose,
   provider,
   onAdded,
-}: {
-  open: boolean;
-  onClose: () => void;
+}: DialogState & {
   /** null: a new one. */
   provider: Known | null;
   onAdded: (id: number) => void;
 }) {
-  const client = useQueryClient();
-  const formKey = useIdempotencyKey();
-  const [name, setName] = useState(provider?.name ?? "");
-  const [baseUrl, setBaseUrl] = useState(provider?.baseUrl ?? "");
-  const [apiKey, setApiKey] = useState("");
-  const isMoved = provider !== null && baseUrl.trim().replace(/\/+$/, "") !== provider.baseUrl;
+  const send = useSaveProvider(provider);
   const form = useForm({
-    wrong: {
-      name: name.trim() === "" ? "Give it a name." : null,
-      baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "An address, as in https://api.example.com/v1",
-      apiKey: provider === null && apiKey.trim() === "" ? "Paste the key that the provider gave you." : null,
-    },
-    send: async () => {
-      const fields = { name: name.trim(), baseUrl: baseUrl.trim() };
-      const saved =
-        provider === null
-          ? await ask(api.admin.providers.post({ ...fields, apiKey }, sentOnce(formKey)))
-          : await ask(
-              api.admin.providers({ id: provider.id }).patch({ ...fields, ...(apiKey.trim() !== "" && { apiKey }) }),
-            );
-      await client.invalidateQueries({ queryKey: ["admin"] });
-      return saved;
-    },
+    first: { name: provider?.name ?? "", baseUrl: provider?.baseUrl ?? "", apiKey: "" },
+    wrong: ({ name, baseUrl, apiKey }) => ({
+      name: isBlank(name) ? "Enter a name." : null,
+      baseUrl: /^https?:\/\/\S+$/i.test(baseUrl.trim()) ? null : "Enter an address, as in https://api.example.com/v1",
+      apiKey: provider === null && isBlank(apiKey) ? "Paste the key that the provider gave you." : null,
+    }),
+    send,
     onSent: (saved) => {
       onClose();
       if (provider === null) onAdded(saved.id);
       toast.done(provider === null ? `${saved.name} is added. Test it now.` : `${saved.name} is changed.`);
     },
   });
+  const isMoved = provider !== null && form.values.baseUrl.trim().replace(/\/+$/, "") !== provider.baseUrl;
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={onClose}
+      onClose={onClose}
       title={provider === null ? "Add provider" : `Change ${provider.name}`}
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={form.isPending}>
-            {provider === null ? "Add provider" : "Save"}
-          </Button>
-        </>
-      }
+      submitLabel={provider === null ? "Add provider" : "Save"}
     >
-      <Field label="Name" hint="Only admins see it." error={form.errorOf("name")} required>
-        <TextInput value={name} onValue={setName} maxLength={NAME_CHARS_MAX} />
-      </Field>
-      <Field label="Base URL" hint="Ends where /chat/completions begins." error={form.errorOf("baseUrl")} required>
-        <TextInput
-          mono
-          inputMode="url"
-          value={baseUrl}
-          onValue={setBaseUrl}
-          maxLength={URL_CHARS_MAX}
-          placeholder="https://api.example.com/v1"
-        />
-      </Field>
-      <Field
+      <TextField
+        label="Name"
+        hint="Only admins see it."
+        required
+        {...form.field("name")}
+        maxLength={CATALOG_NAME_CHARS_MAX}
+      />
+      <TextField
+        label="Base URL"
+        hint="The part before /chat/completions."
+        required
+        mono
+        inputMode="url"
+        {...form.field("baseUrl")}
+        maxLength={PROVIDER_URL_CHARS_MAX}
+        placeholder="https://api.example.com/v1"
+      />
+      <PasswordField
         label={provider === null ? "Key" : "New key"}
         optional={provider !== null}
         required={provider === null}
         hint={keyHint(provider, isMoved)}
-        error={form.errorOf("apiKey")}
-      >
-        <PasswordInput mono autoComplete="new-password" value={apiKey} onValue={setApiKey} />
-      </Field>
-      {form.problem}
-    </Dialog>
+        mono
+        autoComplete="new-password"
+        {...form.field("apiKey")}
+      />
+    </FormDialog>
   );
 }
 
+function useSaveProvider(provider: Known | null) {
+  const client = useQueryClient();
+  const formKey = useIdempotencyKey();
+  return async (typed: { name: string; baseUrl: string; apiKey: string }) => {
+    const fields = { name: typed.name.trim(), baseUrl: typed.baseUrl.trim() };
+    const { apiKey } = typed;
+    const saved =
+      provider === null
+        ? await ask(api.admin.providers.post({ ...fields, apiKey }, sentOnce(formKey)))
+        : await ask(api.admin.providers({ id: provider.id }).patch({ ...fields, ...(!isBlank(apiKey) && { apiKey }) }));
+    await client.invalidateQueries({ queryKey: ["admin"] });
+    return saved;
+  };
+}
+
 function keyHint(provider: Known | null, isMoved: boolean): string {
-  if (provider === null) return "Stored encrypted. Nobody can see it again, you neither.";
+  if (provider === null) return "Stored encrypted. It is never shown again.";
   return isMoved
-    ? "Empty: the stored key is sent to the new address from now on."
-    : "Empty: the stored key stays. Nobody can see it.";
+    ? "If empty, the stored key is sent to the new address from now on."
+    : "If empty, the stored key is kept. It is never shown.";
 }

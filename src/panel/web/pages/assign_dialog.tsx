@@ -15,11 +15,11 @@ import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
 /**
- * Hands out a package: which offering, when, who pays, and before it is done what it costs, what is dropped, and what
- * changes for each key. With `order` it answers that order; its offering is fixed then.
+ * Assigns a package: which offering, when it starts, who pays. A preview shows what it costs, which requests are dropped, and what
+ * changes for each key. With `order` it fulfils that order, whose offering is fixed.
  */
 
-/** Who gets the package. */
+/** The account that gets the package. */
 export type Holder = {
   accountId: number;
   name: string;
@@ -32,7 +32,7 @@ type PayWith = "balance" | "allotment" | "operator";
 type Preview = NonNullable<Awaited<ReturnType<ReturnType<typeof api.people>["packages"]["preview"]["post"]>>["data"]>;
 type Terms = Preview["limits"]["after"];
 
-/** Keys and models named one by one; what is more is counted. */
+/** Keys and models that are listed by name; the rest are counted. */
 const KEYS_NAMED_MAX = 6;
 const MODELS_NAMED_MAX = 4;
 
@@ -47,7 +47,7 @@ export function AssignDialog({
   onClose: () => void;
   holder: Holder;
   order?: { orderId: number; offeringId: number; offeringName: string };
-  /** Chosen at the start. */
+  /** Chosen initially. */
   first?: Offering | null;
 }) {
   const formKey = useIdempotencyKey();
@@ -119,7 +119,7 @@ function submitLabel(preview: Preview | undefined, payWith: PayWith | undefined)
   return BigInt(preview.costNanoUsd) > 0n ? `Assign for ${formatMoney(preview.costNanoUsd)}` : "Assign";
 }
 
-/** Now or after, said with what it means for this account. Nothing to choose where nothing is active or queued. */
+/** When it starts. No options if nothing is active or queued. */
 function useWhen(accountId: number, enabled: boolean) {
   const billing = useBilling(accountId, { enabled });
   const [chosen, setWhen] = useState<When | null>(null);
@@ -140,11 +140,11 @@ function useWhen(accountId: number, enabled: boolean) {
           label: "Now",
           hint: active
             ? `${formatOf(dropped, "request")} of ${active.name} ${dropped === 1 ? "is" : "are"} dropped.`
-            : "It starts at once; what is queued comes after it.",
+            : "It starts immediately. Queued packages come after it.",
         },
       ]
     : null;
-  // What loses nothing stands chosen until somebody chooses.
+  // The default drops nothing.
   return {
     billing,
     when: whenOptions ? (chosen ?? (dropped > 0 || !active ? "after" : "now")) : ("now" as const),
@@ -153,7 +153,7 @@ function useWhen(accountId: number, enabled: boolean) {
   };
 }
 
-/** Who can pay for it. A reseller: its balance, or a piece of an allotment; an admin chooses among those, or gives it. */
+/** Who can pay: the reseller's balance or allotment, or, if an admin assigns it, the operator. */
 function usePay(holder: Holder, offering: Offering | null, enabled: boolean) {
   const viewer = useViewer();
   const [chosen, setPayWith] = useState<PayWith | null>(null);
@@ -166,8 +166,8 @@ function usePay(holder: Holder, offering: Offering | null, enabled: boolean) {
     ? "your"
     : `${holder.role === "reseller" ? holder.name : (holder.resellerName ?? "the reseller")}'s`;
   const pieces = billing.data?.allotments.find(({ offeringId }) => offeringId === offering?.offeringId)?.left ?? 0;
-  const free = billing.data && `${formatMoney(billing.data.balance.freeNanoUsd)} is free.`;
-  const options: Option<PayWith>[] = [{ value: "balance", label: `From ${payer} balance`, hint: free }];
+  const available = billing.data && `${formatMoney(billing.data.balance.freeNanoUsd)} available.`;
+  const options: Option<PayWith>[] = [{ value: "balance", label: `From ${payer} balance`, hint: available }];
   if (pieces > 0)
     options.unshift({
       value: "allotment",
@@ -178,13 +178,13 @@ function usePay(holder: Holder, offering: Offering | null, enabled: boolean) {
     options.push({
       value: "operator",
       label: "From the operator",
-      hint: "You give it: no balance and no allotment is touched.",
+      hint: "No balance is charged and no allotment is used.",
     });
   const payWith = options.find(({ value }) => value === chosen)?.value ?? options[0]?.value ?? "balance";
   return { isReady: billing.data !== undefined, payWith, options, setPayWith, payer };
 }
 
-/** A question, though it is a POST: nothing is changed by it. */
+/** A POST that changes nothing. */
 function usePreview(
   accountId: number,
   asked: { offeringId: number; when: When; payWith?: PayWith } | null,
@@ -193,7 +193,7 @@ function usePreview(
   return useQuery({
     queryKey: ["preview", accountId, asked],
     queryFn: () => {
-      if (asked === null) throw new Error("Nothing is asked for.");
+      if (asked === null) throw new Error("No offering is chosen.");
       return ask(api.people({ id: accountId }).packages.preview.post(asked));
     },
     enabled: enabled && asked !== null,
@@ -251,7 +251,7 @@ function Cost({ preview, payWith, payer, onClose }: CostProps) {
         One piece of {payer} allotment; {formatOf(allotmentLeftAfter ?? 0, "piece")} left after it.
       </Headline>
     ) : (
-      <Warning>No piece of this is left in {payer} allotment.</Warning>
+      <Warning>{payer} allotment has no piece of this left.</Warning>
     );
   if (paying === null || BigInt(costNanoUsd) === 0n) return <Headline>No balance is charged.</Headline>;
   if (enough)
@@ -262,7 +262,7 @@ function Cost({ preview, payWith, payer, onClose }: CostProps) {
     );
   return (
     <Warning>
-      It costs {formatMoney(costNanoUsd)}, and {formatMoney(paying.freeNanoUsd)} of {payer} balance is free.{" "}
+      It costs {formatMoney(costNanoUsd)}, but {payer} balance has only {formatMoney(paying.freeNanoUsd)} available.{" "}
       {viewer.role === "reseller" && (
         <TextLink href="/billing?ask=top_up" onClick={onClose}>
           Ask for a top-up
@@ -285,13 +285,13 @@ function Warning({ children }: { children: ReactNode }) {
   );
 }
 
-/** Limits before and after, those that differ; without a package before, what the new one grants. */
+/** The limits that change; without a package before, all limits of the new one. */
 function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
   const rows = LIMITS.flatMap(([label, say, unless]) => {
     const [was, is] = [before && say(before), say(after)];
     return (before ? was === is : unless?.(after)) ? [] : [[label, was, is] as const];
   });
-  if (rows.length === 0) return <p className="text-ink-2">Its limits are those of {before?.name}.</p>;
+  if (rows.length === 0) return <p className="text-ink-2">The limits stay as in {before?.name}.</p>;
   return (
     <table className="w-full border-collapse [&_td]:border-t [&_td]:border-line [&_td]:py-1.5 [&_th]:py-1 [&_th]:text-left [&_th]:text-12 [&_th]:font-medium [&_th]:text-ink-3">
       <caption className="sr-only">Limits before and after</caption>
@@ -315,11 +315,11 @@ function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
   );
 }
 
-/** `unless` it is the plain case, which needs no words where there is nothing to compare it with. */
+/** `unless`: cases that need no row if there is no package before to compare with. */
 const LIMITS: readonly (readonly [label: string, say: (terms: Terms) => string, unless?: (terms: Terms) => boolean])[] =
   [
     ["Requests a day", ({ dailyLimit }) => formatCount(dailyLimit)],
-    ["Unused ones", ({ carryover }) => (carryover ? "stay usable" : "end with the day")],
+    ["Unused requests", ({ carryover }) => (carryover ? "stay usable" : "expire at midnight")],
     ["Requests in all", ({ totalLimit }) => formatCount(totalLimit)],
     [
       "Tokens in all",
@@ -327,12 +327,12 @@ const LIMITS: readonly (readonly [label: string, say: (terms: Terms) => string, 
       ({ tokenLimit }) => tokenLimit === null,
     ],
     ["Models", ({ modelIds }) => (modelIds === null ? "all" : named(modelIds)), ({ modelIds }) => modelIds === null],
-    ["Days of", ({ timeZone }) => formatZone(timeZone), () => true],
+    ["Days in", ({ timeZone }) => `${formatZone(timeZone)} time`, () => true],
   ];
 
 function KeyChanges({ keys, name }: { keys: Preview["keys"]; name: string }) {
   const changed = keys.filter(({ added, removed }) => added.length + removed.length > 0);
-  if (keys.length === 0) return <p className="text-ink-2">{name} has no key that is on.</p>;
+  if (keys.length === 0) return <p className="text-ink-2">{name} has no enabled key.</p>;
   if (changed.length === 0) return <p className="text-ink-2">No key gains or loses a model.</p>;
   return (
     <ul aria-label="What changes for keys" className="grid gap-1">

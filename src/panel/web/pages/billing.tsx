@@ -10,7 +10,7 @@ import type { OrderKind } from "./orders.tsx";
 import { OwnOrders } from "./own_orders.tsx";
 import { useOpened, useViewer } from "./page_hooks.ts";
 
-const AskDialog = lazy(() => import("./ask_dialog.tsx").then((m) => ({ default: m.AskDialog })));
+const OrderDialog = lazy(() => import("./order_dialog.tsx").then((m) => ({ default: m.OrderDialog })));
 
 /** The person's packages, balance with transactions, and orders; for a reseller also what it can assign. */
 
@@ -66,7 +66,9 @@ export function BillingPage() {
       </Loaded>
       {role !== "admin" && <OwnOrders />}
       <Suspense>
-        {asking.what && <AskDialog key={asking.times} open={asking.isOpen} onClose={asking.close} kind={asking.what} />}
+        {asking.what && (
+          <OrderDialog key={asking.times} open={asking.isOpen} onClose={asking.close} kind={asking.what} />
+        )}
       </Suspense>
     </Page>
   );

@@ -11,7 +11,7 @@ import { IncomingOrders, useWaitingOrders } from "./incoming_orders.tsx";
 import { InviteButton, PeopleList } from "./people_list.tsx";
 import { PersonView } from "./person_page.tsx";
 
-/** A reseller's customers: the list, what they ask for, and the month's statement. */
+/** A reseller's customers: the list, their orders, and the monthly statement. */
 
 const Statement = lazy(() => import("./statement.tsx").then((m) => ({ default: m.Statement })));
 

@@ -1,12 +1,9 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { ORDER_TEXT_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { formatMoney } from "../format.ts";
-import { Button } from "../ui/buttons.tsx";
-import { Dialog } from "../ui/dialog.tsx";
 import { Field, TextArea } from "../ui/fields.tsx";
-import { useForm } from "../ui/form.tsx";
-import { Problem } from "../ui/states.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
 import { AssignDialog } from "./assign_dialog.tsx";
 import { useBilling } from "./holdings.tsx";
@@ -14,11 +11,9 @@ import { IdleMoney } from "./idle_money.tsx";
 import { type IncomingOrder, wants } from "./orders.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
-const ANSWER_CHARS_MAX = 500;
+type DecideProps = DialogState & { order: IncomingOrder };
 
-type DecideProps = { open: boolean; onClose: () => void; order: IncomingOrder };
-
-/** Fulfils or declines an order that waits. */
+/** Fulfils or declines an open order. */
 export function DecideDialog({ isFulfil, ...props }: DecideProps & { isFulfil: boolean }) {
   const { order } = props;
   if (!isFulfil) return <DeclineDialog {...props} />;
@@ -36,92 +31,93 @@ export function DecideDialog({ isFulfil, ...props }: DecideProps & { isFulfil: b
 
 function DeclineDialog({ open, onClose, order }: DecideProps) {
   const refresh = useRefresh();
-  const [answer, setAnswer] = useState("");
   const form = useForm({
+    first: { answer: "" },
     wrong: { answer: null },
-    send: () => ask(api.orders({ id: order.orderId }).decline.post({ answer: answer.trim() === "" ? null : answer })),
+    send: ({ answer }) =>
+      ask(api.orders({ id: order.orderId }).decline.post({ answer: isBlank(answer) ? null : answer })),
     onSent: async () => {
       await refresh();
       toast.done(`Declined: ${wants(order)} for ${order.account.name}.`);
       onClose();
     },
   });
+  const { error, ...answer } = form.field("answer");
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
+      onClose={onClose}
       title={`Decline ${wants(order)}?`}
       description={`For ${order.account.name}`}
       size="sm"
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Keep waiting</Button>
-          <Button type="submit" variant="danger" pending={form.isPending}>
-            Decline order
-          </Button>
-        </>
-      }
+      submitLabel="Decline order"
+      cancelLabel="Keep waiting"
+      isDanger
     >
-      <Field label="Answer" optional hint="They read it beside their order." error={form.errorOf("answer")}>
-        <TextArea value={answer} onValue={setAnswer} rows={3} maxLength={ANSWER_CHARS_MAX} />
+      <Field label="Answer" optional hint="Shown beside their order." error={error}>
+        <TextArea {...answer} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
       </Field>
-      {form.problem}
-    </Dialog>
+    </FormDialog>
   );
 }
 
-/** A top-up that was asked for: a reseller's comes from its own balance, the operator's is added. */
+/** Fulfils a top-up. A reseller's comes from its own balance; the operator's comes from no balance. */
 function FulfilTopUp({ open, onClose, order }: DecideProps) {
-  const viewer = useViewer();
   const refresh = useRefresh();
-  const { role, resellerId } = order.account;
-  const payerId = role === "customer" ? resellerId : null;
-  const payer = useBilling(payerId === viewer.accountId ? null : payerId, { enabled: open && payerId !== null });
+  const { accountId, name } = order.account;
   const holder = useQuery({
-    queryKey: ["people", order.account.accountId],
-    queryFn: () => ask(api.people({ id: order.account.accountId }).get()),
+    queryKey: ["people", accountId],
+    queryFn: () => ask(api.people({ id: accountId }).get()),
     enabled: open,
   });
   const amount = order.amountNanoUsd ?? "0";
-  const free = payer.data?.balance.freeNanoUsd;
-  const isShort = free !== undefined && BigInt(free) < BigInt(amount);
-  const fulfil = useMutation({
-    mutationFn: () => ask(api.orders({ id: order.orderId }).fulfil.post({})),
-    onSuccess: async () => {
+  const { payer, available } = usePayer(order, { enabled: open });
+  const isShort = available !== undefined && BigInt(available) < BigInt(amount);
+  const form = useForm({
+    wrong: {},
+    send: () => ask(api.orders({ id: order.orderId }).fulfil.post({})),
+    onSent: async () => {
       await refresh();
-      toast.done(`${formatMoney(amount)} added to the balance of ${order.account.name}.`);
+      toast.done(`${formatMoney(amount)} added to the balance of ${name}.`);
       onClose();
     },
   });
-  const whose = payerId === viewer.accountId ? "your balance" : "the reseller's balance";
   return (
-    <Dialog
+    <FormDialog
+      form={form}
       open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
+      onClose={onClose}
       title={`Top up ${formatMoney(amount)}?`}
-      description={`For ${order.account.name}`}
+      description={`For ${name}`}
       size="sm"
-      onSubmit={() => fulfil.isPending || isShort || fulfil.mutate()}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={fulfil.isPending} disabled={isShort}>
-            Top up {formatMoney(amount)}
-          </Button>
-        </>
-      }
+      submitLabel={`Top up ${formatMoney(amount)}`}
+      canSubmit={!isShort}
     >
       {holder.data && <IdleMoney person={holder.data} />}
-      <p className="text-14 text-ink-2">
-        {payerId === null
-          ? "It is added to their balance, and comes from no other."
-          : free === undefined
-            ? `It comes from ${whose}.`
-            : `It comes from ${whose}: ${formatMoney(free)} is free, ${formatMoney(BigInt(free) - BigInt(amount))} after it.`}
-      </p>
-      {isShort && <p className="text-13 font-medium text-warn">That is not enough. Decline it, or top up first.</p>}
-      {fulfil.error && <Problem error={fulfil.error} />}
-    </Dialog>
+      <p className="text-14 text-ink-2">{sourceText({ payer, available, amount })}</p>
+      {isShort && (
+        <p className="text-13 font-medium text-warn">That is not enough. Decline the order, or top up first.</p>
+      )}
+    </FormDialog>
   );
+}
+
+/** Whose balance pays for the top-up, and what it has available; null for the operator. */
+function usePayer({ account: { role, resellerId } }: IncomingOrder, { enabled }: { enabled: boolean }) {
+  const viewer = useViewer();
+  const payerId = role === "customer" ? resellerId : null;
+  const isMine = payerId === viewer.accountId;
+  const billing = useBilling(isMine ? null : payerId, { enabled: enabled && payerId !== null });
+  return {
+    payer: payerId === null ? null : isMine ? "your balance" : "the reseller's balance",
+    available: billing.data?.balance.freeNanoUsd,
+  };
+}
+
+function sourceText(of: { payer: string | null; available: string | undefined; amount: string }): string {
+  if (of.payer === null) return "It is added to their balance. No other balance is charged.";
+  if (of.available === undefined) return `It comes from ${of.payer}.`;
+  const after = BigInt(of.available) - BigInt(of.amount);
+  return `It comes from ${of.payer}: ${formatMoney(of.available)} available, ${formatMoney(after)} afterwards.`;
 }

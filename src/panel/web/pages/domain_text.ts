@@ -49,7 +49,7 @@ export function nextCheckText({
 }: Pick<DomainFacts, "status"> & { nextCheckAt: string | null }): string | null {
   if (nextCheckAt !== null) return null;
   // The domain's page says that we are looking for its records.
-  return status === "verifying" ? "Soon" : "On request";
+  return status === "verifying" ? "Soon" : "When you check";
 }
 
 /** The lead of the domain's page: its state and what happens next. `now` in Unix milliseconds. */

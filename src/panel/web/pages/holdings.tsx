@@ -17,8 +17,8 @@ import { PackageMeters } from "./package_meters.tsx";
 import { useViewer } from "./page_hooks.ts";
 
 /**
- * What an account holds, one's own or one that is looked after: packages with their meters, the balance, and every
- * movement of it. `accountId` null stands for one's own.
+ * The packages and the balance of an account, with the balance's transactions. `accountId` null is your own account; otherwise it is
+ * one that you manage.
  *
  *   const billing = useBilling(accountId);
  *   <PackagesSection packages={billing.data.packages} actions={(row) => …} onTurn={billing.refetch} isOwn />
@@ -40,7 +40,7 @@ export function useBilling(accountId: number | null, { enabled = true } = {}) {
   });
 }
 
-/** The package that counts now, with its meters; those that come after it; and those that are over, folded away. */
+/** The active package with its meters, the queued ones, and the ended ones, collapsed. */
 export function PackagesSection({
   packages,
   isOwn,
@@ -50,15 +50,15 @@ export function PackagesSection({
 }: {
   packages: readonly Package[];
   isOwn: boolean;
-  /** A button, where no package is active. */
+  /** A button to show if no package is active. */
   firstStep?: ReactNode;
-  /** A menu for a package that is not over. */
+  /** A menu for a package that has not ended. */
   actions?: (row: Package) => ReactNode;
-  /** The day has turned, or a package has ended: ask again. */
+  /** Called when the day or the package ends: load again. */
   onTurn: () => void;
 }) {
   const active = packages.find(({ state }) => state === "active");
-  // The list comes with the latest first; what is queued is read in the order it comes.
+  // The list has the latest first; queued packages are shown in the order they start.
   const queued = packages.filter(({ state }) => state === "queued").reverse();
   const ended = packages.filter(({ state }) => state === "ended");
   return (
@@ -95,14 +95,18 @@ function ActivePackage({ row, actions, onTurn }: { row: Package; actions: ReactN
   );
 }
 
-const PAID_WITH = { balance: "paid by balance", allotment: "from an allotment", operator: "given by the operator" };
+const PAID_WITH = {
+  balance: "paid from the balance",
+  allotment: "from an allotment",
+  operator: "given by the operator",
+};
 
-/** The terms in words, and for those whose business it is who paid. */
+/** The terms in words, and who paid for those who may know. */
 function PackageTerms({ row }: { row: Package }) {
   const { modelIds } = row;
   return (
     <p className="mt-1 text-13 text-ink-2" title={modelIds?.join(", ")}>
-      {termsText(row)}, days of {formatZone(row.timeZone)}
+      {termsText(row)}, days in {formatZone(row.timeZone)} time
       {row.paidWith && `, ${PAID_WITH[row.paidWith]}`}
     </p>
   );
@@ -155,9 +159,9 @@ function EndedPackages({ rows }: { rows: readonly Package[] }) {
 }
 
 function howItEnded({ endedEarly, unitsDropped }: Package): string {
-  if (endedEarly === null) return "In its time";
+  if (endedEarly === null) return "On time";
   const dropped = unitsDropped ? `, ${formatCount(unitsDropped)} dropped` : "";
-  return `${endedEarly === "replaced" ? "Replaced by another" : "Ended by hand"}${dropped}`;
+  return `${endedEarly === "replaced" ? "Replaced by another package" : "Ended early"}${dropped}`;
 }
 
 const ENTRY_KINDS = {
@@ -169,7 +173,7 @@ const ENTRY_KINDS = {
 } as const;
 type EntryKind = keyof typeof ENTRY_KINDS;
 const KIND_FILTER = [
-  { value: "", label: "All movements" },
+  { value: "", label: "All transactions" },
   { value: "top_up", label: "Top-ups" },
   { value: "charge", label: "Requests" },
   { value: "wholesale", label: "Packages" },
@@ -177,7 +181,7 @@ const KIND_FILTER = [
   { value: "correction", label: "Corrections" },
 ] as const satisfies readonly { value: EntryKind | ""; label: string }[];
 
-/** Free and held, and the movements with the balance after each. */
+/** Available and reserved money, and the transactions with the balance after each. */
 export function BalanceSection({
   accountId,
   balance,
@@ -186,7 +190,7 @@ export function BalanceSection({
 }: {
   accountId: number | null;
   balance: Balance;
-  /** The holder's: a reseller's balance pays for what it hands out. */
+  /** Of the account: a reseller's balance pays for the packages and top-ups of its customers. */
   role: Role;
   action?: ReactNode;
 }) {
@@ -196,41 +200,39 @@ export function BalanceSection({
     <Section title="Balance" action={action} flush>
       <div className="grid gap-6 p-4 sm:p-6">
         <Figures>
-          <Figure label="Free" note={payNote(balance.paygEnabled, { role, isOwn: accountId === null })}>
+          <Figure label="Available" note={balanceNote(balance.paygEnabled, { role, isOwn: accountId === null })}>
             {formatMoney(balance.freeNanoUsd)}
           </Figure>
-          <Figure label="Held" note="For requests under way; what they do not cost comes back.">
+          <Figure label="Reserved" note="For requests under way. What they do not cost becomes available again.">
             {formatMoney(balance.heldNanoUsd)}
           </Figure>
         </Figures>
       </div>
       <div className="flex items-center justify-between gap-3 border-t border-line px-4 py-2 sm:px-6">
-        <h3 className="text-13">Movements</h3>
+        <h3 className="text-13">Transactions</h3>
         <NativeSelect
-          label="Kind of movement"
+          label="Kind of transaction"
           value={kind}
           onValue={(next) => setFilters({ kind: next })}
           options={KIND_FILTER}
         />
       </div>
-      <Movements accountId={accountId} kind={kind} />
+      <Transactions accountId={accountId} kind={kind} />
     </Section>
   );
 }
 
-/** What the balance is good for. */
-function payNote(isPayg: boolean, { role, isOwn }: { role: Role; isOwn: boolean }): string {
+/** What the balance pays for. */
+function balanceNote(isPayg: boolean, { role, isOwn }: { role: Role; isOwn: boolean }): string {
   if (role === "reseller") {
     const whose = isOwn ? "your customers" : "their customers";
-    return `Pays for packages and top-ups of ${whose}${isPayg ? ", and for requests by the token" : ""}.`;
+    return `Pays for packages and top-ups of ${whose}${isPayg ? ", and for pay-as-you-go requests" : ""}.`;
   }
-  if (isPayg) return "Requests can be paid from it, by the token.";
-  return isOwn
-    ? "Requests are not paid from it: that has to be switched on for you."
-    : "Requests are not paid from it.";
+  if (isPayg) return "Pays for pay-as-you-go requests.";
+  return isOwn ? "Does not pay for requests until pay-as-you-go is switched on for you." : "Does not pay for requests.";
 }
 
-function Movements({ accountId, kind }: { accountId: number | null; kind: EntryKind | "" }) {
+function Transactions({ accountId, kind }: { accountId: number | null; kind: EntryKind | "" }) {
   const entries = useInfiniteQuery({
     queryKey: ["billing", accountId, "entries", kind],
     queryFn: ({ pageParam, signal }) =>
@@ -252,7 +254,7 @@ function Movements({ accountId, kind }: { accountId: number | null; kind: EntryK
     {
       head: "Balance after",
       align: "right",
-      // What is rounded away here is much for a request.
+      // The title has all decimals: a request can cost less than the rounding.
       cell: ({ balanceAfterNanoUsd: after }) => <span title={`$${toUsdInput(after)}`}>{formatMoney(after)}</span>,
     },
   ];
@@ -261,11 +263,11 @@ function Movements({ accountId, kind }: { accountId: number | null; kind: EntryK
       <Loaded query={entries} skeleton={<SkeletonRows rows={4} />}>
         {({ pages }) => (
           <DataTable
-            caption="Movements of the balance"
+            caption="Transactions of the balance"
             rows={pages.flatMap((page) => page.rows)}
             rowKey={({ entryId }) => String(entryId)}
             columns={columns}
-            empty={<Empty>{kind === "" ? EMPTY.movements : "No movement of this kind."}</Empty>}
+            empty={<Empty>{kind === "" ? EMPTY.transactions : "No transaction of this kind."}</Empty>}
             older={toOlder(entries)}
           />
         )}
@@ -274,7 +276,7 @@ function Movements({ accountId, kind }: { accountId: number | null; kind: EntryK
   );
 }
 
-/** Money that came in is green and has a plus; a minus is enough for what went out. */
+/** Incoming money is green with a plus, outgoing money has a minus. */
 export function Amount({ nanoUsd }: { nanoUsd: string }) {
   const isIn = BigInt(nanoUsd) > 0n;
   return <span className={isIn ? "font-medium text-ok" : undefined}>{formatMoney(nanoUsd, { sign: true })}</span>;
@@ -297,7 +299,7 @@ function ReceiptLink({ requestId, accountId }: { requestId: string; accountId: n
   return <TextLink href={`/usage?${account}receipt=${requestId}`}>Receipt</TextLink>;
 }
 
-/** The ledger's own reasons in words; what a person wrote as it is. */
+/** The ledger's own reasons in words; a reason that a person typed is shown unchanged. */
 function Reason({ entry: { reason, package: paid, counterpart, amountNanoUsd } }: { entry: Entry }) {
   const { accountId } = useViewer();
   const [, order] = /^order (\d+)$/.exec(reason ?? "") ?? [];
@@ -320,7 +322,7 @@ function Reason({ entry: { reason, package: paid, counterpart, amountNanoUsd } }
   );
 }
 
-/** A name that leads to its page, for those who have one. */
+/** A name, linked to its page if the viewer has one for it. */
 function PersonName({ person: { accountId, name } }: { person: { accountId: number; name: string } }) {
   const viewer = useViewer();
   if (viewer.role === "customer" || viewer.accountId === accountId) return name;

@@ -2,7 +2,7 @@ import { TextLink } from "../ui/buttons.tsx";
 import { Banner } from "../ui/states.tsx";
 import { type Person, useViewer } from "./page_hooks.ts";
 
-/** Said before money is given to a customer whose balance pays for nothing: until pay-as-you-go is on, it only lies there. */
+/** Warns before money goes to a customer whose balance pays for nothing, because pay-as-you-go is off. */
 export function IdleMoney({
   person,
 }: {
@@ -10,11 +10,11 @@ export function IdleMoney({
 }) {
   const { role } = useViewer();
   const { accountId, name, paygEnabled, canSwitchPayg } = person;
-  // A reseller's balance pays for what it hands out.
+  // A reseller's balance pays for the packages it assigns.
   if (paygEnabled || person.role === "reseller") return null;
   return (
     <Banner tone="warn" title={`Pay-as-you-go is off for ${name}`}>
-      No request is paid from this balance until it is on.{" "}
+      This balance pays for no request until it is on.{" "}
       {canSwitchPayg ? (
         <>
           You can switch it on{" "}
@@ -24,7 +24,7 @@ export function IdleMoney({
           , under Account.
         </>
       ) : (
-        "You may not switch it: ask the operator to do it, or for the right to."
+        "You may not switch it on: ask the operator to do it, or to let you."
       )}
     </Banner>
   );

@@ -11,13 +11,11 @@ import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { type IncomingOrder, OrderState, type OrderStatus, Wish, wants } from "./orders.tsx";
-import { useOpened, useViewer } from "./page_hooks.ts";
-
-/** What others ask for, and who decides. */
+import { useOpened, useViewer, type Viewer } from "./page_hooks.ts";
 
 const DecideDialog = lazy(() => import("./decide_dialogs.tsx").then((m) => ({ default: m.DecideDialog })));
 
-/** How many wait, as far as one page of them tells; undefined until it is known. */
+/** How many orders are waiting, counted on the first page; undefined until it is loaded. */
 export function useWaitingOrders(): { count: number; hasMore: boolean } | undefined {
   const { data } = useIncoming("open", "house");
   const first = data?.pages[0];
@@ -53,46 +51,22 @@ const STATUS_FILTER = [
   { value: "all", label: "All" },
 ] as const satisfies readonly { value: OrderStatus | "all"; label: string }[];
 
-/** What others ask for: of a reseller its customers, of an admin everybody who belongs to no reseller. */
+const SCOPE_FILTER = [
+  { value: "house", label: "House customers and resellers" },
+  { value: "all", label: "Resellers' customers too" },
+] as const satisfies readonly { value: Scope; label: string }[];
+
+type Decision = { order: IncomingOrder; isFulfil: boolean };
+
+/** Orders to answer: a reseller sees those of its customers, an admin those of everyone without a reseller, or of all. */
 export function IncomingOrders({ personHref }: { personHref: (accountId: number) => string }) {
   const { role, lock } = useViewer();
   const [filters, setFilters] = useUrlState({ orders: "open", from: "house" });
   const status = STATUS_FILTER.find(({ value }) => value === filters.orders)?.value ?? "open";
   const scope: Scope = filters.from === "all" ? "all" : "house";
   const orders = useIncoming(status, scope);
-  const deciding = useOpened<{ order: IncomingOrder; isFulfil: boolean }>();
-  const columns: Column<IncomingOrder>[] = [
-    {
-      head: "From",
-      cell: ({ account }) => (
-        <span className="grid min-w-0">
-          <span className="font-medium">{account.name}</span>
-          <span className="truncate font-normal text-ink-3">{account.email}</span>
-        </span>
-      ),
-    },
-    { head: "Wants", cell: (order) => <Wish order={order} /> },
-    { head: "Asked", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    {
-      head: "Decision",
-      cell: (order) =>
-        order.status === "open" ? (
-          <span className="row-above inline-flex flex-wrap justify-end gap-2">
-            <Button size="sm" onClick={() => deciding.open({ order, isFulfil: true })} {...lock}>
-              Fulfil<span className="sr-only"> {wants(order)}</span>
-            </Button>
-            <Button size="sm" variant="quiet" onClick={() => deciding.open({ order, isFulfil: false })} {...lock}>
-              Decline<span className="sr-only"> {wants(order)}</span>
-            </Button>
-          </span>
-        ) : (
-          <span className="grid justify-items-end gap-1 sm:justify-items-start">
-            <OrderState status={order.status} />
-            {order.answer && <span className="max-w-[20rem] whitespace-pre-line text-ink-2">{order.answer}</span>}
-          </span>
-        ),
-    },
-  ];
+  const deciding = useOpened<Decision>();
+  const columns = columnsFor(deciding.open, lock);
   return (
     <Section
       title="Orders"
@@ -104,10 +78,7 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
               label="Whose orders"
               value={scope}
               onValue={(from) => setFilters({ from })}
-              options={[
-                { value: "house", label: "House customers and resellers" },
-                { value: "all", label: "Resellers' customers too" },
-              ]}
+              options={SCOPE_FILTER}
             />
           )}
           <NativeSelect
@@ -139,4 +110,39 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
       </Suspense>
     </Section>
   );
+}
+
+function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]): Column<IncomingOrder>[] {
+  return [
+    {
+      head: "From",
+      cell: ({ account }) => (
+        <span className="grid min-w-0">
+          <span className="font-medium">{account.name}</span>
+          <span className="truncate font-normal text-ink-3">{account.email}</span>
+        </span>
+      ),
+    },
+    { head: "Wants", cell: (order) => <Wish order={order} /> },
+    { head: "Asked", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    {
+      head: "Decision",
+      cell: (order) =>
+        order.status === "open" ? (
+          <span className="row-above inline-flex flex-wrap justify-end gap-2">
+            <Button size="sm" onClick={() => decide({ order, isFulfil: true })} {...lock}>
+              Fulfil<span className="sr-only"> {wants(order)}</span>
+            </Button>
+            <Button size="sm" variant="quiet" onClick={() => decide({ order, isFulfil: false })} {...lock}>
+              Decline<span className="sr-only"> {wants(order)}</span>
+            </Button>
+          </span>
+        ) : (
+          <span className="grid justify-items-end gap-1 sm:justify-items-start">
+            <OrderState status={order.status} />
+            {order.answer && <span className="max-w-[20rem] whitespace-pre-line text-ink-2">{order.answer}</span>}
+          </span>
+        ),
+    },
+  ];
 }

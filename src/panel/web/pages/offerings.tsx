@@ -6,7 +6,7 @@ import { Combobox } from "../ui/combobox.tsx";
 import { Field } from "../ui/fields.tsx";
 import { ErrorLine } from "../ui/states.tsx";
 
-/** What is on sale, and choosing one of it. Those who pay for what they hand out see the wholesale price. */
+/** The offerings on sale, and the field to choose one. Only accounts that pay wholesale prices see them. */
 
 export type Offering = NonNullable<Awaited<ReturnType<typeof api.offerings.get>>["data"]>["offerings"][number];
 

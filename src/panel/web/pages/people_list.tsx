@@ -14,7 +14,7 @@ import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { useDebounced, useOpened, useViewer } from "./page_hooks.ts";
 
-/** The people one looks after: a reseller its customers, an admin everybody; and the button that adds one. */
+/** The list of people (a reseller sees its customers, an admin everyone), and the button that adds one. */
 
 const InviteDialog = lazy(() => import("./person_dialogs.tsx").then((m) => ({ default: m.InviteDialog })));
 
@@ -34,32 +34,17 @@ const STATE_FILTER = [
   { value: "invited", label: "Invited" },
   { value: "suspended", label: "Suspended" },
 ] as const;
+type PersonState = Exclude<(typeof STATE_FILTER)[number]["value"], "">;
 const ROLE_WORDS: Record<Role, string> = { customer: "Customer", reseller: "Reseller", admin: "Admin" };
 
-/** The list, with search, a filter by status, and for admins one by role; all stand in the address. */
+/** The list, with search and filters, which are kept in the URL. */
 export function PeopleList({ personHref, invite }: { personHref: (accountId: number) => string; invite: ReactNode }) {
   const isAdmin = useViewer().role === "admin";
   const [filters, setFilters] = useUrlState({ q: "", role: "all", state: "" });
   const role = ROLE_FILTER.find(({ value }) => value === filters.role)?.value ?? "all";
   const state = STATE_FILTER.find(({ value }) => value === filters.state)?.value ?? "";
   const q = useDebounced(filters.q.trim());
-  const people = useInfiniteQuery({
-    queryKey: ["people", { q, role, state }],
-    queryFn: ({ pageParam }) =>
-      ask(
-        api.people.get({
-          query: {
-            ...(q !== "" && { q }),
-            ...(role !== "all" && { role }),
-            ...(state !== "" && { state }),
-            ...(pageParam > 0 && { before: pageParam }),
-          },
-        }),
-      ),
-    initialPageParam: 0,
-    getNextPageParam: ({ people: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.accountId : undefined),
-    placeholderData: keepPreviousData,
-  });
+  const people = usePeople({ q, role, state });
   const isFiltered = q !== "" || role !== "all" || state !== "";
   return (
     <>
@@ -96,7 +81,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
               empty={
                 isFiltered ? (
                   <Empty icon={Search}>
-                    Nobody is found by that.{q !== "" && " The beginning of a name or an address is looked for."}
+                    Nobody matches.{q !== "" && " The search finds names and addresses by their beginning."}
                   </Empty>
                 ) : (
                   <Empty icon={Users} action={invite}>
@@ -111,6 +96,26 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
       </Section>
     </>
   );
+}
+
+function usePeople({ q, role, state }: { q: string; role: Role | "all"; state: PersonState | "" }) {
+  return useInfiniteQuery({
+    queryKey: ["people", { q, role, state }],
+    queryFn: ({ pageParam }) =>
+      ask(
+        api.people.get({
+          query: {
+            ...(q !== "" && { q }),
+            ...(role !== "all" && { role }),
+            ...(state !== "" && { state }),
+            ...(pageParam > 0 && { before: pageParam }),
+          },
+        }),
+      ),
+    initialPageParam: 0,
+    getNextPageParam: ({ people: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.accountId : undefined),
+    placeholderData: keepPreviousData,
+  });
 }
 
 const WHO: readonly Column<Row>[] = [

@@ -10,9 +10,8 @@ import { toast } from "../ui/toast.tsx";
 import { type Opened, type Person, useRefresh, useViewer } from "./page_hooks.ts";
 import type { PersonDialogKind } from "./person_dialogs.tsx";
 
-/** What lets a person in or keeps them out: name, sign-in, second factor, pay as you go, suspension. */
+/** The account of a person: name, sign-in, second factor, pay as you go, suspension. */
 
-/** What lets them in or keeps them out, each with what it does. */
 export function AccountSection({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
   const viewer = useViewer();
   const { lock } = viewer;
@@ -45,9 +44,9 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
             </Button>
           </Line>
         )}
-        {/* As with an admin's password. */}
+        {/* As with the password, only the server can remove an admin's. */}
         {person.totpEnabled && person.role !== "admin" && (
-          <Line title="Second factor" text="On. Without the app they cannot sign in, and a reset link does not help.">
+          <Line title="Second factor" text="On. They cannot sign in without the app, even with a reset link.">
             <Button size="sm" onClick={open("second_factor")} {...lock}>
               Remove second factor
             </Button>
@@ -60,8 +59,8 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
             title={isActive ? "Access" : "Suspended"}
             text={
               isActive
-                ? "Suspending signs them out, and their keys get 401 at once. It can be undone."
-                : "Nobody signs in, and the keys get 401."
+                ? "Suspending signs them out, and their keys get 401 immediately. It can be undone."
+                : "They cannot sign in, and their keys get 401."
             }
           >
             {isActive ? (
@@ -82,8 +81,7 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
 
 function signInText({ hasPassword, link }: Person): string {
   const until = link && formatInstant(link.expiresAt, { now: nowMs() });
-  if (!hasPassword)
-    return until ? `Invited; the link works until ${until}.` : "No password yet, and no link that works.";
+  if (!hasPassword) return until ? `Invited; the link works until ${until}.` : "No password yet, and no valid link.";
   return until ? `Has a password. A reset link works until ${until}.` : "Has a password.";
 }
 
@@ -106,7 +104,7 @@ function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
     mutationFn: (enabled: boolean) => ask(api.people({ id: accountId }).payg.patch({ enabled })),
     onSuccess: async ({ paygEnabled: isOn }) => {
       await refresh();
-      toast.done(isOn ? "The balance pays now." : "The balance pays no more.");
+      toast.done(isOn ? "The balance pays now." : "The balance no longer pays.");
     },
     onError: (error) => toast.failed(error),
   });
@@ -114,7 +112,7 @@ function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
     <li className="px-4 py-3 sm:px-6">
       <Switch
         label={<span className="font-medium">Pay as you go</span>}
-        hint="Requests are paid from the balance where a key asks for it, or the package cannot pay."
+        hint="The balance pays for requests whose key is pay-as-you-go, or which the package cannot pay for."
         checked={set.isPending ? set.variables : paygEnabled}
         pending={set.isPending}
         onValue={(enabled) => set.mutate(enabled)}
@@ -124,7 +122,7 @@ function PaygLine({ person: { accountId, paygEnabled } }: { person: Person }) {
   );
 }
 
-/** Whether a reseller switches it for its customers, or an admin does. */
+/** Whether a reseller may switch pay-as-you-go for its customers, or only an admin. */
 function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person: Person }) {
   const refresh = useRefresh();
   const { lock } = useViewer();
@@ -132,7 +130,7 @@ function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person:
     mutationFn: (granted: boolean) => ask(api.people({ id: accountId })["payg-right"].patch({ granted })),
     onSuccess: async ({ maySwitchPayg: may }) => {
       await refresh();
-      toast.done(may ? `${name} switches it for its customers now.` : `${name} cannot switch it any more.`);
+      toast.done(may ? `${name} can switch it for its customers now.` : `${name} can no longer switch it.`);
     },
     onError: (error) => toast.failed(error),
   });
@@ -140,7 +138,7 @@ function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person:
     <li className="px-4 py-3 sm:px-6">
       <Switch
         label={<span className="font-medium">Pay as you go of its customers</span>}
-        hint="The reseller may switch it for each of its customers. Without this only an admin does, and money it gives them waits."
+        hint="The reseller may switch it for each of its customers. Otherwise only an admin can, and money it gives them pays for nothing until then."
         checked={set.isPending ? set.variables : maySwitchPayg}
         pending={set.isPending}
         onValue={(granted) => set.mutate(granted)}

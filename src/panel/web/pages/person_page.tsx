@@ -19,8 +19,8 @@ import { Allotments, TheirKeys } from "./person_parts.tsx";
 import { UsageChart } from "./usage_chart.tsx";
 
 /**
- * One person, for the reseller or the admin who looks after them. What only an admin can do is shown to admins alone; the
- * server has the same rule.
+ * The page of one person, for their reseller or an admin. What only an admin may do is shown only to admins; the server enforces the
+ * same rule.
  */
 
 const AssignDialog = lazy(() => import("./assign_dialog.tsx").then((m) => ({ default: m.AssignDialog })));
@@ -35,7 +35,7 @@ const SuspendConfirm = lazy(() => loadDialogs().then((m) => ({ default: m.Suspen
 
 const CHART_DAYS = 30;
 
-/** One person: packages, balance, use, keys, and what lets them in or keeps them out. */
+/** Packages, balance, usage, keys, and the account itself. */
 export function PersonView({ accountId, listName }: { accountId: number; listName: string }) {
   const person = useQuery({
     queryKey: ["person", accountId],
@@ -116,7 +116,7 @@ function KnownPerson({ person }: { person: Person }) {
       </Loaded>
       {isAdmin && person.role === "reseller" && <Allotments person={person} onGrant={() => dialog.open("grant")} />}
       <UsageChart
-        title={`Usage of ${CHART_DAYS} days`}
+        title={`Usage of the last ${CHART_DAYS} days`}
         filter={{ accountId: person.accountId }}
         days={CHART_DAYS}
         empty={
@@ -161,7 +161,7 @@ function PersonDialog({ dialog, person }: { dialog: Opened<PersonDialogKind>; pe
   }
 }
 
-/** What keeps somebody out, and the way on. */
+/** Why the person cannot sign in, and what to do. */
 function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<PersonDialogKind> }) {
   const { lock } = useViewer();
   const activate = useActivate(person);
@@ -176,7 +176,7 @@ function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<Perso
           </Button>
         }
       >
-        Nobody signs in, and the keys get 401. Packages run on.
+        They cannot sign in, and their keys get 401. Packages keep running.
       </Banner>
     );
   }
@@ -192,8 +192,8 @@ function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<Perso
       }
     >
       {person.link
-        ? `Their link works until ${formatInstant(person.link.expiresAt, { now: nowMs() })}. It was shown once; a new one takes its place.`
-        : "They have no link with which to choose a password, or it is too old."}
+        ? `Their link works until ${formatInstant(person.link.expiresAt, { now: nowMs() })}. It was shown only once; a new one replaces it.`
+        : "They have no valid link to choose a password with."}
     </Banner>
   );
 }
@@ -201,7 +201,7 @@ function PersonBanner({ person, dialog }: { person: Person; dialog: Opened<Perso
 function ViewAs({ person: { accountId, name } }: { person: Person }) {
   const view = useMutation({
     mutationFn: () => ask(api.people({ id: accountId }).view.post()),
-    // A full load: what was loaded as an admin must not show through.
+    // A full page load, so that nothing loaded as the admin stays in memory.
     onSuccess: () => window.location.assign("/"),
     onError: (error) => toast.failed(error),
   });

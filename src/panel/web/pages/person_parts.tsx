@@ -17,9 +17,9 @@ type TheirKey = NonNullable<Awaited<ReturnType<ReturnType<typeof api.people>["ke
 type Grant = NonNullable<Awaited<ReturnType<typeof api.allotments.get>>["data"]>["allotments"][number];
 
 const KEY_STATUS = { enabled: "active", disabled: "disabled", revoked: "revoked", expired: "expired" } as const;
-const KEY_MODE = { package: "package", payg: "balance" } as const;
+const BILLING_MODE = { package: "Package", payg: "Pay as you go" } as const;
 
-/** Names and what is left of a key to see; only its owner has it. */
+/** Names and masked keys. Only the owner has the whole key. */
 export function TheirKeys({ accountId }: { accountId: number }) {
   const { lock } = useViewer();
   const refresh = useRefresh();
@@ -34,7 +34,7 @@ export function TheirKeys({ accountId }: { accountId: number }) {
   const columns: Column<TheirKey>[] = [
     { head: "Name", cell: ({ name }) => <span className="font-medium">{name}</span> },
     { head: "Key", cell: ({ masked }) => <span className="font-mono text-12">{masked}</span> },
-    { head: "Pays with", cell: ({ mode }) => KEY_MODE[mode] },
+    { head: "Billing", cell: ({ mode }) => BILLING_MODE[mode] },
     { head: "Created", hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     { head: "Expires", hideBelow: "lg", cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : "Never") },
     { head: "Status", cell: ({ status }) => <Status kind={KEY_STATUS[status]} /> },
@@ -85,25 +85,17 @@ export function TheirKeys({ accountId }: { accountId: number }) {
   );
 }
 
-/** What an admin granted a reseller; what is not handed out yet can be taken back. */
+/** Pieces of offerings that an admin granted a reseller. Unassigned pieces can be taken back. */
 export function Allotments({ person, onGrant }: { person: Person; onGrant: () => void }) {
   const refresh = useRefresh();
   const taking = useOpened<Grant>();
-  const { accountId } = person;
-  const grants = useInfiniteQuery({
-    queryKey: ["allotments", accountId],
-    queryFn: ({ pageParam }) =>
-      ask(api.allotments.get({ query: { resellerId: accountId, ...(pageParam > 0 && { before: pageParam }) } })),
-    initialPageParam: 0,
-    getNextPageParam: ({ allotments, hasMore }) =>
-      hasMore ? allotments[allotments.length - 1]?.allotmentId : undefined,
-  });
+  const grants = useGrants(person.accountId);
   const columns: Column<Grant>[] = [
     { head: "Offering", cell: ({ offeringName }) => <span className="font-medium">{offeringName}</span> },
     { head: "Reason", hideBelow: "lg", cell: ({ reason }) => reason },
     { head: "Granted", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     { head: "Pieces", align: "right", cell: ({ granted }) => formatCount(granted) },
-    { head: "Handed out", align: "right", cell: ({ used }) => formatCount(used) },
+    { head: "Assigned", align: "right", cell: ({ used }) => formatCount(used) },
     { head: "Left", align: "right", cell: ({ left }) => formatCount(left) },
     {
       head: "Action",
@@ -119,7 +111,7 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
   return (
     <Section
       title="Allotments"
-      description="Pieces they may hand out without paying the wholesale price."
+      description="Packages they may assign without paying the wholesale price."
       action={
         <Button size="sm" onClick={onGrant}>
           Grant
@@ -145,16 +137,27 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
           onOpenChange={(isOpen) => isOpen || taking.close()}
           title={`Take back ${formatOf(taking.what.left, "piece")} of ${taking.what.offeringName}?`}
           confirmLabel="Take back"
-          cancelLabel="Leave them"
+          cancelLabel="Keep them"
           onConfirm={async () => {
             const taken = await ask(api.allotments({ id: taking.what?.allotmentId ?? 0 }).withdraw.post());
             await refresh();
             toast.done(`${formatOf(taken.withdrawn, "piece")} taken back.`);
           }}
         >
-          What was handed out of it stays. The reseller pays the wholesale price again.
+          Packages that were assigned stay. The reseller pays the wholesale price again.
         </Confirm>
       )}
     </Section>
   );
+}
+
+function useGrants(accountId: number) {
+  return useInfiniteQuery({
+    queryKey: ["allotments", accountId],
+    queryFn: ({ pageParam }) =>
+      ask(api.allotments.get({ query: { resellerId: accountId, ...(pageParam > 0 && { before: pageParam }) } })),
+    initialPageParam: 0,
+    getNextPageParam: ({ allotments, hasMore }) =>
+      hasMore ? allotments[allotments.length - 1]?.allotmentId : undefined,
+  });
 }

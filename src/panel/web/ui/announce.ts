@@ -1,11 +1,11 @@
 /**
- * Says something to those who do not see it, politely: `announce("Copied")`. One region for the whole panel, outside
+ * Tells screen readers something, politely: `announce("Copied")`. One region for the whole panel, outside
  * every dialog and button: a region inside a button would keep that button readable behind an open dialog.
  */
 export function announce(text: string): void {
   region ??= makeRegion();
   region.textContent = "";
-  // A text that is the same as before is only said if it was gone in between.
+  // The same text is announced again only if the region was empty in between.
   const here = region;
   setTimeout(() => {
     here.textContent = text;

@@ -1,11 +1,11 @@
 import { cx } from "./cx.ts";
 
 /**
- * A brand as people know it: its logo for the theme that holds, or its first letter and its name.
+ * A brand: its logo for the current theme, or its first letter and its name.
  *
  *   <BrandMark brand={me.brand} />
- *   <BrandMark brand={me.brand} isNarrow />              // from 768 to 1024 px, where the rail is narrow, the letter alone
- *   <BrandMark brand={draft} theme="dark" />             // on a ground of that theme, whichever holds
+ *   <BrandMark brand={me.brand} isNarrow />              // only the letter from 768 to 1024 px, where the side bar is narrow
+ *   <BrandMark brand={draft} theme="dark" />             // for a background of that theme
  */
 
 export type BrandLook = { name: string; logoLight: string | null; logoDark: string | null };

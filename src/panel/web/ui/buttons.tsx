@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import { cx } from "./cx.ts";
 
 /**
- * What people press.
+ * Buttons and links.
  *
  *   <Button variant="primary" icon={Plus} pending={create.isPending} onClick={…}>Create key</Button>
  *   <ButtonLink href="/keys">Keys</ButtonLink>
@@ -31,7 +31,7 @@ export type ButtonProps = ComponentProps<"button"> & {
   variant?: Variant;
   size?: Size;
   icon?: LucideIcon;
-  /** Under way: keeps its place, its words and the focus, and cannot be pressed again. */
+  /** In progress: keeps its size, label and focus, and ignores clicks. */
   pending?: boolean;
 };
 
@@ -108,7 +108,7 @@ export type IconButtonProps = Omit<ComponentProps<"button">, "children" | "aria-
   pending?: boolean;
 };
 
-/** A button with an icon alone. Its words are its name, and its title. */
+/** A button with only an icon. `label` is its name and its title. */
 export function IconButton({
   icon: Icon,
   label,

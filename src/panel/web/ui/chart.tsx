@@ -15,11 +15,11 @@ import { Scrolling } from "./scrolling.tsx";
  *     format={formatCount}
  *   />
  *
- * Days are the given zone's calendar days, and the chart says so. Arrow keys, Home and End walk from day to day; "Show as
- * table" has every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
+ * Days are calendar days of the zone, which the chart names. Arrow keys, Home and End move from day to day; "Show as table" has
+ * every number. Drawn as SVG with the page's own colours, so that it follows the theme and needs no library.
  */
 
-/** `place`: a number that is this series' own wherever it is shown; by it, it gets its look. */
+/** `place`: a number that belongs to this series on every page; its colour follows from it. */
 export type Series = { name: string; place: number; values: readonly number[] };
 type Shown = { name: string; values: readonly number[]; look: Look };
 
@@ -85,7 +85,7 @@ export function DayChart({
   );
 }
 
-/** The largest series by their sums, the rest as one. */
+/** The largest series by their sums, and the rest as one series. */
 function largest(series: readonly Series[], days: number): Shown[] {
   const sum = ({ values }: Series) => values.reduce((total, value) => total + value, 0);
   const sorted = [...series].sort((a, b) => sum(b) - sum(a));
@@ -124,43 +124,43 @@ type BarsProps = {
   formatAxis: (amount: number) => string;
 };
 
-function Bars({ title, unit, days, series, chartId, format, formatAxis }: BarsProps) {
+/** Positions in the drawing, in pixels. */
+function plotOf({ days, totals, width }: { days: number; totals: readonly number[]; width: number }) {
+  const top = niceTop(Math.max(0, ...totals));
+  const plot = { width: Math.max(0, width - PAD.left - PAD.right), height: HEIGHT - PAD.top - PAD.bottom };
+  const step = days === 0 ? 0 : plot.width / days;
+  return {
+    ...plot,
+    top,
+    step,
+    bar: Math.max(1, Math.min(BAR_MAX, step * 0.72)),
+    /** The left edge of a day. */
+    x: (day: number) => PAD.left + step * day,
+    y: (amount: number) => PAD.top + plot.height * (1 - amount / top),
+    /** The day at a distance from the left edge of the drawing, or null. */
+    dayAt: (left: number) => {
+      const day = Math.floor((left - PAD.left) / Math.max(1, step));
+      return day >= 0 && day < days ? day : null;
+    },
+  };
+}
+type Plot = ReturnType<typeof plotOf>;
+
+function Bars(props: BarsProps) {
+  const { title, unit, days, series, chartId, format, formatAxis } = props;
   const hintId = useId();
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
   const [active, setActive] = useState<number | null>(null);
-  const [tabStop, setTabStop] = useState(Math.max(0, days.length - 1));
-
+  const { tabStop, setTabStop, onKeyDown } = useDayKeys(days.length, box, () => setActive(null));
   const totals = days.map((_, day) => series.reduce((total, { values }) => total + (values[day] ?? 0), 0));
-  const top = niceTop(Math.max(0, ...totals));
-  const plot = { width: Math.max(0, width - PAD.left - PAD.right), height: HEIGHT - PAD.top - PAD.bottom };
-  const step = days.length === 0 ? 0 : plot.width / days.length;
-  const bar = Math.max(1, Math.min(BAR_MAX, step * 0.72));
-  const y = (amount: number) => PAD.top + plot.height * (1 - amount / top);
-  const x = (day: number) => PAD.left + step * day;
-
-  const point = (event: PointerEvent<SVGSVGElement>) => {
-    const day = Math.floor(
-      (event.clientX - event.currentTarget.getBoundingClientRect().left - PAD.left) / Math.max(1, step),
-    );
-    setActive(day >= 0 && day < days.length ? day : null);
-  };
-  const onKeyDown = (event: KeyboardEvent) => {
-    const last = days.length - 1;
-    const next = { ArrowRight: Math.min(last, tabStop + 1), ArrowLeft: Math.max(0, tabStop - 1), Home: 0, End: last }[
-      event.key
-    ];
-    if (event.key === "Escape") setActive(null);
-    if (next === undefined) return;
-    event.preventDefault();
-    setTabStop(next);
-    box.current?.querySelector<SVGGElement>(`[data-day="${next}"]`)?.focus();
-  };
-
+  const plot = plotOf({ days: days.length, totals, width });
+  const point = (event: PointerEvent<SVGSVGElement>) =>
+    setActive(plot.dayAt(event.clientX - event.currentTarget.getBoundingClientRect().left));
   return (
     <div ref={box} className="relative min-w-0">
       <span id={hintId} className="sr-only">
-        Arrow keys walk from day to day.
+        Arrow keys move from day to day.
       </span>
       {/* biome-ignore lint/a11y/useSemanticElements: a drawing has no fieldset. */}
       <svg
@@ -175,63 +175,25 @@ function Bars({ title, unit, days, series, chartId, format, formatAxis }: BarsPr
         onPointerLeave={() => setActive(null)}
         onKeyDown={onKeyDown}
       >
-        <g aria-hidden>
-          {ticksOf(top).map((amount) => (
-            <g key={amount}>
-              <line
-                x1={PAD.left}
-                x2={width}
-                y1={Math.round(y(amount)) + 0.5}
-                y2={Math.round(y(amount)) + 0.5}
-                stroke={amount === 0 ? "var(--edge)" : "var(--line)"}
-              />
-              <text x={PAD.left - 8} y={y(amount) + 4} textAnchor="end" className="fill-ink-3 text-12 tabular-nums">
-                {formatAxis(amount)}
-              </text>
-            </g>
-          ))}
-          {labelDays(days.length, plot.width).map((day) => (
-            <text
-              key={day}
-              x={Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6)}
-              y={HEIGHT - 6}
-              textAnchor="middle"
-              className="fill-ink-3 text-12 tabular-nums"
-            >
-              {formatCalendarDay(days[day] ?? "")}
-            </text>
-          ))}
-        </g>
+        <Axes {...{ plot, days, width, formatAxis }} />
         {days.map((day, index) => (
-          // biome-ignore lint/a11y/noInteractiveElementToNoninteractiveRole: a day is looked at, and nothing else.
-          <g
+          <DayBar
             key={day}
-            data-day={index}
-            role="img"
-            tabIndex={index === tabStop ? 0 : -1}
-            aria-label={spoken(day, totals[index] ?? 0, series, index, unit, format)}
+            {...{ index, plot, series, chartId }}
+            isActive={active === index}
+            isTabStop={index === tabStop}
+            label={spoken(day, totals[index] ?? 0, series, index, unit, format)}
             onFocus={() => {
               setActive(index);
               setTabStop(index);
             }}
             onBlur={() => setActive(null)}
-            className="outline-none"
-          >
-            <rect
-              x={x(index)}
-              y={PAD.top}
-              width={step}
-              height={plot.height}
-              fill={active === index ? "var(--hover)" : "transparent"}
-              className="[g:focus-visible>&]:stroke-focus [g:focus-visible>&]:stroke-2"
-            />
-            <Stack {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
-          </g>
+          />
         ))}
       </svg>
       {active !== null && (
         <Tip
-          x={besideBar(x(active) + step / 2, bar, width)}
+          x={besideBar(plot.x(active) + plot.step / 2, plot.bar, width)}
           day={days[active] ?? ""}
           index={active}
           series={series}
@@ -245,7 +207,113 @@ function Bars({ title, unit, days, series, chartId, format, formatAxis }: BarsPr
   );
 }
 
-/** One day's bar, the largest series at the foot; a hair of ground parts the pieces, so that colour is not all there is. */
+/** One tab stop for all days; arrow keys, Home and End move it, Esc hides the tip. */
+function useDayKeys(days: number, box: React.RefObject<HTMLDivElement | null>, onEscape: () => void) {
+  const [tabStop, setTabStop] = useState(Math.max(0, days - 1));
+  const onKeyDown = (event: KeyboardEvent) => {
+    const last = days - 1;
+    const next = { ArrowRight: Math.min(last, tabStop + 1), ArrowLeft: Math.max(0, tabStop - 1), Home: 0, End: last }[
+      event.key
+    ];
+    if (event.key === "Escape") onEscape();
+    if (next === undefined) return;
+    event.preventDefault();
+    setTabStop(next);
+    box.current?.querySelector<SVGGElement>(`[data-day="${next}"]`)?.focus();
+  };
+  return { tabStop, setTabStop, onKeyDown };
+}
+
+function Axes({
+  plot,
+  days,
+  width,
+  formatAxis,
+}: {
+  plot: Plot;
+  days: readonly string[];
+  width: number;
+  formatAxis: (amount: number) => string;
+}) {
+  const { x, y, step } = plot;
+  return (
+    <g aria-hidden>
+      {ticksOf(plot.top).map((amount) => (
+        <g key={amount}>
+          <line
+            x1={PAD.left}
+            x2={width}
+            y1={Math.round(y(amount)) + 0.5}
+            y2={Math.round(y(amount)) + 0.5}
+            stroke={amount === 0 ? "var(--edge)" : "var(--line)"}
+          />
+          <text x={PAD.left - 8} y={y(amount) + 4} textAnchor="end" className="fill-ink-3 text-12 tabular-nums">
+            {formatAxis(amount)}
+          </text>
+        </g>
+      ))}
+      {labelDays(days.length, plot.width).map((day) => (
+        <text
+          key={day}
+          x={Math.min(x(day) + step / 2, width - LABEL_WIDTH / 2 + 6)}
+          y={HEIGHT - 6}
+          textAnchor="middle"
+          className="fill-ink-3 text-12 tabular-nums"
+        >
+          {formatCalendarDay(days[day] ?? "")}
+        </text>
+      ))}
+    </g>
+  );
+}
+
+function DayBar({
+  index,
+  plot,
+  series,
+  chartId,
+  isActive,
+  isTabStop,
+  label,
+  onFocus,
+  onBlur,
+}: {
+  index: number;
+  plot: Plot;
+  series: readonly Shown[];
+  chartId: string;
+  isActive: boolean;
+  isTabStop: boolean;
+  label: string;
+  onFocus: () => void;
+  onBlur: () => void;
+}) {
+  const { x, y, step, bar, height } = plot;
+  return (
+    // biome-ignore lint/a11y/noInteractiveElementToNoninteractiveRole: a day is read, not activated.
+    <g
+      data-day={index}
+      role="img"
+      tabIndex={isTabStop ? 0 : -1}
+      aria-label={label}
+      onFocus={onFocus}
+      onBlur={onBlur}
+      className="outline-none"
+    >
+      <rect
+        x={x(index)}
+        y={PAD.top}
+        width={step}
+        height={height}
+        fill={isActive ? "var(--hover)" : "transparent"}
+        className="[g:focus-visible>&]:stroke-focus [g:focus-visible>&]:stroke-2"
+      />
+      <Stack {...{ index, series, chartId, y }} x={x(index) + (step - bar) / 2} width={bar} />
+    </g>
+  );
+}
+
+/** One day's bar, the largest series at the bottom, with gaps between the pieces, so that they differ not only by colour. */
 function Stack({
   index,
   series,
@@ -328,7 +396,7 @@ function Tip({
   );
 }
 
-/** Left edge of the tip: right of the bar if there is room, or else left of it, and never over the drawing's ends. */
+/** Left edge of the tip: right of the bar if there is room, else left of it, always inside the drawing. */
 function besideBar(middle: number, bar: number, width: number): number {
   const gap = bar / 2 + 8;
   const right = middle + gap;
@@ -391,7 +459,7 @@ function spoken(
   return [`${formatCalendarDay(day)}: ${format(total)} ${unit}`, ...parts].join(", ");
 }
 
-/** The width there is, followed as it changes. */
+/** The available width, updated when it changes. */
 function useWidth(box: React.RefObject<HTMLDivElement | null>): number {
   const [width, setWidth] = useState(0);
   useEffect(() => {
@@ -403,7 +471,7 @@ function useWidth(box: React.RefObject<HTMLDivElement | null>): number {
   return width;
 }
 
-/** The first 1, 2, 2.5 or 5 times a power of ten that is not below the largest bar, and parts into whole steps. */
+/** The first 1, 2, 2.5 or 5 times a power of ten that is at least the largest bar and divides into whole steps. */
 function niceTop(most: number): number {
   if (most <= GRID_LINES) return GRID_LINES;
   const power = 10 ** Math.floor(Math.log10(most));
@@ -414,7 +482,7 @@ function ticksOf(top: number): number[] {
   return Array.from({ length: GRID_LINES + 1 }, (_, line) => (top / GRID_LINES) * line);
 }
 
-/** Days whose labels fit beside each other; the last day always has one. */
+/** Days with a label, so that labels do not overlap; the last day always has one. */
 function labelDays(count: number, width: number): number[] {
   const every = Math.max(1, Math.ceil((count * LABEL_WIDTH) / Math.max(1, width)));
   return Array.from({ length: count }, (_, day) => day).filter((day) => (count - 1 - day) % every === 0);

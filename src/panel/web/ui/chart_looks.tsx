@@ -1,13 +1,13 @@
 /**
- * How a series looks in a chart. Its place decides, and nothing else: the same model has the same look on every page and by
- * every measure. Five colours that all kinds of sight tell apart, and five textures for series that share a colour.
+ * The colour and texture of a series in a chart. They follow only from its place, so that a model looks the same on every page. Five
+ * colours that people with any colour vision can tell apart, and five textures for series that share a colour.
  * Source: design › panel (Looks).
  */
 
 const COLORS = ["var(--chart-1)", "var(--chart-2)", "var(--chart-3)", "var(--chart-4)", "var(--chart-5)"];
 const TEXTURES = ["solid", "rising", "falling", "level", "dots"] as const;
 const OTHER_COLOR = "var(--chart-other)";
-/** So many places have a look of their own. */
+/** Number of different looks. */
 export const CHART_LOOKS = COLORS.length * TEXTURES.length;
 const TILE_PX = 6;
 
@@ -15,8 +15,8 @@ type Texture = (typeof TEXTURES)[number];
 export type Look = { color: string; texture: Texture };
 
 /**
- * The looks of series shown together, by their places; a place of null is what remains of many. Where two have the same look, which
- * takes more places than there are looks, the later one has another texture, and keeps its colour.
+ * The looks of series in one chart, by their places; null is the place of "Other". If there are more places than looks and two
+ * series have the same look, the later one gets another texture and keeps its colour.
  */
 export function looksOf(places: readonly (number | null)[]): Look[] {
   const taken = new Set<string>();
@@ -33,12 +33,12 @@ export function looksOf(places: readonly (number | null)[]): Look[] {
   return places.map((place) => (place === null ? other : (byPlace.get(place) ?? other)));
 }
 
-/** What an SVG on the same page fills a series with; `chartId` names the chart's `Textures`. */
+/** The SVG fill of a series; `chartId` is the id of the chart's `Textures`. */
 export function fillOf({ color, texture }: Look, chartId: string): string {
   return texture === "solid" ? color : `url(#${patternId(chartId, { color, texture })})`;
 }
 
-/** The patterns of a chart, to stand once within one of its drawings. */
+/** The patterns of a chart, to be drawn once in one of its SVGs. */
 export function Textures({ chartId, looks }: { chartId: string; looks: readonly Look[] }) {
   return (
     <defs>

@@ -2,9 +2,9 @@ import { type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { cx } from "./cx.ts";
 import { FieldError, type Option, TextInput } from "./fields.tsx";
 
-/** What people choose from. Segmented, RadioList and CheckboxList bring their own legend (`label`). */
+/** Choices: one of few, one of several, several of many, on or off. Segmented, RadioList and CheckboxList draw their own legend (`label`). */
 
-/** Two to five choices side by side; one holds. */
+/** Two to five choices side by side, one of them chosen. */
 export function Segmented<Value extends string>({
   label,
   value,
@@ -12,7 +12,7 @@ export function Segmented<Value extends string>({
   options,
   className,
 }: {
-  /** Said, not shown. */
+  /** For screen readers only. */
   label: string;
   value: Value;
   onValue: (value: Value) => void;
@@ -57,7 +57,7 @@ export function Segmented<Value extends string>({
   );
 }
 
-/** Choices one below the other, with room for a sentence each. */
+/** Choices one below the other, each with room for a sentence. */
 export function RadioList<Value extends string>({
   label,
   value,
@@ -132,7 +132,7 @@ export function Checkbox({
   hint?: ReactNode;
   checked: boolean;
   onValue: (checked: boolean) => void;
-  /** Some of several. */
+  /** Some of several are checked. */
   isMixed?: boolean;
   disabled?: boolean;
 }) {
@@ -156,7 +156,7 @@ export function Checkbox({
 
 const FILTER_FROM = 9;
 
-/** Several of many, or all: `value` null means all, also those that come later. */
+/** Several of many, or all: `value` null means all, including ones that are added later. */
 export function CheckboxList({
   label,
   allLabel,
@@ -213,7 +213,7 @@ export function CheckboxList({
   );
 }
 
-/** On or off, at once. For what only counts after "Save", use a Checkbox. */
+/** On or off, with immediate effect. For a choice that takes effect with "Save", use a Checkbox. */
 export function Switch({
   label,
   hint,
@@ -246,7 +246,7 @@ export function Switch({
         onClick={() => !pending && onValue(!checked)}
         className={cx(
           "relative my-0.5 h-5 w-9 flex-none rounded-full border transition-colors disabled:opacity-50",
-          // A finger needs more room than the eye.
+          // A larger target for fingers.
           "after:absolute after:-inset-3",
           checked ? "border-accent bg-accent" : "border-edge bg-sunken",
           pending && "opacity-60",

@@ -1,32 +1,31 @@
 import { useCallback, useSyncExternalStore } from "react";
 
 /**
- * The one place of the panel that reads the time. Everything that counts down runs by the server's clock, since a
- * visitor's may be minutes off:
+ * The only place of the panel that reads the clock. All times follow the server's clock, because a visitor's may be minutes off:
  *
  *   syncClock(me.serverTime);            // once for each answer that brings the server's time
  *   const now = useNow(1_000);           // renders again each second; unix milliseconds, server's clock
  *   const late = nowMs() > endsAtMs;     // in a callback
  */
 
-/** Smaller differences are the network's, not the clock's. */
+/** Smaller differences come from the network, not from the clock. */
 const OFFSET_MIN_MS = 1_000;
 
 let offsetMs = 0;
 
-/** The server's clock, in unix milliseconds, as well as it is known. */
+/** The server's time in unix milliseconds, as far as it is known. */
 export function nowMs(): number {
   return Date.now() + offsetMs;
 }
 
-/** Learns the server's clock from an answer that has just arrived. A text that is no time changes nothing. */
+/** Sets the clock from a response that has just arrived. An invalid time is ignored. */
 export function syncClock(serverTimeIso: string): void {
   const differenceMs = Date.parse(serverTimeIso) - Date.now();
   if (Number.isNaN(differenceMs)) return;
   offsetMs = Math.abs(differenceMs) < OFFSET_MIN_MS ? 0 : differenceMs;
 }
 
-/** The time, rounded down to `everyMs`, rendered again when that changes. Hidden tabs do not tick. */
+/** The time, rounded down to `everyMs`; renders again when that changes. Stops in hidden tabs. */
 export function useNow(everyMs: number): number {
   const subscribe = useCallback(
     (changed: () => void) => {

@@ -4,93 +4,44 @@ import { announce } from "./announce.ts";
 import { cx } from "./cx.ts";
 import { FieldContext, type Option } from "./fields.tsx";
 
-/** More than this are not drawn; the list says so, and typing narrows it. */
-const COMBOBOX_SHOWN_MAX = 100;
+/** Options that are drawn at most. The list says how many more there are; typing narrows it. */
+const SHOWN_MAX = 100;
 
-/**
- * A list to choose from by typing. Arrow keys, Home, End, Enter, Esc. What is typed and not chosen is taken back.
- * `value` is null while nothing is chosen.
- */
-export function Combobox<Value extends string>({
-  value,
-  onValue,
-  options,
-  placeholder = "Choose…",
-  emptyText = "Nothing by that name.",
-  label,
-  disabled,
-  className,
-}: {
+type ComboboxProps<Value extends string> = {
+  /** null while nothing is chosen. */
   value: Value | null;
   onValue: (value: Value) => void;
   options: readonly Option<Value>[];
   placeholder?: string;
   emptyText?: string;
-  /** Outside a Field. */
+  /** Its name outside a Field. */
   label?: string;
   disabled?: boolean;
   className?: string;
-}) {
+};
+
+/** A list to choose from by typing. Arrow keys, Home, End, Enter, Esc. Text that is typed but not chosen is discarded. */
+export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
+  const { value, options, placeholder = "Choose…", emptyText = "Nothing by that name.", label, disabled } = props;
   const field = use(FieldContext);
   const ownId = useId();
   const listId = `${ownId}-list`;
   const input = useRef<HTMLInputElement>(null);
   const list = useRef<HTMLDivElement>(null);
-  const [isOpen, setOpen] = useState(false);
-  const [typed, setTyped] = useState("");
-  const [active, setActive] = useState(0);
-
+  const { isOpen, typed, active, found, shown, open, close, type, setActive, choose, onKeyDown } = useChoosing(
+    props,
+    input,
+  );
   const chosen = options.find((option) => option.value === value);
-  const wanted = typed.trim().toLowerCase();
-  const found = options.filter((option) => `${option.label} ${option.value}`.toLowerCase().includes(wanted));
-  const shown = found.slice(0, COMBOBOX_SHOWN_MAX);
-
-  const open = () => {
-    if (isOpen || disabled) return;
-    setTyped("");
-    setActive(
-      Math.max(
-        0,
-        options.findIndex((option) => option.value === value),
-      ),
-    );
-    setOpen(true);
-  };
-  const choose = (option: Option<Value> | undefined) => {
-    if (option === undefined || option.disabled) return;
-    onValue(option.value);
-    setOpen(false);
-    input.current?.focus();
-  };
   useListPlace(isOpen, input, list);
-  useEffect(() => {
-    if (isOpen && typed !== "") announce(`${found.length} found`);
-  }, [isOpen, typed, found.length]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what is scrolled to changes with the list as well.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the active option can also change because the list does.
   useEffect(() => {
     if (isOpen) document.getElementById(`${listId}-${active}`)?.scrollIntoView({ block: "nearest" });
   }, [isOpen, active, typed, listId]);
-
-  const onKeyDown = (event: React.KeyboardEvent) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!isOpen && (step || event.key === "Enter")) open();
-    else if (!isOpen) return;
-    else if (step) setActive((shown.length + active + step) % Math.max(1, shown.length));
-    else if (event.key === "Home") setActive(0);
-    else if (event.key === "End") setActive(shown.length - 1);
-    else if (event.key === "Enter") choose(shown[active]);
-    else if (event.key === "Escape") setOpen(false);
-    else return;
-    event.preventDefault();
-  };
-
+  const icon = "pointer-events-none absolute top-1/2 -translate-y-1/2 text-ink-3";
   return (
-    <span className={cx("relative block", className)}>
-      <Search
-        size={16}
-        aria-hidden
-        className="pointer-events-none absolute top-1/2 left-3 -translate-y-1/2 text-ink-3"
-      />
+    <span className={cx("relative block", props.className)}>
+      <Search size={16} aria-hidden className={cx(icon, "left-3")} />
       <input
         id={ownId}
         {...field}
@@ -108,20 +59,12 @@ export function Combobox<Value extends string>({
         placeholder={chosen?.label ?? placeholder}
         value={isOpen ? typed : (chosen?.label ?? "")}
         onClick={open}
-        onBlur={() => setOpen(false)}
+        onBlur={close}
         onKeyDown={onKeyDown}
-        onChange={(event) => {
-          setOpen(true);
-          setTyped(event.currentTarget.value);
-          setActive(0);
-        }}
+        onChange={(event) => type(event.currentTarget.value)}
         className="control pr-9 pl-9 text-ellipsis"
       />
-      <ChevronDown
-        size={16}
-        aria-hidden
-        className="pointer-events-none absolute top-1/2 right-3 -translate-y-1/2 text-ink-3"
-      />
+      <ChevronDown size={16} aria-hidden className={cx(icon, "right-3")} />
       <div
         ref={list}
         id={listId}
@@ -129,35 +72,11 @@ export function Combobox<Value extends string>({
         aria-label={label ?? "Choices"}
         tabIndex={-1}
         popover="manual"
-        // The focus stays in the input.
+        // Keeps the focus in the input.
         onMouseDown={(event) => event.preventDefault()}
         className="overlay-rise fixed m-0 max-h-72 overflow-y-auto rounded-md bg-raised p-1 text-ink shadow-overlay"
       >
-        {isOpen &&
-          shown.map((option, index) => (
-            // biome-ignore lint/a11y/useKeyWithClickEvents: the keys work in the input, which has the focus.
-            <div
-              key={option.value}
-              id={`${listId}-${index}`}
-              role="option"
-              tabIndex={-1}
-              aria-selected={option.value === value}
-              aria-disabled={option.disabled || undefined}
-              onMouseMove={() => setActive(index)}
-              onClick={() => choose(option)}
-              className={cx(
-                "flex min-h-9 items-center gap-2 rounded-sm px-3 py-1 text-14",
-                index === active && "bg-hover",
-                option.value === value && "font-medium text-accent-text",
-                option.disabled && "opacity-50",
-              )}
-            >
-              <span className="min-w-0 flex-1 truncate">{option.label}</span>
-              {option.hint && (
-                <span className="max-w-1/2 flex-none truncate text-13 font-normal text-ink-3">{option.hint}</span>
-              )}
-            </div>
-          ))}
+        {isOpen && <Options {...{ listId, value, shown, active, setActive, choose }} />}
         {isOpen && shown.length === 0 && <p className="px-3 py-2 text-13 text-ink-3">{emptyText}</p>}
         {found.length > shown.length && (
           <p className="px-3 py-2 text-12 text-ink-3">Type to see the other {found.length - shown.length}.</p>
@@ -167,7 +86,97 @@ export function Combobox<Value extends string>({
   );
 }
 
-/** Puts the list into the top layer, below its input or above it, so that no dialog or table cuts it off. */
+/** The state of the list: open or not, what is typed, and the index of the active option among those shown. */
+function useChoosing<Value extends string>(
+  { value, onValue, options, disabled }: ComboboxProps<Value>,
+  input: React.RefObject<HTMLInputElement | null>,
+) {
+  const [isOpen, setOpen] = useState(false);
+  const [typed, setTyped] = useState("");
+  const [active, setActive] = useState(0);
+  const wanted = typed.trim().toLowerCase();
+  const found = options.filter((option) => `${option.label} ${option.value}`.toLowerCase().includes(wanted));
+  const shown = found.slice(0, SHOWN_MAX);
+  useEffect(() => {
+    if (isOpen && typed !== "") announce(`${found.length} found`);
+  }, [isOpen, typed, found.length]);
+
+  const open = () => {
+    if (isOpen || disabled) return;
+    setTyped("");
+    const chosenAt = options.findIndex((option) => option.value === value);
+    setActive(Math.max(0, chosenAt));
+    setOpen(true);
+  };
+  const close = () => setOpen(false);
+  const type = (text: string) => {
+    setOpen(true);
+    setTyped(text);
+    setActive(0);
+  };
+  const choose = (option: Option<Value> | undefined) => {
+    if (option === undefined || option.disabled) return;
+    onValue(option.value);
+    setOpen(false);
+    input.current?.focus();
+  };
+  const onKeyDown = (event: React.KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!isOpen && (step || event.key === "Enter")) open();
+    else if (!isOpen) return;
+    else if (step) setActive((shown.length + active + step) % Math.max(1, shown.length));
+    else if (event.key === "Home") setActive(0);
+    else if (event.key === "End") setActive(shown.length - 1);
+    else if (event.key === "Enter") choose(shown[active]);
+    else if (event.key === "Escape") close();
+    else return;
+    event.preventDefault();
+  };
+  return { isOpen, typed, active, found, shown, open, close, type, setActive, choose, onKeyDown };
+}
+
+function Options<Value extends string>({
+  listId,
+  value,
+  shown,
+  active,
+  setActive,
+  choose,
+}: {
+  listId: string;
+  value: Value | null;
+  shown: readonly Option<Value>[];
+  active: number;
+  setActive: (index: number) => void;
+  choose: (option: Option<Value>) => void;
+}) {
+  return shown.map((option, index) => (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the input has the focus and handles the keys.
+    <div
+      key={option.value}
+      id={`${listId}-${index}`}
+      role="option"
+      tabIndex={-1}
+      aria-selected={option.value === value}
+      aria-disabled={option.disabled || undefined}
+      onMouseMove={() => setActive(index)}
+      onClick={() => choose(option)}
+      className={cx(
+        "flex min-h-9 items-center gap-2 rounded-sm px-3 py-1 text-14",
+        index === active && "bg-hover",
+        option.value === value && "font-medium text-accent-text",
+        option.disabled && "opacity-50",
+      )}
+    >
+      <span className="min-w-0 flex-1 truncate">{option.label}</span>
+      {option.hint && (
+        <span className="max-w-1/2 flex-none truncate text-13 font-normal text-ink-3">{option.hint}</span>
+      )}
+    </div>
+  ));
+}
+
+/** Puts the list into the top layer, below its input or above it, so that no dialog or table clips it. */
 function useListPlace(
   isOpen: boolean,
   input: React.RefObject<HTMLInputElement | null>,

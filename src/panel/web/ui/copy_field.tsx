@@ -10,15 +10,14 @@ import { ScrollingCode } from "./scrolling.tsx";
 import { Banner } from "./states.tsx";
 
 /**
- * Things to take along. (Small ones: CopyText and CopyButton in copy_text.tsx.)
+ * Values to copy. (Small ones: CopyText and CopyButton in copy_text.tsx.)
  *
  *   <CopyField label="Name server record" value="203.0.113.7" />
  *   <SnippetTabs snippets={apiSnippets({ baseUrl: me.apiBaseUrl, model, key })} />
  *   <SecretOnce open={secret !== null} title="Key ci is ready" value={secret ?? ""} snippets={…} onDone={() => { setSecret(null); refetch(); }} />
  *
- * SecretOnce cannot be lost by accident: until it is copied or ticked as stored, Esc, a click outside and the X ask
- * first, and a reload is asked about by the browser. Refetch the list in `onDone`, not before. OnceDialog is its frame, for
- * other things that are shown once.
+ * SecretOnce cannot be lost by accident: until it is copied or ticked as stored, Esc, a click outside and the X ask first, and the
+ * browser asks before a reload. Refetch the list in `onDone`, not before. OnceDialog is the same for other values that are shown once.
  */
 
 export function CopyField({ label, value, onCopied }: { label: string; value: string; onCopied?: () => void }) {
@@ -184,7 +183,7 @@ export function SecretOnce({
   );
 }
 
-/** A dialog around what is shown once. Until `isSafe` it asks before it closes, and the browser before it leaves. */
+/** A dialog with a value that is shown once. Until `isSafe`, it asks before it closes, and the browser before it leaves the page. */
 export function OnceDialog({
   open,
   title,
@@ -197,9 +196,9 @@ export function OnceDialog({
   open: boolean;
   title: string;
   isSafe: boolean;
-  /** The question before it is lost. */
+  /** The question before closing. */
   closeEarly: string;
-  /** The button that makes it safe, beside that question. */
+  /** The button that saves the value, beside that question. */
   keep: ReactNode;
   onDone: () => void;
   children: ReactNode;
@@ -241,7 +240,7 @@ export function OnceDialog({
   );
 }
 
-/** The browser asks before it leaves. */
+/** Makes the browser ask before it leaves the page. */
 function useReloadGuard(isOn: boolean): void {
   useEffect(() => {
     if (!isOn) return;

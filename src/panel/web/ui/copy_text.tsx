@@ -6,16 +6,16 @@ import { Button } from "./buttons.tsx";
 import { cx } from "./cx.ts";
 
 /**
- * Copying, in two sizes. (Copy field, secret and snippets stand in copy_field.tsx.)
+ * Copying, in two sizes. (CopyField, secrets and snippets are in copy_field.tsx.)
  *
- *   <CopyText value={requestId} what="request id" />          // the text itself is the button; long ones by their ends
+ *   <CopyText value={requestId} what="request id" />          // the text is the button; a long text is shown by its ends
  *   <CopyButton value={record} what="the A record" />         // a button "Copy"
  *   const { isCopied, copy } = useCopy();
  */
 
 const SHOWN_MS = 2_000;
 
-/** `copy(text)` is true when it is on the clipboard; `isCopied` holds for two seconds after. */
+/** `copy(text)` returns whether it worked; `isCopied` is true for two seconds afterwards. */
 export function useCopy(): { isCopied: boolean; copy: (text: string) => Promise<boolean> } {
   const [copiedAt, setCopiedAt] = useState(0);
   useEffect(() => {
@@ -34,7 +34,7 @@ export function useCopy(): { isCopied: boolean; copy: (text: string) => Promise<
   return { isCopied: copiedAt > 0, copy };
 }
 
-/** Without a secure context (a panel tried out over http) there is no clipboard API; the old way still works there. */
+/** The fallback without a secure context (a panel over http), where there is no clipboard API. */
 async function toClipboard(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -50,7 +50,7 @@ function copyBySelection(text: string): boolean {
   area.value = text;
   area.readOnly = true;
   area.className = "fixed opacity-0";
-  // Inside the open dialog, which keeps the focus in itself.
+  // Inside the open dialog, which traps the focus.
   (focused?.closest("[role=dialog]") ?? document.body).append(area);
   area.select();
   const isDone = document.execCommand("copy");
@@ -98,7 +98,7 @@ export function CopyButton({
   onCopied,
 }: {
   value: string;
-  /** For those who do not see what stands beside it. */
+  /** Its name for screen readers. */
   what: string;
   label?: ReactNode;
   size?: "md" | "sm";

@@ -7,15 +7,14 @@ import { Field, TextInput } from "./fields.tsx";
 import { Problem } from "./states.tsx";
 
 /**
- * What stands over the page: a dialog in the middle, a drawer on the right, a question.
+ * Overlays: a dialog in the middle, a drawer on the right, a confirmation. A dialog that is a form is a FormDialog (form.tsx).
  *
- *   <Dialog open={isOpen} onOpenChange={setOpen} title="Create key" footer={<><Button onClick={close}>Cancel</Button>…</>}>
- *   <Dialog … onSubmit={save}>                       // the body and the footer are one form; Enter submits it
+ *   <Dialog open={isOpen} onOpenChange={setOpen} title="Link" footer={<Button onClick={close}>Done</Button>}>…</Dialog>
  *   <Drawer open={…} onOpenChange={…} title="Receipt">…</Drawer>
  *   <Confirm open={…} onOpenChange={…} title="Revoke key ci?" confirmLabel="Revoke key" cancelLabel="Keep key"
  *            onConfirm={() => revoke.mutateAsync(id)}>2,140 requests used it in the last 24 h. …</Confirm>
  *
- * The focus goes in, stays in, and comes back. Esc and a click outside close, unless `mayClose` says no.
+ * The focus moves in, stays in, and returns. Esc and a click outside close it, unless `mayClose` returns false.
  */
 
 export type DialogProps = {
@@ -27,12 +26,12 @@ export type DialogProps = {
   children?: ReactNode;
   /** The buttons, the main one last. */
   footer?: ReactNode;
-  /** Makes the whole of it a form. Called after the browser's own default is prevented. */
+  /** Makes body and footer one form, which Enter submits. */
   onSubmit?: () => void;
   size?: "sm" | "md" | "lg";
-  /** Asked before Esc, a click outside or the X close it. */
+  /** Whether Esc, a click outside or the X may close it now. */
   mayClose?: () => boolean;
-  /** Gets the focus when it opens; without it the first field, or else the dialog itself. */
+  /** Gets the focus when it opens; default the first field, or else the dialog itself. */
   focusRef?: React.RefObject<HTMLElement | null>;
 };
 
@@ -43,7 +42,7 @@ export function Dialog(props: DialogProps) {
   return (
     <Overlay
       {...props}
-      // On a phone it comes up from the bottom edge, where thumbs are.
+      // On a phone it opens at the bottom edge, in reach of the thumb.
       className={cx(
         "overlay-rise fixed inset-x-0 bottom-0 max-h-[92dvh] rounded-t-lg sm:inset-x-4 sm:top-1/2 sm:bottom-auto sm:mx-auto sm:max-h-[85dvh] sm:-translate-y-1/2 sm:rounded-lg",
         WIDTHS[props.size ?? "md"],
@@ -74,18 +73,7 @@ function Overlay({
   const change = (wanted: boolean) => {
     if (wanted || mayClose === undefined || mayClose()) onOpenChange(wanted);
   };
-  const body = (
-    <>
-      <div className="grid min-h-0 flex-1 auto-rows-max content-start gap-4 overflow-y-auto px-4 py-4 sm:px-6">
-        {children}
-      </div>
-      {footer && (
-        <div className="flex flex-col-reverse gap-2 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:flex-row sm:justify-end sm:px-6">
-          {footer}
-        </div>
-      )}
-    </>
-  );
+  const body = <Body footer={footer}>{children}</Body>;
   return (
     <Radix.Root open={open} onOpenChange={change}>
       <Radix.Portal>
@@ -101,27 +89,17 @@ function Overlay({
           }}
           onCloseAutoFocus={(event) => {
             event.preventDefault();
-            // What opened it may be gone itself: a button of the dialog before this one.
+            // The opener may be gone, such as a button of a dialog that was open before this one.
             const back = opener.current?.isConnected ? opener.current : document.getElementById("content");
             if (back instanceof HTMLElement) back.focus();
           }}
           onEscapeKeyDown={(event) => {
-            // Esc is heard here before anything inside hears it: an open list of a Combobox takes it for itself.
+            // This runs before the handlers inside: with an open Combobox list, Esc must only close the list.
             if (content.current?.querySelector("[data-list-open]")) event.preventDefault();
           }}
           className={cx("z-50 flex flex-col bg-raised text-ink shadow-overlay outline-none", className)}
         >
-          <header className="flex items-start gap-4 border-b border-line py-3 pr-3 pl-4 sm:pl-6">
-            <div className="min-w-0 flex-1 py-[calc((var(--control)-1.5rem)/2)]">
-              <Radix.Title className="text-16 leading-6 font-semibold">{title}</Radix.Title>
-              {description !== undefined && (
-                <Radix.Description className="mt-1 text-13 text-ink-2">{description}</Radix.Description>
-              )}
-            </div>
-            <Radix.Close asChild>
-              <IconButton icon={X} label="Close" />
-            </Radix.Close>
-          </header>
+          <Header title={title} description={description} />
           {onSubmit ? (
             <form noValidate onSubmit={(event) => submit(event, onSubmit)} className="flex min-h-0 flex-1 flex-col">
               {body}
@@ -135,61 +113,64 @@ function Overlay({
   );
 }
 
+function Header({ title, description }: Pick<DialogProps, "title" | "description">) {
+  return (
+    <header className="flex items-start gap-4 border-b border-line py-3 pr-3 pl-4 sm:pl-6">
+      <div className="min-w-0 flex-1 py-[calc((var(--control)-1.5rem)/2)]">
+        <Radix.Title className="text-16 leading-6 font-semibold">{title}</Radix.Title>
+        {description !== undefined && (
+          <Radix.Description className="mt-1 text-13 text-ink-2">{description}</Radix.Description>
+        )}
+      </div>
+      <Radix.Close asChild>
+        <IconButton icon={X} label="Close" />
+      </Radix.Close>
+    </header>
+  );
+}
+
+function Body({ footer, children }: Pick<DialogProps, "footer" | "children">) {
+  return (
+    <>
+      <div className="grid min-h-0 flex-1 auto-rows-max content-start gap-4 overflow-y-auto px-4 py-4 sm:px-6">
+        {children}
+      </div>
+      {footer && (
+        <div className="flex flex-col-reverse gap-2 border-t border-line px-4 py-3 pb-[max(0.75rem,env(safe-area-inset-bottom))] sm:flex-row sm:justify-end sm:px-6">
+          {footer}
+        </div>
+      )}
+    </>
+  );
+}
+
 function submit(event: FormEvent, then: () => void): void {
   event.preventDefault();
-  // A form in a portal still bubbles to the form its component stands in.
+  // Events of a portal bubble to the parents of the component, which may be a form too.
   event.stopPropagation();
   then();
 }
 
-/**
- * A question before something that cannot be taken back. The focus is on the safe button. With `typeName` that name has
- * to be typed first: only for a domain or a person.
- */
-export function Confirm({
-  open,
-  onOpenChange,
-  title,
-  children,
-  confirmLabel,
-  cancelLabel = "Cancel",
-  onConfirm,
-  typeName,
-  isDanger = true,
-}: {
+type ConfirmProps = {
   open: boolean;
   onOpenChange: (open: boolean) => void;
   title: string;
   children?: ReactNode;
   confirmLabel: string;
   cancelLabel?: string;
-  /** Closes when it succeeds; what it throws is shown, and the question stays. */
+  /** The dialog closes when it succeeds; an error that it throws is shown, and the dialog stays open. */
   onConfirm: () => Promise<unknown> | unknown;
+  /** Has to be typed first: only for a domain or a person. */
   typeName?: string;
   isDanger?: boolean;
-}) {
+};
+
+/** A question before an action that cannot be undone. The focus is on the safe button. */
+export function Confirm(props: ConfirmProps) {
+  const { open, title, children, confirmLabel, cancelLabel = "Cancel", typeName, isDanger = true } = props;
   const safe = useRef<HTMLButtonElement>(null);
   const bodyId = useId();
-  const [typed, setTyped] = useState("");
-  const [isPending, setPending] = useState(false);
-  const [error, setError] = useState<unknown>(null);
-  const change = (wanted: boolean) => {
-    setTyped("");
-    setError(null);
-    onOpenChange(wanted);
-  };
-  const confirm = async () => {
-    setPending(true);
-    setError(null);
-    try {
-      await onConfirm();
-      change(false);
-    } catch (thrown) {
-      setError(thrown);
-    } finally {
-      setPending(false);
-    }
-  };
+  const { typed, setTyped, isPending, error, change, confirm } = useConfirm(props);
   return (
     <Dialog
       open={open}
@@ -222,7 +203,7 @@ export function Confirm({
         <Field
           label={
             <>
-              Type <span className="font-mono font-semibold">{typeName}</span> to go on
+              Type <span className="font-mono font-semibold">{typeName}</span> to continue
             </>
           }
         >
@@ -232,4 +213,28 @@ export function Confirm({
       {error !== null && <Problem error={error} />}
     </Dialog>
   );
+}
+
+function useConfirm({ onOpenChange, onConfirm }: ConfirmProps) {
+  const [typed, setTyped] = useState("");
+  const [isPending, setPending] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  const change = (wanted: boolean) => {
+    setTyped("");
+    setError(null);
+    onOpenChange(wanted);
+  };
+  const confirm = async () => {
+    setPending(true);
+    setError(null);
+    try {
+      await onConfirm();
+      change(false);
+    } catch (thrown) {
+      setError(thrown);
+    } finally {
+      setPending(false);
+    }
+  };
+  return { typed, setTyped, isPending, error, change, confirm };
 }

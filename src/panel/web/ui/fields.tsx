@@ -3,7 +3,7 @@ import { type ComponentProps, createContext, type ReactNode, use, useId, useStat
 import { cx } from "./cx.ts";
 
 /**
- * What people type into. A Field gives the input inside it its id, hint and error; so it does for a Combobox.
+ * Inputs. A Field gives the input or Combobox inside it its id, hint and error.
  *
  *   <Field label="Name" hint="Only you see it." error={errors.name}><TextInput value={name} onValue={setName} /></Field>
  *   <TextField label="Name" hint="Only you see it." {...form.field("name")} />            // the same, with a form of form.tsx
@@ -80,7 +80,7 @@ type TextInputProps = Omit<ComponentProps<"input">, "onChange" | "prefix"> & {
   onValue?: (value: string) => void;
   /** Keys, hosts and other text that is read letter by letter. */
   mono?: boolean;
-  /** Stand inside the input: "$", "per day". */
+  /** Inside the input: "$", "per day". */
   before?: ReactNode;
   after?: ReactNode;
 };
@@ -146,7 +146,7 @@ export function DollarField({ label, hint, error, required, optional, aside, cla
   );
 }
 
-/** A whole or decimal number. `value` is null while nothing readable stands in it. */
+/** A whole or decimal number. `value` is null while the text is not a number. */
 export function NumberInput({
   value,
   onValue,
@@ -231,7 +231,7 @@ export function TextArea({
 export type Option<Value extends string = string> = {
   value: Value;
   label: string;
-  /** A second, quieter line or word. */
+  /** A second line or word. */
   hint?: string;
   disabled?: boolean;
   icon?: LucideIcon;
@@ -248,7 +248,7 @@ export function NativeSelect<Value extends string>({
   value: Value;
   onValue: (value: Value) => void;
   options: readonly Option<Value>[];
-  /** Outside a Field: its name for those who do not see it. */
+  /** Its name for screen readers, outside a Field. */
   label?: string;
 }) {
   const field = use(FieldContext);

@@ -4,14 +4,14 @@ import { useLocation, useSearch } from "wouter";
 import { Button } from "./buttons.tsx";
 
 /**
- * Filters over a table, kept in the URL, so that a filtered view can be sent to somebody.
+ * Filters over a table, kept in the URL, so that a filtered view can be shared.
  *
  *   const [filters, setFilters] = useUrlState({ days: "7", key: "", outcome: "charged" });   // the defaults; all text
  *   <FilterBar isFiltered={filters.key !== ""} onClear={() => setFilters({ key: "" })} aside={<Button>CSV</Button>}>
  *     <NativeSelect label="Key" value={filters.key} onValue={(key) => setFilters({ key })} options={…} />
  *   </FilterBar>
  *
- * A default is not written into the URL. `setFilters(…, { push: true })` makes a step that Back takes back.
+ * Defaults are not written into the URL. `setFilters(…, { push: true })` adds a history entry.
  */
 export function FilterBar({
   children,
@@ -22,7 +22,7 @@ export function FilterBar({
   children: ReactNode;
   isFiltered?: boolean;
   onClear?: () => void;
-  /** Stands at the right: export, a switch of the view. */
+  /** On the right: export, a switch of the view. */
   aside?: ReactNode;
 }) {
   return (
@@ -45,7 +45,7 @@ export function useUrlState<State extends Record<string, string>>(
   const [, navigate] = useLocation();
   const state = readState(search, defaults);
   const set = (changes: Partial<State>, { push = false } = {}) => {
-    // From the window, not from this render: two changes in one handler must both arrive.
+    // From the window, not from this render, so that two changes in one handler both take effect.
     const params = new URLSearchParams(window.location.search);
     for (const [name, value] of Object.entries(changes)) {
       if (value === undefined || value === defaults[name]) params.delete(name);

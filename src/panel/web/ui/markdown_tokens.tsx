@@ -1,4 +1,4 @@
-import { lexer, type MarkedToken, type Token } from "marked";
+import { lexer, type MarkedToken, type Token, type Tokens } from "marked";
 import { memo, type ReactNode, useMemo } from "react";
 import { CopyButton } from "./copy_text.tsx";
 import { inPlace } from "./in_place.tsx";
@@ -79,19 +79,8 @@ function draw(token: Token, depth: number): ReactNode {
       return <CodeBlock code={token.text} language={token.lang?.split(/\s/)[0] ?? ""} />;
     case "blockquote":
       return <blockquote>{drawAll(token.tokens, depth)}</blockquote>;
-    case "list": {
-      const items = inPlace(token.items, (item) => (
-        <li>
-          {item.task && !hasBox(item.tokens) && <TaskBox isDone={item.checked === true} />}
-          {drawAll(item.tokens, depth)}
-        </li>
-      ));
-      return token.ordered ? (
-        <ol start={typeof token.start === "number" ? token.start : 1}>{items}</ol>
-      ) : (
-        <ul>{items}</ul>
-      );
-    }
+    case "list":
+      return drawList(token, depth);
     case "checkbox":
       return <TaskBox isDone={token.checked} />;
     case "list_item":
@@ -102,23 +91,37 @@ function draw(token: Token, depth: number): ReactNode {
       // Loading it would tell a stranger that, and where, this answer is read.
       return <SafeLink href={token.href}>{plain(token.text) || "Image"}</SafeLink>;
     case "table":
-      return (
-        <Scrolling label="Table" className="overflow-x-auto">
-          <table>
-            <thead>
-              <tr>{inPlace(token.header, (cell) => cellOf("th", cell, depth))}</tr>
-            </thead>
-            <tbody>
-              {inPlace(token.rows, (row) => (
-                <tr>{inPlace(row, (cell) => cellOf("td", cell, depth))}</tr>
-              ))}
-            </tbody>
-          </table>
-        </Scrolling>
-      );
+      return drawTable(token, depth);
     case "html":
       return token.block ? <p className="whitespace-pre-wrap">{token.raw.trimEnd()}</p> : token.raw;
   }
+}
+
+function drawList({ items, ordered, start }: Tokens.List, depth: number) {
+  const drawn = inPlace(items, (item) => (
+    <li>
+      {item.task && !hasBox(item.tokens) && <TaskBox isDone={item.checked === true} />}
+      {drawAll(item.tokens, depth)}
+    </li>
+  ));
+  return ordered ? <ol start={typeof start === "number" ? start : 1}>{drawn}</ol> : <ul>{drawn}</ul>;
+}
+
+function drawTable({ header, rows }: Tokens.Table, depth: number) {
+  return (
+    <Scrolling label="Table" className="overflow-x-auto">
+      <table>
+        <thead>
+          <tr>{inPlace(header, (cell) => cellOf("th", cell, depth))}</tr>
+        </thead>
+        <tbody>
+          {inPlace(rows, (row) => (
+            <tr>{inPlace(row, (cell) => cellOf("td", cell, depth))}</tr>
+          ))}
+        </tbody>
+      </table>
+    </Scrolling>
+  );
 }
 
 function hasBox(tokens: readonly Token[]): boolean {

@@ -89,7 +89,7 @@ export function MenuList({
   );
 }
 
-/** The landmark the button stands in, so that the menu is part of it; in a dialog the page's own end, over everything. */
+/** Where the menu is mounted: in the landmark of its button; for a button in a dialog, at the end of the page, above everything. */
 function homeOf(button: Element | null): Element | null {
   return button?.closest("[role=dialog]") ? null : (button?.closest("main, header, nav") ?? null);
 }

@@ -10,14 +10,13 @@ import { inPlace } from "./in_place.tsx";
  * How much is left, in figures and as a bar, and when more comes.
  *
  *   <Meter label="Available now" used={188} limit={500} unit="requests" resets={<Countdown to={resetsAt} onZero={refetch} />} />
- *   <Meter label="Package" used={3_188} limit={15_000} unit="requests" />     // without `resets`: what is gone stays gone
+ *   <Meter label="Package" used={3_188} limit={15_000} unit="requests" />     // without `resets`: never refills
  *   <Countdown to={iso} onZero={refetch} />                                   // "5 h 12 min", seconds in the last minute
  *
- * A limit that resets is one smooth bar with a turning arrow; one that does not is a strip of tickets, torn off one by one. Both
- * are as full as what is left, like the words beside them.
+ * A limit that resets is one smooth bar with a turning arrow; one that does not is a strip of tickets. Both show what is left.
  */
 
-/** With this share left or less it warns. */
+/** Warns when this fraction or less is left. */
 const WARN_SHARE = 0.2;
 const TICKETS = 20;
 
@@ -33,9 +32,9 @@ export function Meter({
   label: string;
   used: number;
   limit: number;
-  /** "requests"; said after the figures. */
+  /** "requests"; follows the figures. */
   unit?: string;
-  /** When more comes. Without it the limit does not reset. */
+  /** When the limit resets. Without it, it does not. */
   resets?: ReactNode;
   format?: (amount: number) => string;
   /** "sm": one line, for tables. */
@@ -80,22 +79,29 @@ export function Meter({
         </span>
       </div>
       {bar}
-      <div className="flex min-h-5 flex-wrap items-baseline gap-x-3 text-13 text-ink-2">
-        {level !== "fine" && (
-          <span className={cx("inline-flex items-baseline gap-1.5 font-medium", LEVEL_TEXT[level])}>
-            <TriangleAlert size={14} aria-hidden className="flex-none translate-y-0.5" />
-            {level === "bad" ? "Used up" : `${Math.max(1, Math.floor(share * 100))}% left`}
-          </span>
-        )}
-        {resets === undefined ? (
-          <span className="text-ink-3">Does not reset</span>
-        ) : (
-          <span className="flex items-baseline gap-1.5">
-            <RotateCw size={14} aria-hidden className="flex-none translate-y-0.5 text-ink-3" />
-            <span>{resets}</span>
-          </span>
-        )}
-      </div>
+      <Below share={share} level={level} resets={resets} />
+    </div>
+  );
+}
+
+/** The line below the bar: a warning, and when the limit resets. */
+function Below({ share, level, resets }: { share: number; level: Level; resets: ReactNode }) {
+  return (
+    <div className="flex min-h-5 flex-wrap items-baseline gap-x-3 text-13 text-ink-2">
+      {level !== "fine" && (
+        <span className={cx("inline-flex items-baseline gap-1.5 font-medium", LEVEL_TEXT[level])}>
+          <TriangleAlert size={14} aria-hidden className="flex-none translate-y-0.5" />
+          {level === "bad" ? "Used up" : `${Math.max(1, Math.floor(share * 100))}% left`}
+        </span>
+      )}
+      {resets === undefined ? (
+        <span className="text-ink-3">Does not reset</span>
+      ) : (
+        <span className="flex items-baseline gap-1.5">
+          <RotateCw size={14} aria-hidden className="flex-none translate-y-0.5 text-ink-3" />
+          <span>{resets}</span>
+        </span>
+      )}
     </div>
   );
 }
@@ -141,12 +147,12 @@ function Tickets({ share, level, size }: { share: number; level: Level; size: "m
 
 const SECOND_MS = 1_000;
 const MINUTE_MS = 60_000;
-/** Spoken when this much is left, and at the end. */
+/** A screen reader is told when this much is left, and at the end. */
 const SPOKEN_MS = [60 * MINUTE_MS, 5 * MINUTE_MS];
-/** Asked again a moment after zero, so that the server's day has surely turned. */
+/** `onZero` is called this much after zero, so that the server's day has certainly ended. */
 const AFTER_ZERO_MS = 500;
 
-/** Time until a moment, by the server's clock. Calls `onZero` once when it has come. */
+/** Time until a moment, by the server's clock. Calls `onZero` once when it is reached. */
 export function Countdown({ to, onZero, zeroText = "now" }: { to: string; onZero?: () => void; zeroText?: string }) {
   const endsAtMs = Date.parse(to);
   const [isLastMinute, setLastMinute] = useState(endsAtMs - nowMs() <= MINUTE_MS);
@@ -158,7 +164,7 @@ export function Countdown({ to, onZero, zeroText = "now" }: { to: string; onZero
   const atZero = useEffectEvent(() => onZero?.());
   useEffect(() => {
     const waitMs = endsAtMs - nowMs();
-    // What had ended before it was shown is no news. A timer holds 24 days at most.
+    // A moment that has passed before is not reported. A timer can wait 24 days at most.
     if (waitMs <= 0 || waitMs > 2 ** 31 - 1) return;
     const timer = setTimeout(() => atZero(), waitMs + AFTER_ZERO_MS);
     return () => clearTimeout(timer);
@@ -173,12 +179,12 @@ export function Countdown({ to, onZero, zeroText = "now" }: { to: string; onZero
   );
 }
 
-/** Says the time left when it passes one of the marks, and nothing between them. */
+/** Announces the time left when it passes one of the marks. */
 function useSpoken(leftMs: number): void {
   const before = useRef(leftMs);
   useEffect(() => {
     const mark = [...SPOKEN_MS, 0].find((each) => before.current > each && leftMs <= each);
     before.current = leftMs;
-    if (mark !== undefined) announce(mark === 0 ? "The time has come." : `${formatDuration(mark)} left.`);
+    if (mark !== undefined) announce(mark === 0 ? "Time is up." : `${formatDuration(mark)} left.`);
   }, [leftMs]);
 }

@@ -2,7 +2,7 @@ import { useMemo } from "react";
 import { encode } from "uqr";
 
 /**
- * A text as a QR code, black on white in either theme: scanners want it so. Load it lazily, its library is 6 KB.
+ * A text as a QR code, black on white in both themes, as scanners need it. Load it lazily: its library is 6 KB.
  *
  *   const QrCode = lazy(() => import("../ui/qr_code.tsx").then((m) => ({ default: m.QrCode })));
  *   <QrCode text={uri} label="QR code for your authenticator app" />
@@ -10,7 +10,7 @@ import { encode } from "uqr";
 
 /** Modules of white around it. Source: ISO 18004 › Quiet zone. */
 const QUIET = 4;
-/** Whole pixels a module, so that all are of one size. */
+/** Whole pixels for each module, so that all have the same size. */
 const MODULE_PIXELS = 4;
 
 export function QrCode({ text, label }: { text: string; label: string }) {

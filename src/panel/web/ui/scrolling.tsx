@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 
-/** What scrolls for itself within the page. The keyboard has to reach it, or nobody without a mouse sees the rest. */
+/** Parts that scroll inside the page. They can be focused, so that they scroll without a mouse. */
 
-/** A part of the page with a name, as a wide or a long table. */
+/** A named part of the page, such as a wide table. */
 export function Scrolling({ label, className, children }: { label: string; className: string; children: ReactNode }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard.

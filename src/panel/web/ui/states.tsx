@@ -22,13 +22,13 @@ import { cx } from "./cx.ts";
 import { inPlace } from "./in_place.tsx";
 
 /**
- * What a page shows when it has nothing, not yet, not any more, or not for you.
+ * What a page shows while it loads, when it is empty, and when something failed or was refused.
  *
  *   <Loaded query={keys} skeleton={<SkeletonRows rows={4} />}>{(data) => <Table …/>}</Loaded>
  *   <Empty action={<Button variant="primary">Create key</Button>}>{EMPTY.keys}</Empty>
- *   <ErrorState error={error} onRetry={refetch} />           // failures: plain words, request id, Retry
- *   <Refused error={error} facts={{ zone, packageName }} />  // refusals: amber, by code, "Nothing was charged."
- *   <Problem error={error} facts={…} onRetry={…} />          // whichever of the two it is
+ *   <ErrorState error={error} onRetry={refetch} />           // a failure: text, request id, Retry
+ *   <Refused error={error} facts={{ zone, packageName }} />  // a refusal: amber, text by code, "Nothing was charged."
+ *   <Problem error={error} facts={…} onRetry={…} />          // either of the two
  *   <Banner tone="warn" title="Starter ends in 2 days">…</Banner>
  *   <Badge tone="ok" icon={Check}>Active</Badge>   <Status kind="active" />
  */
@@ -50,10 +50,10 @@ const TONE_ICONS: Record<Tone, LucideIcon> = {
   bad: CircleAlert,
 };
 
-/** The part of a react-query result that matters here. */
+/** The part of a react-query result that Loaded needs. */
 type QueryLike<Data> = { data: Data | undefined; error: unknown; isPending: boolean; refetch: () => unknown };
 
-/** Skeleton, error or content. Old content stays while new is fetched, and when that fails. */
+/** Skeleton, error or content. Old content stays while new content loads, and if that fails. */
 export function Loaded<Data>({
   query,
   skeleton = <SkeletonRows rows={4} />,
@@ -68,7 +68,7 @@ export function Loaded<Data>({
   return <Loading>{skeleton}</Loading>;
 }
 
-/** Says "Loading" to those who do not see it; what it holds appears after 150 ms. */
+/** Tells screen readers "Loading"; its content appears after 150 ms. */
 export function Loading({ children, className }: { children: ReactNode; className?: string }) {
   return (
     <div role="status" className={cx("animate-late", className)}>
@@ -78,12 +78,12 @@ export function Loading({ children, className }: { children: ReactNode; classNam
   );
 }
 
-/** A grey shape of the size that what is coming will have: `<Skeleton className="h-8 w-32" />`. */
+/** A grey shape of the size of the content to come: `<Skeleton className="h-8 w-32" />`. */
 export function Skeleton({ className }: { className?: string }) {
   return <span aria-hidden className={cx("block animate-pulse rounded-sm bg-line", className ?? "h-4 w-full")} />;
 }
 
-/** Rows of a table before it is there. */
+/** The rows of a table that is loading. */
 export function SkeletonRows({ rows, className }: { rows: number; className?: string }) {
   return (
     <div aria-hidden className={className}>
@@ -122,7 +122,7 @@ export function Empty({
   );
 }
 
-/** Something failed. Plain words, the request's id, and a way on. */
+/** A failure: text, request id, and Retry. */
 export function ErrorState({
   error,
   onRetry,
@@ -162,14 +162,14 @@ export function ErrorLine({ error }: { error: unknown }) {
   );
 }
 
-/** A request that was turned down, as words by its code. Amber: the service did what it should. */
+/** A refused request, with the text of its code. In amber, because nothing is broken. */
 export function Refused({
   error,
   facts = {},
   action,
 }: {
   error: ApiError;
-  /** What the page knows besides: zone, packageName, model, alternatives, brand. */
+  /** Facts that the page knows: zone, packageName, model, alternatives, brand. */
   facts?: Partial<Omit<RefusalFacts, "code" | "now">>;
   action?: ReactNode;
 }) {
@@ -187,7 +187,7 @@ export function Refused({
   );
 }
 
-/** A refusal in amber, anything else as a failure. */
+/** A refusal in amber, any other error as a failure. */
 export function Problem({
   error,
   facts,
@@ -205,7 +205,7 @@ export function Problem({
   );
 }
 
-/** Plain words for whatever was thrown. A refusal of the API has its own sentence already. */
+/** The text of any thrown error. A refusal of the API has its own sentence. */
 export function failureText(error: unknown): string {
   if (!(error instanceof ApiError)) return FAILURES.internal;
   if (error.code === "offline") return FAILURES.offline;
@@ -237,7 +237,7 @@ function RequestId({ error }: { error: unknown }) {
   );
 }
 
-/** A line over the page or a section. */
+/** A message above the page or a section. */
 export function Banner({
   tone = "neutral",
   title,
@@ -309,7 +309,7 @@ const STATUSES = {
 
 export type StatusKind = keyof typeof STATUSES;
 
-/** The states that keys, packages, domains and people have in common. Other words as children. */
+/** The states that keys, packages, domains and people share. `children` replaces the text. */
 export function Status({ kind, children }: { kind: StatusKind; children?: ReactNode }) {
   const [tone, icon, words] = STATUSES[kind];
   return (

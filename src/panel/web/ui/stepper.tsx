@@ -4,7 +4,7 @@ import { cx } from "./cx.ts";
 import { inPlace } from "./in_place.tsx";
 
 /**
- * Where one stands on a way of a few steps.
+ * Progress through a few steps.
  *
  *   <Stepper label="Going live" steps={[{ label: "Records", state: "done" }, { label: "Check", state: "current" }, { label: "Live", state: "todo" }]} />
  */

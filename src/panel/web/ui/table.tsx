@@ -5,7 +5,7 @@ import { cx } from "./cx.ts";
 import { Loading, SkeletonRows } from "./states.tsx";
 
 /**
- * Rows of one kind: a real table, from 640 px on; below, a card a row.
+ * A table from 640 px on; below, one card a row.
  *
  *   <DataTable
  *     caption="API keys"
@@ -15,13 +15,13 @@ import { Loading, SkeletonRows } from "./states.tsx";
  *       { head: "Last used", cell: (key) => <Ago iso={key.usedAt} />, hideBelow: "lg" },
  *       { head: "Requests", align: "right", cell: (key) => formatCount(key.requests) },
  *     ]}
- *     rowHref={(key) => `/usage?key=${key.id}`}      // or onRow={(key) => …}: the first cell opens it, the whole row is its target
+ *     rowHref={(key) => `/usage?key=${key.id}`}      // or onRow={(key) => …}; a click anywhere in the row opens it
  *     actions={(key) => <Menu trigger={…} items={…} />}
  *     empty={<Empty>…</Empty>}
  *     older={{ hasMore, isPending, onLoad }}          // keyset: "Load older"
  *   />
  *
- * `toOlder(query)` makes `older` of a useInfiniteQuery. The table has no card of its own: put it into a Section with `flush`.
+ * `toOlder(query)` makes `older` from a useInfiniteQuery. Put the table into a Section with `flush`.
  */
 
 export type Column<Row> = {
@@ -29,7 +29,7 @@ export type Column<Row> = {
   cell: (row: Row) => ReactNode;
   /** Figures and money. */
   align?: "right";
-  /** Left out in tables narrower than this; a card shows it always, unless `inCard` is false. */
+  /** Hidden in tables narrower than this. A card always shows it, unless `inCard` is false. */
   hideBelow?: "md" | "lg" | "xl";
   inCard?: boolean;
   /** A width for the column, as a class: "w-40". */
@@ -38,27 +38,13 @@ export type Column<Row> = {
 
 export type Older = { hasMore: boolean; isPending: boolean; onLoad: () => void };
 
-/** Lists longer than this are not read, they are filtered. */
 const HIDDEN = { md: "max-md:sm:hidden", lg: "max-lg:sm:hidden", xl: "max-xl:sm:hidden" };
 
-export function DataTable<Row>({
-  caption,
-  columns,
-  rows,
-  rowKey,
-  rowHref,
-  onRow,
-  isSelected,
-  actions,
-  empty,
-  older,
-  skeletonRows = 5,
-  footer,
-}: {
-  /** Names the table to those who do not see it. */
+type TableProps<Row> = {
+  /** The table's name for screen readers. */
   caption: string;
   columns: readonly Column<Row>[];
-  /** undefined while the first of them are loaded. */
+  /** undefined while the first rows load. */
   rows: readonly Row[] | undefined;
   rowKey: (row: Row) => string;
   rowHref?: (row: Row) => string;
@@ -69,9 +55,12 @@ export function DataTable<Row>({
   empty?: ReactNode;
   older?: Older;
   skeletonRows?: number;
-  /** A row of totals under the others: one cell a column. */
+  /** A row of totals below the others: one cell a column. */
   footer?: readonly ReactNode[];
-}) {
+};
+
+export function DataTable<Row>(props: TableProps<Row>) {
+  const { caption, columns, rows, rowKey, empty, older, skeletonRows = 5, footer } = props;
   if (rows === undefined) {
     return (
       <Loading>
@@ -79,91 +68,21 @@ export function DataTable<Row>({
       </Loading>
     );
   }
-  // Nothing was found so far, and there may be more.
+  // With more pages to load, an empty first page does not mean that there is nothing.
   if (rows.length === 0 && empty && !older?.hasMore) return empty;
-  const first = columns[0];
-  const opens = rowHref !== undefined || onRow !== undefined;
   return (
     <>
-      {/* The roles are the elements' own; some browsers forget them when a table is laid out as cards. */}
+      {/* Some browsers drop the elements' own roles when a table is laid out as cards. */}
       {/* biome-ignore-start lint/a11y/noRedundantRoles: see above. */}
       <table className="data-table" role="table">
         <caption className="sr-only">{caption}</caption>
-        <thead role="rowgroup">
-          <tr role="row">
-            {columns.map((column) => (
-              <th
-                key={column.head}
-                scope="col"
-                role="columnheader"
-                data-align={column.align}
-                className={cx(column.hideBelow && HIDDEN[column.hideBelow], column.className)}
-              >
-                {column.head}
-              </th>
-            ))}
-            {actions && (
-              <th scope="col" role="columnheader" className="w-12">
-                <span className="sr-only">Actions</span>
-              </th>
-            )}
-          </tr>
-        </thead>
+        <Head columns={columns} hasActions={props.actions !== undefined} />
         <tbody role="rowgroup">
           {rows.map((row) => (
-            <tr
-              key={rowKey(row)}
-              role="row"
-              data-opens={opens || undefined}
-              aria-selected={isSelected ? isSelected(row) : undefined}
-            >
-              {columns.map((column) => (
-                <td
-                  key={column.head}
-                  role="cell"
-                  data-align={column.align}
-                  data-label={column.head}
-                  data-main={column === first || undefined}
-                  className={cx(
-                    column.hideBelow && HIDDEN[column.hideBelow],
-                    column.inCard === false && "max-sm:hidden!",
-                    column.className,
-                  )}
-                >
-                  {column === first ? (
-                    <Opener href={rowHref?.(row)} onOpen={onRow && (() => onRow(row))}>
-                      {column.cell(row)}
-                    </Opener>
-                  ) : (
-                    column.cell(row)
-                  )}
-                </td>
-              ))}
-              {actions && (
-                <td role="cell" data-actions data-align="right">
-                  <span className="row-above inline-flex">{actions(row)}</span>
-                </td>
-              )}
-            </tr>
+            <TableRow key={rowKey(row)} row={row} table={props} />
           ))}
         </tbody>
-        {footer && (
-          <tfoot role="rowgroup">
-            <tr role="row">
-              {footer.map((cell, index) => (
-                <td
-                  key={columns[index]?.head ?? index}
-                  role="cell"
-                  data-align={columns[index]?.align}
-                  data-label={columns[index]?.head}
-                  className={cx(columns[index]?.hideBelow && HIDDEN[columns[index].hideBelow])}
-                >
-                  {cell}
-                </td>
-              ))}
-            </tr>
-          </tfoot>
-        )}
+        {footer && <Foot columns={columns} cells={footer} />}
       </table>
       {/* biome-ignore-end lint/a11y/noRedundantRoles: see above. */}
       {older?.hasMore && (
@@ -176,6 +95,93 @@ export function DataTable<Row>({
     </>
   );
 }
+
+// biome-ignore-start lint/a11y/noRedundantRoles: see DataTable.
+function Head<Row>({ columns, hasActions }: { columns: readonly Column<Row>[]; hasActions: boolean }) {
+  return (
+    <thead role="rowgroup">
+      <tr role="row">
+        {columns.map((column) => (
+          <th
+            key={column.head}
+            scope="col"
+            role="columnheader"
+            data-align={column.align}
+            className={cx(column.hideBelow && HIDDEN[column.hideBelow], column.className)}
+          >
+            {column.head}
+          </th>
+        ))}
+        {hasActions && (
+          <th scope="col" role="columnheader" className="w-12">
+            <span className="sr-only">Actions</span>
+          </th>
+        )}
+      </tr>
+    </thead>
+  );
+}
+
+function TableRow<Row>({ row, table }: { row: Row; table: TableProps<Row> }) {
+  const { columns, rowHref, onRow, isSelected, actions } = table;
+  const first = columns[0];
+  return (
+    <tr
+      role="row"
+      data-opens={rowHref !== undefined || onRow !== undefined || undefined}
+      aria-selected={isSelected ? isSelected(row) : undefined}
+    >
+      {columns.map((column) => (
+        <td
+          key={column.head}
+          role="cell"
+          data-align={column.align}
+          data-label={column.head}
+          data-main={column === first || undefined}
+          className={cx(
+            column.hideBelow && HIDDEN[column.hideBelow],
+            column.inCard === false && "max-sm:hidden!",
+            column.className,
+          )}
+        >
+          {column === first ? (
+            <Opener href={rowHref?.(row)} onOpen={onRow && (() => onRow(row))}>
+              {column.cell(row)}
+            </Opener>
+          ) : (
+            column.cell(row)
+          )}
+        </td>
+      ))}
+      {actions && (
+        <td role="cell" data-actions data-align="right">
+          <span className="row-above inline-flex">{actions(row)}</span>
+        </td>
+      )}
+    </tr>
+  );
+}
+
+function Foot<Row>({ columns, cells }: { columns: readonly Column<Row>[]; cells: readonly ReactNode[] }) {
+  return (
+    <tfoot role="rowgroup">
+      <tr role="row">
+        {cells.map((cell, index) => (
+          <td
+            key={columns[index]?.head ?? index}
+            role="cell"
+            data-align={columns[index]?.align}
+            data-label={columns[index]?.head}
+            className={cx(columns[index]?.hideBelow && HIDDEN[columns[index].hideBelow])}
+          >
+            {cell}
+          </td>
+        ))}
+      </tr>
+    </tfoot>
+  );
+}
+// biome-ignore-end lint/a11y/noRedundantRoles: see DataTable.
 
 function Opener({
   href,

@@ -5,7 +5,7 @@ import { useNow } from "./clock.ts";
  * Moments. Both have the exact UTC time as their title.
  *
  *   <Instant iso={createdAt} />  <Instant iso={createdAt} seconds />     // "14 Dec, 09:14(:02)" in the viewer's zone
- *   <Ago iso={key.lastUsedAt} never="Never" />                           // "2 min ago", renewed each 30 s
+ *   <Ago iso={key.lastUsedAt} never="Never" />                           // "2 min ago", updated every 30 s
  */
 
 const RENEWED_MS = 30_000;

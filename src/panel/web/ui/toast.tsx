@@ -7,13 +7,13 @@ import { CopyText } from "./copy_text.tsx";
 import { failureText } from "./states.tsx";
 
 /**
- * Short news at the edge of the window. `<Toaster />` stands once, in main.tsx.
+ * Short messages at the edge of the window. `<Toaster />` is mounted once, in main.tsx.
  *
  *   toast.done("Key ci created.");                                  // 4 s
- *   toast.undo("Key ci is off.", () => enable.mutateAsync(id));     // 8 s, with Undo; waits while it is pointed at or focused
- *   toast.failed(error);  toast.failed(error, "Key ci stays on.");  // stays until it is closed
+ *   toast.undo("Key ci is off.", () => enable.mutateAsync(id));     // 8 s, with Undo; waits while it has the pointer or the focus
+ *   toast.failed(error);  toast.failed(error, "Key ci stays on.");  // until it is closed
  *
- * F8 brings the focus to them.
+ * F8 moves the focus to them.
  */
 
 const DONE_MS = 4_000;
