@@ -267,7 +267,7 @@ test("a domain: what is wrong with its records and what to do is said, until the
   await page.getByRole("button", { name: "Remove" }).click();
   const question = page.getByRole("dialog", { name: `Remove ${host}?` });
   expect(await question.getByRole("button", { name: "Remove domain" }).isDisabled()).toBe(true);
-  await question.getByLabel(`Type ${host} to go on`).fill(host);
+  await question.getByLabel(`Type ${host} to continue`).fill(host);
   await question.getByRole("button", { name: "Remove domain" }).click();
   await said(page, `${host} removed.`);
   expect((await shop.chat(secret, {}, { host })).status).toBe(403);

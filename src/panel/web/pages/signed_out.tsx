@@ -61,7 +61,7 @@ export function useHostBrand(): { look: BrandLook | null; name: string; support:
   return { look: data ?? (isPending ? null : plain), name, support: data?.support ?? null };
 }
 
-/** Loads the page anew: data of the previous person must not stay in memory. */
+/** Opens a path with a full load, so that no data of the previous person stays in memory. */
 export function openFresh(path: string): void {
   location.replace(path);
 }
