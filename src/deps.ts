@@ -17,7 +17,7 @@ import type { Sight } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { BodyRoom } from "./http/body.ts";
 import type { Ledger } from "./ledger/ledger.ts";
-import type { Site } from "./panel/site.ts";
+import type { Site } from "./panel/built_site.ts";
 import type { Bus } from "./platform/bus.ts";
 import type { Db } from "./platform/db.ts";
 import type { FailedAttemptLimiter } from "./platform/failed_attempt_limit.ts";

@@ -6,7 +6,7 @@ import { EXCEPTIONS, judge } from "../scripts/audit.ts";
 import type { Role } from "../src/accounts/roles.ts";
 import { readConfig } from "../src/config.ts";
 import type { Deps } from "../src/deps.ts";
-import { panelRoutes } from "../src/panel/api/panel_routes.ts";
+import { panelEndpoints } from "../src/panel/api/endpoints.ts";
 import { createLog } from "../src/platform/log.ts";
 import { startReplica } from "../src/replica.ts";
 import { expectRefusal } from "./gateway/checks.ts";
@@ -153,7 +153,7 @@ describe("mass assignment", () => {
     });
     const clock = { nowMs: () => performance.now(), unixMs: () => Date.now() };
     const replica = await startReplica(config, clock, createLog("silent"));
-    const routes = panelRoutes(replica.deps as Deps).routes;
+    const routes = panelEndpoints(replica.deps as Deps).routes;
     await replica.drain();
     return new Map(
       routes

@@ -1,6 +1,5 @@
-import { desc, eq, inArray, type SQL, sql } from "drizzle-orm";
+import { eq, inArray, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
-import { InputError } from "../errors.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { packages } from "../platform/schema.ts";

@@ -1,30 +1,30 @@
-/** Which of two types a client would rather have. Source: RFC 9110 › 12.5.1. */
+/** Content negotiation between HTML and JSON. Source: RFC 9110 › 12.5.1. */
 
-/** Ranges of a header that are read: no browser sends as many. */
+/** Media ranges read from the header; no browser sends as many. */
 const RANGES_MAX = 32;
 
-type Wish = {
-  /** 0 to 1; 0: not wanted. */
+type Preference = {
+  /** 0 to 1; 0: not acceptable. */
   quality: number;
-  /** 2: the type itself is named; 1: its kind, as `text/*`; 0: any, or nothing is said of it. */
+  /** 2: the type itself is listed; 1: its range, as `text/*`; 0: only any type, or not at all. */
   named: number;
 };
 
 /**
- * Whether a page is taken, and no less gladly than JSON. Who takes anything gets the page, as who sends no `Accept`; who names JSON
- * and takes HTML only among everything else gets JSON.
+ * Whether the client accepts HTML at least as much as JSON. A client that accepts anything, or sends no `Accept`, gets the page. A client
+ * that lists JSON and accepts HTML only through a wildcard gets JSON.
  */
 export function prefersPage(accept: string | null): boolean {
-  const html = wishFor("text", "html", accept);
-  const json = wishFor("application", "json", accept);
+  const html = preferenceFor("text", "html", accept);
+  const json = preferenceFor("application", "json", accept);
   if (html.quality !== json.quality) return html.quality > json.quality;
   return html.quality > 0 && html.named >= json.named;
 }
 
-/** The range that fits best decides. */
-function wishFor(kind: string, type: string, accept: string | null): Wish {
+/** The most specific matching range decides. */
+function preferenceFor(kind: string, type: string, accept: string | null): Preference {
   if (accept === null || accept.trim() === "") return { quality: 1, named: 0 };
-  let best: Wish | undefined;
+  let best: Preference | undefined;
   for (const range of accept.toLowerCase().split(",", RANGES_MAX)) {
     const [name = "", ...parameters] = range.split(";").map((part) => part.trim());
     const named = [`*/*`, `${kind}/*`, `${kind}/${type}`].indexOf(name);
@@ -33,9 +33,9 @@ function wishFor(kind: string, type: string, accept: string | null): Wish {
   return best ?? { quality: 0, named: 0 };
 }
 
-/** 1 where none is said, or what is said is no number. */
+/** The `q` parameter; 1 if it is missing or not a number. */
 function qualityOf(parameters: readonly string[]): number {
-  const said = parameters.find((parameter) => parameter.startsWith("q="))?.slice(2);
-  const quality = said === undefined || said === "" ? 1 : Number(said);
+  const text = parameters.find((parameter) => parameter.startsWith("q="))?.slice(2);
+  const quality = text === undefined || text === "" ? 1 : Number(text);
   return quality >= 0 && quality <= 1 ? quality : 1;
 }

@@ -7,29 +7,30 @@ import type { OpenApi, Place } from "../http/openapi.ts";
 import { factsOf } from "../platform/request_facts.ts";
 import { CSRF_HEADER, cookieName, panelHostOf, siteUrl } from "./api/session_auth.ts";
 import { apiPage } from "./api_page.ts";
-import { brandOf, escapeHtml, etagOf, file, fill, pageHeaders, type Site } from "./site.ts";
+import { etagOf, type Site } from "./built_site.ts";
+import { brandOf, escapeHtml, file, fill, pageHeaders } from "./site.ts";
 
 /**
- * What the API is, for people and for tools, on every host of the panel and in its name. Not under /v1: there the contract has every
- * path, and every path wants a key.
+ * The API reference for people (`/docs/api`) and tools (`/docs/openapi.json`), on every panel host, in its brand. Not under /v1: there the
+ * contract lists every path, and every path needs a key.
  */
 
 const STYLE = new Uint8Array(readFileSync(fileURLToPath(new URL("./api_page.css", import.meta.url).href)));
 const STYLE_ETAG = etagOf(STYLE);
 const STYLE_VERSION = STYLE_ETAG.replaceAll('"', "");
-/** Of the built page's head: the theme that was chosen by hand, before the first paint; the tokens and the fonts. */
-const PANEL_LOOKS =
+/** From the head of the built page: the script that sets the chosen theme before the first paint, the style sheet and the fonts. */
+const PANEL_HEAD =
   /<script src="\/assets\/theme-[^>]+><\/script>|<link rel="(?:preload|stylesheet)" href="\/assets\/[^>]+>/g;
 
-export function apiDocsRoutes(deps: Deps, openapi: OpenApi) {
+export function apiDocsEndpoints(deps: Deps, openapi: OpenApi) {
   const template = apiPage(openapi);
-  const looks = panelLooks(deps.site);
+  const head = panelHead(deps.site);
   return new Elysia({ normalize: false })
     .get("/docs/api", async ({ request }) => {
       const host = await panelHostOf(deps, request);
       const brand = await brandOf(deps, request);
       const [base = ""] = placeOf(deps, host, brand.name).apiUrls;
-      const page = fill(template, brand, { BASE: escapeHtml(base), STYLE: STYLE_VERSION, PANEL: looks });
+      const page = fill(template, brand, { BASE: escapeHtml(base), STYLE: STYLE_VERSION, PANEL: head });
       return new Response(page, { headers: pageHeaders(request) });
     })
     .get("/docs/api.css", async ({ request }) => {
@@ -45,7 +46,7 @@ export function apiDocsRoutes(deps: Deps, openapi: OpenApi) {
     });
 }
 
-/** A reseller's customers are told of its own host alone. */
+/** On a reseller's host, only that host is named. */
 function placeOf(deps: Deps, host: Host, name: string): Place {
   const { baseUrl, aliasUrl, panelUrl } = deps.config;
   const isOwn = host.resellerId === null;
@@ -59,6 +60,6 @@ function placeOf(deps: Deps, host: Host, name: string): Place {
   };
 }
 
-function panelLooks(site: Site | undefined): string {
-  return (site?.index.match(PANEL_LOOKS) ?? []).join("\n");
+function panelHead(site: Site | undefined): string {
+  return (site?.index.match(PANEL_HEAD) ?? []).join("\n");
 }

@@ -3,11 +3,11 @@ import type { DescribedRoute, Json, OpenApi, Operation } from "../http/openapi.t
 import { escapeHtml } from "./site.ts";
 
 /**
- * The page about the API, for people: plain HTML made of the OpenAPI document's own parts, without any script. What differs from host
- * to host stands in it as %NAMES%, which `fill` of site.ts fills: TITLE, ICON, STYLE, PANEL, BRAND, BASE, VERSION.
+ * The API reference as one HTML page without scripts, built from the same parts as the OpenAPI document. The parts that differ by host are
+ * %PLACEHOLDERS% that `fill` of site.ts replaces: TITLE, LANG, ICON, STYLE, PANEL, BRAND, BASE.
  */
 
-/** The whole page. */
+/** The whole page, as a template. */
 export function apiPage({ routes, schemas }: OpenApi): string {
   const shapes = Object.keys(schemas).sort();
   return `<!doctype html>
@@ -27,15 +27,15 @@ export function apiPage({ routes, schemas }: OpenApi): string {
 <a class="skip" href="#content">Skip to the content</a>
 <div class="columns">
 <header>
-<p><a href="/">To the panel</a></p>
+<p><a href="/">Open the panel</a></p>
 <h1>%TITLE% API</h1>
-<p>An OpenAI-compatible API: existing SDKs work once their base URL and key are set.
-The same as a file for tools: <a href="/docs/openapi.json">OpenAPI 3.1</a>.</p>
+<p>An OpenAI-compatible API. Existing SDKs work once you set their base URL and API key.
+The same reference as a file for tools: <a href="/docs/openapi.json">OpenAPI 3.1</a>.</p>
 <dl>
 <dt>Base URL</dt><dd><code>%BASE%</code></dd>
-<dt>Key</dt><dd>Create one in the panel, keep it on a server, and send it with every call: <code>Authorization: Bearer &lt;API_KEY&gt;</code></dd>
-<dt>Request id</dt><dd>Every answer carries <code>X-Request-Id</code>. Quote it to support.</dd>
-<dt>Refusals</dt><dd>Every error is an ${linkTo("ErrorEnvelope")}. A request that is refused with 402 reached no model, cost nothing and left no usage record.</dd>
+<dt>Key</dt><dd>Create an API key in the panel and keep it on your server. Send it with every request: <code>Authorization: Bearer &lt;API_KEY&gt;</code></dd>
+<dt>Request id</dt><dd>Every response has <code>X-Request-Id</code>. Quote it when you contact support.</dd>
+<dt>Errors</dt><dd>Every error is an ${linkTo("ErrorEnvelope")}. A request refused with 402 reached no model, cost nothing and has no usage record.</dd>
 </dl>
 </header>
 <nav aria-label="Contents">
@@ -71,8 +71,8 @@ function section(route: DescribedRoute, schemas: OpenApi["schemas"]): string {
   const { operation } = route;
   const { id, summary, description, params, query, headers, body, answer, events } = operation;
   const inputs = [
-    ...(params ? [["In the path", fieldsOf(params)]] : []),
-    ...(query ? [["In the query", fieldsOf(query)]] : []),
+    ...(params ? [["Path", fieldsOf(params)]] : []),
+    ...(query ? [["Query", fieldsOf(query)]] : []),
     ...(headers ? [["Headers", fieldsOf(headers)]] : []),
     ...(body ? [["Body", fieldsOf(schemas[titleOf(body.schema)] ?? {})]] : []),
   ];
@@ -80,20 +80,20 @@ function section(route: DescribedRoute, schemas: OpenApi["schemas"]): string {
 <h2 id="${id}">${nameOf(route)}</h2>
 <p>${escapeHtml(summary)}. ${escapeHtml(description)}</p>
 <h3>Request</h3>
-<p>${operation.caller === "session" ? "For the panel's own page: with the session's cookie and its CSRF header." : "With an API key."}</p>
+<p>${operation.caller === "session" ? "Sent by the panel itself, with the session cookie and the CSRF header." : "With an API key."}</p>
 <pre>${escapeHtml(exampleOf(route))}</pre>
 ${inputs.map(([title, fields]) => `<h4>${title}</h4>\n${fields}`).join("\n")}
-<h3>Answer</h3>
+<h3>Response</h3>
 <p><code>200</code> ${linkTo(titleOf(answer.schema))} ${escapeHtml(answer.description)}</p>
-${events ? `<p>A stream's events are ${linkTo(titleOf(events))}, the last one is <code>data: [DONE]</code>. A stream that breaks off ends with an ${linkTo("ErrorEnvelope")} and without it; then nothing was charged.</p>` : ""}
-<h3>Refusals</h3>
+${events ? `<p>The events of a stream are ${linkTo(titleOf(events))}; the last event is <code>data: [DONE]</code>. A stream that fails ends with an ${linkTo("ErrorEnvelope")} and no <code>[DONE]</code>; nothing was charged.</p>` : ""}
+<h3>Errors</h3>
 ${refusals(operation)}
 </section>`;
 }
 
 const titleOf = (schema: { title?: unknown }) => String(schema.title);
 
-/** A call to paste, or what the panel's page sends. */
+/** A curl command to paste; for the panel's endpoints, the request line and body. */
 function exampleOf({ method, path, operation }: DescribedRoute): string {
   const body = operation.body && JSON.stringify(operation.body.example);
   if (operation.caller === "session") return `${method.toUpperCase()} ${path}\n${body ?? ""}`;
@@ -135,7 +135,7 @@ type Schema = {
   maxItems?: number;
 };
 
-/** The fields of an object, those of objects within it by their paths. */
+/** The fields of an object as HTML. Fields of nested objects have their full path. */
 function fieldsOf(schema: Schema): string {
   const parts = schema.allOf ?? [schema];
   const rows = parts.flatMap((part) => rowsOf(part, ""));
@@ -156,7 +156,7 @@ function rowsOf({ properties = {}, required = [] }: Schema, path: string): strin
   });
 }
 
-/** In words, as HTML. */
+/** The type in words, as HTML. */
 function typeOf(schema: Schema): string {
   if (schema.$ref) return linkTo(refName(schema.$ref));
   if (schema.anyOf) return schema.anyOf.map(typeOf).join(" or ");

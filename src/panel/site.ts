@@ -1,8 +1,3 @@
-import { existsSync } from "node:fs";
-import { readdir, readFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
-import { gzipSync } from "node:zlib";
 import { Elysia } from "elysia";
 import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Deps } from "../deps.ts";
@@ -10,69 +5,30 @@ import { Refusal } from "../errors.ts";
 import { hostOf } from "../gateway/door.ts";
 import { randomToken } from "../platform/crypto.ts";
 import { factsOf } from "../platform/request_facts.ts";
-import { sha256 } from "../platform/runtime.ts";
 import { prefersPage } from "./accept.ts";
 import { panelHostOf } from "./api/session_auth.ts";
+import { CONTENT_TYPES, etagOf } from "./built_site.ts";
 
-/**
- * The panel's pages: what `scripts/build_panel.ts` built, held in memory and served alike on both runtimes. How a page
- * looks is decided by its host, before the first byte.
- */
+/** Serves the panel's pages, assets and brand pictures. The host decides the brand of a page before the first byte is sent. */
 
-/** What a path in the configuration starts from: the command may have been called elsewhere. */
-const REPOSITORY = fileURLToPath(new URL("../..", import.meta.url).href);
 const NONCE_BYTES = 16;
-/** Built files have their content's hash in their names; brands have a version in their addresses. */
+/** For files whose URL contains a hash or a version. */
 const FOR_EVER = "public, max-age=31536000, immutable";
-/** Fonts and pictures are packed already. */
-const PACKED = /^text\/|^image\/svg/;
-const TYPES: Readonly<Record<string, string>> = {
-  js: "text/javascript; charset=utf-8",
-  css: "text/css; charset=utf-8",
-  woff2: "font/woff2",
-  svg: "image/svg+xml",
-  png: "image/png",
-};
 
-export type Site = {
-  /** The template of every page. */
-  index: string;
-  assets: ReadonlyMap<string, Asset>;
-};
-
-/** `packed` is the same gzipped, where that is worth it. */
-type Asset = { bytes: Uint8Array<ArrayBuffer>; packed: Uint8Array<ArrayBuffer> | null; type: string; etag: string };
-
-/** Reads what was built. undefined: nothing was, and this replica serves the API alone. */
-export async function loadSite(panelDir: string): Promise<Site | undefined> {
-  const folder = resolve(REPOSITORY, panelDir);
-  if (!existsSync(join(folder, "index.html"))) return undefined;
-  const names = await readdir(join(folder, "assets"));
-  const assets = await Promise.all(
-    names.map(async (name) => {
-      const bytes = new Uint8Array(await readFile(join(folder, "assets", name)));
-      const type = TYPES[name.split(".").at(-1) ?? ""] ?? "application/octet-stream";
-      const packed = PACKED.test(type) ? new Uint8Array(gzipSync(bytes)) : null;
-      return [name, { bytes, packed, type, etag: etagOf(bytes) }] as const;
-    }),
-  );
-  return { index: await readFile(join(folder, "index.html"), "utf8"), assets: new Map(assets) };
-}
-
-/** Scripts, styles, fonts, and what a brand brings. */
-export function siteRoutes(deps: Deps) {
+/** Scripts, styles, fonts, and a brand's style sheet and pictures. */
+export function siteEndpoints(deps: Deps) {
   return new Elysia({ normalize: false })
     .get("/assets/:name", async ({ request, params }) => {
       await panelHostOf(deps, request);
       const asset = deps.site?.assets.get(params.name);
       if (asset === undefined) throw new Refusal("not_found");
-      return asset.packed !== null && takesGzip(request)
-        ? file(request, { ...asset, bytes: asset.packed, etag: asset.etag.replace(/"$/, '-gz"') }, "gzip")
+      return asset.gzipped !== null && acceptsGzip(request)
+        ? file(request, { ...asset, bytes: asset.gzipped, etag: asset.etag.replace(/"$/, '-gz"') }, "gzip")
         : file(request, asset);
     })
     .get("/brand.css", async ({ request }) => {
       const { css } = await brandOf(deps, request);
-      return file(request, { bytes: new TextEncoder().encode(css), type: TYPES.css ?? "" });
+      return file(request, { bytes: new TextEncoder().encode(css), type: CONTENT_TYPES.css ?? "" });
     })
     .get("/brand/:picture", async ({ request, params }) => {
       const { logoLight, logoDark, logoType, icon } = await brandOf(deps, request);
@@ -87,7 +43,7 @@ export function siteRoutes(deps: Deps) {
     });
 }
 
-/** The page at any other address on a host of the panel, for whoever does not prefer JSON; undefined for everybody else. */
+/** The panel's page, for a GET on a panel host that prefers HTML to JSON; undefined for any other request. */
 export async function pageOf(deps: Deps, request: Request): Promise<Response | undefined> {
   const asksForPage = request.method === "GET" && prefersPage(request.headers.get("accept"));
   const { pathname } = new URL(request.url);
@@ -99,7 +55,7 @@ export async function pageOf(deps: Deps, request: Request): Promise<Response | u
   return new Response(fill(deps.site.index, brand, { NONCE: nonce }), { headers: pageHeaders(request, nonce) });
 }
 
-/** Of every page. With a nonce, elements of style that bear it may be used too. */
+/** The headers of every page. With a nonce, `<style nonce>` elements are allowed too. */
 export function pageHeaders(request: Request, nonce?: string): Record<string, string> {
   return {
     "content-type": "text/html; charset=utf-8",
@@ -113,7 +69,7 @@ export function pageHeaders(request: Request, nonce?: string): Record<string, st
   };
 }
 
-/** Puts a host's brand into a template, and `more`, which is HTML already. */
+/** Fills a template's %PLACEHOLDERS% with a host's brand, and with `more`, which must be HTML already. */
 export function fill(
   template: string,
   { name, version, css, icon }: Brand,
@@ -129,7 +85,7 @@ export function fill(
   return template.replace(/%([A-Z]+)%/g, (placeholder, key: string) => values[key] ?? placeholder);
 }
 
-/** Scripts and styles are files of ours; the nonce is for the one style element that open dialogs need. */
+/** The Content-Security-Policy: own scripts and styles only. The nonce is for the one style element that open dialogs insert. */
 function policy(nonce: string | undefined): string {
   return [
     "default-src 'none'",
@@ -152,11 +108,11 @@ export async function brandOf(deps: Deps, request: Request): Promise<Brand> {
   return await deps.brands.get(resellerId);
 }
 
-function takesGzip(request: Request): boolean {
+function acceptsGzip(request: Request): boolean {
   return /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/.test(request.headers.get("accept-encoding") ?? "");
 }
 
-/** A file for ever: its address holds its version. */
+/** A file that clients may cache for good, because its URL contains its version. Answers 304 to a matching If-None-Match. */
 export function file(
   request: Request,
   { bytes, type, etag = etagOf(bytes) }: { bytes: Uint8Array<ArrayBuffer>; type: string; etag?: string },
@@ -175,11 +131,7 @@ export function file(
   return new Response(bytes, { headers });
 }
 
-export function etagOf(bytes: Uint8Array): string {
-  return `"${Buffer.from(sha256(bytes)).toString("base64url").slice(0, 22)}"`;
-}
-
-/** Text as HTML. */
+/** Escapes text for HTML. */
 export function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }

@@ -6,10 +6,10 @@ import { hostOf } from "../gateway/door.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
 import { clientAddress } from "../http/client_address.ts";
 import { openapiOf } from "../http/openapi.ts";
-import { panelRoutes } from "../panel/api/panel_routes.ts";
-import { asPanelRefusal } from "../panel/api/panel_session.ts";
-import { apiDocsRoutes } from "../panel/api_docs.ts";
-import { pageOf, siteRoutes } from "../panel/site.ts";
+import { panelEndpoints } from "../panel/api/endpoints.ts";
+import { asPanelRefusal } from "../panel/api/refusals.ts";
+import { apiDocsEndpoints } from "../panel/api_docs.ts";
+import { pageOf, siteEndpoints } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
 import { factsOf, noteFacts, type RequestFacts } from "../platform/request_facts.ts";
@@ -117,9 +117,13 @@ type OnError = (failure: Failure) => Promise<Response>;
 function elysiaApps(deps: Deps, metered: ReturnType<typeof meteredRoutes>, onError: OnError) {
   const withErrors = () => new Elysia({ normalize: false }).onError(onError);
   const api = withErrors().use(v1Routes(deps, metered));
-  const panel = panelRoutes(deps);
+  const panel = panelEndpoints(deps);
   const openapi = openapiOf([...api.routes, ...panel.routes]);
-  const rest = withErrors().use(healthRoutes(deps)).use(panel).use(siteRoutes(deps)).use(apiDocsRoutes(deps, openapi));
+  const rest = withErrors()
+    .use(healthRoutes(deps))
+    .use(panel)
+    .use(siteEndpoints(deps))
+    .use(apiDocsEndpoints(deps, openapi));
   return { api, rest, routes: [...api.routes, ...rest.routes] };
 }
 

@@ -193,7 +193,7 @@ test("a changed price applies from the next request on, and the playground shows
   const customer = await panel.visit(payer, "/playground");
   await customer.page.getByRole("combobox", { name: "Model" }).click();
   await customer.page.getByRole("option", { name: "vendor/chat-b" }).click();
-  await said(customer.page, "$3.00/M in, $22.50/M out, paid by the balance.");
+  await said(customer.page, "$3.00/M in, $22.50/M out, charged to the balance.");
   await customer.check();
   await customer.close();
 

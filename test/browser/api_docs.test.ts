@@ -61,7 +61,7 @@ test("the panel's menu, its More on a phone and its search lead to it, and its f
     await way(page);
     await page.getByRole("heading", { level: 1, name: "Tollgate API" }).waitFor();
     expect(new URL(page.url()).pathname).toBe(PAGE);
-    await page.getByRole("link", { name: "To the panel" }).click();
+    await page.getByRole("link", { name: "Open the panel" }).click();
     await page.getByRole("heading", { level: 1, name: "Home" }).waitFor();
     await visit.check();
     await visit.close();

@@ -64,7 +64,7 @@ test("a key made in the panel works in the SDK as it was copied, for chat and st
   await visit.check();
   await page.getByRole("button", { name: "Create key" }).first().click();
   await page.getByRole("dialog").getByRole("button", { name: "Create key" }).click();
-  await said(page, "A name by which you know it again.");
+  await said(page, "Enter a name for this key.");
   await visit.check();
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.getByRole("dialog").waitFor({ state: "hidden" });

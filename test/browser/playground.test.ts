@@ -162,13 +162,13 @@ test("a picture: counted by code points, drawn, charged once, to be downloaded",
   await page.getByRole("radio", { name: "Images" }).check({ force: true });
   await page.getByLabel("Prompt").fill("🌙🌙");
   await said(page, "2 of 4,000");
-  await said(page, "Describe it in 3 characters or more.");
+  await said(page, "Describe the image in at least 3 characters.");
   expect(await page.getByRole("button", { name: "Create image" }).isDisabled()).toBe(true);
   await page.getByLabel("Prompt").fill("A toll gate at dawn 🌙");
   await said(page, "Costs $0.04.");
   await visit.check();
   await page.getByRole("button", { name: "Create image" }).click();
-  const picture = page.getByRole("list", { name: "Pictures" }).getByRole("img");
+  const picture = page.getByRole("list", { name: "Images" }).getByRole("img");
   await picture.waitFor();
   expect(await picture.getAttribute("src")).toMatch(/^(?:blob|data):/);
   expect(await picture.evaluate((image) => image instanceof HTMLImageElement && image.naturalWidth)).toBeGreaterThan(0);

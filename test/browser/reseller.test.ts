@@ -129,7 +129,7 @@ test("an invitation is made on the reseller's domain, handed over and accepted i
 
   const nora = await panel.visit(null, url, { host: ACME_HOST });
   await nora.page.getByRole("heading", { name: "Welcome, Nora" }).waitFor();
-  await said(nora.page, `You are invited to ${BRAND}. Choose a password, and you are in.`);
+  await said(nora.page, `You are invited to ${BRAND}. Choose a password to sign in.`);
   await nora.page.getByLabel("Password", { exact: true }).fill(NEW_PASSWORD);
   await nora.page.getByRole("button", { name: "Set password and sign in" }).click();
   await nora.page.getByRole("heading", { name: "Home", level: 1 }).waitFor();
@@ -267,9 +267,9 @@ test("a domain: what is wrong with its records and what to do is said, until the
   await page.getByRole("button", { name: "Remove" }).click();
   const question = page.getByRole("dialog", { name: `Remove ${host}?` });
   expect(await question.getByRole("button", { name: "Remove domain" }).isDisabled()).toBe(true);
-  await question.getByLabel(`Type ${host} to go on`).fill(host);
+  await question.getByLabel(`Type ${host} to continue`).fill(host);
   await question.getByRole("button", { name: "Remove domain" }).click();
-  await said(page, `${host} is removed.`);
+  await said(page, `${host} removed.`);
   expect((await shop.chat(secret, {}, { host })).status).toBe(403);
   await visit.check();
   await visit.close();

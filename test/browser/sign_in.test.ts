@@ -74,8 +74,8 @@ test("after ten wrong tries it says how long to wait, also for the right passwor
     expect((await answered).status()).toBe(401);
   }
   await enter(visit, email, PASSWORD);
-  const alert = visit.page.getByRole("alert").filter({ hasText: "Too many wrong tries" });
-  expect(await textOf(alert)).toMatch(/^Too many wrong tries Wait \d+ min( \d+ s)?, until \d\d:\d\d, and try again\.$/);
+  const alert = visit.page.getByRole("alert").filter({ hasText: "Too many failed attempts" });
+  expect(await textOf(alert)).toMatch(/^Too many failed attempts Try again in \d+ min( \d+ s)?, at \d\d:\d\d\.$/);
   await visit.check();
   await visit.close();
 });
@@ -90,7 +90,7 @@ test("a second factor that is set up in the settings is asked for at the next si
   await page.getByRole("button", { name: "Set up" }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Your password", { exact: true }).fill(PASSWORD);
-  await dialog.getByRole("button", { name: "Go on" }).click();
+  await dialog.getByRole("button", { name: "Continue" }).click();
   await dialog.getByRole("img", { name: /QR code/ }).waitFor();
   const [key = ""] = /(?:[A-Z2-7]{4} ){7}[A-Z2-7]{4}/.exec(await textOf(dialog)) ?? [];
   const secret = key.replaceAll(" ", "");
@@ -111,8 +111,8 @@ test("a second factor that is set up in the settings is asked for at the next si
   await page.getByRole("button", { name: "New recovery codes" }).click();
   const renewing = page.getByRole("dialog", { name: "New recovery codes" });
   await renewing.getByLabel("Your password", { exact: true }).fill(PASSWORD);
-  await renewing.getByRole("button", { name: "Go on" }).click();
-  await renewing.getByText("A code of your app, or a recovery code.").waitFor();
+  await renewing.getByRole("button", { name: "Continue" }).click();
+  await renewing.getByText("Enter a code from your app, or a recovery code.").waitFor();
   await visit.check();
   await renewing.getByRole("button", { name: "Cancel" }).click();
   await signOut(visit);
@@ -170,7 +170,7 @@ test("an invitation sets a password and signs in, once; a weak password is refus
 
   visit.expectProblem(/^404 GET \/api\/panel\/links\//);
   await page.goto(url);
-  await page.getByRole("heading", { name: "This link does not work", level: 1 }).waitFor();
+  await page.getByRole("heading", { name: "This link no longer works", level: 1 }).waitFor();
   await visit.check();
   await visit.close();
 });
@@ -189,8 +189,8 @@ test("a link that has expired says so and sets nothing", async () => {
   const visit = await arrive();
   visit.expectProblem(/^404 GET \/api\/panel\/links\//);
   await visit.page.goto(url);
-  await visit.page.getByRole("heading", { name: "This link does not work", level: 1 }).waitFor();
-  await said(visit.page, "It was used before, has expired, or was replaced by a newer one.");
+  await visit.page.getByRole("heading", { name: "This link no longer works", level: 1 }).waitFor();
+  await said(visit.page, "It was used, has expired, or was replaced by a newer one.");
   expect(await visit.page.getByLabel("Password").count()).toBe(0);
   await visit.check();
   await visit.close();

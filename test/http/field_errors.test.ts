@@ -7,7 +7,7 @@ import { Refusal } from "../../src/errors.ts";
 import { ChatBody, ImageBody, UsageQuery } from "../../src/gateway/request_shapes.ts";
 import { checker } from "../../src/http/checks.ts";
 import { problemOf } from "../../src/http/field_errors.ts";
-import { panelRoutes } from "../../src/panel/api/panel_routes.ts";
+import { panelEndpoints } from "../../src/panel/api/endpoints.ts";
 import { chatBody, imageBody } from "../gateway/shop.ts";
 
 /** A refusal names the field and says in one plain sentence what it must be. Source: rulings › Errors. */
@@ -300,7 +300,7 @@ describe("the panel's shapes", () => {
 
   test("whatever is wrong with a field of a body or a query is said in a plain sentence", () => {
     const sentences = new Set<string>();
-    for (const { hooks } of panelRoutes(deps).routes) {
+    for (const { hooks } of panelEndpoints(deps).routes) {
       for (const shape of [hooks.body, hooks.query] as (TSchema | undefined)[]) {
         if (shape === undefined) continue;
         for (const schema of fieldsOf(shape as Shape)) {

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import type { DnsReport } from "../../src/accounts/dns_check.ts";
+import { accentNote, readHex } from "../../src/panel/web/pages/brand_colour.ts";
+import { deviceName } from "../../src/panel/web/pages/device_name.ts";
 import {
   type DomainDetails,
   doServersFail,
@@ -10,8 +12,9 @@ import {
   statusWords,
   stepStates,
   todoText,
-} from "../../src/panel/web/pages/domain_words.ts";
-import { accentNews, deviceName, ownPath, readHex, strengthOf } from "../../src/panel/web/pages/own_words.ts";
+} from "../../src/panel/web/pages/domain_text.ts";
+import { pathAfterSignIn } from "../../src/panel/web/pages/next_path.ts";
+import { strengthOf } from "../../src/panel/web/pages/password_strength.ts";
 import type { StepState } from "../../src/panel/web/ui/stepper.tsx";
 
 /** What the pages of one's own account and of domains say. Source: design › panel (Domains, States, White label). */
@@ -24,7 +27,7 @@ describe("after signing in one goes on to a page of this panel alone", () => {
   const origin = "https://panel.acme.test";
 
   test.each(["/keys", "/usage?key=7&days=30", "/domains/ai.acme.test#top"])("%s", (next) => {
-    expect(ownPath(next, origin)).toBe(next);
+    expect(pathAfterSignIn(next, origin)).toBe(next);
   });
 
   test.each([
@@ -42,7 +45,7 @@ describe("after signing in one goes on to a page of this panel alone", () => {
     "/api/panel/me",
     "/v1/models",
   ])("home instead of %p", (next) => {
-    expect(ownPath(next, origin)).toBe("/");
+    expect(pathAfterSignIn(next, origin)).toBe("/");
   });
 });
 
@@ -108,12 +111,12 @@ describe("a colour", () => {
   });
 
   test("what became of it is said, and nothing where it stays", () => {
-    expect(accentNews({ fillChange: "none", textChange: "none" })).toBeNull();
-    expect(accentNews({ fillChange: "none", textChange: "darker" })).toBe("We darkened your colour for text.");
-    expect(accentNews({ fillChange: "darker", textChange: "darker" })).toBe(
+    expect(accentNote({ fillChange: "none", textChange: "none" })).toBeNull();
+    expect(accentNote({ fillChange: "none", textChange: "darker" })).toBe("We darkened your colour for text.");
+    expect(accentNote({ fillChange: "darker", textChange: "darker" })).toBe(
       "We darkened your colour for text and buttons.",
     );
-    expect(accentNews({ fillChange: "softer", textChange: "darker" })).toBe(
+    expect(accentNote({ fillChange: "softer", textChange: "darker" })).toBe(
       "We darkened your colour for text. We softened your colour for buttons.",
     );
   });
@@ -190,7 +193,7 @@ describe("the DNS doctor says what to do", () => {
     expect(recordRows(domain).at(-1)).toMatchObject({
       type: "TXT",
       values: ["new"],
-      sights: [[{ mark: "unknown", words: "not asked yet" }]],
+      views: [[{ mark: "unknown", words: "not checked yet" }]],
     });
   });
 
@@ -228,7 +231,7 @@ describe("the DNS doctor says what to do", () => {
       {
         type: "A",
         values: [OURS],
-        sights: [
+        views: [
           [
             { mark: "ok", words: OURS },
             { mark: "bad", words: THEIRS },
@@ -236,8 +239,8 @@ describe("the DNS doctor says what to do", () => {
           [{ mark: "ok", words: "ok" }],
         ],
       },
-      { type: "AAAA", values: [], sights: [[{ mark: "ok", words: "none" }], [{ mark: "ok", words: "none" }]] },
-      { type: "CNAME", sights: [[{ mark: "ok", words: "none" }], [{ mark: "bad", words: "shops.example.com" }]] },
+      { type: "AAAA", values: [], views: [[{ mark: "ok", words: "none" }], [{ mark: "ok", words: "none" }]] },
+      { type: "CNAME", views: [[{ mark: "ok", words: "none" }], [{ mark: "bad", words: "shops.example.com" }]] },
     ]);
   });
 });
@@ -278,10 +281,10 @@ describe("how a domain stands", () => {
       nextCheckText({ ...domainOf(facts), nextCheckAt: at });
     for (const status of ["verifying", "active", "suspended"] as const)
       expect(text({ status }, nextCheckAt)).toBeNull();
-    expect(text({ status: "verifying" }, null)).toBe("Soon, by itself");
-    for (const status of ["pending", "failed"] as const) expect(text({ status }, null)).toBe("When you ask");
+    expect(text({ status: "verifying" }, null)).toBe("Soon");
+    for (const status of ["pending", "failed"] as const) expect(text({ status }, null)).toBe("When you check");
     for (const status of ["active", "suspended"] as const)
-      expect(text({ status, byHand: true }, null)).toBe("When you ask");
+      expect(text({ status, byHand: true }, null)).toBe("When you check");
   });
 
   test("off: since when, and why", () => {
@@ -290,11 +293,13 @@ describe("how a domain stands", () => {
       leadOf(domainOf({ status: "suspended", suspension, ...facts }), { now: NOW, zone: "UTC" });
     const report = reportOf([], { A: [THEIRS] });
     expect(off({ report })).toBe(
-      "Off since 20 Nov: the A record changed. Set it back, and it goes live again by itself.",
+      "Off since 20 Nov: the A record changed. Restore it, and the domain goes live again automatically.",
     );
-    expect(off({ contested: true })).toStartWith("Off since 20 Nov: another account has proved this name since.");
+    expect(off({ contested: true })).toStartWith(
+      "Off since 20 Nov: another account has proved that it owns this name.",
+    );
     expect(off({ byHand: true, suspension: { ...suspension, reason: "Abuse" } })).toBe(
-      'Off since 20 Nov: switched off by hand, "Abuse". No check switches it on again.',
+      'Off since 20 Nov: switched off by an admin, "Abuse". It is not switched on again automatically.',
     );
   });
 

@@ -4,8 +4,8 @@ import type { AddressInfo } from "node:net";
 import { ERROR_TABLE } from "../../src/errors.ts";
 import { END_REASONS } from "../../src/ledger/ledger_store.ts";
 import { readAnswer } from "../../src/panel/web/pages/chat_stream.ts";
-import { noticeText } from "../../src/panel/web/pages/home_words.ts";
-import { nextStep, reasonName, reasonText, refusalName, whatNowText } from "../../src/panel/web/pages/request_words.ts";
+import { noticeText } from "../../src/panel/web/pages/home_notices.ts";
+import { nextStep, reasonName, reasonText, refusalName, whatNowText } from "../../src/panel/web/pages/request_text.ts";
 
 /** What the panel says of requests, and how it reads an answer while it comes. */
 

@@ -1,33 +1,30 @@
-import { FormatRegistry, Type } from "@sinclair/typebox";
-import { Elysia, ParseError, t, ValidationError } from "elysia";
-import { forgetForm, recordForm } from "../../accounts/forms_store.ts";
+import { Elysia } from "elysia";
+import { type Account, findAccount } from "../../accounts/accounts_store.ts";
 import type { Role } from "../../accounts/roles.ts";
 import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
-import { asRefusal, Refusal } from "../../errors.ts";
+import { Refusal } from "../../errors.ts";
 import type { Host } from "../../gateway/admission.ts";
 import { readBody } from "../../http/body.ts";
-import { problemOf } from "../../http/field_errors.ts";
 import { refuseRepeated } from "../../http/query.ts";
 import type { Actor } from "../../platform/changes_store.ts";
+import type { Db } from "../../platform/db.ts";
 import { factsOf } from "../../platform/request_facts.ts";
-import { sha256 } from "../../platform/runtime.ts";
+import { noteFormBody } from "./form_once.ts";
 import { cookieName, visitorOf } from "./session_auth.ts";
 
 /**
- * What all routes of the panel have in common: host → session → CSRF → body, who it is, and how the answer goes out.
- * `signedIn(deps)` is an empty set of routes with `person` in each handler's context; a file of routes begins with it.
+ * What every signed-in endpoint of the panel starts with, in this order: host, session, CSRF, role, body. A file of endpoints
+ * begins with `signedIn(deps, ...roles)`, which puts `person` into each handler's context.
  */
 
-const FORM_HEADER = "idempotency-key";
-const FORM_KEY = /^[\x21-\x7e]{1,100}$/;
-/** A form; the largest brings two pictures in base64. */
+/** The largest form has a picture in base64. */
 const BODY_BYTES_MAX = 1024 * 1024;
 
-/** Who is signed in, and whose panel it is. */
+/** Who is signed in, and whose panel is shown. */
 export type Person = {
-  /** The account whose things are shown and changed: one's own, or the one an admin looks at. */
+  /** The account that is shown and changed: the person's own, or the one an admin views. */
   accountId: number;
   role: Role;
   /** The reseller of a customer; a reseller's own id; else 0. */
@@ -36,48 +33,48 @@ export type Person = {
   email: string;
   session: Session;
   host: Host;
-  /** Set while an admin looks at somebody's panel; then nothing can be changed. */
+  /** Set while an admin views another account's panel; then every change is refused with read_only. */
   viewing: Viewed | null;
-  /** Who acts, for the audit log: always the one who signed in. Hand it down as `{ ...deps, by: person.by }`. */
+  /** The actor for the audit log: always the person who signed in. Pass it on as `{ ...deps, by: person.by }`. */
   by: Actor;
 };
 
-/** Routes for people who are signed in; with `role`, for them alone: to others they are not there. */
+/** Endpoints for signed-in people. With `roles`, only for those: everyone else gets not_found. */
 export function signedIn(deps: Deps, ...roles: Role[]) {
   const name = cookieName(deps);
   return new Elysia({ normalize: false })
     .onParse(async ({ request, cookie }) => {
-      // Before the body: whoever is not signed in is told so, whatever was sent.
-      const { session } = await personOf(deps, request, cookie[name]?.value, roles);
+      // Before the body is read: a request without a session gets 401 whatever it sent.
+      const { session } = await personOf(deps, { request, token: cookie[name]?.value, roles });
       if (request.body === null) return {};
       const { value, text, room } = await readBody(deps, request, { bytesMax: BODY_BYTES_MAX, owner: session });
-      room.close(); // A form is small: what counts is how many are on their way.
-      if (request.headers.has(FORM_HEADER)) bodies.set(request, sha256(text));
+      room.close(); // Only bodies still being read count against the limit; parsed forms are small.
+      noteFormBody(request, text);
       return value;
     })
     .derive(async ({ request, cookie, set }) => {
       set.headers["x-request-id"] = factsOf(request).requestId;
       set.headers["cache-control"] = "no-store";
-      const person = await personOf(deps, request, cookie[name]?.value, roles);
+      const person = await personOf(deps, { request, token: cookie[name]?.value, roles });
       refuseRepeated(factsOf(request).url.searchParams);
       return { person };
     });
 }
 
 const people = new WeakMap<Request, Person>();
-/** SHA-256 of the bodies of forms that are done once. */
-const bodies = new WeakMap<Request, Uint8Array>();
 
-/** Throws host_not_allowed, session_required, csrf_failed, read_only, not_found (another role's routes). */
-async function personOf(deps: Deps, request: Request, token: unknown, roles: readonly Role[]): Promise<Person> {
-  const person = people.get(request) ?? (await newPersonOf(deps, request, token));
+type Credentials = { request: Request; token: unknown; roles: readonly Role[] };
+
+/** Throws host_not_allowed, session_required, csrf_failed, read_only, not_found (endpoints of another role). */
+async function personOf(deps: Deps, { request, token, roles }: Credentials): Promise<Person> {
+  const person = people.get(request) ?? (await loadPerson(deps, request, token));
   people.set(request, person);
-  // Also for who is known: routes may stand within others that more roles have.
+  // Checked on every call: endpoints of one role may be nested in those of several.
   if (roles.length > 0 && !roles.includes(person.role)) throw new Refusal("not_found");
   return person;
 }
 
-async function newPersonOf(deps: Deps, request: Request, token: unknown): Promise<Person> {
+async function loadPerson(deps: Deps, request: Request, token: unknown): Promise<Person> {
   const { session, host } = await visitorOf(deps, request, token);
   factsOf(request).accountId = session.accountId;
   await deps.limiter.take(`panel:${session.accountId}`);
@@ -89,85 +86,28 @@ async function newPersonOf(deps: Deps, request: Request, token: unknown): Promis
 }
 
 /**
- * Does the work of a form once, by the key that its page sent as `Idempotency-Key`. A second click throws
- * idempotency_conflict, and with another body idempotency_mismatch; a form whose work failed may be sent again. Without a key
- * the work is done as it is.
+ * An account that a person manages: a reseller its own customers, an admin any account. Throws not_found, also for accounts that
+ * exist elsewhere.
  */
-export async function once<T>(deps: Deps, person: Person, request: Request, work: () => Promise<T>): Promise<T> {
-  const formKey = request.headers.get(FORM_HEADER);
-  if (formKey === null) return await work();
-  if (!FORM_KEY.test(formKey)) {
-    throw new Refusal("invalid_request", {
-      message: "The header Idempotency-Key must be 1 to 100 visible characters.",
-    });
-  }
-  const form = { accountId: person.by.accountId, formKey, bodyDigest: digestOf(request) };
-  const claimed = await recordForm(deps, form);
-  if (claimed === "same") throw new Refusal("idempotency_conflict");
-  if (claimed === "other")
-    throw new Refusal("idempotency_mismatch", {
-      message: "This form was sent before, with other contents. Open it anew.",
-      status: 422,
-    });
-  try {
-    return await work();
-  } catch (error) {
-    await forgetForm(deps, form);
-    throw error;
-  }
+export async function accountInScope(deps: Deps, person: Person, accountId: number): Promise<Account> {
+  const account =
+    person.role === "admin" ? await findAccount(deps, accountId) : await findAccount(deps, accountId, person.accountId);
+  if (!account) throw new Refusal("not_found");
+  return account;
 }
 
-/** SHA-256 of what a form was sent to, and of its body. */
-function digestOf(request: Request): Buffer {
-  const place = `${request.method} ${new URL(request.url).pathname}\0`;
-  return Buffer.from(sha256(Buffer.concat([Buffer.from(place), bodies.get(request) ?? Buffer.alloc(0)])));
-}
+/** `signal` ends the read when the page stops waiting. */
+export type Reader = { person: Person; signal: AbortSignal };
 
 /**
- * A whole number in a path or a query. Not `t.Integer`: of one that is out of its range the framework keeps neither the field
- * nor where it stood, so that a wrong id would not read like an unknown one.
+ * Runs a read that may take long on the connections reserved for that. It counts against the limits of the person who signed in,
+ * whichever account is shown. Throws what `work` throws, too_many_requests, service_unavailable.
  */
-export function whole(min: number, max: number) {
-  const format = `whole:${min}:${max}`;
-  FormatRegistry.Set(format, (text) => /^\d{1,16}$/.test(text) && Number(text) >= min && Number(text) <= max);
-  const text = t.String({
-    format,
-    says: max < Number.MAX_SAFE_INTEGER ? `a whole number from ${min} to ${max}` : "a whole number",
-  });
-  return t.Transform(text).Decode(Number).Encode(String);
-}
-
-/** The id of a row in a path, or where a page of a list begins. */
-export const Id = whole(1, Number.MAX_SAFE_INTEGER);
-
-/** The id of a row in a body: a number, and no text that reads like one. */
-export const IdInBody = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
-
-/** A failure under /api/panel: what is `invalid_request` on the gateway is `validation_failed` here. Source: rulings › Errors. */
-export function asPanelRefusal(error: unknown): Refusal {
-  // What the reading of a body threw comes wrapped.
-  const thrown = error instanceof ParseError ? error.cause : error;
-  const refusal = thrown instanceof ValidationError ? shapeRefusal(thrown) : asRefusal(thrown);
-  if (refusal.code !== "invalid_request") return refusal;
-  return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
-}
-
-function shapeRefusal(error: ValidationError): Refusal {
-  // An id in a path that can be no id is unknown, like any other that is not there.
-  if (error.type === "params") return new Refusal("not_found");
-  return new Refusal("invalid_request", problemOf(error.valueError));
-}
-
-/** A value as JSON carries it: bigint (nano-USD) as a string of digits. */
-export type Wire<T> = T extends bigint
-  ? string
-  : T extends readonly (infer Item)[]
-    ? Wire<Item>[]
-    : T extends object
-      ? { [Key in keyof T]: Wire<T[Key]> }
-      : T;
-
-/** Money goes out as text: a double would round what is exact. */
-export function toWire<T>(value: T): Wire<T> {
-  return JSON.parse(JSON.stringify(value, (_, inner) => (typeof inner === "bigint" ? String(inner) : inner)));
+export function longRead<T>(
+  { longReads }: Pick<Deps, "longReads">,
+  { person, ...options }: Reader & { readMsMax?: number; waitMsMax?: number },
+  work: (deps: { db: Db }) => Promise<T>,
+): Promise<T> {
+  const { accountId, tenantId } = person.session;
+  return longReads.run({ door: "panel", accountId, tenantId }, options, work);
 }

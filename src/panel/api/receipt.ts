@@ -7,29 +7,29 @@ import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge, type PriceParts } from "../../ledger/price.ts";
 import type { UsageReport } from "../../ledger/reported_usage.ts";
 
-/** The receipt of one request: what was held, charged and given back, and the arithmetic at the prices it was admitted at. */
+/** The receipt of one request: the amounts reserved, charged and released, and the calculation at the prices in force at admission. */
 
 const PICO_PER_MICRO = 1_000_000n;
 const TOKEN_DETAIL = /^(prompt|completion)_tokens_details\.\w+$/;
 
-/** One part of a charge: `count` × `microUsd`; in pico-USD it is exact, and only the total is rounded, up to nano-USD. */
+/** One part of a charge: `count` × `microUsd`. Exact in pico-USD; only the total is rounded, up to a nano-USD. */
 export type ReceiptLine = {
   part: "prompt" | "cached" | "completion" | "image";
   count: number;
-  /** Micro-USD per million tokens, or an image. */
+  /** Micro-USD per million tokens, or per image. */
   microUsd: number;
   picoUsd: bigint;
 };
 
 export type RequestReceipt = Omit<Receipt, "prices"> & {
   givenBackNanoUsd: bigint;
-  /** null: the package paid, or nothing was charged. Their sum, rounded up once, is what it cost. */
+  /** The sum, rounded up once, is the cost. null: a package paid, or nothing was charged. */
   lines: ReceiptLine[] | null;
-  /** Since when the prices in `lines` had counted. */
+  /** When the prices in `lines` came into force. */
   pricesFrom: string | null;
 };
 
-/** A refusal has no receipt of its own: it is counted with others of its minute. */
+/** A refused request has no receipt of its own: refusals are counted per minute. */
 export type RefusalReceipt = {
   requestId: string;
   status: "refused";
@@ -42,7 +42,7 @@ export type RefusalReceipt = {
   host: string;
 };
 
-/** Of a request of this account, as one with this role may see it. Throws not_found. */
+/** The receipt of a request of this account, as a viewer with this role may see it. Throws not_found. */
 export async function receiptOf(
   deps: Deps,
   { accountId, requestId, role }: { accountId: number; requestId: string; role: Role },
@@ -68,21 +68,21 @@ export async function receiptOf(
 
 function withArithmetic({ prices, ...receipt }: Receipt, role: Role): RequestReceipt {
   const { status, heldNanoUsd, chargedNanoUsd } = receipt;
-  const back = status === "running" || chargedNanoUsd > heldNanoUsd ? 0n : heldNanoUsd - chargedNanoUsd;
+  const released = status === "running" || chargedNanoUsd > heldNanoUsd ? 0n : heldNanoUsd - chargedNanoUsd;
   const lines =
     prices === null || status !== "settled" || chargedNanoUsd === 0n ? null : linesOf(receipt, prices.parts);
   return {
     ...receipt,
     reportedUsage: shownTo(role, receipt.reportedUsage),
-    givenBackNanoUsd: back,
+    givenBackNanoUsd: released,
     lines,
     pricesFrom: lines === null ? null : (prices?.validFrom ?? null),
   };
 }
 
 /**
- * Admins see all that the provider reported. Others see how their tokens divide, in the fields that OpenAI's API has for it:
- * what a provider adds may be what the operator pays for the answer.
+ * Admins see everything that the provider reported. Others see only OpenAI's token details: a provider's own fields may tell what
+ * the operator pays.
  */
 function shownTo(role: Role, reported: UsageReport | null): UsageReport | null {
   if (role === "admin" || reported === null) return reported;
@@ -92,7 +92,7 @@ function shownTo(role: Role, reported: UsageReport | null): UsageReport | null {
   return shown.length === 0 ? null : Object.fromEntries(shown);
 }
 
-/** The parts of what a request cost; null where they do not make up the very sum. */
+/** The parts of a request's cost; null if they do not add up to it exactly. */
 function linesOf(receipt: Omit<Receipt, "prices">, { tokens, images = {} }: PriceParts): ReceiptLine[] | null {
   const { promptTokens, completionTokens, chargedNanoUsd, shortfallNanoUsd } = receipt;
   const costNanoUsd = chargedNanoUsd + shortfallNanoUsd;
@@ -110,7 +110,7 @@ function linesOf(receipt: Omit<Receipt, "prices">, { tokens, images = {} }: Pric
   };
   if (chatCharge(prices, receipt) !== costNanoUsd) return null;
   const cachedTokens = Math.min(receipt.cachedTokens, promptTokens);
-  // A price in micro-USD per million tokens is the same number in pico-USD a token.
+  // Micro-USD per million tokens equals pico-USD per token.
   const line = (part: ReceiptLine["part"], count: number, microUsd: number): ReceiptLine => ({
     part,
     count,

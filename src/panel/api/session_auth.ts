@@ -6,7 +6,7 @@ import { hostOf } from "../../gateway/door.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 import { inTime } from "../../platform/time_limit.ts";
 
-/** The panel's door: who is signed in, and whether the request came from the panel's own page. Source: rulings › Errors. */
+/** Authenticates a panel request: its host, its session cookie, and its CSRF token and Origin. Source: rulings › Errors. */
 
 const COOKIE = "tollgate_session";
 export const CSRF_HEADER = "x-csrf-token";
@@ -26,7 +26,7 @@ export async function visitorOf(deps: Deps, request: Request, token: unknown): P
   return { session, host };
 }
 
-/** The panel answers on its own host and on resellers' active domains, not on a host of the API alone. */
+/** The panel is served on its own host and on resellers' active domains, never on a host of the API alone. Throws host_not_allowed. */
 export async function panelHostOf(deps: Deps, request: Request): Promise<Host> {
   const host = await hostOf(deps, request);
   if (host.resellerId === null && !deps.panelHosts.has(host.name))
@@ -34,7 +34,7 @@ export async function panelHostOf(deps: Deps, request: Request): Promise<Host> {
   return host;
 }
 
-/** Refuses a request whose Origin is not the very host it goes to. Browsers send Origin with every POST. Throws csrf_failed. */
+/** Requires an Origin equal to the request's host. Browsers send Origin with every POST. Throws csrf_failed. */
 export function checkOrigin(request: Request): void {
   const origin = request.headers.get("origin");
   if (origin === null || !URL.canParse(origin) || new URL(origin).host !== request.headers.get("host")?.toLowerCase()) {
@@ -42,19 +42,19 @@ export function checkOrigin(request: Request): void {
   }
 }
 
-/** Where the panel is on a host: the scheme and port are those of its own address. No slash at the end. */
+/** The panel's origin on a host, with the scheme and port of PANEL_URL. No trailing slash. */
 export function siteUrl(deps: Deps, hostName: string): string {
   const url = new URL(deps.config.panelUrl);
   url.hostname = hostName;
   return url.origin;
 }
 
-/** The cookie's name. The `__Host-` prefix binds it to this very host; browsers take it over TLS only. */
+/** The session cookie's name. The `__Host-` prefix binds it to one host; browsers accept that over TLS only. */
 export function cookieName(deps: Deps): string {
   return usesTls(deps) ? `__Host-${COOKIE}` : COOKIE;
 }
 
-/** How the session's cookie is set; an age of 0 takes it away. */
+/** Attributes of the session cookie. `maxAge` in seconds; 0 deletes it. */
 export function cookieOptions(deps: Deps, maxAge: number) {
   return { path: "/", httpOnly: true, sameSite: "lax", secure: usesTls(deps), maxAge } as const;
 }

@@ -11,11 +11,11 @@ import type { Host } from "../../gateway/admission.ts";
 import { checker } from "../../http/checks.ts";
 import { inTime } from "../../platform/time_limit.ts";
 
-/** The ways in: a password and, where it is on, a second factor; or a link that sets the password. */
+/** Signing in: with a password and, if enabled, a second factor; or with a link that sets the password. */
 
-/** Longer than any password that is taken, so that the sentence about its length is ours. */
+/** Longer than any accepted password, so that the store's own message about length is shown. */
 const PASSWORD_CHARS_MAX = 1000;
-/** A recovery code with its dashes, and room for blanks. */
+/** A recovery code with its dashes, plus room for spaces. */
 const CODE_CHARS_MAX = 40;
 export const WRONG_CODE = "Wrong code. Each code works once.";
 
@@ -29,12 +29,12 @@ export const checkSignIn = checker(SignInBody);
 export const LinkBody = Type.Object({ password: Type.String({ minLength: 1, maxLength: PASSWORD_CHARS_MAX }) });
 export const checkLinkBody = checker(LinkBody);
 
-/** Who comes: on which host, from where. */
+/** Where a sign-in comes from. */
 export type Arrival = { host: Host; device: Device; requestId: string };
 
 /**
- * Begins a session for the person with this address and password, on this host. Every wrong password reads the same, and
- * costs the same. Throws too_many_requests, session_required, second_factor_required (the password was right; no failure).
+ * Begins a session on this host. Every failure has the same message and takes the same time, whether or not the account exists.
+ * Throws too_many_requests, session_required, second_factor_required (the password was right; not counted as a failure).
  * Source: rulings › Domains; reliability › brute force.
  */
 export async function signIn(
@@ -42,12 +42,12 @@ export async function signIn(
   { host, device }: Arrival,
   { email, password, code }: Static<typeof SignInBody>,
 ): Promise<BegunSession> {
-  // An address that has no account is limited like one that has: the limit must not tell them apart.
-  // By a digest: people type their passwords into the wrong field, and what is limited stands in Redis.
+  // Unknown addresses are limited like known ones, so that the limit does not reveal which exist.
+  // A digest, because people type passwords into the wrong field, and the limiter's ids are stored in Redis.
   const typed = createHmac("sha256", deps.config.secretKey).update(email.trim().toLowerCase()).digest("base64url");
-  const who = `email:${host.resellerId ?? 0}:${typed}`;
+  const accountLimitId = `email:${host.resellerId ?? 0}:${typed}`;
   const shared = [`address:${device.address}`];
-  const person = await judged(deps, { shared, own: [who] }, async () => {
+  const person = await limited(deps, { shared, own: [accountLimitId] }, async () => {
     const found = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
     const matches = await verifyPassword(found?.passwordHash, password);
     return matches && found && !found.suspended ? found : wrongPassword();
@@ -56,7 +56,7 @@ export async function signIn(
   if (totpEnabled) {
     if (code === undefined) throw new Refusal("second_factor_required");
     const wrong = new Refusal("session_required", { message: WRONG_CODE });
-    await judgeCode(deps, { accountId, code, shared, wrong });
+    await checkCode(deps, { accountId, code, shared, wrong });
   }
   const proof = { passwordHash, totpEnabled };
   const begun = await inTime(deps.sessions.begin({ accountId, host: host.name, device, proof }));
@@ -68,20 +68,20 @@ function wrongPassword(): Refusal {
   return new Refusal("session_required", { message: "Wrong e-mail or password." });
 }
 
-/** What a link is for. Throws not_found for one that is unknown, used or expired or belongs elsewhere; too_many_requests. */
+/** What a link is for. Throws not_found if it is unknown, used, expired or of another tenant; too_many_requests. */
 export async function openLink(deps: Deps, { host, device }: Arrival, token: string): Promise<OpenedLink> {
-  return judged(
+  return limited(
     deps,
     { shared: [`link:${device.address}`], own: [] },
     async () =>
       (await inTime(findLink(deps, { token, resellerId: host.resellerId }))) ??
-      new Refusal("not_found", { message: "This link does not work: it was used, has expired, or was replaced." }),
+      new Refusal("not_found", { message: "This link no longer works. It was used, has expired, or was replaced." }),
   );
 }
 
 /**
- * Sets the password by a link, and signs in; null where the second factor is on, which no link replaces. Throws as `openLink`,
- * and InputError.
+ * Sets the password with a link, and signs in. Returns null if the second factor is on: a link never replaces it. Throws as
+ * `openLink`, and InputError.
  */
 export async function signInByLink(
   deps: Deps,
@@ -92,7 +92,7 @@ export async function signInByLink(
   const passwordHash = await hashPassword(password);
   const by = { accountId, requestId: arrival.requestId };
   const taken = await inTime(takeLink({ ...deps, by }, { token, accountId, passwordHash }));
-  if (!taken) throw new Refusal("not_found", { message: "This link was used a moment ago." });
+  if (!taken) throw new Refusal("not_found", { message: "This link has just been used." });
   if (taken.totpEnabled) return null;
   const { host, device } = arrival;
   const proof = { passwordHash, totpEnabled: false };
@@ -100,32 +100,32 @@ export async function signInByLink(
 }
 
 /**
- * Takes a code of the second factor, once. Wrong ones are counted by account, at the sign-in and in the settings together, and
- * apart from wrong passwords: whoever knows the password gets no more guesses by typing it. Throws `wrong`, too_many_requests,
- * and as `takeCode`.
+ * Takes a code of the second factor, once. Wrong codes are counted per account, for sign-in and settings together, and apart from
+ * wrong passwords, so that entering the right password does not reset the count. Throws `wrong`, too_many_requests, and as
+ * `takeCode`.
  */
-export async function judgeCode(
+export async function checkCode(
   deps: Deps,
   { accountId, code, shared = [], wrong }: { accountId: number; code: string; shared?: string[]; wrong: Error },
 ): Promise<void> {
-  const limits = { shared, own: [codesOf(accountId)] };
-  await judged(deps, limits, async () => ((await inTime(takeCode(deps, accountId, code))) ? true : wrong));
+  const limits = { shared, own: [codeLimitId(accountId)] };
+  await limited(deps, limits, async () => ((await inTime(takeCode(deps, accountId, code))) ? true : wrong));
 }
 
-/** What wrong codes of an account are counted under. */
-export function codesOf(accountId: number): string {
+/** The limiter's id for wrong codes of an account. */
+export function codeLimitId(accountId: number): string {
   return `code:${accountId}`;
 }
 
 /**
- * Has an attempt judged, within the limits of wrong ones for each id. `judge` returns the error of a wrong attempt, which counts
- * and is thrown; what it throws does not count. A right one clears the failures of `own` ids; `shared` ones keep them.
- * Throws too_many_requests.
+ * Runs an attempt under the limits on failures. `attempt` returns an Error for a failed attempt, which counts against every id and
+ * is thrown; errors that it throws do not count. A successful attempt clears the failures of `own` ids and keeps those of `shared`
+ * ids. Throws too_many_requests.
  */
-export async function judged<T>(
+export async function limited<T>(
   { signInLimiter: limiter }: Deps,
   { shared, own }: { shared: readonly string[]; own: readonly string[] },
-  judge: () => Promise<T>,
+  attempt: () => Promise<T>,
 ): Promise<Exclude<T, Error>> {
   const begun: string[] = [];
   let result: T;
@@ -134,7 +134,7 @@ export async function judged<T>(
       await limiter.check(id);
       begun.push(id);
     }
-    result = await judge();
+    result = await attempt();
   } catch (error) {
     for (const id of begun) limiter.pass(id);
     throw error;

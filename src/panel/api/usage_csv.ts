@@ -8,18 +8,18 @@ import {
   type UsageRow,
 } from "../../books/usage_records_store.ts";
 import type { Db } from "../../platform/db.ts";
-import { type Cell, csvLine } from "./csv.ts";
+import { type Cell, csvLine } from "./formats.ts";
 
 /**
- * Usage as a file: UTC, raw units, one header, written page by page as the reader takes it. Each page is a read of its own:
- * whoever reads slowly, or never to the end, keeps neither a snapshot nor a connection. Pages that stopped at their time limit
- * are gone on from, so that a filter that hardly anything passes still gives the whole file.
+ * Usage as CSV: UTC, raw units, one header, written page by page as the client reads. Each page is a separate read, so that a slow
+ * client keeps neither a snapshot nor a connection open. A page that stopped at its time limit is continued, so that a filter with
+ * few matches still gives the whole file.
  */
 
 const PAGE_ROWS = 1000;
-/** Rows of one file; a last line says when there would be more. */
+/** Rows of one file; a last line says if there are more. */
 const ROWS_MAX = 100_000;
-/** Reading one file takes no longer than this, the reader's own time left out. */
+/** Database time for one file, without the time the client takes. */
 const READ_MS_MAX = 300_000;
 
 const COLUMNS = [
@@ -44,18 +44,18 @@ const COLUMNS = [
 ] as const;
 
 type Line = Partial<Record<(typeof COLUMNS)[number], Cell>>;
-type Asked = UsageQuery & { accountId: number };
-/** Runs the reading of one page. `signal` is aborted when nobody takes the file any more. */
+type FileQuery = UsageQuery & { accountId: number };
+/** Runs the read of one page. `signal` is aborted when the client is gone. */
 export type ReadPage = <T>(page: (deps: { db: Db }) => Promise<T>, signal: AbortSignal) => Promise<T>;
 
-/** The whole file as a stream. Throws what the first page throws; a later failure breaks the download off. */
+/** The whole file as a stream. Throws what the first page throws; a later failure aborts the download. */
 export async function usageCsv(
   read: ReadPage,
   kind: "charged" | "not_charged",
-  asked: Asked,
+  query: FileQuery,
 ): Promise<ReadableStream<Uint8Array>> {
-  const left = new AbortController();
-  const pages = pagesOf((page) => read(page, left.signal), kind, asked);
+  const clientGone = new AbortController();
+  const pages = pagesOf((page) => read(page, clientGone.signal), kind, query);
   const encoder = new TextEncoder();
   const first = await pages.next();
   let text: string | undefined = first.done ? undefined : first.value;
@@ -67,7 +67,7 @@ export async function usageCsv(
       text = next.done ? undefined : next.value;
     },
     async cancel() {
-      left.abort();
+      clientGone.abort();
       await pages.return(undefined);
     },
   });
@@ -76,16 +76,16 @@ export async function usageCsv(
 async function* pagesOf(
   read: <T>(page: (deps: { db: Db }) => Promise<T>) => Promise<T>,
   kind: "charged" | "not_charged",
-  asked: Asked,
+  query: FileQuery,
 ): AsyncGenerator<string, undefined> {
   let text = csvLine(COLUMNS);
   let after: string | null | undefined;
   let readMs = 0;
   for (let written = 0; after !== null; ) {
-    const query = { ...asked, limit: PAGE_ROWS, after };
+    const pageQuery = { ...query, limit: PAGE_ROWS, after };
     const startedMs = performance.now();
     const page = await read<Page<UsageRow | ReleasedRow | RefusedRow>>((deps) =>
-      kind === "charged" ? listUsageRecords(deps, query) : listNotCharged(deps, query),
+      kind === "charged" ? listUsageRecords(deps, pageQuery) : listNotCharged(deps, pageQuery),
     );
     readMs += performance.now() - startedMs;
     text += page.rows.map((row) => toLine("kind" in row ? toNotCharged(row) : toCharged(row))).join("");
@@ -93,10 +93,10 @@ async function* pagesOf(
     after = page.nextAfter;
     const cut = written >= ROWS_MAX ? `${ROWS_MAX} rows` : readMs >= READ_MS_MAX ? `${READ_MS_MAX / 1000} seconds` : "";
     if (after !== null && cut !== "") {
-      text += csvLine([`Cut after ${cut}. Narrow the period: what is left out is older.`]);
+      text += csvLine([`Cut after ${cut}. The missing rows are older: choose a shorter period.`]);
       after = null;
     }
-    // A page without a row has nothing to send.
+    // A page that stopped at its time limit may have no rows.
     if (text === "") continue;
     yield text;
     text = "";

@@ -1,7 +1,7 @@
 import { treaty } from "@elysiajs/eden";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import type { PanelApi } from "../api/panel_routes.ts";
+import type { PanelApi } from "../api/endpoints.ts";
 import { syncClock } from "./ui/clock.ts";
 
 /**

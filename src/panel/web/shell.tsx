@@ -2,7 +2,7 @@ import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
 import { Link, useLocation } from "wouter";
 import type { Me } from "./api.ts";
-import { useKeys } from "./pages/own.ts";
+import { useKeys } from "./pages/account_queries.ts";
 import { maySee, type PageRoute, ROUTES } from "./routes.tsx";
 import type { Theme } from "./theme.ts";
 import { THEMES } from "./theme_options.ts";

@@ -17,7 +17,7 @@ import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
-import { type DomainFacts, statusWords } from "./domain_words.ts";
+import { type DomainFacts, statusWords } from "./domain_text.ts";
 import { DomainSkeleton } from "./domains.tsx";
 import { useDebounced, useOpened } from "./page_hooks.ts";
 

@@ -1,34 +1,29 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
 import { accentCss } from "../../../accounts/accent.ts";
+import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
-import { Field, TextInput } from "../ui/fields.tsx";
-import { useForm } from "../ui/form.tsx";
+import { Field, TextField, TextInput } from "../ui/fields.tsx";
+import { isBlank, useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
+import { accentNote, readHex } from "./brand_colour.ts";
 import { Icon, Logos } from "./brand_pictures.tsx";
 import { BrandPreview } from "./brand_preview.tsx";
 import { BRAND_KEY, type SavedBrand, useSaved } from "./brand_saved.ts";
-import { accentNews, readHex } from "./own_words.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** A reseller's brand: name, contact and colour in one form, pictures one by one, and beside them what customers will see. */
+/** A reseller's brand: a form for name, contact and colour; the pictures, each saved on its own; and a preview. */
 
-/** Source: accounts › brands_store. */
-const NAME_CHARS_MAX = 60;
-const SUPPORT_CHARS_MAX = 300;
 const COLOUR_CHARS_MAX = 7;
-/** app.css's own accent by day, where a colour is picked for the first time. */
+/** The light theme's accent of app.css: where the colour picker starts. */
 const STANDARD_ACCENT = "#006678";
-
-type Draft = { name: string; support: string; accent: string };
 
 export function BrandPage() {
   const brand = useQuery({ queryKey: BRAND_KEY, queryFn: () => ask(api.brand.get()) });
   return (
-    <Page title="Brand" lead="The name, logo and colour your customers see. Nothing else tells them who is behind it.">
+    <Page title="Brand" lead="The name, logo and colour that your customers see. They see no other name.">
       <Loaded query={brand} skeleton={<BrandSkeleton />}>
         {(saved) => <BrandEditor saved={saved} />}
       </Loaded>
@@ -46,30 +41,20 @@ function BrandSkeleton() {
 }
 
 function BrandEditor({ saved }: { saved: SavedBrand }) {
-  const [typed, setTyped] = useState<Partial<Draft>>({});
-  const draft: Draft = {
-    name: saved.name,
-    support: saved.support ?? "",
-    accent: saved.accent ?? "",
-    ...typed,
-  };
-  const hex = readHex(draft.accent);
+  const form = useBrandForm(saved);
+  const { name, support, accent } = form.values;
+  const hex = readHex(accent);
   const shades = hex === null ? null : accentCss(hex);
   return (
     <div className="grid gap-6 lg:grid-cols-[minmax(0,1fr)_24rem] lg:items-start">
       <div className="grid min-w-0 gap-6">
-        <WordsAndColour
-          saved={saved}
-          draft={draft}
-          onDraft={(change) => setTyped({ ...typed, ...change })}
-          onSaved={() => setTyped({})}
-        />
+        <BrandForm saved={saved} form={form} />
         <Logos saved={saved} shades={shades} />
         <Icon saved={saved} />
       </div>
       <BrandPreview
-        name={draft.name.trim() === "" ? saved.name : draft.name.trim()}
-        support={draft.support.trim()}
+        name={isBlank(name) ? saved.name : name.trim()}
+        support={support.trim()}
         pictures={saved}
         shades={shades}
       />
@@ -77,36 +62,37 @@ function BrandEditor({ saved }: { saved: SavedBrand }) {
   );
 }
 
-function WordsAndColour({
-  saved,
-  draft: { name, support, accent },
-  onDraft,
-  onSaved,
-}: {
-  saved: SavedBrand;
-  draft: Draft;
-  onDraft: (change: Partial<Draft>) => void;
-  onSaved: () => void;
-}) {
-  const { lock } = useViewer();
+function typedBrand({ name, support, accent }: SavedBrand) {
+  return { name, support: support ?? "", accent: accent ?? "" };
+}
+
+function useBrandForm(saved: SavedBrand) {
   const put = useSaved();
-  const hex = readHex(accent);
-  const isChanged = name !== saved.name || support !== (saved.support ?? "") || accent !== (saved.accent ?? "");
   const form = useForm({
-    wrong: {
-      name: name.trim() === "" ? "The name your customers know you by." : null,
+    first: typedBrand(saved),
+    wrong: ({ name, accent }) => ({
+      name: isBlank(name) ? "Enter the name that your customers know." : null,
       support: null,
-      accent: accent.trim() !== "" && hex === null ? "As #rrggbb, like #0a7d5c." : null,
+      accent: isBlank(accent) || readHex(accent) !== null ? null : "Enter a colour as #rrggbb, such as #0a7d5c.",
+    }),
+    send: async ({ name, support, accent }) => {
+      const contact = isBlank(support) ? null : support.trim();
+      return await ask(api.brand.put({ name: name.trim(), accent: readHex(accent), support: contact }));
     },
-    send: async () => {
-      const contact = support.trim();
-      put(await ask(api.brand.put({ name: name.trim(), accent: hex, support: contact === "" ? null : contact })));
-    },
-    onSent: () => {
-      onSaved();
+    onSent: (brand) => {
+      put(brand);
+      form.set(typedBrand(brand));
       toast.done("Brand saved. Customers see it when they next load a page.");
     },
   });
+  return form;
+}
+
+function BrandForm({ saved, form }: { saved: SavedBrand; form: ReturnType<typeof useBrandForm> }) {
+  const { lock } = useViewer();
+  const { name, support, accent } = form.values;
+  const before = typedBrand(saved);
+  const isChanged = name !== before.name || support !== before.support || accent !== before.accent;
   return (
     <Section title="Name, contact and colour">
       <form
@@ -117,39 +103,24 @@ function WordsAndColour({
           form.submit();
         }}
       >
-        <Field
+        <TextField
           label="Name"
           hint="In the title of every page, and wherever there is no logo."
-          error={form.errorOf("name")}
-        >
-          <TextInput
-            value={name}
-            onValue={(value) => onDraft({ name: value })}
-            maxLength={NAME_CHARS_MAX}
-            disabled={lock.disabled}
-          />
-        </Field>
-        <Field
+          {...form.field("name")}
+          maxLength={BRAND_NAME_CHARS_MAX}
+          disabled={lock.disabled}
+        />
+        <TextField
           label="Support contact"
           optional
-          hint="An e-mail address, or a page at https://. Shown where people are stuck: at sign-in, and with links that do not work."
-          error={form.errorOf("support")}
-        >
-          <TextInput
-            value={support}
-            onValue={(value) => onDraft({ support: value })}
-            maxLength={SUPPORT_CHARS_MAX}
-            placeholder="help@acme.com"
-            autoCapitalize="none"
-            disabled={lock.disabled}
-          />
-        </Field>
-        <ColourField
-          value={accent}
-          hex={hex}
-          onValue={(value) => onDraft({ accent: value })}
-          error={form.errorOf("accent")}
+          hint="An e-mail address or an https:// page. Shown at sign-in and with links that do not work."
+          {...form.field("support")}
+          maxLength={BRAND_SUPPORT_CHARS_MAX}
+          placeholder="help@acme.com"
+          autoCapitalize="none"
+          disabled={lock.disabled}
         />
+        <ColourField {...form.field("accent")} />
         {form.problem}
         <div>
           <Button type="submit" variant={isChanged ? "primary" : "secondary"} pending={form.isPending} {...lock}>
@@ -163,19 +134,23 @@ function WordsAndColour({
 
 function ColourField({
   value,
-  hex,
   onValue,
   error,
 }: {
   value: string;
-  hex: string | null;
   onValue: (value: string) => void;
   error: string | null;
 }) {
   const { lock } = useViewer();
-  const news = hex === null ? null : accentNews(accentCss(hex).light);
+  const hex = readHex(value);
+  const note = hex === null ? null : accentNote(accentCss(hex).light);
   return (
-    <Field label="Colour" optional hint="Of buttons, links and what is chosen. Empty: the standard one." error={error}>
+    <Field
+      label="Colour"
+      optional
+      hint="For buttons, links and selected items. Empty: the standard colour."
+      error={error}
+    >
       <div className="flex flex-wrap items-center gap-2">
         <input
           type="color"
@@ -202,9 +177,9 @@ function ColourField({
           </Button>
         )}
       </div>
-      {/* Always there, so that what appears in it is read aloud. */}
+      {/* Always in the page, so that screen readers announce its text. */}
       <p role="status" className="text-13 text-ink-2 empty:hidden">
-        {news}
+        {note}
       </p>
     </Field>
   );

@@ -2,6 +2,7 @@ import { useMutation } from "@tanstack/react-query";
 import { Upload } from "lucide-react";
 import { type ReactNode, useRef } from "react";
 import type { Accent } from "../../../accounts/accent.ts";
+import { BRAND_PICTURE_BYTES_MAX } from "../../../limits.ts";
 import { ApiError, api, ask } from "../api.ts";
 import { formatBytes } from "../format.ts";
 import { BrandMark } from "../ui/brand_mark.tsx";
@@ -14,12 +15,10 @@ import { accentVariables } from "./brand_preview.tsx";
 import { type SavedBrand, useSaved } from "./brand_saved.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** A brand's pictures: a logo for each ground, and the icon. What is chosen is saved at once. */
+/** A brand's pictures: a logo for each theme, and the icon. A chosen file is saved immediately. */
 
-/** Source: accounts › pictures. */
-const PICTURE_BYTES_MAX = 256 * 1024;
 const PICTURE_TYPES = ["image/png", "image/webp"];
-/** As tabs and bookmarks show it, in pixels. */
+/** The sizes in tabs and bookmarks, in pixels. */
 const ICON_SIDES = [32, 16];
 
 type Theme = "light" | "dark";
@@ -34,8 +33,8 @@ export function Logos({ saved, shades }: { saved: SavedBrand; shades: Accent | n
         label={`Logo ${words}`}
         hasOwn={own !== null}
         onPut={async (image) => put(await ask(api.brand.logo.put({ theme, image })))}
-        note={own === null && other !== null ? "None of its own: the other logo is used." : null}
-        heading={`On a ${theme} ground`}
+        note={own === null && other !== null ? "Not set. The other logo is used." : null}
+        heading={`On a ${theme} background`}
       >
         <div
           style={accentVariables(shades?.[theme])}
@@ -49,7 +48,10 @@ export function Logos({ saved, shades }: { saved: SavedBrand; shades: Accent | n
     );
   };
   return (
-    <Section title="Logo" description="PNG or WebP, up to 256 KB, shown 28 pixels high. Best with a clear ground.">
+    <Section
+      title="Logo"
+      description="PNG or WebP, up to 256 KB, shown 28 pixels high. Best with a transparent background."
+    >
       <div className="grid gap-6 sm:grid-cols-2">
         {slot("light")}
         {slot("dark")}
@@ -65,7 +67,7 @@ export function Icon({ saved }: { saved: SavedBrand }) {
   return (
     <Section
       title="Icon"
-      description="In the browser's tab. Made from your logo, unless you bring your own: a square one is easier to see."
+      description="Shown in the browser's tab. Made from your logo unless you upload an icon. Square icons work best."
     >
       <PictureSlot
         label="Icon"
@@ -93,7 +95,7 @@ export function Icon({ saved }: { saved: SavedBrand }) {
   );
 }
 
-/** A picture with its buttons. What is chosen is sent at once. */
+/** A picture with its buttons. */
 function PictureSlot({
   label,
   hasOwn,
@@ -105,7 +107,7 @@ function PictureSlot({
 }: {
   label: string;
   hasOwn: boolean;
-  /** Base64, or null to take it away. */
+  /** Base64, or null to remove the picture. */
   onPut: (image: string | null) => Promise<void>;
   note: string | null;
   heading?: string;
@@ -133,7 +135,7 @@ function PictureSlot({
           hidden
           onChange={(event) => {
             const file = event.currentTarget.files?.[0];
-            // The same file chosen again is a new try.
+            // Cleared, so that choosing the same file again is noticed.
             event.currentTarget.value = "";
             if (file) change.mutate(file);
           }}
@@ -160,15 +162,15 @@ function PictureSlot({
   );
 }
 
-/** A file that need not be sent to know that it will not be taken. */
+/** The file is refused before it is sent. */
 class PictureError extends Error {}
 
 /** Throws PictureError. */
 async function readPicture(file: File): Promise<string> {
   if (!PICTURE_TYPES.includes(file.type)) throw new PictureError("The picture must be a PNG or WebP file.");
-  if (file.size > PICTURE_BYTES_MAX) {
+  if (file.size > BRAND_PICTURE_BYTES_MAX) {
     throw new PictureError(
-      `The picture has ${formatBytes(file.size)}; it may have at most ${formatBytes(PICTURE_BYTES_MAX)}.`,
+      `The picture has ${formatBytes(file.size)}. The limit is ${formatBytes(BRAND_PICTURE_BYTES_MAX)}.`,
     );
   }
   return new Promise((resolve, reject) => {

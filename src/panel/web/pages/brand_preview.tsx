@@ -6,7 +6,7 @@ import { Segmented } from "../ui/choices.tsx";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 
-/** What customers will see: the sign-in page and the panel's frame, small, by day and at night, before anything is saved. */
+/** A preview of the sign-in page and the panel in either theme, before the brand is saved. */
 
 type Pictures = { logoLight: string | null; logoDark: string | null; icon: string | null };
 type Theme = "light" | "dark";
@@ -34,7 +34,7 @@ export function BrandPreview({
   return (
     <Section
       title="What customers see"
-      action={<Segmented label="Ground of the preview" value={theme} onValue={setTheme} options={THEMES} />}
+      action={<Segmented label="Theme of the preview" value={theme} onValue={setTheme} options={THEMES} />}
       className="lg:sticky lg:top-[calc(var(--bar)+1.5rem)]"
     >
       <div
@@ -49,10 +49,10 @@ export function BrandPreview({
         <Tab icon={pictures.icon} name={name} />
         <div className="mx-auto grid w-56 max-w-full justify-items-center gap-3">
           <span className="flex max-w-full min-w-0 items-center gap-2 text-13 font-semibold">{mark}</span>
-          <DoorCard />
+          <SignInCard />
           {support !== "" && (
             <span className="max-w-full text-center break-words text-ink-2">
-              Forgotten your password? Ask <span className="text-accent-text underline">{support}</span>
+              Forgot your password? Ask <span className="text-accent-text underline">{support}</span>
             </span>
           )}
         </div>
@@ -68,7 +68,7 @@ export function BrandPreview({
   );
 }
 
-/** app.css's variables of the accent, and which shade each of them is. */
+/** The accent variables of app.css, with the shade that each takes. */
 export const ACCENT_VARIABLES = [
   ["--accent", "accent"],
   ["--on-accent", "onAccent"],
@@ -76,7 +76,7 @@ export const ACCENT_VARIABLES = [
   ["--accent-soft", "accentSoft"],
 ] as const satisfies readonly (readonly [`--${string}`, keyof Shades])[];
 
-/** As a style. Without shades those of the ground stay, as app.css sets them. */
+/** Shades as a style. undefined: the standard colours of app.css stay. */
 export function accentVariables(shades: Shades | undefined): CSSProperties {
   return shades === undefined
     ? {}
@@ -98,7 +98,7 @@ function Tab({ icon, name }: { icon: string | null; name: string }) {
   );
 }
 
-function DoorCard() {
+function SignInCard() {
   return (
     <span className="grid w-full gap-2 rounded-md border border-line bg-surface p-3">
       <span className="text-14 font-semibold">Sign in</span>
@@ -130,7 +130,7 @@ function Rail() {
   ));
 }
 
-/** An allowance for the eye: its bar is as full as what is left, as on every page. */
+/** The example figures of the preview. */
 const LEFT = 312;
 const LIMIT = 500;
 

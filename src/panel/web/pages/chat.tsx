@@ -6,28 +6,20 @@ import { Button, TextLink } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
 import { inPlace } from "../ui/in_place.tsx";
 import { Markdown } from "../ui/markdown.tsx";
-import { clearChatError, sendChat, stopChat, useChatStatus } from "./chat_run.ts";
-import { type Offers, useSpent } from "./playground.tsx";
-import { PlaygroundProblem } from "./playground_refusal.tsx";
-import {
-  ChatFields,
-  type Choice,
-  ModelAndKey,
-  SettingsPanel,
-  useChoice,
-  wrongMaxTokens,
-  wrongTemperature,
-} from "./playground_settings.tsx";
+import { clearChatError, sendChat, stopChat, useChatStatus } from "./chat_session.ts";
+import { type Choice, type Offers, useChoice, useRefreshAfterCharge } from "./playground_models.ts";
+import { PlaygroundProblem } from "./playground_problem.tsx";
+import { ChatFields, ModelAndKey, SettingsPanel, wrongMaxTokens, wrongTemperature } from "./playground_settings.tsx";
 import { type Answer, playground, setPlayground, type Turn, usePlayground } from "./playground_state.ts";
 
-/** The conversation, its composer, and what each answer cost. */
+/** The conversation, its composer, and the cost of each answer. */
 
 const MESSAGE_CHARS_MAX = 200_000;
-/** A longer conversation is begun anew: each message sends all before it along. */
+/** The longest conversation: each message is sent with all earlier ones. */
 const TURNS_MAX = 200;
-/** So near to the end counts as being there. */
+/** The distance from the bottom that still counts as being at the end. */
 const END_PX = 64;
-/** A double click must not send and stop. */
+/** Stop works only after this time, so that a double click does not send and stop. */
 const STOP_AFTER_MS = 500;
 
 export function Chat({ offers, blocked }: { offers: Offers; blocked: string | null }) {
@@ -43,7 +35,7 @@ export function Chat({ offers, blocked }: { offers: Offers; blocked: string | nu
       </SettingsPanel>
       <div className="flex min-w-0 flex-col lg:col-start-1 lg:row-start-1">
         <div ref={end.content} className="flex-1">
-          {isEmpty ? <FirstWords /> : <Conversation />}
+          {isEmpty ? <Suggestions /> : <Conversation />}
         </div>
         <div className="sticky bottom-[calc(var(--tabs)+env(safe-area-inset-bottom))] z-[5] bg-bg pt-3 pb-4">
           {!end.isThere && (
@@ -72,11 +64,11 @@ const SUGGESTIONS = [
   "Write a table of five rivers and their lengths.",
 ];
 
-function FirstWords() {
+function Suggestions() {
   return (
     <div className="grid justify-items-start gap-3 py-6">
       <p className="text-14 text-ink-2">
-        Ask something. Under each answer stands what it cost; all of it stays in this tab.
+        Ask something. The cost is shown under each answer. The conversation stays in this tab.
       </p>
       <ul className="grid gap-2">
         {SUGGESTIONS.map((text) => (
@@ -107,12 +99,12 @@ function Conversation() {
   );
 }
 
-/** Only the answer that is coming is drawn again. */
+/** Memoised, so that only the streaming answer is rendered again. */
 const Bubble = memo(({ turn }: { turn: Turn }) =>
-  turn.role === "user" ? <Said text={turn.text} /> : <AnswerView answer={turn} />,
+  turn.role === "user" ? <Question text={turn.text} /> : <AnswerView answer={turn} />,
 );
 
-function Said({ text }: { text: string }) {
+function Question({ text }: { text: string }) {
   return (
     <div className="ml-auto w-fit max-w-[min(36rem,90%)] rounded-lg bg-accent-soft px-4 py-2">
       <span className="sr-only">You: </span>
@@ -129,18 +121,18 @@ function AnswerView({ answer }: { answer: Answer }) {
       aria-busy={end === null}
       className="grid max-w-[48rem] min-w-0 grid-cols-[minmax(0,1fr)] gap-2"
     >
-      {/* The answer's own headings stand below this one. */}
+      {/* Headings inside the answer start one level below. */}
       <h2 className="text-12 font-medium text-ink-3">{model}</h2>
       {thoughts !== "" && <Thoughts text={thoughts} isThinking={end === null && text === ""} />}
       {text !== "" && <Markdown text={text} />}
-      {end === null && <Coming hasText={text !== ""} />}
+      {end === null && <Streaming hasText={text !== ""} />}
       {end === "complete" && text === "" && <p className="text-14 text-ink-2">The answer is empty.</p>}
       {end !== null && <Ending answer={answer} />}
     </article>
   );
 }
 
-function Coming({ hasText }: { hasText: boolean }) {
+function Streaming({ hasText }: { hasText: boolean }) {
   return (
     <p className="flex items-center gap-2 text-13 text-ink-3">
       <span aria-hidden className="size-2 animate-pulse rounded-full bg-accent" />
@@ -149,7 +141,7 @@ function Coming({ hasText }: { hasText: boolean }) {
   );
 }
 
-/** What a reasoning model said to itself; folded away, since it is not the answer. */
+/** The reasoning text, collapsed, since it is not the answer. */
 function Thoughts({ text, isThinking }: { text: string; isThinking: boolean }) {
   return (
     <details className="group rounded-md bg-sunken">
@@ -162,7 +154,7 @@ function Thoughts({ text, isThinking }: { text: string; isThinking: boolean }) {
   );
 }
 
-/** How it ended, where that is not well, and what it cost. */
+/** The cost of an answer, and how it ended unless it is complete. */
 function Ending({ answer }: { answer: Answer }) {
   const { requestId, cost } = answer;
   const ended = endText(answer);
@@ -172,8 +164,8 @@ function Ending({ answer }: { answer: Answer }) {
       <p className="flex flex-wrap items-center gap-x-1 text-12 text-ink-3 tabular-nums">
         {cost?.isCharged && (
           <span>
-            {formatCount(cost.promptTokens)} in, {formatCount(cost.completionTokens)} out, {formatTook(cost.tookMs)},{" "}
-            {cost.words},
+            {formatCount(cost.promptTokens)} in, {formatCount(cost.completionTokens)} out, {formatTook(cost.durationMs)}
+            , {cost.words},
           </span>
         )}
         {requestId !== null && (
@@ -186,12 +178,12 @@ function Ending({ answer }: { answer: Answer }) {
   );
 }
 
-/** Said by the receipt, which knows whether it was charged. */
+/** Text about an early end. The receipt tells whether it was charged. */
 function endText({ end, cost, requestId }: Answer): string | null {
   if (end === "complete" || end === null) return null;
   if (requestId === null)
-    return "Stopped before anything arrived. If it had reached the model, its question is charged: see Usage.";
-  const how = { stopped: "Stopped.", broke_off: "The answer broke off.", left: "The page was left before the end." }[
+    return "Stopped before anything arrived. If the request had reached the model, its prompt is charged: see Usage.";
+  const how = { stopped: "Stopped.", broke_off: "The answer broke off.", left: "The page was closed before the end." }[
     end
   ];
   if (cost === null) return how;
@@ -206,7 +198,7 @@ function Composer({ choice, blocked, onSent }: { choice: Choice; blocked: string
   const { isSending, send, stop } = useSend(choice, onSent);
   const isOff = !isSending && (problem !== null || draft.trim() === "");
   const onKeyDown = (event: KeyboardEvent) => {
-    // While an input method is at work, Enter chooses a word. Safari tells so by the old code alone.
+    // In an input method, Enter chooses a word. Safari reports that only by the old key code.
     const isComposing = event.nativeEvent.isComposing || event.keyCode === 229;
     if (event.key !== "Enter" || event.shiftKey || isComposing) return;
     event.preventDefault();
@@ -229,11 +221,11 @@ function Composer({ choice, blocked, onSent }: { choice: Choice; blocked: string
           onKeyDown={onKeyDown}
           className="field-sizing-content max-h-48 min-h-9 flex-1 resize-none bg-transparent px-2 py-2 text-16 leading-5 outline-none sm:text-14"
         />
-        {/* One button, so that the focus stays where Send was. */}
+        {/* One button for both, so that Stop keeps the focus of Send. */}
         <Button
           variant={isSending ? "secondary" : "primary"}
           icon={isSending ? Square : ArrowUp}
-          // Not disabled: when the answer ends, the focus would be lost.
+          // Not `disabled`: the button would lose the focus when the answer ends.
           aria-disabled={isOff || undefined}
           onClick={isSending ? stop : () => isOff || send()}
           className={cx("min-w-24", isOff && "opacity-50 saturate-50")}
@@ -242,16 +234,16 @@ function Composer({ choice, blocked, onSent }: { choice: Choice; blocked: string
         </Button>
       </div>
       <p id="composer-hint" className="mt-1 min-h-4 px-1 text-12 text-ink-3">
-        {problem ?? "Enter sends, Shift+Enter breaks the line."}
+        {problem ?? "Enter sends. Shift+Enter starts a new line."}
       </p>
     </>
   );
 }
 
-/** Sends what is in the composer with the settings as they are, and stops what is coming. */
+/** Sends the composer's text with the current settings, and stops the running answer. */
 function useSend({ model, keyId }: Choice, onSent: () => void) {
   const { sendingSince } = useChatStatus();
-  const onSpent = useSpent();
+  const onCharged = useRefreshAfterCharge();
   const send = () => {
     if (model === undefined) return;
     const { temperature, maxTokens, system } = playground();
@@ -262,7 +254,7 @@ function useSend({ model, keyId }: Choice, onSent: () => void) {
       ...(temperature.trim() !== "" && { temperature: Number(temperature) }),
       ...(maxTokens.trim() !== "" && { max_tokens: Number(maxTokens.replaceAll(",", "")) }),
     };
-    void sendChat(settings, onSpent);
+    void sendChat(settings, onCharged);
     onSent();
   };
   const stop = () => {
@@ -271,19 +263,20 @@ function useSend({ model, keyId }: Choice, onSent: () => void) {
   return { isSending: sendingSince !== null, send, stop };
 }
 
-/** Why nothing can be sent now; null: it can. */
+/** Why no message can be sent now; null if one can. */
 function useWhyNot({ model }: Choice, blocked: string | null): string | null {
   const temperature = usePlayground((state) => state.temperature);
   const maxTokens = usePlayground((state) => state.maxTokens);
   const isFull = usePlayground((state) => state.turns.length >= TURNS_MAX);
   if (blocked !== null) return blocked;
-  if (model === undefined) return "No model can be asked now: no package is active, or this key may use none for chat.";
-  if (isFull) return "This conversation is full. Begin a new one.";
-  if (wrongTemperature(temperature) ?? wrongMaxTokens(maxTokens)) return "Something in the settings is not right.";
+  if (model === undefined)
+    return "No model is available: no package is active, or this key cannot use a model for chat.";
+  if (isFull) return "This conversation is full. Start a new one.";
+  if (wrongTemperature(temperature) ?? wrongMaxTokens(maxTokens)) return "A value in the settings is not valid.";
   return null;
 }
 
-/** Keeps the end of the conversation in sight as it grows, as long as the reader is there. */
+/** Scrolls with the growing conversation while the reader is at its end. */
 function useStickToEnd() {
   const content = useRef<HTMLDivElement>(null);
   const sticks = useRef(true);
@@ -295,7 +288,7 @@ function useStickToEnd() {
   useEffect(() => {
     let lastY = window.scrollY;
     const onScroll = () => {
-      // Only a reader scrolls upward: what has just grown below is followed.
+      // Only the reader scrolls up; new content below must not stop the following.
       if (isAtEnd()) sticks.current = true;
       else if (window.scrollY < lastY) sticks.current = false;
       lastY = window.scrollY;

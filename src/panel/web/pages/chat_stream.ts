@@ -1,18 +1,18 @@
 import { createParser } from "eventsource-parser";
 import { at } from "./playground_state.ts";
 
-/** An answer as it comes: the events of a chat's stream, read to their end. */
+/** Reads the event stream of a chat completion. */
 
-/** An event longer than this is no piece of an answer. */
+/** A longer event is an error. */
 const EVENT_CHARS_MAX = 1_000_000;
-/** Longer answers are not read on; what has come is charged. */
+/** Reading stops here; what arrived is charged. */
 const ANSWER_CHARS_MAX = 2_000_000;
 
 export type Piece = { text: string; thoughts: string };
 
 /**
- * Hands on each piece. `complete`: the stream ended as it should. `broke_off`: with an error, or without an end. Throws
- * the AbortError of the request it belongs to.
+ * Passes on each piece. Returns `complete` after `[DONE]`, and `broke_off` after an error event or an early end. Throws the AbortError of
+ * its request.
  */
 export async function readAnswer(
   stream: ReadableStream<Uint8Array>,
@@ -43,18 +43,18 @@ export async function readAnswer(
     if (done) break;
     parser.feed(decoder.decode(value, { stream: true }));
   }
-  // What comes after an end is nobody's; a stream that had none is closed here.
+  // Nothing is read after the end; a stream without one is closed here.
   reader.cancel().catch(() => undefined);
   return end ?? "broke_off";
 }
 
-/** A connection that breaks ends the stream like one that closes; only the visitor's own Stop is told apart. */
+/** A broken connection counts as an early end. Only the person's own Stop is thrown. */
 function rethrowAbort(error: unknown): { done: true; value: undefined } {
   if (error instanceof DOMException && error.name === "AbortError") throw error;
   return { done: true, value: undefined };
 }
 
-/** null: an error in the stream, or nothing that could be read. */
+/** null: an error event, or invalid JSON. */
 function pieceOf(data: string): Piece | null {
   let event: unknown;
   try {

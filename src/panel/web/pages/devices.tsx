@@ -7,10 +7,10 @@ import { Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
-import { deviceName } from "./own_words.ts";
+import { deviceName } from "./device_name.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** Where one is signed in, and the way out of each. */
+/** The person's sessions, and signing each of them out. */
 
 const DEVICES_KEY = ["settings", "devices"] as const;
 
@@ -34,7 +34,7 @@ export function Devices() {
   return (
     <Section
       title="Devices"
-      description="Signed in now. One you do not know: sign it out, then change your password."
+      description="Where you are signed in. If you do not recognise a device, sign it out and change your password."
       flush
       action={
         hasOthers && (
@@ -47,11 +47,11 @@ export function Devices() {
       <Loaded query={devices} skeleton={<SkeletonRows rows={2} />}>
         {({ devices: listed }) =>
           listed.length === 0 ? (
-            <Empty>Nobody is signed in.</Empty>
+            <Empty>No device is signed in.</Empty>
           ) : (
             <ul>
               {listed.map((device) => (
-                <DeviceLine key={device.id} device={device} onEnded={refresh} />
+                <DeviceRow key={device.id} device={device} onEnded={refresh} />
               ))}
             </ul>
           )
@@ -61,7 +61,7 @@ export function Devices() {
   );
 }
 
-function DeviceLine({ device, onEnded }: { device: Listed; onEnded: () => Promise<void> }) {
+function DeviceRow({ device, onEnded }: { device: Listed; onEnded: () => Promise<void> }) {
   const { lock } = useViewer();
   const name = deviceName(device.userAgent);
   const end = useMutation({
@@ -83,7 +83,7 @@ function DeviceLine({ device, onEnded }: { device: Listed; onEnded: () => Promis
           {device.host}, from <span className="figures">{device.address}</span>
         </p>
         <p className="text-12 text-ink-3">
-          Seen <Ago iso={device.seenAt} />, signed in <Instant iso={device.createdAt} />
+          Last seen <Ago iso={device.seenAt} />, signed in <Instant iso={device.createdAt} />
         </p>
       </div>
       {!device.current && (

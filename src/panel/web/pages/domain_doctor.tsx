@@ -13,26 +13,26 @@ import { Stepper } from "../ui/stepper.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { type Domain, Records, Stuck } from "./domain_records.tsx";
-import { type DomainFacts, leadOf, statusWords, stepStates } from "./domain_words.ts";
+import { type DomainFacts, leadOf, statusWords, stepStates } from "./domain_text.ts";
 import { useViewer } from "./page_hooks.ts";
 
 /**
- * The DNS doctor: one domain with its way to going live, what each resolver sees of it, and what to do about it. It looks
- * again by itself while somebody watches. For the reseller and the admin alike.
+ * The DNS doctor: the page of one domain, for its reseller and for admins. It shows the steps to going live, what each resolver sees,
+ * and what to do. It checks again while the page is visible.
  *
  *   const doctor = useDoctor({ queryKey, listKey, get, check });
- *   <Loaded query={doctor.query}>{(domain) => <DomainPageFrame domain={domain} doctor={doctor} actions={…} />}</Loaded>
+ *   <Loaded query={doctor.query}>{(domain) => <DoctorPage domain={domain} doctor={doctor} actions={…} />}</Loaded>
  */
 
 const RECHECK_MS = 20_000;
-/** Ten minutes of being looked at. */
+/** Ten minutes of visible time. */
 const RECHECKS_MAX = 30;
-/** After that the replicas check by themselves; what they saw is asked for. */
+/** After that, the page only loads what the replicas' own checks found. */
 const REFETCH_MS = 60_000;
 
 export type Doctor = ReturnType<typeof useDoctor>;
 
-/** How a domain stands, a check of it by hand, and the checks that come by themselves. */
+/** The state of a domain, checking it now, and the automatic checks. */
 export function useDoctor({
   queryKey,
   listKey,
@@ -40,7 +40,7 @@ export function useDoctor({
   check,
 }: {
   queryKey: QueryKey;
-  /** The list it stands in: it must not say what was true before the check. */
+  /** The list that contains the domain; it is loaded again after a check. */
   listKey: QueryKey;
   get: () => Promise<Domain>;
   check: () => Promise<Domain>;
@@ -57,7 +57,7 @@ export function useDoctor({
       try {
         return await check();
       } catch (error) {
-        // Checked a moment ago, by whomever: what that saw is as good.
+        // Checked a moment ago by someone else: that result will do.
         if (error instanceof ApiError && error.code === "too_many_requests") return await get();
         throw error;
       }
@@ -70,7 +70,7 @@ export function useDoctor({
   });
   const isWaiting = query.data !== undefined && isAboutToChange(query.data);
   const rounds = useRounds(isWaiting, () => {
-    // Who only looks at somebody's panel changes nothing: the replicas check by themselves, slower.
+    // While viewing another's panel no check is started; the replicas check by themselves, less often.
     if (lock.disabled) void query.refetch();
     else if (!checking.isPending) mutate({ byHand: false });
   });
@@ -87,16 +87,16 @@ export function useDoctor({
   };
 }
 
-/** Whether a check may bring something new: it waits for its records, or was switched off for them. */
+/** Whether a check may change the state: the domain waits for its records, or is off because of them. */
 function isAboutToChange({ status, byHand }: DomainFacts): boolean {
   return status === "verifying" || (status === "suspended" && !byHand);
 }
 
-/** Calls `onRound` every RECHECK_MS while `isOn` and the page is seen, RECHECKS_MAX times; `restart` counts anew. */
+/** Calls `onRound` every RECHECK_MS while `isOn` and the page is visible, at most RECHECKS_MAX times; `restart` starts over. */
 function useRounds(isOn: boolean, onRound: () => void): { isOver: boolean; restart: () => void } {
   const [series, setSeries] = useState({ number: 0, isOver: false });
   const round = useEffectEvent(onRound);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another series begins to count at zero.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new series starts counting at zero.
   useEffect(() => {
     if (!isOn) return;
     let count = 0;
@@ -118,7 +118,7 @@ export function DomainStatus({ domain }: { domain: DomainFacts }) {
   return <Status kind={kind}>{words}</Status>;
 }
 
-/** A domain's page. `actions` stand beside "Check now"; `facts` under the steps. */
+/** `actions` are shown beside "Check now", `facts` below the steps. */
 export function DoctorPage({
   domain,
   doctor,
@@ -132,7 +132,7 @@ export function DoctorPage({
 }) {
   const { lock } = useViewer();
   const now = useNow(60_000);
-  useLiveNews(domain);
+  useLiveAnnouncement(domain);
   return (
     <Page
       title={domain.host}
@@ -180,8 +180,8 @@ export function DoctorPage({
 const STEPS = ["Records", "Check", "Certificate", "Live"];
 const VIEWERS_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-/** Says it when a domain goes live while somebody waits for it. */
-function useLiveNews({ host, status }: DomainFacts): void {
+/** Announces that the domain has gone live while the page is open. */
+function useLiveAnnouncement({ host, status }: DomainFacts): void {
   const before = useRef(status);
   useEffect(() => {
     if (before.current !== status && status === "active") {
@@ -203,13 +203,13 @@ function LiveBanner({ host }: { host: string }) {
         </ButtonLink>
       }
     >
-      Customers sign in there; the API is at https://{host}/v1. The first visit makes the certificate, which takes some
-      seconds.
+      Customers sign in there. The API is at https://{host}/v1. The first visit takes some seconds, because it creates
+      the certificate.
     </Banner>
   );
 }
 
-/** "Checked 12 s ago", by the second while it is fresh. */
+/** "Checked 12 s ago", updated every second during the first minute. */
 function LastCheck({ domain: { checkedAt }, isChecking }: { domain: Domain; isChecking: boolean }) {
   const now = useNow(1_000);
   if (isChecking) return <span>Checking…</span>;
@@ -223,14 +223,14 @@ function LastCheck({ domain: { checkedAt }, isChecking }: { domain: Domain; isCh
 }
 
 function NextCheck({ domain: { nextCheckAt, status }, isWatching }: { domain: Domain; isWatching: boolean }) {
-  if (isWatching) return <span>Looks again every 20 s while you watch.</span>;
+  if (isWatching) return <span>Checks again every 20 s while this page is open.</span>;
   if (nextCheckAt === null) return null;
-  // What is due in a moment may be a moment late.
+  // A check that is due may be a moment late.
   const isDue = Date.parse(nextCheckAt) <= nowMs();
   return (
     <span>
-      Next check by itself {isDue ? "in a moment" : <Ago iso={nextCheckAt} />}
-      {status === "verifying" && ", or now if you ask"}.
+      Next automatic check {isDue ? "in a moment" : <Ago iso={nextCheckAt} />}
+      {status === "verifying" && ", or now with the button"}.
     </span>
   );
 }

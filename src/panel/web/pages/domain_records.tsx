@@ -6,13 +6,13 @@ import { CopyButton, CopyText } from "../ui/copy_text.tsx";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
-import { type RecordRow, recordRows, type Sight, todoText } from "./domain_words.ts";
+import { type RecordRow, type ResolverView, recordRows, todoText } from "./domain_text.ts";
 
-/** The DNS table of a domain, what to do about it, and what it may be if that does not help. */
+/** The DNS records of a domain: what to set, what each resolver sees, what to do, and common causes of trouble. */
 
 export type Domain = NonNullable<Awaited<ReturnType<ReturnType<typeof api.domains>["get"]>>["data"]>;
 
-/** What is to be set, what each resolver sees, and what to do. */
+/** The table of records, and the steps to take. */
 export function Records({ domain }: { domain: Domain }) {
   const rows = recordRows(domain);
   const { steps, waits } = todoText(domain);
@@ -23,13 +23,13 @@ export function Records({ domain }: { domain: Domain }) {
     { head: "Set to", cell: (row) => <SetTo row={row} /> },
     ...resolvers.map((resolver, at) => ({
       head: resolver,
-      cell: ({ sights }: RecordRow) => <Seen sight={sights[at] ?? []} />,
+      cell: ({ views }: RecordRow) => <Seen view={views[at] ?? []} />,
     })),
   ];
   return (
     <Section
       title="Records"
-      description={domain.contested ? DNS.contested(domain.host) : "What the DNS must say, and what it says."}
+      description={domain.contested ? DNS.contested(domain.host) : "The records to set, and what resolvers see."}
       flush
       action={
         <CopyButton
@@ -37,7 +37,7 @@ export function Records({ domain }: { domain: Domain }) {
           what=""
           label={
             <>
-              Copy instructions<span className="max-sm:sr-only"> for whoever runs your DNS</span>
+              Copy instructions<span className="max-sm:sr-only"> for your DNS administrator</span>
             </>
           }
         />
@@ -94,10 +94,10 @@ const MARKS = {
   unknown: { icon: CircleHelp, className: "text-ink-3", said: "unknown: " },
 } as const;
 
-function Seen({ sight }: { sight: Sight }) {
+function Seen({ view }: { view: ResolverView }) {
   return (
     <span className="grid gap-1 max-sm:justify-items-end">
-      {sight.map(({ mark, words }) => {
+      {view.map(({ mark, words }) => {
         const { icon: Icon, className, said } = MARKS[mark];
         return (
           <span key={words} className="flex items-start gap-1.5">
@@ -113,7 +113,7 @@ function Seen({ sight }: { sight: Sight }) {
   );
 }
 
-/** What it is, nine times out of ten. */
+/** The most common causes. */
 export function Stuck({ label, host }: { label: string; host: string }) {
   const zone = host.slice(label.length + 1);
   return (
@@ -127,17 +127,18 @@ export function Stuck({ label, host }: { label: string; host: string }) {
         Still stuck?
       </summary>
       <ul className="grid list-disc gap-2 px-4 pr-4 pb-4 pl-10 text-14 text-ink-2 marker:text-ink-3 sm:pr-6 sm:pl-14">
-        <li>A change takes as long to be seen as the old record's TTL: often an hour, at times a day.</li>
+        <li>A change becomes visible when the old record's TTL has passed: often an hour, sometimes a day.</li>
         <li>
-          Most editors add the domain by themselves. Type <b className="font-mono font-semibold">{label}</b> as the
+          Most DNS editors add the domain to the name. Enter <b className="font-mono font-semibold">{label}</b> as the
           name, or it becomes <span className="font-mono">{`${host}.${zone}`}</span>.
         </li>
         <li>
-          A proxy in front of the name (an orange cloud, a "web forwarding") must be off: the name leads straight to us.
+          A proxy in front of the name (an orange cloud, a "web forwarding") must be off: the name must point directly
+          to us.
         </li>
         <li>
-          The records must be set where the name servers of <span className="font-mono">{zone}</span> are run. That may
-          not be where the domain was bought.
+          Set the records at the provider of the name servers of <span className="font-mono">{zone}</span>. It may be
+          another company than the one that sold the domain.
         </li>
       </ul>
     </details>

@@ -1,26 +1,25 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Globe, Plus } from "lucide-react";
-import { useState } from "react";
 import { useLocation, useParams } from "wouter";
 import { api, ask, sentOnce, useIdempotencyKey, useMe } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { Button } from "../ui/buttons.tsx";
-import { Confirm, Dialog } from "../ui/dialog.tsx";
-import { Field, TextInput } from "../ui/fields.tsx";
-import { useForm } from "../ui/form.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { TextField } from "../ui/fields.tsx";
+import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Skeleton, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
-import { nextCheckText, readHost } from "./domain_words.ts";
+import { nextCheckText, readHost } from "./domain_text.ts";
 import { useOpened, useViewer } from "./page_hooks.ts";
 
-/** A reseller's domains: the list, one of them with its DNS doctor, and how one is added and removed. */
+/** A reseller's domains: the list, one domain with its DNS doctor, and adding and removing domains. */
 
 const DOMAINS_KEY = ["domains"] as const;
-/** While one of them waits for its DNS, the list is asked for again. */
+/** How often the list is loaded again while a domain waits for its DNS. */
 const WAITING_MS = 20_000;
 const HOST_CHARS_MAX = 300;
 
@@ -56,14 +55,10 @@ export function DomainsPage() {
     </Button>
   );
   return (
-    <Page
-      title="Domains"
-      lead="Addresses of your own, where your customers sign in and their programs call the API."
-      action={addButton}
-    >
+    <Page title="Domains" lead="Your own domains, where customers sign in and call the API." action={addButton}>
       {isUnready && (
         <Banner tone="warn" title="No domain can be set up yet">
-          The service has not been told its own addresses. Whoever runs it has to set them first.
+          The operator has to configure the addresses of the servers first.
         </Banner>
       )}
       <Section flush>
@@ -89,57 +84,43 @@ export function DomainsPage() {
   );
 }
 
-function AddDomain({ open, onClose }: { open: boolean; onClose: () => void }) {
+function AddDomain(dialog: DialogState) {
   const client = useQueryClient();
   const [, navigate] = useLocation();
   const formKey = useIdempotencyKey();
-  const [typed, setTyped] = useState("");
   const form = useForm({
-    wrong: { host: typed.trim() === "" ? "The address, as in ai.example.com." : null },
-    send: async () => {
-      const added = await ask(api.domains.post({ host: readHost(typed) }, sentOnce(formKey)));
+    first: { host: "" },
+    wrong: ({ host }) => ({ host: isBlank(host) ? "Enter the domain, such as ai.example.com." : null }),
+    send: async ({ host }) => {
+      const added = await ask(api.domains.post({ host: readHost(host) }, sentOnce(formKey)));
       client.setQueryData([...DOMAINS_KEY, added.host], added);
       await client.invalidateQueries({ queryKey: [...DOMAINS_KEY, "list"] });
       return added;
     },
     onSent: ({ host }) => {
-      onClose();
+      dialog.onClose();
       navigate(`/domains/${host}`);
     },
   });
   return (
-    <Dialog
-      open={open}
-      onOpenChange={onClose}
+    <FormDialog
+      {...dialog}
+      form={form}
       title="Add domain"
-      description="You get the records to set, and see at once what is missing."
+      description="Next you get the DNS records to set, and see which are missing."
+      submitLabel="Add domain"
       size="sm"
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={form.isPending}>
-            Add domain
-          </Button>
-        </>
-      }
     >
-      <Field
+      <TextField
         label="Domain"
-        hint="A subdomain of a domain that is yours. What stands at the domain itself is not touched."
-        error={form.errorOf("host")}
-      >
-        <TextInput
-          mono
-          inputMode="url"
-          value={typed}
-          onValue={setTyped}
-          maxLength={HOST_CHARS_MAX}
-          placeholder="ai.example.com"
-        />
-      </Field>
-      {form.problem}
-    </Dialog>
+        hint="A subdomain of a domain that you own. The domain itself is not affected."
+        {...form.field("host")}
+        mono
+        inputMode="url"
+        maxLength={HOST_CHARS_MAX}
+        placeholder="ai.example.com"
+      />
+    </FormDialog>
   );
 }
 
@@ -193,7 +174,7 @@ function RemoveDomain({ host, open, onClose }: { host: string; open: boolean; on
   const isHere = useMe().host === host;
   const remove = async () => {
     await ask(api.domains({ host }).delete());
-    toast.done(`${host} is removed.`);
+    toast.done(`${host} removed.`);
     navigate("/domains");
     client.removeQueries({ queryKey: [...DOMAINS_KEY, host] });
     await client.invalidateQueries({ queryKey: [...DOMAINS_KEY, "list"] });
@@ -208,8 +189,8 @@ function RemoveDomain({ host, open, onClose }: { host: string; open: boolean; on
       typeName={host}
       onConfirm={remove}
     >
-      Panel and API stop answering there at once. Customers, keys and packages are kept.
-      {isHere && " You are on this very address: afterwards sign in at another one."}
+      The panel and the API stop answering there immediately. Customers, keys and packages are kept.
+      {isHere && " You are on this domain now. After removing it, sign in on another one."}
     </Confirm>
   );
 }

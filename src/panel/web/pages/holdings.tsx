@@ -12,7 +12,7 @@ import { Figure, Figures, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
-import { fullPage } from "./full_page.ts";
+import { filledPage } from "./filled_page.ts";
 import { PackageMeters } from "./package_meters.tsx";
 import { useViewer } from "./page_hooks.ts";
 
@@ -236,7 +236,7 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Ent
   const entries = useInfiniteQuery({
     queryKey: ["billing", accountId, "entries", kind],
     queryFn: ({ pageParam, signal }) =>
-      fullPage<Entry, string>(ENTRIES_SIZE, pageParam, async (before, limit) => {
+      filledPage<Entry, string>(ENTRIES_SIZE, pageParam, async (before, limit) => {
         const options = { query: { limit, ...(kind && { kind }), ...(before && { before }) }, fetch: { signal } };
         const { entries, nextBefore } = await (accountId === null
           ? ask(api.billing.entries.get(options))

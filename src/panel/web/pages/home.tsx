@@ -6,15 +6,15 @@ import { ButtonLink, TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { Figure, Figures, Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Loading, Skeleton, Status } from "../ui/states.tsx";
+import { type Home, useHome } from "./account_queries.ts";
+import { noticeText } from "./home_notices.ts";
 import { Overview } from "./home_overview.tsx";
 import { HomeRefusals } from "./home_refusals.tsx";
-import { noticeText } from "./home_words.ts";
-import { type Home, useHome } from "./own.ts";
 import { PackageMeters } from "./package_meters.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { UsageChart } from "./usage_chart.tsx";
 
-/** What is left, until when, and what needs you. Admins see first how the whole service stands. */
+/** Home: the active package, the balance, usage, notices and recent refusals. Admins see an overview of the service first. */
 
 const CHART_DAYS = 30;
 const CHART_TITLE = `Last ${CHART_DAYS} days`;
@@ -28,7 +28,11 @@ export function HomePage() {
   return (
     <Page
       title="Home"
-      lead={isAdmin ? "How the service stands, and what needs you." : "What is left, until when, and what needs you."}
+      lead={
+        isAdmin
+          ? "The state of the service, and what needs your attention."
+          : "What you have left, and what needs your attention."
+      }
       action={
         isAdmin ? (
           <ButtonLink href="/admin/people" variant="primary">
@@ -51,7 +55,7 @@ export function HomePage() {
   );
 }
 
-/** Admins usually use nothing themselves. */
+/** True for most admins, who send no requests themselves. */
 function hasNothing({ package: active, balance, refusals }: Home): boolean {
   return active === null && !balance.paygEnabled && balance.balanceNanoUsd === "0" && refusals.length === 0;
 }
@@ -63,12 +67,12 @@ function Own({ home, onTurn }: { home: Home; onTurn: () => void }) {
       {home.package ? <ActivePackage active={home.package} home={home} onTurn={onTurn} /> : <NoPackage home={home} />}
       <UsageChart
         title={CHART_TITLE}
-        asked={{}}
+        filter={{}}
         days={CHART_DAYS}
         empty={
           <Section title={CHART_TITLE}>
             <Empty action={<ButtonLink href="/playground">Open the playground</ButtonLink>}>
-              No requests yet. Each one will be counted here, by model.
+              No requests yet. They will be counted here, by model.
             </Empty>
           </Section>
         }
@@ -82,7 +86,7 @@ function Notices({ home }: { home: Home }) {
   const { person, viewing } = useMe();
   const isCustomer = (viewing ?? person).role === "customer";
   const zone = home.package?.timeZone ?? "UTC";
-  // Without a package its section says so.
+  // The section of the package says that there is none.
   const notices = home.notices.filter(({ kind }) => kind !== "package_none");
   if (notices.length === 0) return null;
   return (
@@ -129,12 +133,12 @@ function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; 
           note={<p className="text-13 text-ink-3 tabular-nums">{arithmetic(active)}</p>}
         />
       </div>
-      <Beside home={home} />
+      <BalanceAndNext home={home} />
     </Section>
   );
 }
 
-/** How the figure above it comes about: "500 × 7 days − 3,188 used = 312". */
+/** How the available requests are calculated: "500 × 7 days − 3,188 used = 312". */
 function arithmetic({
   carryover,
   dailyLimit,
@@ -154,15 +158,15 @@ function arithmetic({
     : `${sum} = ${formatCount(left)}`;
 }
 
-/** The balance beside the package, and what comes after it. */
-function Beside({ home: { balance, next } }: { home: Home }) {
+/** The balance and the next package, below the active one. */
+function BalanceAndNext({ home: { balance, next } }: { home: Home }) {
   const hasBalance = balance.paygEnabled || balance.balanceNanoUsd !== "0";
   return (
     <div className="flex flex-wrap items-baseline gap-x-8 gap-y-2 border-t border-line px-4 py-3 text-13 text-ink-2 sm:px-6">
       {hasBalance && (
         <p>
           Balance <strong className="font-semibold text-ink tabular-nums">{formatMoney(balance.freeNanoUsd)}</strong>{" "}
-          free, <span className="tabular-nums">{formatMoney(balance.heldNanoUsd)}</span> held
+          available, <span className="tabular-nums">{formatMoney(balance.heldNanoUsd)}</span> reserved
         </p>
       )}
       <p>
@@ -172,7 +176,7 @@ function Beside({ home: { balance, next } }: { home: Home }) {
             {formatDay(next.startsAt, next.timeZone, nowMs())}
           </>
         ) : (
-          "Nothing is queued after it."
+          "No package is queued after it."
         )}
       </p>
       <TextLink href="/billing" className="ml-auto">
@@ -182,7 +186,7 @@ function Beside({ home: { balance, next } }: { home: Home }) {
   );
 }
 
-/** Who has no package pays by balance, or is told where to get one. */
+/** Without an active package: why, what comes next, and the balance. */
 function NoPackage({ home }: { home: Home }) {
   const { balance, next } = home;
   const none = home.notices.find((notice) => notice.kind === "package_none");
@@ -199,12 +203,12 @@ function NoPackage({ home }: { home: Home }) {
         <Section title="Balance" action={<AskFor what="top_up" label="Ask for a top-up" />}>
           <Figures>
             <Figure
-              label="Free"
-              note={balance.paygEnabled ? "Requests are paid from it, by the token." : "Requests are not paid from it."}
+              label="Available"
+              note={balance.paygEnabled ? "Requests are charged to it, by tokens." : "Requests are not charged to it."}
             >
               {formatMoney(balance.freeNanoUsd)}
             </Figure>
-            <Figure label="Held" note="For requests under way; what they do not cost comes back.">
+            <Figure label="Reserved" note="For running requests. What they do not use is released.">
               {formatMoney(balance.heldNanoUsd)}
             </Figure>
             {next && (
@@ -219,7 +223,7 @@ function NoPackage({ home }: { home: Home }) {
   );
 }
 
-/** An admin would ask itself. */
+/** Not for admins, who would ask themselves. */
 function AskFor({ what, label }: { what: "package" | "top_up"; label: string }) {
   const { lock, role } = useViewer();
   if (lock.disabled || role === "admin") return null;

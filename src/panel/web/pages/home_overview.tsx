@@ -7,8 +7,7 @@ import { cx } from "../ui/cx.ts";
 import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
 import { Ago } from "../ui/time.tsx";
 
-/** An admin's first look: who is there, what waits for an answer, and what fails. Each figure leads to the list that it
- * counts. */
+/** The overview of the service for admins. Each figure links to the list that it counts. */
 
 const REFETCH_MS = 30_000;
 
@@ -84,27 +83,27 @@ function cellsOf(data: OverviewData): Cell[] {
       label: "Requests in 24 h",
       href: "/admin/requests",
       value: requests ? formatCount(requests.settled) : "Many",
-      note: requests ? `charged, ${formatCount(requests.released)} given back` : "too many to count for a first look",
+      note: requests ? `charged, ${formatCount(requests.released)} released` : "too many to count here",
     },
     {
       label: "Orders waiting",
       href: "/admin/orders",
       value: formatCount(ordersOpen),
-      note: ordersOpen === 0 ? "nothing to answer" : "to answer",
+      note: ordersOpen === 0 ? "none waiting" : "waiting for a decision",
       ...(ordersOpen > 0 && { tone: "warn" }),
     },
     {
       label: "Providers",
       href: failing.length === 0 ? "/admin/providers" : "/admin/providers?state=failing",
-      value: failing.length === 0 ? "Fine" : formatOf(failing.length, "fails", "fail"),
-      note: failing.length === 0 ? "all routes are used" : formatList(failing),
+      value: failing.length === 0 ? "OK" : formatOf(failing.length, "fails", "fail"),
+      note: failing.length === 0 ? "no route is failing" : formatList(failing),
       ...(failing.length > 0 && { tone: "bad" }),
     },
     {
       label: "Domains",
       href: domainsFailing === 0 ? "/admin/domains" : "/admin/domains?status=failing",
-      value: domainsFailing === 0 ? "Fine" : formatOf(domainsFailing, "fails", "fail"),
-      note: domainsFailing === 0 ? "none fails its check" : "look at their records",
+      value: domainsFailing === 0 ? "OK" : formatOf(domainsFailing, "fails", "fail"),
+      note: domainsFailing === 0 ? "no check is failing" : "check their DNS records",
       ...(domainsFailing > 0 && { tone: "warn" }),
     },
     booksCell(data.books),

@@ -8,10 +8,10 @@ import { nowMs } from "../ui/clock.ts";
 import { cx } from "../ui/cx.ts";
 import { Section } from "../ui/page.tsx";
 import { Ago } from "../ui/time.tsx";
-import type { Home } from "./own.ts";
-import { nextStep, refusalName, whatNowText } from "./request_words.ts";
+import type { Home } from "./account_queries.ts";
+import { nextStep, refusalName, whatNowText } from "./request_text.ts";
 
-/** What was refused lately, how often, and what to do about each. */
+/** Recently refused requests, how often, and what to do about them. */
 
 type Recent = Home["refusals"][number];
 
@@ -20,12 +20,12 @@ const NANO_PER_USD = 1e9;
 export function HomeRefusals({ home }: { home: Home }) {
   return (
     <Section
-      title="Needs you"
-      description="What was refused in the last 7 days. None of it was charged."
+      title="Refused requests"
+      description="In the last 7 days. Nothing was charged for them."
       flush={home.refusals.length > 0}
     >
       {home.refusals.length === 0 ? (
-        <p className="text-14 text-ink-2">Nothing was refused.</p>
+        <p className="text-14 text-ink-2">No request was refused.</p>
       ) : (
         <ul>
           {home.refusals.map((refusal) => (
@@ -54,7 +54,7 @@ function RefusalRow({ refusal, home }: { refusal: Recent; home: Home }) {
           </span>
         </p>
         <Button size="sm" aria-expanded={isOpen} aria-controls={id} onClick={() => setOpen(!isOpen)}>
-          What now?
+          What to do
           <span className="sr-only">
             {" "}
             {refusalName(code)}
@@ -79,7 +79,7 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
     <div className="grid gap-3">
       <p>
         {since ?? whatNowText(factsOf(refusal, home, brand))}
-        {code === "insufficient_balance" && ` ${formatMoney(home.balance.freeNanoUsd)} is free now.`}
+        {code === "insufficient_balance" && ` ${formatMoney(home.balance.freeNanoUsd)} is available now.`}
       </p>
       <p className="flex flex-wrap items-center gap-x-4 gap-y-2 text-13">
         {step && since === null && (
@@ -87,14 +87,14 @@ function Advice({ refusal, home, brand }: { refusal: Recent; home: Home; brand: 
             {step.label}
           </ButtonLink>
         )}
-        <TextLink href={usage}>Show them</TextLink>
-        <TextLink href={`${usage}&receipt=${lastRequestId}`}>The last one</TextLink>
+        <TextLink href={usage}>Show these requests</TextLink>
+        <TextLink href={`${usage}&receipt=${lastRequestId}`}>Latest receipt</TextLink>
       </p>
     </div>
   );
 }
 
-/** What a package that is used up has nothing left of. */
+/** The limit that a used-up package has reached: requests or tokens. */
 function usedUp({ totalLimit, totalUsed, tokenLimit }: NonNullable<Home["package"]>) {
   return totalUsed < totalLimit && tokenLimit !== null
     ? { limit: tokenLimit, unit: "token" as const }
@@ -103,13 +103,13 @@ function usedUp({ totalLimit, totalUsed, tokenLimit }: NonNullable<Home["package
 
 const QUOTAS = ["daily_quota_exceeded", "carryover_quota_exceeded", "package_quota_exceeded"];
 
-/** What has changed since, if it would not be refused for the same reason now. */
+/** What has changed, if the request would not be refused for the same reason now. */
 function sinceText(code: string, { package: active }: Home): string | null {
   if (active === null) return null;
   const { availableNow, name, tokenLimit, tokensUsed } = active;
   const hasTokens = tokenLimit === null || tokensUsed < tokenLimit;
   if (QUOTAS.includes(code) && availableNow > 0 && hasTokens)
-    return `More has come since: ${formatOf(availableNow, "request")} of ${name} ${availableNow === 1 ? "is" : "are"} available now.`;
+    return `${formatOf(availableNow, "request")} of ${name} ${availableNow === 1 ? "is" : "are"} available again.`;
   if (code === "package_required" || code === "package_expired") return `${name} is active now.`;
   return null;
 }

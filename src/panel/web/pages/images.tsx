@@ -1,22 +1,22 @@
 import { Download, ImagePlus } from "lucide-react";
 import { type FormEvent, useId } from "react";
+import { IMAGE_SIZES } from "../../../limits.ts";
 import { formatCount, formatTook } from "../format.ts";
 import { Button, TextLink } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
 import { Field, TextArea } from "../ui/fields.tsx";
 import { Loading, Skeleton } from "../ui/states.tsx";
-import { clearImageError, makeImage, type Picture, useImages } from "./image_run.ts";
-import { type Offers, useSpent } from "./playground.tsx";
-import { PlaygroundProblem } from "./playground_refusal.tsx";
-import { type Choice, imageCost, ModelAndKey, SettingsPanel, useChoice } from "./playground_settings.tsx";
+import { clearImageError, makeImage, type Picture, useImages } from "./image_session.ts";
+import { type Choice, imageCost, type Offers, useChoice, useRefreshAfterCharge } from "./playground_models.ts";
+import { PlaygroundProblem } from "./playground_problem.tsx";
+import { ModelAndKey, SettingsPanel } from "./playground_settings.tsx";
 import { setPlayground, usePlayground } from "./playground_state.ts";
 
-/** Pictures from words: what each size costs before, what it cost after, and the file to take along. */
+/** Image generation: the price of each size, the images with their cost, and their files. */
 
-/** Source: contract › ImageGenerationRequest. In code points, as the server counts them. */
+/** In code points, as the server counts them. Source: contract › ImageGenerationRequest. */
 const PROMPT_CHARS = { min: 3, max: 4000 };
-const SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
-/** Of a drawn tile, pixels of the picture to one of the screen. */
+/** Image pixels per screen pixel of a size tile. */
 const TILE_SCALE = 40;
 const ALT_CHARS_MAX = 200;
 
@@ -34,7 +34,7 @@ export function Images({ offers, blocked }: { offers: Offers; blocked: string | 
         {error !== null && (
           <PlaygroundProblem error={error} model={choice.model?.id} alternatives={choice.models.map(({ id }) => id)} />
         )}
-        <ul aria-label="Pictures" className="grid gap-6 sm:grid-cols-2">
+        <ul aria-label="Images" className="grid gap-6 sm:grid-cols-2">
           {sendingSince !== null && (
             <li>
               <Loading>
@@ -51,7 +51,9 @@ export function Images({ offers, blocked }: { offers: Offers; blocked: string | 
           ))}
         </ul>
         {pictures.length === 0 && sendingSince === null && (
-          <p className="text-14 text-ink-2">Pictures appear here. They are not kept: download what you want to have.</p>
+          <p className="text-14 text-ink-2">
+            Images appear here. They are not stored: download the ones you want to keep.
+          </p>
         )}
       </div>
     </div>
@@ -62,7 +64,7 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
   const prompt = usePlayground((state) => state.prompt);
   const size = usePlayground((state) => state.size);
   const { sendingSince } = useImages();
-  const onSpent = useSpent();
+  const onCharged = useRefreshAfterCharge();
   const length = countChars(prompt.trim());
   const cost = imageCost(choice, size);
   const problem = whyNot(choice, { blocked, length, cost });
@@ -70,7 +72,7 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
     event.preventDefault();
     if (problem !== null || choice.model === undefined) return;
     const keyId = choice.keyId === "" ? String(choice.model.keyId) : choice.keyId;
-    void makeImage({ model: choice.model.id, prompt: prompt.trim(), size, api_key_id: keyId }, onSpent);
+    void makeImage({ model: choice.model.id, prompt: prompt.trim(), size, api_key_id: keyId }, onCharged);
   };
   const isTooLong = length > PROMPT_CHARS.max;
   return (
@@ -112,15 +114,16 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
   );
 }
 
-/** Why none can be asked for now; null: it can. */
+/** Why no image can be requested now; null if one can. */
 function whyNot(
   { model }: Choice,
   { blocked, length, cost }: { blocked: string | null; length: number; cost: string | null },
 ): string | null {
   if (blocked !== null) return blocked;
-  if (model === undefined) return "No model can draw now: no package is active, or this key may use none for pictures.";
+  if (model === undefined)
+    return "No model is available: no package is active, or this key cannot use a model for images.";
   if (cost === null) return "The balance cannot pay for this size: it has no price.";
-  if (length < PROMPT_CHARS.min) return `Describe it in ${PROMPT_CHARS.min} characters or more.`;
+  if (length < PROMPT_CHARS.min) return `Describe the image in at least ${PROMPT_CHARS.min} characters.`;
   return length > PROMPT_CHARS.max ? "The prompt is too long." : null;
 }
 
@@ -137,7 +140,7 @@ function Sizes({ choice, value }: { choice: Choice; value: string }) {
     <fieldset className="grid gap-1">
       <legend className="mb-1 text-13 font-medium">Size</legend>
       <div className="grid grid-cols-2 gap-2 sm:grid-cols-4">
-        {SIZES.map((size) => (
+        {IMAGE_SIZES.map((size) => (
           <SizeTile key={size} name={name} size={size} isChosen={size === value} cost={imageCost(choice, size)} />
         ))}
       </div>
@@ -210,7 +213,7 @@ function PictureView({ picture }: { picture: Picture }) {
         </p>
         <div className="flex flex-wrap items-center justify-between gap-2">
           <p className="flex flex-wrap items-center gap-x-1 text-12 text-ink-3 tabular-nums">
-            {model}, {cost && `${formatTook(cost.tookMs)}, ${cost.words}, `}
+            {model}, {cost && `${formatTook(cost.durationMs)}, ${cost.words}, `}
             {requestId !== null && (
               <TextLink href={`/usage?receipt=${requestId}`} className="inline-flex min-h-6 items-center">
                 receipt

@@ -1,96 +1,119 @@
 import { ChevronRight } from "lucide-react";
 import { type ReactNode, useState } from "react";
+import { KEY_NAME_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatOf } from "../format.ts";
 import { CheckboxList, RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
-import { Dialog } from "../ui/dialog.tsx";
-import { Field, NativeSelect, TextInput } from "../ui/fields.tsx";
-import { useForm } from "../ui/form.tsx";
+import { Field, NativeSelect, TextField } from "../ui/fields.tsx";
+import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
+import { useKeyOptions } from "./account_queries.ts";
 import {
-  Buttons,
-  CeilingFields,
-  type Ceilings,
-  type DialogState,
-  NAME_CHARS_MAX,
-  unlessSentBefore,
-  useCeilings,
-} from "./key_dialogs.tsx";
-import { showSecret } from "./key_secret.tsx";
-import { useKeyOptions } from "./own.ts";
+  checkDailyLimits,
+  DailyLimitFields,
+  type DailyLimits,
+  dailyLimitsText,
+  NO_DAILY_LIMITS,
+  readDailyLimits,
+} from "./key_daily_limits.tsx";
+import { explainRepeat, showSecret } from "./key_secret.tsx";
 
-/** A new key: its name and what pays are asked for, the rest is folded away. What becomes of its secret: key_secret.tsx. */
+/** The dialog that creates a key: its name and billing mode, and collapsed, what it may be limited to. Its secret: key_secret.tsx. */
 
 const DAY_MS = 86_400_000;
 
 type Options = NonNullable<ReturnType<typeof useKeyOptions>["data"]>;
 type Mode = "package" | "payg";
-type LimitName = "modelIds" | "hosts" | "expiresAt" | keyof Ceilings;
 
-export function CreateKeyDialog({ open, onClose }: DialogState) {
+const EXPIRIES = [
+  { value: "never", label: "Never" },
+  { value: "7", label: "In 7 days" },
+  { value: "30", label: "In 30 days" },
+  { value: "90", label: "In 90 days" },
+  { value: "365", label: "In a year" },
+  { value: "day", label: "After a day I choose" },
+] as const;
+type Expiry = { expiry: (typeof EXPIRIES)[number]["value"]; lastDay: string };
+
+type Values = DailyLimits &
+  Expiry & {
+    name: string;
+    /** null: not chosen yet; the likely one is preselected. */
+    mode: Mode | null;
+    /** null: all. */
+    modelIds: string[] | null;
+    hosts: string[] | null;
+  };
+const FIRST: Values = {
+  name: "",
+  mode: null,
+  modelIds: null,
+  hosts: null,
+  expiry: "never",
+  lastDay: "",
+  ...NO_DAILY_LIMITS,
+};
+type LimitName = "modelIds" | "hosts" | "expiresAt" | keyof DailyLimits;
+type KeyForm = Form<Values, "name" | "mode" | LimitName>;
+
+export function CreateKeyDialog(dialog: DialogState) {
   const formKey = useIdempotencyKey();
   const options = useKeyOptions();
-  const [name, setName] = useState("");
-  const [chosenMode, setMode] = useState<Mode | null>(null);
-  const [modelIds, setModelIds] = useState<string[] | null>(null);
-  const [hosts, setHosts] = useState<string[] | null>(null);
-  const expiry = useExpiry();
-  const ceilings = useCeilings({ dailyUnitsMax: null, dailySpendMaxNanoUsd: null });
-  const mode = chosenMode ?? (options.data ? likelyMode(options.data) : "package");
-  const form = useForm({
-    wrong: {
-      name: name.trim() === "" ? "A name by which you know it again." : null,
+  const preselected = options.data ? likelyMode(options.data) : "package";
+  const form: KeyForm = useForm({
+    first: FIRST,
+    wrong: (values) => ({
+      name: isBlank(values.name) ? "Enter a name for this key." : null,
       mode: null,
-      modelIds: modelIds?.length === 0 ? "Choose a model, or allow all." : null,
-      hosts: hosts?.length === 0 ? "Choose a host, or allow all." : null,
-      expiresAt: expiry.wrong,
-      ...ceilings.wrong,
+      modelIds: values.modelIds?.length === 0 ? "Choose a model, or allow all." : null,
+      hosts: values.hosts?.length === 0 ? "Choose a host, or allow all." : null,
+      expiresAt: checkExpiry(values),
+      ...checkDailyLimits(values),
+    }),
+    send: ({ name, mode, modelIds, hosts, ...rest }) => {
+      const limits = { modelIds, hosts, expiresAt: readExpiry(rest), ...readDailyLimits(rest) };
+      return explainRepeat(ask(api.keys.post({ name, mode: mode ?? preselected, ...limits }, sentOnce(formKey))));
     },
-    send: () => {
-      const wanted = { name, mode, modelIds, hosts, expiresAt: expiry.read(), ...ceilings.read() };
-      return unlessSentBefore(ask(api.keys.post(wanted, sentOnce(formKey))));
-    },
-    // The list is asked for when the secret is safe.
+    // The list is loaded again when the secret has been stored.
     onSent: ({ secret, key }) => {
       showSecret({ ...key, secret, title: `Key ${key.name} is ready` });
-      onClose();
+      dialog.onClose();
     },
   });
-  const { errorOf } = form;
   return (
-    <Dialog
-      open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
-      mayClose={() => !form.isPending}
+    <FormDialog
+      {...dialog}
+      form={form}
       title="Create key"
       description="A key lets your server call the API."
-      onSubmit={form.submit}
-      footer={<Buttons onClose={onClose} isPending={form.isPending} label="Create key" />}
+      submitLabel="Create key"
     >
-      <Field label="Name" hint="Where it will be used: ci, website, my laptop." error={errorOf("name")} required>
-        <TextInput value={name} onValue={setName} maxLength={NAME_CHARS_MAX} />
-      </Field>
+      <TextField
+        label="Name"
+        hint="Where the key will be used: ci, website, my laptop."
+        {...form.field("name")}
+        maxLength={KEY_NAME_CHARS_MAX}
+        required
+      />
       <Loaded query={options} skeleton={<Skeleton className="h-48" />}>
         {(data) => (
           <>
             <RadioList
-              label="Pays with"
-              value={mode}
-              onValue={setMode}
+              label="Billing"
               options={modeOptions(data)}
-              error={errorOf("mode")}
+              {...form.field("mode")}
+              value={form.values.mode ?? preselected}
             />
-            <Limits options={data} {...{ modelIds, setModelIds, hosts, setHosts, expiry, ceilings, errorOf }} />
+            <Limits options={data} form={form} />
           </>
         )}
       </Loaded>
-      {form.problem}
-    </Dialog>
+    </FormDialog>
   );
 }
 
-/** What could pay now; with both, the package. */
+/** The mode that can pay now; the package if both can. */
 function likelyMode({ modes }: Options): Mode {
   return modes.find(({ canPay }) => canPay)?.mode ?? "package";
 }
@@ -103,78 +126,61 @@ function modeOptions({ modes }: Options) {
           label: "Package",
           hint: packageName
             ? `${packageName}${canPay ? "" : ", used up for now"}. Each request counts as one.`
-            : "No package is active now; the key works as soon as one is.",
+            : "No package is active now. The key works as soon as one is.",
         }
       : {
           value: mode,
           label: "Balance",
           hint: canPay
-            ? "Each request costs what its tokens cost."
-            : "Cannot pay now: it is empty, or not switched on for requests.",
+            ? "Each request is charged by its tokens."
+            : "Cannot pay now: the balance is empty, or pay-as-you-go is off.",
         },
   );
 }
 
-/** What most keys need none of: each folded into a line that says how it stands. */
-function Limits({
-  options,
-  modelIds,
-  setModelIds,
-  hosts,
-  setHosts,
-  expiry,
-  ceilings,
-  errorOf,
-}: {
-  options: Options;
-  modelIds: string[] | null;
-  setModelIds: (modelIds: string[] | null) => void;
-  hosts: string[] | null;
-  setHosts: (hosts: string[] | null) => void;
-  expiry: ReturnType<typeof useExpiry>;
-  ceilings: ReturnType<typeof useCeilings>;
-  errorOf: (name: LimitName) => string | null;
-}) {
+/** Limits that most keys do not need, each collapsed into one line with its value. */
+function Limits({ options, form }: { options: Options; form: KeyForm }) {
+  const { values, errorOf } = form;
   const isWrong = (...names: LimitName[]) => names.some((name) => errorOf(name) !== null);
   return (
     <div className="grid border-y border-line">
-      <More label="Models" value={scopeWords(modelIds, "model")} isWrong={isWrong("modelIds")}>
+      <Collapsed label="Models" value={allowedText(values.modelIds, "model")} isWrong={isWrong("modelIds")}>
         <CheckboxList
-          label="Models it may use"
+          label="Models the key may use"
           allLabel="All models, new ones too"
-          value={modelIds}
-          onValue={setModelIds}
           options={options.models.map(({ id }) => ({ value: id, label: id }))}
-          error={errorOf("modelIds")}
+          {...form.field("modelIds")}
         />
-      </More>
-      <More label="Hosts" value={scopeWords(hosts, "host")} isWrong={isWrong("hosts")}>
+      </Collapsed>
+      <Collapsed label="Hosts" value={allowedText(values.hosts, "host")} isWrong={isWrong("hosts")}>
         <CheckboxList
-          label="Hosts it may be used on"
+          label="Hosts the key may be used on"
           allLabel="All hosts, new ones too"
-          value={hosts}
-          onValue={setHosts}
           options={options.hosts.map(({ host, label }) => ({ value: host, label: host, hint: label }))}
-          error={errorOf("hosts")}
+          {...form.field("hosts")}
         />
-      </More>
-      <More label="Ends" value={expiry.words} isWrong={isWrong("expiresAt")}>
-        <ExpiryFields expiry={expiry} error={errorOf("expiresAt")} />
-      </More>
-      <More label="Daily ceilings" value={ceilings.words} isWrong={isWrong("dailyUnitsMax", "dailySpendMaxNanoUsd")}>
-        <CeilingFields ceilings={ceilings} errorOf={errorOf} zone={options.timeZone} />
-      </More>
+      </Collapsed>
+      <Collapsed label="Expires" value={expiryText(values)} isWrong={isWrong("expiresAt")}>
+        <ExpiryFields values={values} onChange={form.set} error={errorOf("expiresAt")} />
+      </Collapsed>
+      <Collapsed
+        label="Daily limits"
+        value={dailyLimitsText(values)}
+        isWrong={isWrong("dailyUnitsMax", "dailySpendMaxNanoUsd")}
+      >
+        <DailyLimitFields field={form.field} zone={options.timeZone} />
+      </Collapsed>
     </div>
   );
 }
 
-function scopeWords(chosen: readonly string[] | null, one: string): string {
+function allowedText(chosen: readonly string[] | null, one: string): string {
   if (chosen === null) return "all";
   return chosen.length === 1 ? (chosen[0] ?? "") : formatOf(chosen.length, one);
 }
 
-/** One line that opens: most keys need none of it. It opens by itself when something in it is wrong. */
-function More({
+/** A line that opens. It opens by itself when a field in it is invalid. */
+function Collapsed({
   label,
   value,
   isWrong,
@@ -205,50 +211,49 @@ function More({
   );
 }
 
-const EXPIRIES = [
-  { value: "never", label: "Never" },
-  { value: "7", label: "In 7 days" },
-  { value: "30", label: "In 30 days" },
-  { value: "90", label: "In 90 days" },
-  { value: "365", label: "In a year" },
-  { value: "day", label: "After a day of my choice" },
-] as const;
-type ExpiryChoice = (typeof EXPIRIES)[number]["value"];
-
-function useExpiry() {
-  const [choice, setChoice] = useState<ExpiryChoice>("never");
-  const [day, setDay] = useState("");
-  // The chosen day still counts, to its end where one is.
-  const chosen = Date.parse(`${day}T23:59:59`);
-  return {
-    choice,
-    setChoice,
-    day,
-    setDay,
-    words:
-      choice === "day"
-        ? `after ${day || "…"}`
-        : (EXPIRIES.find(({ value }) => value === choice)?.label ?? "").toLowerCase(),
-    wrong: choice === "day" && !(chosen > nowMs()) ? "A day from today on." : null,
-    read: () => {
-      if (choice === "never") return null;
-      const endsMs = choice === "day" ? chosen : nowMs() + Number(choice) * DAY_MS;
-      return new Date(endsMs).toISOString();
-    },
-  };
+/** The end of the chosen day in the viewer's zone; NaN without one. */
+function endOfDayMs(day: string): number {
+  return Date.parse(`${day}T23:59:59`);
 }
 
-function ExpiryFields({ expiry, error }: { expiry: ReturnType<typeof useExpiry>; error: string | null }) {
-  const isDay = expiry.choice === "day";
+function checkExpiry({ expiry, lastDay }: Expiry): string | null {
+  return expiry === "day" && !(endOfDayMs(lastDay) > nowMs()) ? "Choose today or a later day." : null;
+}
+
+function readExpiry({ expiry, lastDay }: Expiry): string | null {
+  if (expiry === "never") return null;
+  const endsMs = expiry === "day" ? endOfDayMs(lastDay) : nowMs() + Number(expiry) * DAY_MS;
+  return new Date(endsMs).toISOString();
+}
+
+function expiryText({ expiry, lastDay }: Expiry): string {
+  if (expiry === "day") return `after ${lastDay || "…"}`;
+  return (EXPIRIES.find(({ value }) => value === expiry)?.label ?? "").toLowerCase();
+}
+
+function ExpiryFields({
+  values: { expiry, lastDay },
+  onChange,
+  error,
+}: {
+  values: Expiry;
+  onChange: (change: Partial<Expiry>) => void;
+  error: string | null;
+}) {
+  const isDay = expiry === "day";
   return (
     <div className="grid gap-3 sm:grid-cols-2">
-      <Field label="The key ends" error={!isDay && error}>
-        <NativeSelect value={expiry.choice} onValue={expiry.setChoice} options={EXPIRIES} />
+      <Field label="The key expires" error={!isDay && error}>
+        <NativeSelect value={expiry} onValue={(next) => onChange({ expiry: next })} options={EXPIRIES} />
       </Field>
       {isDay && (
-        <Field label="Last day" error={error}>
-          <TextInput type="date" value={expiry.day} onValue={expiry.setDay} />
-        </Field>
+        <TextField
+          label="Last day"
+          type="date"
+          value={lastDay}
+          onValue={(day) => onChange({ lastDay: day })}
+          error={error}
+        />
       )}
     </div>
   );

@@ -1,19 +1,19 @@
 import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
-import { api, ask, useMe } from "../api.ts";
+import { ApiError, api, ask, useMe } from "../api.ts";
 import { apiSnippets, SecretOnce } from "../ui/copy_field.tsx";
-import { KEYS_KEY, useKeyOptions } from "./own.ts";
+import { KEYS_KEY, useKeyOptions } from "./account_queries.ts";
 import { useRefresh } from "./page_hooks.ts";
 
 /**
- * A new key's secret, from its making until somebody has it. It is held here, not in the page, so that neither the
- * browser's Back nor a new list takes it away: it is shown again wherever the keys are shown.
+ * A new key's secret, from its creation until the person has stored it. It is kept here, not in the page, so that neither the browser's
+ * Back button nor a reloaded list loses it: the Keys page shows it again.
  */
 
 export type FreshKey = {
   secret: string;
   title: string;
-  /** What it may name; null: all. */
+  /** What the key is limited to; null: all. */
   modelIds: readonly string[] | null;
   hosts: readonly string[] | null;
 };
@@ -54,7 +54,7 @@ function Secret({ shown }: { shown: FreshKey }) {
   );
 }
 
-/** The address that the key may be sent to: this site's own, if it may. */
+/** The API base URL for the example: this site's own if the key may be used there. */
 function useBaseUrl({ hosts }: FreshKey): string {
   const { apiBaseUrl } = useMe();
   const options = useKeyOptions();
@@ -62,10 +62,10 @@ function useBaseUrl({ hosts }: FreshKey): string {
   return options.data?.hosts.find(({ host }) => hosts.includes(host))?.label ?? apiBaseUrl;
 }
 
-/** A model that answers this key, for the example: one that can be paid now, or else any that it may name. null while unknown. */
+/** A model for the example: one that the key can pay for now, or else any that it may use. null while loading. */
 function useFirstModel({ modelIds, secret }: FreshKey): string | null {
   const options = useKeyOptions();
-  // Asked anew for each key, since the new one may reach more.
+  // Loaded again for each key, since a new key may be able to use more models.
   const playground = useQuery({
     queryKey: [...KEYS_KEY, "models of", secret.slice(-4)],
     queryFn: () => ask(api.playground.models.get()),
@@ -75,4 +75,17 @@ function useFirstModel({ modelIds, secret }: FreshKey): string | null {
     modality !== "image" && (modelIds === null || modelIds.includes(id));
   const payable = playground.data?.models.find(isFit);
   return (payable ?? options.data?.models.find(isFit) ?? options.data?.models[0])?.id ?? null;
+}
+
+/** A repeated submit cannot return the secret again: the first response had it, and was lost. Throws ApiError. */
+export async function explainRepeat<T>(sent: Promise<T>): Promise<T> {
+  try {
+    return await sent;
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code !== "idempotency_conflict") throw error;
+    const { status, code, requestId } = error;
+    const message =
+      "The key was created, but its secret got lost on the way. Revoke the new key in the list and create another.";
+    throw new ApiError(message, { status, code, requestId });
+  }
 }

@@ -27,16 +27,16 @@ import { Badge, Banner, Empty, Loaded, SkeletonRows, Status } from "../ui/states
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
+import { type OwnKey, useKeys } from "./account_queries.ts";
 import { CreateKeyDialog } from "./key_create.tsx";
 import { EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
 import { KeySecret } from "./key_secret.tsx";
-import { type OwnKey, useKeys } from "./own.ts";
 import { useOpened, useRefresh, useViewer } from "./page_hooks.ts";
 
-/** One's keys: create them, see who uses them, retire them safely. */
+/** The person's API keys: create, check their use, and retire them. */
 
 const DAY_MS = 86_400_000;
-/** A key that nothing used for so long is probably forgotten; a new one gets a week. */
+/** After so many days without use, a key is marked as unused; a key that was never used, after a week. */
 const UNUSED_DAYS = 30;
 const NEVER_USED_DAYS = 7;
 const ENDING_DAYS = 7;
@@ -53,11 +53,11 @@ export function KeysPage() {
     </Button>
   );
   return (
-    <Page title="Keys" lead="Create them, see who uses them, retire them safely." action={create}>
+    <Page title="Keys" lead="Create keys, see how they are used, and retire them safely." action={create}>
       <Loaded query={keys} skeleton={<KeysSkeleton />}>
         {({ rows }) => (
           <>
-            <Forgotten rows={rows} />
+            <UnusedKeys rows={rows} />
             <KeyLists
               rows={rows}
               onAct={acting.open}
@@ -76,18 +76,18 @@ export function KeysPage() {
   );
 }
 
-/** The dialogs, of which Home opens one by address: /keys?create=1. */
+/** The page's dialogs. Other pages open the first one with /keys?create=1. */
 function useActing() {
   const { lock } = useViewer();
   const [{ create }, setUrl] = useUrlState({ create: "" });
   const acting = useOpened<Act>();
-  const onAddress = useEffectEvent((wanted: string) => {
+  const onUrl = useEffectEvent((wanted: string) => {
     if (wanted === "") return;
-    // The address is left clean, so that a reload does not open it again.
+    // The URL is cleaned, so that a reload does not open the dialog again.
     setUrl({ create: "" });
     if (!lock.disabled) acting.open({ kind: "create" });
   });
-  useEffect(() => onAddress(create), [create]);
+  useEffect(() => onUrl(create), [create]);
   return acting;
 }
 
@@ -125,21 +125,21 @@ function RevokeQuestion({
         toast.done(`Key ${name} is revoked.`);
       }}
     >
-      {body} It cannot be undone.
+      {body} This cannot be undone.
     </Confirm>
   );
 }
 
-/** Keys that nobody seems to need and that nothing ends. */
-function Forgotten({ rows }: { rows: readonly OwnKey[] }) {
+/** Warns about keys that are unused and never expire. */
+function UnusedKeys({ rows }: { rows: readonly OwnKey[] }) {
   const count = rows.filter((row) => isLive(row) && row.expiresAt === null && unusedDays(row) !== null).length;
   if (count === 0) return null;
   return (
     <Banner
       tone="warn"
-      title={count === 1 ? "One key is not used and never ends" : `${count} keys are not used and never end`}
+      title={count === 1 ? "1 key is unused and never expires" : `${count} keys are unused and never expire`}
     >
-      Revoke what nobody needs: a key that is forgotten can still be found by somebody.
+      Revoke keys that nobody needs: a forgotten key can still be stolen.
     </Banner>
   );
 }
@@ -148,7 +148,7 @@ function isLive({ status }: OwnKey): boolean {
   return status === "enabled" || status === "disabled";
 }
 
-/** For how many days nothing used it; null: not for long. */
+/** The number of days without use; null if that is not long. */
 function unusedDays({ lastUsedAt, createdAt }: OwnKey): number | null {
   const days = Math.floor((nowMs() - Date.parse(lastUsedAt ?? createdAt)) / DAY_MS);
   return days >= (lastUsedAt === null ? NEVER_USED_DAYS : UNUSED_DAYS) ? days : null;
@@ -175,7 +175,7 @@ function KeyLists({ rows, onAct, empty }: { rows: readonly OwnKey[]; onAct: (act
 
 const COLUMNS: readonly Column<OwnKey>[] = [
   { head: "Key", cell: (row) => <NameCell row={row} /> },
-  { head: "Paid by", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
+  { head: "Billing", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
   { head: "Models", cell: (row) => <ScopeCell row={row} />, hideBelow: "lg" },
   { head: "Left today", cell: (row) => <TodayCell row={row} />, hideBelow: "md" },
   { head: "Last used", cell: (row) => <LastUsedCell row={row} /> },
@@ -206,9 +206,9 @@ function ScopeCell({ row: { modelIds, hosts } }: { row: OwnKey }) {
   );
 }
 
-/** Its own ceilings, and what counts against them today. */
+/** The key's own daily limits, and today's use of them. */
 function TodayCell({ row: { name, today, dailyUnitsMax, dailySpendMaxNanoUsd } }: { row: OwnKey }) {
-  if (today === null) return <span className="text-ink-3">No ceiling</span>;
+  if (today === null) return <span className="text-ink-3">No limit</span>;
   return (
     <span className="grid gap-1.5">
       {dailyUnitsMax !== null && (
@@ -252,7 +252,7 @@ function StateCell({ row }: { row: OwnKey }) {
     <span className="inline-flex flex-wrap gap-1 max-sm:justify-end">
       <KeyStatus row={row} />
       {days !== null && <Badge tone="warn">{row.lastUsedAt === null ? "Never used" : `Unused for ${days} days`}</Badge>}
-      {row.expiresAt === null && <Badge icon={Endless}>No end</Badge>}
+      {row.expiresAt === null && <Badge icon={Endless}>No expiry</Badge>}
     </span>
   );
 }
@@ -275,7 +275,7 @@ function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: Act) => void }) {
   const isOn = row.status === "enabled";
   const items: MenuItem[] = [
     { label: "Usage", icon: ChartColumn, href: `/usage?key=${row.keyId}` },
-    { label: "Name and ceilings", icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
+    { label: "Name and daily limits", icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
     {
       label: "Rotate",
       icon: RefreshCw,
@@ -295,7 +295,7 @@ function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: Act) => void }) {
   );
 }
 
-/** Off and on again; off can be undone at once. */
+/** Switches a key off and on. Switching off can be undone from the toast. */
 function usePower({ keyId, name }: OwnKey) {
   const refresh = useRefresh();
   const set = async (isOn: boolean) => {
@@ -327,7 +327,7 @@ function EndedKeys({ rows }: { rows: readonly OwnKey[] }) {
         rowHref={({ keyId }) => `/usage?key=${keyId}`}
         columns={[
           { head: "Key", cell: (row) => <NameCell row={row} /> },
-          { head: "Paid by", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
+          { head: "Billing", cell: ({ mode }) => (mode === "payg" ? "Balance" : "Package") },
           { head: "Last used", cell: (row) => <LastUsedCell row={row} /> },
           { head: "State", cell: (row) => <KeyStatus row={row} /> },
         ]}

@@ -9,10 +9,10 @@ import { focusInvalid } from "../ui/form.tsx";
 import { DoorPage } from "../ui/page.tsx";
 import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
-import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand } from "./door.tsx";
 import { checkPassword, NewPassword } from "./new_password.tsx";
+import { codeOf, Help, openFresh, type Sending, SignInProblem, useHostBrand } from "./signed_out.tsx";
 
-/** What a link opens that somebody handed over: an invitation, or a new password. */
+/** The pages of a link that was handed over: an invitation, or a password reset. */
 
 const BAD_LINK_RETRIES_MAX = 2;
 
@@ -26,14 +26,14 @@ export function ResetPage() {
 
 type OpenedLink = NonNullable<Awaited<ReturnType<ReturnType<typeof api.links>["get"]>>["data"]>;
 
-/** What a link is for, and the password it sets. `title` holds until that is known. */
+/** `title` is shown until the link is loaded. */
 function LinkPage({ title }: { title: string }) {
-  const { look, name, support } = useDoorBrand();
+  const { look, name, support } = useHostBrand();
   const { token = "" } = useParams();
   const link = useQuery({
     queryKey: ["links", token],
     queryFn: () => ask(api.links({ token }).get()),
-    // Opened once: while a password is typed nothing may change under it.
+    // Loaded once: nothing may change while a password is typed.
     staleTime: Number.POSITIVE_INFINITY,
     refetchOnWindowFocus: false,
     retry: (failures, error) =>
@@ -41,16 +41,16 @@ function LinkPage({ title }: { title: string }) {
   });
   const setting = useMutation({
     mutationFn: (password: string) => ask(api.links({ token }).post({ password })),
-    onSuccess: ({ signIn }) => signIn || goOn("/"),
+    onSuccess: ({ signIn }) => signIn || openFresh("/"),
   });
   if (setting.data?.signIn) return <PasswordSet look={look} />;
   const error = codeOf(setting.error) === "not_found" ? setting.error : link.error;
-  if (codeOf(error) === "not_found") return <DeadLink look={look} support={support} />;
+  if (codeOf(error) === "not_found") return <InvalidLink look={look} support={support} />;
   if (error) {
     return (
       <DoorPage title={title} brand={look}>
         {codeOf(error) === "too_many_requests" ? (
-          <DoorProblem error={error} />
+          <SignInProblem error={error} />
         ) : (
           <ErrorState error={error} onRetry={() => void link.refetch()} />
         )}
@@ -74,8 +74,8 @@ function LinkPage({ title }: { title: string }) {
       title={isNew ? `Welcome, ${link.data.name}` : "New password"}
       lead={
         isNew
-          ? `You are invited to ${name}. Choose a password, and you are in.`
-          : "The old password ends, and every device is signed out."
+          ? `You are invited to ${name}. Choose a password to sign in.`
+          : "Your old password stops working, and every device is signed out."
       }
       brand={look}
       footer={
@@ -101,7 +101,7 @@ function LinkForm({
   isPending,
   error,
   onPassword,
-}: FormState & { link: OpenedLink; brand: string; onPassword: (password: string) => void }) {
+}: Sending & { link: OpenedLink; brand: string; onPassword: (password: string) => void }) {
   const [password, setPassword] = useState("");
   const [tries, setTries] = useState(0);
   const refused = error instanceof ApiError && error.param === "password" ? error.message : null;
@@ -119,7 +119,7 @@ function LinkForm({
       }}
     >
       <Field label="E-mail">
-        {/* For password managers, and to see whose password this is. */}
+        {/* For password managers, and to show whose password this is. */}
         <TextInput type="email" name="email" value={email} readOnly autoComplete="username" />
       </Field>
       <NewPassword
@@ -129,7 +129,7 @@ function LinkForm({
         error={(tries > 0 && checkPassword(password)) || refused}
         about={[name, email, brand]}
       />
-      <DoorProblem error={refused === null ? error : null} />
+      <SignInProblem error={refused === null ? error : null} />
       <Button type="submit" variant="primary" pending={isPending}>
         Set password and sign in
       </Button>
@@ -137,10 +137,10 @@ function LinkForm({
   );
 }
 
-/** The second factor is on, and no link stands in for it. */
+/** Shown when the second factor is on: a link does not replace it. */
 function PasswordSet({ look }: { look: BrandLook | null }) {
   return (
-    <DoorPage title="Password set" lead="Sign in with it, and with a code of your authenticator app." brand={look}>
+    <DoorPage title="Password set" lead="Sign in with it and a code from your authenticator app." brand={look}>
       <ButtonLink href="/sign-in" variant="primary">
         Sign in
       </ButtonLink>
@@ -148,11 +148,11 @@ function PasswordSet({ look }: { look: BrandLook | null }) {
   );
 }
 
-function DeadLink({ look, support }: { look: BrandLook | null; support: string | null }) {
+function InvalidLink({ look, support }: { look: BrandLook | null; support: string | null }) {
   return (
     <DoorPage
-      title="This link does not work"
-      lead="It was used before, has expired, or was replaced by a newer one."
+      title="This link no longer works"
+      lead="It was used, has expired, or was replaced by a newer one."
       brand={look}
       footer={<Help support={support}>Need a new link?</Help>}
     >

@@ -1,9 +1,9 @@
 import { cx } from "../ui/cx.ts";
 import { Field, PasswordInput } from "../ui/fields.tsx";
-import { PASSWORD_RULES, type Strength, strengthOf } from "./own_words.ts";
+import { PASSWORD_RULES, type Strength, strengthOf } from "./password_strength.ts";
 
 /**
- * A field for a password that is to be set: its rules in words, and how hard it is to guess while it is typed.
+ * The field for a new password, with its rules and an estimate of its strength.
  *
  *   <NewPassword label="Password" value={password} onValue={setPassword} error={…} about={[email, name, brand]} />
  */
@@ -19,7 +19,7 @@ export function NewPassword({
   value: string;
   onValue: (value: string) => void;
   error: string | null;
-  /** What others know of its owner. */
+  /** Text that others know about the owner. */
   about: readonly string[];
   disabled?: boolean | undefined;
 }) {
@@ -31,10 +31,10 @@ export function NewPassword({
   );
 }
 
-/** What is wrong with a password to be set; null: nothing. */
+/** The error of a new password, or null. */
 export function checkPassword(password: string): string | null {
   const { level, words } = strengthOf(password, []);
-  if (password === "") return "Choose a password.";
+  if (password === "") return "Enter a new password.";
   return level === 0 ? `Not yet: ${words.toLowerCase()}` : null;
 }
 

@@ -10,7 +10,7 @@ import { toast } from "../ui/toast.tsx";
 import { OrderState, type OwnOrder, Wish, wants } from "./orders.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
 
-/** One's own orders, and what became of them. */
+/** The person's own orders and their state. */
 export function OwnOrders() {
   const { lock } = useViewer();
   const refresh = useRefresh();
@@ -29,8 +29,8 @@ export function OwnOrders() {
     onError: (error) => toast.failed(error),
   });
   const columns: Column<OwnOrder>[] = [
-    { head: "Asked for", cell: (order) => <Wish order={order} /> },
-    { head: "Asked", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: "Order", cell: (order) => <Wish order={order} /> },
+    { head: "Placed", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     { head: "State", cell: ({ status }) => <OrderState status={status} /> },
     { head: "Answer", cell: ({ answer }) => answer && <span className="whitespace-pre-line">{answer}</span> },
     {

@@ -117,7 +117,7 @@ function KnownPerson({ person }: { person: Person }) {
       {isAdmin && person.role === "reseller" && <Allotments person={person} onGrant={() => dialog.open("grant")} />}
       <UsageChart
         title={`Usage of the last ${CHART_DAYS} days`}
-        asked={{ accountId: person.accountId }}
+        filter={{ accountId: person.accountId }}
         days={CHART_DAYS}
         empty={
           <Section title="Usage">

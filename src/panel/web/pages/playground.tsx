@@ -1,7 +1,5 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { MessageSquare, Image as Picture, SquarePen } from "lucide-react";
 import { lazy, Suspense, useEffect } from "react";
-import { api, ask } from "../api.ts";
 import { EMPTY, READ_ONLY } from "../copy.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
@@ -9,14 +7,12 @@ import { Page } from "../ui/page.tsx";
 import { Empty, Loaded, Loading, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { Chat } from "./chat.tsx";
-import { learnCost, useChatStatus } from "./chat_run.ts";
+import { loadCost, useChatStatus } from "./chat_session.ts";
 import { useViewer } from "./page_hooks.ts";
+import { type Offers, useOffers } from "./playground_models.ts";
 import { openPlayground, playground, setPlayground, usePlayground } from "./playground_state.ts";
 
-/** Try a model, and see what it costs. */
-
-export type Offers = NonNullable<Awaited<ReturnType<typeof api.playground.models.get>>["data"]>;
-export type Offer = Offers["models"][number];
+/** The playground: try a model, and see what each request costs. */
 
 const Images = lazy(() => import("./images.tsx").then((module) => ({ default: module.Images })));
 
@@ -30,11 +26,16 @@ export function PlaygroundPage() {
   openPlayground(accountId);
   useMissedCosts();
   const tab = usePlayground((state) => state.tab);
-  const offers = useQuery({ queryKey: ["playground", "models"], queryFn: () => ask(api.playground.models.get()) });
+  const offers = useOffers();
   return (
-    <Page title="Playground" lead="Try a model, and see what it costs." size="full">
+    <Page title="Playground" lead="Try a model and see what it costs." size="full">
       <div className="flex items-center justify-between gap-3">
-        <Segmented label="What to try" value={tab} onValue={(next) => setPlayground({ tab: next })} options={TABS} />
+        <Segmented
+          label="Playground mode"
+          value={tab}
+          onValue={(next) => setPlayground({ tab: next })}
+          options={TABS}
+        />
         {tab === "chat" && <NewChat />}
       </div>
       <Loaded query={offers} skeleton={<PlaygroundSkeleton />}>
@@ -52,21 +53,11 @@ export function PlaygroundPage() {
   );
 }
 
-/** What was charged is asked for anywhere else as well: by what has just been spent. */
-export function useSpent(): () => void {
-  const client = useQueryClient();
-  return () => {
-    for (const name of ["home", "usage", "keys", "billing", "playground"]) {
-      void client.invalidateQueries({ queryKey: [name] });
-    }
-  };
-}
-
-/** Answers that were cut short by a reload have a receipt, too. */
+/** Loads the cost of answers that a reload cut short. */
 function useMissedCosts(): void {
   useEffect(() => {
     playground().turns.forEach((turn, index) => {
-      if (turn.role === "assistant" && turn.end === "left") void learnCost(index);
+      if (turn.role === "assistant" && turn.end === "left") void loadCost(index);
     });
   }, []);
 }
@@ -77,8 +68,8 @@ function NewChat() {
   const clear = () => {
     const { turns } = playground();
     setPlayground({ turns: [] });
-    toast.undo("The conversation is cleared.", () => {
-      // One that has begun since stays.
+    toast.undo("Conversation cleared.", () => {
+      // A new conversation may have begun since.
       if (playground().turns.length === 0) setPlayground({ turns });
     });
   };
@@ -90,7 +81,7 @@ function NewChat() {
   );
 }
 
-/** No key, or nothing that could pay. */
+/** Shown when no key can be used, or nothing can pay. */
 function NothingToTry({ offers: { keys } }: { offers: Offers }) {
   const { lock, role } = useViewer();
   if (keys.length === 0) {
@@ -105,7 +96,7 @@ function NothingToTry({ offers: { keys } }: { offers: Offers }) {
           )
         }
       >
-        No key can pay for this. Create one or switch one on; the playground uses it in your stead.
+        No key can be used here. Create one, or switch one on. The playground sends its requests with it.
       </Empty>
     );
   }

@@ -1,53 +1,21 @@
 import { SlidersHorizontal } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
-import { formatMicroUsd, formatPrice } from "../format.ts";
+import { formatPrice } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { cx } from "../ui/cx.ts";
 import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
-import type { Offer, Offers } from "./playground.tsx";
+import type { Choice, Kind, Offers } from "./playground_models.ts";
 import { setPlayground, usePlayground } from "./playground_state.ts";
 import { checkCount } from "./typed_numbers.ts";
 
-/** What the playground asks with: model, key, and for a chat its temperature, length and system prompt. Who pays, and how much. */
+/** The settings of the playground: model and key; for a chat also temperature, max tokens and system prompt. */
 
 const TEMPERATURE_MAX = 2;
 const TOKENS_MAX = 2_000_000_000;
 const SYSTEM_CHARS_MAX = 100_000;
 
-export type Kind = "chat" | "images";
-export type Choice = {
-  /** The models that this key, or any, may be asked for. */
-  models: readonly Offer[];
-  /** undefined: there is none. */
-  model: Offer | undefined;
-  /** "": the server's own choice. */
-  keyId: string;
-  /** What pays, and by which price. */
-  pays: "package" | "balance";
-};
-
-/** What is chosen, as far as it is still there to choose. */
-export function useChoice({ models, keys }: Offers, kind: Kind): Choice {
-  const wantedModel = usePlayground((state) => (kind === "chat" ? state.chatModel : state.imageModel));
-  const wantedKey = usePlayground((state) => state.keyId);
-  const key = keys.find(({ keyId }) => String(keyId) === wantedKey);
-  const fitting = models.filter(
-    ({ id, modality }) =>
-      (kind === "chat" ? modality !== "image" : modality !== "text") && (key?.modelIds?.includes(id) ?? true),
-  );
-  // A model for pictures alone goes before one that may draw as well.
-  const first = kind === "chat" ? fitting[0] : (fitting.find(({ modality }) => modality === "image") ?? fitting[0]);
-  const model = fitting.find(({ id }) => id === wantedModel) ?? first;
-  return {
-    models: fitting,
-    model,
-    keyId: key ? wantedKey : "",
-    pays: key?.mode === "payg" ? "balance" : (model?.pays ?? "package"),
-  };
-}
-
-/** On a wide window beside the conversation, on a narrow one behind a button above it. */
+/** Beside the conversation on a wide window; behind a button above it on a narrow one. */
 export function SettingsPanel({ summary, children }: { summary: string; children: ReactNode }) {
   const id = useId();
   const [isOpen, setOpen] = useState(false);
@@ -76,12 +44,12 @@ export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: 
   const { models, model, keyId } = choice;
   return (
     <>
-      <Field label="Model" hint={<Pays choice={choice} kind={kind} />}>
+      <Field label="Model" hint={<BillingHint choice={choice} kind={kind} />}>
         <Combobox
           value={model?.id ?? null}
           onValue={(id) => setPlayground(kind === "chat" ? { chatModel: id } : { imageModel: id })}
           options={models.map(({ id, name }) => ({ value: id, label: id, ...(name !== id && { hint: name }) }))}
-          placeholder={models.length === 0 ? "None for this" : "Choose…"}
+          placeholder={models.length === 0 ? "None available" : "Choose…"}
         />
       </Field>
       <Field label="Key">
@@ -89,11 +57,11 @@ export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: 
           value={keyId}
           onValue={(next) => setPlayground({ keyId: next })}
           options={[
-            { value: "", label: "The latest that fits" },
+            { value: "", label: "Newest that fits" },
             ...offers.keys.map((key) => ({
               value: String(key.keyId),
               label: key.name,
-              hint: key.mode === "payg" ? "by balance" : "by package",
+              hint: key.mode === "payg" ? "balance" : "package",
             })),
           ]}
         />
@@ -102,30 +70,24 @@ export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: 
   );
 }
 
-/** "1 request each, paid by Starter." */
-function Pays({ choice: { model, pays }, kind }: { choice: Choice; kind: Kind }) {
+/** "1 request each, from Starter." */
+function BillingHint({ choice: { model, pays }, kind }: { choice: Choice; kind: Kind }) {
   if (model === undefined) return null;
   const { packageName, prices } = model;
-  if (pays === "package") return `1 request each, paid by ${packageName ?? "the package"}.`;
-  if (kind === "images") return "Paid by the balance, by size.";
-  if (prices === null) return "The balance cannot pay: this model has no price.";
-  return `${formatPrice(prices.inputMicroUsd)} in, ${formatPrice(prices.outputMicroUsd)} out, paid by the balance.`;
+  if (pays === "package") return `1 request each, from ${packageName ?? "the package"}.`;
+  if (kind === "images") return "Charged to the balance, by size.";
+  if (prices === null) return "The balance cannot pay for this model: it has no price.";
+  return `${formatPrice(prices.inputMicroUsd)} in, ${formatPrice(prices.outputMicroUsd)} out, charged to the balance.`;
 }
 
-/** What one picture costs; null: it cannot be paid like this. */
-export function imageCost({ model, pays }: Choice, size: string): string | null {
-  if (pays === "package") return "1 request";
-  const microUsd = model?.imageSizes.find((each) => each.size === size)?.microUsd ?? null;
-  return microUsd === null ? null : formatMicroUsd(microUsd);
-}
-
-/** What is wrong with what was typed; null: nothing. Empty means the model's own. */
+/** The error of a typed temperature, or null. Empty: the model's default. */
 export function wrongTemperature(typed: string): string | null {
   if (typed.trim() === "") return null;
   const value = /^\d*\.?\d+$/.test(typed.trim()) ? Number(typed) : Number.NaN;
-  return value >= 0 && value <= TEMPERATURE_MAX ? null : `From 0 to ${TEMPERATURE_MAX}.`;
+  return value >= 0 && value <= TEMPERATURE_MAX ? null : `Enter a number from 0 to ${TEMPERATURE_MAX}.`;
 }
 
+/** The error of a typed limit, or null. Empty: the model's default. */
 export function wrongMaxTokens(typed: string): string | null {
   return checkCount(typed, { min: 1, max: TOKENS_MAX, optional: true });
 }
@@ -156,13 +118,13 @@ export function ChatFields() {
           />
         </Field>
       </div>
-      <Field label="System prompt" optional hint="Said before everything else.">
+      <Field label="System prompt" optional hint="Sent before the conversation.">
         <TextArea
           value={system}
           onValue={(next) => setPlayground({ system: next })}
           rows={4}
           maxLength={SYSTEM_CHARS_MAX}
-          placeholder="You answer in one short paragraph."
+          placeholder="Answer in one short paragraph."
         />
       </Field>
     </>

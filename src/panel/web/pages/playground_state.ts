@@ -2,32 +2,33 @@ import { useSyncExternalStore } from "react";
 import type { Cost } from "./receipts.ts";
 
 /**
- * What the playground holds: settings, drafts and the conversation. It lives in this tab alone: in memory, so that an
- * answer goes on coming while another page is open, and in sessionStorage, so that a reload loses nothing.
+ * The playground's state: settings, drafts and the conversation. It belongs to this tab: in memory, so that an answer continues while
+ * another page is open; in sessionStorage, so that a reload loses nothing.
  *
  *   const draft = usePlayground((state) => state.draft);
  *   setPlayground({ draft: "" });
  */
 
-/** Written so long after a change, so that a stream is not written at each word. */
+/** Delay of writing after a change, so that a stream is not written word by word. */
 const WRITE_AFTER_MS = 400;
-/** More is not kept across a reload; the oldest goes first. A browser's limit is about five times that. */
+/** The size kept across a reload; the oldest turns are dropped first. Browsers allow about five times that. */
 const KEPT_CHARS_MAX = 1_000_000;
 const TURNS_MAX = 400;
 const STORAGE_PREFIX = "playground:";
 
-/** How an answer ended. `left`: the page was left or reloaded before it was complete. null: it is still coming. */
+/** How an answer ended. `left`: the page was closed or reloaded before the end. */
 export type End = "complete" | "stopped" | "broke_off" | "left";
 
 export type Answer = {
   role: "assistant";
   text: string;
-  /** What a reasoning model thought aloud. */
+  /** The reasoning text of a reasoning model. */
   thoughts: string;
   model: string;
   requestId: string | null;
+  /** null: still streaming. */
   end: End | null;
-  /** By its receipt; null while that is not known. */
+  /** From its receipt; null while unknown. */
   cost: Cost | null;
 };
 export type Turn = { role: "user"; text: string } | Answer;
@@ -36,9 +37,9 @@ export type PlaygroundState = {
   tab: "chat" | "images";
   chatModel: string;
   imageModel: string;
-  /** "": the one that the server takes by itself. */
+  /** "": the server chooses. */
   keyId: string;
-  /** As typed; "": the model's own. */
+  /** As typed; "": the model's default. */
   temperature: string;
   maxTokens: string;
   system: string;
@@ -81,7 +82,7 @@ export function usePlayground<Part>(pick: (state: PlaygroundState) => Part): Par
   return useSyncExternalStore(subscribe, () => pick(state));
 }
 
-/** Brings back what this account left in this tab. Once for each load of the panel; whoever signs in loads it anew. */
+/** Restores this account's state in this tab. Once per load of the panel; signing in reloads it. */
 export function openPlayground(accountId: number): void {
   if (owner === accountId) return;
   if (owner === null) addEventListener("pagehide", () => write());
@@ -108,10 +109,10 @@ function write({ isFirst = false } = {}): void {
     text = JSON.stringify({ ...state, turns: kept });
   }
   try {
-    // Signing out empties the storage: what was said is not written again by a page that is about to close.
+    // Signing out clears the storage; a page that is about to close must not write the conversation back.
     if (isFirst || sessionStorage.getItem(name) !== null) sessionStorage.setItem(name, text);
   } catch {
-    // Storage is full or forbidden here: then the conversation ends with a reload, as it would anyway without it.
+    // Storage is full or forbidden: a reload then loses the conversation.
   }
 }
 
@@ -123,7 +124,7 @@ function readKept(accountId: number): PlaygroundState {
   }
 }
 
-/** What stands in the storage may be of an older panel: what does not fit is left out. */
+/** Reads stored state, which an older version may have written: fields that do not fit are dropped. */
 function toState(kept: unknown): PlaygroundState {
   const text = (name: keyof PlaygroundState) => {
     const [value, fallback] = [at(kept, name), EMPTY_STATE[name]];
@@ -177,12 +178,12 @@ function toCost(kept: unknown): Cost | null {
     isCharged: at(kept, "isCharged") === true,
     promptTokens: number("promptTokens"),
     completionTokens: number("completionTokens"),
-    tookMs: number("tookMs"),
+    durationMs: number("durationMs"),
     words,
   };
 }
 
-/** A field of something whose shape is not known; undefined where it has none. */
+/** A nested field of a value of unknown shape; undefined if there is none. */
 export function at(value: unknown, ...path: readonly (string | number)[]): unknown {
   let here = value;
   for (const name of path) here = typeof here === "object" && here !== null ? Reflect.get(here, name) : undefined;

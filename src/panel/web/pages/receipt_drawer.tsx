@@ -20,11 +20,11 @@ import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { type AnyReceipt, plainId, type Receipt, type RefusalReceipt, useReceipt } from "./receipts.ts";
-import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_words.ts";
+import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_text.ts";
 
 /**
- * A receipt over the list it stands in: what was held, charged and given back, with the arithmetic and why. ↑ and ↓ go to
- * the rows beside it.
+ * A receipt beside its list: what was reserved, charged and released, the calculation, and the reason. ↑ and ↓ open the neighbouring
+ * rows.
  */
 
 const PICO_PER_NANO = 1_000n;
@@ -79,12 +79,12 @@ export function ReceiptDrawer({
   );
 }
 
-/** A refusal gets its id written some seconds after it happened. */
+/** Refusals can be found by id only some seconds after they happened. */
 function isUnknown(error: unknown): boolean {
   return error instanceof ApiError && error.code === "not_found";
 }
 
-/** The arrow keys, wherever the focus is in the drawer. */
+/** Arrow keys work wherever the focus is in the drawer. */
 function useArrows(isOpen: boolean, neighbours: Neighbours): void {
   const onKey = useEffectEvent((event: KeyboardEvent) => {
     const go = { ArrowUp: neighbours.newer, ArrowDown: neighbours.older }[event.key];
@@ -126,12 +126,12 @@ function RequestBody({ receipt }: { receipt: Receipt }) {
         </p>
         <p className="text-14 text-ink-2">{whyText(receipt)}</p>
       </div>
-      {receipt.mode === "package" ? <PackageSum receipt={receipt} /> : <BalanceSum receipt={receipt} />}
+      {receipt.mode === "package" ? <PackageCharge receipt={receipt} /> : <BalanceCharge receipt={receipt} />}
       <Part title="Request">
         <Facts facts={factsOf(receipt)} />
       </Part>
       {receipt.reportedUsage && (
-        <Part title="Also counted by the model's service">
+        <Part title="Also reported by the model's provider">
           <Facts facts={Object.entries(receipt.reportedUsage).map(reportedFact)} />
         </Part>
       )}
@@ -139,7 +139,7 @@ function RequestBody({ receipt }: { receipt: Receipt }) {
   );
 }
 
-/** The service's own name for it. An amount with a fraction stays as it came. */
+/** The provider's own name. Text values stay as they are. */
 function reportedFact([name, value]: [string, number | string]): [ReactNode, ReactNode] {
   return [
     <span key={name} className="font-mono text-12 break-all">
@@ -150,10 +150,10 @@ function reportedFact([name, value]: [string, number | string]): [ReactNode, Rea
 }
 
 function whyText({ status, reason, estimated }: Receipt): string {
-  if (status === "running") return "The request is under way. What it does not cost comes back.";
+  if (status === "running") return "The request is running. What it does not use is released.";
   const why = reasonText(reason ?? "");
-  if (status === "released") return `${why} All that was held for it was given back.`;
-  return estimated ? `${why} Its tokens were counted here, since the model's service did not tell them.` : why;
+  if (status === "released") return `${why} Everything reserved for it was released.`;
+  return estimated ? `${why} Its tokens were estimated here, because the model's provider did not report them.` : why;
 }
 
 function Part({ title, children }: { title: string; children: ReactNode }) {
@@ -165,38 +165,38 @@ function Part({ title, children }: { title: string; children: ReactNode }) {
   );
 }
 
-/** A package counts requests: held one, used one or none. */
-function PackageSum({ receipt }: { receipt: Receipt }) {
+/** A package counts requests: one reserved, one or none used. */
+function PackageCharge({ receipt }: { receipt: Receipt }) {
   const { status, units, package: paid } = receipt;
   return (
-    <Part title={paid ? `Paid by ${paid.name}` : "Paid by the package"}>
+    <Part title={paid ? `Billing: ${paid.name}` : "Billing: package"}>
       <Sum>
-        <Line label="Held" value="1 request" />
+        <Line label="Reserved" value="1 request" />
         {status === "settled" && <Line label="Used" value={formatOf(units, "request")} isStrong />}
         {status !== "running" && (
-          <Line label="Back" value={formatOf(Math.max(0, 1 - units), "request")} isStrong={status === "released"} />
+          <Line label="Released" value={formatOf(Math.max(0, 1 - units), "request")} isStrong={status === "released"} />
         )}
       </Sum>
       {paid && (
         <p className="text-13 text-ink-2 tabular-nums">
-          It counts on {formatCalendarDay(paid.day)}, {formatZone(paid.timeZone)} time. By now that day has used{" "}
+          Counted on {formatCalendarDay(paid.day)} in {formatZone(paid.timeZone)} time. That day has used{" "}
           {formatCount(paid.dayUnits)}
-          {!paid.carryover && ` of ${formatCount(paid.dailyLimit)}`}, and the whole package{" "}
-          {formatCount(paid.totalUnits)} of {formatCount(paid.totalLimit)}.
+          {!paid.carryover && ` of ${formatCount(paid.dailyLimit)}`}, the whole package {formatCount(paid.totalUnits)}{" "}
+          of {formatCount(paid.totalLimit)}.
         </p>
       )}
     </Part>
   );
 }
 
-function BalanceSum({ receipt }: { receipt: Receipt }) {
+function BalanceCharge({ receipt }: { receipt: Receipt }) {
   const { status, heldNanoUsd, chargedNanoUsd, givenBackNanoUsd, shortfallNanoUsd, lines, pricesFrom, capTokens } =
     receipt;
   const extra = BigInt(chargedNanoUsd) - BigInt(heldNanoUsd);
   return (
-    <Part title="Paid by the balance">
+    <Part title="Billing: balance">
       <Sum>
-        <Line label="Held" value={formatMoney(heldNanoUsd)} />
+        <Line label="Reserved" value={formatMoney(heldNanoUsd)} />
         {status === "settled" && (
           <>
             <Line label="Charged" value={formatMoney(chargedNanoUsd)} isStrong />
@@ -212,22 +212,22 @@ function BalanceSum({ receipt }: { receipt: Receipt }) {
         )}
         {status !== "running" &&
           (extra > 0n ? (
-            <Line label="Taken beyond what was held" value={formatMoney(extra)} />
+            <Line label="Charged beyond the reserved amount" value={formatMoney(extra)} />
           ) : (
-            <Line label="Back" value={formatMoney(givenBackNanoUsd)} isStrong={status === "released"} />
+            <Line label="Released" value={formatMoney(givenBackNanoUsd)} isStrong={status === "released"} />
           ))}
       </Sum>
       <p className="grid gap-1 text-13 text-ink-2">
         {status === "running" && capTokens !== null && (
-          <span>The hold pays for an answer of up to {formatOf(capTokens, "token")}.</span>
+          <span>The reserved amount covers an answer of up to {formatOf(capTokens, "token")}.</span>
         )}
         {pricesFrom !== null && (
           <span>
-            Its prices counted from <Instant iso={pricesFrom} /> on.
+            Prices in force since <Instant iso={pricesFrom} />.
           </span>
         )}
         {shortfallNanoUsd !== "0" && (
-          <span>It cost {formatMoney(shortfallNanoUsd)} more than could be charged. That is not asked of you.</span>
+          <span>It cost {formatMoney(shortfallNanoUsd)} more than could be charged. You do not have to pay that.</span>
         )}
       </p>
     </Part>
@@ -270,15 +270,15 @@ function Line({
 function factsOf(receipt: Receipt): [string, ReactNode][] {
   const { modelId, keyName, keyMasked, host, createdAt, finishedAt, promptTokens, cachedTokens, completionTokens } =
     receipt;
-  const took = finishedAt === null ? null : Date.parse(finishedAt) - Date.parse(createdAt);
+  const durationMs = finishedAt === null ? null : Date.parse(finishedAt) - Date.parse(createdAt);
   const cached = cachedTokens > 0 ? `, ${formatCount(cachedTokens)} of them cached` : "";
   const facts: [string, ReactNode][] = [
     ["Model", modelId],
     ["Key", <KeyWords key="key" name={keyName} masked={keyMasked} />],
     ["Host", host],
-    ["Came", <Instant key="came" iso={createdAt} seconds />],
+    ["Received", <Instant key="received" iso={createdAt} seconds />],
   ];
-  if (took !== null) facts.push(["Took", formatTook(took)]);
+  if (durationMs !== null) facts.push(["Duration", formatTook(durationMs)]);
   if (promptTokens + completionTokens > 0) {
     facts.push(["Tokens in", `${formatCount(promptTokens)}${cached}`], ["Tokens out", formatCount(completionTokens)]);
   }
@@ -288,23 +288,23 @@ function factsOf(receipt: Receipt): [string, ReactNode][] {
 function KeyWords({ name, masked }: { name: string | null; masked: string | null }) {
   return (
     <>
-      {name ?? "A key that is gone"} {masked && <span className="font-mono text-12 text-ink-3">{masked}</span>}
+      {name ?? "Deleted key"} {masked && <span className="font-mono text-12 text-ink-3">{masked}</span>}
     </>
   );
 }
 
-/** A refusal has no receipt of its own: it is counted with those of its minute. */
+/** A refused request has no receipt of its own: refusals are counted per minute. */
 function RefusalBody({ receipt, isOwn }: { receipt: RefusalReceipt; isOwn: boolean }) {
   const { lock } = useViewer();
   const step = isOwn && !lock.disabled ? nextStep(receipt.code) : null;
   const { code, count, minute, modelId, keyName, host } = receipt;
   const facts: [string, ReactNode][] = [
-    ["Why", refusalName(code)],
+    ["Reason", refusalName(code)],
     ["In this minute", formatOf(count, "request")],
-    ["Model", modelId ?? "none that exists"],
-    ["Key", keyName ?? "none was chosen yet"],
+    ["Model", modelId ?? "unknown"],
+    ["Key", keyName ?? "none"],
     ["Host", host],
-    ["Came", <Instant key="came" iso={minute} />],
+    ["Received", <Instant key="received" iso={minute} />],
   ];
   return (
     <>
@@ -315,12 +315,12 @@ function RefusalBody({ receipt, isOwn }: { receipt: RefusalReceipt; isOwn: boole
           </Badge>
         </p>
         <p className="text-14 text-ink-2">
-          {whatNowText({ code, now: nowMs(), ...(modelId !== null && { model: modelId }) })} Nothing was held or
+          {whatNowText({ code, now: nowMs(), ...(modelId !== null && { model: modelId }) })} Nothing was reserved or
           charged.
         </p>
         {count > 1 && (
           <p className="text-13 text-ink-3">
-            {formatCount(count)} requests of this minute were refused alike. This is the last of them.
+            {formatCount(count)} requests of this minute were refused for the same reason. This is the last one.
           </p>
         )}
         {step && (

@@ -2,9 +2,9 @@ import { useQuery } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
 import { formatCompact, formatMoney, formatOf } from "../format.ts";
 
-/** A request's receipt: asking for it, and what it says in one line. */
+/** Loading a request's receipt, and its cost and tokens as text. */
 
-/** A request under way is asked about again until it has ended, or this often. */
+/** The receipt of a running request is loaded again until the request ends, at most this often. */
 const REFETCH_MS = 700;
 const REFETCHES_MAX = 60;
 
@@ -12,7 +12,7 @@ export type AnyReceipt = NonNullable<Awaited<ReturnType<ReturnType<typeof api.re
 export type RefusalReceipt = Extract<AnyReceipt, { status: "refused" }>;
 export type Receipt = Exclude<AnyReceipt, RefusalReceipt>;
 
-/** `accountId` null stands for one's own. */
+/** `accountId` null: the person's own account. */
 export function useReceipt(requestId: string | null, accountId: number | null = null) {
   return useQuery({
     queryKey: ["receipt", accountId, requestId],
@@ -21,26 +21,26 @@ export function useReceipt(requestId: string | null, accountId: number | null = 
         api.receipts({ requestId: plainId(requestId ?? "") }).get({ query: accountId === null ? {} : { accountId } }),
       ),
     enabled: requestId !== null,
-    // What has ended stays as it is.
+    // The receipt of a finished request never changes.
     staleTime: (query) => (query.state.data && query.state.data.status !== "running" ? Number.POSITIVE_INFINITY : 0),
     refetchInterval: ({ state }) =>
       state.data?.status === "running" && state.dataUpdateCount < REFETCHES_MAX ? REFETCH_MS : false,
   });
 }
 
-/** An id as people paste it: "req_…", without dashes, in capitals. */
+/** A request id as people paste it ("req_…", without dashes, in capitals) in its plain form. */
 export function plainId(typed: string): string {
   const hex = typed.trim().replace(/^req_/i, "").replaceAll("-", "").toLowerCase();
   if (!/^[0-9a-f]{32}$/.test(hex)) return typed.trim();
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
 
-/** What it cost: "1 request", "$0.0124"; nothing for what was not charged. */
+/** The cost: "1 request" or "$0.0124". */
 export function costText({ mode, units, chargedNanoUsd }: Pick<Receipt, "mode" | "units" | "chargedNanoUsd">): string {
   return mode === "package" ? formatOf(units, "request") : formatMoney(chargedNanoUsd);
 }
 
-/** "9.2k tokens", with a sign before what was counted by us. */
+/** "9.2k"; "~9.2k" if the tokens were estimated here. */
 export function tokensText({
   promptTokens,
   completionTokens,
@@ -49,29 +49,29 @@ export function tokensText({
   return `${estimated ? "~" : ""}${formatCompact(promptTokens + completionTokens)}`;
 }
 
-/** After a stop the server needs a moment to settle. */
+/** After a stop, the server needs a moment to settle the request. */
 const COST_TRIES_MAX = 12;
 const COST_WAIT_MS = 400;
 
-/** What became of a request that has just ended, in the playground's words. */
+/** The cost of a request that has just ended, for the playground. */
 export type Cost = {
   isCharged: boolean;
   promptTokens: number;
   completionTokens: number;
-  tookMs: number;
+  durationMs: number;
   /** "1 request", "$0.0124" */
   words: string;
 };
 
-/** Waits for the receipt of one's own request. null: it could not be learned; the receipt has a page of its own. */
+/** Waits for the receipt of the person's own request. null: not available in time; its receipt page may still show it. */
 export async function costOf(requestId: string): Promise<Cost | null> {
   for (let tries = 0; tries < COST_TRIES_MAX; tries++) {
     if (tries > 0) await new Promise((done) => setTimeout(done, COST_WAIT_MS));
     const receipt = await ask(api.receipts({ requestId }).get({ query: {} })).catch(() => null);
     if (receipt === null || receipt.status === "refused" || receipt.status === "running") continue;
     const { status, promptTokens, completionTokens, createdAt, finishedAt } = receipt;
-    const tookMs = Date.parse(finishedAt ?? createdAt) - Date.parse(createdAt);
-    return { isCharged: status === "settled", promptTokens, completionTokens, tookMs, words: costText(receipt) };
+    const durationMs = Date.parse(finishedAt ?? createdAt) - Date.parse(createdAt);
+    return { isCharged: status === "settled", promptTokens, completionTokens, durationMs, words: costText(receipt) };
   }
   return null;
 }

@@ -14,20 +14,20 @@ import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { costText, plainId, tokensText } from "./receipts.ts";
-import { reasonName, UNKNOWN_REQUEST } from "./request_words.ts";
+import { reasonName, UNKNOWN_REQUEST } from "./request_text.ts";
 
-/** A request by its id, whoever's it is; and for admins, everybody's requests. */
+/** Finding a request by its id, and for admins, the requests of all accounts. */
 
 const PAGE_SIZE = 50;
 const DAY_MS = 86_400_000;
-/** "req_", dashes and blanks that come along. */
+/** Room for "req_", dashes and spaces. */
 const ID_CHARS_MAX = 60;
 
 type Row = NonNullable<Awaited<ReturnType<typeof api.admin.requests.get>>["data"]>["rows"][number];
 type Charged = Extract<Row, { kind: "charged" }>;
 type Released = Exclude<Row, Charged>;
 
-/** Where a request id leads: to its receipt, in the usage of its account. */
+/** Redirects a request id to its receipt, in the usage of its account. */
 export function RequestPage() {
   const { id = "" } = useParams<{ id: string }>();
   const { accountId } = useViewer();
@@ -62,7 +62,7 @@ function receiptHref(requestId: string, ofAccount: number, ownAccount: number): 
 
 const KINDS = [
   { value: "charged", label: "Charged" },
-  { value: "released", label: "Given back" },
+  { value: "released", label: "Released" },
 ] as const;
 const RANGES = [
   { value: "1", label: "Last 24 hours" },
@@ -70,7 +70,7 @@ const RANGES = [
   { value: "all", label: "All time" },
 ] as const;
 
-/** Everybody's, for the admin. */
+/** The requests of all accounts, for admins. */
 export function AdminRequestsPage() {
   const [filters, setFilters] = useUrlState({ kind: "charged", range: "1" });
   const kind = KINDS.find(({ value }) => value === filters.kind)?.value ?? "charged";
@@ -92,14 +92,9 @@ export function AdminRequestsPage() {
     older: toOlder(requests),
   };
   return (
-    <Page title="Requests" lead="Everybody's requests, newest first. One is found by the id that a person reports.">
+    <Page title="Requests" lead="The requests of all accounts, newest first. Find a request by its id.">
       <FilterBar aside={<FindRequest />}>
-        <Segmented
-          label="What became of them"
-          value={kind}
-          onValue={(next) => setFilters({ kind: next })}
-          options={KINDS}
-        />
+        <Segmented label="Outcome" value={kind} onValue={(next) => setFilters({ kind: next })} options={KINDS} />
         <NativeSelect label="Period" value={range} onValue={(next) => setFilters({ range: next })} options={RANGES} />
       </FilterBar>
       <Section flush>
@@ -110,16 +105,16 @@ export function AdminRequestsPage() {
                 caption="Charged requests"
                 {...common}
                 rows={rows.filter(isCharged)}
-                columns={[...WHOSE, ...CHARGED]}
+                columns={[...COMMON, ...CHARGED]}
                 empty={<Empty>No request was charged in this period.</Empty>}
               />
             ) : (
               <DataTable
-                caption="Requests that were given back"
+                caption="Released requests"
                 {...common}
                 rows={rows.filter((row) => !isCharged(row))}
-                columns={[...WHOSE, ...RELEASED]}
-                empty={<Empty>No request was given back in this period.</Empty>}
+                columns={[...COMMON, ...RELEASED]}
+                empty={<Empty>No request was released in this period.</Empty>}
               />
             )
           }
@@ -160,7 +155,7 @@ function isCharged(row: Row): row is Charged {
   return row.kind === "charged";
 }
 
-const WHOSE: readonly Column<Row>[] = [
+const COMMON: readonly Column<Row>[] = [
   { head: "Time", cell: ({ createdAt }) => <Instant iso={createdAt} seconds /> },
   {
     head: "Account",
@@ -182,5 +177,5 @@ const CHARGED: readonly Column<Charged>[] = [
   { head: "Cost", align: "right", cell: (row) => costText(row) },
 ];
 const RELEASED: readonly Column<Released>[] = [
-  { head: "Why", cell: ({ reason }) => <Badge>{reasonName(reason)}</Badge> },
+  { head: "Reason", cell: ({ reason }) => <Badge>{reasonName(reason)}</Badge> },
 ];

@@ -7,24 +7,23 @@ import { Button, TextLink } from "../ui/buttons.tsx";
 import { Checkbox } from "../ui/choices.tsx";
 import { OnceDialog } from "../ui/copy_field.tsx";
 import { CopyButton } from "../ui/copy_text.tsx";
-import { Dialog } from "../ui/dialog.tsx";
-import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
-import { useForm } from "../ui/form.tsx";
+import { PasswordField, TextField } from "../ui/fields.tsx";
+import { FormDialog, isBlank, type DialogState as OpenState, useForm } from "../ui/form.tsx";
 import { Section } from "../ui/page.tsx";
 import { Badge, Banner, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import { saveAs } from "./download.ts";
 import { useOpened, useViewer } from "./page_hooks.ts";
 
-/** The second factor: how it stands, and its dialogs to set it up, to renew its recovery codes, to remove it. */
+/** The second factor: its state, and the dialogs to set it up, to renew its recovery codes, and to remove it. */
 
 const PASSWORD_CHARS_MAX = 1000;
 const CODE_CHARS_MAX = 40;
-/** With fewer left it is time for new ones. */
+/** With fewer left, the page warns. */
 const CODES_LOW = 3;
 
 type Changed = () => Promise<void>;
-type DialogState = { open: boolean; onClose: () => void; onChanged: Changed };
+type DialogState = OpenState & { onChanged: Changed };
 
 export function SecondFactor({
   isOn,
@@ -47,20 +46,20 @@ export function SecondFactor({
           Second factor <Badge tone={isOn ? "ok" : "neutral"}>{isOn ? "On" : "Off"}</Badge>
         </>
       }
-      description="A code of an app on your phone, asked for after your password. Whoever learns the password alone stays out."
+      description="A code from an app on your phone, asked for after your password. The password alone is then not enough to sign in."
     >
       {isOn ? (
         <div className="grid gap-4">
           {codesLeft < CODES_LOW ? (
             <Banner tone="warn">
               <span className="text-ink">
-                {codesLeft === 0 ? "No recovery code is left." : `${formatOf(codesLeft, "recovery code")} left.`} Make
-                new ones, or you stay out if you lose your phone.
+                {codesLeft === 0 ? "No recovery code is left." : `${formatOf(codesLeft, "recovery code")} left.`} Create
+                new ones, or you cannot sign in if you lose your phone.
               </span>
             </Banner>
           ) : (
             <p className="text-14 text-ink-2">
-              {formatOf(codesLeft, "recovery code")} left, for when you lose your phone.
+              {formatOf(codesLeft, "recovery code")} left, in case you lose your phone.
             </p>
           )}
           <div className="flex flex-wrap gap-2">
@@ -84,9 +83,9 @@ export function SecondFactor({
   );
 }
 
-/** Password, then the app's key and a code of it, then the recovery codes. */
+/** Three steps: the password; the app's key and a code from the app; the recovery codes. */
 function SetUp({ open, onClose, onChanged, email }: DialogState & { email: string }) {
-  const [key, setKey] = useState<{ secret: string; uri: string } | null>(null);
+  const [key, setKey] = useState<SecretKey | null>(null);
   const [codes, setCodes] = useState<string[] | null>(null);
   if (codes) {
     const done = async () => {
@@ -102,81 +101,73 @@ function SetUp({ open, onClose, onChanged, email }: DialogState & { email: strin
       open={open}
       onClose={onClose}
       title="Set up the second factor"
-      description="You need an authenticator app on your phone. Any of them will do."
+      description="You need an authenticator app on your phone. Any such app works."
       send={(password) => ask(api.settings.totp.post({ password }))}
       onSent={setKey}
     />
   );
 }
 
+type SecretKey = { secret: string; uri: string };
+
 function ScanStep({
-  open,
-  onClose,
-  secretKey: { secret, uri },
+  secretKey,
   onCodes,
-}: {
-  open: boolean;
-  onClose: () => void;
-  secretKey: { secret: string; uri: string };
-  onCodes: (codes: string[]) => void;
-}) {
+  ...dialog
+}: OpenState & { secretKey: SecretKey; onCodes: (codes: string[]) => void }) {
   const input = useRef<HTMLInputElement>(null);
-  const [code, setCode] = useState("");
   const form = useForm({
-    wrong: { code: code.trim() === "" ? "The six digits that your app shows now." : null },
-    send: () => ask(api.settings.totp.confirm.post({ code: code.trim() })),
+    first: { code: "" },
+    wrong: ({ code }) => ({ code: isBlank(code) ? "Enter the six digits that your app shows now." : null }),
+    send: ({ code }) => ask(api.settings.totp.confirm.post({ code: code.trim() })),
     onSent: ({ recoveryCodes }) => onCodes(recoveryCodes),
   });
   return (
-    <Dialog
-      open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
+    <FormDialog
+      {...dialog}
+      form={form}
       title="Scan this with your app"
-      description="Then type the code it shows, so that we know it works."
-      onSubmit={form.submit}
+      description="Then enter the code that the app shows, to confirm that it works."
+      submitLabel="Switch on"
       focusRef={input}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={form.isPending}>
-            Switch on
-          </Button>
-        </>
-      }
     >
-      <div className="grid justify-items-center gap-4 sm:grid-cols-[auto_1fr] sm:items-center sm:justify-items-stretch">
-        <Suspense fallback={<Skeleton className="size-53" />}>
-          <QrCode text={uri} label="QR code for your authenticator app" />
-        </Suspense>
-        <div className="grid w-full min-w-0 gap-3">
-          <div className="grid gap-1">
-            <h3 className="text-13 font-medium">Or type this key</h3>
-            <code className="rounded-md bg-sunken p-3 font-mono text-13 select-all">
-              {secret.replace(/.{4}(?=.)/g, "$& ")}
-            </code>
-          </div>
-          <div>
-            <CopyButton value={secret} what="the key" />
-          </div>
-          <p className="text-13 text-ink-2">
-            On this very device? <TextLink href={uri}>Open your app</TextLink>.
-          </p>
+      <SecretKeyView secretKey={secretKey} />
+      <TextField
+        label="Code"
+        {...form.field("code")}
+        ref={input}
+        mono
+        inputMode="numeric"
+        autoComplete="one-time-code"
+        maxLength={CODE_CHARS_MAX}
+        placeholder="123 456"
+      />
+    </FormDialog>
+  );
+}
+
+/** The app's secret key: as a QR code, as text, and as a link for an app on this device. */
+function SecretKeyView({ secretKey: { secret, uri } }: { secretKey: SecretKey }) {
+  return (
+    <div className="grid justify-items-center gap-4 sm:grid-cols-[auto_1fr] sm:items-center sm:justify-items-stretch">
+      <Suspense fallback={<Skeleton className="size-53" />}>
+        <QrCode text={uri} label="QR code for your authenticator app" />
+      </Suspense>
+      <div className="grid w-full min-w-0 gap-3">
+        <div className="grid gap-1">
+          <h3 className="text-13 font-medium">Or enter this key</h3>
+          <code className="rounded-md bg-sunken p-3 font-mono text-13 select-all">
+            {secret.replace(/.{4}(?=.)/g, "$& ")}
+          </code>
         </div>
+        <div>
+          <CopyButton value={secret} what="the key" />
+        </div>
+        <p className="text-13 text-ink-2">
+          Is the app on this device? <TextLink href={uri}>Open it</TextLink>.
+        </p>
       </div>
-      <Field label="Code" error={form.errorOf("code")}>
-        <TextInput
-          ref={input}
-          mono
-          value={code}
-          onValue={setCode}
-          inputMode="numeric"
-          autoComplete="one-time-code"
-          maxLength={CODE_CHARS_MAX}
-          placeholder="123 456"
-        />
-      </Field>
-      {form.problem}
-    </Dialog>
+    </div>
   );
 }
 
@@ -204,130 +195,94 @@ function Renew({ open, onClose, onChanged, email }: DialogState & { email: strin
   );
 }
 
-/** The password first, and a code where one is asked for: whoever finds this page open must not change the way in. */
+/** Asks for the password, and a code if the second factor is on, so that an unlocked screen is not enough to change the sign-in. */
 function PasswordStep<Sent>({
-  open,
-  onClose,
-  title,
-  description,
   asksForCode = false,
   send,
   onSent,
-}: {
-  open: boolean;
-  onClose: () => void;
+  title,
+  description,
+  submitLabel = "Continue",
+  cancelLabel = "Cancel",
+  isDanger = false,
+  ...dialog
+}: OpenState & {
   title: string;
   description: string;
+  submitLabel?: string;
+  cancelLabel?: string;
+  isDanger?: boolean;
   asksForCode?: boolean;
   /** `code` is empty unless it is asked for. */
   send: (password: string, code: string) => Promise<Sent>;
   onSent: (sent: Sent) => void;
 }) {
-  const [password, setPassword] = useState("");
-  const [code, setCode] = useState("");
   const form = useForm({
-    wrong: { password: checkTypedPassword(password), code: asksForCode ? checkCode(code) : null },
-    send: () => send(password, code.trim()),
+    first: { password: "", code: "" },
+    wrong: ({ password, code }) => ({
+      password: password === "" ? "Enter your password." : null,
+      code: asksForCode ? checkCode(code) : null,
+    }),
+    send: ({ password, code }) => send(password, code.trim()),
     onSent,
   });
   return (
-    <Dialog
-      open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
-      title={title}
-      description={description}
-      size="sm"
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={form.isPending}>
-            Go on
-          </Button>
-        </>
-      }
-    >
-      <Field label="Your password" error={form.errorOf("password")}>
-        <PasswordInput
-          value={password}
-          onValue={setPassword}
-          autoComplete="current-password"
-          maxLength={PASSWORD_CHARS_MAX}
-        />
-      </Field>
-      {asksForCode && <CodeField value={code} onValue={setCode} error={form.errorOf("code")} />}
-      {form.problem}
-    </Dialog>
+    <FormDialog {...dialog} {...{ form, title, description, submitLabel, cancelLabel, isDanger }} size="sm">
+      <PasswordField
+        label="Your password"
+        {...form.field("password")}
+        autoComplete="current-password"
+        maxLength={PASSWORD_CHARS_MAX}
+      />
+      {asksForCode && <CodeField {...form.field("code")} />}
+    </FormDialog>
   );
 }
 
-/** A code of the second factor that is on. */
+/** A code of an authenticator app that is set up, or a recovery code. */
 export function CodeField(props: {
   value: string;
   onValue: (value: string) => void;
   error: string | null;
   disabled?: boolean;
 }) {
-  const { error, ...input } = props;
   return (
-    <Field label="Code" hint="Of your app, or a recovery code." error={error}>
-      <TextInput mono autoComplete="one-time-code" maxLength={CODE_CHARS_MAX} {...input} />
-    </Field>
+    <TextField
+      label="Code"
+      hint="From your authenticator app, or a recovery code."
+      mono
+      autoComplete="one-time-code"
+      maxLength={CODE_CHARS_MAX}
+      {...props}
+    />
   );
-}
-
-function checkTypedPassword(password: string): string | null {
-  return password === "" ? "Your password." : null;
 }
 
 export function checkCode(code: string): string | null {
-  return code.trim() === "" ? "A code of your app, or a recovery code." : null;
+  return isBlank(code) ? "Enter a code from your app, or a recovery code." : null;
 }
 
-function Remove({ open, onClose, onChanged }: DialogState) {
-  const [password, setPassword] = useState("");
-  const [code, setCode] = useState("");
-  const form = useForm({
-    wrong: { password: checkTypedPassword(password), code: checkCode(code) },
-    send: () => ask(api.settings.totp.remove.post({ password, code: code.trim() })),
-    onSent: async () => {
-      onClose();
-      toast.done("The second factor is off. Your other devices are signed out.");
-      await onChanged();
-    },
-  });
+function Remove({ onChanged, ...dialog }: DialogState) {
   return (
-    <Dialog
-      open={open}
-      onOpenChange={(isOpen) => isOpen || onClose()}
+    <PasswordStep
+      {...dialog}
       title="Remove the second factor?"
-      description="From then on your password alone lets anybody in. The recovery codes stop working."
-      size="sm"
-      onSubmit={form.submit}
-      footer={
-        <>
-          <Button onClick={onClose}>Keep it</Button>
-          <Button type="submit" variant="danger" pending={form.isPending}>
-            Remove
-          </Button>
-        </>
-      }
-    >
-      <Field label="Your password" error={form.errorOf("password")}>
-        <PasswordInput
-          value={password}
-          onValue={setPassword}
-          autoComplete="current-password"
-          maxLength={PASSWORD_CHARS_MAX}
-        />
-      </Field>
-      <CodeField value={code} onValue={setCode} error={form.errorOf("code")} />
-      {form.problem}
-    </Dialog>
+      description="After that, your password alone is enough to sign in. The recovery codes stop working."
+      cancelLabel="Keep it"
+      submitLabel="Remove"
+      isDanger
+      asksForCode
+      send={(password, code) => ask(api.settings.totp.remove.post({ password, code }))}
+      onSent={async () => {
+        dialog.onClose();
+        toast.done("The second factor is off. Your other devices are signed out.");
+        await onChanged();
+      }}
+    />
   );
 }
 
-/** Shown once, to be copied or put into a file. */
+/** The recovery codes, shown once, to be copied or downloaded. */
 function RecoveryCodes({
   open,
   codes,

@@ -1,13 +1,14 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useState, useSyncExternalStore } from "react";
+import { MONEY_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, ME_KEY, useMe } from "../api.ts";
 import { parseUsd, toUsdInput } from "../format.ts";
 import { chooseTheme, currentTheme, subscribeTheme } from "../theme.ts";
 import { THEMES } from "../theme_options.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Segmented } from "../ui/choices.tsx";
-import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
-import { useForm } from "../ui/form.tsx";
+import { CountField, DollarField, PasswordField, TextField } from "../ui/fields.tsx";
+import { type Form, isBlank, useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -17,12 +18,8 @@ import { useViewer } from "./page_hooks.ts";
 import { CodeField, checkCode, SecondFactor } from "./second_factor.tsx";
 import { checkCount, checkUsd, readCount } from "./typed_numbers.ts";
 
-/** One's own settings: name, password, second factor, devices, notices, looks. */
+/** The person's own settings: name, password, second factor, devices, notices, theme. */
 
-const NAME_CHARS_MAX = 100;
-/** Source: accounts › people_store. */
-const NOTICE_DAYS_MAX = 30;
-const NOTICE_USD_MAX = 9_000_000;
 const SETTINGS_KEY = ["settings"] as const;
 
 type Settings = NonNullable<Awaited<ReturnType<typeof api.settings.get>>["data"]>;
@@ -31,7 +28,7 @@ export function SettingsPage() {
   const client = useQueryClient();
   const settings = useQuery({ queryKey: SETTINGS_KEY, queryFn: () => ask(api.settings.get()) });
   return (
-    <Page title="Settings" lead="Who you are, how you sign in, and when we tell you something." size="sm">
+    <Page title="Settings" lead="Your name, how you sign in, and when you get notices." size="sm">
       <Loaded query={settings} skeleton={<SettingsSkeleton />}>
         {(data) => (
           <>
@@ -45,7 +42,7 @@ export function SettingsPage() {
             />
             <Devices />
             <Notices settings={data} />
-            <Looks />
+            <Appearance />
           </>
         )}
       </Loaded>
@@ -63,18 +60,16 @@ function SettingsSkeleton() {
   );
 }
 
-/** A form of the page with its own button, which is lively once there is something to save. */
-function OwnForm({
-  onSubmit,
+/** A form of the page, with its own button. The button is prominent once there is something to save. */
+function SettingsForm({
+  form,
   isChanged,
-  isPending,
-  save,
+  saveLabel,
   children,
 }: {
-  onSubmit: () => void;
+  form: Pick<Form, "submit" | "problem" | "isPending">;
   isChanged: boolean;
-  isPending: boolean;
-  save: string;
+  saveLabel: string;
   children: ReactNode;
 }) {
   const { lock } = useViewer();
@@ -84,13 +79,14 @@ function OwnForm({
       className="grid gap-4"
       onSubmit={(event) => {
         event.preventDefault();
-        onSubmit();
+        form.submit();
       }}
     >
       {children}
+      {form.problem}
       <div>
-        <Button type="submit" variant={isChanged ? "primary" : "secondary"} pending={isPending} {...lock}>
-          {save}
+        <Button type="submit" variant={isChanged ? "primary" : "secondary"} pending={form.isPending} {...lock}>
+          {saveLabel}
         </Button>
       </div>
     </form>
@@ -100,11 +96,10 @@ function OwnForm({
 function Profile({ settings: { name: saved, email } }: { settings: Settings }) {
   const client = useQueryClient();
   const { lock } = useViewer();
-  const [typed, setTyped] = useState<string | null>(null);
-  const name = typed ?? saved;
   const form = useForm({
-    wrong: { name: name.trim() === "" ? "Your name, as others see it." : null },
-    send: async () => {
+    first: { name: saved },
+    wrong: ({ name }) => ({ name: isBlank(name) ? "Enter your name, as others see it." : null }),
+    send: async ({ name }) => {
       await ask(api.settings.profile.patch({ name: name.trim() }));
       await Promise.all([
         client.invalidateQueries({ queryKey: SETTINGS_KEY }),
@@ -112,27 +107,22 @@ function Profile({ settings: { name: saved, email } }: { settings: Settings }) {
       ]);
     },
     onSent: () => {
-      setTyped(null);
+      form.set({ name: form.values.name.trim() });
       toast.done("Name saved.");
     },
   });
   return (
     <Section title="You">
-      <OwnForm onSubmit={form.submit} isChanged={name !== saved} isPending={form.isPending} save="Save name">
-        <Field label="Name" error={form.errorOf("name")}>
-          <TextInput
-            value={name}
-            onValue={setTyped}
-            maxLength={NAME_CHARS_MAX}
-            autoComplete="name"
-            disabled={lock.disabled}
-          />
-        </Field>
-        <Field label="E-mail" hint="You sign in with it. It cannot be changed.">
-          <TextInput value={email} readOnly />
-        </Field>
-        {form.problem}
-      </OwnForm>
+      <SettingsForm form={form} isChanged={form.values.name !== saved} saveLabel="Save name">
+        <TextField
+          label="Name"
+          {...form.field("name")}
+          maxLength={PERSON_NAME_CHARS_MAX}
+          autoComplete="name"
+          disabled={lock.disabled}
+        />
+        <TextField label="E-mail" hint="You sign in with it. It cannot be changed." value={email} readOnly />
+      </SettingsForm>
     </Section>
   );
 }
@@ -145,7 +135,7 @@ function Password({ settings }: { settings: Settings }) {
   };
   return (
     <Section title="Password" description="Changing it signs out every other device.">
-      {/* A new form after each change: nothing of the old one is left in its fields. */}
+      {/* A new form after each change, so that its fields are empty again. */}
       <PasswordForm key={times} settings={settings} onDone={done} />
     </Section>
   );
@@ -155,133 +145,106 @@ function PasswordForm({ settings: { name, email, totpEnabled }, onDone }: { sett
   const client = useQueryClient();
   const { lock } = useViewer();
   const { brand } = useMe();
-  const [current, setCurrent] = useState("");
-  const [next, setNext] = useState("");
-  const [code, setCode] = useState("");
   const form = useForm({
-    wrong: {
-      current: current === "" ? "Your present password." : null,
+    first: { current: "", next: "", code: "" },
+    wrong: ({ current, next, code }) => ({
+      current: current === "" ? "Enter your current password." : null,
       next: checkPassword(next),
       code: totpEnabled ? checkCode(code) : null,
-    },
-    send: async () => {
+    }),
+    send: async ({ current, next, code }) => {
       await ask(api.settings.password.post({ current, next, ...(totpEnabled && { code: code.trim() }) }));
-      // The devices stand in there as well.
+      // The list of devices has the same query key as its beginning.
       await client.invalidateQueries({ queryKey: SETTINGS_KEY });
     },
     onSent: onDone,
   });
+  const { current, next } = form.values;
   return (
-    <OwnForm
-      onSubmit={form.submit}
-      isChanged={current !== "" && next !== ""}
-      isPending={form.isPending}
-      save="Change password"
-    >
+    <SettingsForm form={form} isChanged={current !== "" && next !== ""} saveLabel="Change password">
       <input type="text" name="email" value={email} autoComplete="username" readOnly hidden />
-      <Field label="Present password" error={form.errorOf("current")}>
-        <PasswordInput value={current} onValue={setCurrent} autoComplete="current-password" disabled={lock.disabled} />
-      </Field>
+      <PasswordField
+        label="Current password"
+        {...form.field("current")}
+        autoComplete="current-password"
+        disabled={lock.disabled}
+      />
       <NewPassword
         label="New password"
-        value={next}
-        onValue={setNext}
-        error={form.errorOf("next")}
+        {...form.field("next")}
         about={[name, email, brand.name]}
         disabled={lock.disabled}
       />
-      {totpEnabled && (
-        <CodeField value={code} onValue={setCode} error={form.errorOf("code")} disabled={lock.disabled} />
-      )}
-      {form.problem}
-    </OwnForm>
+      {totpEnabled && <CodeField {...form.field("code")} {...(lock.disabled && { disabled: true })} />}
+    </SettingsForm>
   );
 }
 
-/** Thresholds below which Home says something; 0 switches one off. */
+/** The thresholds of the notices on Home. 0 switches a notice off. */
 function Notices({ settings: { notices } }: { settings: Settings }) {
   const client = useQueryClient();
   const { lock } = useViewer();
-  const saved = {
-    percent: String(notices.unitsPercent),
-    balance: toUsdInput(notices.balanceNanoUsd),
-    days: String(notices.days),
-  };
-  const [typed, setTyped] = useState<Partial<typeof saved>>({});
-  const { percent, balance, days } = { ...saved, ...typed };
-  const isChanged = percent !== saved.percent || balance !== saved.balance || days !== saved.days;
+  const saved = typedNotices(notices);
   const form = useForm({
-    wrong: {
-      unitsPercent: checkCount(percent, { min: 0, max: 100 }),
-      balanceNanoUsd: checkUsd(balance, { maxUsd: NOTICE_USD_MAX, decimals: 9 }),
-      days: checkCount(days, { min: 0, max: NOTICE_DAYS_MAX }),
-    },
-    send: async () => {
-      const wanted = {
-        unitsPercent: readCount(percent) ?? 0,
-        balanceNanoUsd: parseUsd(balance) ?? "0",
+    first: saved,
+    wrong: ({ unitsPercent, balanceNanoUsd, days }) => ({
+      unitsPercent: checkCount(unitsPercent, NOTICE_PERCENT),
+      balanceNanoUsd: checkUsd(balanceNanoUsd, { maxUsd: MONEY_USD_MAX, decimals: 9 }),
+      days: checkCount(days, NOTICE_DAYS),
+    }),
+    send: async ({ unitsPercent, balanceNanoUsd, days }) => {
+      const thresholds = {
+        unitsPercent: readCount(unitsPercent) ?? 0,
+        balanceNanoUsd: parseUsd(balanceNanoUsd) ?? "0",
         days: readCount(days) ?? 0,
       };
-      await ask(api.settings.notices.patch(wanted));
+      await ask(api.settings.notices.patch(thresholds));
       await Promise.all([
         client.invalidateQueries({ queryKey: SETTINGS_KEY }),
         client.invalidateQueries({ queryKey: ["home"] }),
       ]);
+      return thresholds;
     },
-    onSent: () => {
-      setTyped({});
+    onSent: (thresholds) => {
+      form.set(typedNotices(thresholds));
       toast.done("Notices saved.");
     },
   });
-  const set = (change: Partial<typeof saved>) => setTyped({ ...typed, ...change });
+  const { values } = form;
+  const isChanged =
+    values.unitsPercent !== saved.unitsPercent ||
+    values.balanceNanoUsd !== saved.balanceNanoUsd ||
+    values.days !== saved.days;
+  const field = (name: keyof typeof saved) => ({ ...form.field(name), disabled: lock.disabled });
   return (
     <Section
       title="Notices"
-      description="Home tells you when one of these is reached, so that nothing stops by surprise. 0 switches one off."
+      description="Home shows a notice when one of these is reached, before requests stop. 0 switches a notice off."
     >
-      <OwnForm onSubmit={form.submit} isChanged={isChanged} isPending={form.isPending} save="Save notices">
+      <SettingsForm form={form} isChanged={isChanged} saveLabel="Save notices">
         <div className="grid gap-4 sm:grid-cols-3">
-          <Field label="Package left" hint="Percent of its requests." error={form.errorOf("unitsPercent")}>
-            <TextInput
-              value={percent}
-              onValue={(value) => set({ percent: value })}
-              inputMode="numeric"
-              after="% or less"
-              disabled={lock.disabled}
-              className="figures"
-            />
-          </Field>
-          <Field label="Balance below" hint="What is free, held apart." error={form.errorOf("balanceNanoUsd")}>
-            <TextInput
-              value={balance}
-              onValue={(value) => set({ balance: value })}
-              inputMode="decimal"
-              before="$"
-              disabled={lock.disabled}
-              className="figures"
-            />
-          </Field>
-          <Field label="Package ends in" hint="Before its last day." error={form.errorOf("days")}>
-            <TextInput
-              value={days}
-              onValue={(value) => set({ days: value })}
-              inputMode="numeric"
-              after="days or less"
-              disabled={lock.disabled}
-              className="figures"
-            />
-          </Field>
+          <CountField
+            label="Package left"
+            hint="Percent of its requests."
+            after="% or less"
+            {...field("unitsPercent")}
+          />
+          <DollarField label="Balance below" hint="The available amount." {...field("balanceNanoUsd")} />
+          <CountField label="Package ends in" hint="Before its last day." after="days or less" {...field("days")} />
         </div>
-        {form.problem}
-      </OwnForm>
+      </SettingsForm>
     </Section>
   );
 }
 
-function Looks() {
+function typedNotices({ unitsPercent, balanceNanoUsd, days }: Settings["notices"]) {
+  return { unitsPercent: String(unitsPercent), balanceNanoUsd: toUsdInput(balanceNanoUsd), days: String(days) };
+}
+
+function Appearance() {
   const theme = useSyncExternalStore(subscribeTheme, currentTheme);
   return (
-    <Section title="Looks" description="On this device alone.">
+    <Section title="Appearance" description="On this device only.">
       <Segmented label="Theme" value={theme} onValue={chooseTheme} options={THEMES} />
     </Section>
   );

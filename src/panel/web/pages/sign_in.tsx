@@ -1,28 +1,36 @@
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
+import { EMAIL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
 import { focusInvalid } from "../ui/form.tsx";
 import { DoorPage } from "../ui/page.tsx";
-import { codeOf, DoorProblem, type FormState, goOn, Help, useDoorBrand, wrongOf } from "./door.tsx";
-import { ownPath } from "./own_words.ts";
+import { pathAfterSignIn } from "./next_path.ts";
+import {
+  codeOf,
+  credentialErrorOf,
+  Help,
+  openFresh,
+  type Sending,
+  SignInProblem,
+  useHostBrand,
+} from "./signed_out.tsx";
 
-/** Signing in with a password and, where it is on, a second factor. */
+/** Signing in with a password and, if it is on, the second factor. */
 
-const EMAIL_CHARS_MAX = 254;
 const PASSWORD_CHARS_MAX = 1000;
 const CODE_CHARS_MAX = 40;
 
 export function SignInPage() {
-  const { look, name, support } = useDoorBrand();
+  const { look, name, support } = useHostBrand();
   const [email, setEmail] = useState("");
   const [password, setPassword] = useState("");
   const [asksCode, setAsksCode] = useState(false);
   const signIn = useMutation({
     mutationFn: (code: string | null) =>
       ask(api["sign-in"].post({ email: email.trim(), password, ...(code !== null && { code }) })),
-    onSuccess: () => goOn(ownPath(new URLSearchParams(location.search).get("next"), location.origin)),
+    onSuccess: () => openFresh(pathAfterSignIn(new URLSearchParams(location.search).get("next"), location.origin)),
     onError: (error) => setAsksCode((before) => before || codeOf(error) === "second_factor_required"),
   });
   const again = () => {
@@ -46,9 +54,9 @@ export function SignInPage() {
   return (
     <DoorPage
       title="Sign in"
-      lead={`To ${name}, with the address you were invited with.`}
+      lead={`To ${name}, with the e-mail address of your invitation.`}
       brand={look}
-      footer={<Help support={support}>Forgotten your password?</Help>}
+      footer={<Help support={support}>Forgot your password?</Help>}
     >
       <PasswordForm
         {...state}
@@ -70,7 +78,7 @@ function PasswordForm({
   password,
   onPassword,
   onSend,
-}: FormState & {
+}: Sending & {
   email: string;
   onEmail: (email: string) => void;
   password: string;
@@ -79,8 +87,8 @@ function PasswordForm({
 }) {
   const [tries, setTries] = useState(0);
   const isTried = tries > 0;
-  const noEmail = isTried && !/^\S+@\S+$/.test(email.trim()) && "Your e-mail address.";
-  const noPassword = isTried && password === "" && "Your password.";
+  const noEmail = isTried && !/^\S+@\S+$/.test(email.trim()) && "Enter your e-mail address.";
+  const noPassword = isTried && password === "" && "Enter your password.";
   useEffect(() => {
     if (tries > 0 || error !== null) focusInvalid();
   }, [tries, error]);
@@ -107,7 +115,7 @@ function PasswordForm({
           autoFocus
         />
       </Field>
-      <Field label="Password" error={noPassword || wrongOf(error)}>
+      <Field label="Password" error={noPassword || credentialErrorOf(error)}>
         <PasswordInput
           name="password"
           value={password}
@@ -116,7 +124,7 @@ function PasswordForm({
           maxLength={PASSWORD_CHARS_MAX}
         />
       </Field>
-      <DoorProblem error={error} />
+      <SignInProblem error={error} />
       <Button type="submit" variant="primary" pending={isPending}>
         Sign in
       </Button>
@@ -130,9 +138,9 @@ function CodeForm({
   onCode,
   onSwitch,
   onBack,
-}: FormState & {
+}: Sending & {
   onCode: (code: string) => void;
-  /** Another kind of code: what was said of the last one is void. */
+  /** Clears the error of the other kind of code. */
   onSwitch: () => void;
   onBack: () => void;
 }) {
@@ -140,10 +148,10 @@ function CodeForm({
   const [isRecovery, setRecovery] = useState(false);
   const [code, setCode] = useState("");
   const [isTried, setTried] = useState(false);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another kind of code is another field.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another kind of code is a new field, which gets the focus.
   useEffect(() => {
     input.current?.focus();
-    // What was wrong is typed over.
+    // A wrong code is selected, to be typed over.
     if (error !== null) input.current?.select();
   }, [error, isRecovery]);
   const switchKind = () => {
@@ -165,11 +173,11 @@ function CodeForm({
     >
       <Field
         label={isRecovery ? "Recovery code" : "Code"}
-        hint={isRecovery ? "16 letters and digits. Each works once." : "Six digits, from your authenticator app."}
-        error={(isTried && code.trim() === "" && "The code.") || wrongOf(error)}
+        hint={isRecovery ? "16 letters and digits. Each works once." : "Six digits from your authenticator app."}
+        error={(isTried && code.trim() === "" && "Enter the code.") || credentialErrorOf(error)}
       >
         <TextInput
-          // Another kind of code is another field: a browser offers what it knows for it.
+          // A new field per kind, so that browsers suggest the right values.
           key={String(isRecovery)}
           ref={input}
           mono
@@ -181,18 +189,32 @@ function CodeForm({
           maxLength={CODE_CHARS_MAX}
         />
       </Field>
-      <DoorProblem error={codeOf(error) === "second_factor_required" ? null : error} />
+      <SignInProblem error={codeOf(error) === "second_factor_required" ? null : error} />
       <Button type="submit" variant="primary" pending={isPending}>
         Sign in
       </Button>
-      <div className="flex flex-wrap justify-between gap-2">
-        <Button variant="quiet" size="sm" className="-ml-3" onClick={onBack}>
-          Back
-        </Button>
-        <Button variant="quiet" size="sm" className="-mr-3" onClick={switchKind}>
-          {isRecovery ? "Use your app" : "Use a recovery code"}
-        </Button>
-      </div>
+      <CodeFormLinks isRecovery={isRecovery} onBack={onBack} onSwitch={switchKind} />
     </form>
+  );
+}
+
+function CodeFormLinks({
+  isRecovery,
+  onBack,
+  onSwitch,
+}: {
+  isRecovery: boolean;
+  onBack: () => void;
+  onSwitch: () => void;
+}) {
+  return (
+    <div className="flex flex-wrap justify-between gap-2">
+      <Button variant="quiet" size="sm" className="-ml-3" onClick={onBack}>
+        Back
+      </Button>
+      <Button variant="quiet" size="sm" className="-mr-3" onClick={onSwitch}>
+        {isRecovery ? "Use your app" : "Use a recovery code"}
+      </Button>
+    </div>
   );
 }

@@ -15,7 +15,7 @@ import { toast } from "../ui/toast.tsx";
 import { download } from "./download.ts";
 import { Amount } from "./holdings.tsx";
 
-/** A reseller's month: how its balance moved, what its customers used on each host, and the packages it handed out. */
+/** A reseller's monthly statement: its balance, its customers' usage by host, and the packages it assigned. */
 
 const MONTHS_BACK = 24;
 
@@ -24,7 +24,7 @@ type UsageLine = Data["usage"]["rows"][number];
 type PackageLine = Data["packages"]["rows"][number];
 type EntryLine = Data["entries"]["rows"][number];
 
-/** Without `resellerId` one's own. Month and host stand in the address. */
+/** Without `resellerId`: the reseller's own. The URL contains month and host. */
 export function Statement({ resellerId }: { resellerId?: number }) {
   const months = lastMonths(nowMs());
   const [filters, setFilters] = useUrlState({ month: months[0] ?? "", host: "" });
@@ -40,11 +40,7 @@ export function Statement({ resellerId }: { resellerId?: number }) {
     placeholderData: keepPreviousData,
   });
   return (
-    <Section
-      title="Statement"
-      description="From the ledger alone. A closed month reads the same whenever you ask."
-      flush
-    >
+    <Section title="Statement" description="Taken from the ledger. A closed month never changes." flush>
       <div className="px-4 py-3 sm:px-6">
         <FilterBar aside={<DownloadCsv query={query} />}>
           <NativeSelect
@@ -63,7 +59,7 @@ export function Statement({ resellerId }: { resellerId?: number }) {
   );
 }
 
-/** The months that may have begun, newest first: of UTC, for a statement's own zone is not known before it is asked for. */
+/** The last months, newest first. By UTC, because the statement's time zone is not known before it is loaded. */
 function lastMonths(now: number): string[] {
   const date = new Date(now);
   return Array.from({ length: MONTHS_BACK }, (_, back) =>
@@ -71,7 +67,7 @@ function lastMonths(now: number): string[] {
   );
 }
 
-/** Hosts that the month knows; the one chosen stays in the list when it has no line. */
+/** The hosts of the month; the chosen host stays in the list even without usage. */
 function HostSelect({
   statement,
   host,
@@ -116,32 +112,32 @@ function StatementBody({ data }: { data: Data }) {
       >
         <BalanceSums balance={balance} closed={closed} />
         <p className="mt-3 text-12 text-ink-3">
-          <Instant iso={data.from} /> to <Instant iso={data.to} />: the month in {formatZone(timeZone)} time.
+          <Instant iso={data.from} /> to <Instant iso={data.to} />, the month in {formatZone(timeZone)} time.
         </p>
       </Part>
-      <Part title={host === null ? "Used, by host" : `Used on ${host}`} />
+      <Part title={host === null ? "Usage by host" : `Usage on ${host}`} />
       <DataTable
         caption="Usage by host, customer and model"
         rows={data.usage.rows}
         rowKey={(row) => `${row.host} ${row.customerId} ${row.modelId}`}
         columns={USAGE_COLUMNS}
-        empty={<Empty>Nobody used anything{host === null ? "" : " on this host"} in this month.</Empty>}
+        empty={<Empty>No usage{host === null ? "" : " on this host"} in this month.</Empty>}
         footer={usageTotals(data.usage.totals)}
       />
       <More part={data.usage} />
-      <Part title="Packages handed out" />
+      <Part title="Packages assigned" />
       <DataTable
-        caption="Packages handed out"
+        caption="Packages assigned"
         rows={data.packages.rows}
         rowKey={({ packageId }) => String(packageId)}
         columns={PACKAGE_COLUMNS}
-        empty={<Empty>No package was handed out in this month.</Empty>}
+        empty={<Empty>No package was assigned in this month.</Empty>}
       />
       <More part={data.packages} />
       <Part title="Top-ups, transfers and corrections" />
       <DataTable
         caption="Top-ups, transfers and corrections"
-        // What packages cost stands beside them.
+        // The price of a package is shown with the package.
         rows={data.entries.rows.filter(({ kind }) => kind !== "wholesale")}
         rowKey={({ entryId }) => String(entryId)}
         columns={ENTRY_COLUMNS}
@@ -163,12 +159,12 @@ function Part({ title, aside, children }: { title: string; aside?: ReactNode; ch
   );
 }
 
-/** Opening, the five sums, closing: they add up. */
+/** Opening balance, the five sums, and the closing balance: they add up. */
 function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: boolean }) {
   const { openingNanoUsd, sumsNanoUsd, charges, closingNanoUsd } = balance;
   const sums = [
     ["Top-ups", sumsNanoUsd.top_up],
-    ["Packages handed out", sumsNanoUsd.wholesale],
+    ["Packages assigned", sumsNanoUsd.wholesale],
     ["Transfers to customers", sumsNanoUsd.transfer],
     ["Corrections", sumsNanoUsd.correction],
     [`Own requests (${formatCount(charges)})`, sumsNanoUsd.charge],
@@ -198,7 +194,12 @@ const USAGE_COLUMNS: readonly Column<UsageLine>[] = [
   { head: "Host", cell: ({ host }) => <span className="break-all">{host}</span> },
   { head: "Model", cell: ({ modelId }) => <span className="break-all">{modelId}</span> },
   { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
-  { head: "By package", align: "right", hideBelow: "lg", cell: ({ packageRequests }) => formatCount(packageRequests) },
+  {
+    head: "From packages",
+    align: "right",
+    hideBelow: "lg",
+    cell: ({ packageRequests }) => formatCount(packageRequests),
+  },
   {
     head: "Tokens in, out",
     align: "right",
@@ -211,7 +212,7 @@ const USAGE_COLUMNS: readonly Column<UsageLine>[] = [
 function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
   const { requests, packageRequests, promptTokens, completionTokens, chargedNanoUsd } = totals;
   return [
-    "In all",
+    "Total",
     "",
     "",
     formatCount(requests),
@@ -224,7 +225,7 @@ function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
 const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
   { head: "Package", cell: ({ name }) => <span className="font-medium">{name}</span> },
   { head: "Customer", cell: ({ customerName }) => customerName },
-  { head: "When", cell: ({ at }) => <Instant iso={at} /> },
+  { head: "Time", cell: ({ at }) => <Instant iso={at} /> },
   {
     head: "Price",
     align: "right",
@@ -235,19 +236,19 @@ const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
 const ENTRY_KINDS = { top_up: "Top-up", wholesale: "Package", transfer: "Transfer", correction: "Correction" } as const;
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
-  { head: "What", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
+  { head: "Kind", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },
   { head: "From or to", cell: ({ counterpartName }) => counterpartName },
   { head: "Reason", cell: ({ reason }) => reason },
-  { head: "When", cell: ({ at }) => <Instant iso={at} /> },
+  { head: "Time", cell: ({ at }) => <Instant iso={at} /> },
   { head: "Amount", align: "right", cell: ({ amountNanoUsd }) => <Amount nanoUsd={amountNanoUsd} /> },
 ];
 
-/** What a page does not show; the file has it. */
+/** Tells that the page does not show every line. */
 function More({ part: { rows, hasMore } }: { part: { rows: readonly unknown[]; hasMore: boolean } }) {
   if (!hasMore) return null;
   return (
     <div className="px-4 pb-4 sm:px-6">
-      <Banner>The first {formatCount(rows.length)} lines. The CSV has all of them.</Banner>
+      <Banner>Only the first {formatCount(rows.length)} lines are shown. The CSV contains all of them.</Banner>
     </div>
   );
 }

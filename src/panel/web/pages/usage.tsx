@@ -11,9 +11,9 @@ import { Page, Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { toOlder } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
+import { useKeyOptions, useKeys } from "./account_queries.ts";
 import { download } from "./download.ts";
-import { fullPage } from "./full_page.ts";
-import { useKeyOptions, useKeys } from "./own.ts";
+import { filledPage } from "./filled_page.ts";
 import { useViewer } from "./page_hooks.ts";
 import { ReceiptDrawer } from "./receipt_drawer.tsx";
 import { plainId } from "./receipts.ts";
@@ -21,8 +21,8 @@ import { type ChartFilter, UsageChart } from "./usage_chart.tsx";
 import { type UsageRow, UsageTable } from "./usage_table.tsx";
 
 /**
- * Every request and why it cost that. All filters stand in the address, and so does an open receipt. `?accountId=` shows
- * an account one looks after.
+ * Every request of an account and its cost. The URL contains all filters and the open receipt. `?accountId=` shows an account that
+ * the person manages.
  */
 
 const PAGE_SIZE = 50;
@@ -40,9 +40,9 @@ const RANGES = [
   { value: "all", label: "All time" },
 ] as const;
 const MODES = [
-  { value: "", label: "Any mode" },
-  { value: "package", label: "By package" },
-  { value: "payg", label: "By balance" },
+  { value: "", label: "Any billing" },
+  { value: "package", label: "Package" },
+  { value: "payg", label: "Balance" },
 ] as const;
 const KINDS = [
   { value: "charged", label: "Charged" },
@@ -54,31 +54,31 @@ export function UsagePage() {
   const viewer = useViewer();
   const named = Number(filters.accountId);
   const accountId = /^[1-9]\d{0,15}$/.test(filters.accountId) && named !== viewer.accountId ? named : null;
-  const asked = askedFor(filters, accountId);
-  const list = useList(asked, filters.range);
+  const filter = filterOf(filters, accountId);
+  const list = useList(filter, filters.range);
   const rows = list.data?.pages.flatMap<UsageRow>((page) => page.rows);
   const open = useOpenReceipt(filters, setFilters, rows?.map(({ requestId }) => requestId) ?? [], list);
   return (
     <Page
       title="Usage"
-      lead={accountId === null ? "Every request, and why it cost that." : <OfWhom accountId={accountId} />}
+      lead={accountId === null ? "Every request and what it cost." : <WhoseUsage accountId={accountId} />}
     >
-      <Filtering filters={filters} setFilters={setFilters} accountId={accountId} asked={asked} />
-      {asked.kind === "charged" && daysOf(filters.range) > 1 && !list.isError && (
-        <ChartOf asked={asked} range={filters.range} />
+      <UsageFilters filters={filters} setFilters={setFilters} accountId={accountId} filter={filter} />
+      {filter.kind === "charged" && daysOf(filters.range) > 1 && !list.isError && (
+        <ChartOf filter={filter} range={filters.range} />
       )}
-      <Section flush title={asked.kind === "charged" ? "Requests" : "Requests that cost nothing"}>
+      <Section flush title={filter.kind === "charged" ? "Requests" : "Requests without charge"}>
         <Loaded query={list} skeleton={<SkeletonRows rows={8} />}>
           {() => (
             <UsageTable
               rows={rows ?? []}
-              kind={asked.kind}
+              kind={filter.kind}
               openId={open.requestId}
               hrefOf={open.hrefOf}
               older={toOlder(list)}
               empty={
                 <Empty action={accountId === null && <ButtonLink href="/playground">Open the playground</ButtonLink>}>
-                  {asked.kind === "charged" ? EMPTY.usage : "Nothing was refused or given back in this view."}
+                  {filter.kind === "charged" ? EMPTY.usage : "No refused or released requests in this view."}
                 </Empty>
               }
             />
@@ -95,8 +95,8 @@ export function UsagePage() {
   );
 }
 
-/** Whose usage it is, and the way back to that person's page. */
-function OfWhom({ accountId }: { accountId: number }) {
+/** Whose usage this is, with a link back to that person's page. */
+function WhoseUsage({ accountId }: { accountId: number }) {
   const { role } = useViewer();
   const person = useQuery({
     queryKey: ["people", "head of", accountId],
@@ -107,7 +107,7 @@ function OfWhom({ accountId }: { accountId: number }) {
   const name = person.data?.name ?? `account ${accountId}`;
   return (
     <>
-      Every request of {name}, and why it cost that.{" "}
+      Every request of {name} and what it cost.{" "}
       {role !== "customer" && (
         <TextLink href={href} className="whitespace-nowrap">
           <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
@@ -118,11 +118,11 @@ function OfWhom({ accountId }: { accountId: number }) {
   );
 }
 
-/** What the server is asked, without the period, which moves on. */
-type Asked = ChartFilter & { kind: "charged" | "not_charged" };
+/** The filter of the list, without the period, which moves with time. */
+type ListFilter = ChartFilter & { kind: "charged" | "not_charged" };
 
-/** What an address may bring is checked by the server; only what has another form there is read here. */
-function askedFor({ key, model, host, mode, kind }: Filters, accountId: number | null): Asked {
+/** The server checks the values of the URL. Only those with another form in the query are read here. */
+function filterOf({ key, model, host, mode, kind }: Filters, accountId: number | null): ListFilter {
   return {
     kind: kind === "not_charged" ? "not_charged" : "charged",
     ...(accountId !== null && { accountId }),
@@ -133,7 +133,7 @@ function askedFor({ key, model, host, mode, kind }: Filters, accountId: number |
   };
 }
 
-/** null: from the beginning. */
+/** null: no start. */
 function startOf(range: string): string | null {
   const days = daysOf(range);
   return Number.isFinite(days) ? new Date(nowMs() - days * DAY_MS).toISOString() : null;
@@ -144,27 +144,27 @@ function daysOf(range: string): number {
   return Number(RANGES.find(({ value }) => value === range)?.value ?? FILTERS.range);
 }
 
-function useList(asked: Asked, range: string) {
+function useList(filter: ListFilter, range: string) {
   return useInfiniteQuery({
-    queryKey: ["usage", "list", asked.kind, asked, range],
+    queryKey: ["usage", "list", filter.kind, filter, range],
     queryFn: ({ pageParam, signal }) => {
       const start = startOf(range);
-      return fullPage<UsageRow, string>(PAGE_SIZE, pageParam, async (after, limit) => {
-        const query = { ...asked, limit, ...(start && { start }), ...(after && { after }) };
+      return filledPage<UsageRow, string>(PAGE_SIZE, pageParam, async (after, limit) => {
+        const query = { ...filter, limit, ...(start && { start }), ...(after && { after }) };
         const { rows, nextAfter } = await ask(api.usage.get({ query, fetch: { signal } }));
         return { rows, next: nextAfter };
       });
     },
     initialPageParam: "",
     getNextPageParam: ({ next }) => next,
-    // The rows of the other kind have other columns.
-    placeholderData: (before, query) => (query?.queryKey[2] === asked.kind ? before : undefined),
+    // Rows of the other kind have other columns.
+    placeholderData: (before, query) => (query?.queryKey[2] === filter.kind ? before : undefined),
   });
 }
 
 type List = ReturnType<typeof useList>;
 
-/** The receipt that the address names, and the way to the rows beside it. */
+/** The receipt that the URL names, and its neighbouring rows. */
 function useOpenReceipt(
   filters: Filters,
   setFilters: (changes: Partial<Filters>, options?: { push?: boolean }) => void,
@@ -195,19 +195,19 @@ function useOpenReceipt(
   };
 }
 
-function Filtering({
+function UsageFilters({
   filters,
   setFilters,
   accountId,
-  asked,
+  filter,
 }: {
   filters: Filters;
   setFilters: (changes: Partial<Filters>) => void;
   accountId: number | null;
-  asked: Asked;
+  filter: ListFilter;
 }) {
   const { model, host, mode } = filters;
-  const key = asked.keyId === undefined ? "" : String(asked.keyId);
+  const key = filter.keyId === undefined ? "" : String(filter.keyId);
   const options = useFilterOptions({ key, model, host }, accountId);
   return (
     <FilterBar
@@ -215,8 +215,8 @@ function Filtering({
       onClear={() => setFilters({ key: "", model: "", host: "", mode: "" })}
       aside={
         <>
-          <Segmented label="What to show" value={asked.kind} onValue={(kind) => setFilters({ kind })} options={KINDS} />
-          <ExportCsv asked={asked} range={filters.range} />
+          <Segmented label="Outcome" value={filter.kind} onValue={(kind) => setFilters({ kind })} options={KINDS} />
+          <ExportCsv filter={filter} range={filters.range} />
         </>
       }
     >
@@ -249,7 +249,7 @@ function Filtering({
         className={FILTER}
       />
       <NativeSelect
-        label="Mode"
+        label="Billing"
         value={MODES.find(({ value }) => value === mode)?.value ?? ""}
         onValue={(next) => setFilters({ mode: next })}
         options={MODES}
@@ -259,10 +259,10 @@ function Filtering({
   );
 }
 
-/** Two in a row on a phone; all in one line on a wide window. */
+/** Two per row on a phone; one row on a wide window. */
 const FILTER = "w-[calc(50%-0.25rem)] sm:w-32";
 
-/** What can be chosen. A value from the address that is not among them stands there as it is. */
+/** The options of the filters. A value of the URL that is not among them is added as it is. */
 function useFilterOptions(filters: Pick<Filters, "key" | "model" | "host">, accountId: number | null) {
   const { role } = useViewer();
   const own = useKeys({ enabled: accountId === null });
@@ -297,11 +297,11 @@ function withAll(all: string, chosen: string, options: Option[]): Option[] {
   return [{ value: "", label: all }, ...options, ...(isKnown ? [] : [{ value: chosen, label: chosen }])];
 }
 
-function ExportCsv({ asked, range }: { asked: Asked; range: string }) {
+function ExportCsv({ filter, range }: { filter: ListFilter; range: string }) {
   const exporting = useMutation({
     mutationFn: () => {
       const start = startOf(range);
-      const search = new URLSearchParams(Object.entries(asked).map(([name, value]) => [name, String(value)]));
+      const search = new URLSearchParams(Object.entries(filter).map(([name, value]) => [name, String(value)]));
       if (start) search.set("start", start);
       return download(`/api/panel/usage.csv?${search}`, "usage.csv");
     },
@@ -314,6 +314,6 @@ function ExportCsv({ asked, range }: { asked: Asked; range: string }) {
   );
 }
 
-function ChartOf({ asked: { kind: _, ...asked }, range }: { asked: Asked; range: string }) {
-  return <UsageChart title="By day" asked={asked} days={Math.min(daysOf(range), CHART_DAYS_MAX)} empty={null} />;
+function ChartOf({ filter: { kind: _, ...filter }, range }: { filter: ListFilter; range: string }) {
+  return <UsageChart title="By day" filter={filter} days={Math.min(daysOf(range), CHART_DAYS_MAX)} empty={null} />;
 }

@@ -8,9 +8,9 @@ import { Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 
 /**
- * Charged requests by day and model, as requests, tokens or, where something was paid by balance, money.
+ * Charged requests by day and model: as requests, tokens or, if the balance was charged, money.
  *
- *   <UsageChart title="Last 30 days" asked={{}} days={30} empty={<Empty>…</Empty>} />
+ *   <UsageChart title="Last 30 days" filter={{}} days={30} empty={<Empty>…</Empty>} />
  */
 
 export type ChartFilter = {
@@ -31,21 +31,21 @@ type Days = NonNullable<Awaited<ReturnType<typeof api.usage.days.get>>["data"]>;
 
 export function UsageChart({
   title,
-  asked,
+  filter,
   days,
   empty,
 }: {
   title: string;
-  asked: ChartFilter;
+  filter: ChartFilter;
   /** At most 92. */
   days: number;
-  /** In place of a chart without a bar. */
+  /** Shown if there is no usage. */
   empty: ReactNode;
 }) {
   const [measure, setMeasure] = useState<Measure>("requests");
   const usage = useQuery({
-    queryKey: ["usage", "days", asked, days],
-    queryFn: () => ask(api.usage.days.get({ query: { ...asked, days } })),
+    queryKey: ["usage", "days", filter, days],
+    queryFn: () => ask(api.usage.days.get({ query: { ...filter, days } })),
     placeholderData: keepPreviousData,
   });
   const sums = usage.data && sumUp(usage.data);

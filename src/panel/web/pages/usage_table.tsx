@@ -5,9 +5,9 @@ import { Badge } from "../ui/states.tsx";
 import { type Column, DataTable, type Older } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { costText, tokensText } from "./receipts.ts";
-import { reasonName, refusalName } from "./request_words.ts";
+import { reasonName, refusalName } from "./request_text.ts";
 
-/** The rows of the usage page: requests that were charged, or those that were not. Each row opens its receipt. */
+/** The table of the Usage page: charged requests, or those without charge. Each row opens its receipt. */
 
 export type UsageRow = NonNullable<Awaited<ReturnType<typeof api.usage.get>>["data"]>["rows"][number];
 type Charged = Extract<UsageRow, { kind: "charged" }>;
@@ -39,7 +39,7 @@ export function UsageTable({
     <DataTable caption="Charged requests" {...common} rows={rows.filter(isCharged)} columns={CHARGED} />
   ) : (
     <DataTable
-      caption="Requests that were not charged"
+      caption="Requests without charge"
       {...common}
       rows={rows.filter((row) => !isCharged(row))}
       columns={NOT_CHARGED}
@@ -85,7 +85,7 @@ const NOT_CHARGED: readonly Column<NotCharged>[] = [
     cell: (row) => (row.kind === "refused" ? <Instant iso={row.minute} /> : <Instant iso={row.createdAt} seconds />),
   },
   {
-    head: "What",
+    head: "Outcome",
     cell: (row) =>
       row.kind === "refused" ? (
         <span>
@@ -93,7 +93,7 @@ const NOT_CHARGED: readonly Column<NotCharged>[] = [
         </span>
       ) : (
         <span>
-          <Badge>Given back</Badge> {reasonName(row.reason).toLowerCase()}
+          <Badge>Released</Badge> {reasonName(row.reason).toLowerCase()}
         </span>
       ),
   },

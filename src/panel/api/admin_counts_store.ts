@@ -1,0 +1,80 @@
+import { IS_FOLDED, UNFOLDED_RECORDS } from "../../books/usage_rollups_store.ts";
+import { type Sql, sqlState } from "../../platform/db.ts";
+
+/** Counts over all accounts, for the admins' pages. */
+
+/** Home does not wait for the count of a busy day; it shows none. */
+const REQUESTS_MS_MAX = 500;
+const COUNTS_MS_MAX = 3_000;
+const QUERY_CANCELED = "57014";
+
+/** The number of active packages by offering id; offerings without one are left out. */
+export async function activePackages(sql: Sql): Promise<Map<number, number>> {
+  const rows = await sql`
+    select offering_id, count(*)::int as active from packages
+    where starts_at <= ledger_now() and ends_at > ledger_now() and offering_id is not null group by offering_id`;
+  return new Map(rows.map((row) => [Number(row.offering_id), Number(row.active)]));
+}
+
+/** People by state, open orders that an admin decides, and failing domains. */
+export type Counts = {
+  accountsActive: number;
+  accountsInvited: number;
+  accountsSuspended: number;
+  ordersOpen: number;
+  domainsFailing: number;
+};
+
+/**
+ * Reads small tables and the index of open orders. The conditions match the lists that the figures link to: `people_store`
+ * (state), `orders_store` (of the house), `hosts_store` (failing).
+ */
+export async function countEverything(sql: Sql): Promise<Counts> {
+  return await sql.begin(async (tx) => {
+    await tx`select set_config('statement_timeout', ${String(COUNTS_MS_MAX)}, true)`;
+    const [row] = await tx`
+      select a.active, a.invited, a.suspended, o.open, h.failing
+      from (select count(*) filter (where status = 'active' and password_hash is not null)::int as active,
+              count(*) filter (where status = 'active' and password_hash is null)::int as invited,
+              count(*) filter (where status = 'suspended')::int as suspended from accounts) as a,
+        (select count(*)::int as open from orders join accounts on accounts.id = orders.account_id
+          where orders.status = 'open' and accounts.reseller_id is null) as o,
+        (select count(*)::int as failing from hosts
+          where status = 'failed' or (status = 'active' and failures > 0)) as h`;
+    return {
+      accountsActive: Number(row?.active),
+      accountsInvited: Number(row?.invited),
+      accountsSuspended: Number(row?.suspended),
+      ordersOpen: Number(row?.open),
+      domainsFailing: Number(row?.failing),
+    };
+  });
+}
+
+export type Requests = { settled: number; released: number };
+
+/** Requests of the last 24 hours, by how they ended. null: counting took too long, as when the closing is far behind. */
+export async function countRequests(sql: Sql): Promise<Requests | null> {
+  try {
+    return await sql.begin(async (tx) => {
+      await tx`
+        select set_config('statement_timeout', ${String(REQUESTS_MS_MAX)}, true), set_config('enable_seqscan', 'off', true),
+          set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`;
+      // Settled requests are summed by the closing in pieces of request ids, which begin with their time; only a part of the
+      // first piece is counted here. Releases are few, and counted from an index.
+      const [row] = await tx`
+        with since as materialized (select request_id_floor(clock_timestamp() - interval '24 hours') as id)
+        select ((select coalesce(sum(rows), 0) from book_sums
+            where kind = 'receipts' and id > (select receipts_piece(id) from since) and day = '-infinity')
+          + (select count(*) from receipts
+            where outcome = 'settled' and request_id >= (select id from since)
+              and request_id < (select receipts_piece_floor(receipts_piece(id) + 1) from since) and ${tx.unsafe(IS_FOLDED)})
+          + (select count(*) from ${tx.unsafe(UNFOLDED_RECORDS)} tail where request_id >= (select id from since)))::int as settled,
+          (select count(*) from receipts where outcome = 'released' and request_id >= (select id from since))::int as released`;
+      return { settled: Number(row?.settled), released: Number(row?.released) };
+    });
+  } catch (error) {
+    if (sqlState(error) === QUERY_CANCELED) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,112 @@
+import { Elysia } from "elysia";
+import { findUsableKey, type KeySnapshot } from "../../accounts/key_snapshots_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { admitKey, type Host } from "../../gateway/admission.ts";
+import { type Caller, type Leave, noteTrail, withBody } from "../../gateway/door.ts";
+import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
+import { countingRefusals } from "../../gateway/refusals.ts";
+import { type Body, bodyOf } from "../../http/body.ts";
+import { patch } from "../../http/json_spans.ts";
+import { described } from "../../http/openapi.ts";
+import { factsOf } from "../../platform/request_facts.ts";
+import { inTime } from "../../platform/time_limit.ts";
+import { KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
+import { asPanelAiRefusal } from "./refusals.ts";
+import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
+
+/**
+ * The panel's two AI endpoints. The API key is chosen on the server; everything after that is the gateway's own flow.
+ * Source: contract › POST {panel_url}/api/panel/ai/chat, rulings › Errors.
+ */
+
+/** The flow reads the bodies, not the framework, so that they are forwarded unchanged. */
+export function aiEndpoints(deps: Deps) {
+  const name = cookieName(deps);
+  const serve = async (request: Request, token: unknown, kind: "chat" | "image") => {
+    const visitor = await visitorOf(deps, request, token);
+    if (visitor.session.viewing) throw new Refusal("read_only");
+    return await panelAi(deps, { visitor, request, kind });
+  };
+  return new Elysia({ normalize: false })
+    .post("/ai/chat", ({ request, cookie }) => serve(request, cookie[name]?.value, "chat"), {
+      parse: "none",
+      detail: described(PANEL_CHAT),
+    })
+    .post("/ai/image", ({ request, cookie }) => serve(request, cookie[name]?.value, "image"), {
+      parse: "none",
+      detail: described(PANEL_IMAGE),
+    });
+}
+
+type AiCall = { visitor: Visitor; request: Request; kind: "chat" | "image" };
+
+/** Refusals have the gateway's codes; some have another status in the panel. */
+async function panelAi(deps: Deps, { visitor, request, kind }: AiCall): Promise<Response> {
+  const { requestId } = factsOf(request);
+  const { read, serve } = KINDS[kind];
+  const { accountId, tenantId } = visitor.session;
+  const host = gatewayHost(deps, visitor.host);
+  const trail = noteTrail(request, host, { accountId });
+  try {
+    // Rate limit → body → key, then the gateway's model → entitlement. The rate limit is the person's own, whichever key is used; the
+    // shares are those of the account's keys.
+    const work = async (raw: Body, leave: Leave) => {
+      const { body, keyId } = withoutKeyId(raw);
+      read(body); // An invalid body is reported before a missing key.
+      const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });
+      trail.keyId = key.keyId;
+      const caller: Caller = { requestId, key, host, signal: request.signal, trail };
+      return await serve(deps, caller, body, leave);
+    };
+    const asker = { limitId: `panel:${accountId}`, owner: { accountId, tenantId } };
+    return await countingRefusals(deps, trail, () => withBody(deps, asker, request, work));
+  } catch (error) {
+    throw error instanceof Refusal ? asPanelAiRefusal(error, kind) : error;
+  }
+}
+
+const KINDS = { chat: { read: readChat, serve: chat }, image: { read: readImage, serve: image } } as const;
+
+/** Takes `api_key_id` out of the body, so that no provider sees it. Throws invalid_request. */
+function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
+  const { api_key_id: keyId } = raw.value as Record<string, unknown>;
+  if (keyId === undefined) return { body: raw, keyId: undefined };
+  if (keyId !== null && (typeof keyId !== "string" || keyId.length > KEY_ID_CHARS_MAX)) {
+    throw new Refusal("invalid_request", {
+      message: `The field api_key_id must be a string of at most ${KEY_ID_CHARS_MAX} characters.`,
+      param: "api_key_id",
+    });
+  }
+  const text = patch(raw.text, raw.spans, new Map([["api_key_id", null]]));
+  return { body: bodyOf(text, raw.room), keyId: keyId ?? undefined };
+}
+
+/** The named key, or the newest that can be used on this host. Throws no_active_key, also for another account's key. */
+async function chooseKey(
+  deps: Deps,
+  accountId: number,
+  { host, keyId }: { host: Host; keyId: string | undefined },
+): Promise<KeySnapshot> {
+  const named = keyId === undefined ? undefined : /^[1-9]\d{0,15}$/.test(keyId) ? Number(keyId) : null;
+  const found =
+    named === null
+      ? undefined
+      : await inTime(
+          findUsableKey(deps, {
+            accountId,
+            host: host.name,
+            ...(named !== undefined && { keyId: named }),
+          }),
+        );
+  try {
+    return admitKey(found, host, deps.clock.unixMs());
+  } catch {
+    throw new Refusal("no_active_key", { param: keyId === undefined ? null : "api_key_id" });
+  }
+}
+
+/** A panel call counts as made on the API's base host, or on the reseller's domain it came from. Source: rulings › Hosts and keys. */
+export function gatewayHost(deps: Deps, host: Host): Host {
+  return host.resellerId === null ? { name: new URL(deps.config.baseUrl).hostname, resellerId: null } : host;
+}

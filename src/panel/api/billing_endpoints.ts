@@ -1,0 +1,19 @@
+import type { Deps } from "../../deps.ts";
+import { billingOf, EntriesPage, entriesOf } from "./account_billing.ts";
+import { toJson } from "./formats.ts";
+import { signedIn } from "./panel_session.ts";
+
+/** The person's own packages, balance and transactions. Those of other accounts: people_billing_endpoints.ts. */
+
+export function billingEndpoints(deps: Deps) {
+  return signedIn(deps)
+    .get("/billing", async ({ person }) => toJson(await billingOf(deps, person, person)))
+    .get(
+      "/billing/entries",
+      async ({ person, query, request: { signal } }) => {
+        const { accountId } = person;
+        return toJson(await entriesOf(deps, { person, signal }, { ...query, accountId }));
+      },
+      { query: EntriesPage },
+    );
+}

@@ -1,0 +1,118 @@
+import { Elysia, t } from "elysia";
+import { accentCss, type Shades } from "../../accounts/accent.ts";
+import type { Brand } from "../../accounts/brand_lookup.ts";
+import { loadBrand, type StoredBrand, saveBrand, savePicture } from "../../accounts/brands_store.ts";
+import { LOGO_TYPE } from "../../accounts/pictures.ts";
+import type { Deps } from "../../deps.ts";
+import { InputError, Refusal } from "../../errors.ts";
+import { factsOf } from "../../platform/request_facts.ts";
+import { signedIn } from "./panel_session.ts";
+import { panelHostOf } from "./session_auth.ts";
+
+/** A reseller's brand: settings for the reseller itself, and the public part for anyone on its hosts. */
+
+/** More than a picture may have, so that the message about a slightly larger one names its size. */
+const IMAGE_CHARS_MAX = 700_000;
+const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+
+const BrandBody = t.Object({
+  name: t.String({ maxLength: 200 }),
+  accent: t.Union([t.String({ maxLength: 7 }), t.Null()]),
+  support: t.Union([t.String({ maxLength: 1000 }), t.Null()]),
+});
+const Image = t.Union([t.String({ maxLength: IMAGE_CHARS_MAX }), t.Null()]);
+const LogoBody = t.Object({ theme: t.Union([t.Literal("light"), t.Literal("dark")]), image: Image });
+const IconBody = t.Object({ image: Image });
+
+export function brandEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false })
+    .get("/brand/public", async ({ request, set }) => {
+      const { resellerId } = await panelHostOf(deps, request);
+      set.headers["x-request-id"] = factsOf(request).requestId;
+      set.headers["cache-control"] = "no-store";
+      return publicBrand(await deps.brands.get(resellerId));
+    })
+    .use(
+      signedIn(deps, "reseller")
+        .get("/brand", async ({ person }) => {
+          const brand = await loadBrand(deps, person.accountId);
+          if (brand === undefined) throw new Refusal("not_found");
+          return settingsOf(brand);
+        })
+        .put(
+          "/brand",
+          async ({ person, body }) =>
+            settingsOf(await saveBrand({ ...deps, by: person.by }, { resellerId: person.accountId, ...body })),
+          { body: BrandBody },
+        )
+        .put(
+          "/brand/logo",
+          async ({ person, body: { theme, image } }) => {
+            const place = theme === "light" ? "logoLight" : "logoDark";
+            const picture = { resellerId: person.accountId, place, image: bytesOf(image) } as const;
+            return settingsOf(await savePicture({ ...deps, by: person.by }, picture));
+          },
+          { body: LogoBody },
+        )
+        .put(
+          "/brand/icon",
+          async ({ person, body: { image } }) => {
+            const picture = { resellerId: person.accountId, place: "icon", image: bytesOf(image) } as const;
+            return settingsOf(await savePicture({ ...deps, by: person.by }, picture));
+          },
+          { body: IconBody },
+        ),
+    );
+}
+
+/** The brand of a host, as pages show it. Picture URLs carry the brand's version, so that they can be cached for good. */
+export type PublicBrand = { name: string; logoLight: string | null; logoDark: string | null; support: string | null };
+
+export function publicBrand({ name, version, logoLight, logoDark, support }: Brand): PublicBrand {
+  return {
+    name,
+    logoLight: logoLight === null ? null : `/brand/logo-light?v=${version}`,
+    logoDark: logoDark === null ? null : `/brand/logo-dark?v=${version}`,
+    support,
+  };
+}
+
+/** A reseller's own brand settings. `preview`: the shades made from the accent, null without one. Pictures are data: URLs. */
+export type BrandSettings = {
+  name: string;
+  accent: string | null;
+  support: string | null;
+  version: string;
+  adjusted: boolean;
+  preview: { light: Shades; dark: Shades } | null;
+  logoLight: string | null;
+  logoDark: string | null;
+  icon: string | null;
+};
+
+function settingsOf({ name, accent, support, version, logoLight, logoDark, icon }: StoredBrand): BrandSettings {
+  const made = accent === null ? null : accentCss(accent);
+  return {
+    name,
+    accent,
+    support,
+    version,
+    adjusted: made?.adjusted ?? false,
+    preview: made && { light: made.light, dark: made.dark },
+    // Not by URL: on the service's own host, the same URLs serve another brand.
+    logoLight: dataUrl(LOGO_TYPE, logoLight),
+    logoDark: dataUrl(LOGO_TYPE, logoDark),
+    icon: dataUrl("image/png", icon),
+  };
+}
+
+function dataUrl(type: string, bytes: Uint8Array | null): string | null {
+  return bytes === null ? null : `data:${type};base64,${Buffer.from(bytes).toString("base64")}`;
+}
+
+/** Decodes base64. Throws InputError. */
+function bytesOf(image: string | null): Uint8Array | null {
+  if (image === null) return null;
+  if (!BASE64.test(image)) throw new InputError("The picture must be base64.", "image");
+  return Buffer.from(image, "base64");
+}

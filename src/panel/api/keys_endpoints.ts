@@ -1,0 +1,173 @@
+import { t } from "elysia";
+import { listHosts } from "../../accounts/hosts_store.ts";
+import {
+  createKey,
+  disableKey,
+  enableKey,
+  findKey,
+  listShownKeys,
+  revokeKey,
+  rotateKey,
+  type ShownKey,
+  updateKey,
+} from "../../accounts/keys_store.ts";
+import { requestsByKey } from "../../books/usage_sums_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
+import { isPassing } from "../../platform/db.ts";
+import { BillingMode, IdParam, NanoUsd, orNull } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { longRead, type Person, signedIn } from "./panel_session.ts";
+
+/** The person's own API keys: list, create, edit, disable, rotate, revoke. */
+
+const Name = t.String({ maxLength: 400 });
+/** A key's own daily limits; null: no limit. */
+const DAILY_LIMITS = {
+  dailyUnitsMax: t.Optional(orNull(t.Integer())),
+  dailySpendMaxNanoUsd: t.Optional(orNull(NanoUsd)),
+};
+const NewKeyBody = t.Object({
+  name: Name,
+  mode: BillingMode,
+  modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: 200 }), { maxItems: 200 }))),
+  hosts: t.Optional(orNull(t.Array(t.String({ maxLength: 253 }), { maxItems: 50 }))),
+  expiresAt: t.Optional(orNull(t.String({ maxLength: 40 }))),
+  ...DAILY_LIMITS,
+});
+type NewKeyBody = typeof NewKeyBody.static;
+
+export function keysEndpoints(deps: Deps) {
+  return signedIn(deps)
+    .get("/keys", async ({ person, request: { signal } }) => toJson(await keysOf(deps, person, signal)))
+    .get("/keys/options", async ({ person }) => toJson(await optionsOf(deps, person)))
+    .post(
+      "/keys",
+      async ({ person, body, request }) =>
+        toJson(await once(deps, { person, request }, () => create(deps, person, body))),
+      { body: NewKeyBody },
+    )
+    .use(keyEndpoints(deps));
+}
+
+/** Changes of one key. */
+function keyEndpoints(deps: Deps) {
+  const ofKey = { params: IdParam };
+  return signedIn(deps)
+    .patch(
+      "/keys/:id",
+      async ({ person, params, body }) => {
+        const { dailySpendMaxNanoUsd: spend, ...change } = body;
+        const dailySpendMaxNanoUsd = spend === undefined || spend === null ? spend : BigInt(spend);
+        const key = await ownKey(deps, person, params.id);
+        return toJson(await updateKey({ ...deps, by: person.by }, key, { ...change, dailySpendMaxNanoUsd }));
+      },
+      { ...ofKey, body: t.Object({ name: t.Optional(Name), ...DAILY_LIMITS }) },
+    )
+    .post(
+      "/keys/:id/disable",
+      async ({ person, params }) =>
+        toJson(await disableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+      ofKey,
+    )
+    .post(
+      "/keys/:id/enable",
+      async ({ person, params }) =>
+        toJson(await enableKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+      ofKey,
+    )
+    .post(
+      "/keys/:id/revoke",
+      async ({ person, params }) =>
+        toJson(await revokeKey({ ...deps, by: person.by }, await ownKey(deps, person, params.id))),
+      ofKey,
+    )
+    .post(
+      "/keys/:id/rotate",
+      async ({ person, params, body, request }) => {
+        const key = await ownKey(deps, person, params.id);
+        const rotate = () => rotateKey({ ...deps, by: person.by }, { ...key, ...body });
+        return toJson(await once(deps, { person, request }, rotate));
+      },
+      { ...ofKey, body: t.Object({ overlapSeconds: t.Integer() }) },
+    );
+}
+
+/** The ids of a key of the person. Throws not_found, also for another account's key. */
+async function ownKey(deps: Deps, { accountId }: Person, keyId: number): Promise<{ accountId: number; keyId: number }> {
+  if (!(await findKey(deps, { keyId, accountId }))) throw new Refusal("not_found");
+  return { accountId, keyId };
+}
+
+async function create(deps: Deps, person: Person, body: NewKeyBody) {
+  const { modelIds = null, hosts = null, expiresAt = null, dailyUnitsMax = null, dailySpendMaxNanoUsd = null } = body;
+  return createKey(
+    { ...deps, by: person.by },
+    {
+      accountId: person.accountId,
+      name: body.name,
+      mode: body.mode,
+      modelIds,
+      hosts,
+      expiresAt,
+      dailyUnitsMax,
+      dailySpendMaxNanoUsd: dailySpendMaxNanoUsd === null ? null : BigInt(dailySpendMaxNanoUsd),
+    },
+  );
+}
+
+type KeyRow = Omit<ShownKey, "accountId"> & {
+  /** Usage records of the last 24 hours; null: not counted. */
+  requestsLastDay: number | null;
+};
+
+async function keysOf(deps: Deps, person: Person, signal: AbortSignal): Promise<{ rows: KeyRow[] }> {
+  const { accountId } = person;
+  const [keys, requests] = await Promise.all([listShownKeys(deps, accountId), countedRequests(deps, person, signal)]);
+  const requestsOf = (keyId: number) => (requests === null ? null : (requests.get(keyId) ?? 0));
+  return { rows: keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requestsOf(key.keyId) })) };
+}
+
+/** Usage records of the last 24 hours by key id. null if they cannot be counted: the list of keys must still load. */
+async function countedRequests(deps: Deps, person: Person, signal: AbortSignal): Promise<Map<number, number> | null> {
+  try {
+    return await longRead(deps, { person, signal }, (reading) => requestsByKey(reading, person.accountId));
+  } catch (error) {
+    if (error instanceof Refusal || isPassing(error)) return null;
+    throw error;
+  }
+}
+
+/** The models and hosts that a new key can be limited to, and the billing modes that can pay now. */
+async function optionsOf(deps: Deps, person: Person) {
+  const [entitlement, hosts] = await Promise.all([
+    entitlementOf(deps.db.sql, person.accountId),
+    hostOptions(deps, person),
+  ]);
+  const { package: state, paygEnabled, balanceNanoUsd, heldNanoUsd } = entitlement;
+  return {
+    models: deps.catalog.models().map(({ id, name, modality }) => ({ id, name, modality })),
+    hosts,
+    modes: [
+      { mode: "package" as const, canPay: state !== null && hasLeft(state), packageName: state?.name ?? null },
+      { mode: "payg" as const, canPay: paygEnabled && balanceNanoUsd > heldNanoUsd, packageName: null },
+    ],
+    /** The time zone of the daily limits. */
+    timeZone: deps.config.billingTimeZone,
+  };
+}
+
+/** The service's own API hosts and the reseller's active domains. Customers of a reseller see only its domains. */
+async function hostOptions(deps: Deps, { role, tenantId }: Person): Promise<{ host: string; label: string }[]> {
+  const { baseUrl, aliasUrl } = deps.config;
+  const own = role === "customer" && tenantId !== 0 ? [] : [baseUrl, aliasUrl].filter((url) => url !== "");
+  const domains = tenantId === 0 ? [] : await listHosts(deps, { resellerId: tenantId });
+  return [
+    ...own.map((url) => ({ host: new URL(url).hostname, label: url })),
+    ...domains
+      .filter(({ status }) => status === "active")
+      .map(({ host }) => ({ host, label: `${new URL(baseUrl).protocol}//${host}/v1` })),
+  ];
+}

@@ -1,0 +1,239 @@
+import { Type } from "@sinclair/typebox";
+import { type Static, t } from "elysia";
+import { ALLOWED_PARAMS_MAX, imagePriceKey, PARAM_CHARS_MAX, QUALITY_CHARS_MAX } from "../../catalog/catalog_input.ts";
+import {
+  addModel,
+  findModel,
+  listImagePrices,
+  listModels,
+  setImagePrice,
+  setPrices,
+  updateModel,
+} from "../../catalog/models_store.ts";
+import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
+import { addRoute, listRoutes, removeRoute, updateRoute } from "../../catalog/routes_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { chatCharge, imageCharge } from "../../ledger/price.ts";
+import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
+import { breakerOf } from "./breakers.ts";
+import { IdInBody, IdParam, orNull, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { type Person, signedIn } from "./panel_session.ts";
+
+/**
+ * Models, their prices and their routes, for admins. A model is named by the query's `id`, not in the path: ids contain slashes,
+ * which proxies and clients encode differently in a path.
+ */
+
+const PAGE_DEFAULT = 100;
+const PAGE_MAX = 500;
+const IMAGE_PRICES_MAX = 40;
+/** The request whose cost is shown beside a price per million tokens. */
+const EXAMPLE = { promptTokens: 1000, cachedTokens: 0, completionTokens: 500 };
+
+const ModelId = t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX });
+const Name = t.String({ maxLength: CATALOG_NAME_CHARS_MAX });
+const OfModel = { query: t.Object({ id: ModelId }) };
+
+const modelFields = {
+  name: t.Optional(Name),
+  ownedBy: t.Optional(Name),
+  contextLength: t.Optional(orNull(Type.Integer())),
+  status: t.Optional(t.Union([t.Literal("active"), t.Literal("preview"), t.Literal("deprecated")])),
+  modality: t.Optional(t.Union([t.Literal("text"), t.Literal("image"), t.Literal("multimodal")])),
+  architecture: t.Optional(orNull(t.Record(t.String(), t.Unknown()))),
+  enabled: t.Optional(t.Boolean()),
+  defaultCapTokens: t.Optional(Type.Integer()),
+  imageInputTokens: t.Optional(Type.Integer()),
+  marginPermille: t.Optional(Type.Integer()),
+  hidesTokens: t.Optional(orNull(t.Boolean())),
+};
+/** Micro-USD per million tokens; null: available with a package only. */
+const Prices = t.Union([
+  t.Object({
+    inputMicroUsd: Type.Integer(),
+    cachedInputMicroUsd: t.Optional(orNull(Type.Integer())),
+    outputMicroUsd: Type.Integer(),
+  }),
+  t.Null(),
+]);
+const ImageSize = t.Union([
+  t.Literal("512x512"),
+  t.Literal("1024x1024"),
+  t.Literal("1024x1536"),
+  t.Literal("1536x1024"),
+]);
+const Quality = t.String({ minLength: 1, maxLength: QUALITY_CHARS_MAX });
+const NewModel = t.Object({
+  id: ModelId,
+  ...modelFields,
+  prices: t.Optional(Prices),
+  /** Micro-USD per image. */
+  imagePrices: t.Optional(
+    t.Array(t.Object({ size: ImageSize, quality: t.Optional(Quality), microUsd: Type.Integer() }), {
+      maxItems: IMAGE_PRICES_MAX,
+    }),
+  ),
+});
+
+const routeFields = {
+  upstreamModel: t.Optional(Name),
+  priority: t.Optional(Type.Integer()),
+  weight: t.Optional(Type.Integer()),
+  capField: t.Optional(t.Union([t.Literal("max_tokens"), t.Literal("max_completion_tokens")])),
+  streamOptions: t.Optional(t.Boolean()),
+  allowedParams: t.Optional(
+    t.Array(t.String({ minLength: 1, maxLength: PARAM_CHARS_MAX }), { maxItems: ALLOWED_PARAMS_MAX }),
+  ),
+  enabled: t.Optional(t.Boolean()),
+};
+const NewRoute = t.Object({
+  modelId: ModelId,
+  providerId: IdInBody,
+  ...routeFields,
+});
+
+export function modelsEndpoints(deps: Deps) {
+  return signedIn(deps, "admin")
+    .get("/admin/models", ({ query }) => pageOfModels(deps, query), {
+      query: t.Object({
+        after: t.Optional(ModelId),
+        limit: t.Optional(whole(1, PAGE_MAX)),
+      }),
+    })
+    .get("/admin/model", ({ query }) => oneModel(deps, query.id), OfModel)
+    .post(
+      "/admin/models",
+      async ({ person, body, request }) => {
+        await once(deps, { person, request }, () => createModel(deps, person, body));
+        return await oneModel(deps, body.id);
+      },
+      { body: NewModel },
+    )
+    .patch(
+      "/admin/model",
+      async ({ person, query: { id }, body }) => {
+        await updateModel({ ...deps, by: person.by }, id, body);
+        return await oneModel(deps, id);
+      },
+      { ...OfModel, body: t.Object(modelFields) },
+    )
+    .put(
+      "/admin/model/prices",
+      async ({ person, query: { id }, body: { prices } }) => {
+        await setPrices({ ...deps, by: person.by }, id, prices);
+        return await oneModel(deps, id);
+      },
+      { ...OfModel, body: t.Object({ prices: Prices }) },
+    )
+    .put(
+      "/admin/model/image-price",
+      async ({ person, query: { id }, body }) => {
+        await setImagePrice({ ...deps, by: person.by }, { modelId: id, ...body });
+        return await oneModel(deps, id);
+      },
+      {
+        ...OfModel,
+        body: t.Object({
+          size: ImageSize,
+          quality: t.Optional(Quality),
+          microUsd: orNull(Type.Integer()),
+        }),
+      },
+    )
+    .use(routeEndpoints(deps));
+}
+
+/** Routes of models: a model at a provider. */
+function routeEndpoints(deps: Deps) {
+  const params = IdParam;
+  return signedIn(deps, "admin")
+    .post(
+      "/admin/routes",
+      async ({ person, body, request }) => ({
+        id: await once(deps, { person, request }, () => addRoute({ ...deps, by: person.by }, body)),
+      }),
+      { body: NewRoute },
+    )
+    .patch(
+      "/admin/routes/:id",
+      async ({ person, params: { id }, body }) => {
+        await updateRoute({ ...deps, by: person.by }, id, body);
+        return { id };
+      },
+      { params, body: t.Object(routeFields) },
+    )
+    .delete(
+      "/admin/routes/:id",
+      async ({ person, params: { id } }) => {
+        await removeRoute({ ...deps, by: person.by }, id);
+        return { id };
+      },
+      { params },
+    )
+    .delete(
+      "/admin/routes/:id/overhead",
+      async ({ person, params: { id } }) => {
+        await resetOverhead({ ...deps, by: person.by }, id);
+        return { id };
+      },
+      { params },
+    );
+}
+
+async function createModel(
+  deps: Deps,
+  { by }: Person,
+  { imagePrices = [], prices = null, ...fields }: Static<typeof NewModel>,
+): Promise<void> {
+  const byKey = imagePrices.map(({ size, quality, microUsd }) => [imagePriceKey(size, quality), microUsd]);
+  await addModel({ ...deps, by }, { ...fields, prices, imagePrices: Object.fromEntries(byKey) });
+}
+
+async function pageOfModels(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
+  const rows = await listModels(deps, { after, limit: limit + 1 });
+  const models = await describe(deps, rows.slice(0, limit));
+  return toJson({ models, hasMore: rows.length > limit, example: EXAMPLE });
+}
+
+async function oneModel(deps: Deps, id: string) {
+  const row = await findModel(deps, id);
+  const [model] = row ? await describe(deps, [row]) : [];
+  if (!model) throw new Refusal("not_found", { message: "There is no such model." });
+  return toJson({ ...model, example: EXAMPLE });
+}
+
+type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;
+
+/** Models with their prices, routes, and this replica's breakers. */
+async function describe(deps: Deps, rows: ModelRow[]) {
+  const ids = rows.map(({ id }) => id);
+  const images = await listImagePrices(deps, ids);
+  const routes = await listRoutes(deps, ids);
+  const routeIds = routes.map(({ id }) => id);
+  const overheads = await listOverheads(deps, routeIds);
+  return rows.map(({ createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }) => {
+    const prices =
+      inputMicroUsd === null || outputMicroUsd === null ? null : { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
+    return {
+      ...model,
+      createdAt: new Date(createdUnix * 1000).toISOString(),
+      prices,
+      /** The cost of the example, computed by the function that charges requests. */
+      exampleNanoUsd: prices && chatCharge(prices, EXAMPLE),
+      imagePrices: images
+        .filter(({ modelId }) => modelId === model.id)
+        .map(({ size, quality, microUsd }) => ({ size, quality, microUsd, chargeNanoUsd: imageCharge(microUsd) })),
+      routes: routes
+        .filter(({ modelId }) => modelId === model.id)
+        .map(({ modelId: _, ...route }) => ({
+          ...route,
+          breaker: breakerOf(deps, route.id),
+          /** null: no recent answer cost more than its hold. */
+          overhead: overheads.find(({ routeId }) => routeId === route.id) ?? null,
+        })),
+    };
+  });
+}

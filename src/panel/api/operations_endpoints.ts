@@ -1,0 +1,89 @@
+import { t } from "elysia";
+import { listAudit } from "../../accounts/audit_store.ts";
+import { brokenRows, readBooksOverview } from "../../books/books_overview_store.ts";
+import { explain, lastChecks } from "../../books/check_runs_store.ts";
+import { countFindings, invariantOf } from "../../books/invariants.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import { recentReplicas } from "../../ledger/replicas_store.ts";
+import { within } from "../../platform/time_limit.ts";
+import { countEverything, countRequests } from "./admin_counts_store.ts";
+import { openBreakers } from "./breakers.ts";
+import { Id, whole } from "./fields.ts";
+import { toJson } from "./formats.ts";
+import { longRead, type Person, signedIn } from "./panel_session.ts";
+
+/** For admins, about the whole service: the overview on Home, replicas, the check of the books, and the audit log. */
+
+/** How long a page waits for a check. A longer check continues; the next load of the page shows its result. */
+const CHECK_WAIT_MS_MAX = 25_000;
+/** Its two counts have their own, shorter limits. */
+const OVERVIEW_MS_MAX = 5_000;
+const ROWS_DEFAULT = 20;
+const ROWS_MAX = 100;
+/** The longest name of a Postgres view. */
+const NAME_LENGTH_MAX = 63;
+const AUDIT_ROWS_MAX = 200;
+
+export function operationsEndpoints(deps: Deps) {
+  return signedIn(deps, "admin")
+    .get("/admin/overview", ({ person, request: { signal } }) => overview(deps, person, signal))
+    .get("/admin/replicas", async () => ({ replicas: await recentReplicas(deps.db.sql) }))
+    .get("/admin/books", async () => toJson(await readBooksOverview(deps)))
+    .post("/admin/books/check", () => checkBooks(deps))
+    .get("/admin/books/:name/rows", ({ params, query }) => rowsOf(deps, params.name, query.limit), {
+      params: t.Object({ name: t.String({ maxLength: NAME_LENGTH_MAX }) }),
+      query: t.Object({ limit: t.Optional(whole(1, ROWS_MAX)) }),
+    })
+    .get(
+      "/audit",
+      ({ person, query, request: { signal } }) =>
+        longRead(deps, { person, signal }, (reading) => listAudit(reading, query)),
+      {
+        query: t.Object({
+          subject: t.Optional(t.String({ pattern: "^[a-z_]{1,40}$", says: "the name of a table, as in keys" })),
+          accountId: t.Optional(Id),
+          actorId: t.Optional(Id),
+          before: t.Optional(Id),
+          limit: t.Optional(whole(1, AUDIT_ROWS_MAX)),
+        }),
+      },
+    );
+}
+
+/** The first rows that break an invariant. Throws not_found for an unknown name: only names from the list reach SQL. */
+async function rowsOf(deps: Deps, name: string, limit = ROWS_DEFAULT) {
+  const invariant = invariantOf(name);
+  if (!invariant) throw new Refusal("not_found");
+  const rows = await brokenRows(deps.db.sql, invariant.name, limit + 1);
+  return { ...invariant, rows: rows.slice(0, limit), hasMore: rows.length > limit };
+}
+
+/** Starts a check, or joins the running one. Returns its result, or `running: true` after CHECK_WAIT_MS_MAX. */
+async function checkBooks({ booksCheck }: Deps) {
+  const late = new Error("the check takes longer than a page waits");
+  const checking = booksCheck.now();
+  checking.catch(() => {}); // The check logs its own failure; nobody may be waiting by then.
+  try {
+    const check = await within(CHECK_WAIT_MS_MAX, checking, () => late);
+    return { running: false, check: explain(check) };
+  } catch (error) {
+    if (error === late) return { running: true, check: null };
+    throw error;
+  }
+}
+
+async function overview(deps: Deps, person: Person, signal: AbortSignal) {
+  const [last] = await lastChecks(deps.db.sql, 1);
+  const counts = await longRead(deps, { person, signal, readMsMax: OVERVIEW_MS_MAX }, async ({ db: { sql } }) => ({
+    ...(await countEverything(sql)),
+    /** The last 24 hours; null: the count took too long. */
+    requests: await countRequests(sql),
+  }));
+  return {
+    ...counts,
+    /** Providers with routes that this replica skips for now. */
+    providersFailing: [...openBreakers(deps)].map(([name, routes]) => ({ name, routes })),
+    books: last ? { checkedAt: last.checkedAt, ...countFindings(last.results) } : null,
+  };
+}

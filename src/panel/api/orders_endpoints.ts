@@ -1,0 +1,117 @@
+import { Elysia, t } from "elysia";
+import type { Deps } from "../../deps.ts";
+import {
+  type Decider,
+  declineOrder,
+  fulfilOrder,
+  listIncoming,
+  listOrders,
+  type Order,
+  placeOrder,
+  withdrawOrder,
+} from "../../ledger/orders_store.ts";
+import { checkPayWith, viewOf } from "./account_billing.ts";
+import { Id, IdInBody, IdParam, orNull, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { longRead, type Person, signedIn } from "./panel_session.ts";
+
+/** Orders: any account places them; its reseller decides them, or an admin if it has none. */
+
+const PAGE_MAX = 100;
+const TEXT_LENGTH_MAX = 2000;
+
+const Text = t.Optional(orNull(t.String({ maxLength: TEXT_LENGTH_MAX })));
+const Page = {
+  status: t.Optional(
+    t.Union([t.Literal("open"), t.Literal("fulfilled"), t.Literal("declined"), t.Literal("withdrawn")]),
+  ),
+  before: t.Optional(Id),
+  limit: t.Optional(whole(1, PAGE_MAX)),
+};
+const OfOrder = { params: IdParam };
+
+export function ordersEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false }).use(placingEndpoints(deps)).use(decidingEndpoints(deps));
+}
+
+function placingEndpoints(deps: Deps) {
+  return signedIn(deps)
+    .get(
+      "/orders",
+      async ({ person, query }) => {
+        const { rows, hasMore } = await listOrders(deps, { ...query, accountId: person.accountId });
+        return toJson({ orders: rows.map(ownView), hasMore });
+      },
+      { query: t.Object(Page) },
+    )
+    .post(
+      "/orders",
+      async ({ person, body, request }) => {
+        const wanted = body.kind === "package" ? body : { ...body, amountNanoUsd: BigInt(body.amountNanoUsd) };
+        const order = await once(deps, { person, request }, () =>
+          placeOrder({ ...deps, by: person.by }, person.accountId, wanted),
+        );
+        return toJson({ order: ownView(order) });
+      },
+      {
+        body: t.Union([
+          t.Object({ kind: t.Literal("package"), offeringId: IdInBody, note: Text }),
+          t.Object({ kind: t.Literal("top_up"), amountNanoUsd: PositiveNanoUsd, note: Text }),
+        ]),
+      },
+    )
+    .post(
+      "/orders/:id/withdraw",
+      async ({ person, params }) => {
+        const { accountId } = person;
+        return toJson({
+          order: ownView(await withdrawOrder({ ...deps, by: person.by }, { accountId, orderId: params.id })),
+        });
+      },
+      OfOrder,
+    );
+}
+
+function decidingEndpoints(deps: Deps) {
+  return signedIn(deps, "reseller", "admin")
+    .get(
+      "/orders/incoming",
+      async ({ person, query: { scope, ...page }, request: { signal } }) => {
+        const houseOnly = person.role === "admin" && scope !== "all";
+        const { rows, hasMore } = await longRead(deps, { person, signal }, (reading) =>
+          listIncoming(reading, { ...page, ...deciderOf(person), houseOnly }),
+        );
+        return toJson({ orders: rows, hasMore });
+      },
+      // An admin decides orders of resellers and house customers; `all` also lists those that resellers decide.
+      { query: t.Object({ scope: t.Optional(t.Union([t.Literal("house"), t.Literal("all")])), ...Page }) },
+    )
+    .post(
+      "/orders/:id/decline",
+      async ({ person, params, body }) => {
+        const decision = { ...deciderOf(person), orderId: params.id, answer: body.answer ?? null };
+        return toJson({ order: await declineOrder({ ...deps, by: person.by }, decision) });
+      },
+      { ...OfOrder, body: t.Object({ answer: Text }) },
+    )
+    .post(
+      "/orders/:id/fulfil",
+      async ({ person, params, body: { when = "now", payWith } }) => {
+        checkPayWith(person, payWith);
+        const wanted = { ...deciderOf(person), orderId: params.id, when, payWith };
+        const { order, package: assigned } = await fulfilOrder({ ...deps, by: person.by }, wanted);
+        return toJson({ order, package: assigned && viewOf(person, assigned) });
+      },
+      { ...OfOrder, body: t.Object({ when: t.Optional(PackageStart), payWith: t.Optional(PackagePayment) }) },
+    );
+}
+
+function deciderOf({ role, accountId }: Person): Decider {
+  return { resellerId: role === "admin" ? null : accountId };
+}
+
+/** An order as the account that placed it sees it: without the account, and without the wholesale price. */
+function ownView({ account: _, offering, ...order }: Order) {
+  return { ...order, offering: offering && { offeringId: offering.offeringId, name: offering.name } };
+}

@@ -1,0 +1,105 @@
+import { t } from "elysia";
+import { addProvider, findProvider, listProviders, updateProvider } from "../../catalog/providers_store.ts";
+import { listRoutesTo } from "../../catalog/routes_store.ts";
+import type { Deps } from "../../deps.ts";
+import { Refusal } from "../../errors.ts";
+import {
+  CATALOG_NAME_CHARS_MAX,
+  MODEL_ID_CHARS_MAX,
+  PROVIDER_KEY_CHARS_MAX,
+  PROVIDER_URL_CHARS_MAX,
+} from "../../limits.ts";
+import { breakerOf, openBreakers } from "./breakers.ts";
+import { IdParam, NO_NUL, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { signedIn } from "./panel_session.ts";
+
+/** Providers, for admins. A provider's API key can be set, and is never returned, not even in part. */
+
+const PAGE_DEFAULT = 100;
+const PAGE_MAX = 500;
+/** Routes listed on one provider's page. */
+const ROUTES_MAX = 500;
+
+const params = IdParam;
+const Name = t.String({ maxLength: CATALOG_NAME_CHARS_MAX });
+const BaseUrl = t.String({ maxLength: PROVIDER_URL_CHARS_MAX });
+const ApiKey = t.String({ maxLength: PROVIDER_KEY_CHARS_MAX });
+
+export function providersEndpoints(deps: Deps) {
+  return signedIn(deps, "admin")
+    .get("/admin/providers", ({ query }) => pageOfProviders(deps, query), {
+      query: t.Object({
+        /** The last name of the previous page. */
+        after: t.Optional(
+          t.String({ maxLength: CATALOG_NAME_CHARS_MAX, pattern: NO_NUL, says: "the name of a provider" }),
+        ),
+        limit: t.Optional(whole(1, PAGE_MAX)),
+      }),
+    })
+    .get(
+      "/admin/providers/:id",
+      async ({ params: { id } }) => ({ ...(await oneProvider(deps, id)), ...(await routesTo(deps, id)) }),
+      { params },
+    )
+    .post(
+      "/admin/providers",
+      async ({ person, body, request }) => {
+        const id = await once(deps, { person, request }, () => addProvider({ ...deps, by: person.by }, body));
+        return await oneProvider(deps, id);
+      },
+      { body: t.Object({ name: Name, baseUrl: BaseUrl, apiKey: ApiKey, enabled: t.Optional(t.Boolean()) }) },
+    )
+    .patch(
+      "/admin/providers/:id",
+      async ({ person, params: { id }, body }) => {
+        await updateProvider({ ...deps, by: person.by }, id, body);
+        return await oneProvider(deps, id);
+      },
+      {
+        params,
+        body: t.Object({
+          name: t.Optional(Name),
+          baseUrl: t.Optional(BaseUrl),
+          apiKey: t.Optional(ApiKey),
+          enabled: t.Optional(t.Boolean()),
+        }),
+      },
+    )
+    .post("/admin/providers/:id/test", ({ params: { id }, body }) => deps.providerTests.run(id, body.model), {
+      params,
+      body: t.Object({ model: t.Optional(t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX })) }),
+    });
+}
+
+async function pageOfProviders(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
+  const rows = await listProviders(deps, { after, limit: limit + 1 });
+  const open = openBreakers(deps);
+  const providers = rows.slice(0, limit).map((row) => ({
+    ...row,
+    apiKey: "stored" as const,
+    /** Routes of this provider that this replica skips for now, because they failed. */
+    openBreakers: open.get(row.name) ?? 0,
+  }));
+  return { providers, hasMore: rows.length > limit };
+}
+
+async function oneProvider(deps: Deps, id: number) {
+  const row = await findProvider(deps, id);
+  if (!row) throw new Refusal("not_found");
+  const { keyCiphertext: _, ...provider } = row;
+  return { ...provider, apiKey: "stored" as const };
+}
+
+/** The routes that lead to a provider. */
+async function routesTo(deps: Deps, providerId: number) {
+  const rows = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX + 1 });
+  const routes = rows.slice(0, ROUTES_MAX).map(({ id, modelId, upstreamModel, enabled }) => ({
+    id,
+    modelId,
+    upstreamModel,
+    enabled,
+    breaker: breakerOf(deps, id),
+  }));
+  return { routes, hasMoreRoutes: rows.length > ROUTES_MAX };
+}

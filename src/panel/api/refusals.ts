@@ -1,0 +1,29 @@
+import { ParseError, ValidationError } from "elysia";
+import { asRefusal, Refusal } from "../../errors.ts";
+import { problemOf } from "../../http/field_errors.ts";
+
+/** Where the panel's error codes and statuses differ from the API's. */
+
+/** Any error thrown under /api/panel, as a refusal: the API's `invalid_request` is `validation_failed` here. Source: rulings › Errors. */
+export function asPanelRefusal(error: unknown): Refusal {
+  // The framework wraps what reading a body threw.
+  const thrown = error instanceof ParseError ? error.cause : error;
+  const refusal = thrown instanceof ValidationError ? shapeRefusal(thrown) : asRefusal(thrown);
+  if (refusal.code !== "invalid_request") return refusal;
+  return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+}
+
+function shapeRefusal(error: ValidationError): Refusal {
+  // An invalid id in a path reads the same as an unknown one.
+  if (error.type === "params") return new Refusal("not_found");
+  return new Refusal("invalid_request", problemOf(error.valueError));
+}
+
+/** A refusal of the gateway's flow, with the status that the panel's AI endpoints give it. Source: rulings › Errors, last paragraph. */
+export function asPanelAiRefusal(refusal: Refusal, kind: "chat" | "image"): Refusal {
+  if (kind === "image" && refusal.code === "model_not_found")
+    return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
+  const noPackage = refusal.code === "package_required" || refusal.code === "package_expired";
+  if (noPackage && kind === "chat") return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
+  return refusal;
+}

@@ -1,0 +1,132 @@
+import { Elysia, t } from "elysia";
+import { endViewing } from "../../accounts/sessions_store.ts";
+import type { Deps } from "../../deps.ts";
+import { readBody } from "../../http/body.ts";
+import { factsOf } from "../../platform/request_facts.ts";
+import { inTime } from "../../platform/time_limit.ts";
+import { publicBrand } from "./brand_endpoints.ts";
+import { signedIn } from "./panel_session.ts";
+import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_auth.ts";
+import { type Arrival, checkLinkBody, checkSignIn, openLink, signIn, signInByLink } from "./sign_in.ts";
+
+/** Signing in and out, by password or link; GET /me; and leaving the view of another account's panel. */
+
+/** Sign-in bodies are an e-mail address, a password and a code. `owner`: nobody is signed in yet. */
+const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
+const TOKEN_CHARS_MAX = 100;
+
+export function sessionEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false }).use(openEndpoints(deps)).use(ownEndpoints(deps));
+}
+
+/** Endpoints without `signedIn`: those for people who are not signed in, and those that must also work while viewing a panel. */
+function openEndpoints(deps: Deps) {
+  const name = cookieName(deps);
+  const cookieFor = (token: string) => ({ ...cookieOptions(deps, deps.config.sessionMaxSeconds), value: token });
+  const LinkParams = t.Object({ token: t.String({ maxLength: TOKEN_CHARS_MAX }) });
+  return new Elysia({ normalize: false })
+    .onBeforeHandle(({ request, set }) => {
+      set.headers["x-request-id"] = factsOf(request).requestId;
+      set.headers["cache-control"] = "no-store";
+    })
+    .post(
+      "/sign-in",
+      async ({ request, cookie }) => {
+        const arrival = await arrivalOf(deps, request);
+        checkOrigin(request);
+        const body = checkSignIn((await readBody(deps, request, SIGN_IN_BODY)).value);
+        const begun = await signIn(deps, arrival, body);
+        cookie[name]?.set(cookieFor(begun.token));
+        return { csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
+      },
+      { parse: "none" },
+    )
+    .get(
+      "/links/:token",
+      async ({ request, params }) => {
+        const { kind, name, email, expiresAt } = await openLink(deps, await arrivalOf(deps, request), params.token);
+        return { kind, name, email, expiresAt };
+      },
+      { params: LinkParams },
+    )
+    .post(
+      "/links/:token",
+      async ({ request, params, cookie }) => {
+        const arrival = await arrivalOf(deps, request);
+        checkOrigin(request);
+        const { password } = checkLinkBody((await readBody(deps, request, SIGN_IN_BODY)).value);
+        const begun = await signInByLink(deps, arrival, { token: params.token, password });
+        if (begun === null) return { signIn: true as const };
+        cookie[name]?.set(cookieFor(begun.token));
+        return { signIn: false as const, csrfToken: begun.csrfToken, expiresAt: begun.expiresAt };
+      },
+      { params: LinkParams, parse: "none" },
+    )
+    .post(
+      "/sign-out",
+      async ({ request, cookie }) => {
+        const { session } = await visitorOf(deps, request, cookie[name]?.value);
+        await inTime(deps.sessions.end(session));
+        cookie[name]?.set({ ...cookieOptions(deps, 0), value: "" });
+        return { signedOut: true };
+      },
+      { parse: "none" },
+    )
+    .post(
+      "/view/leave",
+      async ({ request, cookie }) => {
+        // Not behind `signedIn`, which refuses every change while an admin views another panel.
+        const { session } = await visitorOf(deps, request, cookie[name]?.value);
+        if (session.viewing) {
+          const by = { accountId: session.accountId, requestId: factsOf(request).requestId };
+          const view = { digest: Buffer.from(session.digestHex, "hex"), accountId: session.viewing.accountId };
+          await endViewing({ ...deps, by }, view);
+        }
+        return { left: true };
+      },
+      { parse: "none" },
+    );
+}
+
+async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> {
+  const { requestId, peerAddress } = factsOf(request);
+  const device = { userAgent: request.headers.get("user-agent") ?? "", address: peerAddress() };
+  return { host: await panelHostOf(deps, request), device, requestId };
+}
+
+function ownEndpoints(deps: Deps) {
+  const name = cookieName(deps);
+  return signedIn(deps)
+    .get("/me", async ({ person }) => ({
+      person: pick(person.session),
+      viewing: person.viewing && pick(person.viewing),
+      host: person.host.name,
+      brand: publicBrand(await inTime(deps.brands.get(person.host.resellerId))),
+      csrfToken: person.session.csrfToken,
+      serverTime: new Date(deps.clock.unixMs()).toISOString(),
+      apiBaseUrl: person.host.resellerId === null ? deps.config.baseUrl : `${siteUrl(deps, person.host.name)}/v1`,
+    }))
+    .post(
+      "/sign-out-everywhere",
+      async ({ person: { session }, body: { thisToo = false }, cookie }) => {
+        const ended = await deps.sessions.endAll(session.accountId, thisToo ? undefined : session);
+        if (thisToo) cookie[name]?.set({ ...cookieOptions(deps, 0), value: "" });
+        return { ended };
+      },
+      { body: t.Object({ thisToo: t.Optional(t.Boolean()) }) },
+    );
+}
+
+function pick<Role extends string>({
+  accountId,
+  role,
+  name,
+  email,
+}: {
+  accountId: number;
+  role: Role;
+  name: string;
+  email: string;
+}) {
+  return { accountId, role, name, email };
+}

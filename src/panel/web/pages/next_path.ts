@@ -1,0 +1,13 @@
+/** Pages for people who are not signed in, and paths that are not pages. */
+const NOT_A_TARGET = /^\/(?:sign-in|invite|reset|api|v1)(?:\/|$)/;
+
+/**
+ * The path to open after signing in: `next` if it is a page of this panel, else Home. Guards against open redirects.
+ */
+export function pathAfterSignIn(next: string | null, origin: string): string {
+  // Two slashes or a backslash turn what follows into a host, so the parsed URL decides.
+  if (next === null || !next.startsWith("/") || !URL.canParse(next, origin)) return "/";
+  const url = new URL(next, origin);
+  if (url.origin !== origin || NOT_A_TARGET.test(url.pathname)) return "/";
+  return `${url.pathname}${url.search}${url.hash}`;
+}

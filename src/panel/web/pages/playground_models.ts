@@ -1,0 +1,62 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { api, ask } from "../api.ts";
+import { formatMicroUsd } from "../format.ts";
+import { usePlayground } from "./playground_state.ts";
+
+/** The models and keys that the playground can use, what is chosen of them, and what a request costs. */
+
+export type Offers = NonNullable<Awaited<ReturnType<typeof api.playground.models.get>>["data"]>;
+export type Offer = Offers["models"][number];
+export type Kind = "chat" | "images";
+
+export type Choice = {
+  /** The models that the chosen key, or any key, can use. */
+  models: readonly Offer[];
+  /** undefined: there is none. */
+  model: Offer | undefined;
+  /** "": the server chooses. */
+  keyId: string;
+  /** What pays for a request. */
+  pays: "package" | "balance";
+};
+
+export function useOffers() {
+  return useQuery({ queryKey: ["playground", "models"], queryFn: () => ask(api.playground.models.get()) });
+}
+
+/** The saved choice, as far as its model and key still exist. */
+export function useChoice({ models, keys }: Offers, kind: Kind): Choice {
+  const savedModel = usePlayground((state) => (kind === "chat" ? state.chatModel : state.imageModel));
+  const savedKey = usePlayground((state) => state.keyId);
+  const key = keys.find(({ keyId }) => String(keyId) === savedKey);
+  const usable = models.filter(
+    ({ id, modality }) =>
+      (kind === "chat" ? modality !== "image" : modality !== "text") && (key?.modelIds?.includes(id) ?? true),
+  );
+  // For images, prefer a model that only makes images.
+  const first = kind === "chat" ? usable[0] : (usable.find(({ modality }) => modality === "image") ?? usable[0]);
+  const model = usable.find(({ id }) => id === savedModel) ?? first;
+  return {
+    models: usable,
+    model,
+    keyId: key ? savedKey : "",
+    pays: key?.mode === "payg" ? "balance" : (model?.pays ?? "package"),
+  };
+}
+
+/** The cost of one image, as text; null if nothing can pay for this size. */
+export function imageCost({ model, pays }: Choice, size: string): string | null {
+  if (pays === "package") return "1 request";
+  const microUsd = model?.imageSizes.find((each) => each.size === size)?.microUsd ?? null;
+  return microUsd === null ? null : formatMicroUsd(microUsd);
+}
+
+/** Reloads every query whose answer a charge changes. */
+export function useRefreshAfterCharge(): () => void {
+  const client = useQueryClient();
+  return () => {
+    for (const name of ["home", "usage", "keys", "billing", "playground"]) {
+      void client.invalidateQueries({ queryKey: [name] });
+    }
+  };
+}

@@ -1,0 +1,76 @@
+import { useQuery } from "@tanstack/react-query";
+import { Clock } from "lucide-react";
+import { type ReactNode, useMemo } from "react";
+import { ApiError, api, ask } from "../api.ts";
+import { formatDuration, formatTime } from "../format.ts";
+import type { BrandLook } from "../ui/brand_mark.tsx";
+import { TextLink } from "../ui/buttons.tsx";
+import { nowMs } from "../ui/clock.ts";
+import { brandName } from "../ui/page.tsx";
+import { Banner, ErrorLine } from "../ui/states.tsx";
+
+/** Shared by the pages for people who are not signed in: the host's brand, whom to ask for help, and errors. */
+
+export type Sending = { isPending: boolean; error: Error | null };
+
+/** Why signing in failed, unless the message belongs to a field. */
+export function SignInProblem({ error }: { error: Error | null }) {
+  // Computed once: a running time would be read aloud every second.
+  const until = useMemo(() => {
+    if (!(error instanceof ApiError) || error.code !== "too_many_requests") return null;
+    const waitMs = (error.retryAfterSeconds ?? 0) * 1_000;
+    return { wait: formatDuration(waitMs), at: formatTime(new Date(nowMs() + waitMs).toISOString()) };
+  }, [error]);
+  if (error === null || credentialErrorOf(error) !== null) return null;
+  if (until === null) return <ErrorLine error={error} />;
+  return (
+    <div role="alert">
+      <Banner tone="warn" icon={Clock} title="Too many failed attempts">
+        Try again in {until.wait}, at {until.at}.
+      </Banner>
+    </div>
+  );
+}
+
+/** Whom to ask for help: the service sends no e-mail. */
+export function Help({ support, children }: { support: string | null; children: ReactNode }) {
+  if (support === null) {
+    return <p>{children} Ask the person who invited you.</p>;
+  }
+  const isPage = support.startsWith("https://");
+  return (
+    <p>
+      {children} Ask{" "}
+      <TextLink href={isPage ? support : `mailto:${support}`}>
+        {isPage ? support.replace(/^https:\/\/|\/$/g, "") : support}
+      </TextLink>
+      .
+    </p>
+  );
+}
+
+/** The host's brand. `look` is null while loading, so that no placeholder flashes before a logo. */
+export function useHostBrand(): { look: BrandLook | null; name: string; support: string | null } {
+  const { data, isPending } = useQuery({
+    queryKey: ["brand", "public"],
+    queryFn: () => ask(api.brand.public.get()),
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  const name = data?.name ?? brandName();
+  const plain = { name, logoLight: null, logoDark: null };
+  return { look: data ?? (isPending ? null : plain), name, support: data?.support ?? null };
+}
+
+/** Opens a path with a full load, so that no data of the previous person stays in memory. */
+export function openFresh(path: string): void {
+  location.replace(path);
+}
+
+export function codeOf(error: Error | null): string | null {
+  return error instanceof ApiError ? error.code : null;
+}
+
+/** The server's message about wrong credentials, shown at the field; null for any other error. */
+export function credentialErrorOf(error: Error | null): string | null {
+  return error instanceof ApiError && error.code === "session_required" ? error.message : null;
+}
