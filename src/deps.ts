@@ -11,9 +11,10 @@ import type { ProviderClient } from "./catalog/provider_client.ts";
 import type { ProviderTests } from "./catalog/provider_test.ts";
 import type { Config } from "./config.ts";
 import type { HiddenTokens } from "./gateway/hidden_tokens.ts";
-import type { Refusals } from "./gateway/refusals.ts";
+import type { Gate } from "./gateway/limits.ts";
+import type { RefusalCounts } from "./gateway/refusal_counts.ts";
 import type { Relays } from "./gateway/relay.ts";
-import type { Sight } from "./gateway/telemetry.ts";
+import type { Telemetry } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Site } from "./panel/site.ts";
@@ -34,7 +35,7 @@ export type Deps = {
   config: Config;
   log: Log;
   metrics: Metrics;
-  sight: Sight;
+  telemetry: Telemetry;
   /** Undefined where no collector of traces is configured. */
   tracing: Tracing | undefined;
   db: Db;
@@ -43,7 +44,7 @@ export type Deps = {
   bus: Bus;
   keys: KeyLookup;
   keyUses: KeyUses;
-  refusals: Refusals;
+  refusals: RefusalCounts;
   hosts: HostLookup;
   domainChecks: DomainChecks;
   brands: BrandLookup;
@@ -80,35 +81,6 @@ export type Clock = {
   nowMs(): number;
   /** Unix time, ms. For keys' expiry in the cache and `created`; the ledger uses the database's. */
   unixMs(): number;
-};
-
-/** Lets metered work in, up to a number at once, while the replica is well and until it drains. */
-export type Gate = {
-  /**
-   * A request whose body is still to be read. It takes no place yet. Throws service_unavailable when full, draining, late or without room in its spool,
-   * too_many_requests when its account or tenant has its share of the places.
-   */
-  arrive(owner: Owner): Visit;
-  /** Requests that have a place. */
-  inFlight(): number;
-  /** The replica is about to end, or ends: who asks is told to go elsewhere. */
-  draining(): boolean;
-  /** Not ready from now on, but what comes is still let in. */
-  announce(): void;
-  /** No new work from now on; resolves when the last that had arrived has left. */
-  drain(): Promise<void>;
-  /** Has `end` called when the drain's time is over, at once if it is already. Returns what takes that back. */
-  onDeadline(end: () => void): () => void;
-  /** The drain's time is over: answers that have not begun do not. */
-  endAll(): void;
-};
-
-/** A request at the gate. */
-export type Visit = {
-  /** Takes a place: its body has been read. Throws service_unavailable, too_many_requests. */
-  enter(): void;
-  /** Ends the visit. A second call does nothing. */
-  leave(): void;
 };
 
 /** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant get a share. */

@@ -22,13 +22,11 @@ import { createProviderTests } from "./catalog/provider_test.ts";
 import { type Config, ConfigError } from "./config.ts";
 import type { Clock, Deps } from "./deps.ts";
 import { asRefusal, toErrorResponse } from "./errors.ts";
-import { createBodies } from "./gateway/bodies.ts";
-import { type LagWatch, watchLag } from "./gateway/event_loop_lag.ts";
-import { createGate } from "./gateway/gate.ts";
 import { createHiddenTokens } from "./gateway/hidden_tokens.ts";
-import { openRefusals } from "./gateway/refusals.ts";
+import { createBodies, createGate, type LagWatch, watchLag } from "./gateway/limits.ts";
+import { openRefusalCounts } from "./gateway/refusal_counts.ts";
 import { createRelays } from "./gateway/relay.ts";
-import { createSight } from "./gateway/telemetry.ts";
+import { createTelemetry } from "./gateway/telemetry.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
 import { openDatabaseClock } from "./ledger/clock_store.ts";
 import { type LedgerJobs, startLedgerJobs } from "./ledger/jobs.ts";
@@ -116,14 +114,14 @@ export async function startReplica(
     config,
     log,
     metrics,
-    sight: createSight({ metrics, log, logged: config.logRequests, tracing, nowMs, random: Math.random }),
+    telemetry: createTelemetry({ metrics, log, logged: config.logRequests, tracing, nowMs, random: Math.random }),
     tracing,
     db,
     longReads: openLongReads({ config, log, onShed: metrics.shed, onTimeOut: metrics.timedOut }),
     bus,
     keys: openKeyLookup(cached),
     keyUses: openKeyUses({ db, log, nowMs }),
-    refusals: openRefusals({ db, log }),
+    refusals: openRefusalCounts({ db, log }),
     hosts: openHostLookup(cached),
     domainChecks: startDomainChecks({ db, bus, config, log }),
     brands: openBrandLookup(cached),
@@ -172,7 +170,7 @@ export async function startReplica(
       max: config.inFlightMax,
       fractions: config.shares,
       isSpoolFull: () => !ledger.ready(),
-      lateness: lag.lateness,
+      lag: lag.state,
       onShed: metrics.shed,
     }),
     bodies: createBodies({

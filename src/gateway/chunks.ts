@@ -24,8 +24,10 @@ export type ReportedUsage = {
 
 /** What went to the client so far. */
 export type Relayed = {
+  /** The beginning of the text, up to TEXT_KEPT_MAX characters. */
   text: string;
-  bytes: number;
+  /** Length of the whole text, in characters. */
+  chars: number;
   usage: ReportedUsage | undefined;
   /** The provider's last usage object as it came; undefined: there was none. */
   rawUsage: unknown;
@@ -67,7 +69,7 @@ export class ChunkRewriter {
   get relayed(): Relayed {
     return {
       text: this.#written.text,
-      bytes: this.#written.length,
+      chars: this.#written.length,
       usage: this.#usage,
       rawUsage: this.#rawUsage,
     };
@@ -118,7 +120,7 @@ export class ChunkRewriter {
     if (isPresent(chunk.error)) throw new Error("the provider sent an error event");
 
     const hasUsage = isPresent(chunk.usage);
-    const usage = usageOf(chunk.usage);
+    const usage = reportedUsageOf(chunk.usage);
     if (hasUsage && (usage !== undefined || this.#usage === undefined)) this.#rawUsage = chunk.usage;
     if (usage !== undefined) {
       // The last that can be believed counts, and is what the client is told.
@@ -295,7 +297,7 @@ function rawOf(text: string, spans: ReadonlyMap<string, Span>, name: string): st
 }
 
 /** The counts of a provider's usage object; undefined when they are not counts. */
-export function usageOf(usage: unknown): ReportedUsage | undefined {
+export function reportedUsageOf(usage: unknown): ReportedUsage | undefined {
   if (!isRecord(usage)) return undefined;
   const { prompt_tokens, completion_tokens, prompt_tokens_details, completion_tokens_details } = usage;
   if (!isCount(prompt_tokens) || !isCount(completion_tokens)) return undefined;

@@ -2,7 +2,7 @@ import type { Model } from "../catalog/catalog.ts";
 import { noteHidesTokens } from "../catalog/catalog_store.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Log } from "../platform/log.ts";
-import type { Counted } from "./charge.ts";
+import type { AnswerToCount } from "./charge.ts";
 
 /**
  * Learns which models hide tokens: they think without showing it, and report what they thought at the end. For such a model an answer
@@ -20,7 +20,7 @@ const MODELS_MAX = 10_000;
 
 export type HiddenTokens = {
   /** Looks at a complete answer. Never throws. */
-  note(model: Model, accountId: number, answer: Counted): void;
+  note(model: Model, accountId: number, answer: AnswerToCount): void;
 };
 
 /** `accountId`: whose answer was the first. */
@@ -62,12 +62,12 @@ export function createHiddenTokens(deps: ChangeDeps & { log: Log }): HiddenToken
 }
 
 /** Whether an answer's reported tokens cannot all have been seen: there are more than its text has bytes, or mostly reasoning that does not show. */
-function hidesTokens({ usage, completionText, completionBytes = 0 }: Counted): boolean {
+function hidesTokens({ usage, completionText, completionChars = 0 }: AnswerToCount): boolean {
   if (usage === undefined) return false;
   const { completionTokens, reasoningTokens } = usage;
   const tokensASaidByte = reasoningTokens >= HIDDEN_TOKENS_MIN ? BYTES_A_TOKEN_MIN : 1;
   // Characters are fewer than bytes: most answers need no closer look.
-  const chars = Math.max(completionText.length, completionBytes);
+  const chars = Math.max(completionText.length, completionChars);
   if ((completionTokens - HIDDEN_TOKENS_MIN) * tokensASaidByte <= chars) return false;
   const bytes = Buffer.byteLength(completionText) + 3 * (chars - completionText.length);
   return (completionTokens - HIDDEN_TOKENS_MIN) * tokensASaidByte > bytes;

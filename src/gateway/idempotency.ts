@@ -2,12 +2,13 @@ import { createHmac } from "node:crypto";
 import { closeUnsettled } from "../books/receipt_store.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import type { Body } from "../http/body.ts";
 import type { Claim, Found, Holder, Lapsed, Wanted } from "../platform/claims.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
+import { inTime } from "../platform/in_time.ts";
 import { sha256 } from "../platform/runtime.ts";
-import { type Caller, inTime, type Leave } from "./door.ts";
-import { DROPPED_HEADER, jsonResponse } from "./flow.ts";
+import type { Admitted } from "./admission.ts";
+import type { Caller, CallerClaim } from "./authenticate.ts";
+import { DROPPED_HEADER, jsonResponse } from "./responses.ts";
 
 /**
  * A request with an `Idempotency-Key` is served and charged at most once: by API key, path and idempotency key. It stands between
@@ -28,32 +29,30 @@ const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
 /** What a client is told to wait for the first answer; nobody knows when it comes. */
 const IN_FLIGHT_RETRY_SECONDS = 2;
 
-/** One request behind the door: its body is read. */
-type Call = { caller: Caller; request: Request; raw: Body; leave: Leave };
-type Serve = (deps: Deps, caller: Caller, raw: Body, leave: Leave) => Promise<Response>;
+/** An admitted request. */
+type Call = Admitted & { caller: Caller; request: Request };
+type Serve = (deps: Deps, caller: Caller, admitted: Admitted) => Promise<Response>;
 
 /**
- * Serves a request, or answers it from what an earlier one with its Idempotency-Key came to. Without the header it is served as it is.
- * Throws invalid_request, idempotency_conflict, idempotency_mismatch, service_unavailable, and what `serve` throws.
+ * Serves a request, or answers it from the result of an earlier request with the same Idempotency-Key. A request without the header
+ * is simply served. Throws invalid_request, idempotency_conflict, idempotency_mismatch, service_unavailable, and what `serve` throws.
  */
 export function serveOnce(deps: Deps, call: Call, serve: Serve): Promise<Response> {
-  const { caller, request, raw, leave } = call;
-  const key = request.headers.get("idempotency-key");
-  return key === null ? serve(deps, caller, raw, leave) : serveByKey(deps, { ...call, key }, serve);
+  const key = call.request.headers.get("idempotency-key");
+  return key === null ? serve(deps, call.caller, call) : serveByKey(deps, { ...call, key }, serve);
 }
 
 async function serveByKey(deps: Deps, call: Call & { key: string }, serve: Serve): Promise<Response> {
-  const { caller, key, leave } = call;
-  const wanted = wantedOf(deps, call, key);
+  const wanted = wantedOf(deps, call, call.key);
   const found = await deps.claims.take(wanted);
   if (found.state === "ours") return await serveClaimed(deps, call, { serve, wanted, claim: found.claim });
   if (found.state === "lapsed") {
-    const claim = await takeOver(deps, caller, { wanted, found });
+    const claim = await takeOver(deps, call.caller, { wanted, found });
     return await serveClaimed(deps, call, { serve, wanted, claim });
   }
-  const answer = replayOf(deps, wanted, found);
-  leave();
-  return answer;
+  const response = replayOf(deps, wanted, found);
+  call.slots.release();
+  return response;
 }
 
 /** What is claimed. Redis learns neither the key nor the body, nor can it try guesses. Throws invalid_request. */
@@ -72,32 +71,57 @@ function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string)
   };
 }
 
-/** Serves, and ends the claim as the hold ended: charged or not. */
+/** Serves a claimed request. The claim ends as the hold ends: finished if it was charged, and otherwise freed. */
 async function serveClaimed(
   deps: Deps,
-  { caller, raw, leave }: Call,
+  { caller, raw, slots }: Call,
   { serve, wanted, claim }: { serve: Serve; wanted: Wanted; claim: Claim },
 ): Promise<Response> {
-  const { trail, requestId } = caller;
-  const left = Promise.withResolvers<void>();
-  const end = () => (trail.settled ? claim.finish() : claim.free());
+  const served = new ServedClaim(claim);
   try {
-    const response = await serve(deps, { ...caller, claim }, raw, () => {
-      leave();
-      left.resolve();
-    });
+    const response = await serve(deps, { ...caller, claim: served }, { raw, slots });
     if (!isJson(response)) {
-      void left.promise.then(end); // A stream leaves when its hold has ended.
+      void served.ended.then(() => served.end()); // The hold of a stream ends later.
       return response;
     }
-    // Before it is sent: also a client that has left by now gets this answer when it asks again.
+    // The answer is kept before it is sent: a client that has left by now gets it with its retry.
     const text = await response.text();
     const dropped = response.headers.get(DROPPED_HEADER) ?? undefined;
     await claim.finish(encrypt(deps.config.secretKey, `${wanted.id}\n${dropped ?? ""}\n${text}`));
-    return jsonResponse(text, requestId, dropped);
+    return jsonResponse(text, caller.requestId, dropped);
   } catch (error) {
-    await end();
+    await served.end();
     throw error;
+  }
+}
+
+/** A claim whose request is being served. It is told how the hold ended. */
+class ServedClaim implements CallerClaim {
+  readonly #claim: Claim;
+  readonly #ended = Promise.withResolvers<void>();
+  #isCharged = false;
+
+  constructor(claim: Claim) {
+    this.#claim = claim;
+  }
+
+  /** Resolves when the hold has ended. */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
+  }
+
+  alive(): boolean {
+    return this.#claim.alive();
+  }
+
+  holdEnded(isCharged: boolean): void {
+    this.#isCharged = isCharged;
+    this.#ended.resolve();
+  }
+
+  /** Ends the claim. A request that had no hold was not charged. */
+  end(): Promise<void> {
+    return this.#isCharged ? this.#claim.finish() : this.#claim.free();
   }
 }
 

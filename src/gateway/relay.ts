@@ -37,28 +37,36 @@ export type StreamPlan = StreamFacts & {
 
 export type ProviderRead = Awaited<ReturnType<OpenedStream["reader"]["read"]>>;
 
-/** One of them is called for every stream, once. */
-export type StreamEnds = {
-  /** The provider finished. Awaited before the last event goes out. */
-  complete(relayed: Relayed): Promise<void>;
-  /** The provider broke off. Returns the error event's payload. */
-  brokeOff(why: string): Promise<string>;
-  /** The provider broke off when a finish_reason had come. Returns the error event's payload. */
-  brokeAfterFinish(relayed: Relayed, why: string): Promise<string>;
+/** How a stream ended. */
+export type RelayEnd =
+  /** The provider finished. */
+  | { how: "complete"; relayed: Relayed }
+  /** The provider broke off before it finished. */
+  | { how: "broke_off"; why: string }
+  /** The provider broke off after it had sent a finish_reason. */
+  | { how: "broke_after_finish"; relayed: Relayed; why: string }
   /**
-   * The client left, or reads too slowly. Where the plan says so, this comes when the provider has been read to its end. `isWhole`:
-   * the usage is of the whole answer; otherwise it is what the provider reported last, if anything.
+   * The client left, or read too slowly. With `readsOn` this is told when the provider has been read to its end. `isWhole`: the usage
+   * is that of the whole answer; otherwise it is what the provider reported last, if anything.
    */
-  clientLeft(relayed: Relayed, isWhole: boolean): Promise<void>;
-  /** We end it: draining. Returns the error event's payload. */
-  endedByUs(): Promise<string>;
-  /** After each of these, and after the last byte. */
-  over?(bytesOut: number): void;
+  | { how: "client_left"; relayed: Relayed; isWhole: boolean }
+  /** The replica shuts down. */
+  | { how: "ended_by_us" };
+
+/** Whom the relay tells how a stream ended. */
+export type StreamOwner = {
+  /**
+   * Called exactly once for every stream, before its last event is sent. Returns the payload of the error event that the client is
+   * sent, if any.
+   */
+  ended(end: RelayEnd): Promise<string | undefined>;
+  /** Called after `ended`, when the last byte has been handed over. */
+  closed?(bytesOut: number): void;
 };
 
 /** All streams that are open in this replica, under one timer: silence of either side, keep-alive, and drain. */
 export type Relays = {
-  start(opened: OpenedStream, plan: StreamPlan, ends: StreamEnds): ReadableStream<Uint8Array>;
+  start(opened: OpenedStream, plan: StreamPlan, owner: StreamOwner): ReadableStream<Uint8Array>;
   /** How many are open. */
   count(): number;
   /** How many are read on for clients who have left. */
@@ -99,8 +107,8 @@ export function createRelays(options: RelayOptions): Relays {
     for (const relay of readOn) relay.watchReadOn(now);
   }, WATCH_EVERY_MS);
   return {
-    start(opened, plan, ends) {
-      const relay = new Relay(opened, { plan, ends, options, sets });
+    start(opened, plan, owner) {
+      const relay = new Relay(opened, { plan, owner, options, sets });
       if (sets.over) void relay.endByUs();
       return relay.stream;
     },
@@ -131,7 +139,7 @@ type RelaySets = {
 class Relay implements UnderlyingDefaultSource<Uint8Array> {
   readonly stream: ReadableStream<Uint8Array>;
   readonly #opened: OpenedStream;
-  readonly #ends: StreamEnds;
+  readonly #owner: StreamOwner;
   readonly #options: RelayOptions;
   readonly #sets: RelaySets;
   readonly #readsOn: boolean;
@@ -155,10 +163,10 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
 
   constructor(
     opened: OpenedStream,
-    { plan, ends, options, sets }: { plan: StreamPlan; ends: StreamEnds; options: RelayOptions; sets: RelaySets },
+    { plan, owner, options, sets }: { plan: StreamPlan; owner: StreamOwner; options: RelayOptions; sets: RelaySets },
   ) {
     this.#opened = opened;
-    this.#ends = ends;
+    this.#owner = owner;
     this.#options = options;
     this.#sets = sets;
     this.#readsOn = plan.readsOn === true;
@@ -252,7 +260,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     if (!this.#sawEnd) this.#letProviderClose();
     // Settled before the last byte: a client that has read [DONE] has been charged exactly once.
     await this.#tell(async () => {
-      await this.#ends.complete(this.#rewriter.relayed);
+      await this.#owner.ended({ how: "complete", relayed: this.#rewriter.relayed });
       const usage = this.#rewriter.usageChunk();
       this.#close(`${usage === undefined ? "" : `data: ${usage}\n\n`}data: [DONE]\n\n`);
     });
@@ -273,7 +281,9 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     this.#opened.call.stop();
     const { finished, relayed } = this.#rewriter;
     await this.#tell(async () => {
-      const payload = await (finished ? this.#ends.brokeAfterFinish(relayed, why) : this.#ends.brokeOff(why));
+      const payload = await this.#owner.ended(
+        finished ? { how: "broke_after_finish", relayed, why } : { how: "broke_off", why },
+      );
       this.#close(`data: ${payload}\n\n`);
     });
   }
@@ -316,7 +326,9 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   /** The text is what the client got; the usage is what the provider has said by now, of all of it. */
   #tellLeft(relayed: Relayed): Promise<void> {
     const { usage } = this.#rewriter;
-    return this.#tell(() => this.#ends.clientLeft({ ...relayed, usage }, this.#isWhole()));
+    return this.#tell(() =>
+      this.#owner.ended({ how: "client_left", relayed: { ...relayed, usage }, isWhole: this.#isWhole() }),
+    );
   }
 
   /** The provider has finished the answer, and said what it used. */
@@ -327,18 +339,18 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   async endByUs(): Promise<void> {
     if (!this.#end()) return;
     this.#opened.call.stop();
-    await this.#tell(async () => this.#close(`data: ${await this.#ends.endedByUs()}\n\n`));
+    await this.#tell(async () => this.#close(`data: ${await this.#owner.ended({ how: "ended_by_us" })}\n\n`));
   }
 
   /** Tells the ledger of the end. If that fails the stream breaks off: a clean end would say that all is well. */
-  async #tell(end: () => Promise<void>): Promise<void> {
+  async #tell(end: () => Promise<unknown>): Promise<void> {
     try {
       await end();
     } catch (error) {
       this.#controller.error(error);
       this.#options.onFailure?.(error);
     }
-    this.#ends.over?.(this.#bytesOut);
+    this.#owner.closed?.(this.#bytesOut);
   }
 
   /** Called each second, while the stream is open. */

@@ -1,5 +1,7 @@
 import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
-import { INSTANT } from "../http/checks.ts";
+import { Refusal } from "../errors.ts";
+import type { Body } from "../http/body.ts";
+import { checker, INSTANT } from "../http/checks.ts";
 
 /** The shapes of the contract, and how a body that breaks one is refused. Source: contract › Resources, rulings › Streams. */
 
@@ -94,6 +96,42 @@ export const ImageBody = Type.Object(
   },
 );
 export type ImageBody = Static<typeof ImageBody>;
+
+const checkChat = checker(ChatBody);
+const checkImage = checker(ImageBody);
+
+/** Checks the body of a chat request by every rule that needs no model. Throws invalid_request. */
+export function readChat(raw: Body): ChatBody {
+  const body = checkChat(raw.value);
+  for (const [i, message] of body.messages.entries()) checkMessage(message, `messages.${i}`);
+  return body;
+}
+
+/** The rules for a message that its shape cannot express. Throws invalid_request. */
+function checkMessage({ role, content, tool_call_id }: ChatMessage, path: string): void {
+  const isEmpty = content === undefined || content === null;
+  // An assistant turn may consist of tool calls alone. Source: rulings › Streams.
+  if (isEmpty && role !== "assistant") throw missing(`${path}.content`);
+  // Every provider refuses a tool message that names no call.
+  if (role === "tool" && typeof tool_call_id !== "string") throw missing(`${path}.tool_call_id`);
+}
+
+function missing(param: string): Refusal {
+  return new Refusal("invalid_request", { message: `The field ${param} is required.`, param });
+}
+
+/** Checks the body of an image request by every rule that needs no model. Throws invalid_request. */
+export function readImage(raw: Body): ImageBody {
+  const body = checkImage(raw.value);
+  // TypeBox counts UTF-16 code units; the rule counts code points.
+  let chars = 0;
+  for (const _ of body.prompt) if (++chars > PROMPT_CHARS.max) break;
+  if (chars >= PROMPT_CHARS.min && chars <= PROMPT_CHARS.max) return body;
+  throw new Refusal("invalid_request", {
+    message: `The field prompt must have ${PROMPT_CHARS.min} to ${PROMPT_CHARS.max} characters.`,
+    param: "prompt",
+  });
+}
 
 export const USAGE_LIMIT_DEFAULT = 100;
 

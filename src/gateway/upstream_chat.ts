@@ -5,7 +5,7 @@ import type { Body } from "../http/body.ts";
 import { DuplicateField, patch, type Span, topLevelSpans } from "../http/json_spans.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
-import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
+import { type ReportedUsage, reportedUsageOf, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
 import { type Sifted, sift } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
@@ -90,7 +90,7 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
   if (value.object !== "chat.completion") edits.set("object", '"chat.completion"');
   return {
     text: patch(text, spans, edits),
-    usage: usageOf(value.usage),
+    usage: reportedUsageOf(value.usage),
     rawUsage: value.usage,
     completionText: completionText(answer.value.choices),
     dropped: payload.dropped,

@@ -1,15 +1,14 @@
-import type { Model, Route } from "../catalog/catalog.ts";
-import { imagePriceKey, QUALITY_DEFAULT } from "../catalog/catalog_input.ts";
+import type { Route } from "../catalog/catalog.ts";
 import { fetchGuarded, GuardError } from "../catalog/guard.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
-import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { controllerBy } from "../platform/stop.ts";
 import type { Attempt } from "./dispatch.ts";
 import { sift } from "./parameters.ts";
-import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./request_shapes.ts";
+import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
+import { type ImagePrice, qualityOf } from "./reserve.ts";
 import type { Payload } from "./upstream_chat.ts";
 
 /** Images on the wire to a provider and back: `response_format` is met whatever the provider returns. Source: rulings › Images. */
@@ -31,38 +30,6 @@ export type ImageCall = Attempt & {
   allowPrivate: readonly string[];
   createdUnix: number;
 };
-
-/** The rule that the shape cannot hold: the prompt's length in code points. Throws invalid_request. */
-export function checkPrompt({ prompt }: ImageBody): void {
-  let chars = 0;
-  for (const _ of prompt) if (++chars > PROMPT_CHARS.max) break;
-  if (chars >= PROMPT_CHARS.min && chars <= PROMPT_CHARS.max) return;
-  throw new Refusal("invalid_request", {
-    message: `The field prompt must have ${PROMPT_CHARS.min} to ${PROMPT_CHARS.max} characters.`,
-    param: "prompt",
-  });
-}
-
-/** What an image costs the balance, by its size and the quality that is sent on. */
-export type ImagePrice = {
-  size: string;
-  quality: string;
-  /** Micro-USD; undefined: no price for it. */
-  microUsd: number | undefined;
-};
-
-/** The price of what is asked for. A quality without a price is not sent on: then it is that of the default quality. */
-export function imagePriceOf(body: ImageBody, prices: Model["imagePrices"]): ImagePrice {
-  const size = body.size ?? IMAGE_SIZE_DEFAULT;
-  const wanted = qualityIn(body);
-  const priced = typeof wanted === "string" ? prices.get(imagePriceKey(size, wanted)) : undefined;
-  if (typeof wanted === "string" && priced !== undefined) return { size, quality: wanted, microUsd: priced };
-  return { size, quality: QUALITY_DEFAULT, microUsd: prices.get(imagePriceKey(size)) };
-}
-
-function qualityIn(body: Readonly<Record<string, unknown>>): unknown {
-  return body.quality;
-}
 
 /** An image as the client gets it; `rawUsage` is the provider's usage object as it came. */
 export type ImageAnswer = { text: string; rawUsage: unknown; dropped: string | undefined };
@@ -90,7 +57,7 @@ function imagePayload({ body, raw, price }: ImageCall, route: Route): Payload {
     body,
     spans: raw.spans,
     allowed: route.allowedParams,
-    leaveOut: qualityIn(body) === price.quality ? undefined : "quality",
+    leaveOut: qualityOf(body) === price.quality ? undefined : "quality",
   });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));

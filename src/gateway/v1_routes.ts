@@ -2,14 +2,12 @@ import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { described } from "../http/openapi.ts";
-import { identify, inTime, withBody } from "./door.ts";
-import { chat, image } from "./flow.ts";
-import { serveOnce } from "./idempotency.ts";
-import { countRefusal } from "./refusals.ts";
-import { getBalance } from "./v1_balance.ts";
-import { getModel, listModels } from "./v1_models.ts";
+import { inTime } from "../platform/in_time.ts";
+import { authenticate, type Caller } from "./authenticate.ts";
+import { chat, image, rateIdOf, serveMetered } from "./flow.ts";
+import { getModel, listModels } from "./models.ts";
+import { getBalance, listUsage } from "./v1_account.ts";
 import { CREATE_CHAT, CREATE_IMAGE, GET_BALANCE, GET_MODEL, LIST_MODELS, LIST_USAGE } from "./v1_operations.ts";
-import { listUsage } from "./v1_usage.ts";
 
 /**
  * The metered routes by their paths, all POST. Nearly every request is one of theirs: `http/app.ts` hands those to them as they
@@ -55,32 +53,14 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
     });
 }
 
-type Caller = Awaited<ReturnType<typeof identify>>;
-
 async function unmetered(
   deps: Deps,
   request: Request,
   answer: (caller: Caller) => Promise<Response>,
 ): Promise<Response> {
-  const caller = await identify(deps, request);
-  await deps.limiter.take(limitIdOf(caller), caller.key);
+  const caller = await authenticate(deps, request);
+  await deps.limiter.take(rateIdOf(caller), caller.key);
   return await answer(caller);
-}
-
-function limitIdOf({ key }: Caller): string {
-  return `key:${key.keyId}`;
-}
-
-async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {
-  const caller = await identify(deps, request);
-  try {
-    return await withBody(deps, { limitId: limitIdOf(caller), owner: caller.key }, request, (raw, leave) =>
-      serveOnce(deps, { caller, request, raw, leave }, serve),
-    );
-  } catch (error) {
-    countRefusal(deps, caller.trail, error);
-    throw error;
-  }
 }
 
 /** A model id may hold slashes, sent as such or as %2F. */

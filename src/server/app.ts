@@ -1,19 +1,18 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
-import { malformedHost } from "../gateway/admission.ts";
-import { hostOf } from "../gateway/door.ts";
-import type { RouteName } from "../gateway/telemetry.ts";
+import type { Endpoint } from "../gateway/telemetry.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
 import { clientAddress } from "../http/client_address.ts";
+import { hostOf, malformedHost } from "../http/host.ts";
 import { openapiOf } from "../http/openapi.ts";
+import { factsOf, noteFacts, type RequestFacts } from "../http/request_facts.ts";
 import { panelRoutes } from "../panel/api/panel_routes.ts";
 import { asPanelRefusal } from "../panel/api/panel_session.ts";
 import { apiDocsRoutes } from "../panel/api_docs.ts";
 import { pageOf, siteRoutes } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
-import { factsOf, noteFacts, type RequestFacts } from "../platform/request_facts.ts";
 import { type Peer, within } from "../platform/runtime.ts";
 import { headOf } from "./head.ts";
 import { healthRoutes } from "./health.ts";
@@ -27,9 +26,9 @@ const CLIENT_LEFT = 499;
 /** Different URLs of metered routes that are remembered: a host has one or two. */
 const METERED_URLS_MAX = 1_000;
 /** What they call a request to no route of ours, whatever its path: a page of the panel, an API's path, or neither. */
-const PAGE: RouteName = { name: "page", isApi: false };
-const NO_API_ROUTE: RouteName = { name: "none", isApi: true };
-const NO_ROUTE: RouteName = { name: "none", isApi: false };
+const PAGE: Endpoint = { name: "page", isApi: false };
+const NO_API_ROUTE: Endpoint = { name: "none", isApi: true };
+const NO_ROUTE: Endpoint = { name: "none", isApi: false };
 
 export type App = {
   fetch(request: Request, peer: Peer): Promise<Response>;
@@ -92,7 +91,7 @@ export function createApp(deps: Deps): App {
         startedMs,
         accountId: 0,
         refusal: "",
-        trail: undefined,
+        record: undefined,
         trace: deps.tracing?.begin(request.headers.get("traceparent")),
       };
       noteFacts(request, facts);
@@ -104,7 +103,7 @@ export function createApp(deps: Deps): App {
       if (deps.gate.draining()) response.headers.set("connection", "close");
       // Whoever has left was not failed.
       const status = response.status >= 500 && request.signal.aborted ? CLIENT_LEFT : response.status;
-      deps.sight.answered(hot?.route ?? nameOf(request.method, url.pathname, status), facts, status);
+      deps.telemetry.answered(hot?.route ?? nameOf(request.method, url.pathname, status), facts, status);
       return response;
     },
   };
@@ -124,7 +123,7 @@ export function createApp(deps: Deps): App {
 
 type Serve = (request: Request) => Promise<Response>;
 /** A metered route as it is asked for under one URL, which is parsed: not to be changed. */
-type MeteredUrl = { url: URL; route: RouteName; serve: Serve };
+type MeteredUrl = { url: URL; route: Endpoint; serve: Serve };
 
 /**
  * Finds the metered route of a whole URL, as POST. Those that were asked for are remembered, parsed; never with a query, which may
@@ -210,7 +209,7 @@ async function elsewhere(deps: Deps, allowed: AllowedMethods, request: Request):
   return new Refusal("not_found");
 }
 
-type NameOf = (method: string, path: string, status: number) => RouteName;
+type NameOf = (method: string, path: string, status: number) => Endpoint;
 
 /** Which route a request went to. Paths are a client's to make up; names are not. */
 function routeNames(routes: { method: string; path: string }[]): NameOf {

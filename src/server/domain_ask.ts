@@ -1,6 +1,6 @@
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { inTime } from "../gateway/door.ts";
+import { inTime } from "../platform/in_time.ts";
 
 /**
  * Whether a TLS proxy may get a certificate for a name: it asks at a handshake with a name it has none for, so strangers

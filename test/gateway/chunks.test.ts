@@ -234,7 +234,7 @@ describe("any JSON objects", () => {
             text += whole.relayed?.text ?? "";
             finished ||= whole.finished ?? false;
             expect([got.out, got.thrown]).toEqual([whole.out, whole.thrown]);
-            expect(learning.relayed).toEqual({ text, bytes: text.length, usage: undefined, rawUsage: undefined });
+            expect(learning.relayed).toEqual({ text, chars: text.length, usage: undefined, rawUsage: undefined });
             expect(learning.finished).toBe(finished);
           }
         },
@@ -257,7 +257,7 @@ describe("any JSON objects", () => {
             isFinished ||= one.finish_reason === "stop";
           }
         }
-        expect([rewriter.relayed.text, rewriter.relayed.bytes, rewriter.finished]).toEqual([
+        expect([rewriter.relayed.text, rewriter.relayed.chars, rewriter.finished]).toEqual([
           text,
           text.length,
           isFinished,

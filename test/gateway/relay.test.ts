@@ -3,7 +3,14 @@ import type { Socket } from "node:net";
 import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
 import type { Relayed } from "../../src/gateway/chunks.ts";
-import { createRelays, type IdleLimit, type OpenedStream, type RelayOptions } from "../../src/gateway/relay.ts";
+import {
+  createRelays,
+  type IdleLimit,
+  type OpenedStream,
+  type RelayEnd,
+  type RelayOptions,
+  type StreamOwner,
+} from "../../src/gateway/relay.ts";
 import { openChatStream } from "../../src/gateway/upstream_chat.ts";
 import { NO_ROOM } from "../../src/http/body.ts";
 import { type RawServer, rejectionOf, route, startRawServer } from "../catalog/sockets.ts";
@@ -40,35 +47,27 @@ afterAll(() => {
   relays.close();
 });
 
-type Ended = {
-  how: "complete" | "brokeOff" | "brokeAfterFinish" | "clientLeft" | "endedByUs";
-  relayed?: Relayed;
-  isWhole?: boolean;
-};
+type Ended = { how: RelayEnd["how"]; relayed?: Relayed; isWhole?: boolean };
+/** What a test does itself at one kind of end. */
+type OnEnd = Partial<Record<RelayEnd["how"], () => Promise<void>>>;
 
-/** The ends of one stream, noted; more than one is a failure of the relay. */
-function noteEnds() {
+/** An owner that notes the ends of its stream. More than one end is a failure of the relay. */
+function noteEnds(onEnd: OnEnd = {}) {
   const ended: Ended[] = [];
-  return {
-    ended,
-    ends: {
-      complete: async (relayed: Relayed) => void ended.push({ how: "complete", relayed }),
-      async brokeOff() {
-        ended.push({ how: "brokeOff" });
-        return BROKE_OFF;
-      },
-      async brokeAfterFinish(relayed: Relayed) {
-        ended.push({ how: "brokeAfterFinish", relayed });
-        return BROKE_OFF;
-      },
-      clientLeft: async (relayed: Relayed, isWhole: boolean) =>
-        void ended.push({ how: "clientLeft", relayed, isWhole }),
-      async endedByUs() {
-        ended.push({ how: "endedByUs" });
-        return '{"error":"ended by us"}';
-      },
+  const owner: StreamOwner = {
+    async ended(end) {
+      const { how } = end;
+      if (onEnd[how]) return void (await onEnd[how]());
+      ended.push({
+        how,
+        ...("relayed" in end && { relayed: end.relayed }),
+        ...(how === "client_left" && { isWhole: end.isWhole }),
+      });
+      if (how === "ended_by_us") return '{"error":"ended by us"}';
+      return how === "broke_off" || how === "broke_after_finish" ? BROKE_OFF : undefined;
     },
   };
+  return { ended, owner };
 }
 
 const facts = (wantsUsage = true) => ({ requestId: "r1", createdUnix: 5, modelId: CLIENT_MODEL, wantsUsage });
@@ -131,8 +130,8 @@ async function relayed(
   } catch (refused) {
     return { refused, text: "", ended: [] };
   }
-  const { ended, ends } = noteEnds();
-  const text = await new Response(relays.start(opened, facts(wantsUsage), ends)).text();
+  const { ended, owner } = noteEnds();
+  const text = await new Response(relays.start(opened, facts(wantsUsage), owner)).text();
   return { text, ended };
 }
 
@@ -222,7 +221,7 @@ describe("the same output however the bytes are split", () => {
       const { text, ended } = await relayed(piecesFrom(splitAt(wire, [at])));
       const events = eventsIn(text);
       expect(events.map((event) => JSON.parse(event))).toEqual([first, JSON.parse(BROKE_OFF)]);
-      expect(ended).toEqual([{ how: "brokeOff" }]);
+      expect(ended).toEqual([{ how: "broke_off" }]);
     });
   });
 });
@@ -230,10 +229,9 @@ describe("the same output however the bytes are split", () => {
 test("text that comes with the end goes out at once: [DONE] alone waits for the settlement", async () => {
   const { bytes } = shortTranscript();
   const { promise: settled, resolve: settle } = Promise.withResolvers<void>();
-  const { ends } = noteEnds();
-  const complete = () => settled;
+  const { owner } = noteEnds({ complete: () => settled });
   const opened = await open(piecesFrom([bytes]));
-  const reader = relays.start(opened, facts(false), { ...ends, complete }).getReader();
+  const reader = relays.start(opened, facts(false), owner).getReader();
   const whole = eventsIn(await wholeText(shortTranscript(), false));
   const { value } = await reader.read();
   expect(eventsIn(Buffer.from(value ?? []).toString())).toEqual(whole.slice(0, -1));
@@ -267,7 +265,7 @@ function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: n
 
 function howEnded(text: string): Ended["how"] {
   if (text.endsWith("data: [DONE]\n\n")) return "complete";
-  return /"finish_reason":\s*"\w/.test(text) ? "brokeAfterFinish" : "brokeOff";
+  return /"finish_reason":\s*"\w/.test(text) ? "broke_after_finish" : "broke_off";
 }
 
 function expectEnd({ text, ended, refused }: Outcome): void {
@@ -428,11 +426,7 @@ function handProvider(first = CHUNK({ content: "one" })) {
 }
 
 /** A stream with a relay of its own, so that its clock, its options and its failures are its own. */
-async function openOne(
-  options: Partial<RelayOptions> = {},
-  ends: Partial<ReturnType<typeof noteEnds>["ends"]> = {},
-  readsOn = false,
-) {
+async function openOne(options: Partial<RelayOptions> = {}, onEnd: OnEnd = {}, readsOn = false) {
   const timeouts: IdleLimit[] = [];
   const failures: unknown[] = [];
   const clock = { ms: 0 };
@@ -446,9 +440,9 @@ async function openOne(
     ...options,
   });
   const hand = handProvider();
-  const noted = noteEnds();
+  const noted = noteEnds(onEnd);
   const opened = await open(hand.provider);
-  const reader = own.start(opened, { ...facts(), readsOn }, { ...noted.ends, ...ends }).getReader();
+  const reader = own.start(opened, { ...facts(), readsOn }, noted.owner).getReader();
   const next = async () => new TextDecoder().decode((await reader.read()).value);
   /** Lets the clock jump once all that was sent has been read, and the relays look at it. */
   const jump = async (ms: number) => {
@@ -484,7 +478,7 @@ describe("silence", () => {
     await jump(12_000);
     expect([timeouts, ended.map(({ how }) => how), state.aborted, own.count()]).toEqual([
       ["client_idle"],
-      ["clientLeft"],
+      ["client_left"],
       true,
       0,
     ]);
@@ -501,7 +495,7 @@ describe("silence", () => {
     send('"index":0,');
     await jump(60_000);
     expect(await next()).toBe(`data: ${BROKE_OFF}\n\n`);
-    expect([timeouts, ended, state.aborted]).toEqual([["provider_idle"], [{ how: "brokeOff" }], true]);
+    expect([timeouts, ended, state.aborted]).toEqual([["provider_idle"], [{ how: "broke_off" }], true]);
     own.close();
   });
 
@@ -509,7 +503,7 @@ describe("silence", () => {
     const { own, jump, send, ended, timeouts, state, reader } = await openOne();
     send(CHUNK({ content: "two" }));
     await jump(61_000);
-    expect([timeouts, ended.map(({ how }) => how), state.aborted]).toEqual([["client_idle"], ["clientLeft"], true]);
+    expect([timeouts, ended.map(({ how }) => how), state.aborted]).toEqual([["client_idle"], ["client_left"], true]);
     expect(ended[0]?.relayed?.text).toContain("one");
     await rejectionOf(reader.read());
     own.close();
@@ -532,7 +526,7 @@ describe("silence", () => {
     expect(tookMs).toBeLessThan(10_000);
     const endless = await relayed(piecesFrom([bytesOf(CHUNK({ content: "one" })), ...Array(20 * 1024).fill(piece)]));
     expect(eventsIn(endless.text).length).toBe(2);
-    expect(endless.ended).toEqual([{ how: "brokeOff" }]);
+    expect(endless.ended).toEqual([{ how: "broke_off" }]);
   });
 });
 
@@ -569,35 +563,35 @@ describe("an end that the ledger cannot be told", () => {
     await expectFailed(one);
   });
   test("the provider broke off", async () => {
-    const one = await openOne({}, { brokeOff: failing });
+    const one = await openOne({}, { broke_off: failing });
     await one.next();
     one.send("data: oops\n\n");
     await expectFailed(one);
   });
   test("the provider fell silent: found by the timer, where nobody waits", async () => {
-    const one = await openOne({}, { brokeOff: failing });
+    const one = await openOne({}, { broke_off: failing });
     await one.next();
     one.send(": line\n");
     await one.jump(121_000);
     await expectFailed(one);
   });
   test("the client left", async () => {
-    const one = await openOne({}, { clientLeft: failing });
+    const one = await openOne({}, { client_left: failing });
     await one.next();
     await one.reader.cancel();
     await expectFailed(one, true);
   });
   test("the client reads too slowly: found by the timer, where nobody waits", async () => {
-    const one = await openOne({}, { clientLeft: failing });
+    const one = await openOne({}, { client_left: failing });
     await one.jump(61_000);
     await expectFailed(one);
   });
   test("we end it: the others are ended all the same", async () => {
-    const one = await openOne({}, { endedByUs: failing });
+    const one = await openOne({}, { ended_by_us: failing });
     const other = noteEnds();
-    const stream = one.own.start(await open(handProvider().provider), facts(), other.ends);
+    const stream = one.own.start(await open(handProvider().provider), facts(), other.owner);
     await one.own.endAll();
-    expect(other.ended).toEqual([{ how: "endedByUs" }]);
+    expect(other.ended).toEqual([{ how: "ended_by_us" }]);
     expect(await new Response(stream).text()).toEndWith('data: {"error":"ended by us"}\n\n');
     await expectFailed(one);
   });
@@ -617,9 +611,9 @@ describe("one end only", () => {
     await one.own.endAll();
     const late = noteEnds();
     const hand = handProvider();
-    const text = await new Response(one.own.start(await open(hand.provider), facts(), late.ends)).text();
+    const text = await new Response(one.own.start(await open(hand.provider), facts(), late.owner)).text();
     expect(text).toBe('data: {"error":"ended by us"}\n\n');
-    expect([late.ended, hand.state.aborted, one.own.count()]).toEqual([[{ how: "endedByUs" }], true, 0]);
+    expect([late.ended, hand.state.aborted, one.own.count()]).toEqual([[{ how: "ended_by_us" }], true, 0]);
     one.own.close();
   });
 
@@ -633,7 +627,7 @@ describe("one end only", () => {
           ended.push("complete");
           await settled.promise;
         },
-        clientLeft: async () => void ended.push("clientLeft"),
+        client_left: async () => void ended.push("client_left"),
       },
     );
     await one.next();
@@ -705,7 +699,7 @@ describe("reading on for a client who has left", () => {
     one.close();
     await until(() => one.ended.length > 0);
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: true, relayed: { text: "one", usage: { completionTokens: 700 } } },
+      { how: "client_left", isWhole: true, relayed: { text: "one", usage: { completionTokens: 700 } } },
     ]);
     expect(one.own.readOn()).toBe(0);
     one.own.close();
@@ -717,7 +711,7 @@ describe("reading on for a client who has left", () => {
     one.send("data: oops\n\n");
     await until(() => one.ended.length > 0);
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
     ]);
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
     one.own.close();
@@ -732,7 +726,7 @@ describe("reading on for a client who has left", () => {
     await one.jump(ms);
     expect([one.timeouts, one.own.readOn(), one.state.aborted]).toEqual([[...limits], 0, true]);
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
     ]);
     one.own.close();
   });
@@ -742,7 +736,7 @@ describe("reading on for a client who has left", () => {
     await one.next();
     await one.reader.cancel();
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
-    expect(one.ended).toMatchObject([{ how: "clientLeft", isWhole: false }]);
+    expect(one.ended).toMatchObject([{ how: "client_left", isWhole: false }]);
     one.own.close();
   });
 
@@ -753,7 +747,7 @@ describe("reading on for a client who has left", () => {
     await one.next();
     await one.reader.cancel();
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
+      { how: "client_left", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
     ]);
     one.own.close();
   });
@@ -764,7 +758,7 @@ describe("reading on for a client who has left", () => {
     await sleep(20); // Read by now.
     await one.own.endAll();
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
     ]);
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
     await sleep(20);

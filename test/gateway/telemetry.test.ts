@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { Buffer } from "node:buffer";
 import { readConfig } from "../../src/config.ts";
-import { createSight, newTrail } from "../../src/gateway/telemetry.ts";
+import { RequestRecord } from "../../src/gateway/request_record.ts";
+import { createTelemetry } from "../../src/gateway/telemetry.ts";
+import type { RequestFacts } from "../../src/http/request_facts.ts";
 import type { RequestLine } from "../../src/platform/log.ts";
 import { createMetrics } from "../../src/platform/metrics.ts";
-import type { RequestFacts } from "../../src/platform/request_facts.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { metricsOf } from "./metrics_reader.ts";
@@ -199,7 +200,7 @@ describe("sampling", () => {
     startedMs: 0,
     accountId: 0,
     refusal: "",
-    trail: undefined,
+    record: undefined,
     trace: undefined,
   });
   /** Of 100 requests with each status, so many lines. */
@@ -207,14 +208,14 @@ describe("sampling", () => {
     const lines: RequestLine[] = [];
     let turn = 0;
     const log = { request: (line: RequestLine) => void lines.push(line) };
-    const sight = createSight({
+    const telemetry = createTelemetry({
       metrics: createMetrics(),
       log,
       logged,
       nowMs: () => 1,
       random: () => (turn++ % 100) / 100,
     });
-    for (let i = 0; i < 100; i++) sight.answered({ name: "GET /v1/models", isApi: true }, facts(), status);
+    for (let i = 0; i < 100; i++) telemetry.answered({ name: "GET /v1/models", isApi: true }, facts(), status);
     return lines.length;
   }
 
@@ -234,16 +235,20 @@ describe("sampling", () => {
   test("a stream that is over before its answer has begun is told once all the same", () => {
     const lines: RequestLine[] = [];
     const log = { request: (line: RequestLine) => void lines.push(line) };
-    const sight = createSight({ metrics: createMetrics(), log, logged: 1, nowMs: () => 5, random: Math.random });
-    const trail = {
-      ...newTrail("r", "x", { accountId: 1, keyId: 2 }),
-      kind: "stream" as const,
-      held: true,
-      end: "ended_by_us",
-    };
-    sight.streamOver(trail, 17);
+    const telemetry = createTelemetry({
+      metrics: createMetrics(),
+      log,
+      logged: 1,
+      nowMs: () => 5,
+      random: Math.random,
+    });
+    const record = new RequestRecord("r", "x", { accountId: 1, keyId: 2 });
+    record.kind = "stream";
+    record.isReserved = true;
+    record.end = "ended_by_us";
+    telemetry.streamOver(record, 17);
     expect(lines).toHaveLength(0);
-    sight.answered({ name: CHAT, isApi: true }, { ...facts(), trail }, 200);
+    telemetry.answered({ name: CHAT, isApi: true }, { ...facts(), record }, 200);
     expect(lines).toMatchObject([{ bytesOut: 17, end: "ended_by_us", status: 200, stream: true }]);
   });
 });

@@ -2,14 +2,18 @@ import { Elysia } from "elysia";
 import { findUsableKey, type KeySnapshot } from "../../accounts/keys_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { admitKey, type Host } from "../../gateway/admission.ts";
-import { type Caller, inTime, type Leave, noteTrail, withBody } from "../../gateway/door.ts";
-import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
-import { countingRefusals } from "../../gateway/refusals.ts";
+import { admit, Slots } from "../../gateway/admission.ts";
+import { type Caller, requireUsableKey } from "../../gateway/authenticate.ts";
+import { chat, image } from "../../gateway/flow.ts";
+import { countRefusal } from "../../gateway/refusal_counts.ts";
+import { startRecord } from "../../gateway/request_record.ts";
+import { readChat, readImage } from "../../gateway/request_shapes.ts";
 import { type Body, bodyOf } from "../../http/body.ts";
+import type { Host } from "../../http/host.ts";
 import { patch } from "../../http/json_spans.ts";
 import { described } from "../../http/openapi.ts";
-import { factsOf } from "../../platform/request_facts.ts";
+import { factsOf } from "../../http/request_facts.ts";
+import { inTime } from "../../platform/in_time.ts";
 import { atPanel, KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 
@@ -48,20 +52,21 @@ async function panelAi(
   const { read, serve } = KINDS[kind];
   const { accountId, tenantId } = visitor.session;
   const host = gatewayHost(deps, visitor.host);
-  const trail = noteTrail(request, host, { accountId });
+  const record = startRecord(request, host, { accountId });
+  const slots = new Slots();
   try {
-    // Rate → body → key, then the gateway's model → entitlement. A person's rate is its own, whatever key serves it; its account's shares are those of its keys.
-    const work = async (raw: Body, leave: Leave) => {
-      const { body, keyId } = withoutKeyId(raw);
-      read(body); // What is wrong with the body comes before what is wrong with the key.
-      const key = await chooseKey(deps, visitor, host, keyId);
-      trail.keyId = key.keyId;
-      const caller: Caller = { requestId, key, host, signal: request.signal, trail };
-      return await serve(deps, caller, body, leave);
-    };
-    const asker = { limitId: `panel:${accountId}`, owner: { accountId, tenantId } };
-    return await countingRefusals(deps, trail, () => withBody(deps, asker, request, work));
+    // A person has a rate limit of their own, whichever key serves the request. The account's shares are those of its keys.
+    const rateId = `panel:${accountId}`;
+    const raw = await admit(deps, request, { rateId, owner: { accountId, tenantId }, slots });
+    const { body, keyId } = withoutKeyId(raw);
+    read(body); // An invalid body is reported before an unusable key.
+    const key = await chooseKey(deps, visitor, host, keyId);
+    record.keyId = key.keyId;
+    const caller: Caller = { requestId, key, host, signal: request.signal, record };
+    return await serve(deps, caller, { raw: body, slots });
   } catch (error) {
+    slots.release();
+    countRefusal(deps, record, error);
     throw error instanceof Refusal ? atPanel(error, kind) : error;
   }
 }
@@ -101,7 +106,7 @@ async function chooseKey(
           }),
         );
   try {
-    return admitKey(found, host, deps.clock.unixMs());
+    return requireUsableKey(found, host, deps.clock.unixMs());
   } catch {
     throw new Refusal("no_active_key", { param: keyId === undefined ? null : "api_key_id" });
   }

@@ -1,9 +1,9 @@
 import type { Session } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { type Host, unservedHost } from "../../gateway/admission.ts";
-import { hostOf, inTime } from "../../gateway/door.ts";
+import { type Host, hostOf, unservedHost } from "../../http/host.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
+import { inTime } from "../../platform/in_time.ts";
 
 /** The panel's door: who is signed in, and whether the request came from the panel's own page. Source: rulings › Errors. */
 

@@ -1,9 +1,9 @@
 import { Elysia, t } from "elysia";
 import { endViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
-import { inTime } from "../../gateway/door.ts";
 import { readBody } from "../../http/body.ts";
-import { factsOf } from "../../platform/request_facts.ts";
+import { factsOf } from "../../http/request_facts.ts";
+import { inTime } from "../../platform/in_time.ts";
 import { brandOnWire } from "./brand_routes.ts";
 import { signedIn } from "./panel_session.ts";
 import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_auth.ts";

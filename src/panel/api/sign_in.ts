@@ -7,9 +7,9 @@ import { takeCode } from "../../accounts/second_factor.ts";
 import type { BegunSession, Device } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import type { Host } from "../../gateway/admission.ts";
-import { inTime } from "../../gateway/door.ts";
 import { checker } from "../../http/checks.ts";
+import type { Host } from "../../http/host.ts";
+import { inTime } from "../../platform/in_time.ts";
 
 /** The ways in: a password and, where it is on, a second factor; or a link that sets the password. */
 
