@@ -8,7 +8,7 @@ import { chatUsage, imageUsage, learnOverrun, NOTHING_RELAYED } from "./charge.t
 import { type Attempt, dispatch, type Unanswered } from "./dispatch.ts";
 import { serveOnce } from "./idempotency.ts";
 import { requireModel } from "./models.ts";
-import { type Sifted, sift } from "./parameters.ts";
+import { type Filtered, filterParameters } from "./parameters.ts";
 import { type Prompt, type PromptSample, promptOf } from "./prompt.ts";
 import { countRefusal } from "./refusal_counts.ts";
 import type { RelayEnd, StreamOwner } from "./relay.ts";
@@ -56,16 +56,16 @@ export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted)
   const body = readChat(raw);
   if (body.stream) caller.record.kind = "stream";
   const model = requireModel(deps, caller, body.model, "text");
-  const sifted = sift({ kind: "chat", body, spans: raw.spans, allowed: model.allowedParams });
-  const prompt = promptOf(body, raw, sifted.changed);
+  const filtered = filterParameters({ kind: "chat", body, spans: raw.spans, allowed: model.allowedParams });
+  const prompt = promptOf(body, raw, filtered.changed);
   const choices = body.n ?? 1;
   const hold = await reserveChat(deps, caller, { model, body, prompt, choices });
-  const request: ChatRequest = { deps, caller, model, body, raw, sifted, prompt, choices, hold, slots };
+  const request: ChatRequest = { deps, caller, model, body, raw, filtered, prompt, choices, hold, slots };
   return body.stream ? await streamChat(request) : await jsonChat(request);
 }
 
 type ChatRequest = ReservedRequest &
-  Pick<Admitted, "raw"> & { body: ChatBody; sifted: Sifted; prompt: Prompt; choices: number };
+  Pick<Admitted, "raw"> & { body: ChatBody; filtered: Filtered; prompt: Prompt; choices: number };
 
 async function jsonChat(request: ChatRequest): Promise<Response> {
   const { deps, caller, model } = request;
@@ -252,14 +252,14 @@ async function release({ deps, caller, hold, slots }: ReservedRequest, reason: E
   }
 }
 
-function callOf({ deps, caller, model, body, raw, sifted, hold }: ChatRequest, attempt: Attempt): ChatCall {
+function callOf({ deps, caller, model, body, raw, filtered, hold }: ChatRequest, attempt: Attempt): ChatCall {
   const { providerFirstByteMs, providerTotalMs } = deps.config;
   return {
     provider: deps.provider,
     requestId: caller.requestId,
     body,
     raw,
-    sifted,
+    filtered,
     model,
     capTokens: hold.capTokens,
     ...attempt,

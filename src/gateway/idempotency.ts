@@ -11,22 +11,23 @@ import type { Caller, CallerClaim } from "./authenticate.ts";
 import { DROPPED_HEADER, jsonResponse } from "./responses.ts";
 
 /**
- * A request with an `Idempotency-Key` is served and charged at most once: by API key, path and idempotency key. It stands between
- * body and model:
+ * A request with an `Idempotency-Key` is served and charged at most once for each API key, path and idempotency key. This step comes
+ * after the body is read and before the body is checked:
  *
- * | the first request …                     | the second, with the same body                     |
- * | --------------------------------------- | -------------------------------------------------- |
- * | is in flight                            | 409 idempotency_conflict, Retry-After              |
- * | was served, its answer is kept          | that answer, its request id, `idempotent-replayed` |
- * | was served, it was a stream or is older | 409 idempotency_conflict, not worth a retry        |
- * | was refused, or released                | is served                                          |
- * | lies in a replica that died             | what the books say of the first                    |
+ * | the first request                             | a second request with the same body                          |
+ * | --------------------------------------------- | ------------------------------------------------------------ |
+ * | is in flight                                  | 409 idempotency_conflict with `Retry-After`                  |
+ * | was charged, and its answer is kept           | the same answer and request id, with `idempotent-replayed`   |
+ * | was charged, and its answer is no longer kept | 409 idempotency_conflict with `x-should-retry: false`        |
+ * | was refused or released                       | is served                                                    |
+ * | was on a replica that died                    | is served, or 409 if the ledger says that the first was charged |
  *
- * With another body: 400 idempotency_mismatch. Where claims cannot be looked up: 503, since it might be served twice.
+ * A stream is never kept. A second request with another body gets 400 idempotency_mismatch. If claims cannot be looked up, the request
+ * gets 503, because it might be served twice.
  */
 
 const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
-/** What a client is told to wait for the first answer; nobody knows when it comes. */
+/** `Retry-After` while the first request is in flight. */
 const IN_FLIGHT_RETRY_SECONDS = 2;
 
 /** An admitted request. */
@@ -55,7 +56,7 @@ async function serveByKey(deps: Deps, call: Call & { key: string }, serve: Serve
   return response;
 }
 
-/** What is claimed. Redis learns neither the key nor the body, nor can it try guesses. Throws invalid_request. */
+/** The claim to take. Redis gets neither the key nor the body, only keyed digests that it cannot guess. Throws invalid_request. */
 function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string): Wanted {
   if (!KEY_FORM.test(key))
     throw new Refusal("invalid_request", {
@@ -129,11 +130,11 @@ function isJson(response: Response): boolean {
   return /^application\/json\b/.test(response.headers.get("content-type") ?? "");
 }
 
-/** The first answer again, under the first request's id, so that its receipt is found. Throws idempotency_conflict, idempotency_mismatch. */
+/** The kept answer, under the first request's id, so that its receipt can be found. Throws idempotency_conflict, idempotency_mismatch. */
 function replayOf(deps: Deps, wanted: Wanted, found: Exclude<Found, { state: "ours" | "lapsed" }>): Response {
   checkSame(wanted, found);
   if (found.state === "in_flight") throw inFlight(found);
-  const kept = found.answer && opened(deps, wanted, found.answer);
+  const kept = found.answer && openKept(deps, wanted, found.answer);
   if (kept === undefined) throw notKept(found);
   const response = jsonResponse(kept.text, found.requestId, kept.dropped);
   response.headers.set("idempotent-replayed", "true");
@@ -141,11 +142,11 @@ function replayOf(deps: Deps, wanted: Wanted, found: Exclude<Found, { state: "ou
   return response;
 }
 
-/** A kept answer: the id of what it answers, what was not sent on, and the JSON, each from a line of its own. */
-type Kept = { text: string; dropped: string | undefined };
+/** A kept answer. It is stored as three lines: the id of the claim, the dropped parameters, the JSON. */
+type KeptAnswer = { text: string; dropped: string | undefined };
 
-/** Undefined, and a line in the log, for what is not an answer to this request. */
-function opened({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8Array): Kept | undefined {
+/** Decrypts a kept answer. Logs and returns undefined if it is not an answer to this request. */
+function openKept({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8Array): KeptAnswer | undefined {
   try {
     const kept = decrypt(config.secretKey, answer);
     const end = kept.indexOf("\n", id.length + 1);
@@ -153,12 +154,12 @@ function opened({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8A
       return { text: kept.slice(end + 1), dropped: kept.slice(id.length + 1, end) || undefined };
     log.error({ requestId }, "a kept answer belongs to another request");
   } catch (err) {
-    log.warn({ err, requestId }, "a kept answer cannot be read");
+    log.warn({ err, requestId }, "a kept answer cannot be decrypted");
   }
   return undefined;
 }
 
-/** After the first request's replica died the books know what became of it. Throws idempotency_conflict, idempotency_mismatch. */
+/** Takes over the claim of a replica that died, unless the ledger says that its request was charged. Throws idempotency_conflict, idempotency_mismatch. */
 async function takeOver(
   deps: Deps,
   { key }: Caller,

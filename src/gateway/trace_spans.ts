@@ -32,7 +32,7 @@ export function spansOf(trace: Trace, of: RequestRecord | RequestFacts, end: Req
   };
   if (of.reserveStartedMs > 0) add("door", startedMs, of.reserveStartedMs);
   add("reserve", of.reserveStartedMs, of.reservedMs || of.reserveRefusedMs, {
-    attributes: { "tollgate.isReserved": of.isReserved },
+    attributes: { "tollgate.held": of.isReserved },
   });
   for (const call of trace.calls) {
     add("provider", call.startedMs, call.endedMs, {

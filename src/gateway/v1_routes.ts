@@ -10,8 +10,8 @@ import { getBalance, listUsage } from "./v1_account.ts";
 import { CREATE_CHAT, CREATE_IMAGE, GET_BALANCE, GET_MODEL, LIST_MODELS, LIST_USAGE } from "./v1_operations.ts";
 
 /**
- * The metered routes by their paths, all POST. Nearly every request is one of theirs: `http/app.ts` hands those to them as they
- * stand, without the framework, whose own work costs as much as half of the door's.
+ * The metered endpoints by path; all are POST. Nearly all requests are for these, so `server/app.ts` calls them directly: the
+ * framework would cost half as much again as authenticating and admitting the request.
  */
 export function meteredRoutes(deps: Deps) {
   return {
@@ -20,10 +20,7 @@ export function meteredRoutes(deps: Deps) {
   } as const;
 }
 
-/**
- * The routes under /v1, each with what it says of itself. Bodies are read by the flow, never by the framework: they go on as they
- * came.
- */
+/** The endpoints under /v1. Bodies are read in `admission.ts`, never by the framework, because they are sent on unchanged. */
 export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
   return new Elysia({ prefix: "/v1", normalize: false })
     .get("/models", ({ request }) => unmetered(deps, request, (caller) => inTime(listModels(deps, caller))), {
@@ -39,7 +36,7 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
     })
     .get(
       "/usage",
-      // A long read has a time limit of its own.
+      // Without inTime: a long read has a time limit of its own.
       ({ request }) => unmetered(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)),
       { detail: described(LIST_USAGE) },
     )
@@ -63,7 +60,7 @@ async function unmetered(
   return await answer(caller);
 }
 
-/** A model id may hold slashes, sent as such or as %2F. */
+/** The model id in a path. Its slashes may be sent as they are, or as %2F. */
 function modelIdOf(url: string): string {
   const raw = new URL(url).pathname.slice("/v1/models/".length);
   try {

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { parametersTable } from "../../scripts/parameters_table.ts";
-import { PARAMETER_GROUPS, type RequestKind, sift } from "../../src/gateway/parameters.ts";
+import { filterParameters, PARAMETER_GROUPS, type RequestKind } from "../../src/gateway/parameters.ts";
 import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
@@ -85,10 +85,10 @@ describe("the list", () => {
     return { [field]: member ? { [member]: 1 } : (values[field] ?? "x") };
   }
 
-  const siftedOf = (kind: RequestKind, over: Record<string, unknown>) => {
+  const filteredOf = (kind: RequestKind, over: Record<string, unknown>) => {
     const body = kind === "chat" ? chatBody(over) : imageBody(over);
     const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
-    return sift({ kind, body, spans, allowed: NO_MORE, ...(kind === "image" && { leaveOut: "quality" }) });
+    return filterParameters({ kind, body, spans, allowed: NO_MORE, ...(kind === "image" && { leaveOut: "quality" }) });
   };
 
   test.each([
@@ -99,7 +99,7 @@ describe("the list", () => {
     expect(names.length).toBeGreaterThan(least);
     const listed = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
     for (const name of names) {
-      const { changed, dropped } = siftedOf(kind, asking(name));
+      const { changed, dropped } = filteredOf(kind, asking(name));
       expect({ name, dropped: typeof dropped, changed: changed.size }).toMatchObject({ name, dropped: "string" });
       if (!name.includes(".")) expect({ name, passes: changed.get(name) }).toEqual({ name, passes: undefined });
       // What is on the list is left out by its condition.
@@ -114,7 +114,7 @@ describe("the list", () => {
       const names = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
       expect(new Set(names).size).toBe(names.length);
       for (const name of ["__proto__", "constructor", "toString", "hasOwnProperty"])
-        expect(siftedOf(kind, JSON.parse(`{"${name}": {"a": 1}}`)).dropped).toBe(name);
+        expect(filteredOf(kind, JSON.parse(`{"${name}": {"a": 1}}`)).dropped).toBe(name);
     }
   });
 });

@@ -103,7 +103,7 @@ function open(provider: ProviderClient, requestId = "r1", to = route("http://127
       requestId,
       body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
       raw: { text, value: {}, spans: new Map(), room: NO_ROOM },
-      sifted: { changed: new Map(), dropped: undefined },
+      filtered: { changed: new Map(), dropped: undefined },
       model: { allowedParams: new Set<string>() },
       capTokens: null,
       signal: new AbortController().signal,
