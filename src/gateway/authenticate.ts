@@ -9,8 +9,8 @@ import { countRefusal } from "./refusal_counts.ts";
 import { type RequestRecord, startRecord } from "./request_record.ts";
 
 /**
- * The first step of every request: which host it came to, and which API key it has. Both are in memory nearly always. The ledger
- * checks key, account and host again under its lock, so a stale cache entry never lets a request through.
+ * The first step of every request: which host it came to, and which API key it has. Both are in memory nearly always. For
+ * a metered request the ledger checks key, account and host again under its lock, so a stale cache entry lets nothing through.
  */
 
 /** The authenticated caller of one request. */

@@ -94,7 +94,7 @@ export function learnOverrun(
 ): void {
   if (hold.mode !== "payg" || usage.chargeNanoUsd <= hold.heldNanoUsd || model.prices === null) return;
   deps.metrics.overran();
-  const held = {
+  const reserved = {
     textTokens: prompt.framedTokens,
     images: prompt.images,
     imageInputTokens: model.imageInputTokens,
@@ -102,7 +102,7 @@ export function learnOverrun(
   };
   // Our own estimate says nothing about how the provider counts.
   const known = overheadOf(model, caller.key);
-  const shown = usage.estimated ? undefined : overheadShown(held, usage, { known, prices: model.prices });
+  const shown = usage.estimated ? undefined : overheadShown(reserved, usage, { known, prices: model.prices });
   const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
   const { heldNanoUsd } = hold;
   deps.log.warn(

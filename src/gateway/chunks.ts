@@ -205,15 +205,15 @@ class Written {
 
 /** The envelope of the choices of a chunk without usage. */
 function envelopeOf(payload: string, spans: ReadonlyMap<string, Span>, out: string): Envelope | undefined {
-  const came = spans.get("choices");
-  const went = out === payload ? came : topLevelSpans(out)?.get("choices");
+  const received = spans.get("choices");
+  const sent = out === payload ? received : topLevelSpans(out)?.get("choices");
   return (
-    came &&
-    went && {
-      head: payload.slice(0, came.start),
-      tail: payload.slice(came.end),
-      outHead: out.slice(0, went.start),
-      outTail: out.slice(went.end),
+    received &&
+    sent && {
+      head: payload.slice(0, received.start),
+      tail: payload.slice(received.end),
+      outHead: out.slice(0, sent.start),
+      outTail: out.slice(sent.end),
     }
   );
 }

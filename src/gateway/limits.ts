@@ -209,7 +209,7 @@ export function createBodies({ readsMax, bytesMax, bodyBytesMax, fractions, onSh
   const reads = new Shares({
     max: readsMax,
     fractions,
-    what: "request bodies on their way",
+    what: "request bodies being read",
     reasons: { replica: "body_reads_full", account: "body_reads_per_account", tenant: "body_reads_per_tenant" },
     onShed,
   });

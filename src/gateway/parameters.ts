@@ -46,13 +46,13 @@ function isScalar(value: unknown): boolean {
 }
 
 const CHAT_GROUPS: readonly ParameterGroup[] = [
-  { title: "The request itself", names: words("model stream n max_tokens max_completion_tokens") },
+  { title: "Basics", names: words("model stream n max_tokens max_completion_tokens") },
   {
     title: "Messages",
     names: ["messages"],
     filter: filterMessages,
     condition:
-      "parts of type `text`, `image_url`, `refusal`, `thinking` and `reasoning`; members of messages that OpenAI and others define",
+      "parts of type `text`, `image_url`, `refusal`, `thinking` and `reasoning`; message members that OpenAI and others define",
   },
   {
     title: "Sampling",
@@ -65,12 +65,12 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
     condition: SCALAR,
   },
   {
-    title: "Bias, lists of tokens and stops",
+    title: "Token bias, stop sequences",
     names: words(`
       logit_bias samplers dry_sequence_breakers stop stop_token_ids bad_words allowed_token_ids`),
   },
   {
-    title: "Form of the text",
+    title: "Text output",
     names: words(`
       include_stop_str_in_output no_stop_trim skip_special_tokens spaces_between_special_tokens
       add_generation_prompt continue_final_message logprobs`),
@@ -93,10 +93,10 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
     title: "Tools",
     names: ["tools"],
     filter: filterTools,
-    condition: "entries of type `function` and `custom`, by their own members",
+    condition: "tools of type `function` and `custom`, with their defined members",
   },
   {
-    title: "Choice of a tool",
+    title: "Tool choice",
     names: ["tool_choice"],
     filter: filterToolChoice,
     condition: "a string, or one of type `function`, `custom` or `allowed_tools`",
@@ -109,19 +109,19 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
     condition: SCALAR,
   },
   {
-    title: "Reasoning, by an object",
+    title: "Reasoning object",
     names: ["reasoning"],
     filter: membersOf("reasoning", words("effort enabled summary")),
     condition: "its members `effort`, `enabled`, `summary`",
   },
   {
-    title: "Thinking, by an object",
+    title: "Thinking object",
     names: ["thinking"],
     filter: membersOf("thinking", words("type budget_tokens clear_thinking")),
     condition: "its members `type`, `budget_tokens`, `clear_thinking`",
   },
   {
-    title: "The chat template's switches",
+    title: "Chat template switches",
     names: ["chat_template_kwargs"],
     filter: membersOf(
       "chat_template_kwargs",
@@ -130,16 +130,16 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
     condition: "its members `enable_thinking`, `thinking`, `preserve_thinking`, `clear_thinking`, `reasoning_effort`",
   },
   {
-    title: "Reasoning shown",
+    title: "Show reasoning",
     names: ["include_reasoning"],
     filter: only((value) => value === true),
     condition: "`true`",
   },
   {
-    title: "Form of the reasoning",
+    title: "Reasoning format",
     names: ["reasoning_format"],
     filter: only((value) => typeof value === "string" && isScalar(value) && value !== "hidden"),
-    condition: "any string but `hidden`",
+    condition: "any string except `hidden`",
   },
   {
     title: "Streams",
@@ -148,41 +148,41 @@ const CHAT_GROUPS: readonly ParameterGroup[] = [
     condition: "its members `include_usage`, `include_obfuscation`",
   },
   {
-    title: "Who asks",
+    title: "End user",
     names: words("user safety_identifier prompt_cache_key"),
     filter: only((value) => typeof value === "string" && value.length <= TEXT_CHARS_MAX),
     condition: `a string of at most ${TEXT_CHARS_MAX} characters`,
   },
   {
-    title: "Notes on the request",
+    title: "Metadata",
     names: ["metadata"],
     filter: (value, { body }) => (body.store === true ? undefined : value),
-    condition: "without `store: true`, to which it belongs",
+    condition: "anything, unless `store` is `true`",
   },
-  { title: "Not stored", names: ["store"], filter: only((value) => value === false), condition: "`false`" },
+  { title: "Storage", names: ["store"], filter: only((value) => value === false), condition: "`false`" },
 ];
 
 const IMAGE_GROUPS: readonly ParameterGroup[] = [
-  { title: "The request itself", names: words("model prompt size n response_format") },
+  { title: "Basics", names: words("model prompt size n response_format") },
   {
     title: "Quality",
     names: ["quality"],
     condition: "`standard`, or a quality that the model has a price for in that size",
   },
   {
-    title: "Form of the image",
+    title: "Image format",
     names: ["output_format"],
     filter: only((value) => value === "png" || value === "jpeg" || value === "webp"),
     condition: "`png`, `jpeg` or `webp`",
   },
   {
-    title: "Look of the image",
+    title: "Image appearance",
     names: words("background style output_compression seed"),
     filter: only(isScalar),
     condition: SCALAR,
   },
   {
-    title: "Who asks",
+    title: "End user",
     names: words("user safety_identifier"),
     filter: only((value) => typeof value === "string" && value.length <= TEXT_CHARS_MAX),
     condition: `a string of at most ${TEXT_CHARS_MAX} characters`,

@@ -46,7 +46,7 @@ export type RelayEnd =
   /** The provider broke off after it had sent a finish_reason. */
   | { how: "broke_after_finish"; relayed: Relayed; why: string }
   /**
-   * The client left, or read too slowly. With `readsOn` this is told when the provider has been read to its end. `isWhole`: the usage
+   * The client left, or read too slowly. With `readsOn` this is reported when the provider has been read to its end. `isWhole`: the usage
    * is that of the whole answer; otherwise it is what the provider reported last, if anything.
    */
   | { how: "client_left"; relayed: Relayed; isWhole: boolean }

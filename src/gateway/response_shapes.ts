@@ -147,7 +147,7 @@ export const UsageRecord = Type.Object(
     ),
     mode: Type.Optional(mode),
     createdAt: Type.Optional(moment),
-    host: Type.Optional(Type.String({ description: "The host the request came in on." })),
+    host: Type.Optional(Type.String({ description: "The host that the request was sent to." })),
     costUsd: Type.Optional(usd("What was charged to the balance; 0 if the package paid.")),
     estimated: Type.Optional(
       Type.Boolean({ description: "The tokens are estimated, because the provider reported none." }),

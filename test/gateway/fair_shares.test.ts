@@ -159,7 +159,7 @@ describe("bodies that do not come", () => {
     expectRefusal(refused, "too_many_requests");
     expect(refused.json.error).toMatchObject({
       limit: theirs,
-      message: "This service has too many request bodies on their way. Try again.",
+      message: "This service has too many request bodies being read. Try again.",
     });
     expect(await servedToNeighbour()).toBe(100);
   });
