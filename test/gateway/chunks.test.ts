@@ -86,7 +86,7 @@ function told(rewriter: ChunkRewriter, payload: string) {
 }
 
 describe("any JSON objects", () => {
-  test("unknown fields stay, text and order; one id, created and model; never broken JSON, always one line", () => {
+  test("unknown fields keep their text and order; all chunks have one id, created and model; the output is always valid JSON on one line", () => {
     check(
       fc.property(
         fc.array(fields, { minLength: 1, maxLength: 5 }),
@@ -132,7 +132,7 @@ describe("any JSON objects", () => {
     );
   });
 
-  test("a chunk in the frame of the one before goes out, counts or is refused as one that is looked at whole", () => {
+  test("the fast path for a repeated envelope gives the same result as parsing the whole chunk", () => {
     const frame = fc.constantFrom<[string, string]>(
       ['{"id":"i","created":1,"choices":', "}"],
       ['{"id":"i","created":1,"model":"m","choices": ', ',"usage":null,"error":null}'],
@@ -175,7 +175,7 @@ describe("any JSON objects", () => {
     );
   });
 
-  test("a chunk that differs in its text alone goes out, counts or is refused as one that is looked at whole", () => {
+  test("the fast path for a repeated text envelope gives the same result as parsing the whole chunk", () => {
     const shapes: ((raw: string) => string)[] = [
       (raw) => `[{"index":0,"delta":{"content":"${raw}"},"finish_reason":null}]`,
       (raw) => `[ { "delta" : {"role":"assistant","content":null,"reasoning":"${raw}"} } ]`,
@@ -242,7 +242,7 @@ describe("any JSON objects", () => {
     );
   });
 
-  test("what was relayed counts all that was written, and a finish is seen where there is one", () => {
+  test("the relayed text is all that the model wrote, and a finish_reason is noticed", () => {
     check(
       fc.property(fc.array(fc.array(choice, { maxLength: 3 }), { maxLength: 6 }), (chunks) => {
         const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false });
@@ -283,7 +283,7 @@ describe("anything else", () => {
     fc.json(),
   );
 
-  test("is refused with an error that says so, or is a JSON object all the same", () => {
+  test("is refused with a clear error, unless it is a JSON object", () => {
     check(
       fc.property(broken, (payload) => {
         const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: true });
@@ -302,7 +302,7 @@ describe("anything else", () => {
     );
   });
 
-  test("nested without end, very long, or very many: refused or rewritten in a moment", () => {
+  test("deeply nested, very long or very many: refused or rewritten quickly", () => {
     const hostile = [
       "[".repeat(1_000_000),
       `{"a":${"[".repeat(500_000)}${"]".repeat(500_000)}}`,

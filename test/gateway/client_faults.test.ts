@@ -83,7 +83,7 @@ describe("a client that leaves", () => {
     await expectLeft(accountId, shop.provider.lastCall()?.id ?? 0);
   });
 
-  test("before the first event: the prompt is paid", async () => {
+  test("before the first event: the prompt is charged", async () => {
     for (const hang of ["headers", "first_byte"] as const) {
       const { secret, accountId } = await shop.customer();
       shop.provider.reset();
@@ -96,7 +96,7 @@ describe("a client that leaves", () => {
     }
   });
 
-  test("after [DONE]: the whole answer is charged by the provider's word", async () => {
+  test("after [DONE]: the whole answer is charged, by the provider's usage", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ tokens: 3 });
     const client = openRawClient(patient.port, secret);
@@ -105,7 +105,7 @@ describe("a client that leaves", () => {
     expect(await receiptOf(accountId)).toMatchObject({ reason: "complete", estimated: false, completion_tokens: 3 });
   });
 
-  test("by halves: whoever closes its sending side has left", async () => {
+  test("half-closed: a client that closes its sending side has left", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ tokens: 200, chunkDelayMs: 20 });
     const client = openRawClient(patient.port, secret);
@@ -141,7 +141,7 @@ describe("a client that does not read", () => {
     await until(() => shop.provider.counters().open === 0);
   }
 
-  test("twenty of them, an endless stream each: cut after CLIENT_IDLE_MS and settled, the memory bounded", async () => {
+  test("twenty clients with endless streams: disconnected after CLIENT_IDLE_MS and settled, with bounded memory", async () => {
     shop.provider.always({ endless: "events" });
     const clients = await Promise.all(
       Array.from({ length: 20 }, async () => {
@@ -154,7 +154,7 @@ describe("a client that does not read", () => {
     await expectCut(clients);
   });
 
-  test("one byte a second is not reading", async () => {
+  test("reading one byte a second counts as not reading", async () => {
     shop.provider.next({ endless: "events" });
     const { secret, accountId } = await shop.customer();
     const client = openRawClient(strict.port, secret);
@@ -165,7 +165,7 @@ describe("a client that does not read", () => {
     clearInterval(sip);
   });
 
-  test("of an endless line, an endless row of comments: cut all the same, or the line is too long", async () => {
+  test("endless lines and endless comments: disconnected too, or the line is too long", async () => {
     for (const [endless, reason] of [
       ["line", "provider_broke_off"],
       ["comments", "client_left"],

@@ -90,7 +90,7 @@ async function spooled(directory: string): Promise<{ requestId: string }[]> {
   return texts.flatMap((text) => text.split("\n").filter(Boolean)).map((line) => JSON.parse(line));
 }
 
-test.concurrent("50 open streams: those that end within the grace are whole and settled, the others end with an error event and are released; exit code 0", () =>
+test.concurrent("50 open streams: those that end within the drain time are complete and settled, the others end with an error event and are released; exit code 0", () =>
   withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
     const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
     const briefly = behave(shop, { chunkDelayMs: 40, tokens: 60 });
@@ -125,7 +125,7 @@ test.concurrent("50 open streams: those that end within the grace are whole and 
   }));
 
 describe("not ready", () => {
-  test.concurrent("during the notice: /readyz says draining, requests are served and told to close; after it no new work; exit code 0", () =>
+  test.concurrent("during the drain notice: /readyz says draining, requests are served with Connection: close; then no new work; exit code 0", () =>
     withOwn({ DRAIN_NOTICE_SECONDS: "3", DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
       const { secret, accountId } = await shop.customer();
       const stream = await openStream(replica.origin, secret, { chunkDelayMs: 100, tokens: 60 });
@@ -157,7 +157,7 @@ describe("not ready", () => {
       await expect(fetch(`${replica.origin}/healthz`)).rejects.toThrow();
     }));
 
-  test.concurrent("without a notice: a request that comes on a connection under way is refused with 503, and closed; nothing happens to it", () =>
+  test.concurrent("without a drain notice: a request on an open connection gets 503, the connection is closed, and nothing is reserved", () =>
     withOwn({ DRAIN_SECONDS: "20" }, async (replica) => {
       const [{ secret }, refused] = await Promise.all([shop.customer(), shop.customer()]);
       const stream = await openStream(replica.origin, secret, { chunkDelayMs: 100, tokens: 40 });
@@ -239,7 +239,7 @@ describe("while the database is away", () => {
     ["refuses connections", (database: TcpProxy) => database.cut()],
     ["hears all and says nothing", (database: TcpProxy) => database.dropReplies()],
   ] as const) {
-    test.concurrent(`(it ${how}) answers are whole, their settlements wait in the spool, exit code 1; the next life settles each once`, () =>
+    test.concurrent(`(it ${how}) answers are complete, their settlements wait in the spool, exit code 1; after a restart each is settled once`, () =>
       behindProxy({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async ({ replica, database, spoolDir }) => {
         const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
         const open = (count: number, secret: string, tokens: number) =>
@@ -270,7 +270,7 @@ describe("while the database is away", () => {
       }));
   }
 
-  test.concurrent("it comes back within the grace: the spool is replayed, exit code 0", () =>
+  test.concurrent("it comes back within the drain time: the spool is replayed, exit code 0", () =>
     behindProxy({ DRAIN_SECONDS: "60" }, async ({ replica, database, spoolDir }) => {
       const { secret, accountId } = await shop.customer();
       const brief = { chunkDelayMs: 100, tokens: 40 };
@@ -287,7 +287,7 @@ describe("while the database is away", () => {
       expect(await shop.counters(accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });
     }));
 
-  test.concurrent("a second SIGTERM ends at once, exit code 1: what is being settled is in the spool, and is settled once", () =>
+  test.concurrent("a second SIGTERM ends the process immediately, exit code 1: open settlements are in the spool, and are settled once", () =>
     behindProxy({ DRAIN_SECONDS: "60", LEDGER_TIMEOUT_MS: "30000" }, async ({ replica, database, spoolDir }) => {
       const { secret, accountId } = await shop.customer();
       const mark = behave(shop, { delayMs: 2_500 });
@@ -316,7 +316,7 @@ describe("while the database is away", () => {
     }));
 });
 
-test.concurrent("a second SIGTERM with streams under way ends at once, exit code 1: cut without [DONE], released when the lease ends", () =>
+test.concurrent("a second SIGTERM with open streams ends the process immediately, exit code 1: cut without [DONE], released when the lease ends", () =>
   withOwn({ DRAIN_SECONDS: "60" }, async (replica) => {
     const { secret, accountId } = await shop.customer();
     const long = { chunkDelayMs: 50, tokens: 5_000 };

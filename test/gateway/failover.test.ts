@@ -82,7 +82,7 @@ describe.each([
   });
 });
 
-test("by balance: charged once, by the answer of the second", async () => {
+test("pay-as-you-go: charged once, for the answer of the second route", async () => {
   const { secret, accountId } = await shop.payer(1_000_000_000n);
   shop.provider.next({ status: 500 });
   shop.second.next({ usage: { prompt_tokens: 10, completion_tokens: 20 } });
@@ -94,7 +94,7 @@ test("by balance: charged once, by the answer of the second", async () => {
   });
 });
 
-test("JSON cut in its middle: nothing has reached the client, so the second serves", async () => {
+test("JSON cut in the middle: nothing has reached the client, so the second route serves", async () => {
   const { secret, accountId } = await shop.customer();
   shop.provider.next({ cutAfterBytes: 100 });
   expectServed(await twoRoutes(secret), false);
@@ -128,7 +128,7 @@ describe("both fail", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: 1_000_000_000 });
   });
 
-  test("Retry-After is that of the provider that is back soonest", async () => {
+  test("Retry-After is the shortest of the providers'", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ status: 429, headers: { "retry-after": "4" } });
     shop.second.next({ status: 429, headers: { "retry-after": "2" } });
@@ -165,7 +165,7 @@ describe("the provider refuses the request itself", () => {
     expect(receipt?.reason).toBe("provider_rejected");
   });
 
-  test("however often, it does not open the breaker", async () => {
+  test("does not open the breaker, however often it happens", async () => {
     const { secret } = await shop.customer();
     for (let i = 0; i < 8; i++) shop.provider.next(refusal());
     for (let i = 0; i < 8; i++) expect((await shop.chat(secret)).status).toBe(400);
@@ -173,7 +173,7 @@ describe("the provider refuses the request itself", () => {
     expect((await shop.chat(secret)).status).toBe(200);
   });
 
-  test("its words are cleaned of addresses and keys", async () => {
+  test("its message is cleaned of addresses and keys", async () => {
     const { secret } = await shop.customer();
     shop.provider.next(
       refusal({
@@ -189,7 +189,7 @@ describe("the provider refuses the request itself", () => {
 });
 
 describe("the breaker", () => {
-  test("opens after repeated failures, so that the provider is left alone; closes again when it is well", async () => {
+  test("opens after repeated failures and stops calls; closes again when the provider recovers", async () => {
     const { secret } = await shop.customer();
     shop.provider.always({ status: 500 });
     for (let i = 0; i < 5; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
@@ -204,7 +204,7 @@ describe("the breaker", () => {
     expect(shop.provider.callCount()).toBe(calls + 5);
   });
 
-  test("of one route leaves the other to serve, without a detour", async () => {
+  test("of one route sends requests directly to the other", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.always({ status: 500 });
     for (let i = 0; i < 15; i++) expect((await twoRoutes(secret)).status).toBe(200);
@@ -311,7 +311,7 @@ describe("nothing of the provider leaks to the client", () => {
     expectNoLeak(await twoRoutes(secret, { stream: true }));
   });
 
-  test("nothing of the client's headers reaches the provider, but the content", async () => {
+  test("none of the client's headers reach the provider", async () => {
     const { secret } = await shop.customer();
     await shop.chat(
       secret,
@@ -330,7 +330,7 @@ describe("nothing of the provider leaks to the client", () => {
 });
 
 // Last: the first provider does not come back.
-test("connection refused: the second route serves, the first call and all that follow", async () => {
+test("connection refused: the second route serves the first call and all later ones", async () => {
   await shop.provider.stop();
   isFirstGone = true;
   const { secret, accountId } = await shop.customer();

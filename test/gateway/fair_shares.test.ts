@@ -128,8 +128,8 @@ async function growthDuring(work: () => Promise<unknown>): Promise<number> {
 const keysOf = (person: Person, count: number) =>
   Promise.all(Array.from({ length: count }, async () => (await shop.world.addKey(person)).secret));
 
-describe("bodies that do not come", () => {
-  test("34 keys of one account, each with six silent bodies: a neighbour is served 100 of 100; the bodies are given up after 10 s, not after a minute", async () => {
+describe("bodies that do not arrive", () => {
+  test("34 keys of one account with six stalled bodies each: another account is served 100 of 100; the bodies time out after 10 s, not a minute", async () => {
     const keys = await keysOf(attacker, 34);
     const silent = keys.flatMap((key) =>
       Array.from({ length: 6 }, (_, i) => openSocket(head(key, i % 2 === 0 ? 50 : "chunked"))),
@@ -145,7 +145,7 @@ describe("bodies that do not come", () => {
     expect((await shop.chat(key)).status).toBe(200);
   });
 
-  test("all customers of one reseller together hold half of the places for bodies: another reseller's customer is served 100 of 100", async () => {
+  test("all customers of one reseller together get half of the body reads: another reseller's customer is served 100 of 100", async () => {
     const reseller = await shop.world.addReseller();
     const customers = await Promise.all(Array.from({ length: 5 }, () => shop.world.addCustomer(reseller.accountId)));
     const keys = await Promise.all([reseller, ...customers].map(async (one) => (await keysOf(one, 1))[0] ?? ""));
@@ -164,7 +164,7 @@ describe("bodies that do not come", () => {
     expect(await servedToNeighbour()).toBe(100);
   });
 
-  test("when the replica reads as many bodies as it may, the next is refused with 503 before anything is read", async () => {
+  test("above the replica's maximum of body reads, a request gets 503 before its body is read", async () => {
     const people = await Promise.all(Array.from({ length: 4 }, () => shop.world.addCustomer()));
     const keys = (await Promise.all(people.map((one) => keysOf(one, 1)))).flat();
     for (const key of keys) for (let i = 0; i < BODY_READS_MAX * ACCOUNT_SHARE; i++) openSocket(head(key, 50));
@@ -181,7 +181,7 @@ describe("bodies that are large", () => {
   const large = Buffer.from(JSON.stringify(chatBody({ messages: [{ role: "user", content }] })));
   const accountBytes = BODY_MEMORY_MAX * ACCOUNT_SHARE;
 
-  test("60 of 20 MiB from one key, whose last byte does not come: all but two are refused before they are read; a neighbour is served", async () => {
+  test("60 stalled bodies of 20 MiB from one key: all but two are refused unread; another account is served", async () => {
     const growth = await growthDuring(async () => {
       const all = Array.from({ length: 60 }, () =>
         openSocket(head(attacker.secret, large.length), large.subarray(0, -1)),
@@ -199,7 +199,7 @@ describe("bodies that are large", () => {
     );
   });
 
-  test("their bytes stay reserved while the provider is asked, and no longer: a stream that is open keeps none", async () => {
+  test("their memory is counted until the provider has answered; an open stream counts none", async () => {
     shop.provider.always({ delayMs: 1_500, chunkDelayMs: 300, tokens: 10 });
     const streamed = JSON.stringify(
       chatBody({ stream: true, messages: [{ role: "user", content: "é".repeat(50_000) }] }),
@@ -216,7 +216,7 @@ describe("bodies that are large", () => {
     expect([(await stream).status, (await json).status]).toEqual([200, 200]);
   });
 
-  test("a body in chunks is counted as it grows, and refused when its account has no more room; one that its client leaves is not counted", async () => {
+  test("a chunked body is counted as it grows, and refused above the account's share; an abandoned one is no longer counted", async () => {
     // Two of half the account's room, and the third has none.
     const half = new Uint8Array(accountBytes / 3).fill(32);
     const parts = (bytes: Uint8Array) => [`${bytes.length.toString(16)}\r\n`, bytes, "\r\n"];
@@ -237,7 +237,7 @@ describe("bodies of many values", () => {
     ["numbers", (bytes) => `{"messages":[${"1,".repeat(bytes / 2)}1]}`, "messages"],
   ];
   for (const [what, bombOf, param] of bombs) {
-    test(`20 MiB of ${what}: 400 with the field, nine times; nothing is charged, and the memory stays`, async () => {
+    test(`20 MiB of ${what}, nine times: 400 with the field; nothing is charged, and memory does not grow`, async () => {
       const bomb = Buffer.from(bombOf(BODY_BYTES_MAX - 100));
       expect(bomb.length).toBeGreaterThan(BODY_BYTES_MAX - 200);
       const growth = await growthDuring(() =>
@@ -262,7 +262,7 @@ describe("requests in flight", () => {
     session = await signInTo(shop, attacker);
   });
 
-  test("one account, over all its keys and the panel, holds a quarter of the places; a neighbour is served 100 of 100", async () => {
+  test("one account gets a quarter of the slots over all its keys and the panel; another account is served 100 of 100", async () => {
     const keys = await keysOf(attacker, 4);
     const mine = IN_FLIGHT_MAX * ACCOUNT_SHARE;
     const shedBefore = (await shedBy(replica, "body_reads_per_account")) ?? 0;
@@ -302,7 +302,7 @@ describe("requests a minute", () => {
     expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(1);
   };
 
-  test("one account has a limit over all its keys, and the panel's requests to models count to it; its pages are served", async () => {
+  test("one account has a rate limit over all its keys and the panel's playground; panel pages are not counted", async () => {
     const person = await shop.world.addCustomer();
     const keys = await keysOf(person, 3);
     for (let i = 0; i < 6; i++) expect((await list(keys[i % 3])).status).toBe(200);
@@ -315,7 +315,7 @@ describe("requests a minute", () => {
     for (let i = 0; i < 6; i++) expect((await list(neighbour.secret)).status).toBe(200);
   });
 
-  test("one reseller has a limit over all its customers", async () => {
+  test("one reseller has a rate limit over all its customers", async () => {
     const reseller = await shop.world.addReseller();
     const customers = [await shop.world.addCustomer(reseller.accountId), reseller];
     const keys = (await Promise.all(customers.map((one) => keysOf(one, 2)))).flat();

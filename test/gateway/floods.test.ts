@@ -151,7 +151,7 @@ describe("2,000 requests", () => {
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, released: 0, units: 1, holds: 0 });
   });
 
-  test("on an empty balance, each of another size: a few statements", async () => {
+  test("on an empty balance, each of a different size: a few statements", async () => {
     const payer = await shop.payer(1_000n);
     const content = (i: number) => ({
       messages: [{ role: "user", content: "toll ".repeat(1 + (i % 50)) }],
@@ -174,7 +174,7 @@ describe("2,000 requests", () => {
     expect(statements).toBeLessThan(OWN_STATEMENTS_MAX);
   });
 
-  test("of a key that nobody has: a few statements; the limiter is not asked", async () => {
+  test("with an unknown key: a few statements; the rate limiter is not asked", async () => {
     const { secret } = newApiKey();
     let commands = 0;
     const statements = await statementsOf(async () => {
@@ -186,7 +186,7 @@ describe("2,000 requests", () => {
     expect(commands).toBeLessThan(200);
   });
 
-  test("of keys that nobody has, each another, 64 at a time: looked up together, and a good key is served meanwhile", async () => {
+  test("with different unknown keys, 64 at a time: looked up in batches, and a valid key is served meanwhile", async () => {
     const customer = await shop.customer();
     const served: number[] = [];
     const statements = await statementsOf(async () => {
@@ -199,7 +199,7 @@ describe("2,000 requests", () => {
     expect(statements).toBeLessThan(1_000);
   });
 
-  test("on Hosts that nobody has, each another, 64 at a time: looked up together, and a reseller's domain is served meanwhile", async () => {
+  test("on different unknown hosts, 64 at a time: looked up in batches, and a reseller's domain is served meanwhile", async () => {
     const reseller = await shop.world.addReseller();
     const domain = "ai.flood.example";
     await shop.world
@@ -220,7 +220,7 @@ describe("2,000 requests", () => {
     expect(await statementsOf(strangers)).toBeLessThan(OWN_STATEMENTS_MAX);
   });
 
-  test("of garbage: neither the database nor Redis hears of one", async () => {
+  test("with invalid bodies: none reaches the database or Redis", async () => {
     const garbage = (i: number) => {
       const { secret } = newApiKey();
       return (
@@ -271,33 +271,36 @@ describe("in a flood on a refused key", () => {
       (at) => admin.patch(`${at}/payg`, { enabled: true }),
     ],
   ];
-  test.each(news)("%s is served at once where it was made, and soon everywhere", async (_, open, code, make) => {
-    // Several times: a refusal may have grown old just then.
-    for (let round = 0; round < 5; round++) {
-      const buyer = await open();
-      const floods = [first, second].map((replica) => floodUntil(buyer.secret, replica));
-      try {
-        await until(() => floods.every(({ answered }) => answered() > 20), 20_000);
-        const made = await make(`/people/${buyer.accountId}`);
-        expect({ status: made.status, text: made.text }).toMatchObject({ status: 200 });
-        expect((await shop.chat(buyer.secret)).status).toBe(200);
-        const startedMs = performance.now();
-        await until(async () => (await shop.chat(buyer.secret, {}, { origin: second.origin })).status === 200);
-        expect(performance.now() - startedMs).toBeLessThan(HEARD_MS_MAX);
-      } finally {
-        for (const flooding of floods) await flooding.stop();
+  test.each(news)(
+    "%s takes effect immediately on the replica that made it, and soon on all",
+    async (_, open, code, make) => {
+      // Several times: a refusal may have grown old just then.
+      for (let round = 0; round < 5; round++) {
+        const buyer = await open();
+        const floods = [first, second].map((replica) => floodUntil(buyer.secret, replica));
+        try {
+          await until(() => floods.every(({ answered }) => answered() > 20), 20_000);
+          const made = await make(`/people/${buyer.accountId}`);
+          expect({ status: made.status, text: made.text }).toMatchObject({ status: 200 });
+          expect((await shop.chat(buyer.secret)).status).toBe(200);
+          const startedMs = performance.now();
+          await until(async () => (await shop.chat(buyer.secret, {}, { origin: second.origin })).status === 200);
+          expect(performance.now() - startedMs).toBeLessThan(HEARD_MS_MAX);
+        } finally {
+          for (const flooding of floods) await flooding.stop();
+        }
+        let served = 1 + 1;
+        for (const flooding of floods) {
+          const { served: more = 0, ...refused } = await flooding.stop();
+          expect(Object.keys(refused)).toEqual([`402 ${code}`]);
+          served += more;
+        }
+        expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: served, holds: 0 });
       }
-      let served = 1 + 1;
-      for (const flooding of floods) {
-        const { served: more = 0, ...refused } = await flooding.stop();
-        expect(Object.keys(refused)).toEqual([`402 ${code}`]);
-        served += more;
-      }
-      expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: served, holds: 0 });
-    }
-  });
+    },
+  );
 
-  test("a unit that was given back is granted once, and every unit in the end", async () => {
+  test("a released unit is granted once, and in the end every unit is used", async () => {
     const UNITS = 30;
     const customer = await shop.customer({ dailyLimit: UNITS, days: 5 });
     let calls = 0;

@@ -107,7 +107,7 @@ for (const stream of [false, true]) {
     });
   });
 
-  test.concurrent(`${kind}, SIGKILL before the provider was called: served once the hold is given back; charged once`, async () => {
+  test.concurrent(`${kind}, SIGKILL before the provider was called: a retry is served once the hold is released; charged once`, async () => {
     const wanted = await order(shop.customer(), { stream });
     await dying("after_reserve=kill", wanted, async () => {
       expect(isFirst(await settledAnswer(wanted))).toBe(true);
@@ -117,7 +117,7 @@ for (const stream of [false, true]) {
   });
 }
 
-test.concurrent("SIGKILL before reserve, nothing is in the books: served, also with another body", async () => {
+test.concurrent("SIGKILL before the reserve, so that the ledger has nothing: a retry is served, also with another body", async () => {
   const wanted = await order(shop.customer());
   await dying("before_reserve=kill", wanted, async () => {
     let served: Answer | undefined;
@@ -132,7 +132,7 @@ test.concurrent("SIGKILL before reserve, nothing is in the books: served, also w
   });
 });
 
-test.concurrent("SIGKILL with the provider's answer in hand: served again, charged once", async () => {
+test.concurrent("SIGKILL after the provider answered: a retry is served again, charged once", async () => {
   const wanted = await order(shop.payer(1_000_000_000n));
   await dying("before_settle=kill", wanted, async () => {
     expect(isFirst(await settledAnswer(wanted))).toBe(true);
@@ -141,7 +141,7 @@ test.concurrent("SIGKILL with the provider's answer in hand: served again, charg
 });
 
 for (const purse of ["package", "balance"] as const) {
-  test.concurrent(`frozen with the provider's answer in hand, and thawed after the retry was served, ${purse}: 503, its late settlement charges nothing, and a retry gets the answer`, async () => {
+  test.concurrent(`frozen after the provider answered, and resumed after the retry was served, ${purse}: 503, the late settlement charges nothing, and a retry gets the answer`, async () => {
     const wanted = await order(purse === "package" ? shop.customer() : shop.payer(1_000_000_000n));
     await dying("before_settle=freeze", wanted, async (victim, answer) => {
       const served = await settledAnswer(wanted);
@@ -158,7 +158,7 @@ for (const purse of ["package", "balance"] as const) {
   });
 }
 
-test.concurrent("frozen before reserve, and thawed after the retry was served: it reaches no provider and costs nothing", async () => {
+test.concurrent("frozen before the reserve, and resumed after the retry was served: it reaches no provider and costs nothing", async () => {
   const wanted = await order(shop.customer());
   await dying("before_reserve=freeze", wanted, async (victim, answer) => {
     expect(isFirst(await settledAnswer(wanted))).toBe(true);
@@ -171,7 +171,7 @@ test.concurrent("frozen before reserve, and thawed after the retry was served: i
   });
 });
 
-test.concurrent("its database is away at the end: the settlement waits in the spool, the answer is kept, charged once", async () => {
+test.concurrent("the database is down when the request ends: the settlement waits in the spool, the answer is kept, charged once", async () => {
   const wanted = await order(shop.customer(), {}, { delayMs: IN_FLIGHT_MS });
   const { accountId } = wanted;
   const { promise: unlocked, resolve: unlock } = Promise.withResolvers<void>();

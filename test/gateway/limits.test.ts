@@ -22,7 +22,7 @@ function gateOf() {
 }
 
 describe("the gate", () => {
-  test("while the event loop is late, an account with a request here is refused more, and one without is let in", () => {
+  test("while the event loop lags, an account that has a request here is refused, and others are admitted", () => {
     const { gate, state, shed } = gateOf();
     const first = gate.admit(BUSY);
     state.lag = "behind";
@@ -35,7 +35,7 @@ describe("the gate", () => {
     expect(shed).toEqual(["lag"]);
   });
 
-  test("while the event loop is far too late, everybody is refused", () => {
+  test("while the replica is overwhelmed, every request is refused", () => {
     const { gate, state, shed } = gateOf();
     state.lag = "overwhelmed";
     expect(() => gate.admit(IDLE)).toThrow();
@@ -44,7 +44,7 @@ describe("the gate", () => {
     expect(shed).toEqual(["lag"]);
   });
 
-  test("while the spool is full, everybody is refused", () => {
+  test("while the spool is full, every request is refused", () => {
     const { gate, state, shed } = gateOf();
     state.isSpoolFull = true;
     expect(() => gate.admit(IDLE)).toThrow();
@@ -77,7 +77,7 @@ function watched(maxMs: number) {
 }
 
 describe("the event loop's lag", () => {
-  test("one late tick is a pause; two in a row are too much, and far too much beyond four times the limit; one in time, and all is well", async () => {
+  test("one late tick is ignored; two in a row are behind, or overwhelmed above four times the limit; one punctual tick resets the state", async () => {
     const { watch, lines, tick } = watched(500);
     try {
       await tick(0);
@@ -104,7 +104,7 @@ describe("the event loop's lag", () => {
     }
   });
 
-  test("work that leaves no time is seen by the real clock, and its end too", async () => {
+  test("work that blocks the event loop is detected with the real clock, and so is its end", async () => {
     const { log } = quietLog();
     const watch = watchLag({ nowMs: () => performance.now(), maxMs: 50, log });
     const work = (ms: number) => {

@@ -82,7 +82,7 @@ function tally(answers: readonly Answer[]): Record<string, number> {
   return counts;
 }
 
-test("three keys that hammer a filtered GET /v1/usage within their rate: no neighbour's request is refused", async () => {
+test("three keys that flood a filtered GET /v1/usage within their rate limit: no other account's request is refused", async () => {
   const neighbours = [];
   for (let i = 0; i < NEIGHBOURS; i++) neighbours.push(await shop.customer());
   const owner = await signInTo(shop, reader);
@@ -106,7 +106,7 @@ test("three keys that hammer a filtered GET /v1/usage within their rate: no neig
   expect(Math.min(served, shared)).toBeGreaterThan(0);
 });
 
-test("429 with Retry-After above an account's share, while others are served; the share is free again afterwards", async () => {
+test("429 with Retry-After above an account's share, while others are served; afterwards the account is served again", async () => {
   const [{ secret: mine }, neighbour] = [await shop.world.addKey(reader), await shop.customer()];
   let answers: Promise<Answer>[] = [];
   await shop.world.sql.begin(async (tx) => {
@@ -128,7 +128,7 @@ test("429 with Retry-After above an account's share, while others are served; th
   await until(async () => (await usageOf(mine, "limit=1")).status === 200);
 });
 
-test("a reader that leaves ends its read on the server too", async () => {
+test("a client that leaves ends its read on the server", async () => {
   const [{ secret }, client] = [await shop.world.addKey(reader), new AbortController()];
   const waiting = async () => {
     const [row] = await shop.world.sql`
@@ -151,7 +151,7 @@ test("a reader that leaves ends its read on the server too", async () => {
   });
 });
 
-test("pages go on where the one before ended, until next_after is null; a filter that hardly anything passes finds it", async () => {
+test("pages continue where the previous one ended, until next_after is null; a filter with few matches finds them", async () => {
   const { secret } = await shop.world.addKey(reader);
   const [oldest] = await shop.world.sql`
     update receipts set model_id = 'rare' where request_id = (select min(request_id::text)::uuid from receipts where account_id = ${reader.accountId})

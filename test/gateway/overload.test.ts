@@ -65,8 +65,8 @@ async function expectShed(replica: ReplicaProcess, secret: string, count: number
 
 const statuses = (answers: readonly Answer[]) => answers.map(({ status }) => status);
 
-describe("503 service_unavailable while the replica is full; what it let in is served", () => {
-  test("IN_FLIGHT_MAX: shed at once with Retry-After; lists are served; the next one is let in when one ends", async () => {
+describe("503 service_unavailable while the replica is full; admitted requests are served", () => {
+  test("IN_FLIGHT_MAX: refused immediately with Retry-After; lists are served; the next request is admitted when one ends", async () => {
     await withReplica({ IN_FLIGHT_MAX: "3" }, async (replica) => {
       const customers = await Promise.all([shop.customer(), shop.customer(), shop.customer(), shop.customer()]);
       const [first, second, third, other] = customers;
@@ -94,7 +94,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("LEDGER_QUEUE_MAX: shed before the ledger is asked, also other accounts; the queue is served when the lock is gone", async () => {
+  test("LEDGER_QUEUE_MAX: refused before the ledger is asked, also other accounts; the queue is served when the lock is released", async () => {
     await withReplica({ LEDGER_QUEUE_MAX: "2", LEDGER_TIMEOUT_MS: "30000" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
@@ -110,7 +110,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("LEDGER_TIMEOUT_MS: a reserve that waits for longer is shed, and holds nothing; other accounts are served meanwhile", async () => {
+  test("LEDGER_TIMEOUT_MS: a reserve that waits longer is refused, and leaves no hold; other accounts are served meanwhile", async () => {
     await withReplica({ LEDGER_TIMEOUT_MS: "600" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
@@ -127,7 +127,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("SPOOL_BYTES_MAX: with settlements that the ledger cannot take and the spool full, shed at once and not ready; served when it is replayed", async () => {
+  test("SPOOL_BYTES_MAX: while the spool is full, requests are refused immediately and the replica is not ready; served when it is replayed", async () => {
     await withReplica({ SPOOL_BYTES_MAX: "1024", LEDGER_TIMEOUT_MS: "400" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const streams = 8;
@@ -158,7 +158,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("EVENT_LOOP_LAG_MAX_MS: an account with work under way is refused more while the process gets no time; what was let in is served; well again afterwards", async () => {
+  test("EVENT_LOOP_LAG_MAX_MS: while the event loop lags, an account with requests in progress gets no more admitted; admitted ones are served; recovers afterwards", async () => {
     await withReplica({ EVENT_LOOP_LAG_MAX_MS: "100" }, async (replica) => {
       const customer = await shop.customer({ dailyLimit: 100_000 });
       const answers: Answer[] = [];
@@ -185,7 +185,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("one pause of the whole process is no overload: what came meanwhile is served", async () => {
+  test("one pause of the whole process is not an overload: requests that arrived during it are served", async () => {
     await withReplica({ EVENT_LOOP_LAG_MAX_MS: "500" }, async (replica) => {
       const customer = await shop.customer();
       expect((await chatAt(replica, customer.secret)).status).toBe(200);
@@ -200,7 +200,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
 });
 
 describe("429 too_many_requests for one key; others are served", () => {
-  test("RATE_IN_FLIGHT: so many at once", async () => {
+  test("RATE_IN_FLIGHT: the concurrency limit", async () => {
     await withReplica({ RATE_IN_FLIGHT: "2" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
       shop.provider.always({ delayMs: 2_500 });
@@ -216,7 +216,7 @@ describe("429 too_many_requests for one key; others are served", () => {
     });
   });
 
-  test("RATE_PER_MINUTE: so many a minute", async () => {
+  test("RATE_PER_MINUTE: the rate limit", async () => {
     await withReplica({ RATE_PER_MINUTE: "3" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
       for (let i = 0; i < 3; i++) expect((await chatAt(replica, one.secret)).status).toBe(200);
@@ -227,8 +227,8 @@ describe("429 too_many_requests for one key; others are served", () => {
   });
 });
 
-describe("time limits of what we ask, each counted", () => {
-  test("a provider that is late: with the first byte, with the whole answer, between two chunks; then its route is left alone", async () => {
+describe("time limits on providers and Redis; each timeout is counted", () => {
+  test("a provider that is too slow: with the first byte, the whole answer, or between two chunks; then its breaker opens", async () => {
     const env = { PROVIDER_FIRST_BYTE_MS: "300", PROVIDER_TOTAL_MS: "300", PROVIDER_IDLE_MS: "300" };
     await withReplica(env, async (replica) => {
       const { secret, accountId } = await shop.customer();
@@ -247,7 +247,7 @@ describe("time limits of what we ask, each counted", () => {
     });
   });
 
-  test("RATE_REDIS_MS: a Redis that does not answer holds nobody up, and is counted", async () => {
+  test("RATE_REDIS_MS: a Redis that does not answer delays nobody, and is counted", async () => {
     const redis = await startRedis();
     try {
       await withReplica({ REDIS_URL: redis.url }, async (replica) => {

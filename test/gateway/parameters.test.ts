@@ -109,7 +109,7 @@ describe("the list", () => {
     }
   });
 
-  test("no name stands twice, and no look-up finds a name of the prototype", () => {
+  test("no name is listed twice, and no look-up finds a name of the prototype", () => {
     for (const kind of ["chat", "image"] as const) {
       const names = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
       expect(new Set(names).size).toBe(names.length);
@@ -152,8 +152,8 @@ const FITTING: Record<string, unknown> = {
   store: false,
 };
 
-describe("a request with listed parameters alone", () => {
-  test("goes on byte for byte, but for the model's name: chat", async () => {
+describe("a request with listed parameters only", () => {
+  test("is sent on byte for byte, except for the model name: chat", async () => {
     const text = `{ "model" : "chat-a", "messages":[{"role":"user","content":[{"type":"text","text":"x\\u00e9"}]}],
       ${JSON.stringify(FITTING).slice(1, -1)}\n}`;
     const answer = await shop.call("/v1/chat/completions", { secret, body: text });
@@ -162,7 +162,7 @@ describe("a request with listed parameters alone", () => {
     expect(droppedBy(answer)).toBeNull();
   });
 
-  test("goes on byte for byte, but for the model's name: image", async () => {
+  test("is sent on byte for byte, except for the model name: image", async () => {
     const fields = {
       background: "transparent",
       output_format: "webp",
@@ -177,14 +177,14 @@ describe("a request with listed parameters alone", () => {
     expect(droppedBy(answer)).toBeNull();
   });
 
-  test("null stands for what was not set: of a listed parameter it goes on, of another it is left out unnamed", async () => {
+  test("null means not set: a listed parameter is sent on with it, another is dropped without being named", async () => {
     const answer = await shop.chat(secret, { tools: null, reasoning: null, service_tier: null, audio: null });
     expect(sent()).toEqual({ ...chatBody({ tools: null, reasoning: null }), model: "up-chat-a" });
     expect(droppedBy(answer)).toBeNull();
   });
 });
 
-describe("what costs money or leaves the scope does not reach the provider", () => {
+describe("parameters that cost extra or leave the scope do not reach the provider", () => {
   const COSTLY: Record<string, unknown> = {
     service_tier: "priority",
     models: ["vendor/dear-model"],
@@ -216,7 +216,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     deferred: true,
   };
 
-  test("every one of them is accepted, left out, and named, with each attempt the answer of the same request without them", async () => {
+  test("each of them is accepted, dropped and named, and the answer is that of the same request without it", async () => {
     for (const [name, value] of Object.entries(COSTLY)) {
       const answer = await shop.chat(secret, { [name]: value });
       expect({ name, status: answer.status, dropped: droppedBy(answer), sent: sent() }).toEqual({
@@ -232,7 +232,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     expect(droppedBy(all)?.split(", ")).toEqual([...Object.keys(COSTLY).slice(0, 20), "+8"]);
   });
 
-  test("another way to write a name is another name: escapes, and letters in another case", async () => {
+  test("names with escapes or in another case do not get around the list", async () => {
     const rest = JSON.stringify(chatBody()).slice(1);
     for (const [name, dropped] of [
       ["serv\\u0069ce_tier", "service_tier"],
@@ -259,7 +259,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     }
   });
 
-  test("built-in tools are left out one by one; without any tool left their choice is left out too", async () => {
+  test("built-in tools are dropped one by one; if no tool is left, tool_choice is dropped too", async () => {
     const own = { type: "function", function: { name: "f", parameters: {} } };
     const some = await shop.chat(secret, {
       tools: [
@@ -292,7 +292,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
   });
 
-  test("in messages: files, audio, video, cache writes and fields that nobody defines are left out, the rest stays", async () => {
+  test("in messages, files, audio, video, cache writes and undefined fields are dropped; the rest is kept", async () => {
     const messages = [
       { role: "system", content: "Be short.", tools: [{ type: "web_search" }] },
       {
@@ -334,7 +334,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     ]);
   });
 
-  test("of objects only the members of the list pass, and only short values", async () => {
+  test("of objects, only listed members with short values are sent on", async () => {
     const answer = await shop.chat(secret, {
       stream: true,
       stream_options: { include_usage: false, include_obfuscation: false, continuous_usage_stats: true },
@@ -372,7 +372,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     ]);
   });
 
-  test("metadata without store goes on; with store: true both stay here", async () => {
+  test("metadata without store is sent on; with store: true both are dropped", async () => {
     await shop.chat(secret, { metadata: { a: "1" } });
     expect(sent().metadata).toEqual({ a: "1" });
     const answer = await shop.chat(secret, { metadata: { a: "1" }, store: true });
@@ -380,7 +380,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     expect(droppedBy(answer)).toBe("metadata, store");
   });
 
-  test("paid by balance: no other name of the cap or of the choices goes on, and the cap of the hold does", async () => {
+  test("pay-as-you-go: no other name for the cap or the choices is sent on; the reserved cap is", async () => {
     const payer = await shop.payer(1_000_000_000n);
     await shop.chat(payer.secret, { max_tokens: 50, n_predict: 9e5, max_output_tokens: 9e5, best_of: 9 });
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a", max_tokens: 50 });
@@ -390,7 +390,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
 describe("x-dropped-params", () => {
   const body = { service_tier: "priority", n: 1 };
 
-  test("stands on JSON, on streams and on images alike, and not where nothing was left out", async () => {
+  test("is on JSON, streams and images, and absent if nothing was dropped", async () => {
     expect(droppedBy(await shop.chat(secret, body))).toBe("service_tier");
     expect(droppedBy(await shop.chat(secret, { ...body, stream: true }))).toBe("service_tier");
     expect(droppedBy(await image(secret, body))).toBe("service_tier");
@@ -398,7 +398,7 @@ describe("x-dropped-params", () => {
       expect(droppedBy(answer)).toBeNull();
   });
 
-  test("stands on the first answer and on its replay by Idempotency-Key", async () => {
+  test("is on the first answer and on its replay by Idempotency-Key", async () => {
     const headers = { "idempotency-key": crypto.randomUUID() };
     const first = await shop.chat(secret, body, { headers });
     const again = await shop.chat(secret, body, { headers });
@@ -411,7 +411,7 @@ describe("x-dropped-params", () => {
     expect([replay.headers.get("idempotent-replayed"), droppedBy(replay)]).toEqual(["true", null]);
   });
 
-  test("stands on the answers of the panel's door too; api_key_id is no parameter", async () => {
+  test("is on the panel's answers too; api_key_id is not a parameter", async () => {
     const customer = await shop.customer();
     const session = await signInTo(shop, customer);
     const ask = (kind: string, asked: unknown) => session.post(`/ai/${kind}`, asked);
@@ -438,7 +438,7 @@ describe("a route that allows more", () => {
     plugins: [],
   };
 
-  test("sends on what it allows, and no more", async () => {
+  test("sends on what it allows, and nothing else", async () => {
     const answer = await shop.chat(secret, { model: "chat-more", ...more });
     expect(sent()).toEqual({
       model: "up-more",
@@ -460,7 +460,7 @@ describe("a route that allows more", () => {
 });
 
 describe("images", () => {
-  test("stream: true makes no free image: it is not sent on, the answer is JSON, and the image is charged", async () => {
+  test("stream: true on an image is dropped: the answer is JSON, and the image is charged", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const answers = [];
     for (let i = 0; i < 10; i++) answers.push(await image(payer.secret, { stream: true, partial_images: 3 }));
@@ -478,7 +478,7 @@ describe("images", () => {
     expect((await image(secret)).status).toBe(200);
   });
 
-  test("other names of a count, of another form or of another model are not sent on", async () => {
+  test("other names for the count, the format or the model are not sent on", async () => {
     const answer = await image(secret, {
       num_images: 4,
       batch_size: 4,
@@ -499,7 +499,7 @@ describe("images", () => {
 
   const costs = (microUsd: number) => 1_000_000_000 - microUsd * 1000;
 
-  test("a quality with a price is sent on and charged by it, in its size", async () => {
+  test("a quality with a price is sent on, and charged at the price for its size", async () => {
     for (const [over, microUsd] of [
       [{ quality: "high" }, 170_000],
       [{ quality: "high", size: "512x512" }, 90_000],
@@ -511,7 +511,7 @@ describe("images", () => {
     }
   });
 
-  test("a quality without a price is left out and named, and the plain price is charged; standard is the plain one's", async () => {
+  test("a quality without a price is dropped and named, and the default price is charged; standard is the default", async () => {
     for (const quality of ["hd", "auto", "HIGH", "high ", "__proto__", 5, ["high"], { high: 1 }]) {
       const payer = await shop.payer(1_000_000_000n);
       const answer = await image(payer.secret, { quality });
@@ -528,7 +528,7 @@ describe("images", () => {
     expect(droppedBy(await image(secret, { quality: null }))).toBeNull();
   });
 
-  test("402 says which size or quality has no price, where the model has others", async () => {
+  test("402 says which size or quality has no price, if the model has other prices", async () => {
     const payer = await shop.payer(1_000_000_000n);
     for (const [over, param, message] of [
       [{ size: "1536x1024" }, "size", "This model has no pay-as-you-go price for images of 1536x1024."],

@@ -228,7 +228,7 @@ describe("connections", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
   });
 
-  test("a request that is never read, a socket that is cut without a word: 503, released, and the breaker opens and closes", async () => {
+  test("a provider that never reads the request, or resets the connection: 503, released, and the breaker opens and closes", async () => {
     const one = await shop.customer();
     shop.provider.next({ hang: "connect" });
     expectRefusal(await chat(one.secret, { stream: true }), "provider_unavailable");
@@ -286,7 +286,7 @@ describe("connections", () => {
   });
 });
 
-describe("bombs and answers without end: 503 or an error event, the memory bounded", () => {
+describe("decompression bombs and endless answers: 503 or an error event, with bounded memory", () => {
   test.each([
     ["JSON", false, {}],
     ["JSON that says it is not compressed", false, { headers: { "content-encoding": "identity" } }],
@@ -320,7 +320,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
     await until(() => shop.provider.counters().open === 0);
   });
 
-  test("a line without end in the middle of a stream: an error event, released", async () => {
+  test("an endless line in the middle of a stream: an error event, released", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endless: "line" });
     const { text } = await withinMemory("a line without end", () => chat(secret, { stream: true }));
@@ -330,7 +330,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
     await until(() => shop.provider.counters().open === 0);
   });
 
-  test("events without end: they flow through as long as the client likes", async () => {
+  test("endless events: relayed as long as the client stays", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endless: "events" });
     await withinMemory("300 MB of events", async () => {
@@ -345,7 +345,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
     expect(Number(receipt?.completion_tokens)).toBeGreaterThan(50_000_000);
   });
 
-  test("ten thousand images for one: the first is fetched, no other", async () => {
+  test("ten thousand images instead of one: only the first is fetched", async () => {
     const { secret, accountId } = await shop.customer();
     const url = `${shop.second.url}/images/none.png`;
     shop.provider.next({
@@ -357,7 +357,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
   });
 });
 
-describe("words behind the end of a stream", () => {
+describe("data after the end of a stream", () => {
   const chunk = (delta: unknown, finish: string | null = null) =>
     `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 5, model: "up", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
   const usage = `data: ${JSON.stringify({ id: "c", choices: [], usage: { prompt_tokens: 3, completion_tokens: 4 } })}\n\n`;
@@ -410,7 +410,7 @@ describe("words behind the end of a stream", () => {
 });
 
 // Last: the first provider is another one behind it.
-test("connection refused, and back on the same port: the second route serves meanwhile, then the first again", async () => {
+test("connection refused, then back on the same port: the second route serves meanwhile, then the first again", async () => {
   const { secret, accountId } = await shop.customer();
   const { port } = shop.provider;
   await shop.provider.stop();

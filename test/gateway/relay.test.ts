@@ -182,7 +182,7 @@ async function forEach(last: number, work: (at: number) => Promise<void>): Promi
 }
 
 describe("the same output however the bytes are split", () => {
-  test.each(USAGE_PLACES)("in two at every byte (usage: %s)", async (usageIn) => {
+  test.each(USAGE_PLACES)("split in two at every byte (usage: %s)", async (usageIn) => {
     const transcript = richTranscript(usageIn);
     for (const wantsUsage of [true, false]) {
       const whole = await wholeText(transcript, wantsUsage);
@@ -194,7 +194,7 @@ describe("the same output however the bytes are split", () => {
     }
   });
 
-  test("byte by byte with empty pieces between, and in 500 random sets of pieces", async () => {
+  test("byte by byte with empty pieces between, and 500 random splits", async () => {
     const random = randomFrom(SEED);
     const transcript = richTranscript("own");
     const whole = await wholeText(transcript, true);
@@ -209,7 +209,7 @@ describe("the same output however the bytes are split", () => {
     }
   });
 
-  test("an error event: what came before it, then an error event of ours, at every split", async () => {
+  test("an error event: everything before it, then our error event, for every split", async () => {
     const { bytes, chunks } = shortTranscript();
     const before = bytes.subarray(0, find(bytes, ": ping"));
     const wire = Buffer.concat([
@@ -226,7 +226,7 @@ describe("the same output however the bytes are split", () => {
   });
 });
 
-test("text that comes with the end goes out at once: [DONE] alone waits for the settlement", async () => {
+test("text that arrives with the end is sent immediately: only [DONE] waits for the settlement", async () => {
   const { bytes } = shortTranscript();
   const { promise: settled, resolve: settle } = Promise.withResolvers<void>();
   const { owner } = noteEnds({ complete: () => settled });
@@ -274,7 +274,7 @@ function expectEnd({ text, ended, refused }: Outcome): void {
   else expect(ended.map(({ how }) => how)).toEqual([howEnded(text)]);
 }
 
-describe("a cut at every byte: all of it, or what came and an error event; never a clean end of a broken stream", () => {
+describe("a cut at every byte: the whole answer, or its beginning and an error event; never a clean end of a broken stream", () => {
   test.each(
     USAGE_PLACES.flatMap(
       (usageIn) =>
@@ -352,7 +352,7 @@ describe("over sockets", () => {
     return outcome;
   }
 
-  test("in two at every byte: the same output", async () => {
+  test("split in two at every byte: the same output", async () => {
     const { bytes } = transcript;
     const whole = await wholeText(transcript, true);
     await forEach(bytes.length, async (at) => {
@@ -454,7 +454,7 @@ async function openOne(options: Partial<RelayOptions> = {}, onEnd: OnEnd = {}, r
 }
 
 describe("silence", () => {
-  test("a keep-alive every 15 s without output, however the provider keeps itself busy; one at a time for a client that does not read", async () => {
+  test("a keep-alive after 15 s without output, whatever the provider sends; one at a time for a client that does not read", async () => {
     const { own, next, jump, send, ended, reader, timeouts, state } = await openOne();
     expect(await next()).toContain("one");
     send(": still thinking\n\n");
@@ -486,7 +486,7 @@ describe("silence", () => {
     own.close();
   });
 
-  test("a provider that sends no whole line for PROVIDER_IDLE_MS has broken off, however many bytes it drips", async () => {
+  test("a provider that sends no complete line for PROVIDER_IDLE_MS has broken off, even if it sends bytes", async () => {
     const { own, next, jump, send, ended, timeouts, state } = await openOne();
     await next();
     send('data: {"choices":[{');
@@ -499,7 +499,7 @@ describe("silence", () => {
     own.close();
   });
 
-  test("a client that takes nothing for CLIENT_IDLE_MS is cut and settled, whatever the provider does", async () => {
+  test("a client that takes nothing for CLIENT_IDLE_MS is disconnected and settled, whatever the provider does", async () => {
     const { own, jump, send, ended, timeouts, state, reader } = await openOne();
     send(CHUNK({ content: "two" }));
     await jump(61_000);
@@ -509,7 +509,7 @@ describe("silence", () => {
     own.close();
   });
 
-  test("a line of 7 MB in pieces of 1 KB passes; without an end it breaks the stream off before it fills the memory", async () => {
+  test("a line of 7 MB in pieces of 1 KB passes; an endless one ends the stream before it fills the memory", async () => {
     const piece = bytesOf("x".repeat(1024));
     const good = [
       bytesOf(CHUNK({ content: "@" }).split("@")[0] ?? ""),
@@ -530,7 +530,7 @@ describe("silence", () => {
   });
 });
 
-describe("an end that the ledger cannot be told", () => {
+describe("an end that the ledger fails to take", () => {
   const failing = async () => {
     throw new Error("the disk is full");
   };
@@ -555,7 +555,7 @@ describe("an end that the ledger cannot be told", () => {
     own.close();
   }
 
-  test("complete: the stream breaks off without [DONE]", async () => {
+  test("complete: the stream is cut without [DONE]", async () => {
     const one = await openOne({}, { complete: failing });
     await one.next();
     one.send("data: [DONE]\n\n: more\n\n");
@@ -568,7 +568,7 @@ describe("an end that the ledger cannot be told", () => {
     one.send("data: oops\n\n");
     await expectFailed(one);
   });
-  test("the provider fell silent: found by the timer, where nobody waits", async () => {
+  test("the provider is silent: detected by the timer, which nothing awaits", async () => {
     const one = await openOne({}, { broke_off: failing });
     await one.next();
     one.send(": line\n");
@@ -581,12 +581,12 @@ describe("an end that the ledger cannot be told", () => {
     await one.reader.cancel();
     await expectFailed(one, true);
   });
-  test("the client reads too slowly: found by the timer, where nobody waits", async () => {
+  test("the client reads too slowly: detected by the timer, which nothing awaits", async () => {
     const one = await openOne({}, { client_left: failing });
     await one.jump(61_000);
     await expectFailed(one);
   });
-  test("we end it: the others are ended all the same", async () => {
+  test("the replica shuts down: the other streams are ended too", async () => {
     const one = await openOne({}, { ended_by_us: failing });
     const other = noteEnds();
     const stream = one.own.start(await open(handProvider().provider), facts(), other.owner);
@@ -595,7 +595,7 @@ describe("an end that the ledger cannot be told", () => {
     expect(await new Response(stream).text()).toEndWith('data: {"error":"ended by us"}\n\n');
     await expectFailed(one);
   });
-  test("a rejection here would have ended the process", async () => {
+  test("a rejection in these tests would have ended the process", async () => {
     // What the tests above rely on: a rejected promise that nobody handles is not overlooked by the runtime.
     const child = Bun.spawn(
       [process.execPath, "-e", "void (async () => { throw new Error('x') })(); setTimeout(() => {}, 1000)"],
@@ -605,8 +605,8 @@ describe("an end that the ledger cannot be told", () => {
   });
 });
 
-describe("one end only", () => {
-  test("a stream that begins once all are ended is ended too", async () => {
+describe("exactly one end", () => {
+  test("a stream that starts after the shutdown is ended too", async () => {
     const one = await openOne();
     await one.own.endAll();
     const late = noteEnds();
@@ -617,7 +617,7 @@ describe("one end only", () => {
     one.own.close();
   });
 
-  test("the client leaves while the end is being settled: nothing more, and nothing twice", async () => {
+  test("the client leaves while the end is being settled: there is no second end", async () => {
     const settled = Promise.withResolvers<void>();
     const ended: string[] = [];
     const one = await openOne(
@@ -679,7 +679,7 @@ describe("one end only", () => {
   });
 });
 
-describe("reading on for a client who has left", () => {
+describe("reading on after the client has left", () => {
   const usage = (tokens: number) =>
     `data: ${JSON.stringify({ choices: [], usage: { prompt_tokens: 1, completion_tokens: tokens } })}\n\n`;
   const openLeft = async (options: Partial<RelayOptions> = {}) => {
@@ -690,7 +690,7 @@ describe("reading on for a client who has left", () => {
     return one;
   };
 
-  test("to the provider's end: the usage is the provider's, the text what was relayed", async () => {
+  test("to the provider's end: the usage is the provider's, the text is what was relayed", async () => {
     const one = await openLeft();
     one.send(CHUNK({ content: "not relayed" }));
     one.send(CHUNK({}, "stop"));
@@ -731,7 +731,7 @@ describe("reading on for a client who has left", () => {
     one.own.close();
   });
 
-  test("no more at once than the limit: a further one is ended when its client leaves", async () => {
+  test("above the maximum: further calls are aborted when their clients leave", async () => {
     const one = await openOne({ readOnMax: 0 }, {}, true);
     await one.next();
     await one.reader.cancel();
@@ -740,7 +740,7 @@ describe("reading on for a client who has left", () => {
     one.own.close();
   });
 
-  test("not where the answer is known by then", async () => {
+  test("not if the whole answer has arrived already", async () => {
     const one = await openOne({}, {}, true);
     await one.next();
     one.send(CHUNK({}, "stop") + usage(700));
@@ -752,7 +752,7 @@ describe("reading on for a client who has left", () => {
     one.own.close();
   });
 
-  test("all are ended: settled by what is known, once", async () => {
+  test("the replica shuts down: settled once, by what is known", async () => {
     const one = await openLeft();
     one.send(usage(300));
     await sleep(20); // Read by now.
@@ -789,7 +789,7 @@ describe("behind [DONE]", () => {
   const chunked = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
   const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
 
-  test("the provider closes its side: the connection is used again", async () => {
+  test("the provider closes the stream: the connection is reused", async () => {
     behave = (socket) => socket.write(`${HEAD}transfer-encoding: chunked\r\n\r\n${chunked(wire)}0\r\n\r\n`);
     await ask();
     const before = server.connections();
@@ -820,7 +820,7 @@ describe("behind [DONE]", () => {
     await until(() => closed > later);
   });
 
-  test("the provider neither closes nor sends: its call is ended after a second", async () => {
+  test("the provider neither closes nor sends: the call is aborted after a second", async () => {
     behave = (socket) => socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}`);
     const before = closed;
     const startMs = performance.now();

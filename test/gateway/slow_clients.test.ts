@@ -75,7 +75,7 @@ const head = (secret: string, ...fields: string[]) =>
     "",
   ].join("\r\n");
 
-test("headers that stop, trickle in, or never begin: cut; others are served meanwhile", async () => {
+test("headers that stop, trickle in or never start: disconnected; others are served meanwhile", async () => {
   const { secret } = await shop.customer();
   const unfinished = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Slow: ";
   const whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -102,7 +102,7 @@ test("headers that stop, trickle in, or never begin: cut; others are served mean
   console.log(`slow headers were cut after ${all.map(({ closedMs }) => Math.round(closedMs() ?? 0)).join(", ")} ms`);
 });
 
-test("a connection kept alive for nothing is cut", async () => {
+test("an idle keep-alive connection is closed", async () => {
   const whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
   const idle = openSocket(whole);
   await until(() => idle.bytes() > 0);
@@ -116,7 +116,7 @@ test("a connection kept alive for nothing is cut", async () => {
   await until(() => idle.closedMs() !== undefined, HEADERS_MS_MAX);
 });
 
-test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is free again, nothing charged, and the connection ends", async () => {
+test("a body that stops or trickles in: 400 after BODY_READ_MS, its slot is released, nothing is charged, and the connection is closed", async () => {
   const { secret } = await shop.customer();
   const before = (await timeOutsOf(replica, "body")) ?? 0;
   const half = JSON.stringify(chatBody()).slice(0, 40);
@@ -158,7 +158,7 @@ test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is fre
   expect((await shop.chat(secret)).status).toBe(200);
 });
 
-test("a form of the panel, signed in or not, is timed too", async () => {
+test("a panel form has the same time limit, signed in or not", async () => {
   const before = (await timeOutsOf(replica, "body")) ?? 0;
   const lines = [
     "POST /api/panel/sign-in HTTP/1.1",
@@ -172,7 +172,7 @@ test("a form of the panel, signed in or not, is timed too", async () => {
   expect(await timeOutsOf(replica, "body")).toBe(before + 1);
 });
 
-test("a client that does not read its answer is cut, though it is all there; settled once", async () => {
+test("a client that does not read its complete answer is disconnected; settled once", async () => {
   const { secret, accountId } = await shop.customer();
   const content = "x".repeat(24 * 1024 * 1024);
   shop.provider.next({ content });

@@ -75,7 +75,7 @@ describe("the same payloads whatever the split", () => {
   });
 });
 
-test("a payload is handed out with the chunk that completes it, not later", () => {
+test("a payload is returned with the chunk that completes it, not later", () => {
   const reader = new SseReader();
   expect(reader.push(bytesOf("data: one\n\ndata: two\n"))).toEqual(["one"]);
   expect(reader.push(bytesOf("\ndata: thr"))).toEqual(["two"]);
@@ -100,7 +100,7 @@ test("a stream without data has no payload, and a byte order mark is no part of 
   expect(read("data\n\ndata:\n\ndata: \r\n\r\ndata: a\n\n")).toEqual(["a"]);
 });
 
-test("a character cut off by the end of the stream does not take its event with it", () => {
+test("a character cut off by the end of the stream does not lose its event", () => {
   expect(readIn([bytesOf("data: ok"), Uint8Array.of(0xe4, 0xb8)])).toEqual(["ok\uFFFD"]);
 });
 
@@ -127,7 +127,7 @@ describe("an event may not grow without limit", () => {
   test("very many empty lines of data", () =>
     expect(fill("", bytesOf("data:\n".repeat(1_000_000)), 20)).toBeLessThan(10));
 
-  test("just below the limit it passes whole, and the next one has the whole limit again", () => {
+  test("an event just below the limit passes, and the next one has the full limit again", () => {
     const text = "y".repeat(EVENT_CHARS_MAX - 100);
     const reader = new SseReader();
     for (let i = 0; i < 3; i++) {
@@ -136,7 +136,7 @@ describe("an event may not grow without limit", () => {
     }
   });
 
-  test("many small events in one chunk are no large event", () => {
+  test("many small events in one chunk are not one large event", () => {
     expect(read(`data: ${"z".repeat(1000)}\n\n`.repeat(12_000)).length).toBe(12_000);
   });
 });
@@ -176,7 +176,7 @@ describe("any bytes at all", () => {
       (bytes) => !/(?:^|[\r\n])\uFEFF*data[\r\n]/.test(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)),
     );
 
-  test("never an error, the same payloads whatever the pieces, and those that another parser reads", () => {
+  test("never an error, the same payloads for every split, and the same as another parser's", () => {
     let payloads = 0;
     fc.assert(
       fc.property(stream, fc.array(fc.nat(), { maxLength: 8 }), (bytes, cuts) => {

@@ -113,7 +113,7 @@ describe("framing", () => {
     for (const chunk of chunksIn(text)) expect(chunk.object).toBe("chat.completion.chunk");
   });
 
-  test("one id, one created and the client's model name, though the provider's vary", async () => {
+  test("one id, one created and the client's model name, even if the provider's vary", async () => {
     const { secret } = await shop.customer();
     shop.provider.next(
       streamOf(
@@ -153,7 +153,7 @@ describe("framing", () => {
     }
   });
 
-  test("fields that we do not know pass through: reasoning, tool deltas, anything", async () => {
+  test("unknown fields pass through: reasoning, tool deltas, anything", async () => {
     const { secret } = await shop.customer();
     const deltas = [
       { reasoning_content: "hm", x_vendor: { deep: [1, { model: "inner", usage: 1 }] } },
@@ -172,7 +172,7 @@ describe("framing", () => {
     expect(chunks[0]).toMatchObject({ service_tier: "x", big: "12345678901234567890" });
   });
 
-  test("a giant event passes, and one beyond the limit breaks the stream off", async () => {
+  test("a very large event passes, and one above the limit ends the stream", async () => {
     const good = await shop.customer();
     shop.provider.next({ giantLineBytes: 6_000_000, tokens: 3, omitUsage: true });
     const { text } = await stream(good.secret);
@@ -216,7 +216,7 @@ describe("usage", () => {
     },
   );
 
-  test("settled before the last byte: whoever has read [DONE] finds the usage record", async () => {
+  test("settled before the last byte: a client that has read [DONE] finds the usage record", async () => {
     for (let i = 0; i < 10; i++) {
       const { secret, accountId } = await shop.customer();
       const response = await fetch(`${shop.origin}/v1/chat/completions`, {
@@ -236,7 +236,7 @@ describe("usage", () => {
     }
   });
 
-  test("text that the provider escapes is counted as what it says", async () => {
+  test("escaped text from the provider is counted unescaped", async () => {
     const { secret, accountId } = await shop.customer();
     const escaped = "世界".repeat(200).replace(/./g, (c) => `\\u${c.charCodeAt(0).toString(16)}`);
     shop.provider.next(streamOf(chunkOf({ content: "@" }).replace("@", escaped), FINISH, "[DONE]"));
@@ -269,7 +269,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     return text;
   }
 
-  test("in the middle, after what came before it", async () => {
+  test("in the middle, after everything that arrived before", async () => {
     const text = await expectBrokenOff({ cutAfterChunks: 5, tokens: 20, chunkDelayMs: 40 });
     expect(chunksIn(text).length).toBeGreaterThan(4);
   });
@@ -305,7 +305,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     expectBrokenOff(streamOf(chunkOf({ content: "a" }), payload, chunkOf({ content: "b" }), FINISH, "[DONE]")),
   );
 
-  test("an end without [DONE] but with a finish_reason is a good end", async () => {
+  test("an end without [DONE] but with a finish_reason is a complete answer", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endWithoutDone: true, tokens: 4 });
     expect(eventsOf((await stream(secret)).text).at(-1)).toBe("[DONE]");
@@ -313,7 +313,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     expect(await receiptOf(accountId)).toMatchObject({ reason: "complete", estimated: false });
   });
 
-  test("[DONE] without a finish_reason is a good end", async () => {
+  test("[DONE] without a finish_reason is a complete answer", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endWithoutFinish: true, tokens: 4 });
     expect(eventsOf((await stream(secret)).text).at(-1)).toBe("[DONE]");
@@ -346,7 +346,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
 });
 
 describe("the client leaves", () => {
-  test("after the headers and before the first event: settled with the prompt, the provider's call aborted", async () => {
+  test("after the headers and before the first event: the prompt is charged, the provider call is aborted", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ hang: "first_byte" });
     const client = openSocket(secret, {});
@@ -372,7 +372,7 @@ describe("the client leaves", () => {
     await expectLeft(accountId);
   });
 
-  test("in the middle, after any number of events: the provider is aborted within 200 ms, what was relayed is counted", async () => {
+  test("in the middle, after any number of events: the call is aborted within 200 ms, and the relayed text is charged", async () => {
     const latencies: number[] = [];
     for (const events of [1, 2, 5, 12]) {
       shop.provider.reset();
@@ -392,7 +392,7 @@ describe("the client leaves", () => {
     expect(Math.max(...latencies)).toBeLessThan(200);
   });
 
-  test("while the provider is silent: aborted all the same", async () => {
+  test("while the provider is silent: also aborted", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ hang: "mid_stream", cutAfterChunks: 3, tokens: 20 });
     const client = openSocket(secret, {});
@@ -404,7 +404,7 @@ describe("the client leaves", () => {
     await expectLeft(accountId);
   });
 
-  test("by balance: charged what was relayed, less than what was held", async () => {
+  test("pay-as-you-go: charged for what was relayed, less than what was reserved", async () => {
     const { secret, accountId } = await shop.payer(1_000_000_000n);
     shop.provider.next({ chunkDelayMs: 15, tokens: 500 });
     const client = openSocket(secret, {});
@@ -419,7 +419,7 @@ describe("the client leaves", () => {
     expect(charged).toBeLessThan(BigInt(String(receipt.held_nano_usd)));
   });
 
-  test("not streaming: the call runs to its end and is settled by the provider's word", async () => {
+  test("not streaming: the call runs to its end and is settled by the provider's usage", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ delayMs: 400, tokens: 9 });
     const client = openSocket(secret, { stream: false });
@@ -432,7 +432,7 @@ describe("the client leaves", () => {
 });
 
 describe("slow readers", () => {
-  test("a client that stops reading is cut after CLIENT_IDLE_MS and settled; the memory stays bounded", async () => {
+  test("a client that stops reading is disconnected after CLIENT_IDLE_MS and settled, with bounded memory", async () => {
     const { secret, accountId } = await shop.customer();
     const before = await rssMb();
     // 200 MB in events of 1 MB.
@@ -460,7 +460,7 @@ describe("slow readers", () => {
     expect(client.got()).not.toContain("[DONE]");
   });
 
-  test("a client that reads slowly but steadily is not cut", async () => {
+  test("a client that reads slowly but steadily is not disconnected", async () => {
     const { secret, accountId } = await shop.customer();
     const event = `data: ${chunkOf({ content: "x".repeat(1_000_000) })}\n\n`;
     shop.provider.next({ contentType: SSE, body: `${event.repeat(30)}data: ${FINISH}\n\ndata: [DONE]\n\n` });

@@ -49,8 +49,8 @@ async function lineOf(requestId: string | null, from: ReplicaProcess = replica):
 
 const idOf = ({ headers }: { headers: Headers }) => headers.get("x-request-id");
 
-describe("one line a request, at its end", () => {
-  test("a chat: who, what, where it was served, how long each part took, and the bytes of its answer", async () => {
+describe("one log line per request, at its end", () => {
+  test("a chat: account, key, model, provider, the duration of each step, and the bytes of its answer", async () => {
     const { secret, accountId, keyId } = await shop.customer();
     const answer = await shop.chat(secret);
     const line = await lineOf(idOf(answer));
@@ -82,7 +82,7 @@ describe("one line a request, at its end", () => {
     expect(replica.logged()).not.toContain("Tell me about tolls");
   });
 
-  test("a stream: when it is over, with every byte that went out", async () => {
+  test("a stream: when it is over, with all bytes sent", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ chunkDelayMs: 100, tokens: 5 });
     const answer = await shop.chat(secret, { stream: true });
@@ -132,7 +132,7 @@ describe("one line a request, at its end", () => {
     expect(Object.keys(line)).not.toContain("model");
   });
 
-  test("a refusal: its code; what was not come to is left out", async () => {
+  test("a refusal: its code; steps that were not reached are missing", async () => {
     const { secret, accountId } = await shop.customer(null);
     const refused = await shop.chat(secret);
     const line = await lineOf(idOf(refused));
@@ -141,7 +141,7 @@ describe("one line a request, at its end", () => {
       expect(Object.keys(line)).not.toContain(field);
   });
 
-  test("a key that is none of ours, a path and a query of a client's own are not written", async () => {
+  test("unknown keys, paths and queries of a client are not logged", async () => {
     const strange = `sk-strange-${"x".repeat(30)}`;
     expect(await lineOf(idOf(await shop.chat(strange)))).toMatchObject({ status: 401, accountId: 0, route: CHAT });
     const other = await shop.call("/v1/strange/path?strange=query", { secret: strange });
@@ -151,7 +151,7 @@ describe("one line a request, at its end", () => {
     expect(replica.logged()).not.toContain("strange");
   });
 
-  test("the panel's API too; pages and probes have none", async () => {
+  test("the panel's API is logged too; pages and probes are not", async () => {
     const panel = await shop.call("/api/panel/me", { host: "panel.tollgate.test" });
     expect(await lineOf(idOf(panel))).toMatchObject({
       route: "GET /api/panel/me",
@@ -164,7 +164,7 @@ describe("one line a request, at its end", () => {
     expect(requestLines()).toHaveLength(before);
   });
 
-  test("what ended in 5xx has a line at level warn even where nothing else has: LOG_REQUESTS=0", async () => {
+  test("with LOG_REQUESTS=0 a 5xx is still logged, at level warn", async () => {
     const silent = await shop.start({ LOG_REQUESTS: "0", LOG_LEVEL: "info" });
     try {
       const { secret } = await shop.customer();
@@ -183,7 +183,7 @@ describe("one line a request, at its end", () => {
     }
   });
 
-  test("a replica that ends has written all of them", async () => {
+  test("a replica that stops has written all of them", async () => {
     const ending = await shop.start({});
     const { secret } = await shop.customer();
     const answer = await shop.chat(secret, {}, { origin: ending.origin });
@@ -219,7 +219,7 @@ describe("sampling", () => {
     return lines.length;
   }
 
-  test("a share of the lines is that share, and 5xx have all theirs", () => {
+  test("the configured fraction is logged, and every 5xx", () => {
     expect([linesAt(1, 200), linesAt(0.25, 200), linesAt(0.25, 404), linesAt(0, 200)]).toEqual([100, 25, 25, 0]);
     expect([linesAt(1, 500), linesAt(0.25, 503), linesAt(0, 503)]).toEqual([100, 100, 100]);
   });
@@ -232,7 +232,7 @@ describe("sampling", () => {
       expect(() => read(wrong)).toThrow("LOG_REQUESTS must be a number from 0 to 1");
   });
 
-  test("a stream that is over before its answer has begun is told once all the same", () => {
+  test("a stream that is over before its response has started is logged once", () => {
     const lines: RequestLine[] = [];
     const log = { request: (line: RequestLine) => void lines.push(line) };
     const telemetry = createTelemetry({
@@ -254,7 +254,7 @@ describe("sampling", () => {
 });
 
 describe("metrics of requests", () => {
-  test("by route, status and refusal; garbage adds no series", async () => {
+  test("by endpoint, status and error code; unknown paths add no series", async () => {
     const { secret } = await shop.customer();
     // Others get the panel's page.
     const json = { headers: { accept: "application/json" } };
@@ -288,7 +288,7 @@ describe("metrics of requests", () => {
     expect(ended("none", 405, "method_not_allowed")).toBe(30);
   });
 
-  test("first byte, provider, hold, settlement, stream and batches are timed and counted, each once", async () => {
+  test("first byte, provider, reserve, settlement, stream and batches are timed and counted, each once", async () => {
     const { secret } = await shop.customer();
     const before = await metricsOf(replica);
     await shop.chat(secret);
@@ -312,7 +312,7 @@ describe("metrics of requests", () => {
     );
   });
 
-  test("a replay is counted, and caches, caps, the books and the process are seen", async () => {
+  test("replays, caches, limits, the books and the process have metrics", async () => {
     const { secret } = await shop.customer();
     const before = await metricsOf(replica);
     const once = { headers: { "idempotency-key": "sight" } };
