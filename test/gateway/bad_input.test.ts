@@ -35,7 +35,7 @@ const CHAT = "/v1/chat/completions";
 const IMAGES = "/v1/images/generations";
 
 let shop: Shop;
-/** Takes bodies of BYTES_MAX at most. */
+/** A replica whose maximum body size is BYTES_MAX. */
 let small: ReplicaProcess;
 let secret: string;
 
@@ -49,7 +49,7 @@ afterAll(async () => {
   await shop.close();
 });
 
-/** Sends a body byte for byte, with just these headers. */
+/** Sends a body unchanged, with only these headers. */
 function post(
   path: string,
   body: string | Uint8Array,
@@ -69,7 +69,7 @@ function post(
 
 const JSON_TYPE = { "content-type": "application/json" };
 
-/** One test a case: refused as the case says, and nothing written, charged or sent. */
+/** One test for each case: it is refused as described, and nothing is written, charged or sent. */
 function refuses(path: string, cases: readonly BodyCase[]): void {
   for (const [what, body, param = null, code = "invalid_request"] of cases) {
     test(`${what}: ${code}${param === null ? "" : `, param ${param}`}`, async () => {
@@ -276,7 +276,7 @@ describe("paths, ids and queries", () => {
 
   test("404 and 405 have the error envelope, for any path and method", async () => {
     await withoutEffect(shop, async () => {
-      // Whoever does not prefer JSON gets the panel's page at an address that is none of the API's.
+      // On a path outside the API, a client that does not prefer JSON gets the panel's page.
       const headers = { accept: "application/json" };
       for (const path of UNKNOWN_PATHS) expectRefusal(await shop.call(path, { secret, headers }), "not_found");
       for (const [path, methods] of BAD_METHODS) {

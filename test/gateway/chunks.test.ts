@@ -18,7 +18,7 @@ beforeAll(() => console.log(`seed ${SEED}, ${RUNS} runs a property`));
 const check = <T extends [unknown, ...unknown[]]>(property: fc.IProperty<T>) =>
   fc.assert(property, { seed: SEED, numRuns: RUNS });
 
-/** Keys that mean something here, keys that trip up careless code, and any others. */
+/** Keys with a meaning here, keys that break careless code, and arbitrary ones. */
 const key = fc.oneof(
   fc.constantFrom(
     ...OURS,
@@ -47,7 +47,7 @@ const usage = fc.oneof(
   fc.record({ prompt_tokens: fc.nat(1000), completion_tokens: fc.nat(1000), x_vendor: fc.jsonValue() }),
   fc.jsonValue(),
 );
-/** A JSON object's fields, each name once; never an error, which would break the stream off. */
+/** The fields of a JSON object, each name once; never `error`, which would end the stream. */
 const fields = fc
   .tuple(
     fc.uniqueArray(fc.tuple(key, fc.jsonValue()), { selector: ([name]) => name, maxLength: 8 }),
@@ -62,7 +62,7 @@ const fields = fc
   });
 type Fields = [string, unknown][];
 
-/** JSON written by somebody who likes space, and integers larger than a double holds. */
+/** JSON with white space, and integers too large for a double. */
 function written(all: Fields, space: string): string {
   const inner = all.map(
     ([name, value]) => `${space}${JSON.stringify(name)}${space}:${space}${JSON.stringify(value)}${space}`,
@@ -76,7 +76,7 @@ const entriesOf = (json: string) => {
   return Object.entries(value).map(([name, inner]): [string, string] => [name, JSON.stringify(inner)]);
 };
 
-/** What a rewriter makes of a payload, and has made of all so far. */
+/** What a rewriter returns for a payload, and its state afterwards. */
 function told(rewriter: ChunkRewriter, payload: string) {
   try {
     return { out: rewriter.rewrite(payload), relayed: rewriter.relayed, finished: rewriter.finished };
@@ -122,7 +122,7 @@ describe("any JSON objects", () => {
           if (last === undefined) return;
           const lastEntries = new Map(entriesOf(last));
           expect(lastEntries.get("choices")).toBe("[]");
-          // The client is told what it is charged for.
+          // The client is sent the usage that it is charged for.
           expect(JSON.parse(lastEntries.get("usage") ?? "")).toMatchObject({
             prompt_tokens: rewriter.relayed.usage?.promptTokens,
             completion_tokens: rewriter.relayed.usage?.completionTokens,
@@ -200,7 +200,7 @@ describe("any JSON objects", () => {
         arbitrary: fc.string({ unit: "grapheme", maxLength: 6 }).map((text) => JSON.stringify(text).slice(1, -1)),
       },
       { weight: 2, arbitrary: fc.constantFrom("a", "index", "content", "a~", "\\n", "\\u00e9", '\\"', "\\\\", "") },
-      // What ends a string too early, too late, or is none.
+      // Strings that end too early or too late, and values that are not strings.
       {
         weight: 1,
         arbitrary: fc.constantFrom(
@@ -229,7 +229,7 @@ describe("any JSON objects", () => {
           for (const raw of texts) {
             const payload = `${head}${shape(raw)}${tail}`;
             const got = told(learning, payload);
-            // One that knows no frame looks at the whole.
+            // A rewriter without a learned envelope parses the whole chunk.
             const whole = told(new ChunkRewriter({ ...FACTS, wantsUsage }), payload);
             text += whole.relayed?.text ?? "";
             finished ||= whole.finished ?? false;
@@ -317,7 +317,7 @@ describe("anything else", () => {
       try {
         new ChunkRewriter({ ...FACTS, wantsUsage: true }).rewrite(payload);
       } catch (error) {
-        // The parser has a limit of its own to what it will nest.
+        // The parser has its own limit on nesting.
         expect(error instanceof SyntaxError || error instanceof RangeError).toBe(true);
       }
       expect({ payload: payload.slice(0, 20), inTime: performance.now() - startMs < 5_000 }).toMatchObject({

@@ -24,7 +24,7 @@ afterAll(async () => {
   await shop.close();
 });
 
-/** Refused alike whether the answer would be streamed or not, and without effect. */
+/** Refused the same way for JSON and streams, and without effect. */
 async function expectChatRefused(
   secret: string,
   code: string,
@@ -78,7 +78,7 @@ describe("every row of the table", () => {
       .sql`select end_package(${person.accountId}, (select id from packages where account_id = ${person.accountId}))`;
     await expectChatRefused(person.secret, "package_expired");
     await shop.world.givePackage(person);
-    // Given past the panel, it is known when the refusal of a moment ago has grown old.
+    // It was granted without the panel, so it takes effect when the remembered refusal expires.
     await until(async () => (await shop.chat(person.secret)).status === 200);
   });
 
@@ -205,7 +205,7 @@ describe("every row of the table", () => {
   row("not_found", "unknown paths; APIs out of contract point to the right one", async () => {
     const { secret } = await shop.customer();
     await withoutEffect(shop, async () => {
-      // Whoever does not prefer JSON gets the panel's page at an address that is none of the API's.
+      // On a path outside the API, a client that does not prefer JSON gets the panel's page.
       const headers = { accept: "application/json" };
       for (const path of ["/", "/v1", "/v2/models", "/v1/chat", "/v1/%zz", "/api/panel/nothing"]) {
         expectRefusal(await shop.call(path, { secret, headers }), "not_found");
@@ -348,7 +348,7 @@ describe("503 service_unavailable while the database is away", () => {
       const replica = await shop.start({ DATABASE_URL: proxy.url, LEASE_SECONDS: "2" });
       const { origin } = replica;
       try {
-        // A new key is forgotten at the next read of the changes: this one is known when the database goes.
+        // The next poll of changes evicts a new key from the cache. This one is cached when the database goes down.
         await Bun.sleep(1_300);
         expect((await shop.chat(known.secret, {}, { origin })).status).toBe(200);
         const before = await charges();
@@ -379,7 +379,7 @@ describe("503 service_unavailable while the database is away", () => {
         for (const answer of answers) expectRefusal(answer, "service_unavailable");
         expect(performance.now() - begun).toBeLessThan(6_000);
         expect(await charges()).toEqual(before);
-        // Connections that fell silent stay so until they are reset.
+        // Silent connections stay silent until they are reset.
         proxy.cut();
         proxy.mend();
         let status = 0;
@@ -388,7 +388,7 @@ describe("503 service_unavailable while the database is away", () => {
           if (status !== 200) await Bun.sleep(100);
         }
         expect(status).toBe(200);
-        // A silent server may have granted what it was asked for, if the key was still known: that is given back.
+        // A silent server may have granted the reserve if the key was cached: that hold is released.
         await until(async () => (await holds()) === 0, 20_000);
         const { settled, units, providerCalls } = before;
         const once = { settled: settled + 1, units: units + 1, providerCalls: providerCalls + 1 };
@@ -403,7 +403,7 @@ describe("503 service_unavailable while the database is away", () => {
 
 describe("order of refusals", () => {
   type Wrong = { secret: () => Promise<string>; options?: CallOptions; raw?: string; model?: string; narrow?: true };
-  /** One fault each; a request can have several. `secret` is made late: the narrow replica lets a key through once. */
+  /** One fault each; a request can have several. `secret` is created late, because the narrow replica admits a key once. */
   const FAULTS: [code: string, fault: Partial<Wrong>][] = [
     ["host_not_allowed", { options: { host: "foreign.test" } }],
     ["invalid_api_key", { secret: async () => newApiKey().secret }],
@@ -595,7 +595,7 @@ describe("hosts", () => {
     const served = await raw(`Host: foreign.test\r\n${auth}`, `http://${BASE}/v1/models`);
     expectRefusal(RUNTIME === "deno" ? foreign : served, "host_not_allowed");
     expect((RUNTIME === "deno" ? served : foreign).status).toBe(200);
-    // A malformed Host is refused whatever the target says.
+    // A malformed Host is refused whatever the request target is.
     expectRefusal(await raw(`Host: a b\r\n${auth}`, `http://${BASE}/v1/models`), "host_not_allowed");
   });
 
@@ -679,7 +679,7 @@ describe("keys", () => {
         shop.replicas[0]?.port ?? 0,
         `GET /v1/models HTTP/1.1\r\nHost: ${BASE}\r\nAuthorization: Bearer ${"secret12".repeat(letters / 8)}\r\n\r\n`,
       );
-      // Deno's parser takes headers of 64 KB, of which this is then no key; beyond, it answers 400.
+      // Deno's parser accepts headers up to 64 KB, and this is then an unknown key; beyond that it responds with 400.
       expect(answer.status).toBe(RUNTIME === "bun" ? 431 : letters === 20_000 ? 401 : 400);
       expect(answer.text).not.toContain("secret12");
     }

@@ -4,7 +4,9 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";
 import { type Answer, eventsOf, openShop, type Shop } from "./shop.ts";
 
-/** A model with two routes: what one provider cannot serve before the first byte, the other does. Source: house plan › Providers. */
+/**
+ * A model with two routes: if one provider fails before the first byte, the other serves. Source: house plan › Providers.
+ */
 
 setDefaultTimeout(60_000);
 const FIRST_BYTE_MS = 500;
@@ -20,7 +22,7 @@ afterEach(async () => {
   if (isFirstGone) return;
   shop.provider.reset();
   shop.second.reset();
-  // One good answer closes the breaker of each route, so that no test meets what another one left.
+  // One good answer closes the breaker of each route, so that tests do not affect each other.
   for (const model of ["chat-a", "chat-two-routes"]) {
     await until(async () => {
       const calls = shop.provider.callCount();
@@ -195,7 +197,7 @@ describe("the breaker", () => {
     for (let i = 0; i < 5; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
     expect(shop.provider.callCount()).toBe(5);
     for (let i = 0; i < 20; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
-    // It opens for a second: at most a probe got through meanwhile.
+    // It is open for a second, in which at most one probe got through.
     expect(shop.provider.callCount()).toBeLessThanOrEqual(6);
     shop.provider.always(undefined);
     await until(async () => (await shop.chat(secret)).status === 200, 10_000);
@@ -329,7 +331,7 @@ describe("nothing of the provider leaks to the client", () => {
   });
 });
 
-// Last: the first provider does not come back.
+// Last, because the first provider does not come back.
 test("connection refused: the second route serves the first call and all later ones", async () => {
   await shop.provider.stop();
   isFirstGone = true;

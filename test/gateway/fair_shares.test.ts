@@ -10,8 +10,8 @@ import { gaugeOf, shedBy } from "./metrics_reader.ts";
 import { type Answer, chatBody, openShop, type Shop } from "./shop.ts";
 
 /**
- * What one customer, or one reseller with all its customers, does to a replica, and what a neighbour notices of it: nothing. The
- * attacks are made over bare sockets. Source: rulings › What is sent on, last paragraph; › Errors.
+ * One customer, or one reseller with all its customers, overloads a replica, and other accounts notice nothing. The attacks
+ * use bare sockets. Source: rulings › What is sent on, last paragraph; › Errors.
  */
 
 setDefaultTimeout(120_000);
@@ -20,10 +20,10 @@ const BODY_BYTES_MAX = 20 * MIB;
 const BODY_MEMORY_MAX = 192 * MIB;
 const IN_FLIGHT_MAX = 80;
 const BODY_READS_MAX = 48;
-/** Of all of these an account may hold a quarter, and a tenant a half. */
+/** An account may use a quarter of each of these, and a tenant half. */
 const ACCOUNT_SHARE = 0.25;
 const TENANT_SHARE = 0.5;
-/** A replica's memory under attack, beyond what it had before. Without limits it took 1,000 to 5,000 MiB. */
+/** Maximum growth of a replica's memory under attack. Without limits it was 1,000 to 5,000 MiB. */
 const GROWTH_MIB_MAX = 700;
 
 let shop: Shop;
@@ -43,7 +43,7 @@ beforeAll(async () => {
       IN_FLIGHT_MAX: String(IN_FLIGHT_MAX),
       ACCOUNT_SHARE: String(ACCOUNT_SHARE),
       TENANT_SHARE: String(TENANT_SHARE),
-      // Deno does not always tell that a client has left before its answer began: such a call ends at this limit.
+      // Deno does not always report that a client left before its response started: such a call ends at this limit.
       PROVIDER_FIRST_BYTE_MS: "8000",
     },
   });
@@ -55,7 +55,7 @@ beforeAll(async () => {
 afterEach(async () => {
   for (const socket of sockets.splice(0)) socket.destroy();
   shop.provider.reset();
-  // Whatever was done, nothing of it stays counted.
+  // Afterwards nothing is counted any more.
   for (const gauge of ["body_reads", "body_bytes", "in_flight_requests"])
     await until(async () => (await gaugeOf(replica, gauge)) === 0, 20_000);
 });
@@ -79,7 +79,7 @@ const head = (secret: string, length: number | "chunked") =>
     "",
   ].join("\r\n");
 
-/** A socket that sends this much and then waits. Its status, once there is one; 0 until then. */
+/** A socket that sends this and then waits. Has the status of the response, or 0 before it. */
 function openSocket(...parts: (string | Uint8Array)[]): { status: () => number; socket: Socket } {
   let got = "";
   const socket = connect(replica.port, "127.0.0.1", () => {
@@ -96,7 +96,7 @@ function openSocket(...parts: (string | Uint8Array)[]): { status: () => number; 
 const countOf = (all: readonly { status: () => number }[], status: number) =>
   all.filter((one) => one.status() === status).length;
 
-/** 100 requests of the neighbour at once, ten at a time: how many were served. */
+/** Sends 100 requests of another account, ten at a time. Returns how many were served. */
 async function servedToNeighbour(): Promise<number> {
   let served = 0;
   const ask = async () => {
@@ -106,7 +106,7 @@ async function servedToNeighbour(): Promise<number> {
   return served;
 }
 
-/** MiB of memory of the replica at most, above what it has now, while `work` is done. */
+/** The maximum growth of the replica's memory while `work` runs, in MiB. */
 async function growthDuring(work: () => Promise<unknown>): Promise<number> {
   const rssMib = () => {
     const status = readFileSync(`/proc/${replica.process.pid}/status`, "utf8");
@@ -217,7 +217,7 @@ describe("bodies that are large", () => {
   });
 
   test("a chunked body is counted as it grows, and refused above the account's share; an abandoned one is no longer counted", async () => {
-    // Two of half the account's room, and the third has none.
+    // Two bodies of half the account's share, so the third is refused.
     const half = new Uint8Array(accountBytes / 3).fill(32);
     const parts = (bytes: Uint8Array) => [`${bytes.length.toString(16)}\r\n`, bytes, "\r\n"];
     const all = [0, 1, 2].map(() => openSocket(head(attacker.secret, "chunked"), ...parts(half)));
@@ -266,7 +266,7 @@ describe("requests in flight", () => {
     const keys = await keysOf(attacker, 4);
     const mine = IN_FLIGHT_MAX * ACCOUNT_SHARE;
     const shedBefore = (await shedBy(replica, "body_reads_per_account")) ?? 0;
-    // Until they are let go, the neighbour's requests alone are answered.
+    // Until they are released, only the other account's requests are answered.
     shop.provider.when((body) => JSON.stringify(body).includes("wait for it"), { hang: "headers" });
     const waiting = JSON.stringify(chatBody({ messages: [{ role: "user", content: "wait for it" }], stream: true }));
     const all = Array.from({ length: 2 * mine }, (_, i) =>
@@ -278,7 +278,7 @@ describe("requests in flight", () => {
     expectRefusal(refusal, "too_many_requests");
     expect(refusal.json.error).toMatchObject({ limit: mine, message: expect.stringContaining("This account") });
     expectRefusal(await session.post("/ai/chat", chatBody()), "too_many_requests");
-    // Many come at once: some find no room for their bodies already.
+    // Many arrive at once: some are refused before their bodies are read.
     const shed = [await shedBy(replica, "in_flight_per_account"), await shedBy(replica, "body_reads_per_account")];
     expect((shed[0] ?? 0) + (shed[1] ?? 0) - shedBefore).toBe(mine + 2);
     expect(shed[0]).toBeGreaterThanOrEqual(2);

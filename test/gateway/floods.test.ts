@@ -10,14 +10,14 @@ import { metricsOf } from "./metrics_reader.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * Refused traffic is cheap: what it costs the database and Redis, counted by themselves, and that a refusal which is
- * remembered never stands between a customer and what was just bought. Two replicas, processes of their own.
+ * Refused traffic is cheap, by the database's and Redis's own counters, and a remembered refusal never blocks a customer who
+ * has just bought something. Two replicas, each a process.
  */
 
 setDefaultTimeout(120_000);
-/** So many requests of a flood at a time: few enough that a ledger that is asked would commit for every few of them. */
+/** Concurrency of a flood: low enough that a ledger that is asked would commit for every few requests. */
 const AT_ONCE = 4;
-/** What two idle replicas do in the meantime: heartbeats, readings of the changes. And this test itself. */
+/** Statements of two idle replicas in the meantime (heartbeats, polls of changes), and of the test itself. */
 const OWN_STATEMENTS_MAX = 150;
 /** A refusal is remembered for 250 ms; the rest is for a slow machine. */
 const HEARD_MS_MAX = 1_500;
@@ -33,7 +33,7 @@ let admin: PanelSession;
 beforeAll(async () => {
   redis = await startRedis();
   redisClient = new Redis(redis.url);
-  // One connection for everything and one for the ledger, so that their statistics are told soon.
+  // One connection for everything and one for the ledger, so that their statistics are reported soon.
   shop = await openShop({
     replicas: 2,
     redisUrl: redis.url,
@@ -56,11 +56,11 @@ afterAll(async () => {
   }
 });
 
-/** How many transactions the database ran for `work`. */
+/** The number of transactions that the database ran during `work`. */
 async function statementsOf(work: () => Promise<unknown>): Promise<number> {
   const customer = await shop.customer({ dailyLimit: 100 });
   const count = async () => {
-    // A connection tells its statistics with the first transaction a second after it told them last.
+    // A connection reports its statistics with the first transaction that is a second after the last report.
     await sleep(1_200);
     expect((await shop.chat(customer.secret)).status).toBe(200);
     await sleep(1_200);
@@ -73,7 +73,7 @@ async function statementsOf(work: () => Promise<unknown>): Promise<number> {
   return (await count()) - before;
 }
 
-/** How many commands Redis ran for `work`. */
+/** The number of commands that Redis ran during `work`. */
 async function commandsOf(work: () => Promise<unknown>): Promise<number> {
   const count = async () => Number(/total_commands_processed:(\d+)/.exec(await redisClient.info("stats"))?.[1]);
   const before = await count();
@@ -84,7 +84,7 @@ async function commandsOf(work: () => Promise<unknown>): Promise<number> {
 const remembered = async (replica: ReplicaProcess) =>
   (await metricsOf(replica)).get("tollgate_ledger_refusals_remembered_total") ?? Number.NaN;
 
-/** Sends requests, a few at a time; what came back, counted. */
+/** Sends requests, a few at a time, and counts the responses. */
 async function flood(
   count: number,
   send: (i: number) => Promise<Answer>,
@@ -103,7 +103,7 @@ async function flood(
   return counts;
 }
 
-/** Floods a key through a replica until it is told to stop, so that a refusal is always remembered there. */
+/** Floods a replica with one key until stopped, so that it always remembers a refusal. */
 function floodUntil(secret: string, { origin }: ReplicaProcess) {
   const STOPPED: Answer = { status: 0, headers: new Headers(), text: "", json: { error: { code: "stopped" } } };
   let stopped = false;
@@ -138,7 +138,7 @@ describe("2,000 requests", () => {
       tookMs = performance.now() - startedMs;
     });
     const asked = 2_000 - ((await remembered(first)) - before);
-    // One a quarter of a second, and what was on its way when the first was refused.
+    // One every quarter of a second, and the requests that were in flight at the first refusal.
     expect(asked).toBeLessThanOrEqual(tookMs / 250 + 2 * AT_ONCE);
     expect(statements).toBeLessThan(OWN_STATEMENTS_MAX + asked);
     expect(shop.provider.callCount() - calls).toBe(2); // Of the customer who keeps the count.
@@ -214,9 +214,9 @@ describe("2,000 requests", () => {
       expect(await flooding).toEqual({ "403 host_not_allowed": 2_000 });
     });
     expect(served).toEqual([200, 200, 200]);
-    // One read for all that came while the one before ran.
+    // One look-up for all that arrived during the previous one.
     expect(statements).toBeLessThan(2_000 / 8);
-    // What is known to be nobody's is not read again.
+    // Keys that are known not to exist are not looked up again.
     expect(await statementsOf(strangers)).toBeLessThan(OWN_STATEMENTS_MAX);
   });
 
@@ -274,7 +274,7 @@ describe("in a flood on a refused key", () => {
   test.each(news)(
     "%s takes effect immediately on the replica that made it, and soon on all",
     async (_, open, code, make) => {
-      // Several times: a refusal may have grown old just then.
+      // Repeated, because a remembered refusal may expire just then.
       for (let round = 0; round < 5; round++) {
         const buyer = await open();
         const floods = [first, second].map((replica) => floodUntil(buyer.secret, replica));

@@ -12,13 +12,13 @@ import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
 import { type Answer, type CallOptions, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** A request with an Idempotency-Key is served and charged at most once: two replicas, processes of their own, and one Redis. */
+/** A request with an Idempotency-Key is served and charged at most once. Two replicas, each a process, and one Redis. */
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;
-/** What Redis says of the time that a key which is not there has to live. */
+/** The TTL that Redis reports for a key that does not exist. */
 const GONE = -2;
-/** Long enough for a second request to come while the first is in flight. */
+/** Long enough for a second request to arrive while the first is in flight. */
 const IN_FLIGHT_MS = 2500;
 
 let redis: Service;
@@ -52,7 +52,7 @@ afterAll(async () => {
 
 const other = () => (shop.replicas[1] as ReplicaProcess).origin;
 
-/** A chat request that is to be served once. */
+/** A chat request with an Idempotency-Key. */
 const once = (
   secret: string,
   key: string,
@@ -225,7 +225,7 @@ describe("after the first was served", () => {
     const [{ secret, accountId, keyId }, key] = [await shop.customer(), newKey()];
     expect(isFirst(await once(secret, key))).toBe(true);
     await revokeKey({ db, bus }, { accountId, keyId });
-    // Each replica hears of it by itself, one a few milliseconds after the other; until then the kept answer may come once more.
+    // The replicas learn of it a few milliseconds apart. Until then the kept answer may be replayed once more.
     for (const origin of [shop.origin, other()]) {
       await until(async () => (await once(secret, key, {}, { origin })).status === 401);
       await withoutEffect(shop, async () => expectRefusal(await once(secret, key, {}, { origin }), "invalid_api_key"));
@@ -285,7 +285,7 @@ describe("a first attempt that failed frees the key", () => {
       { what: "the provider fails", fault: { status: 500 }, stream: false, status: 503 },
       { what: "the provider refuses the request", fault: { status: 400 }, stream: false, status: 400 },
       { what: "a stream that does not begin", fault: { status: 500 }, stream: true, status: 503 },
-      // Slow enough for its first chunk to be read: a connection that is reset takes what was not.
+      // Slow enough for its first chunk to be read: resetting a connection discards unread data.
       {
         what: "a stream that breaks off",
         fault: { cutAfterChunks: 2, tokens: 9, chunkDelayMs: 300 },
@@ -300,7 +300,7 @@ describe("a first attempt that failed frees the key", () => {
       const first = await once(secret, key, { stream });
       expect(first.status).toBe(status);
       if (status === 200) expect(first.text).not.toContain("[DONE]");
-      // A stream's key is freed when its end is noted, which is after its last byte.
+      // The claim of a stream is freed shortly after its last byte.
       let second = await once(secret, key, { stream }, { origin: other() });
       await until(async () => {
         if (second.status === 409) second = await once(secret, key, { stream }, { origin: other() });
@@ -370,14 +370,14 @@ test("Redis contains neither key nor prompt nor answer in clear text", async () 
   const names = await spy.keys("*");
   expect(names.some((name) => name.startsWith("tollgate:answer:"))).toBe(true);
   for (const name of names) {
-    // As Redis would write it to a disk, and in its own words.
+    // As in Redis's dump, and as its commands return it.
     const dumped = [name, (await spy.dumpBuffer(name))?.toString("latin1") ?? ""];
     const type = await spy.type(name);
     if (type === "hash") dumped.push(JSON.stringify(await spy.hgetall(name)));
     if (type === "string") dumped.push(await spy.getBuffer(name).then((bytes) => bytes?.toString("latin1") ?? ""));
     for (const text of dumped) expect(text).not.toMatch(/canary|Bearer|sk-[0-9A-Za-z]{20}/);
     const ttl = await spy.ttl(name);
-    // What has ended since it was listed is gone, as it should be.
+    // Keys that expired since the listing are missing, as they should be.
     if (ttl !== GONE) expect(ttl).toBeGreaterThan(0);
   }
 });
@@ -433,7 +433,7 @@ describe("Redis", () => {
         answer = await once(secret, key, {}, { origin: replica.origin });
         return answer.status !== 503 && !answer.headers.has("retry-after");
       }, 20_000);
-      // Noted late, or lapsed and looked up: never served again.
+      // Whether noted late or lapsed and looked up, it is never served again.
       if (answer?.status !== 200) expectConflict(answer as Answer, { inFlight: false });
       else expect(isReplay(answer)).toBe(true);
       expect(shop.provider.callCount()).toBe(1);

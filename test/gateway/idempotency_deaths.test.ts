@@ -9,8 +9,8 @@ import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * A replica dies, or stands still, with a request that has an Idempotency-Key, and its client asks another one: served and
- * charged at most once. Each test has a replica of its own to lose. Source: rulings › Who pays when something breaks.
+ * A replica dies or freezes with a request that has an Idempotency-Key, and its client retries on another one: served and
+ * charged at most once. Each test has its own replica to lose. Source: rulings › Who pays when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -37,14 +37,14 @@ afterAll(async () => {
   }
 });
 
-/** One request that is to be served once: its buyer, its key, its body, and how often a provider was called for it. */
+/** One request with an Idempotency-Key: its customer, its key, its body, and the number of provider calls for it. */
 async function order(buying: Promise<Buyer>, over: Record<string, unknown> = {}, behaviour: Behaviour = {}) {
   const buyer = await buying;
   const mark = behave(shop, behaviour);
   const headers = { "idempotency-key": `order-${mark.seed}` };
   return {
     ...buyer,
-    /** Asks for it at that replica, with more in the body if told so. */
+    /** Sends the request to this replica, optionally with additional fields. */
     ask: (origin = shop.origin, more: Record<string, unknown> = {}) =>
       shop.chat(buyer.secret, { ...mark, ...over, ...more }, { origin, headers }),
     calls: () => callsOf(shop, mark),
@@ -53,7 +53,9 @@ async function order(buying: Promise<Buyer>, over: Record<string, unknown> = {},
 }
 type Order = Awaited<ReturnType<typeof order>>;
 
-/** Sends the order to a replica that ends, or stands still, at that place; then does the rest with its answer, if it comes. */
+/**
+ * Sends the request to a replica that dies or freezes at this failpoint, then runs `rest` with its response, if there is one.
+ */
 function dying(
   failpoint: string,
   { ask }: Order,
@@ -98,7 +100,7 @@ for (const stream of [false, true]) {
       expect(receipt?.outcome).toBe("settled");
       const first = String(receipt?.requestId);
       expectConflict(answer, { inFlight: false, first });
-      // From now on nobody needs the books for it, and another body is still another request.
+      // From now on the ledger is not asked, and another body is still a mismatch.
       expectConflict(await wanted.ask(), { inFlight: false, first });
       expectRefusal(await wanted.ask(shop.origin, { n: 1 }), "idempotency_mismatch");
       expect(wanted.calls()).toBe(1);
@@ -149,7 +151,7 @@ for (const purse of ["package", "balance"] as const) {
       const books = await wanted.counters();
       expect(books).toMatchObject({ usage: 1, released: 1, holds: 0 });
       victim.process.kill("SIGCONT");
-      // Not a 402: its balance, or package, is not what this answer was lost for.
+      // Not a 402: the answer was not lost for lack of balance or package units.
       expectRefusal((await answer) as Answer, "service_unavailable");
       expect(await wanted.counters()).toEqual(books);
       const again = await wanted.ask();
@@ -182,7 +184,7 @@ test.concurrent("the database is down when the request ends: the settlement wait
       await until(() => wanted.calls() === 1, 20_000);
       const [held] = await shop.world.sql`select account_id from holds where account_id = ${accountId}`;
       expect(held).toBeDefined();
-      // The account is locked for longer than the ledger waits: for its replica that is a database away.
+      // The account is locked for longer than the ledger waits, which looks to the replica like a database that is down.
       const lock = shop.world.sql.begin(async (tx) => {
         await tx`select lock_accounts(array[${accountId}::bigint])`;
         await unlocked;

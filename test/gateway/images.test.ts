@@ -5,7 +5,10 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal, withoutEffect } from "./checks.ts";
 import { imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 
-/** Images: `response_format` is met whatever the provider returns. Source: contract › POST /images/generations, rulings › Images. */
+/**
+ * Images: `response_format` is honored whatever the provider returns. Source: contract › POST /images/generations, rulings ›
+ * Images.
+ */
 
 setDefaultTimeout(60_000);
 let shop: Shop;
@@ -106,7 +109,7 @@ describe("the provider returns no image: 503, released, nothing charged", () => 
 });
 
 describe("the guard on fetching", () => {
-  /** A server of this machine that nobody has allowed; it counts who comes. */
+  /** A server on this machine that is not allowed; it counts its requests. */
   async function startPrivateServer() {
     let visits = 0;
     const server = createServer((_, response) => {

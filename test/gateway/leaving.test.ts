@@ -7,8 +7,8 @@ import { openRawClient } from "./raw_client.ts";
 import { openShop, PRICES, type Shop } from "./shop.ts";
 
 /**
- * What a request costs whose client leaves early, or whose provider breaks off late: what a provider did is paid, and
- * nothing else. Source: rulings › Who pays when something breaks.
+ * The cost of a request whose client leaves early, or whose provider breaks off late: only what a provider did is charged.
+ * Source: rulings › Who pays when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -16,7 +16,7 @@ const HEADERS_MS = 6_000;
 const SSE = "text/event-stream";
 
 let shop: Shop;
-/** Knows the provider that cannot be reached, too. */
+/** A replica that also has the unreachable provider. */
 let replica: ReplicaProcess;
 let hung: Awaited<ReturnType<typeof startHungPort>>;
 
@@ -102,7 +102,7 @@ describe("a request that was sent to no provider", () => {
     );
     for (const { accountId } of people) {
       const { outcome, reason, units } = await receiptOf(accountId);
-      // Whoever waits for an answer that is not streamed learns of the provider's failure first.
+      // With JSON the client gets the provider's failure first.
       const reasons = stream ? ["not_dispatched"] : ["not_dispatched", "provider_failed"];
       expect({ outcome, units, isRight: reasons.includes(String(reason)) }).toEqual({
         outcome: "released",
@@ -110,7 +110,7 @@ describe("a request that was sent to no provider", () => {
         isRight: true,
       });
     }
-    // Nor is a route begun for somebody who has left.
+    // No further route is tried for a client that has left.
     expect(shop.second.callCount()).toBe(0);
   });
 
@@ -259,14 +259,14 @@ describe("a model that hides tokens", () => {
   const ask = (secret: string, model: string, stream: boolean) =>
     shop.chat(secret, { model, stream }, { origin: replica.origin });
 
-  /** A model of its own, which the replica knows. */
+  /** A new model, loaded by the replica. */
   async function newModel(id: string, hidesTokens: boolean | null): Promise<string> {
     await addModel(id);
     await shop.world.sql`update models set hides_tokens = ${hidesTokens} where id = ${id}`;
     await addRoute(id, "first");
     const { secret } = await shop.customer();
     await until(async () => (await ask(secret, id, false)).status === 200, 10_000);
-    // What the replica has read last is what stands there now.
+    // The replica has loaded the current catalog.
     shop.provider.reset();
     return id;
   }
@@ -285,7 +285,7 @@ describe("a model that hides tokens", () => {
     await ask(one.secret, model, true);
     await ask(one.secret, model, false);
     await sleep(500);
-    // One account alone does not decide for others, whose answers hide nothing.
+    // One account alone does not decide for others whose answers hide no tokens.
     expect(await stateOf(model)).toBeNull();
     await ask(two.secret, model, true);
     await until(async () => (await stateOf(model)) === true);

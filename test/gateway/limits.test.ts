@@ -52,7 +52,7 @@ describe("the gate", () => {
   });
 });
 
-/** A clock that the test moves: by `lateMs` more than it should between two ticks of the watch. */
+/** A clock that the test moves: `lateMs` too much between two ticks of the watch. */
 function watched(maxMs: number) {
   let now = 0;
   let lateMs = 0;
@@ -67,7 +67,7 @@ function watched(maxMs: number) {
   return {
     watch,
     lines,
-    /** Lets the next tick come, and comes back behind it. */
+    /** Resolves after the next tick. */
     async tick(late: number): Promise<void> {
       lateMs = late;
       const before = ticks;

@@ -6,8 +6,8 @@ import { expectRefusal } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * Reads that may take long have a pool of their own. One account reads its many usage records with a filter that matches none,
- * with all the requests that its keys may make; its neighbours must not notice.
+ * Long reads have their own connections. One account reads its many usage records with a filter that matches none, as often as
+ * its rate limits allow; other accounts must not notice.
  */
 
 setDefaultTimeout(180_000);
@@ -15,7 +15,7 @@ const RECEIPTS = 200_000;
 /** Per key. The service's default. */
 const RATE_PER_MINUTE = 600;
 const KEYS = 3;
-/** Requests that each of the keys has under way. */
+/** Concurrent requests of each key. */
 const AT_ONCE = 16;
 const NEIGHBOURS = 30;
 
@@ -51,7 +51,7 @@ async function fill(accountId: number, keyId: number, count: number): Promise<vo
 
 const usageOf = (secret: string, query: string) => shop.call(`/v1/usage?${query}`, { secret });
 
-/** Sends what `ask` asks again and again until it is told to stop, `AT_ONCE` at a time for each key. */
+/** Repeats `ask` until stopped, `AT_ONCE` at a time for each key. */
 function hammer(ask: (key: TestKey) => Promise<Answer>) {
   const answers: Answer[] = [];
   let over = false;
@@ -89,14 +89,14 @@ test("three keys that flood a filtered GET /v1/usage within their rate limit: no
   const hammering = hammer(({ secret }) => usageOf(secret, "model=none&limit=1000"));
   await until(() => hammering.answers.length >= 2 * KEYS, 60_000);
   const answers: Answer[] = [];
-  // Each is a key that no replica has seen: three look-ups and a chat for each.
+  // Each key is new to the replica: three look-ups and a chat for each.
   await Promise.all(
     neighbours.map(async ({ secret }) => {
       answers.push(...(await Promise.all([shop.call("/v1/models", { secret }), shop.call("/v1/balance", { secret })])));
       answers.push(await shop.chat(secret));
     }),
   );
-  // Long reads of others have their turn too, and the owner of the hammered account reaches its panel.
+  // Long reads of others are served too, and the owner of the flooding account can use the panel.
   for (const { secret } of neighbours.slice(0, 3)) answers.push(await usageOf(secret, "model=none"));
   answers.push(await owner.get("/usage?model=none"), await owner.get("/keys"), await owner.get("/billing/entries"));
   await hammering.stop();
@@ -110,7 +110,7 @@ test("429 with Retry-After above an account's share, while others are served; af
   const [{ secret: mine }, neighbour] = [await shop.world.addKey(reader), await shop.customer()];
   let answers: Promise<Answer>[] = [];
   await shop.world.sql.begin(async (tx) => {
-    // Reads of the first receipts wait for this, and nothing else does.
+    // Only reads of the first receipts wait for this.
     await tx`lock table receipts in access exclusive mode`;
     answers = Array.from({ length: 16 }, () => usageOf(mine, "limit=1"));
     const refused: Answer[] = [];
@@ -146,7 +146,7 @@ test("a client that leaves ends its read on the server", async () => {
     client.abort();
     expect(await leaving).toBe("left");
     await until(async () => (await waiting()) === 0);
-    // Sooner than the lock's own time limit.
+    // Before the lock's own time limit.
     expect(performance.now() - leftMs).toBeLessThan(1_000);
   });
 });

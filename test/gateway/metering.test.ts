@@ -9,7 +9,7 @@ const CHAT = "/v1/chat/completions";
 /** What chatBody() can cost at most: 20 bytes of text, 8 tokens for its message and 8 for the reply, in nano-USD. */
 const PROMPT_NANO = 36n * BigInt(PRICES.inputMicroUsd / 1000);
 const OUTPUT_TOKEN_NANO = BigInt(PRICES.outputMicroUsd / 1000);
-/** Odd on purpose: nothing comes out even, so the rounding shows. Micro-USD per million tokens. */
+/** Deliberately odd, so that rounding shows. Micro-USD per million tokens. */
 const ODD = { input: 2_500_001, cached: 312_503, output: 9_999_999 };
 
 let shop: Shop;
@@ -19,7 +19,7 @@ let busy: ReplicaProcess;
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "", env: COUNTING });
   await addModels();
-  // They read the catalog as it is now; the first replica hears of it within a second.
+  // They load the current catalog; the first replica reloads within a second.
   [narrow, busy] = await Promise.all([shop.start({ RATE_PER_MINUTE: "5" }), shop.start({ RATE_IN_FLIGHT: "2" })]);
   const { secret } = await shop.customer();
   while ((await shop.call("/v1/models/over-3", { secret })).status !== 200) await Bun.sleep(50);
@@ -305,7 +305,7 @@ describe("/usage", () => {
     expect(await seen(tied.secret)).toEqual([there]);
     expect(await seen(customer.secret)).toEqual([here, there]);
     expect(await seen(other.secret)).toEqual([theirs]);
-    // A stranger's request id is a place to page from, and opens nothing.
+    // Another account's request id only marks a position, and reveals nothing.
     expect(await seen(customer.secret, `?after=${theirs}`)).toEqual([here, there]);
   });
 
@@ -404,7 +404,7 @@ describe("the output cap", () => {
     expect(JSON.parse(sentBody())).toEqual({ ...chatBody(), model: "up-odd", max_completion_tokens: 1000 });
   });
 
-  /** One byte is one token: here the tokenizer cannot find less than the bound. */
+  /** One byte is one token here: the tokenizer cannot find fewer than the bound. */
   const tiny = chatBody({ messages: [{ role: "user", content: "x" }] });
   const TINY_NANO = 17n * BigInt(PRICES.inputMicroUsd / 1000);
   const ask = (secret: string, over: Record<string, unknown> = {}) => shop.chat(secret, { ...tiny, ...over });
@@ -446,7 +446,7 @@ describe("the output cap", () => {
     const { secret, accountId } = await shop.payer(10_000_000n);
     const reported = { usage: { prompt_tokens: 2_010, completion_tokens: 10 } };
     shop.provider.next(reported);
-    // Until the tokenizer's tables are loaded, texts are estimated, which is not enough to be let through.
+    // Until the tokenizer's tables are loaded, texts are estimated, and an estimate is not accepted.
     let answer = await shop.chat(secret, words);
     for (let i = 0; i < 50 && answer.status === 402; i++) {
       await Bun.sleep(100);
@@ -459,7 +459,7 @@ describe("the output cap", () => {
     const long = await shop.payer(50_000_000n);
     const longer = { ...words, messages: [{ role: "user", content: "hello ".repeat(6_000) }] };
     await withoutEffect(shop, async () => expectRefusal(await shop.chat(long.secret, longer), "insufficient_balance"));
-    // Text without blanks would keep a tokenizer busy for seconds: it is bounded, one way or the other.
+    // Text without spaces would keep a tokenizer busy for seconds. Its time is limited either way.
     const hostile = { ...words, messages: [{ role: "user", content: "a".repeat(32_000) }] };
     const begun = performance.now();
     expect([200, 402]).toContain((await shop.chat(long.secret, hostile)).status);
@@ -560,16 +560,16 @@ describe("what is passed through unchanged", () => {
 });
 
 describe("a provider that overruns the hold", () => {
-  /** What the account's answers have shown, once that is kept. */
+  /** The overhead learned from the account's answers, once it is saved. */
   const shownBy = async (accountId: number) => {
     const rows = () => shop.world.sql`
       select constant_tokens as constant, image_tokens as image, factor_permille as factor from route_overheads where account_id = ${accountId}`;
     for (let i = 0; i < 100 && (await rows()).length === 0; i++) await Bun.sleep(20);
     return (await rows())[0];
   };
-  // A cap of 100 that was overrun by as much: the constant that costs the same, in input tokens.
+  // A cap of 100 that was overrun by 100: the constant that costs the same, in input tokens.
   const SHOWN = { constant: Math.ceil((100 * ODD.output) / ODD.input), image: 0, factor: 1000 };
-  // Prompt of 36 and a cap of 100: what is held, and what twice the cap costs.
+  // Prompt of 36 and a cap of 100: the reserved amount, and the cost of twice the cap.
   const held = BigInt(Math.ceil((36 * ODD.input + 100 * ODD.output) / 1000));
   const charge = BigInt(Math.ceil((36 * ODD.input + 200 * ODD.output) / 1000));
   const overrun = { usage: { prompt_tokens: 36, completion_tokens: 200 } };

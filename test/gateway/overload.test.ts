@@ -8,12 +8,12 @@ import { gaugeOf, metricsOf, shedBy, timeOutsOf } from "./metrics_reader.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * A replica that has enough to do says so at once, and goes on with what it let in. Each cap has its own replica here, held
- * full; each refusal is looked at, counted, and has no effect. Source: house plan › What it withstands, Overload.
+ * An overloaded replica refuses new requests immediately, and serves those it has admitted. Each limit has its own replica
+ * here, kept full; each refusal is checked and counted, and has no effect. Source: house plan › What it withstands, Overload.
  */
 
 setDefaultTimeout(60_000);
-/** A refusal takes some milliseconds; the machine of a test may stand still in between. */
+/** A refusal takes a few milliseconds; a test machine may pause in between. */
 const AT_ONCE_MS = 1_500;
 
 let shop: Shop;
@@ -32,7 +32,7 @@ afterAll(async () => {
   }
 });
 
-/** Runs `work` with a replica of its own. */
+/** Runs `work` with its own replica. */
 async function withReplica(
   env: Record<string, string>,
   work: (replica: ReplicaProcess) => Promise<void>,
@@ -48,7 +48,10 @@ async function withReplica(
 const chatAt = (replica: ReplicaProcess, secret: string, over: Record<string, unknown> = {}) =>
   shop.chat(secret, over, { origin: replica.origin });
 
-/** `count` requests of one key at once: each refused with `code`, at once, without any effect. How long each took, ms. */
+/**
+ * Sends `count` requests of one key at once: each is refused with `code`, immediately and without effect. Returns their
+ * durations in ms.
+ */
 async function expectShed(replica: ReplicaProcess, secret: string, count: number, code = "service_unavailable") {
   const tookMs: number[] = [];
   await withoutEffect(shop, async () => {
@@ -135,7 +138,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
       const admitted = Array.from({ length: streams }, () => chatAt(replica, busy.secret, { stream: true }));
       await shop.provider.waitForCalls(streams);
       const lock = await lockAccount(busy.accountId);
-      // Settled on disk: the clients get their answers whole.
+      // Settled on disk: the clients get complete answers.
       for (const { text } of await Promise.all(admitted)) expect(text).toContain("[DONE]");
       expect(await gaugeOf(replica, "spool_settlements")).toBe(streams);
       expect(await gaugeOf(replica, "spool_bytes")).toBeGreaterThan(1024);
@@ -165,7 +168,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
       const asked: Promise<unknown>[] = [];
       const refused = () => answers.filter(({ status }) => status === 503);
       const { pid } = replica.process;
-      // As on a machine that has too much to do: it stands still for most of the time.
+      // Simulates an overloaded machine: the process is stopped most of the time.
       for (let turn = 0; refused().length === 0 && turn < 60; turn++) {
         process.kill(pid ?? 0, "SIGSTOP");
         await sleep(400);
@@ -252,7 +255,7 @@ describe("time limits on providers and Redis; each timeout is counted", () => {
     try {
       await withReplica({ REDIS_URL: redis.url }, async (replica) => {
         const { secret } = await shop.customer();
-        // Until the limiter's connection stands, it is not asked.
+        // The limiter is not asked until its connection is open.
         await until(async () => (await chatAt(replica, secret)).status === 200);
         process.kill(redis.pid, "SIGSTOP");
         await until(async () => {
@@ -267,7 +270,7 @@ describe("time limits on providers and Redis; each timeout is counted", () => {
   });
 });
 
-/** Holds an account's lock in a session of its own, as a long transaction would. */
+/** Holds an account's lock in its own session, like a long transaction. */
 async function lockAccount(accountId: number): Promise<{ release(): Promise<void> }> {
   const held = Promise.withResolvers<void>();
   const locked = Promise.withResolvers<void>();

@@ -3,14 +3,14 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";
 import { openShop, PRICES, type Shop } from "./shop.ts";
 
-/** What an answer costs beyond its hold, and whom that teaches what. Source: rulings › Money. */
+/** Answers that cost more than was reserved, and which accounts reserve more afterwards. Source: rulings › Money. */
 
 setDefaultTimeout(60_000);
 const CENT = 10_000_000n;
 const INPUT_NANO = PRICES.inputMicroUsd / 1000;
 const OUTPUT_NANO = PRICES.outputMicroUsd / 1000;
 const CAP = 16;
-/** As a small model of a large provider counted one picture. */
+/** As a small model of a large provider counted one image. */
 const REPORTED = 36_835;
 const IMAGE_TOKENS = 2048;
 /** "What is this?": 13 bytes, one message, one image, the cap. */
@@ -30,7 +30,7 @@ afterAll(async () => {
   }
 });
 
-/** A model of its own for each test: what one teaches does not meet another. */
+/** Each test has its own model, so that learned overheads do not affect other tests. */
 async function newModel(id: string): Promise<string> {
   const { sql } = shop.world;
   await sql`
@@ -59,7 +59,7 @@ const overheadsOf = async (accountId: number) => {
 };
 const kept = (accountId: number) => until(async () => (await overheadsOf(accountId)).length > 0);
 
-/** The hold of one request, as it stands while the provider is still at work. */
+/** The hold of one request, while the provider is still working. */
 async function heldFor(model: string, over: Record<string, unknown>, origin = shop.origin): Promise<number> {
   const { secret, accountId } = await shop.payer(1_000_000_000n);
   const calls = shop.provider.callCount();

@@ -5,8 +5,8 @@ import { expectRefusal } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * One customer's mistakes and attacks must not close a route for the others; a provider that is really down must still be
- * found out fast. Source: rulings › What is sent on, and what counts as a provider's failure.
+ * One customer's mistakes and attacks must not open a breaker for others; a provider that is really down must still be
+ * detected quickly. Source: rulings › What is sent on, and what counts as a provider's failure.
  */
 
 setDefaultTimeout(60_000);
@@ -62,7 +62,7 @@ const poisoned = (secret: string, over: Record<string, unknown> = {}) =>
   shop.chat(secret, { messages: [{ role: "user", content: POISON }], ...over });
 const onPoison = (behaviour: Behaviour) => shop.provider.when((call) => call.body.includes(POISON), behaviour);
 
-/** The words that a provider speaks to its own customer, the operator. */
+/** Messages that a provider addresses to its own customer, the operator. */
 function expectNoBusinessOfOurs({ text }: Answer): void {
   for (const word of [
     "organization",

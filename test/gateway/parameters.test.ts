@@ -21,7 +21,7 @@ beforeAll(async () => {
   shop = await openShop();
   ({ secret } = await shop.customer());
   const { sql } = shop.world;
-  // A route that takes more than the list.
+  // A route that allows more than the list.
   await sql`insert into models (id, name, owned_by, modality) values ('chat-more', 'chat-more', 'x', 'text')`;
   await sql`
     insert into routes (model_id, provider_id, upstream_model, allowed_params)
@@ -57,14 +57,14 @@ describe("the list", () => {
     expect({ chat: isThere("chat"), image: isThere("image") }).toEqual({ chat: true, image: true });
   });
 
-  /** Names in the first column of the guide's tables of what is left out. */
+  /** The names in the first column of the guide's tables of dropped parameters. */
   const leftOut = (title: string): string[] => {
     const section = API_GUIDE.split(title)[1]?.split(/\n\n(?!\|)/)[0] ?? "";
     const rows = section.split("\n").filter((line) => line.startsWith("| `"));
     return rows.flatMap((row) => [...(row.split("|")[1] ?? "").matchAll(/`([\w.]+)`/g)].map(([, name = ""]) => name));
   };
 
-  /** A body that asks for a parameter that the guide names, which may be a member of an object. */
+  /** A body with a parameter that the guide names, which may be a member of an object. */
   function asking(name: string): Record<string, unknown> {
     const [field = "", member] = name.split(".");
     if (field === "tools" && member) return { tools: [{ type: member, [member]: {} }] };
@@ -102,7 +102,7 @@ describe("the list", () => {
       const { changed, dropped } = filteredOf(kind, asking(name));
       expect({ name, dropped: typeof dropped, changed: changed.size }).toMatchObject({ name, dropped: "string" });
       if (!name.includes(".")) expect({ name, passes: changed.get(name) }).toEqual({ name, passes: undefined });
-      // What is on the list is left out by its condition.
+      // A listed parameter is dropped by its condition.
       const group = PARAMETER_GROUPS[kind].find((one) => one.names.includes(name));
       if (listed.includes(name))
         expect({ name, condition: group?.condition }).not.toEqual({ name, condition: undefined });
@@ -119,7 +119,7 @@ describe("the list", () => {
   });
 });
 
-/** A value that each listed parameter of a chat passes with. */
+/** A value with which each listed chat parameter is sent on. */
 const FITTING: Record<string, unknown> = {
   temperature: 0.5,
   top_p: 0.9,
@@ -228,7 +228,7 @@ describe("parameters that cost extra or leave the scope do not reach the provide
     }
     const all = await shop.chat(secret, COSTLY);
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
-    // The header is bounded: 20 names, and how many more.
+    // The header is limited: 20 names, and the number of further ones.
     expect(droppedBy(all)?.split(", ")).toEqual([...Object.keys(COSTLY).slice(0, 20), "+8"]);
   });
 
@@ -287,7 +287,7 @@ describe("parameters that cost extra or leave the scope do not reach the provide
     });
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
     expect(droppedBy(none)).toBe("tools.0, tool_choice, parallel_tool_calls");
-    // No list at all is none that a provider could read as one.
+    // A value that is not a list cannot be read as one by a provider.
     await shop.chat(secret, { tools: { "0": { type: "web_search" } } });
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
   });
@@ -474,7 +474,7 @@ describe("images", () => {
       released: 0,
       balance: 1_000_000_000 - 10 * PRICES.imageMicroUsd * 1000,
     });
-    // The breaker of the route is closed: a neighbour is served at once.
+    // The breaker of the route is closed: another account is served immediately.
     expect((await image(secret)).status).toBe(200);
   });
 

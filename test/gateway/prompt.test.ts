@@ -5,7 +5,7 @@ import { type ChatBody, ChatBody as ChatShape } from "../../src/gateway/request_
 import { bodyOf } from "../../src/http/body.ts";
 import { checker } from "../../src/http/checks.ts";
 
-/** The bound of a prompt: all that is sent on counts, and nothing twice. Source: rulings › Money. */
+/** The bound of a prompt: everything that is sent on counts, and nothing counts twice. Source: rulings › Money. */
 
 const checkChat = checker(ChatShape);
 const LONG = 1_100_000;
@@ -153,7 +153,7 @@ test("anything added anywhere in any body counts", () => {
         for (const inner of Object.values(one)) visit(inner);
       };
       visit(body);
-      // Not beside the messages: there only objects stand.
+      // Not next to the messages: that list may only contain objects.
       const open = holders.filter(
         (one) => !Array.isArray(one) || !(one === body.messages || body.messages.some((m) => m.content === one)),
       );

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { Prompt } from "../../src/gateway/prompt.ts";
 
-/** What is kept of a prompt while its stream is open: little of it, and enough to count it by. */
+/** What is kept of a prompt while its stream is open: a small sample, enough to count it. */
 
 const promptOf = (...texts: string[]) => new Prompt(texts, { messages: texts.length, images: 1 });
 const KEPT_BYTES_MAX = 16 * 1024;

@@ -26,8 +26,8 @@ import {
 } from "./transcripts.ts";
 
 /**
- * One stream from a provider to a client, whatever either does to it: the same output however the bytes are cut into
- * pieces, and never a clean end of a broken stream. Source: rulings › Streams, Who pays when something breaks.
+ * One stream from a provider to a client: the same output however the bytes are split, and never a clean end of a broken
+ * stream. Source: rulings › Streams, Who pays when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -48,7 +48,7 @@ afterAll(() => {
 });
 
 type Ended = { how: RelayEnd["how"]; relayed?: Relayed; isWhole?: boolean };
-/** What a test does itself at one kind of end. */
+/** What a test does instead, for one kind of end. */
 type OnEnd = Partial<Record<RelayEnd["how"], () => Promise<void>>>;
 
 /** An owner that notes the ends of its stream. More than one end is a failure of the relay. */
@@ -72,7 +72,7 @@ function noteEnds(onEnd: OnEnd = {}) {
 
 const facts = (wantsUsage = true) => ({ requestId: "r1", createdUnix: 5, modelId: CLIENT_MODEL, wantsUsage });
 
-/** A provider whose answer is these pieces, each read on its own, and then this end. */
+/** A provider whose answer is these pieces, each read separately, followed by this end. */
 function piecesFrom(pieces: readonly Uint8Array[], end: "end" | "cut" = "end"): ProviderClient {
   let next = 0;
   const body = () =>
@@ -117,7 +117,7 @@ function open(provider: ProviderClient, requestId = "r1", to = route("http://127
   );
 }
 
-/** What a client of the stream gets; `refused`: no first event came. */
+/** What a client of the stream gets; `refused` if there was no first event. */
 type Outcome = { refused?: unknown; text: string; ended: Ended[] };
 
 async function relayed(
@@ -135,7 +135,7 @@ async function relayed(
   return { text, ended };
 }
 
-/** The client's text by construction, in the chunks that went out for each payload. */
+/** The expected output, as the chunk sent for each payload. */
 function expectedOf({ chunks }: Transcript, wantsUsage: boolean) {
   const out = relayedChunks(chunks, { modelId: CLIENT_MODEL, wantsUsage });
   const reported = chunks.find(({ usage }) => usage !== undefined);
@@ -153,7 +153,7 @@ const eventsIn = (text: string) =>
       return event.slice(6);
     });
 
-/** The text of a whole stream is what its transcript says, in values; from here on it is compared as text. */
+/** The text of a complete stream has the values of its transcript. From here on it is compared as text. */
 async function wholeText(transcript: Transcript, wantsUsage: boolean): Promise<string> {
   const { text, ended } = await relayed(piecesFrom([transcript.bytes]), { wantsUsage });
   const { out, usageChunk } = expectedOf(transcript, wantsUsage);
@@ -172,7 +172,7 @@ function splitAt(bytes: Uint8Array, cuts: readonly number[]): Uint8Array[] {
   return ends.map((end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1], end));
 }
 
-/** Runs `work` for every number from 0 to `last`, some at once. */
+/** Runs `work` for every number from 0 to `last`, several at a time. */
 async function forEach(last: number, work: (at: number) => Promise<void>): Promise<void> {
   let next = 0;
   const run = async () => {
@@ -241,7 +241,7 @@ test("text that arrives with the end is sent immediately: only [DONE] waits for 
   expect(eventsIn(Buffer.from((await rest).value ?? []).toString())).toEqual(["[DONE]"]);
 });
 
-/** What must come of the first `at` bytes and then a cut, or a clean end: by another parser's reading, and the rules. */
+/** The expected result of the first `at` bytes followed by a cut or a clean end, by another parser and the rules. */
 function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: number; end: "end" | "cut" }) {
   const bytes = transcript.bytes.subarray(0, at);
   // A clean end completes the event that was being read.
@@ -270,7 +270,7 @@ function howEnded(text: string): Ended["how"] {
 
 function expectEnd({ text, ended, refused }: Outcome): void {
   if (refused !== undefined) expect(refused).toBeInstanceOf(ProviderFailure);
-  // Settled exactly when complete, or finished.
+  // Settled exactly if the answer is complete, or has a finish_reason.
   else expect(ended.map(({ how }) => how)).toEqual([howEnded(text)]);
 }
 
@@ -384,7 +384,7 @@ describe("over sockets", () => {
       expectEnd(outcome);
       if (outcome.text === expected.text && (outcome.refused !== undefined) === expected.refused) exact++;
       else {
-        // The system may drop what it had received when the connection breaks: then less came, and never a good end.
+        // The system may discard received data when the connection breaks: then less arrives, but never a clean end.
         const events = eventsIn(outcome.text);
         expect({ at, last: events.at(-1) ?? "refused" }).toEqual({ at, last: outcome.refused ? "refused" : BROKE_OFF });
         expect(events.slice(0, -1)).toEqual(wholeEvents.slice(0, Math.max(0, events.length - 1)));
@@ -400,7 +400,7 @@ const CHUNK = (delta: unknown, finish: string | null = null) =>
   `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
-/** A provider's side in the test's hands. `aborted`: its call was ended by the relay. */
+/** A provider that the test controls. `aborted`: the relay aborted the call. */
 function handProvider(first = CHUNK({ content: "one" })) {
   let controller!: ReadableStreamDefaultController<Uint8Array>;
   const state = { aborted: false };
@@ -425,7 +425,7 @@ function handProvider(first = CHUNK({ content: "one" })) {
   };
 }
 
-/** A stream with a relay of its own, so that its clock, its options and its failures are its own. */
+/** A stream with its own relay, so that it has its own clock, options and failures. */
 async function openOne(options: Partial<RelayOptions> = {}, onEnd: OnEnd = {}, readsOn = false) {
   const timeouts: IdleLimit[] = [];
   const failures: unknown[] = [];
@@ -444,7 +444,7 @@ async function openOne(options: Partial<RelayOptions> = {}, onEnd: OnEnd = {}, r
   const opened = await open(hand.provider);
   const reader = own.start(opened, { ...facts(), readsOn }, noted.owner).getReader();
   const next = async () => new TextDecoder().decode((await reader.read()).value);
-  /** Lets the clock jump once all that was sent has been read, and the relays look at it. */
+  /** Moves the clock after all sent data has been read, and lets the relays' timer run. */
   const jump = async (ms: number) => {
     await sleep(20);
     clock.ms += ms;
@@ -462,7 +462,7 @@ describe("silence", () => {
     send(": still thinking\n\n");
     await jump(2_000);
     expect(await next()).toBe(": keep-alive\n\n");
-    // Not read from now on: one keep-alive waits for the client, no second one behind it.
+    // The client stops reading: one keep-alive waits for it, and no second one is added.
     for (let i = 0; i < 3; i++) {
       await jump(16_000);
       send(": still thinking\n\n");
@@ -471,7 +471,7 @@ describe("silence", () => {
     send(CHUNK({ content: "two" }));
     expect(await next()).toContain("two");
     expect(ended).toEqual([]);
-    // Nor does a busy provider keep a client alive that takes nothing.
+    // A busy provider does not keep the connection of a client that reads nothing.
     await jump(16_000);
     await jump(50_000);
     send(": still thinking\n\n");
@@ -521,7 +521,7 @@ describe("silence", () => {
     const tookMs = performance.now() - startMs;
     expect(text.length).toBeGreaterThan(7_000_000);
     expect(text).toEndWith("data: [DONE]\n\n");
-    // Linear: each byte is looked at once. Searching the whole line for every piece takes minutes.
+    // Linear time: each byte is read once. Searching the whole line for every piece would take minutes.
     console.log(`7 MB in ${good.length} pieces: ${Math.round(tookMs)} ms`);
     expect(tookMs).toBeLessThan(10_000);
     const endless = await relayed(piecesFrom([bytesOf(CHUNK({ content: "one" })), ...Array(20 * 1024).fill(piece)]));
@@ -535,7 +535,7 @@ describe("an end that the ledger fails to take", () => {
     throw new Error("the disk is full");
   };
 
-  /** Nothing is left open, the failure was told once, and the client was not told that all is well. */
+  /** Nothing is left open, the failure was reported once, and the client got no clean end. */
   async function expectFailed(
     { own, failures, reader, state }: Awaited<ReturnType<typeof openOne>>,
     isCancelled = false,
@@ -596,7 +596,7 @@ describe("an end that the ledger fails to take", () => {
     await expectFailed(one);
   });
   test("a rejection in these tests would have ended the process", async () => {
-    // What the tests above rely on: a rejected promise that nobody handles is not overlooked by the runtime.
+    // The tests above rely on this: the runtime ends the process for an unhandled rejection.
     const child = Bun.spawn(
       [process.execPath, "-e", "void (async () => { throw new Error('x') })(); setTimeout(() => {}, 1000)"],
       { stderr: "ignore" },
@@ -844,7 +844,7 @@ function find(bytes: Uint8Array, text: string): number {
   return Buffer.from(bytes).indexOf(text);
 }
 
-/** Numbers from 0 up to 1, the same for the same seed. */
+/** Pseudo-random numbers from 0 to 1; the same seed gives the same numbers. */
 function randomFrom(seed: number): () => number {
   let state = seed;
   return () => {

@@ -10,7 +10,7 @@ import type { OfferingSpec } from "../world.ts";
 import { expectRefusal } from "./checks.ts";
 import { type Answer, chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
-/** Two replicas, processes of their own, on one database: what one knows, the other must not get wrong. */
+/** Two replicas, each a process, on one database: they must agree. */
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;
@@ -59,7 +59,7 @@ function tally(answers: readonly Answer[]): Record<string, number> {
 }
 
 describe("200 at once through both replicas against 100 units: exactly 100 provider calls, usage records and refusals", () => {
-  // 20 bytes of text and 16 tokens around it, 10 tokens of output: the provider uses all that was held.
+  // 20 bytes of text, 16 tokens around it, 10 tokens of output: the provider uses exactly what was reserved.
   const HELD = { prompt_tokens: 36, completion_tokens: 10 };
   const HELD_NANO_USD = 36n * 3_000n + 10n * 15_000n;
 
@@ -165,7 +165,7 @@ describe("a revoked key", () => {
   });
 
   test("no grant commits after the revocation, while both replicas are hammered", async () => {
-    // Within the revoking transaction, its lock already held: what is granted later was granted in spite of it.
+    // Within the revoking transaction, which has its lock: any later grant ignored the revocation.
     await shop.world.sql.unsafe(`
       create table revoked_keys (key_id bigint, at timestamptz);
       create function note_revoked() returns trigger language plpgsql as
@@ -199,7 +199,7 @@ describe("a revoked key", () => {
   });
 });
 
-/** Written past the panel, so that nobody is told: what was refused is refused from memory for so long. */
+/** Written without the panel, so that no replica is notified: remembered refusals last this long. */
 const REMEMBERED_MS = 250;
 
 describe("new entitlements take effect on both", () => {
@@ -251,7 +251,7 @@ describe("new entitlements take effect on both", () => {
   });
 });
 
-/** A stream that is read as far as it comes. */
+/** A stream that is read as it arrives. */
 async function openStream(origin: string, secret: string) {
   const response = await fetch(`${origin}/v1/chat/completions`, {
     method: "POST",

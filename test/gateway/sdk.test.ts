@@ -12,7 +12,7 @@ import type { ReplicaProcess } from "../replica.ts";
 import { withoutEffect } from "./checks.ts";
 import { openShop, type Shop } from "./shop.ts";
 
-/** What an unchanged SDK makes of the gateway. Source: contract › Versioning 3, rulings › Errors, Streams. */
+/** An unchanged OpenAI SDK works with the gateway. Source: contract › Versioning 3, rulings › Errors, Streams. */
 
 const MESSAGES = [{ role: "user" as const, content: "Tell me about tolls." }];
 const TOOLS = [
@@ -45,7 +45,7 @@ function sdk(apiKey: string, options: ConstructorParameters<typeof OpenAI>[0] = 
   return new OpenAI({ apiKey, baseURL: `${shop.origin}/v1`, organization: "org-x", project: "proj-x", ...options });
 }
 
-/** An SDK whose requests are counted, those that it repeats included. */
+/** An SDK whose requests are counted, including retries. */
 function counted(apiKey: string, options: ConstructorParameters<typeof OpenAI>[0] = {}) {
   const sent = { requests: 0 };
   const counting = (url: string | URL | Request, init?: RequestInit) => {

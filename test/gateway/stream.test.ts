@@ -15,7 +15,7 @@ beforeAll(async () => {
   shop = await openShop({
     env: { ...COUNTING, PROVIDER_IDLE_MS: "1500", CLIENT_IDLE_MS: "1500", PROVIDER_FIRST_BYTE_MS: "3000" },
   });
-  // Until its tables are loaded the tokenizer estimates: one count that is exact says that it is there.
+  // The tokenizer estimates until its tables are loaded. One exact count shows that it is ready.
   const { secret } = await shop.customer();
   await until(async () => {
     shop.provider.next({ omitUsage: true });
@@ -38,7 +38,7 @@ afterAll(async () => {
 });
 
 const SSE = "text/event-stream";
-/** A provider's stream as text, so that anything can stand in it. */
+/** A provider's stream as text, so that it can contain anything. */
 const streamOf = (...payloads: string[]) => ({
   contentType: SSE,
   body: payloads.map((payload) => `data: ${payload}\n\n`).join(""),
@@ -70,7 +70,7 @@ async function receiptOf(accountId: number) {
   return rows[0] as Record<string, unknown>;
 }
 
-/** Nothing was charged, nothing is held, and no usage record was written. */
+/** Nothing was charged, nothing is reserved, and no usage record was written. */
 async function expectReleased(accountId: number, reason: string): Promise<void> {
   await until(async () => (await shop.counters(accountId)).holds === 0);
   expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, units: 0 });
@@ -87,7 +87,7 @@ async function expectLeft(accountId: number): Promise<Record<string, unknown>> {
   return receipt;
 }
 
-/** A stream read from a bare socket, which can stop reading and leave when it likes. */
+/** A stream read from a bare socket, which can stop reading and leave at any time. */
 const openSocket = (secret: string, body: Record<string, unknown>) =>
   openRawClient(shop.replicas[0]?.port ?? 0, secret, body);
 
@@ -178,7 +178,7 @@ describe("framing", () => {
     const { text } = await stream(good.secret);
     expect(text.length).toBeGreaterThan(6_000_000);
     expect(eventsOf(text).at(-1)).toBe("[DONE]");
-    // Counted, however long it is.
+    // Counted, whatever its length.
     expect(Number((await receiptOf(good.accountId)).completion_tokens)).toBeGreaterThan(1_000_000);
     const bad = await shop.customer();
     shop.provider.next({ giantLineBytes: 20_000_000, tokens: 3 });
@@ -340,7 +340,7 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     shop.provider.next(behaviour);
     expectRefusal(await stream(secret), "provider_unavailable");
     await expectReleased(accountId, "provider_failed");
-    // Its route is well again, for the next one.
+    // Closes the breaker of the route, for the next test.
     expect((await stream(secret)).status).toBe(200);
   });
 });

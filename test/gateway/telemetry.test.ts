@@ -11,7 +11,7 @@ import type { ReplicaProcess } from "../replica.ts";
 import { metricsOf } from "./metrics_reader.ts";
 import { imageBody, openShop, type Shop } from "./shop.ts";
 
-/** What is told of each request when it has ended: one line of the log, and the metrics. */
+/** What is reported of each request when it has ended: one log line, and the metrics. */
 
 setDefaultTimeout(60_000);
 const CHAT = "POST /v1/chat/completions";
@@ -32,13 +32,13 @@ afterAll(async () => {
 
 type Line = Record<string, unknown>;
 
-/** The lines of requests that a replica has written. */
+/** The request lines that a replica has logged. */
 function requestLines(from: ReplicaProcess = replica): Line[] {
   const lines = from.logged().split("\n");
   return lines.filter((line) => line.includes('"message":"request"')).map((line): Line => JSON.parse(line));
 }
 
-/** The one line of a request, once it is written. */
+/** The log line of a request, once it is written. */
 async function lineOf(requestId: string | null, from: ReplicaProcess = replica): Promise<Line> {
   const found = () => requestLines(from).filter((line) => line.requestId === requestId);
   await until(() => found().length > 0, 10_000);
@@ -203,7 +203,7 @@ describe("sampling", () => {
     record: undefined,
     trace: undefined,
   });
-  /** Of 100 requests with each status, so many lines. */
+  /** The number of log lines for 100 requests with this status. */
   function linesAt(logged: number, status: number): number {
     const lines: RequestLine[] = [];
     let turn = 0;
@@ -328,7 +328,7 @@ describe("metrics of requests", () => {
       };
     };
     await until(async () => (await rises()).replays === 1 && (await rises()).misses >= 1, 10_000);
-    // News of the new account may come after its first request, and the key is looked up again.
+    // The notification of the new account may arrive after its first request; then the key is looked up again.
     await until(async () => {
       expect((await shop.chat(secret)).status).toBe(200);
       return (await rises()).hits >= 1;

@@ -11,12 +11,12 @@ import { expectRefusal } from "./checks.ts";
 import { type Collector, type SentSpan, startCollector } from "./collector.ts";
 import { eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Traces: none unless a collector is configured; then the spans of a request read like its way. */
+/** Traces: none unless a collector is configured; then the spans of a request show its steps. */
 
 setDefaultTimeout(60_000);
 const SERVER = 2;
 const CLIENT = 3;
-/** The library gathers spans for a second, and tries a collector that is away for five. */
+/** The library batches spans for a second, and retries a collector that is down for five. */
 const SENT_MS_MAX = 20_000;
 const CLIENTS_TRACE = "0af7651916cd43dd8448eb211c80319c";
 const CLIENTS_SPAN = "b7ad6b7169203331";
@@ -40,7 +40,7 @@ afterAll(async () => {
 
 const idOf = ({ headers }: { headers: Headers }) => headers.get("x-request-id") ?? "";
 
-/** The spans of a request, once they have come: its own first, and then in the order in which they began. */
+/** The spans of a request, once received: its own first, then in order of their start times. */
 async function spansOf(requestId: string, from = collector): Promise<[SentSpan, ...SentSpan[]]> {
   const find = () => from.spans().find(({ attributes }) => attributes["tollgate.request_id"] === requestId);
   await until(() => find() !== undefined, SENT_MS_MAX);
@@ -49,7 +49,7 @@ async function spansOf(requestId: string, from = collector): Promise<[SentSpan, 
   return [root, ...from.spans().filter(({ parentSpanId }) => parentSpanId === root.spanId)];
 }
 
-/** Its parts are one trace, lie within it, and follow each other. */
+/** The child spans belong to one trace, lie within the request's span, and follow each other. */
 function expectWay([root, ...parts]: [SentSpan, ...SentSpan[]], names: string[]): void {
   expect(parts.map(({ name }) => name)).toEqual(names);
   let before = root.startNs;
@@ -76,7 +76,7 @@ describe("without a collector", () => {
   });
 
   test("the library is not loaded; with a collector it is", async () => {
-    // Deno has no such hook: there the test above stands alone.
+    // Deno has no such hook: only the test above runs there.
     if (RUNTIME === "deno") return;
     const preloads = ["../no_token_tables.ts", "tell_loaded.ts"].map(
       (name) => `--preload=${fileURLToPath(new URL(name, import.meta.url))}`,
@@ -136,7 +136,7 @@ describe("with a collector", () => {
       "tollgate.end": "complete",
       "tollgate.bytes_out": Buffer.byteLength(answer.text),
     });
-    // A test machine's clock and the replica's are one.
+    // The test and the replica use the same clock.
     expect(Number(root.startNs / 1_000_000n)).toBeGreaterThanOrEqual(beganMs - 5);
     expect(Number(root.endNs / 1_000_000n)).toBeLessThanOrEqual(endedMs + 5);
     expect(reserve?.attributes).toEqual({ "tollgate.held": true });
@@ -297,7 +297,7 @@ describe("a failing collector", () => {
     const told = (text: string) => replica.logged().split(text).length - 1;
     await ask();
     await until(() => told("the collector takes no traces") > 0, SENT_MS_MAX);
-    // Another batch is lost, of which nothing is said.
+    // Another batch is lost, which is not logged.
     await ask();
     await sleep(8000);
     expect(told("the collector takes no traces")).toBe(1);
@@ -305,7 +305,7 @@ describe("a failing collector", () => {
     try {
       await spansOf(idOf(await ask()), back);
       await until(() => told("the collector takes traces again") === 1, SENT_MS_MAX);
-      // What was made last is sent at the end.
+      // The last spans are sent at the end.
       const last = await ask();
       expect(await replica.stop()).toBe(0);
       expect((await spansOf(idOf(last), back)).length).toBe(5);
@@ -365,7 +365,7 @@ describe("the start of a trace", () => {
     const sampled = (share: number) =>
       Array.from({ length: 2000 }, () => newTrace(null, share)).filter((t) => t.sampled);
     expect([sampled(0).length, sampled(1).length]).toEqual([0, 2000]);
-    // Eight deviations to either side.
+    // Eight standard deviations to either side.
     expect(Math.abs(sampled(0.25).length - 500)).toBeLessThan(160);
   });
 
