@@ -5,9 +5,6 @@ import type { Admission } from "./limits.ts";
 
 /** The second step of a metered request: the replica's limits, the rate limits, and the body. */
 
-/** Whom a request counts to: `rateId`, as in `key:7`, for the rate limits, and `owner` for its share of the replica. */
-export type Payer = { rateId: string; owner: Owner };
-
 /**
  * What a request has taken of the limits. One object for the whole request: a closure would keep the request's body in memory as
  * long as its stream is open.
@@ -30,12 +27,13 @@ export type Admitted = { raw: Body; slots: Slots };
 
 /**
  * Gate → rate limit → body → concurrency limit, in this order: no byte of the body is read for a request over its rate limit. Fills
- * `slots`; the caller releases them, also after an error. Throws too_many_requests, service_unavailable, and what `readBody` throws.
+ * `slots`; the caller releases them, also after an error. `rateId` names what the rate limits count, as in `key:7`; `owner` is whose
+ * share of the replica is used. Throws too_many_requests, service_unavailable, and what `readBody` throws.
  */
 export async function admit(
   deps: Deps,
   request: Request,
-  { rateId, owner, slots }: Payer & { slots: Slots },
+  { rateId, owner, slots }: { rateId: string; owner: Owner; slots: Slots },
 ): Promise<Body> {
   slots.admission = deps.gate.admit(owner);
   slots.rate = await deps.limiter.enter(rateId, owner);

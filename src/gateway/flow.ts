@@ -200,8 +200,9 @@ type Outcome =
   | { how: "failed"; reason: EndReason };
 
 /**
- * Ends the hold of a request: the only place that charges or releases. Then the request's slots are released. Throws
- * insufficient_balance for a whole answer that cost more than the balance covers: the client does not get it, and pays nothing.
+ * Ends the hold of a request: the only place that charges or releases. Afterwards, the request's slots are released and its
+ * idempotency claim is told. For a whole answer it throws insufficient_balance if the answer cost more than the balance covers, and
+ * service_unavailable if a retry took the request over: the client does not get the answer, and pays nothing.
  */
 function endHold(request: ReservedRequest, outcome: Outcome): Promise<void> {
   switch (outcome.how) {

@@ -12,7 +12,7 @@ import type { Balance, PackageEntitlement, UsageRecord } from "./response_shapes
 
 const checkQuery = checker(UsageQuery);
 
-/** GET /balance, shaped by the key's mode. Source: contract › Balance, rulings › Counting. */
+/** GET /balance; its contents depend on the key's billing mode. Source: contract › Balance, rulings › Counting. */
 export async function getBalance(deps: Deps, { key, requestId }: Caller): Promise<Response> {
   const entitlement = await entitlementOf(deps.db.sql, key.accountId);
   const body = key.mode === "package" ? packageBalance(entitlement) : paygBalance(entitlement);
