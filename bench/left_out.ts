@@ -7,9 +7,9 @@ const CANNED = "globalThis.cannedAnswer";
 export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   limiter: [
     {
-      file: "gateway/door.ts",
-      from: "places.rate = await deps.limiter.enter(limitId, owner);",
-      to: "places.rate = () => {};",
+      file: "gateway/admission.ts",
+      from: "slots.rate = await deps.limiter.enter(rateId, owner);",
+      to: "slots.rate = () => {};",
     },
   ],
   ledger: [
@@ -38,16 +38,16 @@ export const LEFT_OUT: Readonly<Record<string, readonly Edit[]>> = {
   flow: [
     {
       file: "gateway/flow.ts",
-      from: 'const model = modelOf(deps, caller, body.model, "text");',
-      to: `if (body.model) { leave(); return ${CANNED}(raw.text); }
-        const model = modelOf(deps, caller, body.model, "text");`,
+      from: 'const model = requireModel(deps, caller, body.model, "text");',
+      to: `if (body.model) { slots.release(); return ${CANNED}(raw.text); }
+        const model = requireModel(deps, caller, body.model, "text");`,
     },
   ],
   door: [
     {
-      file: "gateway/v1_routes.ts",
-      from: "async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {",
-      to: `async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {
+      file: "gateway/flow.ts",
+      from: "export async function serveMetered(deps: Deps, request: Request, serve: Serve): Promise<Response> {",
+      to: `export async function serveMetered(deps: Deps, request: Request, serve: Serve): Promise<Response> {
         if (true) return ${CANNED}(await request.text());`,
     },
   ],

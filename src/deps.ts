@@ -11,9 +11,10 @@ import type { ProviderTests } from "./catalog/provider_check.ts";
 import type { ProviderClient } from "./catalog/provider_client.ts";
 import type { Config } from "./config.ts";
 import type { HiddenTokens } from "./gateway/hidden_tokens.ts";
-import type { Refusals } from "./gateway/refusals.ts";
+import type { Gate } from "./gateway/limits.ts";
+import type { RefusalCounts } from "./gateway/refusal_counts.ts";
 import type { Relays } from "./gateway/relay.ts";
-import type { Sight } from "./gateway/telemetry.ts";
+import type { Telemetry } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { BodyRoom } from "./http/body.ts";
 import type { Ledger } from "./ledger/ledger.ts";
@@ -37,8 +38,8 @@ export type Deps = {
   config: Config;
   log: Log;
   metrics: Metrics;
-  sight: Sight;
-  /** Undefined if no trace collector is configured. */
+  telemetry: Telemetry;
+  /** Undefined where no collector of traces is configured. */
   tracing: Tracing | undefined;
   db: Db;
   /** For reads that may take long, instead of `db`. */
@@ -46,7 +47,7 @@ export type Deps = {
   bus: Bus;
   keys: KeyLookup;
   keyUses: KeyUses;
-  refusals: Refusals;
+  refusals: RefusalCounts;
   hosts: HostLookup;
   domainChecks: DomainChecks;
   brands: BrandLookup;
@@ -85,36 +86,7 @@ export type Clock = {
   unixMs(): number;
 };
 
-/** Admits metered requests: up to a maximum at once, while the replica is healthy, and until it drains. */
-export type Gate = {
-  /**
-   * For a request whose body is not read yet; it takes no place yet. Throws service_unavailable if the replica is full, draining
-   * or late, or its spool is full; too_many_requests if the account or the tenant uses its share of the places.
-   */
-  arrive(owner: Owner): Visit;
-  /** Number of requests that have a place. */
-  inFlight(): number;
-  /** Whether the replica is stopping: not ready, and connections are closed after their answer. */
-  draining(): boolean;
-  /** Not ready from now on, but requests are still admitted. */
-  announce(): void;
-  /** Admits nothing from now on. Resolves when the last admitted request has left. */
-  drain(): Promise<void>;
-  /** Calls `end` when the drain's time is over, or at once if it already is. Returns a function that cancels this. */
-  onDeadline(end: () => void): () => void;
-  /** The drain's time is over: answers that have not begun are not sent. */
-  endAll(): void;
-};
-
-/** A request at the gate. */
-export type Visit = {
-  /** Takes a place, once the body is read. Throws service_unavailable, too_many_requests. */
-  enter(): void;
-  /** Ends the visit and releases its place; idempotent. */
-  leave(): void;
-};
-
-/** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant may use a share. */
+/** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant get a share. */
 export type Bodies = {
   /**
    * Reserves memory for a body of `bytes` (its declared length) that is read now. Throws service_unavailable if the replica has

@@ -19,13 +19,11 @@ import { createProviderTests } from "./catalog/provider_check.ts";
 import { createProviderClient } from "./catalog/provider_client.ts";
 import type { Config } from "./config.ts";
 import type { Clock, Deps } from "./deps.ts";
-import { createBodies } from "./gateway/bodies.ts";
-import { type LagWatch, watchLag } from "./gateway/event_loop_lag.ts";
-import { createGate } from "./gateway/gate.ts";
 import { createHiddenTokens } from "./gateway/hidden_tokens.ts";
-import { openRefusals } from "./gateway/refusals.ts";
+import { createBodies, createGate, type LagWatch, watchLag } from "./gateway/limits.ts";
+import { openRefusalCounts } from "./gateway/refusal_counts.ts";
 import { createRelays } from "./gateway/relay.ts";
-import { createSight } from "./gateway/telemetry.ts";
+import { createTelemetry } from "./gateway/telemetry.ts";
 import { createTokenCounter } from "./gateway/tokens.ts";
 import { startLedgerJobs } from "./ledger/jobs.ts";
 import type { Ledger } from "./ledger/ledger.ts";
@@ -124,7 +122,7 @@ async function openParts(config: Config, clock: Clock, log: Log): Promise<Parts>
     clock,
     metrics,
     tracing,
-    sight: createSight({ metrics, log, logged: config.logRequests, tracing, nowMs, random: Math.random }),
+    telemetry: createTelemetry({ metrics, log, logged: config.logRequests, tracing, nowMs, random: Math.random }),
     db,
     longReads: openLongReads({ config, log, onShed: metrics.shed, onTimeOut: metrics.timedOut }),
     bus,
@@ -165,7 +163,7 @@ function openLookups(base: Base) {
 function openRecords({ config, log, db, bus, nowMs }: Base) {
   return {
     keyUses: openKeyUses({ db, log, nowMs }),
-    refusals: openRefusals({ db, log }),
+    refusals: openRefusalCounts({ db, log }),
     domainChecks: startDomainChecks({ db, bus, config, log }),
     booksCheck: startBooksCheck({ config, log }),
   };
@@ -220,7 +218,7 @@ function createLimits({ config, log, metrics, nowMs }: Base, ledger: Ledger, lag
       max: config.inFlightMax,
       fractions: config.shares,
       isSpoolFull: () => !ledger.ready(),
-      lateness: lag.lateness,
+      lag: lag.state,
       onShed,
     }),
     bodies: createBodies({

@@ -1,17 +1,17 @@
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 
-/** The chunks of a chat stream, one after another: made the client's, and read for what they used. Source: rulings › Streams. */
+/** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: rulings › Streams. */
 
-/** Relayed text is kept up to here, for counting when the client leaves; beyond it only its length is. */
+/** Relayed text is kept up to this length, in characters, for counting if the client leaves. Beyond it only the length is kept. */
 const TEXT_KEPT_MAX = 32 * 1024;
-/** A piece of a text keeps all of it in memory: as many characters of chunks are held for what was cut out of them. */
-const HELD_CHARS_MAX = 4 * 1024;
-/** A provider whose chunks differ in more than their choices is given up on for the short way, */
-const FRAMES_MAX = 4;
-/** and one whose choices differ in more than their text for the shortest. */
-const TEXT_FRAMES_MAX = 8;
-/** What stands between a JSON string's quotes, if nothing in it is escaped. Others are left to the parser. */
+/** A slice of a string keeps the whole string in memory. Once slices keep more than this alive, they are copied. */
+const SLICED_CHARS_MAX = 4 * 1024;
+/** Maximum number of envelopes learned from one stream. Beyond it the provider's chunks differ too much for the fast path. */
+const ENVELOPES_MAX = 4;
+/** The same for the envelopes of a text. */
+const TEXT_ENVELOPES_MAX = 8;
+/** The content of a JSON string without escapes. Others are parsed. */
 const PLAIN = /^[^"\\\p{Cc}]*$/u;
 
 /** Token counts as a provider reports them. */
@@ -19,29 +19,31 @@ export type ReportedUsage = {
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
-  /** Of the completion's: those that the model thought, seen or not. */
+  /** The part of the completion tokens that is reasoning, visible or not. */
   reasoningTokens: number;
 };
 
-/** What went to the client so far. */
+/** What the client has been sent so far. */
 export type Relayed = {
+  /** The beginning of the text, up to TEXT_KEPT_MAX characters. */
   text: string;
-  bytes: number;
+  /** Length of the whole text, in characters. */
+  chars: number;
   usage: ReportedUsage | undefined;
-  /** The provider's last usage object as it came; undefined: there was none. */
+  /** The provider's last usage object, unchanged; undefined if there was none. */
   rawUsage: unknown;
 };
 
 export type StreamFacts = { requestId: string; createdUnix: number; modelId: string; wantsUsage: boolean };
 
 /**
- * What the chunks of a stream have around their choices, most of them the very same: as it comes, and as it goes out. Where
- * the frame is the same the choices alone have to be parsed; that they are one JSON value makes all of it one again. So it is
- * with what stands around the text of a choice, which is one JSON string.
+ * The text before and after the choices of a chunk, as received and as sent on. Most chunks of a stream have the same envelope. Then
+ * only the choices are parsed: if they are one JSON value, the whole chunk is valid JSON. The same is done for the text before
+ * and after the one text in the choices, which must be a JSON string.
  */
-type Frame = { head: string; tail: string; outHead: string; outTail: string };
+type Envelope = { head: string; tail: string; outHead: string; outTail: string };
 
-/** Gives a stream one id, one created and the client's model name, and takes the usage out of it. */
+/** Gives all chunks of a stream the same id, the same created and the client's model name, and takes the usage out of them. */
 export class ChunkRewriter {
   readonly #facts: StreamFacts;
   readonly #model: string;
@@ -49,12 +51,12 @@ export class ChunkRewriter {
   #created: string | undefined;
   #usageJson: string | undefined;
   #usageChunk: string | undefined;
-  /** Around the choices. */
-  #frame: Frame | undefined;
-  #framesMade = 0;
-  /** Around the one text in them. */
-  #textFrame: Frame | undefined;
-  #textFramesMade = 0;
+  /** The envelope of the choices. */
+  #envelope: Envelope | undefined;
+  #envelopesLearned = 0;
+  /** The envelope of the one text in the choices. */
+  #textEnvelope: Envelope | undefined;
+  #textEnvelopesLearned = 0;
   #usage: ReportedUsage | undefined;
   #rawUsage: unknown;
   readonly #written = new Written();
@@ -68,7 +70,7 @@ export class ChunkRewriter {
   get relayed(): Relayed {
     return {
       text: this.#written.text,
-      bytes: this.#written.length,
+      chars: this.#written.length,
       usage: this.#usage,
       rawUsage: this.#rawUsage,
     };
@@ -79,36 +81,36 @@ export class ChunkRewriter {
     return this.#usage;
   }
 
-  /** The payload for the client; undefined when it is not for the client now. Throws when the provider sent no chunk. */
+  /** Returns the payload for the client; undefined if it is not sent now. Throws if the provider's payload is not a chunk. */
   rewrite(received: string): string | undefined {
-    // An event may come on several lines and goes out on one; in JSON a line break is only ever space.
+    // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
     const payload = received.includes("\n") ? received.replaceAll("\n", " ") : received;
     return this.#rewriteText(payload) ?? this.#rewriteChoices(payload) ?? this.#rewriteWhole(payload);
   }
 
-  /** Of a chunk that is the one before with another text. */
+  /** Fast path: a chunk that differs from an earlier one only in its text. */
   #rewriteText(payload: string): string | undefined {
-    const frame = this.#textFrame;
-    const raw = frame && insideOf(payload, frame);
+    const envelope = this.#textEnvelope;
+    const raw = envelope && insideOf(payload, envelope);
     if (raw === undefined) return undefined;
     const text = PLAIN.test(raw) ? raw : parsed(`"${raw}"`);
     if (typeof text !== "string") return undefined;
     this.#written.add(text, payload.length);
-    return inFrame(payload, raw, frame as Frame);
+    return inEnvelope(payload, raw, envelope as Envelope);
   }
 
-  /** Of a chunk that is the one before with other choices. */
+  /** Fast path: a chunk that differs from an earlier one only in its choices. */
   #rewriteChoices(payload: string): string | undefined {
-    const frame = this.#frame;
-    const raw = frame && insideOf(payload, frame);
+    const envelope = this.#envelope;
+    const raw = envelope && insideOf(payload, envelope);
     const choices = raw && parsed(raw);
     if (!Array.isArray(choices)) return undefined;
     const text = this.#count(choices, payload.length);
-    if (text !== "" && this.#textFramesMade < TEXT_FRAMES_MAX) {
-      this.#textFramesMade++;
-      this.#textFrame = textFrameOf(raw as string, text, frame as Frame);
+    if (text !== "" && this.#textEnvelopesLearned < TEXT_ENVELOPES_MAX) {
+      this.#textEnvelopesLearned++;
+      this.#textEnvelope = textEnvelopeOf(raw as string, text, envelope as Envelope);
     }
-    return inFrame(payload, raw as string, frame as Frame);
+    return inEnvelope(payload, raw as string, envelope as Envelope);
   }
 
   #rewriteWhole(payload: string): string | undefined {
@@ -119,21 +121,21 @@ export class ChunkRewriter {
     if (isPresent(chunk.error)) throw new Error("the provider sent an error event");
 
     const hasUsage = isPresent(chunk.usage);
-    const usage = usageOf(chunk.usage);
+    const usage = reportedUsageOf(chunk.usage);
     if (hasUsage && (usage !== undefined || this.#usage === undefined)) this.#rawUsage = chunk.usage;
     if (usage !== undefined) {
-      // The last that can be believed counts, and is what the client is told.
+      // The last valid usage counts, and is sent to the client.
       this.#usage = usage;
       this.#usageJson = rawOf(payload, spans, "usage");
       this.#usageChunk = undefined;
     }
-    // The first chunk decides for all; ours where it leaves them empty, as some providers do.
+    // The first chunk decides for all. Some providers leave these empty; then ours are used.
     if (this.#id === undefined) {
       const said = typeof chunk.id === "string" && chunk.id !== "" ? chunk.id : `chatcmpl-${this.#facts.requestId}`;
       this.#id = JSON.stringify(said);
       this.#created = String(isCount(chunk.created) && chunk.created > 0 ? chunk.created : this.#facts.createdUnix);
     }
-    // The chunk that only carries the usage waits for the end, and goes out if the client asked for it.
+    // A chunk with only the usage is kept for the end, and sent if the client asked for it.
     const choices = Array.isArray(chunk.choices) ? chunk.choices : [];
     const edits = new Map<string, string | null>();
     if (!Array.isArray(chunk.choices)) edits.set("choices", "[]");
@@ -142,12 +144,12 @@ export class ChunkRewriter {
       return undefined;
     }
     this.#count(choices, payload.length);
-    // Who did not ask gets no such field, not even null: some SDKs refuse it.
+    // A client that did not ask for usage gets no such field, not even null: some SDKs reject it.
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
-    if (!hasUsage && this.#framesMade < FRAMES_MAX) {
-      this.#framesMade++;
-      this.#frame = frameOf(payload, spans, out);
+    if (!hasUsage && this.#envelopesLearned < ENVELOPES_MAX) {
+      this.#envelopesLearned++;
+      this.#envelope = envelopeOf(payload, spans, out);
     }
     return out;
   }
@@ -167,88 +169,88 @@ export class ChunkRewriter {
     return patch(payload, spans, edits);
   }
 
-  /** Returns what the model wrote. */
-  #count(choices: unknown[], heldChars: number): string {
+  /** Notes the text of the choices, and whether they finish the answer. Returns the text. */
+  #count(choices: unknown[], sourceChars: number): string {
     if (choices.some(isFinish)) this.finished = true;
     const written = writtenInAll(choices);
-    this.#written.add(written, heldChars);
+    this.#written.add(written, sourceChars);
     return written;
   }
 }
 
-/** What the model wrote so far, as much of it as is kept. */
+/** The text of the model so far: its beginning, and the length of all of it. */
 class Written {
   /** In characters. */
   length = 0;
   #pieces: string[] = [];
   #keptChars = 0;
-  #heldChars = 0;
+  #slicedChars = 0;
 
-  /** `heldChars`: of what the piece may be cut out of. */
-  add(piece: string, heldChars: number): void {
+  /** `sourceChars`: the length of the string that the piece may be a slice of. */
+  add(piece: string, sourceChars: number): void {
     this.length += piece.length;
     if (piece === "" || this.#keptChars >= TEXT_KEPT_MAX) return;
     const kept = piece.slice(0, TEXT_KEPT_MAX);
     this.#keptChars += kept.length;
     this.#pieces.push(kept);
-    this.#heldChars += heldChars;
-    if (this.#heldChars > HELD_CHARS_MAX) this.#pieces = [this.text];
+    this.#slicedChars += sourceChars;
+    if (this.#slicedChars > SLICED_CHARS_MAX) this.#pieces = [this.text];
   }
 
-  /** One text of its own. */
+  /** The kept text, copied into one string. */
   get text(): string {
-    this.#heldChars = 0;
+    this.#slicedChars = 0;
     return this.#pieces.join("");
   }
 }
 
-/** The frame of a chunk that came and went out without a usage. */
-function frameOf(payload: string, spans: ReadonlyMap<string, Span>, out: string): Frame | undefined {
-  const came = spans.get("choices");
-  const went = out === payload ? came : topLevelSpans(out)?.get("choices");
+/** The envelope of the choices of a chunk without usage. */
+function envelopeOf(payload: string, spans: ReadonlyMap<string, Span>, out: string): Envelope | undefined {
+  const received = spans.get("choices");
+  const sent = out === payload ? received : topLevelSpans(out)?.get("choices");
   return (
-    came &&
-    went && {
-      head: payload.slice(0, came.start),
-      tail: payload.slice(came.end),
-      outHead: out.slice(0, went.start),
-      outTail: out.slice(went.end),
+    received &&
+    sent && {
+      head: payload.slice(0, received.start),
+      tail: payload.slice(received.end),
+      outHead: out.slice(0, sent.start),
+      outTail: out.slice(sent.end),
     }
   );
 }
 
-/** The frame of a chunk's text, whose choices `raw` stand in `frame` and are written on with `text`; undefined where they are with more. */
-function textFrameOf(raw: string, text: string, frame: Frame): Frame | undefined {
+/** The envelope of the text of a chunk, whose choices `raw` have `envelope`; undefined if the choices contain more than `text`. */
+function textEnvelopeOf(raw: string, text: string, envelope: Envelope): Envelope | undefined {
   const json = JSON.stringify(text);
   const at = raw.lastIndexOf(json);
   if (at < 0) return undefined;
   const before = raw.slice(0, at + 1);
   const behind = raw.slice(at + json.length - 1);
-  // It is the text's place if another text there is all that changes, and is all that is written.
+  // Checked by putting another text there: it must be all that the model wrote.
   const other = `${text}~`;
   const choices = parsed(before + JSON.stringify(other).slice(1, -1) + behind);
   if (!Array.isArray(choices) || writtenInAll(choices) !== other) return undefined;
   return {
-    head: frame.head + before,
-    tail: behind + frame.tail,
-    outHead: frame.outHead + before,
-    outTail: behind + frame.outTail,
+    head: envelope.head + before,
+    tail: behind + envelope.tail,
+    outHead: envelope.outHead + before,
+    outTail: behind + envelope.outTail,
   };
 }
 
-/** What stands in the frame; undefined: it is another one. */
-function insideOf(payload: string, { head, tail }: Frame): string | undefined {
+/** The part of the payload inside the envelope; undefined if it has another envelope. */
+function insideOf(payload: string, { head, tail }: Envelope): string | undefined {
   const end = payload.length - tail.length;
   return end >= head.length && payload.startsWith(head) && payload.endsWith(tail)
     ? payload.slice(head.length, end)
     : undefined;
 }
 
-function inFrame(payload: string, inside: string, { head, tail, outHead, outTail }: Frame): string {
+function inEnvelope(payload: string, inside: string, { head, tail, outHead, outTail }: Envelope): string {
   return head === outHead && tail === outTail ? payload : outHead + inside + outTail;
 }
 
-/** Undefined where it is no JSON: looked at as a whole it says what is wrong, or that only the frame has changed. */
+/** The parsed value; undefined if it is not JSON. The slow path then decides whether the payload is an error. */
 function parsed(json: string): unknown {
   try {
     return JSON.parse(json);
@@ -261,14 +263,14 @@ function isFinish(choice: unknown): boolean {
   return isRecord(choice) && typeof choice.finish_reason === "string" && choice.finish_reason !== "";
 }
 
-/** What the model wrote in all choices of a chunk. */
+/** The text that the model wrote in all choices of a chunk. */
 function writtenInAll(choices: unknown[]): string {
   let written = "";
   for (const choice of choices) if (isRecord(choice)) written += writtenIn(choice.delta);
   return written;
 }
 
-/** What the model wrote in a delta or message: text, reasoning, a refusal, calls of tools. */
+/** The text that the model wrote in a delta or message: content, reasoning, a refusal, tool calls. */
 export function writtenIn(message: unknown): string {
   if (!isRecord(message)) return "";
   const { content, reasoning_content, reasoning, refusal, tool_calls, function_call } = message;
@@ -295,8 +297,8 @@ function rawOf(text: string, spans: ReadonlyMap<string, Span>, name: string): st
   return span && text.slice(span.start, span.end);
 }
 
-/** The counts of a provider's usage object; undefined when they are not counts. */
-export function usageOf(usage: unknown): ReportedUsage | undefined {
+/** The counts of a provider's usage object; undefined if they are not valid counts. */
+export function reportedUsageOf(usage: unknown): ReportedUsage | undefined {
   if (!isRecord(usage)) return undefined;
   const { prompt_tokens, completion_tokens, prompt_tokens_details, completion_tokens_details } = usage;
   if (!isCount(prompt_tokens) || !isCount(completion_tokens)) return undefined;
@@ -308,7 +310,7 @@ export function usageOf(usage: unknown): ReportedUsage | undefined {
   };
 }
 
-/** 0 where there is no such count. */
+/** 0 if there is no such count. */
 function countIn(details: unknown, name: string): number {
   const count = isRecord(details) ? details[name] : undefined;
   return isCount(count) ? count : 0;

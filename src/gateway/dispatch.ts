@@ -1,37 +1,39 @@
-import type { Model, Route } from "../catalog/catalog.ts";
+import type { Route } from "../catalog/catalog.ts";
 import { withFailover } from "../catalog/failover.ts";
-import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import type { Hold } from "../ledger/ledger.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
-import { requesterOf } from "./admission.ts";
-import type { Caller } from "./door.ts";
+import { requesterOf } from "./authenticate.ts";
+import type { ReservedRequest } from "./reserve.ts";
 import { traced } from "./trace_spans.ts";
 
 /**
- * Calls the providers for one request, and says how that ended. It ends no hold: the flow does, by the outcome.
+ * Calls the providers for one request, and says how that ended. It does not end the hold: `flow.ts` does, by the result.
  *
- * A request is dispatched when its first byte is written to a provider. `fetch` does not tell that moment. So a client that
- * leaves between the call of `fetch` and the provider's headers is not decided on at once: the call goes on for up to
- * SEND_MS_MAX, and what becomes of it decides. Source: rulings › Who pays when something breaks.
+ * A request is dispatched when its first byte is written to a provider. `fetch` does not report that moment. If the client leaves
+ * after `fetch` was called and before the provider sends headers, the call therefore goes on for up to SEND_MS_MAX, and is decided by
+ * what happens until then. Source: rulings › Who pays when something breaks.
  */
 
-/** After this a request has been sent, or its provider cannot be connected to: three round trips, and one lost packet. */
+/** After this a request has been sent, or its provider cannot be connected to: three round trips and one lost packet. */
 const SEND_MS_MAX = 2_000;
 
-export type Outcome<T> =
-  | { how: "answered"; answer: T }
-  /** The client left while a provider was at work for it, and was sent nothing. The prompt is paid. */
+export type DispatchResult<T> = { how: "answered"; answer: T; route: Route } | Unanswered;
+
+/** No provider's answer can be used. `error` is what the client gets. */
+export type Unanswered =
+  /** The client left while a provider worked on the request, and was sent nothing. The prompt is charged. */
   | { how: "client_left"; error: Refusal }
-  /** Nobody pays. `error` is what the client gets. */
-  | { how: "unpaid"; reason: EndReason; error: unknown };
+  /** Nobody pays. */
+  | { how: "failed"; reason: EndReason; error: unknown };
 
 /**
- * What becomes of a call whose client leaves once the request was sent. `finish`: it runs to its end, and is paid. `abort`: it is
- * ended as soon as the provider is known to be at work. `read_on`: the same, but it is not ended: the model hides tokens, and its
- * answer says at the end how many.
+ * What happens to a call when its client leaves after the request was sent:
+ *
+ * - `finish`: the call runs to its end, and is charged.
+ * - `abort`: the call is aborted as soon as the provider is known to work on it.
+ * - `read_on`: as `abort`, but the call is not aborted: the model hides tokens, and reports them only at the end of its answer.
  */
 export type WhenLeft = "finish" | "abort" | "read_on";
 
@@ -39,22 +41,20 @@ export type WhenLeft = "finish" | "abort" | "read_on";
 export type Attempt = {
   signal: StopSignal;
   traceparent: string | undefined;
-  /** To be called right before the request is sent. Throws when it must not be. */
+  /** Must be called immediately before the request is sent. Throws if it must not be sent. */
   beforeSend: () => void;
-  /** To be called when the provider has sent the headers of a good answer. */
+  /** Must be called when the provider has sent the headers of a good answer. */
   onHeaders: () => void;
 };
 
-export type Dispatched = { deps: Deps; caller: Caller; model: Model; hold: Hold };
-
 /** Calls the model's routes in turn until one answers. Never throws. */
 export async function dispatch<T>(
-  job: Dispatched,
+  request: ReservedRequest,
   whenLeft: WhenLeft,
   attempt: (route: Route, own: Attempt) => Promise<T>,
-): Promise<Outcome<T>> {
-  const { deps, caller, model } = job;
-  const calls = new Calls(job, whenLeft);
+): Promise<DispatchResult<T>> {
+  const { deps, caller, model } = request;
+  const calls = new Calls(request, whenLeft);
   try {
     calls.watch();
     const answer = await withFailover(
@@ -70,13 +70,13 @@ export async function dispatch<T>(
       },
       (route) => {
         calls.begin(route);
-        return traced(caller.trail, route, deps.clock, (traceparent) => attempt(route, calls.attempt(traceparent)));
+        return traced(caller.record, route, deps.clock, (traceparent) => attempt(route, calls.attempt(traceparent)));
       },
     );
-    caller.trail.answeredMs = deps.clock.nowMs();
-    return { how: "answered", answer };
+    caller.record.answeredMs = deps.clock.nowMs();
+    return { how: "answered", answer, route: calls.route };
   } catch (error) {
-    return calls.outcomeOf(error);
+    return calls.resultOf(error);
   } finally {
     calls.close();
   }
@@ -86,128 +86,138 @@ export function restarting(): Refusal {
   return new Refusal("service_unavailable", { message: "The service is restarting. Nothing was charged." });
 }
 
-/** The client is gone. Nobody reads this. */
+/** The client has left, so nobody reads this. */
 class ClientLeft extends Refusal {
   constructor() {
     super("service_unavailable", { message: "The client left." });
   }
 }
 
-/** Calls that did not come to an end of their own: we shut down, or the client left, who pays or does not. */
-type Ended = "by_us" | "paid" | "not_paid";
+/** Why we ended the calls: the replica shuts down, or the client left, and is charged for it or not. */
+type Cut = "shutdown" | "left_charged" | "left_free";
 
-/** The calls of one request, one after another: how far the present one has come, and who ended it. */
+/** The calls of one request, one after another: the state of the current call, and why the calls were cut. */
 class Calls {
   readonly signal = new Stop();
-  readonly #job: Dispatched;
+  readonly #request: ReservedRequest;
   readonly #whenLeft: WhenLeft;
-  #ended: Ended | undefined;
-  /** The route that is tried; undefined: none was. */
+  #cut: Cut | undefined;
+  /** The current route; undefined before the first. */
   #route: Route | undefined;
-  /** When the present route's request began to be sent. */
+  /** When the request was sent to the current route. */
   #sentMs: number | undefined;
-  /** A route before the present one was sent the request, and failed. */
+  /** The request was sent to an earlier route, which failed. */
   #hasFailed = false;
   #hasHeaders = false;
-  #takeBack = () => {};
+  #cancelDeadline = () => {};
   #stopClock: (() => void) | undefined;
 
-  constructor(job: Dispatched, whenLeft: WhenLeft) {
-    this.#job = job;
+  constructor(request: ReservedRequest, whenLeft: WhenLeft) {
+    this.#request = request;
     this.#whenLeft = whenLeft;
   }
 
-  /** Listens to what may end the calls. Throws where the client has left by now. */
+  /** The current route. */
+  get route(): Route {
+    if (this.#route === undefined) throw new Error("no route was tried");
+    return this.#route;
+  }
+
+  /** Listens for what may cut the calls. Throws ClientLeft if the client has left already. */
   watch(): void {
-    const { deps, caller } = this.#job;
-    this.#takeBack = deps.gate.onDeadline(this.#onDeadline);
+    const { deps, caller } = this.#request;
+    this.#cancelDeadline = deps.gate.onDeadline(this.#onDeadline);
     if (caller.signal.aborted) throw new ClientLeft();
-    // A call that runs to its end needs no listener: whether the client is there is asked before each step.
+    // With "finish" no listener is needed: the signal is checked before each step.
     if (this.#whenLeft !== "finish") caller.signal.addEventListener("abort", this.#onLeft, { once: true });
   }
 
   close(): void {
-    this.#takeBack();
+    this.#cancelDeadline();
     this.#stopClock?.();
-    if (this.#whenLeft !== "finish") this.#job.caller.signal.removeEventListener("abort", this.#onLeft);
+    if (this.#whenLeft !== "finish") this.#request.caller.signal.removeEventListener("abort", this.#onLeft);
   }
 
-  /** A route is tried. Throws where nothing may reach a provider any more. */
+  /** Starts the call of a route. Throws if no provider may be called any more. */
   begin(route: Route): void {
-    const { deps, caller, hold } = this.#job;
+    const { deps, caller, hold } = this.#request;
     if (caller.signal.aborted) throw new ClientLeft();
-    // Past its lease the reaper may have given the hold back, or a retry taken over.
+    // Past its lease the hold may have been released by the reaper, or a retry may have taken the claim over.
     if (!deps.ledger.alive(hold) || caller.claim?.alive() === false) throw new Refusal("service_unavailable");
     this.#route = route;
     this.#hasFailed ||= this.#sentMs !== undefined;
     this.#sentMs = undefined;
     this.#hasHeaders = false;
-    caller.trail.route = route;
+    caller.record.route = route;
   }
 
   attempt(traceparent: string | undefined): Attempt {
     return { signal: this.signal, traceparent, beforeSend: this.#beforeSend, onHeaders: this.#onHeaders };
   }
 
-  /** What it means that the calls ended with this error. */
-  outcomeOf(error: unknown): Outcome<never> {
-    switch (this.#ended) {
-      case "paid":
+  /** The result of calls that ended with this error. */
+  resultOf(error: unknown): Unanswered {
+    switch (this.#cut) {
+      case "left_charged":
         return { how: "client_left", error: new ClientLeft() };
-      case "by_us":
-        return { how: "unpaid", reason: this.#route ? "ended_by_us" : "not_dispatched", error: restarting() };
-      case "not_paid":
-        return { how: "unpaid", reason: this.#unsentOrFailed(), error: new ClientLeft() };
+      case "shutdown":
+        return { how: "failed", reason: this.#route ? "ended_by_us" : "not_dispatched", error: restarting() };
+      case "left_free":
+        return { how: "failed", reason: this.#unsentOrFailed(), error: new ClientLeft() };
     }
-    if (error instanceof ClientLeft) return { how: "unpaid", reason: this.#unsentOrFailed(), error };
-    if (this.#route === undefined) return { how: "unpaid", reason: "not_dispatched", error };
+    if (error instanceof ClientLeft) return { how: "failed", reason: this.#unsentOrFailed(), error };
+    if (this.#route === undefined) return { how: "failed", reason: "not_dispatched", error };
     const isRejection = error instanceof Refusal && error.code === "invalid_request";
-    return { how: "unpaid", reason: isRejection ? "provider_rejected" : "provider_failed", error };
+    return { how: "failed", reason: isRejection ? "provider_rejected" : "provider_failed", error };
   }
 
   #unsentOrFailed(): EndReason {
     return this.#hasFailed || this.#sentMs !== undefined ? "provider_failed" : "not_dispatched";
   }
 
-  #end(how: Ended): void {
-    this.#ended ??= how;
+  #end(cut: Cut): void {
+    this.#cut ??= cut;
     this.signal.stop();
   }
 
   readonly #beforeSend = (): void => {
-    const { deps, caller } = this.#job;
+    const { deps, caller } = this.#request;
     if (caller.signal.aborted) throw new ClientLeft();
     this.#sentMs = deps.clock.nowMs();
-    caller.trail.dispatchedMs ||= this.#sentMs;
+    caller.record.dispatchedMs ||= this.#sentMs;
   };
 
   readonly #onHeaders = (): void => {
     this.#hasHeaders = true;
-    if (this.#whenLeft === "abort" && this.#job.caller.signal.aborted) this.#end("paid");
+    if (this.#whenLeft === "abort" && this.#request.caller.signal.aborted) this.#end("left_charged");
   };
 
   readonly #onDeadline = (): void => {
-    // Whoever left a provider that is at work has ended the request before us.
-    this.#end(this.#hasHeaders && this.#whenLeft !== "finish" && this.#job.caller.signal.aborted ? "paid" : "by_us");
+    // A client that left a provider at work ended the request before the shutdown did.
+    this.#end(
+      this.#hasHeaders && this.#whenLeft !== "finish" && this.#request.caller.signal.aborted
+        ? "left_charged"
+        : "shutdown",
+    );
   };
 
   readonly #onLeft = (): void => {
-    const { clock, config } = this.#job.deps;
+    const { clock, config } = this.#request.deps;
     if (this.#hasHeaders) {
-      if (this.#whenLeft === "abort") this.#end("paid");
+      if (this.#whenLeft === "abort") this.#end("left_charged");
     } else if (this.#sentMs === undefined || clock.nowMs() - this.#sentMs >= config.providerHeadersMs) {
-      this.#end("not_paid");
+      this.#end("left_free");
     } else {
       this.#stopClock = deadline(SEND_MS_MAX, this.#onSent);
     }
   };
 
-  /** The client left some time ago, and there are still no headers: a provider that can be connected to has the request. */
+  /** SEND_MS_MAX after the client left there are still no headers: a provider that can be connected to has the request. */
   readonly #onSent = async (): Promise<void> => {
-    const { provider } = this.#job.deps;
+    const { provider } = this.#request.deps;
     const route = this.#route;
     const hasIt = route !== undefined && (await provider.canConnect(route));
-    if (!hasIt) this.#end("not_paid");
-    else if (this.#whenLeft === "abort") this.#end("paid");
+    if (!hasIt) this.#end("left_free");
+    else if (this.#whenLeft === "abort") this.#end("left_charged");
   };
 }

@@ -2,33 +2,33 @@ import type { Model } from "../catalog/catalog.ts";
 import { noteHidesTokens } from "../catalog/models_store.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Log } from "../platform/log.ts";
-import type { Counted } from "./charge.ts";
+import type { AnswerToCount } from "./charge.ts";
 
 /**
- * Learns which models hide tokens: they think without showing it, and report what they thought at the end. For such a model an answer
- * whose client leaves is read to its end. Source: rulings › Who pays when something breaks.
+ * Learns which models hide tokens: models that reason without showing it, and report the reasoning tokens at the end. If the client
+ * of such a model leaves, its answer is read to the end. Source: rulings › Who pays when something breaks.
  */
 
-/** Fewer hidden tokens than this are nothing to finish a call for, and may be a template's. */
+/** Fewer hidden tokens than this may come from a chat template, and are not worth finishing a call for. */
 const HIDDEN_TOKENS_MIN = 100;
-/** A token of common text has three bytes or more. */
+/** Lower bound for the bytes of a token; common text has three or more. */
 const BYTES_A_TOKEN_MIN = 2;
-/** So many answers must have hidden tokens. */
+/** The number of answers with hidden tokens that is needed before a model is noted. */
 const ANSWERS_MIN = 3;
-/** Models that are being learned about. */
+/** Maximum number of models with evidence in memory. */
 const MODELS_MAX = 10_000;
 
 export type HiddenTokens = {
-  /** Looks at a complete answer. Never throws. */
-  note(model: Model, accountId: number, answer: Counted): void;
+  /** Evaluates a complete answer. Never throws. */
+  note(model: Model, accountId: number, answer: AnswerToCount): void;
 };
 
-/** `accountId`: whose answer was the first. */
+/** `accountId`: the account of the first answer with hidden tokens. `isDoubted`: another account got an answer without. */
 type Evidence = { answers: number; accountId: number; hasSecondAccount: boolean; isDoubted: boolean };
 
 /**
- * Learns in memory, and notes in the catalog what it has learned. One account cannot move it while others get answers that hide
- * nothing. Nothing is learned of a model about which an admin has decided.
+ * Collects evidence in memory, and writes the conclusion to the catalog. One account alone cannot bring it about while others get
+ * answers that hide nothing. A model that an admin has decided on is left alone.
  */
 export function createHiddenTokens(deps: ChangeDeps & { log: Log }): HiddenTokens {
   const seen = new Map<string, Evidence>();
@@ -38,8 +38,11 @@ export function createHiddenTokens(deps: ChangeDeps & { log: Log }): HiddenToken
     noteHidesTokens(deps, modelId).then(
       (isNew) =>
         isNew &&
-        deps.log.warn({ model: modelId }, "a model hides tokens; its answers are read to their end from now on"),
-      (err) => deps.log.error({ err, model: modelId }, "it could not be noted that a model hides tokens"),
+        deps.log.warn(
+          { model: modelId },
+          "a model hides tokens; from now on its answers are read to the end when clients leave",
+        ),
+      (err) => deps.log.error({ err, model: modelId }, "could not save that a model hides tokens"),
     );
   }
 
@@ -61,14 +64,14 @@ export function createHiddenTokens(deps: ChangeDeps & { log: Log }): HiddenToken
   };
 }
 
-/** Whether an answer's reported tokens cannot all have been seen: there are more than its text has bytes, or mostly reasoning that does not show. */
-function hidesTokens({ usage, completionText, completionBytes = 0 }: Counted): boolean {
+/** Whether more tokens were reported than the visible text can contain: more than its bytes, or, with reasoning, more than half of them. */
+function hidesTokens({ usage, completionText, completionChars = 0 }: AnswerToCount): boolean {
   if (usage === undefined) return false;
   const { completionTokens, reasoningTokens } = usage;
-  const tokensASaidByte = reasoningTokens >= HIDDEN_TOKENS_MIN ? BYTES_A_TOKEN_MIN : 1;
-  // Characters are fewer than bytes: most answers need no closer look.
-  const chars = Math.max(completionText.length, completionBytes);
-  if ((completionTokens - HIDDEN_TOKENS_MIN) * tokensASaidByte <= chars) return false;
+  const tokensPerByte = reasoningTokens >= HIDDEN_TOKENS_MIN ? BYTES_A_TOKEN_MIN : 1;
+  // A text has at least as many bytes as characters. This settles most answers without counting bytes.
+  const chars = Math.max(completionText.length, completionChars);
+  if ((completionTokens - HIDDEN_TOKENS_MIN) * tokensPerByte <= chars) return false;
   const bytes = Buffer.byteLength(completionText) + 3 * (chars - completionText.length);
-  return (completionTokens - HIDDEN_TOKENS_MIN) * tokensASaidByte > bytes;
+  return (completionTokens - HIDDEN_TOKENS_MIN) * tokensPerByte > bytes;
 }

@@ -1,63 +1,62 @@
 import { createHmac } from "node:crypto";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import type { Body } from "../http/body.ts";
-import { closeUnsettled } from "../ledger/unsettled_store.ts";
+import { closeUnsettled } from "../ledger/holds_store.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
 import type { Found, Holder, IdempotencyClaim, Lapsed, Wanted } from "../platform/idempotency_claims.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { inTime } from "../platform/time_limit.ts";
-import type { Caller, Leave } from "./door.ts";
-import { DROPPED_HEADER, jsonResponse } from "./flow.ts";
+import type { Admitted } from "./admission.ts";
+import type { Caller, CallerClaim } from "./authenticate.ts";
+import { DROPPED_HEADER, jsonResponse } from "./responses.ts";
 
 /**
- * A request with an `Idempotency-Key` is served and charged at most once: by API key, path and idempotency key. It stands between
- * body and model:
+ * A request with an `Idempotency-Key` is served and charged at most once for each API key, path and idempotency key. This step comes
+ * after the body is read and before the body is checked:
  *
- * | the first request …                     | the second, with the same body                     |
- * | --------------------------------------- | -------------------------------------------------- |
- * | is in flight                            | 409 idempotency_conflict, Retry-After              |
- * | was served, its answer is kept          | that answer, its request id, `idempotent-replayed` |
- * | was served, it was a stream or is older | 409 idempotency_conflict, not worth a retry        |
- * | was refused, or released                | is served                                          |
- * | lies in a replica that died             | what the books say of the first                    |
+ * | the first request                             | a second request with the same body                          |
+ * | --------------------------------------------- | ------------------------------------------------------------ |
+ * | is in flight                                  | 409 idempotency_conflict with `Retry-After`                  |
+ * | was charged, and its answer is kept           | the same answer and request id, with `idempotent-replayed`   |
+ * | was charged, and its answer is no longer kept | 409 idempotency_conflict with `x-should-retry: false`        |
+ * | was refused or released                       | is served                                                    |
+ * | was on a replica that died                    | is served, or 409 if the ledger says that the first was charged |
  *
- * With another body: 400 idempotency_mismatch. Where claims cannot be looked up: 503, since it might be served twice.
+ * A stream is never kept. A second request with another body gets 400 idempotency_mismatch. If claims cannot be looked up, the request
+ * gets 503, because it might be served twice.
  */
 
 const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
-/** What a client is told to wait for the first answer; nobody knows when it comes. */
+/** `Retry-After` while the first request is in flight. */
 const IN_FLIGHT_RETRY_SECONDS = 2;
 
-/** One request behind the door: its body is read. */
-type Call = { caller: Caller; request: Request; raw: Body; leave: Leave };
-type Serve = (deps: Deps, caller: Caller, raw: Body, leave: Leave) => Promise<Response>;
+/** An admitted request. */
+type Call = Admitted & { caller: Caller; request: Request };
+type Serve = (deps: Deps, caller: Caller, admitted: Admitted) => Promise<Response>;
 
 /**
- * Serves a request, or answers it from what an earlier one with its Idempotency-Key came to. Without the header it is served as it is.
- * Throws invalid_request, idempotency_conflict, idempotency_mismatch, service_unavailable, and what `serve` throws.
+ * Serves a request, or answers it from the result of an earlier request with the same Idempotency-Key. A request without the header
+ * is simply served. Throws invalid_request, idempotency_conflict, idempotency_mismatch, service_unavailable, and what `serve` throws.
  */
 export function serveOnce(deps: Deps, call: Call, serve: Serve): Promise<Response> {
-  const { caller, request, raw, leave } = call;
-  const key = request.headers.get("idempotency-key");
-  return key === null ? serve(deps, caller, raw, leave) : serveByKey(deps, { ...call, key }, serve);
+  const key = call.request.headers.get("idempotency-key");
+  return key === null ? serve(deps, call.caller, call) : serveByKey(deps, { ...call, key }, serve);
 }
 
 async function serveByKey(deps: Deps, call: Call & { key: string }, serve: Serve): Promise<Response> {
-  const { caller, key, leave } = call;
-  const wanted = wantedOf(deps, call, key);
+  const wanted = wantedOf(deps, call, call.key);
   const found = await deps.claims.take(wanted);
   if (found.state === "ours") return await serveClaimed(deps, call, { serve, wanted, claim: found.claim });
   if (found.state === "lapsed") {
-    const claim = await takeOver(deps, caller, { wanted, found });
+    const claim = await takeOver(deps, call.caller, { wanted, found });
     return await serveClaimed(deps, call, { serve, wanted, claim });
   }
-  const answer = replayOf(deps, wanted, found);
-  leave();
-  return answer;
+  const response = replayOf(deps, wanted, found);
+  call.slots.release();
+  return response;
 }
 
-/** What is claimed. Redis learns neither the key nor the body, nor can it try guesses. Throws invalid_request. */
+/** The claim to take. Redis gets neither the key nor the body, only keyed digests that it cannot guess. Throws invalid_request. */
 function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string): Wanted {
   if (!KEY_FORM.test(key))
     throw new Refusal("invalid_request", {
@@ -73,32 +72,57 @@ function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string)
   };
 }
 
-/** Serves, and ends the claim as the hold ended: charged or not. */
+/** Serves a claimed request. The claim ends as the hold ends: finished if it was charged, and otherwise freed. */
 async function serveClaimed(
   deps: Deps,
-  { caller, raw, leave }: Call,
+  { caller, raw, slots }: Call,
   { serve, wanted, claim }: { serve: Serve; wanted: Wanted; claim: IdempotencyClaim },
 ): Promise<Response> {
-  const { trail, requestId } = caller;
-  const left = Promise.withResolvers<void>();
-  const end = () => (trail.settled ? claim.finish() : claim.free());
+  const served = new ServedClaim(claim);
   try {
-    const response = await serve(deps, { ...caller, claim }, raw, () => {
-      leave();
-      left.resolve();
-    });
+    const response = await serve(deps, { ...caller, claim: served }, { raw, slots });
     if (!isJson(response)) {
-      void left.promise.then(end); // A stream leaves when its hold has ended.
+      void served.ended.then(() => served.end()); // The hold of a stream ends later.
       return response;
     }
-    // Before it is sent: also a client that has left by now gets this answer when it asks again.
+    // The answer is kept before it is sent: a client that has left by now gets it with its retry.
     const text = await response.text();
     const dropped = response.headers.get(DROPPED_HEADER) ?? undefined;
     await claim.finish(encrypt(deps.config.secretKey, `${wanted.id}\n${dropped ?? ""}\n${text}`));
-    return jsonResponse(text, requestId, dropped);
+    return jsonResponse(text, caller.requestId, dropped);
   } catch (error) {
-    await end();
+    await served.end();
     throw error;
+  }
+}
+
+/** A claim whose request is being served. It is told how the hold ended. */
+class ServedClaim implements CallerClaim {
+  readonly #claim: IdempotencyClaim;
+  readonly #ended = Promise.withResolvers<void>();
+  #isCharged = false;
+
+  constructor(claim: IdempotencyClaim) {
+    this.#claim = claim;
+  }
+
+  /** Resolves when the hold has ended. */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
+  }
+
+  alive(): boolean {
+    return this.#claim.alive();
+  }
+
+  holdEnded(isCharged: boolean): void {
+    this.#isCharged = isCharged;
+    this.#ended.resolve();
+  }
+
+  /** Ends the claim. A request that had no hold was not charged. */
+  end(): Promise<void> {
+    return this.#isCharged ? this.#claim.finish() : this.#claim.free();
   }
 }
 
@@ -106,11 +130,11 @@ function isJson(response: Response): boolean {
   return /^application\/json\b/.test(response.headers.get("content-type") ?? "");
 }
 
-/** The first answer again, under the first request's id, so that its receipt is found. Throws idempotency_conflict, idempotency_mismatch. */
+/** The kept answer, under the first request's id, so that its receipt can be found. Throws idempotency_conflict, idempotency_mismatch. */
 function replayOf(deps: Deps, wanted: Wanted, found: Exclude<Found, { state: "ours" | "lapsed" }>): Response {
   checkSame(wanted, found);
   if (found.state === "in_flight") throw inFlight(found);
-  const kept = found.answer && opened(deps, wanted, found.answer);
+  const kept = found.answer && openKept(deps, wanted, found.answer);
   if (kept === undefined) throw notKept(found);
   const response = jsonResponse(kept.text, found.requestId, kept.dropped);
   response.headers.set("idempotent-replayed", "true");
@@ -118,11 +142,11 @@ function replayOf(deps: Deps, wanted: Wanted, found: Exclude<Found, { state: "ou
   return response;
 }
 
-/** A kept answer: the id of what it answers, what was not sent on, and the JSON, each from a line of its own. */
-type Kept = { text: string; dropped: string | undefined };
+/** A kept answer. It is stored as three lines: the id of the claim, the dropped parameters, the JSON. */
+type KeptAnswer = { text: string; dropped: string | undefined };
 
-/** Undefined, and a line in the log, for what is not an answer to this request. */
-function opened({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8Array): Kept | undefined {
+/** Decrypts a kept answer. Logs and returns undefined if it is not an answer to this request. */
+function openKept({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8Array): KeptAnswer | undefined {
   try {
     const kept = decrypt(config.secretKey, answer);
     const end = kept.indexOf("\n", id.length + 1);
@@ -130,12 +154,12 @@ function opened({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint8A
       return { text: kept.slice(end + 1), dropped: kept.slice(id.length + 1, end) || undefined };
     log.error({ requestId }, "a kept answer belongs to another request");
   } catch (err) {
-    log.warn({ err, requestId }, "a kept answer cannot be read");
+    log.warn({ err, requestId }, "a kept answer cannot be decrypted");
   }
   return undefined;
 }
 
-/** After the first request's replica died the books know what became of it. Throws idempotency_conflict, idempotency_mismatch. */
+/** Takes over the claim of a replica that died, unless the ledger says that its request was charged. Throws idempotency_conflict, idempotency_mismatch. */
 async function takeOver(
   deps: Deps,
   { key }: Caller,

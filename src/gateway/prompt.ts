@@ -3,21 +3,21 @@ import type { Body } from "../http/body.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
 /**
- * What a prompt can cost at most, without a tokenizer: a token is at least one byte of UTF-8. All that goes to the provider
- * is bounded: what is understood by its text, everything else by the bytes of its JSON as it was sent. Source: rulings › Money.
+ * An upper bound for the tokens of a prompt, without a tokenizer: a token is at least one byte of UTF-8. Everything that is sent to the
+ * provider counts: known fields by their text, all others by the bytes of their JSON as it was sent. Source: rulings › Money.
  */
 
-/** Role, separators and priming, in tokens: chat formats spend 3 to 7. */
+/** Tokens for role, separators and priming: chat formats use 3 to 7. */
 const TOKENS_A_MESSAGE = 8;
 const TOKENS_A_REPLY = 8;
-/** Parameters that are no text where their value is a number, a boolean or null. Of any other value their bytes count. */
+/** Parameters that add no text to the prompt if their value is a number, a boolean or null. Other values count by their bytes. */
 const SCALARS: ReadonlySet<string> = new Set(
   `stream n seed temperature top_p top_k min_p top_a max_tokens max_completion_tokens presence_penalty frequency_penalty
   repetition_penalty logprobs top_logprobs parallel_tool_calls store stop user tools functions tool_choice function_call
   response_format prediction modalities reasoning reasoning_effort verbosity logit_bias metadata service_tier
   prompt_cache_key stream_options`.split(/\s+/),
 );
-/** What a message and its parts may consist of for their texts to be all there is to them. */
+/** The known fields of messages and their parts. A message with only these is counted by its texts. */
 const MESSAGE_FIELDS: ReadonlySet<string> = new Set(
   "role content name tool_calls tool_call_id refusal reasoning reasoning_content".split(" "),
 );
@@ -26,33 +26,33 @@ const FUNCTION_FIELDS: ReadonlySet<string> = new Set(["name", "arguments"]);
 const TEXT_FIELDS: ReadonlySet<string> = new Set(["type", "text"]);
 const IMAGE_FIELDS: ReadonlySet<string> = new Set(["type", "image_url"]);
 const IMAGE_URL_FIELDS: ReadonlySet<string> = new Set(["url", "detail"]);
-/** A longer `detail` is none of `auto`, `low` and `high`. */
+/** A longer `detail` is not one of `auto`, `low` and `high`. */
 const DETAIL_CHARS_MAX = 16;
 const IMAGE_DATA = "data:image/";
 
-/** A larger prompt is counted by a sample while its stream is open: SAMPLE_PIECES pieces of PIECE_CHARS each. */
+/** While a stream is open, only a sample of a larger prompt is kept: SAMPLE_PIECES pieces of PIECE_CHARS each. */
 const SAMPLE_CHARS = 4_096;
 const SAMPLE_PIECES = 8;
 const PIECE_CHARS = SAMPLE_CHARS / SAMPLE_PIECES;
 
-/** What is kept of a prompt to count it later: all of a small one; of a larger one some of its text, and how long it is. */
+/** What is kept of a prompt to count it later: the whole text if it is short, and otherwise a sample and the length. */
 export type PromptSample = {
   readonly text: string;
-  /** Of all its text, as UTF-8. */
+  /** Bytes of the whole text, as UTF-8. */
   readonly textBytes: number;
   readonly images: number;
   readonly framedTokens: number;
 };
 
-/** What a provider reads as prompt: its text, and how many messages and images it stands in. */
+/** What a provider reads as prompt: its text, and the number of messages and images. */
 export class Prompt {
   readonly messages: number;
   readonly images: number;
-  /** Of the text, as UTF-8, and of what is sent and stands in no text. */
+  /** Bytes of everything that is sent: of the text, as UTF-8, and `beyond`. */
   readonly bytes: number;
-  /** Of these, what stands in no text, so that no tokenizer sees it. */
+  /** The part of `bytes` that is in no text, and that the tokenizer therefore does not count. */
   readonly beyond: number;
-  /** The bound of all this in tokens that the hold was made for: the bytes, or a tokenizer's count. */
+  /** The bound in tokens that is reserved: the bytes, or the tokenizer's count. */
   textTokens: number;
   readonly #texts: readonly string[];
 
@@ -67,22 +67,22 @@ export class Prompt {
     this.bytes = this.textTokens = beyond + bytesOf(texts);
   }
 
-  /** In one piece, made when it is asked for: hardly any prompt is counted by a tokenizer. */
+  /** The text in one piece. Joined only when needed: few prompts are counted by the tokenizer. */
   get text(): string {
     return this.#texts.join("\n");
   }
 
-  /** Of the text, as UTF-8. */
+  /** Bytes of the text, as UTF-8. */
   get textBytes(): number {
     return this.bytes - this.beyond;
   }
 
-  /** The bound of the text with its message frames. */
+  /** The bound of the text with the tokens that the chat format adds. */
   get framedTokens(): number {
     return this.textTokens + this.messages * TOKENS_A_MESSAGE + TOKENS_A_REPLY;
   }
 
-  /** Its sample. The places are drawn by `random`, so that nobody can write a prompt that counts for less than it is. */
+  /** The sample. Its places are random, so that nobody can write a prompt that is counted too low. */
   sample(random: () => number = Math.random): PromptSample {
     const { textBytes, images, framedTokens } = this;
     let chars = Math.max(0, this.#texts.length - 1);
@@ -92,12 +92,12 @@ export class Prompt {
     const starts = Array.from({ length: SAMPLE_PIECES }, (_, i) =>
       Math.floor(i * stride + random() * (stride - PIECE_CHARS)),
     );
-    // A copy: a piece that is cut out of a text keeps all of that text in memory.
+    // Copied: a slice of a string keeps the whole string in memory.
     return { text: Buffer.from(piecesOf(this.#texts, starts)).toString(), textBytes, images, framedTokens };
   }
 }
 
-/** What stands at `starts` in the joined texts, PIECE_CHARS each, without joining them: they may be very long. */
+/** Cuts PIECE_CHARS at each of `starts` out of the joined texts, without joining them: they may be very long. */
 function piecesOf(texts: readonly string[], starts: readonly number[]): string {
   let pieces = "";
   let next = 0;
@@ -106,7 +106,7 @@ function piecesOf(texts: readonly string[], starts: readonly number[]): string {
     for (let start = starts[next]; start !== undefined && start < offset + text.length; start = starts[++next]) {
       const end = start + PIECE_CHARS - offset;
       pieces += `${text.slice(Math.max(0, start - offset), Math.max(0, end))}\n`;
-      // The rest of the piece stands in the next text.
+      // The rest of the piece is in the next text.
       if (end > text.length) break;
     }
     offset += text.length + 1;
@@ -114,15 +114,12 @@ function piecesOf(texts: readonly string[], starts: readonly number[]): string {
   return pieces;
 }
 
-/** Fields that are sent on with another value, or not at all (undefined). */
+/** Fields that are sent on with another value, or not sent on (undefined). */
 type Changed = ReadonlyMap<string, unknown>;
-const AS_IT_CAME: Changed = new Map();
+const UNCHANGED: Changed = new Map();
 
-/**
- * The prompt of a chat request. `raw` is what is sent on, but for the fields in `changed`: every field of it counts, listed in
- * the contract or not.
- */
-export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, changed: Changed = AS_IT_CAME): Prompt {
+/** The prompt of a chat request. `raw` is sent on, except for the fields in `changed`. Every field of it counts. */
+export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, changed: Changed = UNCHANGED): Prompt {
   const messages = changed.get("messages") ?? body.messages;
   const found = readMessages(messages) ?? readUnknown(messages, sentBytes("messages", raw, changed));
   const fields = body as Record<string, unknown>;
@@ -137,14 +134,14 @@ export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, chan
   return new Prompt(found.texts, { messages: body.messages.length, images: found.images, beyond: found.beyond });
 }
 
-/** UTF-8 of a field with its name, as it is sent: a provider may read spaces, digits or a second field of one name, all of which parsing takes away. */
+/** Bytes of a field with its name, as it is sent: a provider may read spaces or digits that parsing removes. */
 function sentBytes(name: string, { text, spans }: Pick<Body, "text" | "spans">, changed: Changed): number {
   if (changed.has(name)) return Buffer.byteLength(JSON.stringify({ [name]: changed.get(name) }));
   const span = spans.get(name);
   return span === undefined ? 0 : Buffer.byteLength(text.slice(span.keyStart, span.end));
 }
 
-/** An upper bound of the prompt's tokens, in two parts: what a factor multiplies, and what it does not. */
+/** The upper bound of the prompt's tokens, in two parts: `textTokens` are multiplied by the overhead factor, `fixedTokens` are not. */
 export function promptTokens(
   prompt: Prompt,
   { imageInputTokens, overhead }: { imageInputTokens: number; overhead: Overhead },
@@ -155,10 +152,10 @@ export function promptTokens(
   };
 }
 
-/** Texts, images, and bytes that are in neither. */
+/** The texts, the number of images, and the bytes that are in neither. */
 type Found = { texts: string[]; images: number; beyond: number };
 
-/** The texts and images of messages that consist of nothing else; undefined where something in them is unknown. */
+/** The texts and images of messages; undefined if the messages contain anything unknown. */
 function readMessages(messages: unknown): Found | undefined {
   if (!Array.isArray(messages)) return undefined;
   const found: Found = { texts: [], images: 0, beyond: 0 };
@@ -178,7 +175,7 @@ function readMessages(messages: unknown): Found | undefined {
   return found;
 }
 
-/** Whether a part of a message was understood. */
+/** Adds a part of a message. Returns false if the part is unknown. */
 function readPart(part: unknown, found: Found): boolean {
   if (!isRecord(part)) return false;
   if (part.type === "text" && typeof part.text === "string" && hasOnly(part, TEXT_FIELDS)) {
@@ -188,12 +185,12 @@ function readPart(part: unknown, found: Found): boolean {
   if (part.type !== "image_url" || !hasOnly(part, IMAGE_FIELDS) || !isImageUrl(part.image_url)) return false;
   found.images += 1;
   const { url } = part.image_url;
-  // An image counts as an image, whatever its data weighs. An address is text.
+  // An image counts as one image, whatever the size of its data. A URL counts as text.
   if (!url.startsWith(IMAGE_DATA)) found.texts.push(url);
   return true;
 }
 
-/** The same by the bytes of the whole, but for images' data. */
+/** Counts messages by the bytes of their JSON, without the data of images. */
 function readUnknown(messages: unknown, bytes: number): Found {
   let images = 0;
   let imageBytes = 0;

@@ -4,88 +4,96 @@ import { ChunkRewriter, type Relayed, type StreamFacts } from "./chunks.ts";
 import type { SseReader } from "./sse.ts";
 
 /**
- * Carries a provider's stream to the client: bytes through, usage out, and one end, whichever comes first. The caller says
- * what an end means for the hold; nothing here knows about money.
+ * Relays a provider's stream to the client until the first of its possible ends. The stream's owner decides what an end means for the
+ * hold; nothing here knows about money.
  */
 
-/** A client that has been sent nothing for this long is sent a comment: proxies in between cut what is silent. */
+/** A client that was sent nothing for this long is sent a comment, because proxies close idle connections. */
 const KEEP_ALIVE_AFTER_MS = 15_000;
 const WATCH_EVERY_MS = 1_000;
 const CLOSE_AFTER_DONE_MS = 1_000;
-/** Answers read to their end for clients who have left, at once. A further one is ended when its client leaves. */
+/** Maximum number of answers that are read to their end at once after their clients have left. Further ones are aborted. */
 const READ_ON_MAX = 1_000;
 const LF = 10;
 const CR = 13;
 const UTF_8 = new TextEncoder();
 const KEEP_ALIVE = UTF_8.encode(": keep-alive\n\n");
 
-/** A stream whose first event has arrived: from here on nothing is retried. */
+/** A stream whose first event has arrived. From here on nothing is retried. */
 export type OpenedStream = {
   reader: ReadableStreamDefaultReader<Uint8Array>;
   sse: SseReader;
-  /** Payloads that came with the first event. */
+  /** The payloads that arrived with the first event, it included. */
   first: string[];
-  /** Ends the provider's call. No closure: one would keep the request's body for as long as the stream is open. */
+  /** Aborts the provider's call. Not a closure, which would keep the request's body in memory while the stream is open. */
   call: Stop;
 };
 
-/** What the client asked for, and whether the provider is read to its end though the client has left. */
+/** How a stream is relayed. */
 export type StreamPlan = StreamFacts & {
-  /** Of a model that hides tokens: only the end of its answer says how many there were. */
+  /** Read the provider to its end if the client leaves: the model hides tokens, and reports them only at the end. */
   readsOn?: boolean;
 };
 
 export type ProviderRead = Awaited<ReturnType<OpenedStream["reader"]["read"]>>;
 
-/** One of them is called for every stream, once. */
-export type StreamEnds = {
-  /** The provider finished. Awaited before the last event goes out. */
-  complete(relayed: Relayed): Promise<void>;
-  /** The provider broke off. Returns the error event's payload. */
-  brokeOff(why: string): Promise<string>;
-  /** The provider broke off when a finish_reason had come. Returns the error event's payload. */
-  brokeAfterFinish(relayed: Relayed, why: string): Promise<string>;
+/** How a stream ended. */
+export type RelayEnd =
+  /** The provider finished. */
+  | { how: "complete"; relayed: Relayed }
+  /** The provider broke off before it finished. */
+  | { how: "broke_off"; why: string }
+  /** The provider broke off after it had sent a finish_reason. */
+  | { how: "broke_after_finish"; relayed: Relayed; why: string }
   /**
-   * The client left, or reads too slowly. Where the plan says so, this comes when the provider has been read to its end. `isWhole`:
-   * the usage is of the whole answer; otherwise it is what the provider reported last, if anything.
+   * The client left, or read too slowly. With `readsOn` this is reported when the provider has been read to its end. `isWhole`: the usage
+   * is that of the whole answer; otherwise it is what the provider reported last, if anything.
    */
-  clientLeft(relayed: Relayed, isWhole: boolean): Promise<void>;
-  /** We end it: draining. Returns the error event's payload. */
-  endedByUs(): Promise<string>;
-  /** After each of these, and after the last byte. */
-  over?(bytesOut: number): void;
+  | { how: "client_left"; relayed: Relayed; isWhole: boolean }
+  /** The replica shuts down. */
+  | { how: "ended_by_us" };
+
+/** Whom the relay tells how a stream ended. */
+export type StreamOwner = {
+  /**
+   * Called exactly once for every stream, before its last event is sent. Returns the payload of the error event that the client is
+   * sent, if any.
+   */
+  ended(end: RelayEnd): Promise<string | undefined>;
+  /** Called after `ended`, when the last byte has been handed over. */
+  closed?(bytesOut: number): void;
 };
 
-/** All streams that are open in this replica, under one timer: silence of either side, keep-alive, and drain. */
+/** All open streams of this replica. One timer serves them all: idle limits, keep-alive. */
 export type Relays = {
-  start(opened: OpenedStream, plan: StreamPlan, ends: StreamEnds): ReadableStream<Uint8Array>;
-  /** How many are open. */
+  start(opened: OpenedStream, plan: StreamPlan, owner: StreamOwner): ReadableStream<Uint8Array>;
+  /** The number of open streams. */
   count(): number;
-  /** How many are read on for clients who have left. */
+  /** The number of answers that are read on after their clients have left. */
   readOn(): number;
   /**
-   * Ends all with an error event, those that still come too. What is read on for clients who have left is settled by what is known.
+   * Ends all streams with an error event, also those that start later. Answers that are read on are settled by what is known.
    * Resolves when their holds have ended; never rejects.
    */
   endAll(): Promise<void>;
   close(): void;
 };
 
-/** Which side was silent for too long. */
+/** The side that was silent for too long. */
 export type IdleLimit = "provider_idle" | "client_idle";
 
 export type RelayOptions = {
-  /** Without a whole line from the provider, comments included. */
+  /** Maximum time without a complete line from the provider; comments count. */
   providerIdleMs: number;
-  /** Without the client taking what was written. */
+  /** Maximum time in which the client takes nothing of what was written. */
   clientIdleMs: number;
-  /** For so long, an answer is read on for a client who has left. */
+  /** Maximum time that an answer is read on after its client has left. */
   readOnMs: number;
   readOnMax?: number;
   nowMs: () => number;
-  /** A stream was cut for this silence. */
+  /** Called when a stream is ended because one side was silent. */
   onTimeout?: (limit: IdleLimit) => void;
-  /** An end could not be told to the ledger: the hold waits for its lease to end. */
+  /** Called when the owner failed to end the hold, which then waits for its lease to end. */
   onFailure?: (error: unknown) => void;
 };
 
@@ -99,8 +107,8 @@ export function createRelays(options: RelayOptions): Relays {
     for (const relay of readOn) relay.watchReadOn(now);
   }, WATCH_EVERY_MS);
   return {
-    start(opened, plan, ends) {
-      const relay = new Relay(opened, { plan, ends, options, sets });
+    start(opened, plan, owner) {
+      const relay = new Relay(opened, { plan, owner, options, sets });
       if (sets.over) void relay.endByUs();
       return relay.stream;
     },
@@ -115,50 +123,51 @@ export function createRelays(options: RelayOptions): Relays {
   };
 }
 
-/** The relays of a replica: each is in one of the sets until its hold ends. */
+/** The relays of a replica. Each is in one of the sets until it has ended. */
 type RelaySets = {
   readonly open: Set<Relay>;
-  /** Their clients have left. */
+  /** Relays whose clients have left. */
   readonly readOn: Set<Relay>;
-  /** All were ended. */
+  /** `endAll` was called. */
   over: boolean;
 };
 
 /**
- * One stream. Whoever ends it first, ends it: the provider, the client, silence, or we. No method rejects, so that a call
- * which nobody waits for (a timer's, a cancelled stream's) cannot end the process.
+ * One stream. The first event that ends it decides: from the provider, the client, an idle limit or the replica. No method rejects,
+ * because calls by a timer or a cancelled stream are not awaited, and a rejection would end the process.
  */
 class Relay implements UnderlyingDefaultSource<Uint8Array> {
   readonly stream: ReadableStream<Uint8Array>;
   readonly #opened: OpenedStream;
-  readonly #ends: StreamEnds;
+  readonly #owner: StreamOwner;
   readonly #options: RelayOptions;
   readonly #sets: RelaySets;
   readonly #readsOn: boolean;
   readonly #rewriter: ChunkRewriter;
   #controller!: ReadableStreamDefaultController<Uint8Array>;
   #ended = false;
-  /** The provider said [DONE], or closed its side. */
+  /** The provider sent [DONE]. */
   #sawDone = false;
+  /** The provider closed its stream. */
   #sawEnd = false;
-  /** Payloads not yet written. */
+  /** Payloads that were received and not written yet. */
   #payloads: string[];
-  /** The provider is being read: one read at a time, begun only when the client has taken what came before. */
+  /** A read of the provider is pending. There is one at a time, started only when the client has taken what came before. */
   #isReading = false;
-  /** Since when the provider's next line is waited for; undefined: it is not. */
+  /** Since when the next line of the provider is awaited; undefined if it is not. */
   #awaitsProviderSinceMs: number | undefined;
-  /** When the client was last sent something. */
+  /** When the client was last sent bytes. */
   #wroteMs: number;
   #bytesOut = 0;
-  /** Since the client left a provider that is read on: what had been relayed, and until when. */
+  /** Set while the provider is read on: what had been relayed when the client left, and the deadline. */
   #left: { relayed: Relayed; untilMs: number } | undefined;
 
   constructor(
     opened: OpenedStream,
-    { plan, ends, options, sets }: { plan: StreamPlan; ends: StreamEnds; options: RelayOptions; sets: RelaySets },
+    { plan, owner, options, sets }: { plan: StreamPlan; owner: StreamOwner; options: RelayOptions; sets: RelaySets },
   ) {
     this.#opened = opened;
-    this.#ends = ends;
+    this.#owner = owner;
     this.#options = options;
     this.#sets = sets;
     this.#readsOn = plan.readsOn === true;
@@ -169,12 +178,12 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     this.stream = new ReadableStream<Uint8Array>(this);
   }
 
-  /** The stream's own call, as are the next two. */
+  /** Called by the stream, like `pull` and `cancel`. */
   start(controller: ReadableStreamDefaultController<Uint8Array>): void {
     this.#controller = controller;
   }
 
-  /** The client takes more. No promise is returned: there would be one for each chunk, and nobody to wait for it. */
+  /** The client can take more. Returns no promise, which would be one for each chunk. */
   pull(): void {
     if (!this.#isReading) this.#write();
   }
@@ -183,14 +192,14 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     return this.#clientLeft();
   }
 
-  /** Writes what the provider has sent by now, in one piece, or ends the stream. If there is nothing, reads on. */
+  /** Writes all received payloads in one piece, or ends the stream. If there are none, reads the provider. */
   #write(): void {
     if (this.#ended) return;
     try {
       const { out, broken } = this.#rewritten();
       // An end without [DONE] is a good one if a finish_reason came. Source: rulings › Who pays.
       const isWhole = this.#sawDone || (this.#sawEnd && this.#rewriter.finished);
-      // At once, though the end may have come with it: only [DONE] has to wait for the settlement.
+      // Sent immediately, even if the end arrived with it: only [DONE] waits for the settlement.
       if (out !== "") this.#enqueue(out);
       if (broken === undefined && isWhole) return void this.#complete();
       if (broken !== undefined) throw broken;
@@ -209,7 +218,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
 
   readonly #onRead = ({ done, value }: ProviderRead): void => {
     this.#isReading = false;
-    // A line is a sign of life, a comment too. Bytes that never make one are not.
+    // A complete line shows that the provider is alive, even a comment. Bytes without a line end do not.
     if (done || value.includes(LF) || value.includes(CR)) this.#awaitsProviderSinceMs = undefined;
     try {
       this.#payloads = done ? this.#opened.sse.end() : this.#opened.sse.push(value);
@@ -219,7 +228,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     }
     this.#sawEnd = done;
     if (this.#left === undefined) this.#write();
-    else this.#readForNobody();
+    else this.#readAfterLeave();
   };
 
   readonly #broke = (error: unknown): void => {
@@ -227,7 +236,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     else void this.#brokeOff(error instanceof Error ? error.message : String(error));
   };
 
-  /** Rewrites the waiting payloads into one text. `broken`: what follows it is not a chunk; what came before is the client's. */
+  /** Rewrites the received payloads into one text. `broken`: the error of a payload that is not a chunk; `out` is what came before it. */
   #rewritten(): { out: string; broken?: unknown } {
     let out = "";
     const payloads = this.#payloads;
@@ -250,22 +259,22 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   async #complete(): Promise<void> {
     if (!this.#end()) return;
     if (!this.#sawEnd) this.#letProviderClose();
-    // Settled before the last byte: a client that has read [DONE] has been charged exactly once.
+    // Settled before the last byte is sent: a client that has read [DONE] has been charged, exactly once.
     await this.#tell(async () => {
-      await this.#ends.complete(this.#rewriter.relayed);
+      await this.#owner.ended({ how: "complete", relayed: this.#rewriter.relayed });
       const usage = this.#rewriter.usageChunk();
       this.#close(`${usage === undefined ? "" : `data: ${usage}\n\n`}data: [DONE]\n\n`);
     });
   }
 
-  /** A connection is only used again once its answer was read to the end, which comes right behind [DONE]. */
+  /** Reads the end of the stream behind [DONE]: only then can the connection be used again. */
   #letProviderClose(): void {
     const { reader, call } = this.#opened;
     const stopClock = deadline(CLOSE_AFTER_DONE_MS, () => call.stop());
     reader.read().then(({ done }) => {
       stopClock();
       if (!done) call.stop();
-    }, stopClock); // The answer is complete; how the connection ends does not matter any more.
+    }, stopClock); // The answer is complete; how the connection ends no longer matters.
   }
 
   async #brokeOff(why: string): Promise<void> {
@@ -273,7 +282,9 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     this.#opened.call.stop();
     const { finished, relayed } = this.#rewriter;
     await this.#tell(async () => {
-      const payload = await (finished ? this.#ends.brokeAfterFinish(relayed, why) : this.#ends.brokeOff(why));
+      const payload = await this.#owner.ended(
+        finished ? { how: "broke_after_finish", relayed, why } : { how: "broke_off", why },
+      );
       this.#close(`data: ${payload}\n\n`);
     });
   }
@@ -283,26 +294,26 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     const { readOn, over } = this.#sets;
     const { nowMs, readOnMs, readOnMax = READ_ON_MAX } = this.#options;
     const { relayed } = this.#rewriter;
-    // What has come and was not relayed may say what the answer used.
+    // Payloads that were received and not relayed may contain the usage.
     this.#rewritten();
     if (this.#readsOn && !this.#isWhole() && !over && readOn.size < readOnMax) {
       this.#left = { relayed, untilMs: nowMs() + readOnMs };
       readOn.add(this);
-      this.#readForNobody();
+      this.#readAfterLeave();
       return;
     }
     this.#opened.call.stop();
     await this.#tellLeft(relayed);
   }
 
-  /** Takes the usage out of what has come, and reads on until the provider's end. */
-  #readForNobody(): void {
+  /** Takes the usage out of the received payloads, and reads on until the provider's end. */
+  #readAfterLeave(): void {
     const { broken } = this.#rewritten();
     if (broken !== undefined || this.#sawDone || this.#sawEnd) void this.endReadOn();
     else if (!this.#isReading) this.#read();
   }
 
-  /** Ends the reading for a client who has left, whatever has come by now. */
+  /** Stops reading on, and reports the end with what is known by now. */
   async endReadOn(): Promise<void> {
     if (this.#left === undefined) return;
     const { relayed } = this.#left;
@@ -313,13 +324,15 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     await this.#tellLeft(relayed);
   }
 
-  /** The text is what the client got; the usage is what the provider has said by now, of all of it. */
+  /** The text is what the client was sent; the usage is what the provider reported last, for the whole answer. */
   #tellLeft(relayed: Relayed): Promise<void> {
     const { usage } = this.#rewriter;
-    return this.#tell(() => this.#ends.clientLeft({ ...relayed, usage }, this.#isWhole()));
+    return this.#tell(() =>
+      this.#owner.ended({ how: "client_left", relayed: { ...relayed, usage }, isWhole: this.#isWhole() }),
+    );
   }
 
-  /** The provider has finished the answer, and said what it used. */
+  /** The provider has finished the answer, and reported its usage. */
   #isWhole(): boolean {
     return (this.#sawDone || this.#rewriter.finished) && this.#rewriter.usage !== undefined;
   }
@@ -327,21 +340,21 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   async endByUs(): Promise<void> {
     if (!this.#end()) return;
     this.#opened.call.stop();
-    await this.#tell(async () => this.#close(`data: ${await this.#ends.endedByUs()}\n\n`));
+    await this.#tell(async () => this.#close(`data: ${await this.#owner.ended({ how: "ended_by_us" })}\n\n`));
   }
 
-  /** Tells the ledger of the end. If that fails the stream breaks off: a clean end would say that all is well. */
-  async #tell(end: () => Promise<void>): Promise<void> {
+  /** Lets the owner end the hold. If that fails the stream is cut: a clean end would report success. */
+  async #tell(end: () => Promise<unknown>): Promise<void> {
     try {
       await end();
     } catch (error) {
       this.#controller.error(error);
       this.#options.onFailure?.(error);
     }
-    this.#ends.over?.(this.#bytesOut);
+    this.#owner.closed?.(this.#bytesOut);
   }
 
-  /** Called each second, while the stream is open. */
+  /** Called every second while the stream is open. */
   watch(now: number): void {
     const { providerIdleMs, clientIdleMs, onTimeout } = this.#options;
     const isTaken = (this.#controller.desiredSize ?? 0) > 0;
@@ -357,7 +370,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     }
   }
 
-  /** Called each second, while the provider is read on for a client who has left. */
+  /** Called every second while the provider is read on after its client has left. */
   watchReadOn(now: number): void {
     const { providerIdleMs, onTimeout } = this.#options;
     const isSilent = this.#awaitsProviderSinceMs !== undefined && now - this.#awaitsProviderSinceMs > providerIdleMs;
@@ -365,7 +378,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     if (isSilent || now > (this.#left?.untilMs ?? 0)) void this.endReadOn();
   }
 
-  /** True for the first who ends the stream; all others came too late. */
+  /** Returns true for the first end of the stream, and false for all later ones. */
   #end(): boolean {
     if (this.#ended) return false;
     this.#ended = true;
@@ -383,7 +396,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
       this.#controller.enqueue(bytes);
       this.#bytesOut += bytes.byteLength;
     } catch {
-      // A stream that takes nothing has lost its client; if it has ended before, there is nobody to tell.
+      // The stream is closed, so the client has left. If the stream had ended before, this changes nothing.
       void this.#clientLeft();
     }
   }

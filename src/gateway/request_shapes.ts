@@ -1,19 +1,21 @@
 import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
-import { INSTANT } from "../http/checks.ts";
+import { Refusal } from "../errors.ts";
+import type { Body } from "../http/body.ts";
+import { checker, INSTANT } from "../http/checks.ts";
 
-/** The shapes of the contract, and how a body that breaks one is refused. Source: contract › Resources, rulings › Streams. */
+/** The shapes of requests, and the functions that check bodies against them. Source: contract › Resources, rulings › Streams. */
 
-/** SDKs send null for options that were not set. */
+/** Optional, or null: SDKs send null for options that were not set. */
 const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
   Type.Optional(Type.Union([schema, Type.Null()], words));
 
-/** Parts of one message's content. */
+/** Maximum number of parts in a message's content. */
 const CONTENT_PARTS_MAX = 1_000;
 const ContentParts = Type.Array(Type.Object({}, { additionalProperties: true }), { maxItems: CONTENT_PARTS_MAX });
 
 /**
- * What only the published description says of a shape, and the check leaves to flow.ts: a message without content is an
- * assistant's, and a tool's names the call that it answers.
+ * Rules for the published description only; TypeBox does not check them, `readChat` does: only an assistant message may have no
+ * content, and a tool message names the call that it answers.
  */
 const BY_ROLE = {
   if: { properties: { role: { const: "assistant" } } },
@@ -31,10 +33,10 @@ export const ChatMessage = Type.Object(
     role: Type.Union(["system", "user", "assistant", "tool", "developer"].map((role) => Type.Literal(role))),
     content: Optional(Type.Union([Type.String(), ContentParts]), {
       description:
-        "Text, or parts of text and images. Only an assistant's message may do without, as one of tool calls alone does.",
+        "Text, or parts of text and images. Required unless the role is assistant, whose message may consist of tool calls alone.",
     }),
     tool_call_id: Optional(Type.String(), {
-      description: "Of a tool's message, which must have it: the id of the call that it answers.",
+      description: "The id of the tool call that this message answers. Required if the role is tool.",
     }),
   },
   { title: "ChatMessage", additionalProperties: true, ...BY_ROLE },
@@ -47,23 +49,23 @@ export const ChatBody = Type.Object(
     stream: Optional(Type.Boolean(), { default: false, description: "Send the answer as server-sent events." }),
     stream_options: Optional(
       Type.Object(
-        { include_usage: Optional(Type.Boolean(), { description: "Send the usage in a chunk before [DONE]." }) },
+        { include_usage: Optional(Type.Boolean(), { description: "Send the usage in a last chunk before [DONE]." }) },
         { additionalProperties: true },
       ),
     ),
     temperature: Optional(Type.Number({ minimum: 0, maximum: 2 })),
     max_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 }), {
-      description: "The most tokens to answer with.",
+      description: "Maximum number of tokens in the answer.",
     }),
     max_completion_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 }), {
-      description: "The newer name of max_tokens; it wins where both are sent.",
+      description: "The newer name of max_tokens; takes precedence if both are sent.",
     }),
-    n: Optional(Type.Integer({ minimum: 1, maximum: 128 }), { description: "How many choices to answer with." }),
+    n: Optional(Type.Integer({ minimum: 1, maximum: 128 }), { description: "Number of choices to generate." }),
   },
   {
     title: "ChatCompletionRequest",
     description:
-      "Any other field may be sent. Listed ones go on to the model as they came; the others are left out, and named in the header X-Dropped-Params.",
+      "Other fields are accepted. Supported ones are passed on to the model unchanged; the others are dropped, and named in the response header X-Dropped-Params.",
     additionalProperties: true,
   },
 );
@@ -72,56 +74,98 @@ export type ChatMessage = Static<typeof ChatMessage>;
 
 export const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
 export const IMAGE_SIZE_DEFAULT = "1024x1024";
-/** In code points, which TypeBox does not count. */
+/** In code points, which TypeBox does not count; `readImage` checks it. */
 export const PROMPT_CHARS = { min: 3, max: 4000 } as const;
 
 export const ImageBody = Type.Object(
   {
-    model: Type.String({ minLength: 1, maxLength: 200, description: "The id of a model that makes images." }),
+    model: Type.String({ minLength: 1, maxLength: 200, description: "The id of an image model." }),
     prompt: Type.String({ codePoints: PROMPT_CHARS }),
     size: Optional(Type.Union(IMAGE_SIZES.map((size) => Type.Literal(size))), { default: IMAGE_SIZE_DEFAULT }),
     n: Optional(Type.Literal(1), { default: 1 }),
     response_format: Optional(Type.Union([Type.Literal("url"), Type.Literal("b64_json")]), {
       default: "url",
-      description: "Met whatever the model returns: a URL may be a data: URL.",
+      description: "Always honored, whatever the model returns. A URL may be a data: URL.",
     }),
   },
   {
     title: "ImageGenerationRequest",
     description:
-      "Any other field may be sent. Listed ones go on to the model as they came, and quality where it has a price; the others are left out, and named in the header X-Dropped-Params.",
+      "Other fields are accepted. Supported ones are passed on to the model unchanged, and quality if it has a price; the others are dropped, and named in the response header X-Dropped-Params.",
     additionalProperties: true,
   },
 );
 export type ImageBody = Static<typeof ImageBody>;
 
+const checkChat = checker(ChatBody);
+const checkImage = checker(ImageBody);
+
+/** Checks the body of a chat request by every rule that needs no model. Throws invalid_request. */
+export function readChat(raw: Body): ChatBody {
+  const body = checkChat(raw.value);
+  for (const [i, message] of body.messages.entries()) checkMessage(message, `messages.${i}`);
+  return body;
+}
+
+/** The rules for a message that its shape cannot express. Throws invalid_request. */
+function checkMessage({ role, content, tool_call_id }: ChatMessage, path: string): void {
+  const isEmpty = content === undefined || content === null;
+  // An assistant turn may consist of tool calls alone. Source: rulings › Streams.
+  if (isEmpty && role !== "assistant") throw missing(`${path}.content`);
+  // Every provider refuses a tool message that names no call.
+  if (role === "tool" && typeof tool_call_id !== "string") throw missing(`${path}.tool_call_id`);
+}
+
+function missing(param: string): Refusal {
+  return new Refusal("invalid_request", { message: `The field ${param} is required.`, param });
+}
+
+/** Checks the body of an image request by every rule that needs no model. Throws invalid_request. */
+export function readImage(raw: Body): ImageBody {
+  const body = checkImage(raw.value);
+  // TypeBox counts UTF-16 code units; the rule counts code points.
+  let chars = 0;
+  for (const _ of body.prompt) if (++chars > PROMPT_CHARS.max) break;
+  if (chars >= PROMPT_CHARS.min && chars <= PROMPT_CHARS.max) return body;
+  throw new Refusal("invalid_request", {
+    message: `The field prompt must have ${PROMPT_CHARS.min} to ${PROMPT_CHARS.max} characters.`,
+    param: "prompt",
+  });
+}
+
 export const USAGE_LIMIT_DEFAULT = 100;
 
 export const UsageQuery = Type.Object({
   limit: Type.Optional(
-    Type.Integer({ minimum: 1, maximum: 1000, default: USAGE_LIMIT_DEFAULT, description: "Records a page." }),
+    Type.Integer({ minimum: 1, maximum: 1000, default: USAGE_LIMIT_DEFAULT, description: "Records per page." }),
   ),
   after: Type.Optional(
     Type.String({
       pattern: "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$",
-      says: "the next_after of the page before, or a requestId",
-      description: "The next_after of the page before, or a requestId.",
+      says: "the next_after of the previous page, or a requestId",
+      description: "The next_after of the previous page, or a requestId.",
     }),
   ),
   start: Type.Optional(
-    Type.String({ ...INSTANT, description: "From then on: a date, or an ISO 8601 moment with its zone." }),
+    Type.String({
+      ...INSTANT,
+      description: "Records from this time on: a date, or an ISO 8601 date and time with its zone.",
+    }),
   ),
   end: Type.Optional(
-    Type.String({ ...INSTANT, description: "Before then: a date, or an ISO 8601 moment with its zone." }),
+    Type.String({
+      ...INSTANT,
+      description: "Records before this time: a date, or an ISO 8601 date and time with its zone.",
+    }),
   ),
-  // A query can bring NUL, which Postgres takes in no text.
+  // A query can contain NUL, which Postgres does not accept in text.
   model: Type.Optional(
     Type.String({
       minLength: 1,
       maxLength: 200,
       pattern: "^[^\\u0000]*$",
       says: "a string of 1 to 200 characters without NUL",
-      description: "Records of this model alone.",
+      description: "Only records of this model.",
     }),
   ),
 });

@@ -1,8 +1,8 @@
 import { type Static, type TSchema, Type } from "@sinclair/typebox";
 
 /**
- * The shapes of what the API answers: what is published of it, and by `Static` the types of what the controllers build. Nothing is
- * checked by them while serving. A title is the shape's name in the contract. Source: contract › Resources and their fields.
+ * The shapes of the API's responses. They are published in the OpenAPI document, and `Static` makes of them the types that the handlers
+ * build. Responses are not checked against them at run time. A title is the shape's name in the contract. Source: contract › Resources and their fields.
  */
 
 const Nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
@@ -11,7 +11,7 @@ const mode = Type.Union([Type.Literal("package"), Type.Literal("payg")]);
 const count = Type.Integer({ minimum: 0 });
 const unixTime = Type.Integer({ description: "Unix time, in seconds." });
 const moment = Type.String({ format: "date-time" });
-/** Whatever the model's own service sends goes through. */
+/** An object that is passed on from the provider unchanged. */
 const FreeForm = Type.Object({}, { additionalProperties: true });
 
 export const ModelOnWire = Type.Object(
@@ -25,7 +25,7 @@ export const ModelOnWire = Type.Object(
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("preview"), Type.Literal("deprecated")])),
     modality: Type.Optional(
       Type.Union([Type.Literal("text"), Type.Literal("image"), Type.Literal("multimodal")], {
-        description: "text serves chat, image serves images, multimodal serves both.",
+        description: "text: chat; image: images; multimodal: both.",
       }),
     ),
     architecture: Type.Optional(FreeForm),
@@ -46,9 +46,9 @@ export const ChatCompletion = Type.Object(
     id: Type.String(),
     object: Type.Literal("chat.completion"),
     created: unixTime,
-    model: Type.String({ description: "The model's id, as the request named it." }),
+    model: Type.String({ description: "The model id of the request." }),
     choices: Type.Array(FreeForm, {
-      description: "As OpenAI's API has them; passed on as the model's service sent them.",
+      description: "As in OpenAI's API. Passed on from the provider unchanged.",
     }),
     usage: Type.Optional(Usage),
   },
@@ -57,12 +57,12 @@ export const ChatCompletion = Type.Object(
 
 export const ChatCompletionChunk = Type.Object(
   {
-    id: Type.String({ description: "The same in all chunks of a stream, as is created." }),
+    id: Type.String({ description: "The same in all chunks of a stream, like created." }),
     object: Type.Literal("chat.completion.chunk"),
     created: unixTime,
-    model: Type.String({ description: "The model's id, as the request named it." }),
+    model: Type.String({ description: "The model id of the request." }),
     choices: Type.Array(FreeForm, {
-      description: "As OpenAI's API has them; none in the chunk that brings the usage.",
+      description: "As in OpenAI's API. Empty in the chunk with the usage.",
     }),
     usage: Type.Optional(Nullable(Usage)),
   },
@@ -72,14 +72,14 @@ export const ChatCompletionChunk = Type.Object(
 export const ImageGenerationResponse = Type.Object(
   {
     created: unixTime,
-    model: Type.Optional(Type.String({ description: "The model's id, as the request named it." })),
+    model: Type.Optional(Type.String({ description: "The model id of the request." })),
     data: Type.Array(
       Type.Object({
         url: Type.Optional(Type.String({ format: "uri" })),
         b64_json: Type.Optional(Type.String()),
         revised_prompt: Type.Optional(Type.String()),
       }),
-      { minItems: 1, description: "The image: by url or b64_json, as response_format asked." },
+      { minItems: 1, description: "The image, as url or b64_json, depending on response_format." },
     ),
   },
   { title: "ImageGenerationResponse" },
@@ -94,14 +94,17 @@ export const PackageEntitlement = Type.Object(
     daily_limit: Type.Optional(Nullable(count)),
     daily_remaining: Type.Optional(
       Nullable(
-        Type.Integer({ minimum: 0, description: "Requests left now; of a carryover package, what has accumulated." }),
+        Type.Integer({
+          minimum: 0,
+          description: "Requests left now. With carryover, includes unused requests of earlier days.",
+        }),
       ),
     ),
     total_limit: Type.Optional(Nullable(count)),
     total_remaining: Type.Optional(Nullable(count)),
-    carryover: Type.Optional(Type.Boolean({ description: "What a day leaves unused stays usable on later days." })),
+    carryover: Type.Optional(Type.Boolean({ description: "Unused requests of a day can be used on later days." })),
   },
-  { title: "PackageEntitlement", description: "Limits count requests. Requests under way count as used." },
+  { title: "PackageEntitlement", description: "Limits count requests. Requests in progress count as used." },
 );
 export type PackageEntitlement = Static<typeof PackageEntitlement>;
 
@@ -112,11 +115,9 @@ export const Balance = Type.Object(
   {
     object: Type.Literal("balance"),
     mode,
-    quota: Type.Optional(
-      Nullable(Type.Integer({ description: "The package's allowance of tokens, where it has one." })),
-    ),
+    quota: Type.Optional(Nullable(Type.Integer({ description: "The token allowance of the package, if it has one." }))),
     used_tokens: Type.Integer({
-      description: "Of the package, or over the balance's life: the sum of chargedTokens of its usage records.",
+      description: "The sum of chargedTokens of all usage records of the package, or of the balance.",
     }),
     remaining_tokens: Type.Optional(Nullable(Type.Integer())),
     package: Type.Optional(Nullable(PackageEntitlement)),
@@ -125,12 +126,12 @@ export const Balance = Type.Object(
         Type.Object({
           enabled: Type.Optional(Type.Boolean()),
           balance_usd: Type.Optional(usd()),
-          held_usd: Type.Optional(usd("The part of balance_usd that requests under way hold back.")),
+          held_usd: Type.Optional(usd("The part of balance_usd that is reserved for requests in progress.")),
         }),
       ),
     ),
   },
-  { title: "Balance", description: "Shaped by the key's mode." },
+  { title: "Balance", description: "Its contents depend on the key's mode." },
 );
 export type Balance = Static<typeof Balance>;
 
@@ -142,13 +143,15 @@ export const UsageRecord = Type.Object(
     completionTokens: Type.Optional(Type.Integer()),
     totalTokens: Type.Optional(Type.Integer()),
     chargedTokens: Type.Optional(
-      Type.Integer({ description: "Of totalTokens, what counts in used_tokens. The service bears the rest." }),
+      Type.Integer({ description: "The part of totalTokens that counts in used_tokens. The service bears the rest." }),
     ),
     mode: Type.Optional(mode),
     createdAt: Type.Optional(moment),
-    host: Type.Optional(Type.String({ description: "The host the request came in on." })),
-    costUsd: Type.Optional(usd("What the balance paid; 0 where the package did.")),
-    estimated: Type.Optional(Type.Boolean({ description: "The tokens are our count: the model's service told none." })),
+    host: Type.Optional(Type.String({ description: "The host that the request was sent to." })),
+    costUsd: Type.Optional(usd("What was charged to the balance; 0 if the package paid.")),
+    estimated: Type.Optional(
+      Type.Boolean({ description: "The tokens are estimated, because the provider reported none." }),
+    ),
     status: Type.Optional(Type.String({ description: "How the request ended: complete, client_left, …" })),
   },
   { title: "UsageRecord" },
@@ -160,11 +163,11 @@ export const UsageList = Type.Object(
     object: list,
     mode,
     data: Type.Array(UsageRecord),
-    has_more: Type.Boolean({ description: "There may be older records: ask again with after." }),
+    has_more: Type.Boolean({ description: "There may be older records. To get them, repeat the request with after." }),
     next_after: Nullable(
       Type.String({
         description:
-          "The after of the next page; null after the last one. A page whose time was over may have fewer records than its limit, or none, and go on all the same.",
+          "The value of after for the next page; null on the last page. A page that reached its time limit may have fewer records than limit, or none, and still not be the last.",
       }),
     ),
   },

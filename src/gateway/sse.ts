@@ -1,62 +1,62 @@
 /**
- * Reads Server-Sent Events: bytes in, payloads of `data:` out. Comments and other fields are dropped, and so are events
- * without data; CR, LF and CRLF end lines; a payload may be split anywhere, inside a character included. Every byte is
- * looked at once, however small the pieces are that it comes in. Source: rulings › Streams.
+ * Parses Server-Sent Events: bytes in, payloads of `data:` out. Comments, other fields and events without data are dropped. CR, LF
+ * and CRLF end lines. Chunks may split a payload anywhere, even inside a character. Every byte is read once, however small the
+ * chunks are. Source: rulings › Streams.
  */
 
-/** One event may not be larger, in bytes, or in characters of its whole lines: a provider that never ends it would fill the memory. */
+/** Maximum size of one event, in bytes, and in characters of its complete lines. Without it an endless event would fill the memory. */
 const EVENT_SIZE_MAX = 8 * 1024 * 1024;
 const LF = 10;
 const CR = 13;
 const DATA = "data:";
 const SPACE = 32;
 const BYTE_ORDER_MARK = 0xfeff;
-/** Keeps nothing from one call to the next: lines are decoded whole. */
+/** Has no state between calls: only whole lines are decoded. */
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 export class OversizedEvent extends Error {
   override readonly name = "OversizedEvent";
 }
 
-/** Reads one stream. */
+/** Parses one stream. */
 export class SseReader {
-  readonly #begun = new Beginning();
+  readonly #partial = new PartialLine();
   #isFirstLine = true;
-  /** A CR ended the last line: an LF behind it is part of that end. */
+  /** The last line ended with CR: an LF that follows belongs to it. */
   #afterCr = false;
-  /** The data of the event that is being read; undefined: none has come. */
+  /** The data of the current event; undefined if there was no data line yet. */
   #data: string | undefined;
 
-  /** The payloads that are complete with this chunk. Throws OversizedEvent. */
+  /** Returns the payloads that this chunk completes. Throws OversizedEvent. */
   push(chunk: Uint8Array): string[] {
     const payloads: string[] = [];
     let at = this.#afterCr && chunk[0] === LF ? 1 : 0;
     if (chunk.length > 0) this.#afterCr = false;
     const end = endOfLines(chunk);
     if (end > at) {
-      // All whole lines at once: to decode them one by one costs more than to read them.
-      const isWhole = at === 0 && end === chunk.length && this.#begun.bytes === 0;
-      this.#readLines(UTF_8.decode(isWhole ? chunk : this.#begun.with(chunk.subarray(at, end))), payloads);
+      // All complete lines are decoded at once: decoding them one by one costs more than parsing them.
+      const isWhole = at === 0 && end === chunk.length && this.#partial.bytes === 0;
+      this.#readLines(UTF_8.decode(isWhole ? chunk : this.#partial.with(chunk.subarray(at, end))), payloads);
       this.#afterCr = end === chunk.length && chunk[end - 1] === CR;
       at = end;
     }
-    if (this.#begun.bytes + chunk.length - at + (this.#data?.length ?? 0) > EVENT_SIZE_MAX) throw oversized();
-    if (at < chunk.length) this.#begun.keep(chunk.subarray(at));
+    if (this.#partial.bytes + chunk.length - at + (this.#data?.length ?? 0) > EVENT_SIZE_MAX) throw oversized();
+    if (at < chunk.length) this.#partial.keep(chunk.subarray(at));
     return payloads;
   }
 
-  /** The payload that the end of the stream completes, if there is one: some providers leave out the last blank line. */
+  /** Returns the payload that the end of the stream completes, if any: some providers leave out the last blank line. */
   end(): string[] {
     return this.push(Uint8Array.of(LF, LF));
   }
 
-  /** Lines, each with its end. */
+  /** Parses whole lines, each with its line end. */
   #readLines(text: string, payloads: string[]): void {
     let at = 0;
     let lf = indexFrom(text, "\n", 0);
     let cr = indexFrom(text, "\r", 0);
     while (at < text.length) {
-      // Searched for again only once passed: else a text of many lines without a CR would be searched whole for each.
+      // Each search continues from the last result. Otherwise a text without CR would be searched to its end for every line.
       if (lf < at) lf = indexFrom(text, "\n", at);
       if (cr < at) cr = indexFrom(text, "\r", at);
       const end = Math.min(lf, cr);
@@ -66,14 +66,14 @@ export class SseReader {
     }
   }
 
-  /** Takes a line in; returns the payload that it completes. */
+  /** Parses one line. Returns the payload that it completes, if any. */
   #endLine(text: string, start: number, end: number): string | undefined {
     const from = this.#isFirstLine && text.charCodeAt(start) === BYTE_ORDER_MARK ? start + 1 : start;
     this.#isFirstLine = false;
     if (from === end) {
       const payload = this.#data;
       this.#data = undefined;
-      // An event whose data is empty is none.
+      // An event with empty data is dropped.
       return payload === "" ? undefined : payload;
     }
     if (text.startsWith(DATA, from)) {
@@ -88,27 +88,27 @@ export class SseReader {
 
 const EMPTY = new Uint8Array(0);
 
-/** A line of which only the beginning has come. It grows by doubling, so that a line in tiny pieces costs no more than a whole one. */
-class Beginning {
+/** The beginning of a line whose end has not arrived. The buffer doubles when full, so that many small chunks cost no more than one. */
+class PartialLine {
   bytes = 0;
-  #room = EMPTY;
+  #buffer = EMPTY;
 
   keep(part: Uint8Array): void {
-    if (this.bytes + part.length > this.#room.length) {
+    if (this.bytes + part.length > this.#buffer.length) {
       const larger = new Uint8Array(2 * (this.bytes + part.length));
-      larger.set(this.#room.subarray(0, this.bytes));
-      this.#room = larger;
+      larger.set(this.#buffer.subarray(0, this.bytes));
+      this.#buffer = larger;
     }
-    this.#room.set(part, this.bytes);
+    this.#buffer.set(part, this.bytes);
     this.bytes += part.length;
   }
 
-  /** The line that `rest` completes. The next one begins anew. */
+  /** Returns the line that `rest` completes, and empties the buffer. */
   with(rest: Uint8Array): Uint8Array {
     if (this.bytes === 0) return rest;
     this.keep(rest);
-    const line = this.#room.subarray(0, this.bytes);
-    this.#room = EMPTY;
+    const line = this.#buffer.subarray(0, this.bytes);
+    this.#buffer = EMPTY;
     this.bytes = 0;
     return line;
   }
@@ -118,13 +118,13 @@ function oversized(): OversizedEvent {
   return new OversizedEvent("an event of the provider's stream is too large");
 }
 
-/** Where the last whole line ends. */
+/** The index after the last complete line. */
 function endOfLines(chunk: Uint8Array): number {
   if (chunk[chunk.length - 1] === LF) return chunk.length;
   return 1 + Math.max(chunk.lastIndexOf(LF), chunk.lastIndexOf(CR));
 }
 
-/** The nearest `character` at or after `from`; where there is none, the text's end. */
+/** The index of the next `character` at or after `from`; the length of the text if there is none. */
 function indexFrom(text: string, character: string, from: number): number {
   const found = text.indexOf(character, from);
   return found < 0 ? text.length : found;

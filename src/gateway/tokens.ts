@@ -1,18 +1,18 @@
 import type { Log } from "../platform/log.ts";
 
-/** Longer text is estimated: tokenizers go quadratic on hostile text. Source: rulings › Money. */
+/** Longer text is estimated: tokenizers take quadratic time on hostile text. Source: rulings › Money. */
 const TEXT_BYTES_MAX = 32 * 1024;
-/** On the clock of the job itself, inside the worker. */
+/** Time limit of one job, measured inside the worker. */
 const JOB_MS = 50;
-/** A caller waits no longer than this, its time in the queue included. */
+/** Time limit of one call of `count`, including its time in the queue. */
 const WAIT_MS = 100;
-/** A worker that has not answered a job after this is stuck: it is ended, and another one started. */
+/** A worker that takes longer than this for a job is stuck: it is terminated, and another is started. */
 const STUCK_MS = 1000;
-/** Jobs waiting or under way; one more is estimated at once. */
+/** Maximum number of jobs in the queue, the current one included. Beyond it texts are estimated immediately. */
 const QUEUE_MAX = 64;
-/** After a worker that died or would not start, none is tried for this long. */
+/** Pause before another worker is started, after one died or failed to start. */
 const RESTART_MS = 5000;
-/** Bytes of UTF-8 to a token, where nothing better is known. */
+/** Bytes of UTF-8 per token, for estimates. */
 const BYTES_PER_TOKEN = 4;
 
 export type TokenCount = {
@@ -22,119 +22,127 @@ export type TokenCount = {
 };
 
 export type TokenCounter = {
-  /** Tokens of a text by o200k_base, or an estimate. Never throws, never takes longer than 100 ms. */
+  /** Counts the tokens of a text by o200k_base, or estimates them. Never throws, and never takes longer than 100 ms. */
   count(text: string): Promise<TokenCount>;
-  /** Ends the worker; whatever is still counted is estimated. */
+  /** Terminates the worker. Counts under way return estimates. */
   close(): void;
 };
 
-/** Between this file and the worker. `tokens` undefined: not counted in time. */
+/** The messages to and from the worker. `tokens` is undefined if the job took too long. */
 export type TokenJob = { id: number; text: string; budgetMs: number };
 export type TokenReply = { id: number; tokens: number | undefined } | { ready: true };
 
-type Waiting = { job: TokenJob; answer: (tokens: number | undefined) => void };
+type WaitingJob = { job: TokenJob; answer: (tokens: number | undefined) => void };
 
-/** Counts in a worker, which starts at once; until its tables are loaded, texts are estimated. */
+/** Makes a counter with a worker, which starts immediately. Until its tables are loaded, texts are estimated. */
 export function createTokenCounter(log: Log, startWorker: () => Worker = newWorker): TokenCounter {
-  /** The first one is at the worker. */
-  let queue: Waiting[] = [];
-  let worker: Worker | undefined;
-  let ready = false;
-  let closed = false;
-  let lastId = 0;
-  let stuck: ReturnType<typeof setTimeout> | undefined;
-  let restart: ReturnType<typeof setTimeout> | undefined;
+  return new WorkerTokenCounter(log, startWorker);
+}
 
-  start();
+class WorkerTokenCounter implements TokenCounter {
+  readonly #log: Log;
+  readonly #startWorker: () => Worker;
+  /** The worker has the first job; the others wait. */
+  #queue: WaitingJob[] = [];
+  #worker: Worker | undefined;
+  #isReady = false;
+  #isClosed = false;
+  #lastId = 0;
+  #stuckTimer: ReturnType<typeof setTimeout> | undefined;
+  #restartTimer: ReturnType<typeof setTimeout> | undefined;
 
-  function start(): void {
-    restart = undefined;
+  constructor(log: Log, startWorker: () => Worker) {
+    this.#log = log;
+    this.#startWorker = startWorker;
+    this.#start();
+  }
+
+  async count(text: string): Promise<TokenCount> {
+    const bytes = Buffer.byteLength(text);
+    if (bytes === 0) return { tokens: 0, exact: true };
+    const isCountable = this.#isReady && bytes <= TEXT_BYTES_MAX && this.#queue.length < QUEUE_MAX;
+    const tokens = isCountable ? await this.#countInWorker(text) : undefined;
+    return tokens === undefined
+      ? { tokens: Math.ceil(bytes / BYTES_PER_TOKEN), exact: false }
+      : { tokens, exact: true };
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#restartTimer);
+    this.#terminate();
+  }
+
+  #start(): void {
     try {
-      const started = startWorker();
-      worker = started;
+      const started = this.#startWorker();
+      this.#worker = started;
       started.addEventListener("message", ({ data }: MessageEvent<TokenReply>) => {
-        if (worker === started) heard(data);
+        if (this.#worker === started) this.#onReply(data);
       });
       started.addEventListener("error", (event) => {
         event.preventDefault(); // On Deno it would end the process.
-        if (worker === started) lose(event.message);
+        if (this.#worker === started) this.#lose(event.message);
       });
     } catch (error) {
-      lose(error instanceof Error ? error.message : "error");
+      this.#lose(error instanceof Error ? error.message : "error");
     }
   }
 
-  function heard(reply: TokenReply): void {
+  #onReply(reply: TokenReply): void {
     if ("ready" in reply) {
-      ready = true;
+      this.#isReady = true;
       return;
     }
-    const first = queue[0];
+    const first = this.#queue[0];
     if (first?.job.id !== reply.id) return;
-    clearTimeout(stuck);
-    queue.shift();
+    clearTimeout(this.#stuckTimer);
+    this.#queue.shift();
     first.answer(reply.tokens);
-    sendFirst();
+    this.#sendFirst();
   }
 
-  function sendFirst(): void {
-    const first = queue[0];
-    if (!first || !worker) return;
-    stuck = setTimeout(() => lose("stuck"), STUCK_MS);
-    worker.postMessage(first.job);
+  #sendFirst(): void {
+    const first = this.#queue[0];
+    if (!first || !this.#worker) return;
+    this.#stuckTimer = setTimeout(() => this.#lose("stuck"), STUCK_MS);
+    this.#worker.postMessage(first.job);
   }
 
-  /** The worker is gone or good for nothing. Who waits gets an estimate. */
-  function lose(why: string): void {
-    log.error({ why }, "the token counter's worker is ended; texts are estimated until another one is ready");
-    end();
-    if (!closed) restart = setTimeout(start, RESTART_MS);
+  /** The worker died, failed to start or is stuck. All waiting jobs are estimated. */
+  #lose(why: string): void {
+    this.#log.error({ why }, "the token counter's worker failed; texts are estimated until another one is ready");
+    this.#terminate();
+    if (!this.#isClosed) this.#restartTimer = setTimeout(() => this.#start(), RESTART_MS);
   }
 
-  function end(): void {
-    clearTimeout(stuck);
-    worker?.terminate();
-    worker = undefined;
-    ready = false;
-    for (const waiting of queue) waiting.answer(undefined);
-    queue = [];
+  #terminate(): void {
+    clearTimeout(this.#stuckTimer);
+    this.#worker?.terminate();
+    this.#worker = undefined;
+    this.#isReady = false;
+    for (const waiting of this.#queue) waiting.answer(undefined);
+    this.#queue = [];
   }
 
-  function ask(text: string): Promise<number | undefined> {
+  #countInWorker(text: string): Promise<number | undefined> {
     return new Promise((resolve) => {
-      const waiting: Waiting = {
-        job: { id: ++lastId, text, budgetMs: JOB_MS },
+      const waiting: WaitingJob = {
+        job: { id: ++this.#lastId, text, budgetMs: JOB_MS },
         answer(tokens) {
           clearTimeout(timer);
           resolve(tokens);
         },
       };
       const timer = setTimeout(() => {
-        // What the worker has not begun is not worth its time any more.
-        queue = queue.filter((other, place) => place === 0 || other !== waiting);
+        // A job that the worker has not started is not worth its time any more.
+        this.#queue = this.#queue.filter((other, place) => place === 0 || other !== waiting);
         resolve(undefined);
       }, WAIT_MS);
-      queue.push(waiting);
-      if (queue.length === 1) sendFirst();
+      this.#queue.push(waiting);
+      if (this.#queue.length === 1) this.#sendFirst();
     });
   }
-
-  return {
-    async count(text) {
-      const bytes = Buffer.byteLength(text);
-      if (bytes === 0) return { tokens: 0, exact: true };
-      const countable = ready && bytes <= TEXT_BYTES_MAX && queue.length < QUEUE_MAX;
-      const tokens = countable ? await ask(text) : undefined;
-      return tokens === undefined
-        ? { tokens: Math.ceil(bytes / BYTES_PER_TOKEN), exact: false }
-        : { tokens, exact: true };
-    },
-    close() {
-      closed = true;
-      clearTimeout(restart);
-      end();
-    },
-  };
 }
 
 function newWorker(): Worker {

@@ -2,17 +2,17 @@ import { countTokens } from "gpt-tokenizer/encoding/o200k_base";
 import type { TokenJob, TokenReply } from "./tokens.ts";
 
 /**
- * Runs in a worker: counts tokens by the job's own clock. The tokenizer's time grows with the square of an unbroken
- * word, so it is given short runs, and the clock is looked at between them.
+ * Counts tokens in a worker, within a job's time budget. The tokenizer's time grows with the square of the length of an unbroken
+ * word, so it is given short runs, and the clock is checked between them.
  */
 
-/** A run is cut here at the latest; a cut adds a token at most. */
+/** Maximum length of a run. Each cut adds at most one token. */
 const RUN_LENGTH_MAX = 256;
 
-/** Nothing in a prompt is a control token, whatever it looks like. */
+/** Text that looks like a control token is counted as plain text. */
 const AS_PLAIN_TEXT = { disallowedSpecial: new Set<string>() };
 
-/** Tokens of `text`; undefined when that takes longer than `budgetMs`. */
+/** The number of tokens of `text`; undefined if counting takes longer than `budgetMs`. */
 export function countInRuns(text: string, budgetMs: number): number | undefined {
   const endsAt = performance.now() + budgetMs;
   let tokens = 0;
@@ -25,7 +25,7 @@ export function countInRuns(text: string, budgetMs: number): number | undefined 
   return tokens;
 }
 
-/** Cuts before the last space of a run, where a token would end anyway, and never inside a surrogate pair. */
+/** Where a run ends: before its last space, where a token would end anyway, and never inside a surrogate pair. */
 function endOfRun(text: string, start: number): number {
   const end = start + RUN_LENGTH_MAX;
   if (end >= text.length) return text.length;
@@ -45,7 +45,7 @@ scope.addEventListener("message", ({ data: job }) => {
   try {
     scope.postMessage({ id: job.id, tokens: countInRuns(job.text, job.budgetMs) });
   } catch {
-    scope.postMessage({ id: job.id, tokens: undefined }); // The estimate serves as well.
+    scope.postMessage({ id: job.id, tokens: undefined }); // An estimate is used instead.
   }
 });
 // The first count builds the tokenizer's tables.

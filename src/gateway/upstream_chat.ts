@@ -6,16 +6,16 @@ import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
-import { type ReportedUsage, usageOf, writtenIn } from "./chunks.ts";
+import { type ReportedUsage, reportedUsageOf, writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
-import { type Sifted, sift } from "./parameters.ts";
+import { type Filtered, filterParameters } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
 
-/** Chat on the wire to a provider and back: what is patched on the way out, and what is read on the way in. */
+/** Chat requests to a provider and its answers: what is changed in the body on the way out, and what is read on the way back. */
 
-/** An answer that is not streamed. */
+/** Maximum size of an answer that is not streamed. */
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
 const PATH = "/chat/completions";
 
@@ -24,27 +24,27 @@ export type ChatCall = Attempt & {
   requestId: string;
   body: ChatBody;
   raw: Body;
-  /** By what any of the model's routes allows. */
-  sifted: Sifted;
+  /** The body filtered by what any of the model's routes allows. */
+  filtered: Filtered;
   model: Pick<Model, "allowedParams">;
-  /** The cap that the balance pays for; null: the request goes as it came. */
+  /** The output cap that was reserved; null if the client's own is sent on unchanged. */
   capTokens: number | null;
   firstByteMs: number;
   totalMs: number;
 };
 
-/** What goes to a provider. `dropped`: the parameters that were left out, for the header `x-dropped-params`. */
+/** The body for a provider. `dropped`: the parameters that are not sent on, for the header `x-dropped-params`. */
 export type Payload = { text: string; dropped: string | undefined };
 
 /**
- * The body for a route: the client's bytes, without what is not sent on, with the model's upstream name, usage asked for, and the
- * cap of the hold.
+ * The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name, a request for the
+ * usage, and the cap of the hold.
  */
-export function chatPayload({ body, raw, sifted, model, capTokens }: ChatCall, route: Route): Payload {
+export function chatPayload({ body, raw, filtered, model, capTokens }: ChatCall, route: Route): Payload {
   const { allowedParams: allowed } = route;
-  // Nearly always no route allows more than another, and what the bound was made of is what is sent.
+  // Nearly always all routes allow the same. Then the body is sent as it was filtered for the reserve.
   const isSame = allowed.size === model.allowedParams.size;
-  const { changed, dropped } = isSame ? sifted : sift({ kind: "chat", body, spans: raw.spans, allowed });
+  const { changed, dropped } = isSame ? filtered : filterParameters({ kind: "chat", body, spans: raw.spans, allowed });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
@@ -63,17 +63,17 @@ export function chatPayload({ body, raw, sifted, model, capTokens }: ChatCall, r
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
-/** A whole answer, as the client gets it; what it used, by the provider's word; and what the model wrote in it. */
+/** A whole answer. `text` is the JSON that the client gets, `completionText` what the model wrote in it. */
 export type ChatAnswer = {
   text: string;
   usage: ReportedUsage | undefined;
-  /** The provider's usage object as it came. */
+  /** The provider's usage object, unchanged. */
   rawUsage: unknown;
   completionText: string;
   dropped: string | undefined;
 };
 
-/** Calls a route and reads its whole answer. Throws ProviderFailure when it is no chat completion. */
+/** Calls a route and reads its whole answer. Throws ProviderFailure if it is not a chat completion. */
 export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix: number): Promise<ChatAnswer> {
   const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
   const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
@@ -91,7 +91,7 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
   if (value.object !== "chat.completion") edits.set("object", '"chat.completion"');
   return {
     text: patch(text, spans, edits),
-    usage: usageOf(value.usage),
+    usage: reportedUsageOf(value.usage),
     rawUsage: value.usage,
     completionText: completionText(answer.value.choices),
     dropped: payload.dropped,
@@ -100,7 +100,7 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
 
 export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;
 
-/** Calls a route and waits for the first event of its stream. Throws ProviderFailure when there is none, or it is an error. */
+/** Calls a route and waits for the first event of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export async function openChatStream(call: ChatCall, route: Route): Promise<OpenedChat> {
   const { provider, requestId, traceparent, beforeSend, signal, firstByteMs } = call;
   const payload = chatPayload(call, route);
@@ -128,7 +128,7 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
     const first = await firstPayloads(reader, sse);
     return { reader, sse, first, call: stop, dropped: payload.dropped };
   } catch (error) {
-    // Whatever was wrong with it: nothing more of it is wanted.
+    // The call is aborted after any error: its response is not read further.
     stop.stop();
     if (late && !signal.aborted)
       throw new ProviderFailure("timeout", "no first event in time", { limit: "provider_first_byte" });
@@ -139,7 +139,7 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
   }
 }
 
-/** The payloads up to and with the first one, which is a chunk. Throws ProviderFailure, OversizedEvent. */
+/** Reads until the first payload, which must be a chunk. Returns all payloads that arrived with it. Throws ProviderFailure, OversizedEvent. */
 async function firstPayloads(reader: OpenedStream["reader"], sse: OpenedStream["sse"]): Promise<string[]> {
   for (;;) {
     const { done, value } = await firstBytes(reader);
@@ -166,7 +166,7 @@ async function firstBytes(reader: OpenedStream["reader"]): Promise<ProviderRead>
 
 type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span> };
 
-/** A JSON object with its fields' places; undefined where the text is none, or a field stands twice: the caller says what it expected. */
+/** Parses a JSON object, with the places of its fields. Returns undefined if the text is not one, or has a field twice. */
 function parseObject(text: string): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(text);
@@ -179,7 +179,7 @@ function parseObject(text: string): JsonObject | undefined {
   }
 }
 
-/** What the model wrote, for counting where the provider did not. */
+/** What the model wrote, for counting if the provider reported no usage. */
 function completionText(choices: unknown[]): string {
   return choices
     .map((choice) =>

@@ -1,23 +1,22 @@
-import type { Model, Route } from "../catalog/catalog.ts";
-import { imagePriceKey, QUALITY_DEFAULT } from "../catalog/catalog_input.ts";
+import type { Route } from "../catalog/catalog.ts";
 import { fetchGuarded, GuardError } from "../catalog/guard.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
-import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { controllerBy } from "../platform/stop.ts";
 import type { Attempt } from "./dispatch.ts";
-import { sift } from "./parameters.ts";
-import { IMAGE_SIZE_DEFAULT, type ImageBody, PROMPT_CHARS } from "./request_shapes.ts";
+import { filterParameters } from "./parameters.ts";
+import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
+import { type ImagePrice, qualityOf } from "./reserve.ts";
 import type { Payload } from "./upstream_chat.ts";
 
-/** Images on the wire to a provider and back: `response_format` is met whatever the provider returns. Source: rulings › Images. */
+/** Image requests to a provider and its answers. The client gets its `response_format`, whatever the provider returns. Source: rulings › Images. */
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
 const IMAGE_BYTES_MAX = 32 * 1024 * 1024;
 const IMAGE_FETCH_MS = 30_000;
-/** One was asked for and is paid; a provider that names a thousand must not have us fetch them. Source: contract › POST /images/generations. */
+/** One image is requested and charged. Without this limit a provider could make us fetch any number. Source: contract › POST /images/generations. */
 const IMAGES_MAX = 1;
 const PATH = "/images/generations";
 
@@ -32,42 +31,10 @@ export type ImageCall = Attempt & {
   createdUnix: number;
 };
 
-/** The rule that the shape cannot hold: the prompt's length in code points. Throws invalid_request. */
-export function checkPrompt({ prompt }: ImageBody): void {
-  let chars = 0;
-  for (const _ of prompt) if (++chars > PROMPT_CHARS.max) break;
-  if (chars >= PROMPT_CHARS.min && chars <= PROMPT_CHARS.max) return;
-  throw new Refusal("invalid_request", {
-    message: `The field prompt must have ${PROMPT_CHARS.min} to ${PROMPT_CHARS.max} characters.`,
-    param: "prompt",
-  });
-}
-
-/** What an image costs the balance, by its size and the quality that is sent on. */
-export type ImagePrice = {
-  size: string;
-  quality: string;
-  /** Micro-USD; undefined: no price for it. */
-  microUsd: number | undefined;
-};
-
-/** The price of what is asked for. A quality without a price is not sent on: then it is that of the default quality. */
-export function imagePriceOf(body: ImageBody, prices: Model["imagePrices"]): ImagePrice {
-  const size = body.size ?? IMAGE_SIZE_DEFAULT;
-  const wanted = qualityIn(body);
-  const priced = typeof wanted === "string" ? prices.get(imagePriceKey(size, wanted)) : undefined;
-  if (typeof wanted === "string" && priced !== undefined) return { size, quality: wanted, microUsd: priced };
-  return { size, quality: QUALITY_DEFAULT, microUsd: prices.get(imagePriceKey(size)) };
-}
-
-function qualityIn(body: Readonly<Record<string, unknown>>): unknown {
-  return body.quality;
-}
-
-/** An image as the client gets it; `rawUsage` is the provider's usage object as it came. */
+/** `text` is the JSON that the client gets; `rawUsage` is the provider's usage object, unchanged. */
 export type ImageAnswer = { text: string; rawUsage: unknown; dropped: string | undefined };
 
-/** Calls a route and reads its answer. Throws ProviderFailure when it brings no image. */
+/** Calls a route and reads its answer. Throws ProviderFailure if it contains no image. */
 export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<ImageAnswer> {
   const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
   const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
@@ -83,19 +50,19 @@ export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<I
   return { text, rawUsage: answer.usage, dropped: payload.dropped };
 }
 
-/** The body for a route: the client's bytes, without what is not sent on, with the model's upstream name and a size. */
+/** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and a size. */
 function imagePayload({ body, raw, price }: ImageCall, route: Route): Payload {
-  const { changed, dropped } = sift({
+  const { changed, dropped } = filterParameters({
     kind: "image",
     body,
     spans: raw.spans,
     allowed: route.allowedParams,
-    leaveOut: qualityIn(body) === price.quality ? undefined : "quality",
+    leaveOut: qualityOf(body) === price.quality ? undefined : "quality",
   });
   const edits = new Map<string, string | null>();
   for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
   if (route.upstreamModel !== body.model) edits.set("model", JSON.stringify(route.upstreamModel));
-  // Our default, not the provider's: it is what the balance pays for.
+  // Our default size, not the provider's: it is the one that is charged.
   if (body.size === undefined || body.size === null) edits.set("size", JSON.stringify(IMAGE_SIZE_DEFAULT));
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
@@ -111,7 +78,7 @@ function parseAnswer(text: string): Answer {
     throw new ProviderFailure("not_json", "the answer is not JSON");
   }
   const answer = firstImages(value);
-  if (answer === undefined) throw new ProviderFailure("not_json", "the answer brings no image");
+  if (answer === undefined) throw new ProviderFailure("not_json", "the answer contains no image");
   return answer;
 }
 
@@ -132,7 +99,7 @@ function textIn(item: Item, name: string): string | undefined {
   return typeof value === "string" && value !== "" ? value : undefined;
 }
 
-/** One image as the client asked for it: a URL (a data URL where the provider gave bytes) or base64 (fetched where it gave a URL). */
+/** One image in the client's format: a URL (a data URL if the provider sent base64), or base64 (fetched if the provider sent a URL). */
 async function inFormat(item: Item, call: ImageCall): Promise<Item> {
   const { url: _url, b64_json: _b64, ...rest } = item;
   const url = textIn(item, "url");
@@ -152,13 +119,13 @@ async function fetchBase64(url: string, { allowPrivate, signal }: ImageCall): Pr
     const { bytes } = await fetchGuarded(url, { ...limits, allowPrivate, signal: controllerBy(signal).signal });
     return Buffer.from(bytes).toString("base64");
   } catch (error) {
-    // Not in the guard's words: it names the host, in which a provider may repeat a prompt.
+    // Without the guard's message, which names the host: a provider could put a prompt into it.
     const why = error instanceof GuardError ? error.kind : "failed";
-    throw new ProviderFailure("not_json", `the image's address could not be fetched: ${why}`);
+    throw new ProviderFailure("not_json", `the image could not be fetched from its URL: ${why}`);
   }
 }
 
-/** The media type by the first bytes of the image. */
+/** The media type, by the first bytes of the image. */
 function imageType(base64: string): string {
   if (base64.startsWith("/9j/")) return "image/jpeg";
   if (base64.startsWith("UklGR")) return "image/webp";

@@ -12,9 +12,9 @@ import {
   UsageList,
 } from "./response_shapes.ts";
 
-/** What each route under /v1 says of itself. Source: contract › Endpoints, rulings › Errors. */
+/** The OpenAPI description of each endpoint under /v1. Source: contract › Endpoints, rulings › Errors. */
 
-/** Of every route: who asks, how often, and what may break. */
+/** The errors of every endpoint. */
 const ALWAYS = [
   "invalid_api_key",
   "host_not_allowed",
@@ -23,7 +23,7 @@ const ALWAYS = [
   "internal_error",
 ] as const satisfies ErrorCode[];
 
-/** Of every metered request, at the API's door and at the panel's: body, model, entitlement, provider. */
+/** The errors of every metered request, through the API and through the panel. */
 export const METERED = [
   "invalid_request",
   "request_too_large",
@@ -48,20 +48,20 @@ const IdempotencyHeader = Type.Object({
   "Idempotency-Key": Type.Optional(
     Type.String({
       pattern: "^[\\x21-\\x7e]{1,255}$",
-      description: "Of your making: a request that is sent again with the same one is served and charged once.",
+      description: "A key of your choice. A request that is repeated with the same key is served and charged once.",
     }),
   ),
 });
 
-/** What a chat or an image costs an account, in a sentence. */
-const METERED_WORDS =
-  "It counts as one request of the package, or is paid from the balance; if it is refused, or the model does not answer, it costs nothing.";
+/** What a chat or an image costs an account. */
+const METERED_DESCRIPTION =
+  "Counts as one request of the package, or is charged to the balance. A request that is refused, or that the model does not answer, costs nothing.";
 
 export const CHAT_EXAMPLE = { model: "gpt-mini", messages: [{ role: "user", content: "What is a toll gate?" }] };
 export const IMAGE_EXAMPLE = { model: "painter", prompt: "A toll gate at dawn", size: IMAGE_SIZE_DEFAULT };
 export const CHAT_ANSWER: Operation["answer"] = {
   schema: ChatCompletion,
-  description: "The model's answer; with stream: true as server-sent events.",
+  description: "The model's answer. With stream: true, server-sent events.",
 };
 export const IMAGE_ANSWER: Operation["answer"] = { schema: ImageGenerationResponse, description: "The image." };
 
@@ -80,9 +80,9 @@ export const LIST_MODELS = read(
   {
     id: "listModels",
     tag: "Models",
-    summary: "The models that this key can use now",
+    summary: "List the models that this key can use now",
     description:
-      "What a request could really be served with. With nothing to pay by the list is empty. A 200 shows that address and key are right.",
+      "Lists the models that a request with this key would be served with. The list is empty if neither package nor balance can pay. A 200 shows that base URL and key are correct.",
   },
   ModelList,
 );
@@ -91,10 +91,10 @@ export const GET_MODEL = read(
   {
     id: "getModel",
     tag: "Models",
-    summary: "One of these models",
-    description: "A model that the list would not show is not found.",
+    summary: "Get one of these models",
+    description: "A model that is not in the list is not found.",
     params: Type.Object({
-      model: Type.String({ description: "The model's id. Its slashes may be sent as they are, or as %2F." }),
+      model: Type.String({ description: "The model's id. Slashes in it may be sent as they are, or as %2F." }),
     }),
   },
   ModelOnWire,
@@ -104,8 +104,8 @@ export const GET_MODEL = read(
 export const CREATE_CHAT: Operation = {
   id: "createChatCompletion",
   tag: "Chat",
-  summary: "An answer of a model, whole or as a stream",
-  description: METERED_WORDS,
+  summary: "Create a chat completion, whole or as a stream",
+  description: METERED_DESCRIPTION,
   caller: "key",
   headers: IdempotencyHeader,
   body: { schema: ChatBody, example: CHAT_EXAMPLE },
@@ -117,8 +117,8 @@ export const CREATE_CHAT: Operation = {
 export const CREATE_IMAGE: Operation = {
   id: "createImage",
   tag: "Images",
-  summary: "An image of a model",
-  description: METERED_WORDS,
+  summary: "Create an image",
+  description: METERED_DESCRIPTION,
   caller: "key",
   headers: IdempotencyHeader,
   body: { schema: ImageBody, example: IMAGE_EXAMPLE },
@@ -130,8 +130,8 @@ export const GET_BALANCE = read(
   {
     id: "getBalance",
     tag: "Account",
-    summary: "What the key's account can still spend",
-    description: "The package and what is left of it, or the balance: by the key's mode. It is not metered.",
+    summary: "Get what the key's account can still spend",
+    description: "Depending on the key's mode, the package and what is left of it, or the balance. Not metered.",
   },
   Balance,
 );
@@ -140,8 +140,8 @@ export const LIST_USAGE = read(
   {
     id: "listUsage",
     tag: "Account",
-    summary: "The account's requests that were served, newest first",
-    description: "Those on the hosts that the key may be used on. It is not metered.",
+    summary: "List the account's usage records, newest first",
+    description: "Lists the records on the hosts that the key may be used on. Not metered.",
     query: UsageQuery,
   },
   UsageList,

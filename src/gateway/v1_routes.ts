@@ -3,18 +3,15 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { described } from "../http/openapi.ts";
 import { inTime } from "../platform/time_limit.ts";
-import { identify, withBody } from "./door.ts";
-import { chat, image } from "./flow.ts";
-import { serveOnce } from "./idempotency.ts";
-import { countRefusal } from "./refusals.ts";
-import { getBalance } from "./v1_balance.ts";
-import { getModel, listModels } from "./v1_models.ts";
+import { authenticate, type Caller } from "./authenticate.ts";
+import { chat, image, rateIdOf, serveMetered } from "./flow.ts";
+import { getModel, listModels } from "./models.ts";
+import { getBalance, listUsage } from "./v1_account.ts";
 import { CREATE_CHAT, CREATE_IMAGE, GET_BALANCE, GET_MODEL, LIST_MODELS, LIST_USAGE } from "./v1_operations.ts";
-import { listUsage } from "./v1_usage.ts";
 
 /**
- * The metered routes by their paths, all POST. Nearly every request is one of theirs: `http/app.ts` hands those to them as they
- * stand, without the framework, whose own work costs as much as half of the door's.
+ * The metered endpoints by path; all are POST. Nearly all requests are for these, so `server/app.ts` calls them directly: the
+ * framework would cost half as much again as authenticating and admitting the request.
  */
 export function meteredRoutes(deps: Deps) {
   return {
@@ -23,10 +20,7 @@ export function meteredRoutes(deps: Deps) {
   } as const;
 }
 
-/**
- * The routes under /v1, each with what it says of itself. Bodies are read by the flow, never by the framework: they go on as they
- * came.
- */
+/** The endpoints under /v1. Bodies are read in `admission.ts`, never by the framework, because they are sent on unchanged. */
 export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
   return new Elysia({ prefix: "/v1", normalize: false })
     .get("/models", ({ request }) => unmetered(deps, request, (caller) => inTime(listModels(deps, caller))), {
@@ -42,7 +36,7 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
     })
     .get(
       "/usage",
-      // A long read has a time limit of its own.
+      // Without inTime: a long read has a time limit of its own.
       ({ request }) => unmetered(deps, request, (caller) => listUsage(deps, caller, new URL(request.url).searchParams)),
       { detail: described(LIST_USAGE) },
     )
@@ -56,35 +50,17 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
     });
 }
 
-type Caller = Awaited<ReturnType<typeof identify>>;
-
 async function unmetered(
   deps: Deps,
   request: Request,
   answer: (caller: Caller) => Promise<Response>,
 ): Promise<Response> {
-  const caller = await identify(deps, request);
-  await deps.limiter.take(limitIdOf(caller), caller.key);
+  const caller = await authenticate(deps, request);
+  await deps.limiter.take(rateIdOf(caller), caller.key);
   return await answer(caller);
 }
 
-function limitIdOf({ key }: Caller): string {
-  return `key:${key.keyId}`;
-}
-
-async function serveMetered(deps: Deps, request: Request, serve: typeof chat): Promise<Response> {
-  const caller = await identify(deps, request);
-  try {
-    return await withBody(deps, { limitId: limitIdOf(caller), owner: caller.key }, request, (raw, leave) =>
-      serveOnce(deps, { caller, request, raw, leave }, serve),
-    );
-  } catch (error) {
-    countRefusal(deps, caller.trail, error);
-    throw error;
-  }
-}
-
-/** A model id may hold slashes, sent as such or as %2F. */
+/** The model id in a path. Its slashes may be sent as they are, or as %2F. */
 function modelIdOf(url: string): string {
   const raw = new URL(url).pathname.slice("/v1/models/".length);
   try {

@@ -1,18 +1,17 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
 import { asRefusal, Refusal, toErrorResponse } from "../errors.ts";
-import { malformedHost } from "../gateway/admission.ts";
-import { hostOf } from "../gateway/door.ts";
 import { meteredRoutes, v1Routes } from "../gateway/v1_routes.ts";
 import { clientAddress } from "../http/client_address.ts";
+import { hostOf, malformedHost } from "../http/host.ts";
 import { openapiOf } from "../http/openapi.ts";
+import { factsOf, noteFacts, type RequestFacts } from "../http/request_facts.ts";
 import { panelEndpoints } from "../panel/api/endpoints.ts";
 import { asPanelRefusal } from "../panel/api/refusals.ts";
 import { apiDocsEndpoints } from "../panel/api_docs.ts";
 import { pageOf, siteEndpoints } from "../panel/site.ts";
 import { newRequestId } from "../platform/crypto.ts";
 import { isPassing } from "../platform/db.ts";
-import { factsOf, noteFacts, type RequestFacts } from "../platform/request_facts.ts";
 import type { Peer } from "../platform/runtime.ts";
 import { within } from "../platform/time_limit.ts";
 import { headOf } from "./head.ts";
@@ -90,7 +89,7 @@ export function createApp(deps: Deps): App {
         startedMs,
         accountId: 0,
         refusal: "",
-        trail: undefined,
+        record: undefined,
         trace: deps.tracing?.begin(request.headers.get("traceparent")),
       };
       noteFacts(request, facts);
@@ -101,7 +100,7 @@ export function createApp(deps: Deps): App {
       // The client's next request then opens a new connection, to another replica.
       if (deps.gate.draining()) response.headers.set("connection", "close");
       const status = response.status >= 500 && request.signal.aborted ? CLIENT_LEFT : response.status;
-      deps.sight.answered(hot?.route ?? nameOf(request.method, url.pathname, status), facts, status);
+      deps.telemetry.answered(hot?.route ?? nameOf(request.method, url.pathname, status), facts, status);
       return response;
     },
   };

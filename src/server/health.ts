@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 import type { Deps } from "../deps.ts";
+import { factsOf } from "../http/request_facts.ts";
 import { ping } from "../platform/db_store.ts";
-import { factsOf } from "../platform/request_facts.ts";
 
 /**
  * /healthz and /readyz on the public port, because a load balancer checks the port that it sends traffic to. The internal

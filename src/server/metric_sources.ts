@@ -1,7 +1,7 @@
 import { statfs } from "node:fs/promises";
 import { isNone } from "../catalog/overhead.ts";
 import type { Deps } from "../deps.ts";
-import type { LagWatch } from "../gateway/event_loop_lag.ts";
+import type { LagWatch } from "../gateway/limits.ts";
 import type { LedgerJobs } from "../ledger/jobs.ts";
 import type { CacheCounters } from "../platform/cache.ts";
 import { LONG_READS_MAX } from "../platform/long_reads.ts";

@@ -1,4 +1,4 @@
-import type { RouteName } from "../gateway/telemetry.ts";
+import type { Endpoint } from "../gateway/telemetry.ts";
 
 /** Which endpoint a method and a path belong to: for metrics and logs, for 405, and for the short way of metered requests. */
 
@@ -7,11 +7,11 @@ type Route = { method: string; path: string };
 /** Distinct URLs of metered endpoints that are remembered. A host has one or two. */
 const METERED_URLS_MAX = 1_000;
 /** Names for requests that no endpoint serves, so that clients cannot make up labels. */
-const PAGE: RouteName = { name: "page", isApi: false };
-const NO_API_ROUTE: RouteName = { name: "none", isApi: true };
-export const NO_ROUTE: RouteName = { name: "none", isApi: false };
+const PAGE: Endpoint = { name: "page", isApi: false };
+const NO_API_ROUTE: Endpoint = { name: "none", isApi: true };
+export const NO_ROUTE: Endpoint = { name: "none", isApi: false };
 
-export type NameOf = (method: string, path: string, status: number) => RouteName;
+export type NameOf = (method: string, path: string, status: number) => Endpoint;
 
 /** Returns what names the endpoint of a request: "GET /v1/models/*", "page" or "none", never the client's own path. */
 export function routeNames(routes: readonly Route[]): NameOf {
@@ -52,7 +52,7 @@ function matches(pattern: string, path: string): boolean {
 
 export type Serve = (request: Request) => Promise<Response>;
 /** A metered endpoint under one URL. The parsed URL is shared between requests: do not change it. */
-type MeteredUrl = { url: URL; route: RouteName; serve: Serve };
+type MeteredUrl = { url: URL; route: Endpoint; serve: Serve };
 
 /**
  * Returns what finds the metered endpoint of a whole URL, for POST. Found URLs are remembered with what they parse to. URLs

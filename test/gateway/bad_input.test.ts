@@ -35,7 +35,7 @@ const CHAT = "/v1/chat/completions";
 const IMAGES = "/v1/images/generations";
 
 let shop: Shop;
-/** Takes bodies of BYTES_MAX at most. */
+/** A replica whose maximum body size is BYTES_MAX. */
 let small: ReplicaProcess;
 let secret: string;
 
@@ -49,7 +49,7 @@ afterAll(async () => {
   await shop.close();
 });
 
-/** Sends a body byte for byte, with just these headers. */
+/** Sends a body unchanged, with only these headers. */
 function post(
   path: string,
   body: string | Uint8Array,
@@ -69,7 +69,7 @@ function post(
 
 const JSON_TYPE = { "content-type": "application/json" };
 
-/** One test a case: refused as the case says, and nothing written, charged or sent. */
+/** One test for each case: it is refused as described, and nothing is written, charged or sent. */
 function refuses(path: string, cases: readonly BodyCase[]): void {
   for (const [what, body, param = null, code = "invalid_request"] of cases) {
     test(`${what}: ${code}${param === null ? "" : `, param ${param}`}`, async () => {
@@ -98,7 +98,7 @@ describe("a body that is no JSON object", () => {
   });
 });
 
-describe("a field that stands twice, which providers would read otherwise than we", () => {
+describe("a duplicate field, which providers may read differently", () => {
   refuses(CHAT, TWICE);
 });
 
@@ -137,12 +137,12 @@ describe("size, type and coding of the body", () => {
     });
   }
 
-  test("a body of just the limit is taken, declared and in chunks", async () => {
+  test("a body of exactly the maximum size is accepted, with Content-Length and chunked", async () => {
     expect((await post(CHAT, padded(BYTES_MAX), JSON_TYPE, small.port)).status).toBe(200);
     expect((await chunked(padded(BYTES_MAX))).status).toBe(200);
   });
 
-  test("the connection of a refused body does not poison the next request", async () => {
+  test("after a refused body the connection serves the next request correctly", async () => {
     for (let i = 0; i < 5; i++) {
       expectRefusal(
         await shop.call(CHAT, { secret, body: padded(BYTES_MAX * 10), origin: small.origin }),
@@ -152,7 +152,7 @@ describe("size, type and coding of the body", () => {
     }
   });
 
-  test("415 for any type but application/json, and for none", async () => {
+  test("415 for any Content-Type except application/json, and for a missing one", async () => {
     const body = JSON.stringify(chatBody());
     for (const type of BAD_TYPES) {
       const headers: Record<string, string> = type === "" ? {} : { "content-type": type };
@@ -164,7 +164,7 @@ describe("size, type and coding of the body", () => {
     }
   });
 
-  test("415 for an encoded body, which could be a bomb", async () => {
+  test("415 for a body with Content-Encoding, which could be a decompression bomb", async () => {
     const packed = gzipSync(JSON.stringify(chatBody()));
     for (const encoding of BAD_ENCODINGS) {
       await refused(post(CHAT, packed, { ...JSON_TYPE, "content-encoding": encoding }), "unsupported_media_type");
@@ -174,7 +174,7 @@ describe("size, type and coding of the body", () => {
     ).toBe(200);
   });
 
-  test("what is no HTTP ends at once, and says nothing", async () => {
+  test("a connection that does not speak HTTP is closed immediately, without details", async () => {
     const head = `POST ${CHAT} HTTP/1.1\r\nHost: api.tollgate.test\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n`;
     await withoutEffect(shop, async () => {
       for (const [what, bytes] of NO_HTTP) {
@@ -186,7 +186,7 @@ describe("size, type and coding of the body", () => {
   });
 });
 
-describe("what the runtime answers by itself is as docs/bad-input.md says", () => {
+describe("the runtime's own error responses are those in docs/bad-input.md", () => {
   const head = () =>
     `POST ${CHAT} HTTP/1.1\r\nHost: api.tollgate.test\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n`;
   const whole = (body: string) => `${head()}Content-Length: ${body.length}\r\n\r\n${body}`;
@@ -207,7 +207,7 @@ describe("what the runtime answers by itself is as docs/bad-input.md says", () =
     });
   }
 
-  test("bytes behind a request whose answer is a stream: Bun breaks the stream off with a bare 400, and it counts as leaving; Deno goes on", async () => {
+  test("bytes after a request that is being streamed: Bun cuts the stream with a bare 400, which counts as leaving; Deno continues", async () => {
     const person = await shop.customer();
     shop.provider.next({ tokens: 6, chunkDelayMs: 60 });
     const client = openRawClient(shop.replicas[0]?.port ?? 0, person.secret);
@@ -227,7 +227,7 @@ describe("what the runtime answers by itself is as docs/bad-input.md says", () =
 describe("paths, ids and queries", () => {
   const get = (path: string, method = "GET") => shop.call(path, { secret, method });
 
-  test("a model's id may hold a slash, as such or as %2F; HEAD, // and a slash at the end work", async () => {
+  test("a model id may contain a slash, plain or as %2F; HEAD, // and a trailing slash work", async () => {
     for (const path of [
       "/v1/models/vendor/chat-b",
       "/v1/models/vendor%2Fchat-b",
@@ -246,7 +246,7 @@ describe("paths, ids and queries", () => {
     expect((await shop.call("//v1//chat//completions/", { secret, body: chatBody() })).status).toBe(200);
   });
 
-  test("HEAD says the length that GET has, also of a refusal", async () => {
+  test("HEAD has the Content-Length of GET, also for errors", async () => {
     const lengthOf = ({ headers }: Answer) => headers.get("content-length");
     for (const path of [
       "/v1/models",
@@ -266,7 +266,7 @@ describe("paths, ids and queries", () => {
     expect([head.status, head.text, lengthOf(head)]).toEqual([401, "", lengthOf(whole)]);
   });
 
-  test("404 model_not_found for ids that are none", async () => {
+  test("404 model_not_found for invalid ids", async () => {
     for (const id of BAD_MODEL_IDS) {
       const answer = await get(`/v1/models/${id}`);
       expectRefusal(answer, "model_not_found", { param: "model" });
@@ -274,9 +274,9 @@ describe("paths, ids and queries", () => {
     }
   });
 
-  test("404 and 405 come in the envelope for whatever path and method", async () => {
+  test("404 and 405 have the error envelope, for any path and method", async () => {
     await withoutEffect(shop, async () => {
-      // Whoever does not prefer JSON gets the panel's page at an address that is none of the API's.
+      // On a path outside the API, a client that does not prefer JSON gets the panel's page.
       const headers = { accept: "application/json" };
       for (const path of UNKNOWN_PATHS) expectRefusal(await shop.call(path, { secret, headers }), "not_found");
       for (const [path, methods] of BAD_METHODS) {
@@ -291,7 +291,7 @@ describe("paths, ids and queries", () => {
     });
   }
 
-  test("/usage takes dates, moments with a zone, and parameters it does not know", async () => {
+  test("/usage accepts dates, times with a zone, and unknown parameters", async () => {
     for (const query of [
       "start=2026-01-01",
       "start=2024-02-29&end=2030-12-31",
@@ -310,7 +310,7 @@ describe("paths, ids and queries", () => {
   });
 });
 
-test("docs/bad-input.md lists these very cases", () => {
+test("docs/bad-input.md lists exactly these cases", () => {
   const page = readFileSync(new URL("../../docs/bad-input.md", import.meta.url), "utf8");
   expect(page).toBe(badInputPage());
 });

@@ -2,7 +2,7 @@ import { expect } from "bun:test";
 import { connect } from "node:net";
 import type { Answer, Shop } from "./shop.ts";
 
-/** What must be true of every refusal, whoever refuses: the rulings' table, written down a second time on purpose. */
+/** What must be true of every refusal: the rulings' table, deliberately written down a second time. */
 export const RULED: Readonly<Record<string, readonly [status: number, type: string]>> = {
   invalid_api_key: [401, "authentication_error"],
   host_not_allowed: [403, "permission_error"],
@@ -37,7 +37,7 @@ export const RULED: Readonly<Record<string, readonly [status: number, type: stri
 };
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
-/** What only a stack trace, a database or a path of ours would say. */
+/** Text that only a stack trace, a database error or a path of ours contains. */
 const LEAKS = /\bat \S+ \(|\.ts:\d|node_modules|postgres|<html|<!doctype|select .* from |relation "/i;
 
 export type Expected = { param?: string | null; status?: number };
@@ -67,7 +67,7 @@ export function expectRefusal(answer: Answer, code: string, { param = null, stat
     expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
   }
   if (ruledStatus === 409) {
-    // Worth another try, and then when; or not at all.
+    // Either worth a retry, with a time, or not at all.
     const after = answer.headers.get("retry-after");
     if (after !== null) expect(after).toMatch(/^[1-9]\d*$/);
     expect(answer.headers.get("x-should-retry")).toBe(after === null ? "false" : null);
@@ -75,7 +75,7 @@ export function expectRefusal(answer: Answer, code: string, { param = null, stat
   if (ruledStatus === 405) expect(answer.headers.get("allow")).toMatch(/^[A-Z]+(, [A-Z]+)*$/);
 }
 
-/** Everything that a refusal must leave as it was, over all accounts. */
+/** Everything that a refusal must not change, over all accounts. */
 async function effects(shop: Shop) {
   const [books] = await shop.world.sql`
     select (select count(*)::int from receipts) as receipts, (select count(*)::int from holds) as holds,
@@ -95,7 +95,7 @@ export async function withoutEffect<T>(shop: Shop, work: () => Promise<T>): Prom
   return result;
 }
 
-/** Sends bytes as they are and reads the first answer to its end: for what no HTTP client would send. */
+/** Sends raw bytes and reads the first response to its end: for input that no HTTP client would send. */
 export function rawCall(port: number, ...parts: (string | Uint8Array)[]): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const got: Buffer[] = [];

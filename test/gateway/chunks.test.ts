@@ -18,7 +18,7 @@ beforeAll(() => console.log(`seed ${SEED}, ${RUNS} runs a property`));
 const check = <T extends [unknown, ...unknown[]]>(property: fc.IProperty<T>) =>
   fc.assert(property, { seed: SEED, numRuns: RUNS });
 
-/** Keys that mean something here, keys that trip up careless code, and any others. */
+/** Keys with a meaning here, keys that break careless code, and arbitrary ones. */
 const key = fc.oneof(
   fc.constantFrom(
     ...OURS,
@@ -47,7 +47,7 @@ const usage = fc.oneof(
   fc.record({ prompt_tokens: fc.nat(1000), completion_tokens: fc.nat(1000), x_vendor: fc.jsonValue() }),
   fc.jsonValue(),
 );
-/** A JSON object's fields, each name once; never an error, which would break the stream off. */
+/** The fields of a JSON object, each name once; never `error`, which would end the stream. */
 const fields = fc
   .tuple(
     fc.uniqueArray(fc.tuple(key, fc.jsonValue()), { selector: ([name]) => name, maxLength: 8 }),
@@ -62,7 +62,7 @@ const fields = fc
   });
 type Fields = [string, unknown][];
 
-/** JSON written by somebody who likes space, and integers larger than a double holds. */
+/** JSON with white space, and integers too large for a double. */
 function written(all: Fields, space: string): string {
   const inner = all.map(
     ([name, value]) => `${space}${JSON.stringify(name)}${space}:${space}${JSON.stringify(value)}${space}`,
@@ -76,7 +76,7 @@ const entriesOf = (json: string) => {
   return Object.entries(value).map(([name, inner]): [string, string] => [name, JSON.stringify(inner)]);
 };
 
-/** What a rewriter makes of a payload, and has made of all so far. */
+/** What a rewriter returns for a payload, and its state afterwards. */
 function told(rewriter: ChunkRewriter, payload: string) {
   try {
     return { out: rewriter.rewrite(payload), relayed: rewriter.relayed, finished: rewriter.finished };
@@ -86,7 +86,7 @@ function told(rewriter: ChunkRewriter, payload: string) {
 }
 
 describe("any JSON objects", () => {
-  test("unknown fields stay, text and order; one id, created and model; never broken JSON, always one line", () => {
+  test("unknown fields keep their text and order; all chunks have one id, created and model; the output is always valid JSON on one line", () => {
     check(
       fc.property(
         fc.array(fields, { minLength: 1, maxLength: 5 }),
@@ -122,7 +122,7 @@ describe("any JSON objects", () => {
           if (last === undefined) return;
           const lastEntries = new Map(entriesOf(last));
           expect(lastEntries.get("choices")).toBe("[]");
-          // The client is told what it is charged for.
+          // The client is sent the usage that it is charged for.
           expect(JSON.parse(lastEntries.get("usage") ?? "")).toMatchObject({
             prompt_tokens: rewriter.relayed.usage?.promptTokens,
             completion_tokens: rewriter.relayed.usage?.completionTokens,
@@ -132,7 +132,7 @@ describe("any JSON objects", () => {
     );
   });
 
-  test("a chunk in the frame of the one before goes out, counts or is refused as one that is looked at whole", () => {
+  test("the fast path for a repeated envelope gives the same result as parsing the whole chunk", () => {
     const frame = fc.constantFrom<[string, string]>(
       ['{"id":"i","created":1,"choices":', "}"],
       ['{"id":"i","created":1,"model":"m","choices": ', ',"usage":null,"error":null}'],
@@ -175,7 +175,7 @@ describe("any JSON objects", () => {
     );
   });
 
-  test("a chunk that differs in its text alone goes out, counts or is refused as one that is looked at whole", () => {
+  test("the fast path for a repeated text envelope gives the same result as parsing the whole chunk", () => {
     const shapes: ((raw: string) => string)[] = [
       (raw) => `[{"index":0,"delta":{"content":"${raw}"},"finish_reason":null}]`,
       (raw) => `[ { "delta" : {"role":"assistant","content":null,"reasoning":"${raw}"} } ]`,
@@ -200,7 +200,7 @@ describe("any JSON objects", () => {
         arbitrary: fc.string({ unit: "grapheme", maxLength: 6 }).map((text) => JSON.stringify(text).slice(1, -1)),
       },
       { weight: 2, arbitrary: fc.constantFrom("a", "index", "content", "a~", "\\n", "\\u00e9", '\\"', "\\\\", "") },
-      // What ends a string too early, too late, or is none.
+      // Strings that end too early or too late, and values that are not strings.
       {
         weight: 1,
         arbitrary: fc.constantFrom(
@@ -229,12 +229,12 @@ describe("any JSON objects", () => {
           for (const raw of texts) {
             const payload = `${head}${shape(raw)}${tail}`;
             const got = told(learning, payload);
-            // One that knows no frame looks at the whole.
+            // A rewriter without a learned envelope parses the whole chunk.
             const whole = told(new ChunkRewriter({ ...FACTS, wantsUsage }), payload);
             text += whole.relayed?.text ?? "";
             finished ||= whole.finished ?? false;
             expect([got.out, got.thrown]).toEqual([whole.out, whole.thrown]);
-            expect(learning.relayed).toEqual({ text, bytes: text.length, usage: undefined, rawUsage: undefined });
+            expect(learning.relayed).toEqual({ text, chars: text.length, usage: undefined, rawUsage: undefined });
             expect(learning.finished).toBe(finished);
           }
         },
@@ -242,7 +242,7 @@ describe("any JSON objects", () => {
     );
   });
 
-  test("what was relayed counts all that was written, and a finish is seen where there is one", () => {
+  test("the relayed text is all that the model wrote, and a finish_reason is noticed", () => {
     check(
       fc.property(fc.array(fc.array(choice, { maxLength: 3 }), { maxLength: 6 }), (chunks) => {
         const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: false });
@@ -257,7 +257,7 @@ describe("any JSON objects", () => {
             isFinished ||= one.finish_reason === "stop";
           }
         }
-        expect([rewriter.relayed.text, rewriter.relayed.bytes, rewriter.finished]).toEqual([
+        expect([rewriter.relayed.text, rewriter.relayed.chars, rewriter.finished]).toEqual([
           text,
           text.length,
           isFinished,
@@ -283,7 +283,7 @@ describe("anything else", () => {
     fc.json(),
   );
 
-  test("is refused with an error that says so, or is a JSON object all the same", () => {
+  test("is refused with a clear error, unless it is a JSON object", () => {
     check(
       fc.property(broken, (payload) => {
         const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: true });
@@ -302,7 +302,7 @@ describe("anything else", () => {
     );
   });
 
-  test("nested without end, very long, or very many: refused or rewritten in a moment", () => {
+  test("deeply nested, very long or very many: refused or rewritten quickly", () => {
     const hostile = [
       "[".repeat(1_000_000),
       `{"a":${"[".repeat(500_000)}${"]".repeat(500_000)}}`,
@@ -317,7 +317,7 @@ describe("anything else", () => {
       try {
         new ChunkRewriter({ ...FACTS, wantsUsage: true }).rewrite(payload);
       } catch (error) {
-        // The parser has a limit of its own to what it will nest.
+        // The parser has its own limit on nesting.
         expect(error instanceof SyntaxError || error instanceof RangeError).toBe(true);
       }
       expect({ payload: payload.slice(0, 20), inTime: performance.now() - startMs < 5_000 }).toMatchObject({

@@ -16,13 +16,13 @@ const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const CLIENT_IDLE_MS = 1_500;
 const IN_A_ROW = 1_000;
 const AT_A_TIME = 300;
-/** Longer than any wait of these tests: a stream whose client's leaving was overlooked would hang until then. */
+/** Longer than any wait in these tests: a stream that did not notice its client leaving would hang until then. */
 const IDLE_NEVER_MS = 3_600_000;
 
 let shop: Shop;
-/** Cuts clients that do not read. */
+/** A replica that disconnects clients that do not read. */
 let strict: ReplicaProcess;
-/** Only notices clients that leave. */
+/** A replica that only notices clients that leave. */
 let patient: ReplicaProcess;
 
 beforeAll(async () => {
@@ -50,7 +50,7 @@ async function receiptOf(accountId: number): Promise<Record<string, unknown>> {
   return receipt as Record<string, unknown>;
 }
 
-/** Settled by our own count, never zero, and the provider's call is over. */
+/** Settled by our own count, never zero, and the provider call has ended. */
 async function expectLeft(accountId: number, callId: number): Promise<Record<string, unknown>> {
   await shop.provider.waitForAborted(callId, 5_000);
   const receipt = await receiptOf(accountId);
@@ -83,7 +83,7 @@ describe("a client that leaves", () => {
     await expectLeft(accountId, shop.provider.lastCall()?.id ?? 0);
   });
 
-  test("before the first event: the prompt is paid", async () => {
+  test("before the first event: the prompt is charged", async () => {
     for (const hang of ["headers", "first_byte"] as const) {
       const { secret, accountId } = await shop.customer();
       shop.provider.reset();
@@ -96,7 +96,7 @@ describe("a client that leaves", () => {
     }
   });
 
-  test("after [DONE]: the whole answer is charged by the provider's word", async () => {
+  test("after [DONE]: the whole answer is charged, by the provider's usage", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ tokens: 3 });
     const client = openRawClient(patient.port, secret);
@@ -105,7 +105,7 @@ describe("a client that leaves", () => {
     expect(await receiptOf(accountId)).toMatchObject({ reason: "complete", estimated: false, completion_tokens: 3 });
   });
 
-  test("by halves: whoever closes its sending side has left", async () => {
+  test("half-closed: a client that closes its sending side has left", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ tokens: 200, chunkDelayMs: 20 });
     const client = openRawClient(patient.port, secret);
@@ -132,7 +132,7 @@ describe("a client that does not read", () => {
     console.log(`${clients.length} cut after ${tookMs} ms, memory ${Math.round(before)} to ${Math.round(peak)} MB`);
     for (const { client, accountId } of clients) {
       expect(await receiptOf(accountId)).toMatchObject({ reason: "client_left", estimated: true });
-      // Its end is behind what it has not read.
+      // The end of the stream is behind data that the client has not read.
       client.socket.removeAllListeners("readable").resume();
       await until(client.closed);
       expect(client.got()).not.toContain("[DONE]");
@@ -141,7 +141,7 @@ describe("a client that does not read", () => {
     await until(() => shop.provider.counters().open === 0);
   }
 
-  test("twenty of them, an endless stream each: cut after CLIENT_IDLE_MS and settled, the memory bounded", async () => {
+  test("twenty clients with endless streams: disconnected after CLIENT_IDLE_MS and settled, with bounded memory", async () => {
     shop.provider.always({ endless: "events" });
     const clients = await Promise.all(
       Array.from({ length: 20 }, async () => {
@@ -154,7 +154,7 @@ describe("a client that does not read", () => {
     await expectCut(clients);
   });
 
-  test("one byte a second is not reading", async () => {
+  test("reading one byte a second counts as not reading", async () => {
     shop.provider.next({ endless: "events" });
     const { secret, accountId } = await shop.customer();
     const client = openRawClient(strict.port, secret);
@@ -165,7 +165,7 @@ describe("a client that does not read", () => {
     clearInterval(sip);
   });
 
-  test("of an endless line, an endless row of comments: cut all the same, or the line is too long", async () => {
+  test("endless lines and endless comments: disconnected too, or the line is too long", async () => {
     for (const [endless, reason] of [
       ["line", "provider_broke_off"],
       ["comments", "client_left"],
@@ -174,7 +174,7 @@ describe("a client that does not read", () => {
       const { secret, accountId } = await shop.customer();
       const client = openRawClient(strict.port, secret);
       client.socket.once("data", () => client.socket.pause());
-      // A row of comments never ends, and a client that waits for what it brings may: it leaves.
+      // Comments never end, and a client may wait for as long as it likes: so it leaves.
       if (endless === "comments") await sleep(1_000).then(client.leave);
       await until(async () => {
         const [row] = await shop.world.sql`select reason from receipts where account_id = ${accountId}`;
@@ -192,7 +192,7 @@ describe("very many clients that leave", () => {
     random = randomFrom(SEED);
   });
 
-  /** One client that leaves at a random moment of its call, streaming or not, its socket ended or reset. */
+  /** One client that leaves at a random time, streaming or not, by closing or resetting its socket. */
   async function disconnect(secret: string): Promise<void> {
     const client = openRawClient(patient.port, secret, { stream: random() < 0.9 });
     const phase = random();
@@ -205,9 +205,9 @@ describe("very many clients that leave", () => {
 
   test(`${IN_A_ROW} in a row, then ${AT_A_TIME} at a time: books balance, no hold, socket or relay is left`, async () => {
     const { secret, accountId } = await shop.customer({ dailyLimit: 1_000_000, days: 30 });
-    // No connection to the provider is kept for reuse: one that is left over is a leak.
+    // Connections to the provider are not reused here: a remaining one is a leak.
     shop.provider.always({ tokens: 10, chunkDelayMs: 5, firstByteDelayMs: 3, headers: { connection: "close" } });
-    // What the runtime keeps of memory is there before it is measured.
+    // Warms up, so that memory the runtime keeps is allocated before the measurement.
     await Promise.all(Array.from({ length: 100 }, () => disconnect(secret)));
     await quiet();
     const before = { fds: await fds(patient), rss: await rssMb(patient) };
@@ -240,17 +240,17 @@ describe("very many clients that leave", () => {
       holds: 0,
       units: counters.usage,
     });
-    // Whatever reached the provider has a receipt. A call that was ended on its way there is none that the provider saw.
+    // Every call that reached the provider has a receipt. A call that was aborted before may not have reached it.
     const dispatched = Number(sums?.receipts) - Number(sums?.undispatched);
     expect(shop.provider.callCount()).toBeLessThanOrEqual(dispatched);
     expect(shop.provider.callCount()).toBeGreaterThan(dispatched * 0.8);
     expect(dispatched).toBeGreaterThan(IN_A_ROW / 2);
     expect(await shop.world.unbalanced()).toEqual([]);
-    // It serves on.
+    // The replica still serves.
     expect((await shop.chat(secret, { stream: true })).text).toContain("[DONE]");
   });
 
-  /** Nothing is under way any more: no hold, and no call of the provider. */
+  /** Nothing is in progress: no hold, and no provider call. */
   async function quiet(): Promise<void> {
     await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 20_000);
     await until(() => shop.provider.counters().open === 0, 20_000);
@@ -267,7 +267,7 @@ async function fds({ process }: ReplicaProcess): Promise<number> {
   return (await readdir(`/proc/${process.pid}/fd`)).length;
 }
 
-/** Numbers from 0 up to 1, the same for the same seed. */
+/** Pseudo-random numbers from 0 to 1; the same seed gives the same numbers. */
 function randomFrom(seed: number): () => number {
   let state = seed;
   return () => {

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** A collector of traces, as far as a sender sees one: it keeps what it is sent, by OTLP over HTTP. */
+/** A fake trace collector: it keeps what it receives by OTLP over HTTP. */
 export type Collector = Awaited<ReturnType<typeof startCollector>>;
 
 /** Times are Unix nanoseconds. */
@@ -9,7 +9,7 @@ export type SentSpan = {
   name: string;
   traceId: string;
   spanId: string;
-  /** "": it has none. */
+  /** "" if there is none. */
   parentSpanId: string;
   kind: number;
   startNs: bigint;
@@ -19,7 +19,7 @@ export type SentSpan = {
   attributes: Record<string, unknown>;
 };
 
-/** A port of 0 is a free one. `isHanging`: it reads all and answers nothing. */
+/** Port 0 picks a free port. `isHanging`: it reads requests and never responds. */
 export async function startCollector({ port = 0, isHanging = false } = {}) {
   const calls: { path: string; headers: IncomingMessage["headers"]; text: string }[] = [];
   const server: Server = createServer((request: IncomingMessage, response: ServerResponse) => {
@@ -36,9 +36,9 @@ export async function startCollector({ port = 0, isHanging = false } = {}) {
     port: listens,
     endpoint: `http://127.0.0.1:${listens}`,
     calls,
-    /** Everything that was ever sent, as it came. */
+    /** Everything that was ever received, unchanged. */
     text: () => calls.map(({ text }) => text).join("\n"),
-    /** In the order in which they began. */
+    /** In order of their start times. */
     spans: (): SentSpan[] =>
       calls.flatMap(({ text }) => spansIn(JSON.parse(text))).sort((a, b) => Number(a.startNs - b.startNs)),
     stop: () =>

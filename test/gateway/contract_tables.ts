@@ -106,7 +106,7 @@ export const SHAPES: Readonly<Record<string, Fields>> = {
   },
 };
 
-/** Shapes that clients send: null stands for any optional field that was not set. Source: rulings › Streams. */
+/** Shapes that clients send: any optional field may be null instead of missing. Source: rulings › Streams. */
 export const SENT = [
   "ChatMessage",
   "ChatCompletionRequest",
@@ -115,7 +115,7 @@ export const SENT = [
   "PanelImageRequest",
 ];
 
-/** Fields that say more than the contract's table, or are not in it. Each keeps what the table says of it. */
+/** Fields that say more than the contract's table, or are not in it. None contradicts the table. */
 export const MORE: Readonly<Record<string, { source: string; fields: Fields }>> = {
   Model: {
     source: "rulings › Models",
@@ -196,7 +196,7 @@ export const MORE: Readonly<Record<string, { source: string; fields: Fields }>> 
   },
 };
 
-/** Where less is asked for than the table says. A message's content is required of everybody but an assistant. */
+/** Where less is required than the table says. A message's content is required unless its role is assistant. */
 export const LOOSER = ["ChatMessage.content"];
 
 export type Endpoint = {
@@ -206,7 +206,7 @@ export type Endpoint = {
   streams: boolean;
   /** In the contract's own words. */
   statuses: readonly number[];
-  /** Beyond them, by the rulings: what any request can meet, and what a body can. */
+  /** In addition, by the rulings: errors of any request, and errors of requests with a body. */
   more: readonly number[];
   parameters: Fields;
 };
@@ -298,7 +298,7 @@ export const ENDPOINTS: Readonly<Record<string, Endpoint>> = {
   },
 };
 
-/** Codes of the contract's and the rulings' tables that none of these endpoints answers with, and why. */
+/** Error codes of the contract and the rulings that these endpoints never return, and why. */
 export const CODES_ELSEWHERE: Readonly<Record<string, string>> = {
   not_found: "of addresses that are none",
   method_not_allowed: "of other methods",

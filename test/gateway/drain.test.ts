@@ -19,7 +19,7 @@ import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 4;
-/** Twice what the short streams take, for a slow machine. */
+/** Twice the duration of the short streams, for slow machines. */
 const GRACE_SECONDS = 8;
 
 let shop: Shop;
@@ -32,18 +32,18 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   try {
-    // The shop's own replica reaps what those that were ended at once have left.
+    // The shop's own replica reaps the holds of replicas that were ended immediately.
     await booksAtRest(shop);
   } finally {
     await shop.close();
   }
 });
 
-/** Does the work with a replica of its own, which is killed if it still lives. */
+/** Runs `work` with its own replica, which is killed afterwards if it is still running. */
 const withOwn = (env: Record<string, string>, work: (replica: ReplicaProcess) => Promise<void>) =>
   withReplica(() => shop.start(env), work);
 
-/** A stream that is read as far as it comes. `ended` resolves with its text. */
+/** A stream that is read as it arrives. `ended` resolves with its text. */
 async function openStream(origin: string, secret: string, behaviour: Behaviour) {
   const response = await fetch(`${origin}/v1/chat/completions`, {
     method: "POST",
@@ -73,7 +73,7 @@ function exitOf({ process: child }: ReplicaProcess): Promise<number | null> {
 const lastEventOf = (text: string) => eventsOf(text).at(-1) ?? "";
 const isWhole = (text: string) => lastEventOf(text) === "[DONE]";
 
-/** Ended by us: what came is whole events, the last an error, and it is no clean end. */
+/** Ended by the replica: only whole events, the last one an error, and no clean end. */
 function expectEndedByUs(text: string): void {
   expect(text).not.toContain("[DONE]");
   expect(JSON.parse(lastEventOf(text))).toMatchObject({
@@ -85,12 +85,12 @@ function expectEndedByUs(text: string): void {
 /** The lines that wait in a replica's spool. */
 async function spooled(directory: string): Promise<{ requestId: string }[]> {
   const names = (await readdir(directory)).filter((name) => name.endsWith(".spool"));
-  // One that is gone by now has been replayed.
+  // A file that no longer exists has been replayed.
   const texts = await Promise.all(names.map((name) => readFile(join(directory, name), "utf8").catch(() => "")));
   return texts.flatMap((text) => text.split("\n").filter(Boolean)).map((line) => JSON.parse(line));
 }
 
-test.concurrent("50 open streams: those that end within the grace are whole and settled, the others end with an error event and are released; exit code 0", () =>
+test.concurrent("50 open streams: those that end within the drain time are complete and settled, the others end with an error event and are released; exit code 0", () =>
   withOwn({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
     const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
     const briefly = behave(shop, { chunkDelayMs: 40, tokens: 60 });
@@ -125,7 +125,7 @@ test.concurrent("50 open streams: those that end within the grace are whole and 
   }));
 
 describe("not ready", () => {
-  test.concurrent("during the notice: /readyz says draining, requests are served and told to close; after it no new work; exit code 0", () =>
+  test.concurrent("during the drain notice: /readyz says draining, requests are served with Connection: close; then no new work; exit code 0", () =>
     withOwn({ DRAIN_NOTICE_SECONDS: "3", DRAIN_SECONDS: String(GRACE_SECONDS) }, async (replica) => {
       const { secret, accountId } = await shop.customer();
       const stream = await openStream(replica.origin, secret, { chunkDelayMs: 100, tokens: 60 });
@@ -148,7 +148,7 @@ describe("not ready", () => {
       const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
       const served = await rawCall(replica.port, head, body);
       expect([served.status, served.headers.get("connection")]).toEqual([200, "close"]);
-      // A connection that was kept alive is answered once more, and closed by us.
+      // A keep-alive connection gets one more response, and is then closed by the server.
       kept.ask();
       await until(() => kept.answers() === 2 && kept.closed());
       expect(isWhole(await stream.ended)).toBe(true);
@@ -157,7 +157,7 @@ describe("not ready", () => {
       await expect(fetch(`${replica.origin}/healthz`)).rejects.toThrow();
     }));
 
-  test.concurrent("without a notice: a request that comes on a connection under way is refused with 503, and closed; nothing happens to it", () =>
+  test.concurrent("without a drain notice: a request on an open connection gets 503, the connection is closed, and nothing is reserved", () =>
     withOwn({ DRAIN_SECONDS: "20" }, async (replica) => {
       const [{ secret }, refused] = await Promise.all([shop.customer(), shop.customer()]);
       const stream = await openStream(replica.origin, secret, { chunkDelayMs: 100, tokens: 40 });
@@ -171,7 +171,7 @@ describe("not ready", () => {
       signal(replica);
       await until(async () => (await gaugeOf(replica, "draining")) === 1);
       const before = await shop.counters(refused.accountId);
-      // Its connection stands since before the signal: no listener can turn it away any more.
+      // The connection was opened before the signal, so no listener can refuse it.
       late.send(
         `Authorization: Bearer ${refused.secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
       );
@@ -179,7 +179,7 @@ describe("not ready", () => {
       expect(await shop.counters(refused.accountId)).toEqual(before);
       expect(callsOf(shop, mark)).toBe(0);
       if (RUNTIME === "deno") {
-        // Deno's server closes a connection that it is only reading from, without a word.
+        // Deno's server closes a connection on which it is only reading, without a response.
         expect(late.text()).toBe("");
       } else {
         expect(late.text()).toContain("service_unavailable");
@@ -192,7 +192,7 @@ describe("not ready", () => {
     }));
 });
 
-/** A connection that is kept alive, asked the same again and again. */
+/** A keep-alive connection that repeats the same request. */
 function keptAlive(replica: ReplicaProcess, request: string) {
   let got = "";
   let closed = false;
@@ -218,7 +218,7 @@ function keptAlive(replica: ReplicaProcess, request: string) {
   };
 }
 
-/** Does the work with a replica whose database can be taken away, and names where its spool is. */
+/** Runs `work` with a replica whose database can be cut off, and passes it the spool's directory. */
 async function behindProxy(
   env: Record<string, string>,
   work: (seat: { replica: ReplicaProcess; database: TcpProxy; spoolDir: string }) => Promise<void>,
@@ -227,7 +227,7 @@ async function behindProxy(
   const spoolDir = join(shop.world.spoolDir, `drain${database.port}`);
   const common = { DATABASE_URL: database.url, SPOOL_DIR: spoolDir, CACHE_TTL_MS: "600000" };
   await withOwn({ ...common, ...env }, async (replica) => {
-    // Its connections stand, and its ledger has been asked once: what comes now is quick, also on a slow machine.
+    // Its connections are open and its ledger was used once, so that later requests are fast on slow machines too.
     const { secret } = await shop.customer();
     await until(async () => (await shop.chat(secret, {}, { origin: replica.origin })).status === 200, 30_000);
     await work({ replica, database, spoolDir });
@@ -239,7 +239,7 @@ describe("while the database is away", () => {
     ["refuses connections", (database: TcpProxy) => database.cut()],
     ["hears all and says nothing", (database: TcpProxy) => database.dropReplies()],
   ] as const) {
-    test.concurrent(`(it ${how}) answers are whole, their settlements wait in the spool, exit code 1; the next life settles each once`, () =>
+    test.concurrent(`(it ${how}) answers are complete, their settlements wait in the spool, exit code 1; after a restart each is settled once`, () =>
       behindProxy({ DRAIN_SECONDS: String(GRACE_SECONDS) }, async ({ replica, database, spoolDir }) => {
         const [short, long] = await Promise.all([shop.customer(), shop.customer()]);
         const open = (count: number, secret: string, tokens: number) =>
@@ -258,7 +258,7 @@ describe("while the database is away", () => {
         const tookMs = Math.round(performance.now() - startedAt);
         console.log(`without a database (it ${how}): ended after ${tookMs} ms (grace ${GRACE_SECONDS} s)`);
         const lines = await spooled(spoolDir);
-        // What a silent database was told may have been done all the same: then the replay finds it done.
+        // A silent database may still have executed the statement: then the replay finds it done.
         expect(new Set(lines.map(({ requestId }) => requestId)).size).toBe(10);
         await until(() => replica.logged().includes("settlements wait in the spool for the next start"));
         await withOwn({ SPOOL_DIR: spoolDir }, async (next) => {
@@ -270,7 +270,7 @@ describe("while the database is away", () => {
       }));
   }
 
-  test.concurrent("it comes back within the grace: the spool is replayed, exit code 0", () =>
+  test.concurrent("it comes back within the drain time: the spool is replayed, exit code 0", () =>
     behindProxy({ DRAIN_SECONDS: "60" }, async ({ replica, database, spoolDir }) => {
       const { secret, accountId } = await shop.customer();
       const brief = { chunkDelayMs: 100, tokens: 40 };
@@ -287,7 +287,7 @@ describe("while the database is away", () => {
       expect(await shop.counters(accountId)).toMatchObject({ usage: 3, units: 3, holds: 0, released: 0 });
     }));
 
-  test.concurrent("a second SIGTERM ends at once, exit code 1: what is being settled is in the spool, and is settled once", () =>
+  test.concurrent("a second SIGTERM ends the process immediately, exit code 1: open settlements are in the spool, and are settled once", () =>
     behindProxy({ DRAIN_SECONDS: "60", LEDGER_TIMEOUT_MS: "30000" }, async ({ replica, database, spoolDir }) => {
       const { secret, accountId } = await shop.customer();
       const mark = behave(shop, { delayMs: 2_500 });
@@ -305,7 +305,7 @@ describe("while the database is away", () => {
       signal(replica);
       expect(await exited).toBe(1);
       expect(performance.now() - startedAt).toBeLessThan(4_000);
-      // On disk is settled: an answer that still finds its way out is a good one.
+      // A settlement on disk counts: an answer that is still delivered is correct.
       for (const answer of await Promise.all(answers)) if (typeof answer !== "string") expect(answer.status).toBe(200);
       expect((await spooled(spoolDir)).length).toBe(3);
       database.mend();
@@ -316,7 +316,7 @@ describe("while the database is away", () => {
     }));
 });
 
-test.concurrent("a second SIGTERM with streams under way ends at once, exit code 1: cut without [DONE], released when the lease ends", () =>
+test.concurrent("a second SIGTERM with open streams ends the process immediately, exit code 1: cut without [DONE], released when the lease ends", () =>
   withOwn({ DRAIN_SECONDS: "60" }, async (replica) => {
     const { secret, accountId } = await shop.customer();
     const long = { chunkDelayMs: 50, tokens: 5_000 };

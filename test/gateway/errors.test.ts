@@ -24,7 +24,7 @@ afterAll(async () => {
   await shop.close();
 });
 
-/** Refused alike whether the answer would be streamed or not, and without effect. */
+/** Refused the same way for JSON and streams, and without effect. */
 async function expectChatRefused(
   secret: string,
   code: string,
@@ -78,7 +78,7 @@ describe("every row of the table", () => {
       .sql`select end_package(${person.accountId}, (select id from packages where account_id = ${person.accountId}))`;
     await expectChatRefused(person.secret, "package_expired");
     await shop.world.givePackage(person);
-    // Given past the panel, it is known when the refusal of a moment ago has grown old.
+    // It was granted without the panel, so it takes effect when the remembered refusal expires.
     await until(async () => (await shop.chat(person.secret)).status === 200);
   });
 
@@ -205,7 +205,7 @@ describe("every row of the table", () => {
   row("not_found", "unknown paths; APIs out of contract point to the right one", async () => {
     const { secret } = await shop.customer();
     await withoutEffect(shop, async () => {
-      // Whoever does not prefer JSON gets the panel's page at an address that is none of the API's.
+      // On a path outside the API, a client that does not prefer JSON gets the panel's page.
       const headers = { accept: "application/json" };
       for (const path of ["/", "/v1", "/v2/models", "/v1/chat", "/v1/%zz", "/api/panel/nothing"]) {
         expectRefusal(await shop.call(path, { secret, headers }), "not_found");
@@ -314,7 +314,7 @@ describe("every row of the table", () => {
     });
   });
 
-  test("no row is left out but those that only a signed-in panel shows", () => {
+  test("every error is covered, except those that only the panel returns", () => {
     const left = Object.keys(RULED).filter((code) => !proven.has(code));
     expect(left.sort()).toEqual([
       "csrf_failed",
@@ -341,14 +341,14 @@ describe("503 service_unavailable while the database is away", () => {
   const holds = async () => (await shop.world.sql`select count(*)::int as count from holds`)[0]?.count;
 
   for (const how of ["cut", "dropReplies"] as const) {
-    test(`${how === "cut" ? "unreachable" : "silent"}: nothing is let through unmetered, nobody waits for long, and it mends`, async () => {
+    test(`${how === "cut" ? "unreachable" : "silent"}: no request is served unmetered, none waits long, and the service recovers`, async () => {
       const known = await shop.customer();
       const unknown = await shop.customer();
       const proxy = await startTcpProxy(shop.world.url);
       const replica = await shop.start({ DATABASE_URL: proxy.url, LEASE_SECONDS: "2" });
       const { origin } = replica;
       try {
-        // A new key is forgotten at the next read of the changes: this one is known when the database goes.
+        // The next poll of changes evicts a new key from the cache. This one is cached when the database goes down.
         await Bun.sleep(1_300);
         expect((await shop.chat(known.secret, {}, { origin })).status).toBe(200);
         const before = await charges();
@@ -379,7 +379,7 @@ describe("503 service_unavailable while the database is away", () => {
         for (const answer of answers) expectRefusal(answer, "service_unavailable");
         expect(performance.now() - begun).toBeLessThan(6_000);
         expect(await charges()).toEqual(before);
-        // Connections that fell silent stay so until they are reset.
+        // Silent connections stay silent until they are reset.
         proxy.cut();
         proxy.mend();
         let status = 0;
@@ -388,7 +388,7 @@ describe("503 service_unavailable while the database is away", () => {
           if (status !== 200) await Bun.sleep(100);
         }
         expect(status).toBe(200);
-        // A silent server may have granted what it was asked for, if the key was still known: that is given back.
+        // A silent server may have granted the reserve if the key was cached: that hold is released.
         await until(async () => (await holds()) === 0, 20_000);
         const { settled, units, providerCalls } = before;
         const once = { settled: settled + 1, units: units + 1, providerCalls: providerCalls + 1 };
@@ -403,7 +403,7 @@ describe("503 service_unavailable while the database is away", () => {
 
 describe("order of refusals", () => {
   type Wrong = { secret: () => Promise<string>; options?: CallOptions; raw?: string; model?: string; narrow?: true };
-  /** One fault each; a request can have several. `secret` is made late: the narrow replica lets a key through once. */
+  /** One fault each; a request can have several. `secret` is created late, because the narrow replica admits a key once. */
   const FAULTS: [code: string, fault: Partial<Wrong>][] = [
     ["host_not_allowed", { options: { host: "foreign.test" } }],
     ["invalid_api_key", { secret: async () => newApiKey().secret }],
@@ -433,7 +433,7 @@ describe("order of refusals", () => {
     }
   }
 
-  test("every rule of the body before the model: a message without content, a prompt too short", async () => {
+  test("the body is checked before the model: a message without content, a prompt too short", async () => {
     const { secret } = await shop.customer();
     await expectChatRefused(
       secret,
@@ -447,7 +447,7 @@ describe("order of refusals", () => {
     });
   });
 
-  test("a model of the wrong modality before the entitlement", async () => {
+  test("the modality is checked before the entitlement", async () => {
     await expectChatRefused(
       (await shop.customer(null)).secret,
       "invalid_request",
@@ -515,7 +515,7 @@ describe("hosts", () => {
     expectRefusal(await shop.call("/v1/models", { secret, host: "shut.acme.test" }), "host_not_allowed");
   });
 
-  test("a domain that is suspended while in use is refused soon after", async () => {
+  test("a domain that is suspended while in use is refused within seconds", async () => {
     const reseller = await shop.world.addReseller();
     await shop.world
       .sql`insert into hosts (host, reseller_id, status) values ('late.acme.test', ${reseller.accountId}, 'active')`;
@@ -526,7 +526,7 @@ describe("hosts", () => {
     expectRefusal(await shop.call("/v1/models", { secret, host: "late.acme.test" }), "host_not_allowed");
   });
 
-  test("a missing, doubled, malformed or foreign Host is refused, by the envelope wherever HTTP allows one", async () => {
+  test("a missing, duplicate, malformed or unknown Host is refused, with the error envelope wherever HTTP allows a body", async () => {
     const { secret } = await shop.customer();
     const auth = `Authorization: Bearer ${secret}\r\n`;
     expect((await raw(`Host: ${BASE}\r\n${auth}`)).status).toBe(200);
@@ -567,7 +567,7 @@ describe("hosts", () => {
     else expect((await raw(auth)).status).toBe(400);
   });
 
-  test("a refused host is told why: the header is malformed, the name ends in a dot, or it is not served", async () => {
+  test("the refusal of a host says why: the header is malformed, the name ends in a dot, or the host is not served", async () => {
     const { secret } = await shop.customer();
     const reasonOf = async (host: string, path?: string) => {
       const answer = await raw(`Host: ${host}\r\nAuthorization: Bearer ${secret}\r\n`, path);
@@ -587,7 +587,7 @@ describe("hosts", () => {
       expect((await raw(`Host: ${BASE}${port}\r\nAuthorization: Bearer ${secret}\r\n`)).status).toBe(200);
   });
 
-  test("the host of an absolute target wins over the Host header; on Bun, which drops it, a proxy in front must see to that", async () => {
+  test("the host of an absolute target takes precedence over the Host header; Bun drops it, so a proxy in front must handle that", async () => {
     const { secret } = await shop.customer();
     const auth = `Authorization: Bearer ${secret}\r\n`;
     expect((await raw(`Host: ${BASE}\r\n${auth}`, `http://${BASE}/v1/models`)).status).toBe(200);
@@ -595,17 +595,17 @@ describe("hosts", () => {
     const served = await raw(`Host: foreign.test\r\n${auth}`, `http://${BASE}/v1/models`);
     expectRefusal(RUNTIME === "deno" ? foreign : served, "host_not_allowed");
     expect((RUNTIME === "deno" ? served : foreign).status).toBe(200);
-    // A malformed Host is refused whatever the target says.
+    // A malformed Host is refused whatever the request target is.
     expectRefusal(await raw(`Host: a b\r\n${auth}`, `http://${BASE}/v1/models`), "host_not_allowed");
   });
 
-  test("a forwarded host counts for nothing", async () => {
+  test("forwarded host headers are ignored", async () => {
     const { secret } = await shop.customer();
     const headers = { "x-forwarded-host": BASE, forwarded: `host=${BASE}` };
     expectRefusal(await shop.call("/v1/models", { secret, host: "foreign.test", headers }), "host_not_allowed");
   });
 
-  test("403 for a key used off its list of hosts; on the list it works", async () => {
+  test("403 for a key on a host that is not on its list; 200 on a listed host", async () => {
     const { secret } = await shop.customer({}, { hosts: [ALIAS] });
     expect((await shop.chat(secret, {}, { host: ALIAS })).status).toBe(200);
     await withoutEffect(shop, async () => {
@@ -615,13 +615,13 @@ describe("hosts", () => {
     });
   });
 
-  test("an unknown path on an unknown host is the host's refusal", async () => {
+  test("an unknown path on an unknown host gets host_not_allowed", async () => {
     expectRefusal(await shop.call("/nothing", { host: "foreign.test" }), "host_not_allowed");
   });
 });
 
 describe("keys", () => {
-  test("401 invalid_api_key: one message for all that is wrong with a key, never echoed", async () => {
+  test("401 invalid_api_key: one message for every reason, and the key is never echoed", async () => {
     const { sql } = shop.world;
     const made = async (change: (keyId: number) => Promise<unknown>) => {
       const { keyId, secret } = await shop.customer();
@@ -673,26 +673,26 @@ describe("keys", () => {
     expect(errors.size).toBe(1);
   });
 
-  test("a header that the HTTP parser finds too large ends at once and echoes nothing", async () => {
+  test("a header that is too large for the HTTP parser ends the connection and echoes nothing", async () => {
     for (const letters of [20_000, 100_000]) {
       const answer = await rawCall(
         shop.replicas[0]?.port ?? 0,
         `GET /v1/models HTTP/1.1\r\nHost: ${BASE}\r\nAuthorization: Bearer ${"secret12".repeat(letters / 8)}\r\n\r\n`,
       );
-      // Deno's parser takes headers of 64 KB, of which this is then no key; beyond, it answers 400.
+      // Deno's parser accepts headers up to 64 KB, and this is then an unknown key; beyond that it responds with 400.
       expect(answer.status).toBe(RUNTIME === "bun" ? 431 : letters === 20_000 ? 401 : 400);
       expect(answer.text).not.toContain("secret12");
     }
   });
 
-  test("Bearer is matched whatever its case; spaces may follow it", async () => {
+  test("Bearer is case-insensitive, and several spaces may follow it", async () => {
     const { secret } = await shop.customer();
     for (const scheme of ["Bearer", "bearer", "BEARER", "bEaReR", "Bearer  "]) {
       expect((await shop.call("/v1/models", { headers: { authorization: `${scheme} ${secret}` } })).status).toBe(200);
     }
   });
 
-  test("a key that is revoked while in use stops within two seconds, and metered work at once", async () => {
+  test("a revoked key stops within two seconds, and for metered requests immediately", async () => {
     const { secret, keyId } = await shop.customer();
     expect((await shop.chat(secret)).status).toBe(200);
     await shop.world.sql`update keys set status = 'revoked' where id = ${keyId}`;
@@ -701,7 +701,7 @@ describe("keys", () => {
     expectRefusal(await shop.call("/v1/models", { secret }), "invalid_api_key");
   });
 
-  test("X-Request-Id is ours, also when the client sends one, on every answer", async () => {
+  test("every response has our own X-Request-Id, also when the client sends one", async () => {
     const { secret } = await shop.customer();
     const ids = new Set<string | null>();
     for (const path of ["/v1/models", "/v1/models/chat-a", "/v1/balance", "/v1/usage"]) {
@@ -715,7 +715,7 @@ describe("keys", () => {
     for (const id of ids) expect(id).toMatch(/^[0-9a-f-]{36}$/);
   });
 
-  test("no answer opens CORS", async () => {
+  test("no response allows CORS", async () => {
     const { secret } = await shop.customer();
     const answers = [
       await shop.call("/v1/models", { secret, headers: { origin: "https://evil.test" } }),

@@ -4,7 +4,9 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";
 import { type Answer, eventsOf, openShop, type Shop } from "./shop.ts";
 
-/** A model with two routes: what one provider cannot serve before the first byte, the other does. Source: house plan › Providers. */
+/**
+ * A model with two routes: if one provider fails before the first byte, the other serves. Source: house plan › Providers.
+ */
 
 setDefaultTimeout(60_000);
 const FIRST_BYTE_MS = 500;
@@ -20,7 +22,7 @@ afterEach(async () => {
   if (isFirstGone) return;
   shop.provider.reset();
   shop.second.reset();
-  // One good answer closes the breaker of each route, so that no test meets what another one left.
+  // One good answer closes the breaker of each route, so that tests do not affect each other.
   for (const model of ["chat-a", "chat-two-routes"]) {
     await until(async () => {
       const calls = shop.provider.callCount();
@@ -82,7 +84,7 @@ describe.each([
   });
 });
 
-test("by balance: charged once, by the answer of the second", async () => {
+test("pay-as-you-go: charged once, for the answer of the second route", async () => {
   const { secret, accountId } = await shop.payer(1_000_000_000n);
   shop.provider.next({ status: 500 });
   shop.second.next({ usage: { prompt_tokens: 10, completion_tokens: 20 } });
@@ -94,7 +96,7 @@ test("by balance: charged once, by the answer of the second", async () => {
   });
 });
 
-test("JSON cut in its middle: nothing has reached the client, so the second serves", async () => {
+test("JSON cut in the middle: nothing has reached the client, so the second route serves", async () => {
   const { secret, accountId } = await shop.customer();
   shop.provider.next({ cutAfterBytes: 100 });
   expectServed(await twoRoutes(secret), false);
@@ -128,7 +130,7 @@ describe("both fail", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: 1_000_000_000 });
   });
 
-  test("Retry-After is that of the provider that is back soonest", async () => {
+  test("Retry-After is the shortest of the providers'", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ status: 429, headers: { "retry-after": "4" } });
     shop.second.next({ status: 429, headers: { "retry-after": "2" } });
@@ -165,7 +167,7 @@ describe("the provider refuses the request itself", () => {
     expect(receipt?.reason).toBe("provider_rejected");
   });
 
-  test("however often, it does not open the breaker", async () => {
+  test("does not open the breaker, however often it happens", async () => {
     const { secret } = await shop.customer();
     for (let i = 0; i < 8; i++) shop.provider.next(refusal());
     for (let i = 0; i < 8; i++) expect((await shop.chat(secret)).status).toBe(400);
@@ -173,7 +175,7 @@ describe("the provider refuses the request itself", () => {
     expect((await shop.chat(secret)).status).toBe(200);
   });
 
-  test("its words are cleaned of addresses and keys", async () => {
+  test("its message is cleaned of addresses and keys", async () => {
     const { secret } = await shop.customer();
     shop.provider.next(
       refusal({
@@ -189,13 +191,13 @@ describe("the provider refuses the request itself", () => {
 });
 
 describe("the breaker", () => {
-  test("opens after repeated failures, so that the provider is left alone; closes again when it is well", async () => {
+  test("opens after repeated failures and stops calls; closes again when the provider recovers", async () => {
     const { secret } = await shop.customer();
     shop.provider.always({ status: 500 });
     for (let i = 0; i < 5; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
     expect(shop.provider.callCount()).toBe(5);
     for (let i = 0; i < 20; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
-    // It opens for a second: at most a probe got through meanwhile.
+    // It is open for a second, in which at most one probe got through.
     expect(shop.provider.callCount()).toBeLessThanOrEqual(6);
     shop.provider.always(undefined);
     await until(async () => (await shop.chat(secret)).status === 200, 10_000);
@@ -204,7 +206,7 @@ describe("the breaker", () => {
     expect(shop.provider.callCount()).toBe(calls + 5);
   });
 
-  test("of one route leaves the other to serve, without a detour", async () => {
+  test("of one route sends requests directly to the other", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.always({ status: 500 });
     for (let i = 0; i < 15; i++) expect((await twoRoutes(secret)).status).toBe(200);
@@ -311,7 +313,7 @@ describe("nothing of the provider leaks to the client", () => {
     expectNoLeak(await twoRoutes(secret, { stream: true }));
   });
 
-  test("nothing of the client's headers reaches the provider, but the content", async () => {
+  test("none of the client's headers reach the provider", async () => {
     const { secret } = await shop.customer();
     await shop.chat(
       secret,
@@ -329,8 +331,8 @@ describe("nothing of the provider leaks to the client", () => {
   });
 });
 
-// Last: the first provider does not come back.
-test("connection refused: the second route serves, the first call and all that follow", async () => {
+// Last, because the first provider does not come back.
+test("connection refused: the second route serves the first call and all later ones", async () => {
   await shop.provider.stop();
   isFirstGone = true;
   const { secret, accountId } = await shop.customer();

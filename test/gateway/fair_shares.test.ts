@@ -10,8 +10,8 @@ import { gaugeOf, shedBy } from "./metrics_reader.ts";
 import { type Answer, chatBody, openShop, type Shop } from "./shop.ts";
 
 /**
- * What one customer, or one reseller with all its customers, does to a replica, and what a neighbour notices of it: nothing. The
- * attacks are made over bare sockets. Source: rulings › What is sent on, last paragraph; › Errors.
+ * One customer, or one reseller with all its customers, overloads a replica, and other accounts notice nothing. The attacks
+ * use bare sockets. Source: rulings › What is sent on, last paragraph; › Errors.
  */
 
 setDefaultTimeout(120_000);
@@ -20,10 +20,10 @@ const BODY_BYTES_MAX = 20 * MIB;
 const BODY_MEMORY_MAX = 192 * MIB;
 const IN_FLIGHT_MAX = 80;
 const BODY_READS_MAX = 48;
-/** Of all of these an account may hold a quarter, and a tenant a half. */
+/** An account may use a quarter of each of these, and a tenant half. */
 const ACCOUNT_SHARE = 0.25;
 const TENANT_SHARE = 0.5;
-/** A replica's memory under attack, beyond what it had before. Without limits it took 1,000 to 5,000 MiB. */
+/** Maximum growth of a replica's memory under attack. Without limits it was 1,000 to 5,000 MiB. */
 const GROWTH_MIB_MAX = 700;
 
 let shop: Shop;
@@ -43,7 +43,7 @@ beforeAll(async () => {
       IN_FLIGHT_MAX: String(IN_FLIGHT_MAX),
       ACCOUNT_SHARE: String(ACCOUNT_SHARE),
       TENANT_SHARE: String(TENANT_SHARE),
-      // Deno does not always tell that a client has left before its answer began: such a call ends at this limit.
+      // Deno does not always report that a client left before its response started: such a call ends at this limit.
       PROVIDER_FIRST_BYTE_MS: "8000",
     },
   });
@@ -55,7 +55,7 @@ beforeAll(async () => {
 afterEach(async () => {
   for (const socket of sockets.splice(0)) socket.destroy();
   shop.provider.reset();
-  // Whatever was done, nothing of it stays counted.
+  // Afterwards nothing is counted any more.
   for (const gauge of ["body_reads", "body_bytes", "in_flight_requests"])
     await until(async () => (await gaugeOf(replica, gauge)) === 0, 20_000);
 });
@@ -79,7 +79,7 @@ const head = (secret: string, length: number | "chunked") =>
     "",
   ].join("\r\n");
 
-/** A socket that sends this much and then waits. Its status, once there is one; 0 until then. */
+/** A socket that sends this and then waits. Has the status of the response, or 0 before it. */
 function openSocket(...parts: (string | Uint8Array)[]): { status: () => number; socket: Socket } {
   let got = "";
   const socket = connect(replica.port, "127.0.0.1", () => {
@@ -96,7 +96,7 @@ function openSocket(...parts: (string | Uint8Array)[]): { status: () => number; 
 const countOf = (all: readonly { status: () => number }[], status: number) =>
   all.filter((one) => one.status() === status).length;
 
-/** 100 requests of the neighbour at once, ten at a time: how many were served. */
+/** Sends 100 requests of another account, ten at a time. Returns how many were served. */
 async function servedToNeighbour(): Promise<number> {
   let served = 0;
   const ask = async () => {
@@ -106,7 +106,7 @@ async function servedToNeighbour(): Promise<number> {
   return served;
 }
 
-/** MiB of memory of the replica at most, above what it has now, while `work` is done. */
+/** The maximum growth of the replica's memory while `work` runs, in MiB. */
 async function growthDuring(work: () => Promise<unknown>): Promise<number> {
   const rssMib = () => {
     const status = readFileSync(`/proc/${replica.process.pid}/status`, "utf8");
@@ -128,8 +128,8 @@ async function growthDuring(work: () => Promise<unknown>): Promise<number> {
 const keysOf = (person: Person, count: number) =>
   Promise.all(Array.from({ length: count }, async () => (await shop.world.addKey(person)).secret));
 
-describe("bodies that do not come", () => {
-  test("34 keys of one account, each with six silent bodies: a neighbour is served 100 of 100; the bodies are given up after 10 s, not after a minute", async () => {
+describe("bodies that do not arrive", () => {
+  test("34 keys of one account with six stalled bodies each: another account is served 100 of 100; the bodies time out after 10 s, not a minute", async () => {
     const keys = await keysOf(attacker, 34);
     const silent = keys.flatMap((key) =>
       Array.from({ length: 6 }, (_, i) => openSocket(head(key, i % 2 === 0 ? 50 : "chunked"))),
@@ -145,7 +145,7 @@ describe("bodies that do not come", () => {
     expect((await shop.chat(key)).status).toBe(200);
   });
 
-  test("all customers of one reseller together hold half of the places for bodies: another reseller's customer is served 100 of 100", async () => {
+  test("all customers of one reseller together get half of the body reads: another reseller's customer is served 100 of 100", async () => {
     const reseller = await shop.world.addReseller();
     const customers = await Promise.all(Array.from({ length: 5 }, () => shop.world.addCustomer(reseller.accountId)));
     const keys = await Promise.all([reseller, ...customers].map(async (one) => (await keysOf(one, 1))[0] ?? ""));
@@ -159,12 +159,12 @@ describe("bodies that do not come", () => {
     expectRefusal(refused, "too_many_requests");
     expect(refused.json.error).toMatchObject({
       limit: theirs,
-      message: "This service has too many request bodies on their way. Try again.",
+      message: "This service has too many request bodies being read. Try again.",
     });
     expect(await servedToNeighbour()).toBe(100);
   });
 
-  test("when the replica reads as many bodies as it may, the next is refused with 503 before anything is read", async () => {
+  test("above the replica's maximum of body reads, a request gets 503 before its body is read", async () => {
     const people = await Promise.all(Array.from({ length: 4 }, () => shop.world.addCustomer()));
     const keys = (await Promise.all(people.map((one) => keysOf(one, 1)))).flat();
     for (const key of keys) for (let i = 0; i < BODY_READS_MAX * ACCOUNT_SHARE; i++) openSocket(head(key, 50));
@@ -181,7 +181,7 @@ describe("bodies that are large", () => {
   const large = Buffer.from(JSON.stringify(chatBody({ messages: [{ role: "user", content }] })));
   const accountBytes = BODY_MEMORY_MAX * ACCOUNT_SHARE;
 
-  test("60 of 20 MiB from one key, whose last byte does not come: all but two are refused before they are read; a neighbour is served", async () => {
+  test("60 stalled bodies of 20 MiB from one key: all but two are refused unread; another account is served", async () => {
     const growth = await growthDuring(async () => {
       const all = Array.from({ length: 60 }, () =>
         openSocket(head(attacker.secret, large.length), large.subarray(0, -1)),
@@ -199,7 +199,7 @@ describe("bodies that are large", () => {
     );
   });
 
-  test("their bytes stay reserved while the provider is asked, and no longer: a stream that is open keeps none", async () => {
+  test("their memory is counted until the provider has answered; an open stream counts none", async () => {
     shop.provider.always({ delayMs: 1_500, chunkDelayMs: 300, tokens: 10 });
     const streamed = JSON.stringify(
       chatBody({ stream: true, messages: [{ role: "user", content: "é".repeat(50_000) }] }),
@@ -216,8 +216,8 @@ describe("bodies that are large", () => {
     expect([(await stream).status, (await json).status]).toEqual([200, 200]);
   });
 
-  test("a body in chunks is counted as it grows, and refused when its account has no more room; one that its client leaves is not counted", async () => {
-    // Two of half the account's room, and the third has none.
+  test("a chunked body is counted as it grows, and refused above the account's share; an abandoned one is no longer counted", async () => {
+    // Two bodies of half the account's share, so the third is refused.
     const half = new Uint8Array(accountBytes / 3).fill(32);
     const parts = (bytes: Uint8Array) => [`${bytes.length.toString(16)}\r\n`, bytes, "\r\n"];
     const all = [0, 1, 2].map(() => openSocket(head(attacker.secret, "chunked"), ...parts(half)));
@@ -237,7 +237,7 @@ describe("bodies of many values", () => {
     ["numbers", (bytes) => `{"messages":[${"1,".repeat(bytes / 2)}1]}`, "messages"],
   ];
   for (const [what, bombOf, param] of bombs) {
-    test(`20 MiB of ${what}: 400 with the field, nine times; nothing is charged, and the memory stays`, async () => {
+    test(`20 MiB of ${what}, nine times: 400 with the field; nothing is charged, and memory does not grow`, async () => {
       const bomb = Buffer.from(bombOf(BODY_BYTES_MAX - 100));
       expect(bomb.length).toBeGreaterThan(BODY_BYTES_MAX - 200);
       const growth = await growthDuring(() =>
@@ -262,11 +262,11 @@ describe("requests in flight", () => {
     session = await signInTo(shop, attacker);
   });
 
-  test("one account, over all its keys and the panel, holds a quarter of the places; a neighbour is served 100 of 100", async () => {
+  test("one account gets a quarter of the slots over all its keys and the panel; another account is served 100 of 100", async () => {
     const keys = await keysOf(attacker, 4);
     const mine = IN_FLIGHT_MAX * ACCOUNT_SHARE;
     const shedBefore = (await shedBy(replica, "body_reads_per_account")) ?? 0;
-    // Until they are let go, the neighbour's requests alone are answered.
+    // Until they are released, only the other account's requests are answered.
     shop.provider.when((body) => JSON.stringify(body).includes("wait for it"), { hang: "headers" });
     const waiting = JSON.stringify(chatBody({ messages: [{ role: "user", content: "wait for it" }], stream: true }));
     const all = Array.from({ length: 2 * mine }, (_, i) =>
@@ -278,7 +278,7 @@ describe("requests in flight", () => {
     expectRefusal(refusal, "too_many_requests");
     expect(refusal.json.error).toMatchObject({ limit: mine, message: expect.stringContaining("This account") });
     expectRefusal(await session.post("/ai/chat", chatBody()), "too_many_requests");
-    // Many come at once: some find no room for their bodies already.
+    // Many arrive at once: some are refused before their bodies are read.
     const shed = [await shedBy(replica, "in_flight_per_account"), await shedBy(replica, "body_reads_per_account")];
     expect((shed[0] ?? 0) + (shed[1] ?? 0) - shedBefore).toBe(mine + 2);
     expect(shed[0]).toBeGreaterThanOrEqual(2);
@@ -302,7 +302,7 @@ describe("requests a minute", () => {
     expect(Number(answer.headers.get("retry-after"))).toBeGreaterThan(1);
   };
 
-  test("one account has a limit over all its keys, and the panel's requests to models count to it; its pages are served", async () => {
+  test("one account has a rate limit over all its keys and the panel's playground; panel pages are not counted", async () => {
     const person = await shop.world.addCustomer();
     const keys = await keysOf(person, 3);
     for (let i = 0; i < 6; i++) expect((await list(keys[i % 3])).status).toBe(200);
@@ -315,7 +315,7 @@ describe("requests a minute", () => {
     for (let i = 0; i < 6; i++) expect((await list(neighbour.secret)).status).toBe(200);
   });
 
-  test("one reseller has a limit over all its customers", async () => {
+  test("one reseller has a rate limit over all its customers", async () => {
     const reseller = await shop.world.addReseller();
     const customers = [await shop.world.addCustomer(reseller.accountId), reseller];
     const keys = (await Promise.all(customers.map((one) => keysOf(one, 2)))).flat();

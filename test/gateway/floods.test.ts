@@ -10,14 +10,14 @@ import { metricsOf } from "./metrics_reader.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * Refused traffic is cheap: what it costs the database and Redis, counted by themselves, and that a refusal which is
- * remembered never stands between a customer and what was just bought. Two replicas, processes of their own.
+ * Refused traffic is cheap, by the database's and Redis's own counters, and a remembered refusal never blocks a customer who
+ * has just bought something. Two replicas, each a process.
  */
 
 setDefaultTimeout(120_000);
-/** So many requests of a flood at a time: few enough that a ledger that is asked would commit for every few of them. */
+/** Concurrency of a flood: low enough that a ledger that is asked would commit for every few requests. */
 const AT_ONCE = 4;
-/** What two idle replicas do in the meantime: heartbeats, readings of the changes. And this test itself. */
+/** Statements of two idle replicas in the meantime (heartbeats, polls of changes), and of the test itself. */
 const OWN_STATEMENTS_MAX = 150;
 /** A refusal is remembered for 250 ms; the rest is for a slow machine. */
 const HEARD_MS_MAX = 1_500;
@@ -33,7 +33,7 @@ let admin: PanelSession;
 beforeAll(async () => {
   redis = await startRedis();
   redisClient = new Redis(redis.url);
-  // One connection for everything and one for the ledger, so that their statistics are told soon.
+  // One connection for everything and one for the ledger, so that their statistics are reported soon.
   shop = await openShop({
     replicas: 2,
     redisUrl: redis.url,
@@ -56,11 +56,11 @@ afterAll(async () => {
   }
 });
 
-/** How many transactions the database ran for `work`. */
+/** The number of transactions that the database ran during `work`. */
 async function statementsOf(work: () => Promise<unknown>): Promise<number> {
   const customer = await shop.customer({ dailyLimit: 100 });
   const count = async () => {
-    // A connection tells its statistics with the first transaction a second after it told them last.
+    // A connection reports its statistics with the first transaction that is a second after the last report.
     await sleep(1_200);
     expect((await shop.chat(customer.secret)).status).toBe(200);
     await sleep(1_200);
@@ -73,7 +73,7 @@ async function statementsOf(work: () => Promise<unknown>): Promise<number> {
   return (await count()) - before;
 }
 
-/** How many commands Redis ran for `work`. */
+/** The number of commands that Redis ran during `work`. */
 async function commandsOf(work: () => Promise<unknown>): Promise<number> {
   const count = async () => Number(/total_commands_processed:(\d+)/.exec(await redisClient.info("stats"))?.[1]);
   const before = await count();
@@ -84,7 +84,7 @@ async function commandsOf(work: () => Promise<unknown>): Promise<number> {
 const remembered = async (replica: ReplicaProcess) =>
   (await metricsOf(replica)).get("tollgate_ledger_refusals_remembered_total") ?? Number.NaN;
 
-/** Sends requests, a few at a time; what came back, counted. */
+/** Sends requests, a few at a time, and counts the responses. */
 async function flood(
   count: number,
   send: (i: number) => Promise<Answer>,
@@ -103,7 +103,7 @@ async function flood(
   return counts;
 }
 
-/** Floods a key through a replica until it is told to stop, so that a refusal is always remembered there. */
+/** Floods a replica with one key until stopped, so that it always remembers a refusal. */
 function floodUntil(secret: string, { origin }: ReplicaProcess) {
   const STOPPED: Answer = { status: 0, headers: new Headers(), text: "", json: { error: { code: "stopped" } } };
   let stopped = false;
@@ -138,7 +138,7 @@ describe("2,000 requests", () => {
       tookMs = performance.now() - startedMs;
     });
     const asked = 2_000 - ((await remembered(first)) - before);
-    // One a quarter of a second, and what was on its way when the first was refused.
+    // One every quarter of a second, and the requests that were in flight at the first refusal.
     expect(asked).toBeLessThanOrEqual(tookMs / 250 + 2 * AT_ONCE);
     expect(statements).toBeLessThan(OWN_STATEMENTS_MAX + asked);
     expect(shop.provider.callCount() - calls).toBe(2); // Of the customer who keeps the count.
@@ -151,7 +151,7 @@ describe("2,000 requests", () => {
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, released: 0, units: 1, holds: 0 });
   });
 
-  test("on an empty balance, each of another size: a few statements", async () => {
+  test("on an empty balance, each of a different size: a few statements", async () => {
     const payer = await shop.payer(1_000n);
     const content = (i: number) => ({
       messages: [{ role: "user", content: "toll ".repeat(1 + (i % 50)) }],
@@ -174,7 +174,7 @@ describe("2,000 requests", () => {
     expect(statements).toBeLessThan(OWN_STATEMENTS_MAX);
   });
 
-  test("of a key that nobody has: a few statements; the limiter is not asked", async () => {
+  test("with an unknown key: a few statements; the rate limiter is not asked", async () => {
     const { secret } = newApiKey();
     let commands = 0;
     const statements = await statementsOf(async () => {
@@ -186,7 +186,7 @@ describe("2,000 requests", () => {
     expect(commands).toBeLessThan(200);
   });
 
-  test("of keys that nobody has, each another, 64 at a time: looked up together, and a good key is served meanwhile", async () => {
+  test("with different unknown keys, 64 at a time: looked up in batches, and a valid key is served meanwhile", async () => {
     const customer = await shop.customer();
     const served: number[] = [];
     const statements = await statementsOf(async () => {
@@ -199,7 +199,7 @@ describe("2,000 requests", () => {
     expect(statements).toBeLessThan(1_000);
   });
 
-  test("on Hosts that nobody has, each another, 64 at a time: looked up together, and a reseller's domain is served meanwhile", async () => {
+  test("on different unknown hosts, 64 at a time: looked up in batches, and a reseller's domain is served meanwhile", async () => {
     const reseller = await shop.world.addReseller();
     const domain = "ai.flood.example";
     await shop.world
@@ -214,13 +214,13 @@ describe("2,000 requests", () => {
       expect(await flooding).toEqual({ "403 host_not_allowed": 2_000 });
     });
     expect(served).toEqual([200, 200, 200]);
-    // One read for all that came while the one before ran.
+    // One look-up for all that arrived during the previous one.
     expect(statements).toBeLessThan(2_000 / 8);
-    // What is known to be nobody's is not read again.
+    // Keys that are known not to exist are not looked up again.
     expect(await statementsOf(strangers)).toBeLessThan(OWN_STATEMENTS_MAX);
   });
 
-  test("of garbage: neither the database nor Redis hears of one", async () => {
+  test("with invalid bodies: none reaches the database or Redis", async () => {
     const garbage = (i: number) => {
       const { secret } = newApiKey();
       return (
@@ -271,33 +271,36 @@ describe("in a flood on a refused key", () => {
       (at) => admin.patch(`${at}/payg`, { enabled: true }),
     ],
   ];
-  test.each(news)("%s is served at once where it was made, and soon everywhere", async (_, open, code, make) => {
-    // Several times: a refusal may have grown old just then.
-    for (let round = 0; round < 5; round++) {
-      const buyer = await open();
-      const floods = [first, second].map((replica) => floodUntil(buyer.secret, replica));
-      try {
-        await until(() => floods.every(({ answered }) => answered() > 20), 20_000);
-        const made = await make(`/people/${buyer.accountId}`);
-        expect({ status: made.status, text: made.text }).toMatchObject({ status: 200 });
-        expect((await shop.chat(buyer.secret)).status).toBe(200);
-        const startedMs = performance.now();
-        await until(async () => (await shop.chat(buyer.secret, {}, { origin: second.origin })).status === 200);
-        expect(performance.now() - startedMs).toBeLessThan(HEARD_MS_MAX);
-      } finally {
-        for (const flooding of floods) await flooding.stop();
+  test.each(news)(
+    "%s takes effect immediately on the replica that made it, and soon on all",
+    async (_, open, code, make) => {
+      // Repeated, because a remembered refusal may expire just then.
+      for (let round = 0; round < 5; round++) {
+        const buyer = await open();
+        const floods = [first, second].map((replica) => floodUntil(buyer.secret, replica));
+        try {
+          await until(() => floods.every(({ answered }) => answered() > 20), 20_000);
+          const made = await make(`/people/${buyer.accountId}`);
+          expect({ status: made.status, text: made.text }).toMatchObject({ status: 200 });
+          expect((await shop.chat(buyer.secret)).status).toBe(200);
+          const startedMs = performance.now();
+          await until(async () => (await shop.chat(buyer.secret, {}, { origin: second.origin })).status === 200);
+          expect(performance.now() - startedMs).toBeLessThan(HEARD_MS_MAX);
+        } finally {
+          for (const flooding of floods) await flooding.stop();
+        }
+        let served = 1 + 1;
+        for (const flooding of floods) {
+          const { served: more = 0, ...refused } = await flooding.stop();
+          expect(Object.keys(refused)).toEqual([`402 ${code}`]);
+          served += more;
+        }
+        expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: served, holds: 0 });
       }
-      let served = 1 + 1;
-      for (const flooding of floods) {
-        const { served: more = 0, ...refused } = await flooding.stop();
-        expect(Object.keys(refused)).toEqual([`402 ${code}`]);
-        served += more;
-      }
-      expect(await shop.counters(buyer.accountId)).toMatchObject({ usage: served, holds: 0 });
-    }
-  });
+    },
+  );
 
-  test("a unit that was given back is granted once, and every unit in the end", async () => {
+  test("a released unit is granted once, and in the end every unit is used", async () => {
     const UNITS = 30;
     const customer = await shop.customer({ dailyLimit: UNITS, days: 5 });
     let calls = 0;

@@ -12,13 +12,13 @@ import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
 import { type Answer, type CallOptions, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** A request with an Idempotency-Key is served and charged at most once: two replicas, processes of their own, and one Redis. */
+/** A request with an Idempotency-Key is served and charged at most once. Two replicas, each a process, and one Redis. */
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;
-/** What Redis says of the time that a key which is not there has to live. */
+/** The TTL that Redis reports for a key that does not exist. */
 const GONE = -2;
-/** Long enough for a second request to come while the first is in flight. */
+/** Long enough for a second request to arrive while the first is in flight. */
 const IN_FLIGHT_MS = 2500;
 
 let redis: Service;
@@ -52,7 +52,7 @@ afterAll(async () => {
 
 const other = () => (shop.replicas[1] as ReplicaProcess).origin;
 
-/** A chat request that is to be served once. */
+/** A chat request with an Idempotency-Key. */
 const once = (
   secret: string,
   key: string,
@@ -99,7 +99,7 @@ describe("while the first is in flight", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1, released: 0, holds: 0 });
   });
 
-  test("40 at once through both replicas: one provider call, one usage record, one that is no replay", async () => {
+  test("40 at once through both replicas: one provider call, one usage record, and all responses but one are replays", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
     shop.provider.always({ delayMs: 300 });
     const answers = await Promise.all(
@@ -129,7 +129,7 @@ describe("while the first is in flight", () => {
 });
 
 describe("after the first was served", () => {
-  test("its answer comes again, byte for byte, under its request id, and costs nothing: chat and image, package and balance", async () => {
+  test("its answer is replayed byte for byte, under its request id, and costs nothing: chat and image, package and balance", async () => {
     const [customer, payer] = [await shop.customer(), await shop.payer(1_000_000_000n)];
     for (const { secret, accountId } of [customer, payer]) {
       for (const call of [
@@ -157,7 +157,7 @@ describe("after the first was served", () => {
     }
   });
 
-  test("400 idempotency_mismatch for another body, one byte is enough: provider not called", async () => {
+  test("400 idempotency_mismatch for a body that differs in one byte: the provider is not called", async () => {
     const [{ secret }, key] = [await shop.customer(), newKey()];
     const body = JSON.stringify(chatBody());
     const headers = { "idempotency-key": key };
@@ -168,7 +168,7 @@ describe("after the first was served", () => {
     });
   });
 
-  test("the same idempotency key on another path, from another API key, or in other letters is another request", async () => {
+  test("the same idempotency key on another path, with another API key, or in another case is another request", async () => {
     const [ann, bob, key] = [await shop.customer(), await shop.customer(), newKey()];
     const second = await shop.world.addKey(ann);
     const image = () =>
@@ -189,7 +189,7 @@ describe("after the first was served", () => {
     expect(shop.provider.callCount()).toBe(5);
   });
 
-  test("a stream that was served gets 409, not worth a retry, and names the first", async () => {
+  test("after a stream was served: 409 with x-should-retry: false, which names the first request", async () => {
     const [{ secret, accountId }, key] = [await shop.customer(), newKey()];
     shop.provider.next({ chunkDelayMs: 100, tokens: 15 });
     const streaming = once(secret, key, { stream: true });
@@ -221,18 +221,18 @@ describe("after the first was served", () => {
     expect(await usageOf(accountId)).toBe(2);
   });
 
-  test("401 invalid_api_key once the key is revoked: no answer of its past is given out", async () => {
+  test("401 invalid_api_key for a revoked key: no kept answer is replayed", async () => {
     const [{ secret, accountId, keyId }, key] = [await shop.customer(), newKey()];
     expect(isFirst(await once(secret, key))).toBe(true);
     await revokeKey({ db, bus }, { accountId, keyId });
-    // Each replica hears of it by itself, one a few milliseconds after the other; until then the kept answer may come once more.
+    // The replicas learn of it a few milliseconds apart. Until then the kept answer may be replayed once more.
     for (const origin of [shop.origin, other()]) {
       await until(async () => (await once(secret, key, {}, { origin })).status === 401);
       await withoutEffect(shop, async () => expectRefusal(await once(secret, key, {}, { origin }), "invalid_api_key"));
     }
   });
 
-  test("a replay counts in the key's requests a minute", async () => {
+  test("a replay counts towards the key's rate limit", async () => {
     const slow = await shop.start({ RATE_PER_MINUTE: "2" });
     try {
       const [{ secret }, key] = [await shop.customer(), newKey()];
@@ -247,7 +247,7 @@ describe("after the first was served", () => {
 });
 
 describe("a client that left", () => {
-  test("before its JSON answer came: it is served to the end, charged once, and a retry gets that answer", async () => {
+  test("before its JSON answer: the call runs to its end, is charged once, and a retry gets the answer", async () => {
     const [{ secret, accountId }, key] = [await shop.payer(1_000_000_000n), newKey()];
     shop.provider.next({ delayMs: 800, content: "what the client never saw" });
     await leaves(secret, key, {}, () => shop.provider.waitForCalls(1));
@@ -285,7 +285,7 @@ describe("a first attempt that failed frees the key", () => {
       { what: "the provider fails", fault: { status: 500 }, stream: false, status: 503 },
       { what: "the provider refuses the request", fault: { status: 400 }, stream: false, status: 400 },
       { what: "a stream that does not begin", fault: { status: 500 }, stream: true, status: 503 },
-      // Slow enough for its first chunk to be read: a connection that is reset takes what was not.
+      // Slow enough for its first chunk to be read: resetting a connection discards unread data.
       {
         what: "a stream that breaks off",
         fault: { cutAfterChunks: 2, tokens: 9, chunkDelayMs: 300 },
@@ -300,7 +300,7 @@ describe("a first attempt that failed frees the key", () => {
       const first = await once(secret, key, { stream });
       expect(first.status).toBe(status);
       if (status === 200) expect(first.text).not.toContain("[DONE]");
-      // A stream's key is freed when its end is noted, which is after its last byte.
+      // The claim of a stream is freed shortly after its last byte.
       let second = await once(secret, key, { stream }, { origin: other() });
       await until(async () => {
         if (second.status === 409) second = await once(secret, key, { stream }, { origin: other() });
@@ -311,7 +311,7 @@ describe("a first attempt that failed frees the key", () => {
     });
   }
 
-  test("402, 404 and 400: once that is mended the same key is served, also with another body", async () => {
+  test("402, 404 and 400: after the cause is fixed the same idempotency key is served, also with another body", async () => {
     const payer = await shop.payer(0n);
     const key = newKey();
     await withoutEffect(shop, async () => {
@@ -326,7 +326,7 @@ describe("a first attempt that failed frees the key", () => {
 });
 
 describe("the header", () => {
-  test("400 invalid_request unless it is 1 to 255 visible ASCII characters; without it every request is its own", async () => {
+  test("400 invalid_request unless it is 1 to 255 visible ASCII characters; requests without it are independent", async () => {
     const { secret } = await shop.customer();
     await withoutEffect(shop, async () => {
       for (const key of ["", "a b", "a\tb", "x".repeat(256), "naïve"]) {
@@ -348,7 +348,7 @@ describe("the header", () => {
     expect(shop.provider.callCount()).toBe(3);
   });
 
-  test("what is wrong with the body comes before it, what is wrong with the model after it", async () => {
+  test("an unreadable body is reported before it, an unknown model after it", async () => {
     const { secret } = await shop.customer();
     const headers = { "idempotency-key": "a b" };
     await withoutEffect(shop, async () => {
@@ -360,7 +360,7 @@ describe("the header", () => {
   });
 });
 
-test("nothing lies in Redis in clear: neither key, nor prompt, nor answer", async () => {
+test("Redis contains neither key nor prompt nor answer in clear text", async () => {
   const { secret } = await shop.customer();
   const canary = "canary-7f3a";
   shop.provider.next({ content: `${canary}-answer` });
@@ -370,20 +370,20 @@ test("nothing lies in Redis in clear: neither key, nor prompt, nor answer", asyn
   const names = await spy.keys("*");
   expect(names.some((name) => name.startsWith("tollgate:answer:"))).toBe(true);
   for (const name of names) {
-    // As Redis would write it to a disk, and in its own words.
+    // As in Redis's dump, and as its commands return it.
     const dumped = [name, (await spy.dumpBuffer(name))?.toString("latin1") ?? ""];
     const type = await spy.type(name);
     if (type === "hash") dumped.push(JSON.stringify(await spy.hgetall(name)));
     if (type === "string") dumped.push(await spy.getBuffer(name).then((bytes) => bytes?.toString("latin1") ?? ""));
     for (const text of dumped) expect(text).not.toMatch(/canary|Bearer|sk-[0-9A-Za-z]{20}/);
     const ttl = await spy.ttl(name);
-    // What has ended since it was listed is gone, as it should be.
+    // Keys that expired since the listing are missing, as they should be.
     if (ttl !== GONE) expect(ttl).toBeGreaterThan(0);
   }
 });
 
 describe("Redis", () => {
-  test("silent or away: 503 for requests with an idempotency key, none with their provider called; all others are served", async () => {
+  test("silent or down: requests with an idempotency key get 503, and no provider is called for them; all others are served", async () => {
     const own = await ownRedis();
     const replica = await shop.start({ REDIS_URL: own.url });
     try {
@@ -416,7 +416,7 @@ describe("Redis", () => {
     }
   });
 
-  test("goes away while a request is in flight: it is served; afterwards its key says what the books say", async () => {
+  test("goes down while a request is in flight: the request is served; a retry gets what the ledger says", async () => {
     const own = await ownRedis();
     const env = { REDIS_URL: own.url, LEASE_SECONDS: String(LEASE_SECONDS) };
     const replica = await shop.start(env);
@@ -433,7 +433,7 @@ describe("Redis", () => {
         answer = await once(secret, key, {}, { origin: replica.origin });
         return answer.status !== 503 && !answer.headers.has("retry-after");
       }, 20_000);
-      // Noted late, or lapsed and looked up: never served again.
+      // Whether noted late or lapsed and looked up, it is never served again.
       if (answer?.status !== 200) expectConflict(answer as Answer, { inFlight: false });
       else expect(isReplay(answer)).toBe(true);
       expect(shop.provider.callCount()).toBe(1);
@@ -444,7 +444,7 @@ describe("Redis", () => {
     }
   });
 
-  test("none configured: one replica keeps the same rules in its own memory", async () => {
+  test("not configured: a single replica keeps the same rules in memory", async () => {
     const alone = await shop.start({ REDIS_URL: "" });
     try {
       const { origin } = alone;

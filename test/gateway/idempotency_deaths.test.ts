@@ -9,8 +9,8 @@ import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * A replica dies, or stands still, with a request that has an Idempotency-Key, and its client asks another one: served and
- * charged at most once. Each test has a replica of its own to lose. Source: rulings › Who pays when something breaks.
+ * A replica dies or freezes with a request that has an Idempotency-Key, and its client retries on another one: served and
+ * charged at most once. Each test has its own replica to lose. Source: rulings › Who pays when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -37,14 +37,14 @@ afterAll(async () => {
   }
 });
 
-/** One request that is to be served once: its buyer, its key, its body, and how often a provider was called for it. */
+/** One request with an Idempotency-Key: its customer, its key, its body, and the number of provider calls for it. */
 async function order(buying: Promise<Buyer>, over: Record<string, unknown> = {}, behaviour: Behaviour = {}) {
   const buyer = await buying;
   const mark = behave(shop, behaviour);
   const headers = { "idempotency-key": `order-${mark.seed}` };
   return {
     ...buyer,
-    /** Asks for it at that replica, with more in the body if told so. */
+    /** Sends the request to this replica, optionally with additional fields. */
     ask: (origin = shop.origin, more: Record<string, unknown> = {}) =>
       shop.chat(buyer.secret, { ...mark, ...over, ...more }, { origin, headers }),
     calls: () => callsOf(shop, mark),
@@ -53,7 +53,9 @@ async function order(buying: Promise<Buyer>, over: Record<string, unknown> = {},
 }
 type Order = Awaited<ReturnType<typeof order>>;
 
-/** Sends the order to a replica that ends, or stands still, at that place; then does the rest with its answer, if it comes. */
+/**
+ * Sends the request to a replica that dies or freezes at this failpoint, then runs `rest` with its response, if there is one.
+ */
 function dying(
   failpoint: string,
   { ask }: Order,
@@ -98,7 +100,7 @@ for (const stream of [false, true]) {
       expect(receipt?.outcome).toBe("settled");
       const first = String(receipt?.requestId);
       expectConflict(answer, { inFlight: false, first });
-      // From now on nobody needs the books for it, and another body is still another request.
+      // From now on the ledger is not asked, and another body is still a mismatch.
       expectConflict(await wanted.ask(), { inFlight: false, first });
       expectRefusal(await wanted.ask(shop.origin, { n: 1 }), "idempotency_mismatch");
       expect(wanted.calls()).toBe(1);
@@ -107,7 +109,7 @@ for (const stream of [false, true]) {
     });
   });
 
-  test.concurrent(`${kind}, SIGKILL before the provider was called: served once the hold is given back; charged once`, async () => {
+  test.concurrent(`${kind}, SIGKILL before the provider was called: a retry is served once the hold is released; charged once`, async () => {
     const wanted = await order(shop.customer(), { stream });
     await dying("after_reserve=kill", wanted, async () => {
       expect(isFirst(await settledAnswer(wanted))).toBe(true);
@@ -117,7 +119,7 @@ for (const stream of [false, true]) {
   });
 }
 
-test.concurrent("SIGKILL before reserve, nothing is in the books: served, also with another body", async () => {
+test.concurrent("SIGKILL before the reserve, so that the ledger has nothing: a retry is served, also with another body", async () => {
   const wanted = await order(shop.customer());
   await dying("before_reserve=kill", wanted, async () => {
     let served: Answer | undefined;
@@ -132,7 +134,7 @@ test.concurrent("SIGKILL before reserve, nothing is in the books: served, also w
   });
 });
 
-test.concurrent("SIGKILL with the provider's answer in hand: served again, charged once", async () => {
+test.concurrent("SIGKILL after the provider answered: a retry is served again, charged once", async () => {
   const wanted = await order(shop.payer(1_000_000_000n));
   await dying("before_settle=kill", wanted, async () => {
     expect(isFirst(await settledAnswer(wanted))).toBe(true);
@@ -141,7 +143,7 @@ test.concurrent("SIGKILL with the provider's answer in hand: served again, charg
 });
 
 for (const purse of ["package", "balance"] as const) {
-  test.concurrent(`frozen with the provider's answer in hand, and thawed after the retry was served, ${purse}: 503, its late settlement charges nothing, and a retry gets the answer`, async () => {
+  test.concurrent(`frozen after the provider answered, and resumed after the retry was served, ${purse}: 503, the late settlement charges nothing, and a retry gets the answer`, async () => {
     const wanted = await order(purse === "package" ? shop.customer() : shop.payer(1_000_000_000n));
     await dying("before_settle=freeze", wanted, async (victim, answer) => {
       const served = await settledAnswer(wanted);
@@ -149,7 +151,7 @@ for (const purse of ["package", "balance"] as const) {
       const books = await wanted.counters();
       expect(books).toMatchObject({ usage: 1, released: 1, holds: 0 });
       victim.process.kill("SIGCONT");
-      // Not a 402: its balance, or package, is not what this answer was lost for.
+      // Not a 402: the answer was not lost for lack of balance or package units.
       expectRefusal((await answer) as Answer, "service_unavailable");
       expect(await wanted.counters()).toEqual(books);
       const again = await wanted.ask();
@@ -158,7 +160,7 @@ for (const purse of ["package", "balance"] as const) {
   });
 }
 
-test.concurrent("frozen before reserve, and thawed after the retry was served: it reaches no provider and costs nothing", async () => {
+test.concurrent("frozen before the reserve, and resumed after the retry was served: it reaches no provider and costs nothing", async () => {
   const wanted = await order(shop.customer());
   await dying("before_reserve=freeze", wanted, async (victim, answer) => {
     expect(isFirst(await settledAnswer(wanted))).toBe(true);
@@ -171,7 +173,7 @@ test.concurrent("frozen before reserve, and thawed after the retry was served: i
   });
 });
 
-test.concurrent("its database is away at the end: the settlement waits in the spool, the answer is kept, charged once", async () => {
+test.concurrent("the database is down when the request ends: the settlement waits in the spool, the answer is kept, charged once", async () => {
   const wanted = await order(shop.customer(), {}, { delayMs: IN_FLIGHT_MS });
   const { accountId } = wanted;
   const { promise: unlocked, resolve: unlock } = Promise.withResolvers<void>();
@@ -182,7 +184,7 @@ test.concurrent("its database is away at the end: the settlement waits in the sp
       await until(() => wanted.calls() === 1, 20_000);
       const [held] = await shop.world.sql`select account_id from holds where account_id = ${accountId}`;
       expect(held).toBeDefined();
-      // The account is locked for longer than the ledger waits: for its replica that is a database away.
+      // The account is locked for longer than the ledger waits, which looks to the replica like a database that is down.
       const lock = shop.world.sql.begin(async (tx) => {
         await tx`select lock_accounts(array[${accountId}::bigint])`;
         await unlocked;

@@ -2,13 +2,13 @@ import { expect } from "bun:test";
 import { expectRefusal } from "./checks.ts";
 import type { Answer } from "./shop.ts";
 
-/** Kinds of answers to a request with an Idempotency-Key. */
+/** The kinds of responses to a request with an Idempotency-Key. */
 
 export const isReplay = ({ status, headers }: Answer) =>
   status === 200 && headers.get("idempotent-replayed") === "true";
 export const isFirst = ({ status, headers }: Answer) => status === 200 && !headers.has("idempotent-replayed");
 
-/** 409, and whether it is worth waiting for the first answer. */
+/** 409, with Retry-After or with x-should-retry: false. */
 export function expectConflict(
   answer: Answer,
   { first, inFlight }: { first?: string | null; inFlight: boolean },

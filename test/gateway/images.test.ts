@@ -5,7 +5,10 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal, withoutEffect } from "./checks.ts";
 import { imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 
-/** Images: `response_format` is met whatever the provider returns. Source: contract › POST /images/generations, rulings › Images. */
+/**
+ * Images: `response_format` is honored whatever the provider returns. Source: contract › POST /images/generations, rulings ›
+ * Images.
+ */
 
 setDefaultTimeout(60_000);
 let shop: Shop;
@@ -33,7 +36,7 @@ const image = (secret: string, over: Record<string, unknown> = {}) =>
   shop.call("/v1/images/generations", { secret, body: imageBody(over) });
 const PNG = /^iVBORw0KGgo/;
 
-describe("response_format is met", () => {
+describe("response_format is always honored", () => {
   for (const imageReturn of ["url", "b64", "both"] as const) {
     test(`b64_json, the provider returns ${imageReturn}`, async () => {
       const { secret, accountId } = await shop.customer();
@@ -64,7 +67,7 @@ describe("response_format is met", () => {
     }
   }
 
-  test("a data URL of the provider is base64 already: nothing is fetched", async () => {
+  test("a data URL from the provider contains the base64: nothing is fetched", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ imageReturn: "url", imageUrl: "data:image/webp;base64,UklGRgAA" });
     const { json } = await image(secret, { response_format: "b64_json" });
@@ -73,7 +76,7 @@ describe("response_format is met", () => {
   });
 });
 
-describe("the provider brings no image: 503, released, nothing charged", () => {
+describe("the provider returns no image: 503, released, nothing charged", () => {
   test.each([
     ["data with neither", { imageReturn: "none" as const }],
     ["no data", { imageReturn: "empty" as const }],
@@ -89,7 +92,7 @@ describe("the provider brings no image: 503, released, nothing charged", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: 1_000_000_000 });
   });
 
-  test("a refused prompt is a 400 with the provider's words, released", async () => {
+  test("a refused prompt is a 400 with the provider's message, released", async () => {
     const { secret, accountId } = await shop.customer();
     const error = {
       message: "Your prompt was rejected by our safety system.",
@@ -106,7 +109,7 @@ describe("the provider brings no image: 503, released, nothing charged", () => {
 });
 
 describe("the guard on fetching", () => {
-  /** A server of this machine that nobody has allowed; it counts who comes. */
+  /** A server on this machine that is not allowed; it counts its requests. */
   async function startPrivateServer() {
     let visits = 0;
     const server = createServer((_, response) => {
@@ -118,7 +121,7 @@ describe("the guard on fetching", () => {
     return { port, visits: () => visits, close: () => new Promise((resolve) => server.close(resolve)) };
   }
 
-  test("private addresses that are not on the list are refused, however they are written", async () => {
+  test("private addresses that are not allowed are refused, in any notation", async () => {
     const inside = await startPrivateServer();
     for (const url of [
       `http://127.0.0.1:${inside.port}/x.png`,
@@ -166,7 +169,7 @@ describe("the guard on fetching", () => {
     await inside.close();
   });
 
-  test("an image that is not there, or breaks off, is no image", async () => {
+  test("an image URL that returns an error or breaks off is not an image", async () => {
     for (const behaviour of [{ status: 404 }, { cutAfterBytes: 10 }]) {
       const { secret, accountId } = await shop.customer();
       shop.provider.reset();
@@ -181,7 +184,7 @@ describe("the guard on fetching", () => {
 describe("size and money", () => {
   const sentBody = () => JSON.parse(shop.provider.lastCall()?.body ?? "{}");
 
-  test.each([{}, { size: null }])("no size given: 1024x1024 is asked for upstream, and charged (%j)", async (over) => {
+  test.each([{}, { size: null }])("without a size, 1024x1024 is requested upstream and charged (%j)", async (over) => {
     const { secret, accountId } = await shop.payer(1_000_000_000n);
     expect((await image(secret, over)).status).toBe(200);
     expect(sentBody()).toEqual({ ...imageBody(), model: "up-image-a", size: "1024x1024" });
@@ -192,7 +195,7 @@ describe("size and money", () => {
     });
   });
 
-  test("each size has its price; the size asked for is the one that is sent, held and charged", async () => {
+  test("each size has its price; the requested size is sent, reserved and charged", async () => {
     await shop.world.sql`insert into image_prices (model_id, size, micro_usd) values ('image-a', '512x512', 7000)`;
     const { secret, accountId } = await shop.payer(7_000_000n);
     await until(async () => (await image(secret, { size: "512x512" })).status === 200);
@@ -205,7 +208,7 @@ describe("size and money", () => {
     );
   });
 
-  test("a size without a price: 402 by balance, the provider not called; a unit by package", async () => {
+  test("a size without a price: 402 with pay-as-you-go, and the provider is not called; one unit of a package", async () => {
     const payer = await shop.payer(1_000_000_000n);
     await withoutEffect(shop, async () =>
       expectRefusal(await image(payer.secret, { size: "1536x1024" }), "payg_pricing_unavailable", { param: "size" }),
@@ -215,7 +218,7 @@ describe("size and money", () => {
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 1, units: 1 });
   });
 
-  test("the client leaves: the image is made to its end, and settled", async () => {
+  test("the client leaves: the call runs to its end, and is settled", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ delayMs: 300 });
     const leave = new AbortController();

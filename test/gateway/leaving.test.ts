@@ -7,8 +7,8 @@ import { openRawClient } from "./raw_client.ts";
 import { openShop, PRICES, type Shop } from "./shop.ts";
 
 /**
- * What a request costs whose client leaves early, or whose provider breaks off late: what a provider did is paid, and
- * nothing else. Source: rulings › Who pays when something breaks.
+ * The cost of a request whose client leaves early, or whose provider breaks off late: only what a provider did is charged.
+ * Source: rulings › Who pays when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -16,7 +16,7 @@ const HEADERS_MS = 6_000;
 const SSE = "text/event-stream";
 
 let shop: Shop;
-/** Knows the provider that cannot be reached, too. */
+/** A replica that also has the unreachable provider. */
 let replica: ReplicaProcess;
 let hung: Awaited<ReturnType<typeof startHungPort>>;
 
@@ -84,7 +84,7 @@ async function expectReleased(accountId: number, reason: string): Promise<void> 
   expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0 });
 }
 
-describe("a request that no provider was sent", () => {
+describe("a request that was sent to no provider", () => {
   test.each([
     ["its only provider cannot be reached", "chat-hung", true],
     ["its first provider cannot be reached, the second is well", "chat-hung-first", true],
@@ -102,7 +102,7 @@ describe("a request that no provider was sent", () => {
     );
     for (const { accountId } of people) {
       const { outcome, reason, units } = await receiptOf(accountId);
-      // Whoever waits for an answer that is not streamed learns of the provider's failure first.
+      // With JSON the client gets the provider's failure first.
       const reasons = stream ? ["not_dispatched"] : ["not_dispatched", "provider_failed"];
       expect({ outcome, units, isRight: reasons.includes(String(reason)) }).toEqual({
         outcome: "released",
@@ -110,7 +110,7 @@ describe("a request that no provider was sent", () => {
         isRight: true,
       });
     }
-    // Nor is a route begun for somebody who has left.
+    // No further route is tried for a client that has left.
     expect(shop.second.callCount()).toBe(0);
   });
 
@@ -124,7 +124,7 @@ describe("a request that no provider was sent", () => {
     expect(shop.second.callCount()).toBe(0);
   });
 
-  test("costs nothing when its provider answered a moment ago, and cannot be connected to now", async () => {
+  test("costs nothing if the provider answered before but cannot be connected to now", async () => {
     const answer = answerOf(200, { "content-type": "application/json" }, '{"choices":[]}').toString();
     const hanging = await startHangingPort(answer);
     const hostPort = `127.0.0.1:${hanging.port}`;
@@ -148,7 +148,7 @@ describe("a request that no provider was sent", () => {
     }
   });
 
-  test("300 clients that leave 0 to 40 ms after they sent: every one that is charged was seen by the provider", async () => {
+  test("300 clients that leave 0 to 40 ms after sending: every charged request had reached the provider", async () => {
     const { secret, accountId } = await shop.customer({ dailyLimit: 1_000_000 });
     shop.provider.always({ tokens: 20, delayMs: 20, chunkDelayMs: 5, headers: { connection: "close" } });
     const row = async () => {
@@ -173,7 +173,7 @@ describe("a request that no provider was sent", () => {
 });
 
 describe("a provider that is silent before its headers", () => {
-  test("clients that leave early pay the prompt, the provider's calls are ended, and its breaker stays closed", async () => {
+  test("clients that leave early pay for the prompt, the provider calls are aborted, and the breaker stays closed", async () => {
     shop.provider.always({ hang: "headers" });
     await Promise.all(
       Array.from({ length: 8 }, async () => {
@@ -193,7 +193,7 @@ describe("a provider that is silent before its headers", () => {
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
   });
 
-  test("the client that leaves after PROVIDER_HEADERS_MS pays nothing: the provider was at fault", async () => {
+  test("a client that leaves after PROVIDER_HEADERS_MS pays nothing, because the provider was too slow", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ hang: "headers" });
     const client = leaver(secret);
@@ -204,7 +204,7 @@ describe("a provider that is silent before its headers", () => {
     await expectReleased(accountId, "provider_failed");
   });
 
-  test("the client that leaves after PROVIDER_HEADERS_MS pays where the headers had come", async () => {
+  test("a client that leaves after PROVIDER_HEADERS_MS pays if the headers had arrived", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ hang: "first_byte" });
     const client = leaver(secret);
@@ -215,7 +215,7 @@ describe("a provider that is silent before its headers", () => {
   });
 });
 
-test("a replica that ends while it is not known what a client that left owes: one end, whichever comes first", async () => {
+test("a replica that shuts down before it is known whether a client that left pays: the hold ends once", async () => {
   const own = await shop.start({ DRAIN_SECONDS: "1" });
   const { secret, accountId } = await shop.customer();
   shop.provider.next({ hang: "headers" });
@@ -227,8 +227,8 @@ test("a replica that ends while it is not known what a client that left owes: on
   expect(["released: ended_by_us", "settled: client_left"]).toContain(`${outcome}: ${reason}`);
 });
 
-describe("leaving in the middle", () => {
-  test("is charged the larger of what was relayed and what the provider reported last", async () => {
+describe("leaving in the middle of an answer", () => {
+  test("is charged for the larger of the relayed text and the last reported usage", async () => {
     for (const [reported, expected] of [
       [5_000, 5_000],
       [0, undefined],
@@ -262,19 +262,19 @@ describe("a model that hides tokens", () => {
   const ask = (secret: string, model: string, stream: boolean) =>
     shop.chat(secret, { model, stream }, { origin: replica.origin });
 
-  /** A model of its own, which the replica knows. */
+  /** A new model, loaded by the replica. */
   async function newModel(id: string, hidesTokens: boolean | null): Promise<string> {
     await addModel(id);
     await shop.world.sql`update models set hides_tokens = ${hidesTokens} where id = ${id}`;
     await addRoute(id, "first");
     const { secret } = await shop.customer();
     await until(async () => (await ask(secret, id, false)).status === 200, 10_000);
-    // What the replica has read last is what stands there now.
+    // The replica has loaded the current catalog.
     shop.provider.reset();
     return id;
   }
 
-  test("is known by complete answers of two accounts, streamed or not; one strange answer is not enough", async () => {
+  test("is detected from complete answers to two accounts, streamed or not; one odd answer is not enough", async () => {
     const model = await newModel("chat-learned", null);
     const [one, two] = await Promise.all([shop.customer(), shop.customer()]);
     shop.provider.always(HIDDEN);
@@ -288,7 +288,7 @@ describe("a model that hides tokens", () => {
     await ask(one.secret, model, true);
     await ask(one.secret, model, false);
     await sleep(500);
-    // One account alone does not decide for others, whose answers hide nothing.
+    // One account alone does not decide for others whose answers hide no tokens.
     expect(await stateOf(model)).toBeNull();
     await ask(two.secret, model, true);
     await until(async () => (await stateOf(model)) === true);
@@ -297,7 +297,7 @@ describe("a model that hides tokens", () => {
     expect([entry?.actor_id, entry?.before, entry?.after]).toMatchObject([null, null, { hides_tokens: true }]);
   });
 
-  test("is not learned from answers whose tokens are all to be seen, nor against an admin's word", async () => {
+  test("is not detected from answers without hidden tokens, nor against an admin's setting", async () => {
     const visible = await newModel("chat-visible", null);
     const refused = await newModel("chat-refused", false);
     for (let i = 0; i < 4; i++) {
@@ -311,7 +311,7 @@ describe("a model that hides tokens", () => {
     expect([await stateOf(visible), await stateOf(refused)]).toEqual([null, false]);
   });
 
-  test("is read to its end for a client that leaves, and charged what the provider reports", async () => {
+  test("is read to the end if the client leaves, and charged by the provider's usage", async () => {
     const model = await newModel("chat-hides", true);
     const { secret, accountId } = await shop.payer(10_000_000_000n);
     shop.provider.next({ ...HIDDEN, tokens: 40, chunkDelayMs: 50 });
@@ -328,7 +328,7 @@ describe("a model that hides tokens", () => {
     });
   });
 
-  test("is read to its end for a client that leaves before the first event too", async () => {
+  test("is read to the end also if the client leaves before the first event", async () => {
     const model = await newModel("chat-hides-early", true);
     for (const behaviour of [{ delayMs: 3_500 }, { firstByteDelayMs: 1_000 }]) {
       shop.provider.reset();
@@ -347,7 +347,7 @@ describe("a model that hides tokens", () => {
     }
   });
 
-  test("a replica that drains waits for what is read on; at its deadline it is settled by what is known", async () => {
+  test("a draining replica waits for answers that are read on; at its deadline they are settled by what is known", async () => {
     const model = await newModel("chat-hides-drained", true);
     for (const [drainSeconds, whole] of [
       ["60", true],

@@ -6,8 +6,8 @@ import { expectRefusal } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * Reads that may take long have a pool of their own. One account reads its many usage records with a filter that matches none,
- * with all the requests that its keys may make; its neighbours must not notice.
+ * Long reads have their own connections. One account reads its many usage records with a filter that matches none, as often as
+ * its rate limits allow; other accounts must not notice.
  */
 
 setDefaultTimeout(180_000);
@@ -15,7 +15,7 @@ const RECEIPTS = 200_000;
 /** Per key. The service's default. */
 const RATE_PER_MINUTE = 600;
 const KEYS = 3;
-/** Requests that each of the keys has under way. */
+/** Concurrent requests of each key. */
 const AT_ONCE = 16;
 const NEIGHBOURS = 30;
 
@@ -51,7 +51,7 @@ async function fill(accountId: number, keyId: number, count: number): Promise<vo
 
 const usageOf = (secret: string, query: string) => shop.call(`/v1/usage?${query}`, { secret });
 
-/** Sends what `ask` asks again and again until it is told to stop, `AT_ONCE` at a time for each key. */
+/** Repeats `ask` until stopped, `AT_ONCE` at a time for each key. */
 function hammer(ask: (key: TestKey) => Promise<Answer>) {
   const answers: Answer[] = [];
   let over = false;
@@ -82,21 +82,21 @@ function tally(answers: readonly Answer[]): Record<string, number> {
   return counts;
 }
 
-test("three keys that hammer a filtered GET /v1/usage within their rate: no neighbour's request is refused", async () => {
+test("three keys that flood a filtered GET /v1/usage within their rate limit: no other account's request is refused", async () => {
   const neighbours = [];
   for (let i = 0; i < NEIGHBOURS; i++) neighbours.push(await shop.customer());
   const owner = await signInTo(shop, reader);
   const hammering = hammer(({ secret }) => usageOf(secret, "model=none&limit=1000"));
   await until(() => hammering.answers.length >= 2 * KEYS, 60_000);
   const answers: Answer[] = [];
-  // Each is a key that no replica has seen: three look-ups and a chat for each.
+  // Each key is new to the replica: three look-ups and a chat for each.
   await Promise.all(
     neighbours.map(async ({ secret }) => {
       answers.push(...(await Promise.all([shop.call("/v1/models", { secret }), shop.call("/v1/balance", { secret })])));
       answers.push(await shop.chat(secret));
     }),
   );
-  // Long reads of others have their turn too, and the owner of the hammered account reaches its panel.
+  // Long reads of others are served too, and the owner of the flooding account can use the panel.
   for (const { secret } of neighbours.slice(0, 3)) answers.push(await usageOf(secret, "model=none"));
   answers.push(await owner.get("/usage?model=none"), await owner.get("/keys"), await owner.get("/billing/entries"));
   await hammering.stop();
@@ -106,11 +106,11 @@ test("three keys that hammer a filtered GET /v1/usage within their rate: no neig
   expect(Math.min(served, shared)).toBeGreaterThan(0);
 });
 
-test("429 with Retry-After above an account's share, while others are served; the share is free again afterwards", async () => {
+test("429 with Retry-After above an account's share, while others are served; afterwards the account is served again", async () => {
   const [{ secret: mine }, neighbour] = [await shop.world.addKey(reader), await shop.customer()];
   let answers: Promise<Answer>[] = [];
   await shop.world.sql.begin(async (tx) => {
-    // Reads of the first receipts wait for this, and nothing else does.
+    // Only reads of the first receipts wait for this.
     await tx`lock table receipts in access exclusive mode`;
     answers = Array.from({ length: 16 }, () => usageOf(mine, "limit=1"));
     const refused: Answer[] = [];
@@ -128,7 +128,7 @@ test("429 with Retry-After above an account's share, while others are served; th
   await until(async () => (await usageOf(mine, "limit=1")).status === 200);
 });
 
-test("a reader that leaves ends its read on the server too", async () => {
+test("a client that leaves ends its read on the server", async () => {
   const [{ secret }, client] = [await shop.world.addKey(reader), new AbortController()];
   const waiting = async () => {
     const [row] = await shop.world.sql`
@@ -146,12 +146,12 @@ test("a reader that leaves ends its read on the server too", async () => {
     client.abort();
     expect(await leaving).toBe("left");
     await until(async () => (await waiting()) === 0);
-    // Sooner than the lock's own time limit.
+    // Before the lock's own time limit.
     expect(performance.now() - leftMs).toBeLessThan(1_000);
   });
 });
 
-test("pages go on where the one before ended, until next_after is null; a filter that hardly anything passes finds it", async () => {
+test("pages continue where the previous one ended, until next_after is null; a filter with few matches finds them", async () => {
   const { secret } = await shop.world.addKey(reader);
   const [oldest] = await shop.world.sql`
     update receipts set model_id = 'rare' where request_id = (select min(request_id::text)::uuid from receipts where account_id = ${reader.accountId})

@@ -9,7 +9,7 @@ const CHAT = "/v1/chat/completions";
 /** What chatBody() can cost at most: 20 bytes of text, 8 tokens for its message and 8 for the reply, in nano-USD. */
 const PROMPT_NANO = 36n * BigInt(PRICES.inputMicroUsd / 1000);
 const OUTPUT_TOKEN_NANO = BigInt(PRICES.outputMicroUsd / 1000);
-/** Odd on purpose: nothing comes out even, so the rounding shows. Micro-USD per million tokens. */
+/** Deliberately odd, so that rounding shows. Micro-USD per million tokens. */
 const ODD = { input: 2_500_001, cached: 312_503, output: 9_999_999 };
 
 let shop: Shop;
@@ -19,7 +19,7 @@ let busy: ReplicaProcess;
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "", env: COUNTING });
   await addModels();
-  // They read the catalog as it is now; the first replica hears of it within a second.
+  // They load the current catalog; the first replica reloads within a second.
   [narrow, busy] = await Promise.all([shop.start({ RATE_PER_MINUTE: "5" }), shop.start({ RATE_IN_FLIGHT: "2" })]);
   const { secret } = await shop.customer();
   while ((await shop.call("/v1/models/over-3", { secret })).status !== 200) await Bun.sleep(50);
@@ -64,7 +64,7 @@ const nanoOf = async (accountId: number): Promise<bigint> => {
 };
 const sentBody = () => shop.provider.lastCall()?.body ?? "";
 
-describe("/models: what a request could really be served with", () => {
+describe("/models lists what a request can be served with", () => {
   const OVER = ["over-1", "over-2", "over-3"];
   const PRICED = ["chat-a", "chat-odd", "chat-same", "chat-two-routes", "image-a", ...OVER, "vendor/chat-b"];
 
@@ -84,14 +84,14 @@ describe("/models: what a request could really be served with", () => {
     }
   });
 
-  test("a package, and a balance that is on: its scope ∪ what has a price", async () => {
+  test("a package and an enabled balance: the package scope and all models with a price", async () => {
     const customer = await shop.customer({ modelIds: ["chat-unpriced"] });
     expect(await ids(customer.secret)).toEqual(["chat-unpriced"]);
     await shop.world.setBalance(customer, 1_000_000n);
     expect(await ids(customer.secret)).toEqual([...PRICED, "chat-unpriced"].sort());
   });
 
-  test("a balance key: what has a price, while the balance is on and above zero", async () => {
+  test("a pay-as-you-go key: models with a price, while the balance is enabled and above zero", async () => {
     const payer = await shop.payer(1n);
     expect(await ids(payer.secret)).toEqual(PRICED.sort());
     await shop.world.sql`select set_payg(${payer.accountId}, false)`;
@@ -105,7 +105,7 @@ describe("/models: what a request could really be served with", () => {
     expect(await ids((await shop.customer(null)).secret)).toEqual([]);
   });
 
-  test("a queued package does not count before it begins, an ended one not any more", async () => {
+  test("a queued package does not count before it starts, nor an ended one after its end", async () => {
     const customer = await shop.customer({ modelIds: ["chat-a"] });
     await shop.world.assign(customer, await shop.world.addOffering({ modelIds: ["vendor/chat-b"] }), "after");
     expect(await ids(customer.secret)).toEqual(["chat-a"]);
@@ -144,7 +144,7 @@ describe("/balance", () => {
     });
   });
 
-  test("carryover: what has accumulated; standard: never above the total", async () => {
+  test("carryover: the accumulated units; standard: never more than the total", async () => {
     const carry = await shop.customer({ dailyLimit: 5, days: 10, carryover: true });
     await shop.world
       .sql`update packages set starts_at = starts_at - interval '2 days', first_day = first_day - 2 where account_id = ${carry.accountId}`;
@@ -159,7 +159,7 @@ describe("/balance", () => {
     expect((await balanceOf(short.secret)).package).toMatchObject({ daily_remaining: 2, total_remaining: 2 });
   });
 
-  test("a request under way counts as used, and its money as held", async () => {
+  test("a request in progress counts as used, and its amount as reserved", async () => {
     const customer = await shop.customer({ dailyLimit: 5 });
     const payer = await shop.payer(1_000_000_000n);
     const calls = shop.provider.callCount();
@@ -185,7 +185,7 @@ describe("/balance", () => {
     await withoutEffect(shop, async () => expectRefusal(await shop.chat(secret), "package_quota_exceeded"));
   });
 
-  test("used_tokens is the sum of chargedTokens in /usage; what the service bears of an answer is the rest of totalTokens", async () => {
+  test("used_tokens is the sum of chargedTokens in /usage; the service bears the rest of totalTokens", async () => {
     const { secret } = await shop.customer({ tokenLimit: 150 });
     for (let i = 0; i < 2; i++) {
       shop.provider.next({ usage: { prompt_tokens: 40, completion_tokens: 60 } });
@@ -200,7 +200,7 @@ describe("/balance", () => {
     expect((await balanceOf(secret)).used_tokens).toBe(150);
   });
 
-  test("a balance key: no package, the balance as a double, tokens over its life", async () => {
+  test("a pay-as-you-go key: no package, the balance as a double, all tokens ever charged to it", async () => {
     const { secret } = await shop.payer(1_234_567_891n);
     shop.provider.next({ usage: { prompt_tokens: 7, completion_tokens: 5 } });
     expect((await shop.chat(secret)).status).toBe(200);
@@ -305,11 +305,11 @@ describe("/usage", () => {
     expect(await seen(tied.secret)).toEqual([there]);
     expect(await seen(customer.secret)).toEqual([here, there]);
     expect(await seen(other.secret)).toEqual([theirs]);
-    // A stranger's request id is a place to page from, and opens nothing.
+    // Another account's request id only marks a position, and reveals nothing.
     expect(await seen(customer.secret, `?after=${theirs}`)).toEqual([here, there]);
   });
 
-  test("what was refused or failed is no usage; mode is the entitlement that paid", async () => {
+  test("refused and failed requests are not usage; mode is the entitlement that paid", async () => {
     const customer = await shop.customer({ dailyLimit: 1 });
     shop.provider.next({ status: 500 });
     expect((await shop.chat(customer.secret)).status).toBe(503);
@@ -323,7 +323,7 @@ describe("/usage", () => {
   });
 });
 
-describe("the balance pays exactly", () => {
+describe("the balance is charged exactly", () => {
   const usage = { prompt_tokens: 1001, completion_tokens: 7, prompt_tokens_details: { cached_tokens: 128 } };
   const ceilNano = (pico: number) => BigInt(Math.ceil(pico / 1000));
 
@@ -341,7 +341,7 @@ describe("the balance pays exactly", () => {
     });
   }
 
-  test("a model without a cached price: cached input costs as input; more cached than prompted counts as all", async () => {
+  test("a model without a cached price: cached input costs the input price; more cached than prompt tokens count as all cached", async () => {
     for (const cached_tokens of [40, 1_000_000]) {
       const payer = await shop.payer(1_000_000_000n);
       shop.provider.next({
@@ -352,7 +352,7 @@ describe("the balance pays exactly", () => {
     }
   });
 
-  test("usage that is no count is not believed: it is counted here, and marked estimated", async () => {
+  test("an invalid usage object is ignored: the tokens are counted here, and marked estimated", async () => {
     for (const bad of [
       { prompt_tokens: -5 },
       { completion_tokens: 1.5 },
@@ -370,7 +370,7 @@ describe("the balance pays exactly", () => {
     }
   });
 
-  test("an image costs its price; a balance one nano short is 402, one that is just enough ends at zero", async () => {
+  test("an image costs its price; a balance one nano-USD short gets 402, an exact one ends at zero", async () => {
     const price = BigInt(PRICES.imageMicroUsd) * 1000n;
     const exact = await shop.payer(price);
     expect((await shop.call("/v1/images/generations", { secret: exact.secret, body: imageBody() })).status).toBe(200);
@@ -384,7 +384,7 @@ describe("the balance pays exactly", () => {
     });
   });
 
-  test("in a package neither chat nor image takes money, each is one unit", async () => {
+  test("with a package, a chat or an image takes one unit and no money", async () => {
     const customer = await shop.customer();
     await shop.world.setBalance(customer, 5_000n);
     expect((await shop.chat(customer.secret)).status).toBe(200);
@@ -404,12 +404,12 @@ describe("the output cap", () => {
     expect(JSON.parse(sentBody())).toEqual({ ...chatBody(), model: "up-odd", max_completion_tokens: 1000 });
   });
 
-  /** One byte is one token: here the tokenizer cannot find less than the bound. */
+  /** One byte is one token here: the tokenizer cannot find fewer than the bound. */
   const tiny = chatBody({ messages: [{ role: "user", content: "x" }] });
   const TINY_NANO = 17n * BigInt(PRICES.inputMicroUsd / 1000);
   const ask = (secret: string, over: Record<string, unknown> = {}) => shop.chat(secret, { ...tiny, ...over });
 
-  test("none sent: lowered to what the balance affords, never below 256", async () => {
+  test("none sent: lowered to what the balance can pay, never below 256", async () => {
     for (const tokens of [500n, 256n]) {
       const { secret } = await shop.payer(TINY_NANO + tokens * OUTPUT_TOKEN_NANO);
       expect((await ask(secret)).status).toBe(200);
@@ -419,7 +419,7 @@ describe("the output cap", () => {
     await withoutEffect(shop, async () => expectRefusal(await ask(secret), "insufficient_balance"));
   });
 
-  test("the client's own is kept, whichever its name, or 402; it is never lowered", async () => {
+  test("the client's own is kept, under either name, or refused with 402; it is never lowered", async () => {
     for (const cap of [
       { max_tokens: 50 },
       { max_completion_tokens: 50 },
@@ -433,7 +433,7 @@ describe("the output cap", () => {
     await withoutEffect(shop, async () => expectRefusal(await ask(secret, { max_tokens: 51 }), "insufficient_balance"));
   });
 
-  test("n choices may each fill it", async () => {
+  test("each of n choices may use all of it", async () => {
     const { secret } = await shop.payer(TINY_NANO + 100n * OUTPUT_TOKEN_NANO);
     await withoutEffect(shop, async () =>
       expectRefusal(await ask(secret, { max_tokens: 51, n: 2 }), "insufficient_balance"),
@@ -441,12 +441,12 @@ describe("the output cap", () => {
     expect((await ask(secret, { max_tokens: 50, n: 2 })).status).toBe(200);
   });
 
-  test("the tokenizer decides where the balance fails the bound by bytes; not for text above 32 KB", async () => {
+  test("the tokenizer decides if the balance does not cover the bound by bytes; not for text above 32 KB", async () => {
     const words = { max_tokens: 10, messages: [{ role: "user", content: "hello ".repeat(2_000) }] };
     const { secret, accountId } = await shop.payer(10_000_000n);
     const reported = { usage: { prompt_tokens: 2_010, completion_tokens: 10 } };
     shop.provider.next(reported);
-    // Until the tokenizer's tables are loaded, texts are estimated, which is not enough to be let through.
+    // Until the tokenizer's tables are loaded, texts are estimated, and an estimate is not accepted.
     let answer = await shop.chat(secret, words);
     for (let i = 0; i < 50 && answer.status === 402; i++) {
       await Bun.sleep(100);
@@ -459,7 +459,7 @@ describe("the output cap", () => {
     const long = await shop.payer(50_000_000n);
     const longer = { ...words, messages: [{ role: "user", content: "hello ".repeat(6_000) }] };
     await withoutEffect(shop, async () => expectRefusal(await shop.chat(long.secret, longer), "insufficient_balance"));
-    // Text without blanks would keep a tokenizer busy for seconds: it is bounded, one way or the other.
+    // Text without spaces would keep a tokenizer busy for seconds. Its time is limited either way.
     const hostile = { ...words, messages: [{ role: "user", content: "a".repeat(32_000) }] };
     const begun = performance.now();
     expect([200, 402]).toContain((await shop.chat(long.secret, hostile)).status);
@@ -467,11 +467,11 @@ describe("the output cap", () => {
   });
 });
 
-describe("what goes through unchanged", () => {
+describe("what is passed through unchanged", () => {
   const RAW =
     '  {"messages" : [ {"role":"user", "content":"h\\u00e9 \\ud83d\\udc4d","prefix":1.0e2} ],\n\t"model":"chat-a" ,"temperature":1.00,"logit_bias":{"5":12345678901234567890},"guided_json":{"model":"chat-a"},"seed":null }\n';
 
-  test("a package request, byte for byte: only the model's name is patched, and no cap added", async () => {
+  test("a package request, byte for byte: only the model name is replaced, and no cap is added", async () => {
     const { secret } = await shop.customer();
     expect((await shop.call(CHAT, { secret, body: RAW })).status).toBe(200);
     expect(sentBody()).toBe(RAW.replace('"model":"chat-a" ,', '"model":"up-chat-a" ,'));
@@ -481,7 +481,7 @@ describe("what goes through unchanged", () => {
     expect(shop.provider.lastCall()?.headers["content-type"]).toMatch(/^application\/json/);
   });
 
-  test("nothing of the client's goes on but its body: not its key, host, cookies or address", async () => {
+  test("only the client's body is sent on: not its key, host, cookies or address", async () => {
     const { secret } = await shop.customer();
     const headers = {
       cookie: "a=b",
@@ -496,7 +496,7 @@ describe("what goes through unchanged", () => {
     expect(JSON.stringify(sent)).not.toMatch(/a=b|1\.2\.3\.4|org-x|x-secret-thing|spy|sk-(?!fake)/);
   });
 
-  test("a stream asks for usage where the route knows stream_options, and keeps the client's others; else not at all", async () => {
+  test("a stream requests usage if the route supports stream_options, and keeps the client's other options; otherwise stream_options is dropped", async () => {
     const { secret } = await shop.customer();
     expect((await shop.chat(secret, { stream: true })).status).toBe(200);
     expect(JSON.parse(sentBody())).toEqual({
@@ -519,14 +519,14 @@ describe("what goes through unchanged", () => {
     expect(json.data[0].completionTokens).toBeGreaterThan(0);
   });
 
-  test("an image request: our default size is spelled out, the rest is as it came", async () => {
+  test("an image request: our default size is added, the rest is unchanged", async () => {
     const { secret } = await shop.customer();
     const raw = '{"prompt":"A toll  gate", "style":"vivid","model":"image-a"}';
     expect((await shop.call("/v1/images/generations", { secret, body: raw })).status).toBe(200);
     expect(sentBody()).toBe('{"prompt":"A toll  gate", "style":"vivid","model":"up-image-a","size":"1024x1024"}');
   });
 
-  test("the answer, whole and in chunks: unknown fields stay, the model is the client's name", async () => {
+  test("the answer, JSON and stream: unknown fields are kept, the model is the client's name", async () => {
     const { secret } = await shop.customer();
     const message = { role: "assistant", content: "x", reasoning_content: "hm", vendor: { a: [1] } };
     const whole = {
@@ -560,16 +560,16 @@ describe("what goes through unchanged", () => {
 });
 
 describe("a provider that overruns the hold", () => {
-  /** What the account's answers have shown, once that is kept. */
+  /** The overhead learned from the account's answers, once it is saved. */
   const shownBy = async (accountId: number) => {
     const rows = () => shop.world.sql`
       select constant_tokens as constant, image_tokens as image, factor_permille as factor from route_overheads where account_id = ${accountId}`;
     for (let i = 0; i < 100 && (await rows()).length === 0; i++) await Bun.sleep(20);
     return (await rows())[0];
   };
-  // A cap of 100 that was overrun by as much: the constant that costs the same, in input tokens.
+  // A cap of 100 that was overrun by 100: the constant that costs the same, in input tokens.
   const SHOWN = { constant: Math.ceil((100 * ODD.output) / ODD.input), image: 0, factor: 1000 };
-  // Prompt of 36 and a cap of 100: what is held, and what twice the cap costs.
+  // Prompt of 36 and a cap of 100: the reserved amount, and the cost of twice the cap.
   const held = BigInt(Math.ceil((36 * ODD.input + 100 * ODD.output) / 1000));
   const charge = BigInt(Math.ceil((36 * ODD.input + 200 * ODD.output) / 1000));
   const overrun = { usage: { prompt_tokens: 36, completion_tokens: 200 } };
@@ -591,7 +591,7 @@ describe("a provider that overruns the hold", () => {
     expect(await shownBy(payer.accountId)).toEqual(SHOWN);
   });
 
-  test("streamed, not covered: the hold is charged, the rest is the operator's loss, the balance never negative", async () => {
+  test("streamed, not covered: the reserved amount is charged, the operator bears the rest, the balance is never negative", async () => {
     const payer = await shop.payer(charge - 1n);
     shop.provider.next(overrun);
     const { text } = await shop.chat(payer.secret, { model: "over-3", max_tokens: 100, stream: true });
@@ -604,8 +604,8 @@ describe("a provider that overruns the hold", () => {
   });
 });
 
-describe("rates", () => {
-  test("429 too_many_requests above the rate of one key, whatever it asks for; others go on", async () => {
+describe("rate limits", () => {
+  test("429 too_many_requests above the rate limit of one key, over all endpoints; other keys are served", async () => {
     const [one, other] = [await shop.customer(), await shop.customer()];
     const { origin } = narrow;
     for (let i = 0; i < 4; i++) expect((await shop.chat(one.secret, {}, { origin })).status).toBe(200);
@@ -619,7 +619,7 @@ describe("rates", () => {
     expect((await shop.chat(other.secret, {}, { origin })).status).toBe(200);
   });
 
-  test("429 above so many at once of one key; a slot comes back when its answer has ended, or its client left", async () => {
+  test("429 above the concurrency limit of one key; a slot is released when the answer has ended or the client left", async () => {
     const { secret, accountId } = await shop.customer();
     const { origin } = busy;
     const calls = shop.provider.callCount();

@@ -8,12 +8,12 @@ import { gaugeOf, metricsOf, shedBy, timeOutsOf } from "./metrics_reader.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * A replica that has enough to do says so at once, and goes on with what it let in. Each cap has its own replica here, held
- * full; each refusal is looked at, counted, and has no effect. Source: house plan › What it withstands, Overload.
+ * An overloaded replica refuses new requests immediately, and serves those it has admitted. Each limit has its own replica
+ * here, kept full; each refusal is checked and counted, and has no effect. Source: house plan › What it withstands, Overload.
  */
 
 setDefaultTimeout(60_000);
-/** A refusal takes some milliseconds; the machine of a test may stand still in between. */
+/** A refusal takes a few milliseconds; a test machine may pause in between. */
 const AT_ONCE_MS = 1_500;
 
 let shop: Shop;
@@ -32,7 +32,7 @@ afterAll(async () => {
   }
 });
 
-/** Runs `work` with a replica of its own. */
+/** Runs `work` with its own replica. */
 async function withReplica(
   env: Record<string, string>,
   work: (replica: ReplicaProcess) => Promise<void>,
@@ -48,7 +48,10 @@ async function withReplica(
 const chatAt = (replica: ReplicaProcess, secret: string, over: Record<string, unknown> = {}) =>
   shop.chat(secret, over, { origin: replica.origin });
 
-/** `count` requests of one key at once: each refused with `code`, at once, without any effect. How long each took, ms. */
+/**
+ * Sends `count` requests of one key at once: each is refused with `code`, immediately and without effect. Returns their
+ * durations in ms.
+ */
 async function expectShed(replica: ReplicaProcess, secret: string, count: number, code = "service_unavailable") {
   const tookMs: number[] = [];
   await withoutEffect(shop, async () => {
@@ -65,8 +68,8 @@ async function expectShed(replica: ReplicaProcess, secret: string, count: number
 
 const statuses = (answers: readonly Answer[]) => answers.map(({ status }) => status);
 
-describe("503 service_unavailable while the replica is full; what it let in is served", () => {
-  test("IN_FLIGHT_MAX: shed at once with Retry-After; lists are served; the next one is let in when one ends", async () => {
+describe("503 service_unavailable while the replica is full; admitted requests are served", () => {
+  test("IN_FLIGHT_MAX: refused immediately with Retry-After; lists are served; the next request is admitted when one ends", async () => {
     await withReplica({ IN_FLIGHT_MAX: "3" }, async (replica) => {
       const customers = await Promise.all([shop.customer(), shop.customer(), shop.customer(), shop.customer()]);
       const [first, second, third, other] = customers;
@@ -94,7 +97,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("LEDGER_QUEUE_MAX: shed before the ledger is asked, also other accounts; the queue is served when the lock is gone", async () => {
+  test("LEDGER_QUEUE_MAX: refused before the ledger is asked, also other accounts; the queue is served when the lock is released", async () => {
     await withReplica({ LEDGER_QUEUE_MAX: "2", LEDGER_TIMEOUT_MS: "30000" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
@@ -110,7 +113,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("LEDGER_TIMEOUT_MS: a reserve that waits for longer is shed, and holds nothing; other accounts are served meanwhile", async () => {
+  test("LEDGER_TIMEOUT_MS: a reserve that waits longer is refused, and leaves no hold; other accounts are served meanwhile", async () => {
     await withReplica({ LEDGER_TIMEOUT_MS: "600" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
@@ -127,7 +130,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("SPOOL_BYTES_MAX: with settlements that the ledger cannot take and the spool full, shed at once and not ready; served when it is replayed", async () => {
+  test("SPOOL_BYTES_MAX: while the spool is full, requests are refused immediately and the replica is not ready; served when it is replayed", async () => {
     await withReplica({ SPOOL_BYTES_MAX: "1024", LEDGER_TIMEOUT_MS: "400" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const streams = 8;
@@ -135,7 +138,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
       const admitted = Array.from({ length: streams }, () => chatAt(replica, busy.secret, { stream: true }));
       await shop.provider.waitForCalls(streams);
       const lock = await lockAccount(busy.accountId);
-      // Settled on disk: the clients get their answers whole.
+      // Settled on disk: the clients get complete answers.
       for (const { text } of await Promise.all(admitted)) expect(text).toContain("[DONE]");
       expect(await gaugeOf(replica, "spool_settlements")).toBe(streams);
       expect(await gaugeOf(replica, "spool_bytes")).toBeGreaterThan(1024);
@@ -158,14 +161,14 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("EVENT_LOOP_LAG_MAX_MS: an account with work under way is refused more while the process gets no time; what was let in is served; well again afterwards", async () => {
+  test("EVENT_LOOP_LAG_MAX_MS: while the event loop lags, an account with requests in progress gets no more admitted; admitted ones are served; recovers afterwards", async () => {
     await withReplica({ EVENT_LOOP_LAG_MAX_MS: "100" }, async (replica) => {
       const customer = await shop.customer({ dailyLimit: 100_000 });
       const answers: Answer[] = [];
       const asked: Promise<unknown>[] = [];
       const refused = () => answers.filter(({ status }) => status === 503);
       const { pid } = replica.process;
-      // As on a machine that has too much to do: it stands still for most of the time.
+      // Simulates an overloaded machine: the process is stopped most of the time.
       for (let turn = 0; refused().length === 0 && turn < 60; turn++) {
         process.kill(pid ?? 0, "SIGSTOP");
         await sleep(400);
@@ -185,7 +188,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
     });
   });
 
-  test("one pause of the whole process is no overload: what came meanwhile is served", async () => {
+  test("one pause of the whole process is not an overload: requests that arrived during it are served", async () => {
     await withReplica({ EVENT_LOOP_LAG_MAX_MS: "500" }, async (replica) => {
       const customer = await shop.customer();
       expect((await chatAt(replica, customer.secret)).status).toBe(200);
@@ -200,7 +203,7 @@ describe("503 service_unavailable while the replica is full; what it let in is s
 });
 
 describe("429 too_many_requests for one key; others are served", () => {
-  test("RATE_IN_FLIGHT: so many at once", async () => {
+  test("RATE_IN_FLIGHT: the concurrency limit", async () => {
     await withReplica({ RATE_IN_FLIGHT: "2" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
       shop.provider.always({ delayMs: 2_500 });
@@ -216,7 +219,7 @@ describe("429 too_many_requests for one key; others are served", () => {
     });
   });
 
-  test("RATE_PER_MINUTE: so many a minute", async () => {
+  test("RATE_PER_MINUTE: the rate limit", async () => {
     await withReplica({ RATE_PER_MINUTE: "3" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
       for (let i = 0; i < 3; i++) expect((await chatAt(replica, one.secret)).status).toBe(200);
@@ -227,8 +230,8 @@ describe("429 too_many_requests for one key; others are served", () => {
   });
 });
 
-describe("time limits of what we ask, each counted", () => {
-  test("a provider that is late: with the first byte, with the whole answer, between two chunks; then its route is left alone", async () => {
+describe("time limits on providers and Redis; each timeout is counted", () => {
+  test("a provider that is too slow: with the first byte, the whole answer, or between two chunks; then its breaker opens", async () => {
     const env = { PROVIDER_FIRST_BYTE_MS: "300", PROVIDER_TOTAL_MS: "300", PROVIDER_IDLE_MS: "300" };
     await withReplica(env, async (replica) => {
       const { secret, accountId } = await shop.customer();
@@ -247,12 +250,12 @@ describe("time limits of what we ask, each counted", () => {
     });
   });
 
-  test("RATE_REDIS_MS: a Redis that does not answer holds nobody up, and is counted", async () => {
+  test("RATE_REDIS_MS: a Redis that does not answer delays nobody, and is counted", async () => {
     const redis = await startRedis();
     try {
       await withReplica({ REDIS_URL: redis.url }, async (replica) => {
         const { secret } = await shop.customer();
-        // Until the limiter's connection stands, it is not asked.
+        // The limiter is not asked until its connection is open.
         await until(async () => (await chatAt(replica, secret)).status === 200);
         process.kill(redis.pid, "SIGSTOP");
         await until(async () => {
@@ -267,7 +270,7 @@ describe("time limits of what we ask, each counted", () => {
   });
 });
 
-/** Holds an account's lock in a session of its own, as a long transaction would. */
+/** Holds an account's lock in its own session, like a long transaction. */
 async function lockAccount(accountId: number): Promise<{ release(): Promise<void> }> {
   const held = Promise.withResolvers<void>();
   const locked = Promise.withResolvers<void>();

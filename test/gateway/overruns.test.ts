@@ -3,14 +3,14 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";
 import { openShop, PRICES, type Shop } from "./shop.ts";
 
-/** What an answer costs beyond its hold, and whom that teaches what. Source: rulings › Money. */
+/** Answers that cost more than was reserved, and which accounts reserve more afterwards. Source: rulings › Money. */
 
 setDefaultTimeout(60_000);
 const CENT = 10_000_000n;
 const INPUT_NANO = PRICES.inputMicroUsd / 1000;
 const OUTPUT_NANO = PRICES.outputMicroUsd / 1000;
 const CAP = 16;
-/** As a small model of a large provider counted one picture. */
+/** As a small model of a large provider counted one image. */
 const REPORTED = 36_835;
 const IMAGE_TOKENS = 2048;
 /** "What is this?": 13 bytes, one message, one image, the cap. */
@@ -30,7 +30,7 @@ afterAll(async () => {
   }
 });
 
-/** A model of its own for each test: what one teaches does not meet another. */
+/** Each test has its own model, so that learned overheads do not affect other tests. */
 async function newModel(id: string): Promise<string> {
   const { sql } = shop.world;
   await sql`
@@ -59,7 +59,7 @@ const overheadsOf = async (accountId: number) => {
 };
 const kept = (accountId: number) => until(async () => (await overheadsOf(accountId)).length > 0);
 
-/** The hold of one request, as it stands while the provider is still at work. */
+/** The hold of one request, while the provider is still working. */
 async function heldFor(model: string, over: Record<string, unknown>, origin = shop.origin): Promise<number> {
   const { secret, accountId } = await shop.payer(1_000_000_000n);
   const calls = shop.provider.callCount();
@@ -72,9 +72,9 @@ async function heldFor(model: string, over: Record<string, unknown>, origin = sh
   return row?.held as number;
 }
 
-describe("a payer of a cent whose pictures cost eighteen times what was held", () => {
+describe("an account with one cent whose images cost eighteen times what was reserved", () => {
   for (const images of [1, 4])
-    test(`a dozen requests with ${images} image_url each: every neighbour with enough for the honest bound is served`, async () => {
+    test(`a dozen requests with ${images} image_url each: every other account that can pay the normal bound is served`, async () => {
       const model = await newModel(`images-${images}`);
       const attacker = await shop.payer(CENT * BigInt(images));
       for (let i = 0; i < 12; i++) {
@@ -94,7 +94,7 @@ describe("a payer of a cent whose pictures cost eighteen times what was held", (
       shop.provider.reset();
     });
 
-  test("its own next picture is held for what the last one cost, so that it reaches no provider unpaid", async () => {
+  test("its next image reserves what the last one cost, so that it reaches no provider unpaid", async () => {
     const model = await newModel("own-images");
     const attacker = await shop.payer(CENT);
     shop.provider.next(used(REPORTED));
@@ -118,7 +118,7 @@ describe("a payer of a cent whose pictures cost eighteen times what was held", (
     expect((await ask(attacker.secret, model)).status).toBe(200);
   });
 
-  test("the customers of one reseller teach nobody else, however many they are", async () => {
+  test("overruns of one reseller's customers change nothing for others, however many they are", async () => {
     const model = await newModel("one-reseller");
     const reseller = await shop.world.addReseller();
     for (let i = 0; i < 5; i++) {
@@ -133,7 +133,7 @@ describe("a payer of a cent whose pictures cost eighteen times what was held", (
   });
 });
 
-describe("what several payers meet is the route's", () => {
+describe("an overrun that several payers meet applies to the route", () => {
   test('"hi" and 400 tokens that a provider adds: a constant, for everybody, once three have met it, on every replica', async () => {
     const model = await newModel("hidden-prompt");
     const hi = { messages: [{ role: "user", content: "hi" }] };
@@ -153,7 +153,7 @@ describe("what several payers meet is the route's", () => {
     expect(await heldFor(model, { messages: pictures(2) })).toBe(honestBound(2) + 400 * INPUT_NANO);
   });
 
-  test("a long cap that is overrun is a factor, and held for everybody at most fourfold", async () => {
+  test("overrunning a long cap is learned as a factor, of at most four for all accounts", async () => {
     const model = await newModel("no-cap");
     for (let i = 0; i < 3; i++) {
       const payer = await shop.payer(1_000_000_000n);
@@ -169,7 +169,7 @@ describe("what several payers meet is the route's", () => {
     );
   });
 
-  test("whatever a provider reports, the account is held for a bounded overhead", async () => {
+  test("whatever a provider reports, the overhead that an account reserves is bounded", async () => {
     const model = await newModel("absurd");
     const payer = await shop.payer(CENT);
     shop.provider.next(used(2_000_000_000, 2_000_000_000));
@@ -179,7 +179,7 @@ describe("what several payers meet is the route's", () => {
   });
 });
 
-describe("a megabyte that is sent on is held for", () => {
+describe("a megabyte that is sent on is reserved for", () => {
   const x = "x ".repeat(550_000);
   const toolCall = (args: string) => ({
     role: "assistant",
@@ -194,7 +194,7 @@ describe("a megabyte that is sent on is held for", () => {
     ["a call's arguments", { messages: [toolCall(x), { role: "user", content: "hi" }] }],
   ];
   for (const [place, over] of PLACES)
-    test(`a payer of a cent is refused and no provider called, unless it is left out: in ${place}`, async () => {
+    test(`an account with one cent is refused and no provider is called, unless the megabyte is dropped: in ${place}`, async () => {
       const { secret } = await shop.payer(CENT);
       const calls = shop.provider.callCount();
       const answer = await shop.chat(secret, { max_tokens: CAP, ...over });

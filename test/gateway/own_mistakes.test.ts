@@ -5,8 +5,8 @@ import { expectRefusal } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
- * One customer's mistakes and attacks must not close a route for the others; a provider that is really down must still be
- * found out fast. Source: rulings › What is sent on, and what counts as a provider's failure.
+ * One customer's mistakes and attacks must not open a breaker for others; a provider that is really down must still be
+ * detected quickly. Source: rulings › What is sent on, and what counts as a provider's failure.
  */
 
 setDefaultTimeout(60_000);
@@ -62,7 +62,7 @@ const poisoned = (secret: string, over: Record<string, unknown> = {}) =>
   shop.chat(secret, { messages: [{ role: "user", content: POISON }], ...over });
 const onPoison = (behaviour: Behaviour) => shop.provider.when((call) => call.body.includes(POISON), behaviour);
 
-/** The words that a provider speaks to its own customer, the operator. */
+/** Messages that a provider addresses to its own customer, the operator. */
 function expectNoBusinessOfOurs({ text }: Answer): void {
   for (const word of [
     "organization",
@@ -79,14 +79,14 @@ function expectNoBusinessOfOurs({ text }: Answer): void {
     expect(text).not.toContain(word);
 }
 
-describe("a request that the provider will not take at its size or price is the client's own: 400", () => {
+describe("a request that is too large or too expensive for the provider is the client's error: 400", () => {
   for (const [what, behaviour] of [
     ["429 of a request above the operator's token rate", OPENAI_TOO_LARGE],
     ["413 of a request above the operator's token rate", GROQ_TOO_LARGE],
     ["402 of a request that the operator's credit does not cover", OPENROUTER_SHORT],
     ["404 of images sent to a text model", NO_IMAGES],
   ] as const)
-    test(`a dozen of one customer, and a neighbour's chats are answered between and after them: ${what}`, async () => {
+    test(`a dozen from one customer: another customer's chats are answered between and after them: ${what}`, async () => {
       const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
       onPoison(behaviour);
       const neighbours: number[] = [];
@@ -118,7 +118,7 @@ describe("a request that the provider will not take at its size or price is the 
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 1]);
   });
 
-  test("where one route will not take it and another is down, the client is asked to try again: 503", async () => {
+  test("if one route refuses it and another is down, the client is asked to retry: 503", async () => {
     const { secret } = await shop.customer();
     shop.provider.next(NO_IMAGES);
     shop.second.next({ status: 500 });
@@ -126,7 +126,7 @@ describe("a request that the provider will not take at its size or price is the 
   });
 });
 
-describe("a provider that fails for one customer alone is left alone for that customer alone", () => {
+describe("a provider that fails for one customer only is skipped for that customer only", () => {
   const FAILURES: [string, Behaviour][] = [
     ["500", { status: 500 }],
     ["a closed connection", { cutBeforeHeaders: true }],
@@ -135,7 +135,7 @@ describe("a provider that fails for one customer alone is left alone for that cu
     ["403", { status: 403 }],
   ];
   for (const [what, behaviour] of FAILURES)
-    test(`the neighbour's chats are all answered: ${what}`, async () => {
+    test(`the other customer's chats are all answered: ${what}`, async () => {
       const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
       onPoison(behaviour);
       for (let i = 0; i < 6; i++) expectRefusal(await poisoned(attacker.secret), "provider_unavailable");
@@ -147,7 +147,7 @@ describe("a provider that fails for one customer alone is left alone for that cu
       expect(statuses).toEqual([200, 200, 200, 200]);
     });
 
-  test("the customers of one reseller do not close a route for anybody else", async () => {
+  test("the customers of one reseller do not open a breaker for others", async () => {
     const reseller = await shop.world.addReseller();
     const attackers = await Promise.all(
       Array.from({ length: 6 }, async () => {
@@ -164,7 +164,7 @@ describe("a provider that fails for one customer alone is left alone for that cu
     expect(statuses).toEqual([200, 200, 200, 200, 200]);
   });
 
-  test("a provider that hangs is found out by its only customer, and then left alone", async () => {
+  test("a provider that hangs is detected with a single customer, and then skipped", async () => {
     const { secret } = await shop.customer();
     shop.provider.always({ hang: "headers" });
     for (let i = 0; i < 5; i++) expectRefusal(await shop.chat(secret), "provider_unavailable");
@@ -175,7 +175,7 @@ describe("a provider that fails for one customer alone is left alone for that cu
     expect(shop.provider.callCount()).toBe(calls);
   });
 
-  test("two customers who meet the same failures close the route for everybody", async () => {
+  test("two customers who meet the same failures open the breaker for all", async () => {
     const [one, other, third] = [await shop.customer(), await shop.customer(), await shop.customer()];
     shop.provider.always({ status: 500 });
     for (let i = 0; i < 3; i++) {
@@ -188,14 +188,14 @@ describe("a provider that fails for one customer alone is left alone for that cu
   });
 });
 
-describe("429: the provider's rate", () => {
+describe("429: the provider's rate limit", () => {
   const RATE = told(
     429,
     "Rate limit reached for gpt-4o in organization org-0123456789abcdef on tokens per min (TPM): Limit 30000, Used 29937, Requested 385. Please try again in 20s.",
     { type: "tokens", code: "rate_limit_exceeded" },
   );
 
-  test("the route is left alone for as long as it said, the other one serves, and nothing of it counts as a failure", async () => {
+  test("the route is skipped for its Retry-After, the other one serves, and nothing counts as a failure", async () => {
     const [one, other, third] = [await shop.customer(), await shop.customer(), await shop.customer()];
     shop.provider.next(RATE);
     shop.provider.next(RATE);
@@ -205,7 +205,7 @@ describe("429: the provider's rate", () => {
     expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([2, 5]);
   });
 
-  test("met by one customer alone it cools down for that customer alone, with the provider's Retry-After", async () => {
+  test("if only one customer meets it, the route is skipped for that customer only, with the provider's Retry-After", async () => {
     const [attacker, neighbour] = [await shop.customer(), await shop.customer()];
     onPoison(RATE);
     for (let i = 0; i < 6; i++) {

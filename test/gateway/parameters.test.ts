@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { parametersTable } from "../../scripts/parameters_table.ts";
-import { PARAMETER_GROUPS, type RequestKind, sift } from "../../src/gateway/parameters.ts";
+import { filterParameters, PARAMETER_GROUPS, type RequestKind } from "../../src/gateway/parameters.ts";
 import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
@@ -21,7 +21,7 @@ beforeAll(async () => {
   shop = await openShop();
   ({ secret } = await shop.customer());
   const { sql } = shop.world;
-  // A route that takes more than the list.
+  // A route that allows more than the list.
   await sql`insert into models (id, name, owned_by, modality) values ('chat-more', 'chat-more', 'x', 'text')`;
   await sql`
     insert into routes (model_id, provider_id, upstream_model, allowed_params)
@@ -57,14 +57,14 @@ describe("the list", () => {
     expect({ chat: isThere("chat"), image: isThere("image") }).toEqual({ chat: true, image: true });
   });
 
-  /** Names in the first column of the guide's tables of what is left out. */
+  /** The names in the first column of the guide's tables of dropped parameters. */
   const leftOut = (title: string): string[] => {
     const section = API_GUIDE.split(title)[1]?.split(/\n\n(?!\|)/)[0] ?? "";
     const rows = section.split("\n").filter((line) => line.startsWith("| `"));
     return rows.flatMap((row) => [...(row.split("|")[1] ?? "").matchAll(/`([\w.]+)`/g)].map(([, name = ""]) => name));
   };
 
-  /** A body that asks for a parameter that the guide names, which may be a member of an object. */
+  /** A body with a parameter that the guide names, which may be a member of an object. */
   function asking(name: string): Record<string, unknown> {
     const [field = "", member] = name.split(".");
     if (field === "tools" && member) return { tools: [{ type: member, [member]: {} }] };
@@ -85,10 +85,10 @@ describe("the list", () => {
     return { [field]: member ? { [member]: 1 } : (values[field] ?? "x") };
   }
 
-  const siftedOf = (kind: RequestKind, over: Record<string, unknown>) => {
+  const filteredOf = (kind: RequestKind, over: Record<string, unknown>) => {
     const body = kind === "chat" ? chatBody(over) : imageBody(over);
     const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
-    return sift({ kind, body, spans, allowed: NO_MORE, ...(kind === "image" && { leaveOut: "quality" }) });
+    return filterParameters({ kind, body, spans, allowed: NO_MORE, ...(kind === "image" && { leaveOut: "quality" }) });
   };
 
   test.each([
@@ -99,27 +99,27 @@ describe("the list", () => {
     expect(names.length).toBeGreaterThan(least);
     const listed = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
     for (const name of names) {
-      const { changed, dropped } = siftedOf(kind, asking(name));
+      const { changed, dropped } = filteredOf(kind, asking(name));
       expect({ name, dropped: typeof dropped, changed: changed.size }).toMatchObject({ name, dropped: "string" });
       if (!name.includes(".")) expect({ name, passes: changed.get(name) }).toEqual({ name, passes: undefined });
-      // What is on the list is left out by its condition.
+      // A listed parameter is dropped by its condition.
       const group = PARAMETER_GROUPS[kind].find((one) => one.names.includes(name));
       if (listed.includes(name))
         expect({ name, condition: group?.condition }).not.toEqual({ name, condition: undefined });
     }
   });
 
-  test("no name stands twice, and no look-up finds a name of the prototype", () => {
+  test("no name is listed twice, and no look-up finds a name of the prototype", () => {
     for (const kind of ["chat", "image"] as const) {
       const names = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
       expect(new Set(names).size).toBe(names.length);
       for (const name of ["__proto__", "constructor", "toString", "hasOwnProperty"])
-        expect(siftedOf(kind, JSON.parse(`{"${name}": {"a": 1}}`)).dropped).toBe(name);
+        expect(filteredOf(kind, JSON.parse(`{"${name}": {"a": 1}}`)).dropped).toBe(name);
     }
   });
 });
 
-/** A value that each listed parameter of a chat passes with. */
+/** A value with which each listed chat parameter is sent on. */
 const FITTING: Record<string, unknown> = {
   temperature: 0.5,
   top_p: 0.9,
@@ -152,8 +152,8 @@ const FITTING: Record<string, unknown> = {
   store: false,
 };
 
-describe("a request with listed parameters alone", () => {
-  test("goes on byte for byte, but for the model's name: chat", async () => {
+describe("a request with listed parameters only", () => {
+  test("is sent on byte for byte, except for the model name: chat", async () => {
     const text = `{ "model" : "chat-a", "messages":[{"role":"user","content":[{"type":"text","text":"x\\u00e9"}]}],
       ${JSON.stringify(FITTING).slice(1, -1)}\n}`;
     const answer = await shop.call("/v1/chat/completions", { secret, body: text });
@@ -162,7 +162,7 @@ describe("a request with listed parameters alone", () => {
     expect(droppedBy(answer)).toBeNull();
   });
 
-  test("goes on byte for byte, but for the model's name: image", async () => {
+  test("is sent on byte for byte, except for the model name: image", async () => {
     const fields = {
       background: "transparent",
       output_format: "webp",
@@ -177,14 +177,14 @@ describe("a request with listed parameters alone", () => {
     expect(droppedBy(answer)).toBeNull();
   });
 
-  test("null stands for what was not set: of a listed parameter it goes on, of another it is left out unnamed", async () => {
+  test("null means not set: a listed parameter is sent on with it, another is dropped without being named", async () => {
     const answer = await shop.chat(secret, { tools: null, reasoning: null, service_tier: null, audio: null });
     expect(sent()).toEqual({ ...chatBody({ tools: null, reasoning: null }), model: "up-chat-a" });
     expect(droppedBy(answer)).toBeNull();
   });
 });
 
-describe("what costs money or leaves the scope does not reach the provider", () => {
+describe("parameters that cost extra or leave the scope do not reach the provider", () => {
   const COSTLY: Record<string, unknown> = {
     service_tier: "priority",
     models: ["vendor/dear-model"],
@@ -216,7 +216,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     deferred: true,
   };
 
-  test("every one of them is accepted, left out, and named, with each attempt the answer of the same request without them", async () => {
+  test("each of them is accepted, dropped and named, and the answer is that of the same request without it", async () => {
     for (const [name, value] of Object.entries(COSTLY)) {
       const answer = await shop.chat(secret, { [name]: value });
       expect({ name, status: answer.status, dropped: droppedBy(answer), sent: sent() }).toEqual({
@@ -228,11 +228,11 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     }
     const all = await shop.chat(secret, COSTLY);
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
-    // The header is bounded: 20 names, and how many more.
+    // The header is limited: 20 names, and the number of further ones.
     expect(droppedBy(all)?.split(", ")).toEqual([...Object.keys(COSTLY).slice(0, 20), "+8"]);
   });
 
-  test("another way to write a name is another name: escapes, and letters in another case", async () => {
+  test("names with escapes or in another case do not get around the list", async () => {
     const rest = JSON.stringify(chatBody()).slice(1);
     for (const [name, dropped] of [
       ["serv\\u0069ce_tier", "service_tier"],
@@ -259,7 +259,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     }
   });
 
-  test("built-in tools are left out one by one; without any tool left their choice is left out too", async () => {
+  test("built-in tools are dropped one by one; if no tool is left, tool_choice is dropped too", async () => {
     const own = { type: "function", function: { name: "f", parameters: {} } };
     const some = await shop.chat(secret, {
       tools: [
@@ -287,12 +287,12 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     });
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
     expect(droppedBy(none)).toBe("tools.0, tool_choice, parallel_tool_calls");
-    // No list at all is none that a provider could read as one.
+    // A value that is not a list cannot be read as one by a provider.
     await shop.chat(secret, { tools: { "0": { type: "web_search" } } });
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a" });
   });
 
-  test("in messages: files, audio, video, cache writes and fields that nobody defines are left out, the rest stays", async () => {
+  test("in messages, files, audio, video, cache writes and undefined fields are dropped; the rest is kept", async () => {
     const messages = [
       { role: "system", content: "Be short.", tools: [{ type: "web_search" }] },
       {
@@ -334,7 +334,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     ]);
   });
 
-  test("of objects only the members of the list pass, and only short values", async () => {
+  test("of objects, only listed members with short values are sent on", async () => {
     const answer = await shop.chat(secret, {
       stream: true,
       stream_options: { include_usage: false, include_obfuscation: false, continuous_usage_stats: true },
@@ -372,7 +372,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     ]);
   });
 
-  test("metadata without store goes on; with store: true both stay here", async () => {
+  test("metadata without store is sent on; with store: true both are dropped", async () => {
     await shop.chat(secret, { metadata: { a: "1" } });
     expect(sent().metadata).toEqual({ a: "1" });
     const answer = await shop.chat(secret, { metadata: { a: "1" }, store: true });
@@ -380,7 +380,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
     expect(droppedBy(answer)).toBe("metadata, store");
   });
 
-  test("paid by balance: no other name of the cap or of the choices goes on, and the cap of the hold does", async () => {
+  test("pay-as-you-go: no other name for the cap or the choices is sent on; the reserved cap is", async () => {
     const payer = await shop.payer(1_000_000_000n);
     await shop.chat(payer.secret, { max_tokens: 50, n_predict: 9e5, max_output_tokens: 9e5, best_of: 9 });
     expect(sent()).toEqual({ ...chatBody(), model: "up-chat-a", max_tokens: 50 });
@@ -390,7 +390,7 @@ describe("what costs money or leaves the scope does not reach the provider", () 
 describe("x-dropped-params", () => {
   const body = { service_tier: "priority", n: 1 };
 
-  test("stands on JSON, on streams and on images alike, and not where nothing was left out", async () => {
+  test("is on JSON, streams and images, and absent if nothing was dropped", async () => {
     expect(droppedBy(await shop.chat(secret, body))).toBe("service_tier");
     expect(droppedBy(await shop.chat(secret, { ...body, stream: true }))).toBe("service_tier");
     expect(droppedBy(await image(secret, body))).toBe("service_tier");
@@ -398,7 +398,7 @@ describe("x-dropped-params", () => {
       expect(droppedBy(answer)).toBeNull();
   });
 
-  test("stands on the first answer and on its replay by Idempotency-Key", async () => {
+  test("is on the first answer and on its replay by Idempotency-Key", async () => {
     const headers = { "idempotency-key": crypto.randomUUID() };
     const first = await shop.chat(secret, body, { headers });
     const again = await shop.chat(secret, body, { headers });
@@ -411,7 +411,7 @@ describe("x-dropped-params", () => {
     expect([replay.headers.get("idempotent-replayed"), droppedBy(replay)]).toEqual(["true", null]);
   });
 
-  test("stands on the answers of the panel's door too; api_key_id is no parameter", async () => {
+  test("is on the panel's answers too; api_key_id is not a parameter", async () => {
     const customer = await shop.customer();
     const session = await signInTo(shop, customer);
     const ask = (kind: string, asked: unknown) => session.post(`/ai/${kind}`, asked);
@@ -438,7 +438,7 @@ describe("a route that allows more", () => {
     plugins: [],
   };
 
-  test("sends on what it allows, and no more", async () => {
+  test("sends on what it allows, and nothing else", async () => {
     const answer = await shop.chat(secret, { model: "chat-more", ...more });
     expect(sent()).toEqual({
       model: "up-more",
@@ -460,7 +460,7 @@ describe("a route that allows more", () => {
 });
 
 describe("images", () => {
-  test("stream: true makes no free image: it is not sent on, the answer is JSON, and the image is charged", async () => {
+  test("stream: true on an image is dropped: the answer is JSON, and the image is charged", async () => {
     const payer = await shop.payer(1_000_000_000n);
     const answers = [];
     for (let i = 0; i < 10; i++) answers.push(await image(payer.secret, { stream: true, partial_images: 3 }));
@@ -474,11 +474,11 @@ describe("images", () => {
       released: 0,
       balance: 1_000_000_000 - 10 * PRICES.imageMicroUsd * 1000,
     });
-    // The breaker of the route is closed: a neighbour is served at once.
+    // The breaker of the route is closed: another account is served immediately.
     expect((await image(secret)).status).toBe(200);
   });
 
-  test("other names of a count, of another form or of another model are not sent on", async () => {
+  test("other names for the count, the format or the model are not sent on", async () => {
     const answer = await image(secret, {
       num_images: 4,
       batch_size: 4,
@@ -499,7 +499,7 @@ describe("images", () => {
 
   const costs = (microUsd: number) => 1_000_000_000 - microUsd * 1000;
 
-  test("a quality with a price is sent on and charged by it, in its size", async () => {
+  test("a quality with a price is sent on, and charged at the price for its size", async () => {
     for (const [over, microUsd] of [
       [{ quality: "high" }, 170_000],
       [{ quality: "high", size: "512x512" }, 90_000],
@@ -511,7 +511,7 @@ describe("images", () => {
     }
   });
 
-  test("a quality without a price is left out and named, and the plain price is charged; standard is the plain one's", async () => {
+  test("a quality without a price is dropped and named, and the default price is charged; standard is the default", async () => {
     for (const quality of ["hd", "auto", "HIGH", "high ", "__proto__", 5, ["high"], { high: 1 }]) {
       const payer = await shop.payer(1_000_000_000n);
       const answer = await image(payer.secret, { quality });
@@ -528,7 +528,7 @@ describe("images", () => {
     expect(droppedBy(await image(secret, { quality: null }))).toBeNull();
   });
 
-  test("402 says which size or quality has no price, where the model has others", async () => {
+  test("402 says which size or quality has no price, if the model has other prices", async () => {
     const payer = await shop.payer(1_000_000_000n);
     for (const [over, param, message] of [
       [{ size: "1536x1024" }, "size", "This model has no pay-as-you-go price for images of 1536x1024."],

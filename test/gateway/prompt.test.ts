@@ -5,7 +5,7 @@ import { type ChatBody, ChatBody as ChatShape } from "../../src/gateway/request_
 import { bodyOf } from "../../src/http/body.ts";
 import { checker } from "../../src/http/checks.ts";
 
-/** The bound of a prompt: all that is sent on counts, and nothing twice. Source: rulings › Money. */
+/** The bound of a prompt: everything that is sent on counts, and nothing counts twice. Source: rulings › Money. */
 
 const checkChat = checker(ChatShape);
 const LONG = 1_100_000;
@@ -19,7 +19,7 @@ function promptOfText(text: string) {
 const promptOfBody = (over: Record<string, unknown>) =>
   promptOfText(JSON.stringify({ model: "m", messages: HI, ...over }));
 
-test("a chat of texts and images: its text in UTF-8, with a byte between two, and its images counted, whatever they weigh", () => {
+test("a chat of texts and images: its texts in UTF-8 with one byte between them, and the number of its images, whatever their size", () => {
   expect(promptOfBody({}).bytes).toBe(2);
   expect(promptOfBody({ messages: [...HI, { role: "assistant", content: "متن", name: "x" }] }).bytes).toBe(
     2 + 1 + 6 + 1 + 1,
@@ -29,7 +29,7 @@ test("a chat of texts and images: its text in UTF-8, with a byte between two, an
   expect([prompt.bytes, prompt.images]).toEqual([2, 2]);
 });
 
-test("escapes count as what they stand for, and numbers, flags and null of known parameters as nothing", () => {
+test("escapes count as the characters they stand for; numbers, booleans and null of known parameters count nothing", () => {
   const escaped =
     '{"model":"m","messages":[{"role":"user","content":"\\u00e9\\u00e9\\n"}],"temperature":0.5,"max_tokens":10,"stream":true';
   expect(
@@ -37,7 +37,7 @@ test("escapes count as what they stand for, and numbers, flags and null of known
   ).toBe(5);
 });
 
-test("1.1 MB count wherever they stand: in fields, in keys, in parts, in what nobody knows", () => {
+test("1.1 MB count wherever they are: in fields, keys, parts and unknown structures", () => {
   const x = "x".repeat(LONG);
   const part = (over: object) => [{ role: "user", content: [{ type: "text", text: "hi", ...over }] }];
   const image = (over: object, more: object = {}) => [
@@ -84,14 +84,14 @@ test("1.1 MB count wherever they stand: in fields, in keys, in parts, in what no
   for (const body of bodies) expect(promptOfBody(body).bytes).toBeGreaterThanOrEqual(LONG);
 });
 
-test("spaces and digits that parsing takes away count where a provider may read them raw", () => {
+test("spaces and digits that parsing removes count, because a provider may read them", () => {
   const of = (field: string) =>
     promptOfText(`{"model":"m","messages":[{"role":"user","content":"hi"}],${field}}`).bytes;
   expect(of(`"tools":[{"x":1${"0".repeat(LONG)}}]`)).toBeGreaterThan(LONG);
   expect(of(`"tools":[${" ".repeat(LONG)}]`)).toBeGreaterThan(LONG);
 });
 
-test("images beside something unknown count as images still", () => {
+test("images next to unknown fields still count as images", () => {
   const image = { type: "image_url", image_url: { url: PNG } };
   const prompt = promptOfBody({
     messages: [{ role: "user", content: [image, { type: "text", text: "hi", cache_control: {} }] }],
@@ -100,7 +100,7 @@ test("images beside something unknown count as images still", () => {
   expect(prompt.bytes).toBeLessThan(500);
 });
 
-test("a field that is left out does not count, and one that is changed counts as it is sent", () => {
+test("a dropped field does not count, and a changed one counts as it is sent", () => {
   const text = JSON.stringify({
     model: "m",
     messages: HI,
@@ -124,7 +124,7 @@ test("a field that is left out does not count, and one that is changed counts as
   ).toBe(5);
 });
 
-test("of any body, whatever is put into it anywhere counts", () => {
+test("anything added anywhere in any body counts", () => {
   const value = fc.jsonValue({ maxDepth: 3 });
   const content = fc.oneof(fc.string(), fc.array(fc.dictionary(fc.string(), value, { maxKeys: 3 }), { maxLength: 3 }));
   const message = fc
@@ -153,7 +153,7 @@ test("of any body, whatever is put into it anywhere counts", () => {
         for (const inner of Object.values(one)) visit(inner);
       };
       visit(body);
-      // Not beside the messages: there only objects stand.
+      // Not next to the messages: that list may only contain objects.
       const open = holders.filter(
         (one) => !Array.isArray(one) || !(one === body.messages || body.messages.some((m) => m.content === one)),
       );

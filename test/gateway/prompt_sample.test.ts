@@ -1,13 +1,13 @@
 import { describe, expect, test } from "bun:test";
 import { Prompt } from "../../src/gateway/prompt.ts";
 
-/** What is kept of a prompt while its stream is open: little of it, and enough to count it by. */
+/** What is kept of a prompt while its stream is open: a small sample, enough to count it. */
 
 const promptOf = (...texts: string[]) => new Prompt(texts, { messages: texts.length, images: 1 });
 const KEPT_BYTES_MAX = 16 * 1024;
 
 describe("the sample of a prompt", () => {
-  test("of a small prompt is all of it", () => {
+  test("of a small prompt is the whole prompt", () => {
     for (const texts of [[], [""], ["hello"], ["x".repeat(2_000), "世".repeat(1_000)]]) {
       const prompt = promptOf(...texts);
       expect(prompt.sample()).toEqual({
@@ -19,7 +19,7 @@ describe("the sample of a prompt", () => {
     }
   });
 
-  test("of a large prompt is small, whatever stands in it, and tells how large that is", () => {
+  test("of a large prompt is small, whatever its content, and has the length of the whole", () => {
     for (const texts of [
       ["x".repeat(20_000_000)],
       ["世界".repeat(1_000_000)],
@@ -36,7 +36,7 @@ describe("the sample of a prompt", () => {
     }
   });
 
-  test("takes of each text a share like its length, so that what is dense counts as much as there is of it", () => {
+  test("takes from each text in proportion to its length", () => {
     const prompt = promptOf("a".repeat(300_000), "b".repeat(100_000));
     let [a, b] = [0, 0];
     for (let i = 0; i < 500; i++) {

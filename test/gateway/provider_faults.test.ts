@@ -12,9 +12,9 @@ import { openRawClient } from "./raw_client.ts";
 import { type Answer, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
 /**
- * What a provider can do beyond what failover.test.ts shows: answers cut at every byte, bombs, endless answers, answers
- * that are no HTTP, and words behind the end. Nothing of it is charged, no truncated answer is a 200, the memory stays
- * bounded, and the replica serves on. Source: rulings › Who pays when something breaks.
+ * Provider faults beyond failover.test.ts: answers cut at every byte, decompression bombs, endless answers, answers that are
+ * not HTTP, and data after the end. None is charged, no truncated answer is a 200, memory stays bounded, and the replica keeps
+ * serving. Source: rulings › Who pays when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -27,7 +27,7 @@ const CUT_DELAY_MS = 5;
 const MEMORY_MB_MAX = 150;
 
 let shop: Shop;
-/** Knows the raw and the hung provider too. */
+/** A replica that also has the raw and the hanging provider. */
 let replica: ReplicaProcess;
 let raw: RawServer;
 let hung: Awaited<ReturnType<typeof startHungPort>>;
@@ -64,7 +64,7 @@ beforeAll(async () => {
 afterEach(async () => {
   shop.provider.reset();
   shop.second.reset();
-  // One good answer closes the breaker of a route, so that no test meets what another one left.
+  // One good answer closes the breaker of a route, so that tests do not affect each other.
   for (const model of ["chat-a", "chat-two-routes", "image-a"]) {
     await until(async () => {
       const calls = [...started, shop.provider].map((one) => one.callCount());
@@ -101,7 +101,7 @@ async function expectReleased(accountId: number, reason = "provider_failed"): Pr
   expect(receipt?.reason).toBe(reason);
 }
 
-/** Runs `work` for each number from 0 to `last`, some at once. */
+/** Runs `work` for each number from 0 to `last`, several at a time. */
 async function forEach(last: number, work: (at: number) => Promise<void>): Promise<void> {
   let next = 0;
   const run = async () => {
@@ -228,7 +228,7 @@ describe("connections", () => {
     expect(await shop.counters(accountId)).toMatchObject({ usage: 1, released: 0, holds: 0 });
   });
 
-  test("a request that is never read, a socket that is cut without a word: 503, released, and the breaker opens and closes", async () => {
+  test("a provider that never reads the request, or resets the connection: 503, released, and the breaker opens and closes", async () => {
     const one = await shop.customer();
     shop.provider.next({ hang: "connect" });
     expectRefusal(await chat(one.secret, { stream: true }), "provider_unavailable");
@@ -237,7 +237,7 @@ describe("connections", () => {
     shop.provider.reset();
     shop.provider.always({ cutBeforeHeaders: true });
     for (let i = 0; i < 20; i++) expectRefusal(await chat(secret, { stream: i % 2 === 0 }), "provider_unavailable");
-    // Five open it for a second; a probe may have got through since.
+    // Five failures open it for a second; a probe may have got through since.
     const calls = shop.provider.callCount();
     expect(calls).toBeGreaterThanOrEqual(4);
     expect(calls).toBeLessThanOrEqual(8);
@@ -286,7 +286,7 @@ describe("connections", () => {
   });
 });
 
-describe("bombs and answers without end: 503 or an error event, the memory bounded", () => {
+describe("decompression bombs and endless answers: 503 or an error event, with bounded memory", () => {
   test.each([
     ["JSON", false, {}],
     ["JSON that says it is not compressed", false, { headers: { "content-encoding": "identity" } }],
@@ -320,7 +320,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
     await until(() => shop.provider.counters().open === 0);
   });
 
-  test("a line without end in the middle of a stream: an error event, released", async () => {
+  test("an endless line in the middle of a stream: an error event, released", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endless: "line" });
     const { text } = await withinMemory("a line without end", () => chat(secret, { stream: true }));
@@ -330,7 +330,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
     await until(() => shop.provider.counters().open === 0);
   });
 
-  test("events without end: they flow through as long as the client likes", async () => {
+  test("endless events: relayed as long as the client stays", async () => {
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ endless: "events" });
     await withinMemory("300 MB of events", async () => {
@@ -345,7 +345,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
     expect(Number(receipt?.completion_tokens)).toBeGreaterThan(50_000_000);
   });
 
-  test("ten thousand images for one: the first is fetched, no other", async () => {
+  test("ten thousand images instead of one: only the first is fetched", async () => {
     const { secret, accountId } = await shop.customer();
     const url = `${shop.second.url}/images/none.png`;
     shop.provider.next({
@@ -357,7 +357,7 @@ describe("bombs and answers without end: 503 or an error event, the memory bound
   });
 });
 
-describe("words behind the end of a stream", () => {
+describe("data after the end of a stream", () => {
   const chunk = (delta: unknown, finish: string | null = null) =>
     `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 5, model: "up", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
   const usage = `data: ${JSON.stringify({ id: "c", choices: [], usage: { prompt_tokens: 3, completion_tokens: 4 } })}\n\n`;
@@ -409,8 +409,8 @@ describe("words behind the end of a stream", () => {
   });
 });
 
-// Last: the first provider is another one behind it.
-test("connection refused, and back on the same port: the second route serves meanwhile, then the first again", async () => {
+// Last, because it replaces the first provider.
+test("connection refused, then back on the same port: the second route serves meanwhile, then the first again", async () => {
   const { secret, accountId } = await shop.customer();
   const { port } = shop.provider;
   await shop.provider.stop();

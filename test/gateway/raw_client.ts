@@ -1,10 +1,10 @@
 import { connect } from "node:net";
 import { chatBody } from "./shop.ts";
 
-/** Of what comes, kept as text. */
+/** Maximum length of received data that is kept as text. */
 const TEXT_BYTES_MAX = 64 * 1024 * 1024;
 
-/** A chat request on a bare socket, whose client can stop reading, half-close and leave when it likes. */
+/** A chat request on a bare socket, whose client can stop reading, half-close or leave at any time. */
 export type RawClient = ReturnType<typeof openRawClient>;
 
 export function openRawClient(port: number, secret: string, over: Record<string, unknown> = {}) {
@@ -33,7 +33,7 @@ export function openRawClient(port: number, secret: string, over: Record<string,
   socket.on("end", () => socket.end());
   return {
     socket,
-    /** What has come, head and chunk sizes included; the first 64 MB of it. */
+    /** The received data, including headers and chunk sizes; the first 64 MB of it. */
     got: () => got,
     bytes: () => bytes,
     events: () => got.split("data: ").length - 1,

@@ -3,7 +3,14 @@ import type { Socket } from "node:net";
 import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
 import type { Relayed } from "../../src/gateway/chunks.ts";
-import { createRelays, type IdleLimit, type OpenedStream, type RelayOptions } from "../../src/gateway/relay.ts";
+import {
+  createRelays,
+  type IdleLimit,
+  type OpenedStream,
+  type RelayEnd,
+  type RelayOptions,
+  type StreamOwner,
+} from "../../src/gateway/relay.ts";
 import { openChatStream } from "../../src/gateway/upstream_chat.ts";
 import { NO_ROOM } from "../../src/http/body.ts";
 import { type RawServer, rejectionOf, route, startRawServer } from "../catalog/sockets.ts";
@@ -19,8 +26,8 @@ import {
 } from "./transcripts.ts";
 
 /**
- * One stream from a provider to a client, whatever either does to it: the same output however the bytes are cut into
- * pieces, and never a clean end of a broken stream. Source: rulings › Streams, Who pays when something breaks.
+ * One stream from a provider to a client: the same output however the bytes are split, and never a clean end of a broken
+ * stream. Source: rulings › Streams, Who pays when something breaks.
  */
 
 setDefaultTimeout(120_000);
@@ -40,40 +47,32 @@ afterAll(() => {
   relays.close();
 });
 
-type Ended = {
-  how: "complete" | "brokeOff" | "brokeAfterFinish" | "clientLeft" | "endedByUs";
-  relayed?: Relayed;
-  isWhole?: boolean;
-};
+type Ended = { how: RelayEnd["how"]; relayed?: Relayed; isWhole?: boolean };
+/** What a test does instead, for one kind of end. */
+type OnEnd = Partial<Record<RelayEnd["how"], () => Promise<void>>>;
 
-/** The ends of one stream, noted; more than one is a failure of the relay. */
-function noteEnds() {
+/** An owner that notes the ends of its stream. More than one end is a failure of the relay. */
+function noteEnds(onEnd: OnEnd = {}) {
   const ended: Ended[] = [];
-  return {
-    ended,
-    ends: {
-      complete: async (relayed: Relayed) => void ended.push({ how: "complete", relayed }),
-      async brokeOff() {
-        ended.push({ how: "brokeOff" });
-        return BROKE_OFF;
-      },
-      async brokeAfterFinish(relayed: Relayed) {
-        ended.push({ how: "brokeAfterFinish", relayed });
-        return BROKE_OFF;
-      },
-      clientLeft: async (relayed: Relayed, isWhole: boolean) =>
-        void ended.push({ how: "clientLeft", relayed, isWhole }),
-      async endedByUs() {
-        ended.push({ how: "endedByUs" });
-        return '{"error":"ended by us"}';
-      },
+  const owner: StreamOwner = {
+    async ended(end) {
+      const { how } = end;
+      if (onEnd[how]) return void (await onEnd[how]());
+      ended.push({
+        how,
+        ...("relayed" in end && { relayed: end.relayed }),
+        ...(how === "client_left" && { isWhole: end.isWhole }),
+      });
+      if (how === "ended_by_us") return '{"error":"ended by us"}';
+      return how === "broke_off" || how === "broke_after_finish" ? BROKE_OFF : undefined;
     },
   };
+  return { ended, owner };
 }
 
 const facts = (wantsUsage = true) => ({ requestId: "r1", createdUnix: 5, modelId: CLIENT_MODEL, wantsUsage });
 
-/** A provider whose answer is these pieces, each read on its own, and then this end. */
+/** A provider whose answer is these pieces, each read separately, followed by this end. */
 function piecesFrom(pieces: readonly Uint8Array[], end: "end" | "cut" = "end"): ProviderClient {
   let next = 0;
   const body = () =>
@@ -104,7 +103,7 @@ function open(provider: ProviderClient, requestId = "r1", to = route("http://127
       requestId,
       body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
       raw: { text, value: {}, spans: new Map(), room: NO_ROOM },
-      sifted: { changed: new Map(), dropped: undefined },
+      filtered: { changed: new Map(), dropped: undefined },
       model: { allowedParams: new Set<string>() },
       capTokens: null,
       signal: new AbortController().signal,
@@ -118,7 +117,7 @@ function open(provider: ProviderClient, requestId = "r1", to = route("http://127
   );
 }
 
-/** What a client of the stream gets; `refused`: no first event came. */
+/** What a client of the stream gets; `refused` if there was no first event. */
 type Outcome = { refused?: unknown; text: string; ended: Ended[] };
 
 async function relayed(
@@ -131,12 +130,12 @@ async function relayed(
   } catch (refused) {
     return { refused, text: "", ended: [] };
   }
-  const { ended, ends } = noteEnds();
-  const text = await new Response(relays.start(opened, facts(wantsUsage), ends)).text();
+  const { ended, owner } = noteEnds();
+  const text = await new Response(relays.start(opened, facts(wantsUsage), owner)).text();
   return { text, ended };
 }
 
-/** The client's text by construction, in the chunks that went out for each payload. */
+/** The expected output, as the chunk sent for each payload. */
 function expectedOf({ chunks }: Transcript, wantsUsage: boolean) {
   const out = relayedChunks(chunks, { modelId: CLIENT_MODEL, wantsUsage });
   const reported = chunks.find(({ usage }) => usage !== undefined);
@@ -154,7 +153,7 @@ const eventsIn = (text: string) =>
       return event.slice(6);
     });
 
-/** The text of a whole stream is what its transcript says, in values; from here on it is compared as text. */
+/** The text of a complete stream has the values of its transcript. From here on it is compared as text. */
 async function wholeText(transcript: Transcript, wantsUsage: boolean): Promise<string> {
   const { text, ended } = await relayed(piecesFrom([transcript.bytes]), { wantsUsage });
   const { out, usageChunk } = expectedOf(transcript, wantsUsage);
@@ -173,7 +172,7 @@ function splitAt(bytes: Uint8Array, cuts: readonly number[]): Uint8Array[] {
   return ends.map((end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1], end));
 }
 
-/** Runs `work` for every number from 0 to `last`, some at once. */
+/** Runs `work` for every number from 0 to `last`, several at a time. */
 async function forEach(last: number, work: (at: number) => Promise<void>): Promise<void> {
   let next = 0;
   const run = async () => {
@@ -183,7 +182,7 @@ async function forEach(last: number, work: (at: number) => Promise<void>): Promi
 }
 
 describe("the same output however the bytes are split", () => {
-  test.each(USAGE_PLACES)("in two at every byte (usage: %s)", async (usageIn) => {
+  test.each(USAGE_PLACES)("split in two at every byte (usage: %s)", async (usageIn) => {
     const transcript = richTranscript(usageIn);
     for (const wantsUsage of [true, false]) {
       const whole = await wholeText(transcript, wantsUsage);
@@ -195,7 +194,7 @@ describe("the same output however the bytes are split", () => {
     }
   });
 
-  test("byte by byte with empty pieces between, and in 500 random sets of pieces", async () => {
+  test("byte by byte with empty pieces between, and 500 random splits", async () => {
     const random = randomFrom(SEED);
     const transcript = richTranscript("own");
     const whole = await wholeText(transcript, true);
@@ -210,7 +209,7 @@ describe("the same output however the bytes are split", () => {
     }
   });
 
-  test("an error event: what came before it, then an error event of ours, at every split", async () => {
+  test("an error event: everything before it, then our error event, for every split", async () => {
     const { bytes, chunks } = shortTranscript();
     const before = bytes.subarray(0, find(bytes, ": ping"));
     const wire = Buffer.concat([
@@ -222,18 +221,17 @@ describe("the same output however the bytes are split", () => {
       const { text, ended } = await relayed(piecesFrom(splitAt(wire, [at])));
       const events = eventsIn(text);
       expect(events.map((event) => JSON.parse(event))).toEqual([first, JSON.parse(BROKE_OFF)]);
-      expect(ended).toEqual([{ how: "brokeOff" }]);
+      expect(ended).toEqual([{ how: "broke_off" }]);
     });
   });
 });
 
-test("text that comes with the end goes out at once: [DONE] alone waits for the settlement", async () => {
+test("text that arrives with the end is sent immediately: only [DONE] waits for the settlement", async () => {
   const { bytes } = shortTranscript();
   const { promise: settled, resolve: settle } = Promise.withResolvers<void>();
-  const { ends } = noteEnds();
-  const complete = () => settled;
+  const { owner } = noteEnds({ complete: () => settled });
   const opened = await open(piecesFrom([bytes]));
-  const reader = relays.start(opened, facts(false), { ...ends, complete }).getReader();
+  const reader = relays.start(opened, facts(false), owner).getReader();
   const whole = eventsIn(await wholeText(shortTranscript(), false));
   const { value } = await reader.read();
   expect(eventsIn(Buffer.from(value ?? []).toString())).toEqual(whole.slice(0, -1));
@@ -243,7 +241,7 @@ test("text that comes with the end goes out at once: [DONE] alone waits for the 
   expect(eventsIn(Buffer.from((await rest).value ?? []).toString())).toEqual(["[DONE]"]);
 });
 
-/** What must come of the first `at` bytes and then a cut, or a clean end: by another parser's reading, and the rules. */
+/** The expected result of the first `at` bytes followed by a cut or a clean end, by another parser and the rules. */
 function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: number; end: "end" | "cut" }) {
   const bytes = transcript.bytes.subarray(0, at);
   // A clean end completes the event that was being read.
@@ -267,16 +265,16 @@ function expectedCut(transcript: Transcript, whole: string, { at, end }: { at: n
 
 function howEnded(text: string): Ended["how"] {
   if (text.endsWith("data: [DONE]\n\n")) return "complete";
-  return /"finish_reason":\s*"\w/.test(text) ? "brokeAfterFinish" : "brokeOff";
+  return /"finish_reason":\s*"\w/.test(text) ? "broke_after_finish" : "broke_off";
 }
 
 function expectEnd({ text, ended, refused }: Outcome): void {
   if (refused !== undefined) expect(refused).toBeInstanceOf(ProviderFailure);
-  // Settled exactly when complete, or finished.
+  // Settled exactly if the answer is complete, or has a finish_reason.
   else expect(ended.map(({ how }) => how)).toEqual([howEnded(text)]);
 }
 
-describe("a cut at every byte: all of it, or what came and an error event; never a clean end of a broken stream", () => {
+describe("a cut at every byte: the whole answer, or its beginning and an error event; never a clean end of a broken stream", () => {
   test.each(
     USAGE_PLACES.flatMap(
       (usageIn) =>
@@ -354,7 +352,7 @@ describe("over sockets", () => {
     return outcome;
   }
 
-  test("in two at every byte: the same output", async () => {
+  test("split in two at every byte: the same output", async () => {
     const { bytes } = transcript;
     const whole = await wholeText(transcript, true);
     await forEach(bytes.length, async (at) => {
@@ -386,7 +384,7 @@ describe("over sockets", () => {
       expectEnd(outcome);
       if (outcome.text === expected.text && (outcome.refused !== undefined) === expected.refused) exact++;
       else {
-        // The system may drop what it had received when the connection breaks: then less came, and never a good end.
+        // The system may discard received data when the connection breaks: then less arrives, but never a clean end.
         const events = eventsIn(outcome.text);
         expect({ at, last: events.at(-1) ?? "refused" }).toEqual({ at, last: outcome.refused ? "refused" : BROKE_OFF });
         expect(events.slice(0, -1)).toEqual(wholeEvents.slice(0, Math.max(0, events.length - 1)));
@@ -402,7 +400,7 @@ const CHUNK = (delta: unknown, finish: string | null = null) =>
   `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
-/** A provider's side in the test's hands. `aborted`: its call was ended by the relay. */
+/** A provider that the test controls. `aborted`: the relay aborted the call. */
 function handProvider(first = CHUNK({ content: "one" })) {
   let controller!: ReadableStreamDefaultController<Uint8Array>;
   const state = { aborted: false };
@@ -427,12 +425,8 @@ function handProvider(first = CHUNK({ content: "one" })) {
   };
 }
 
-/** A stream with a relay of its own, so that its clock, its options and its failures are its own. */
-async function openOne(
-  options: Partial<RelayOptions> = {},
-  ends: Partial<ReturnType<typeof noteEnds>["ends"]> = {},
-  readsOn = false,
-) {
+/** A stream with its own relay, so that it has its own clock, options and failures. */
+async function openOne(options: Partial<RelayOptions> = {}, onEnd: OnEnd = {}, readsOn = false) {
   const timeouts: IdleLimit[] = [];
   const failures: unknown[] = [];
   const clock = { ms: 0 };
@@ -446,11 +440,11 @@ async function openOne(
     ...options,
   });
   const hand = handProvider();
-  const noted = noteEnds();
+  const noted = noteEnds(onEnd);
   const opened = await open(hand.provider);
-  const reader = own.start(opened, { ...facts(), readsOn }, { ...noted.ends, ...ends }).getReader();
+  const reader = own.start(opened, { ...facts(), readsOn }, noted.owner).getReader();
   const next = async () => new TextDecoder().decode((await reader.read()).value);
-  /** Lets the clock jump once all that was sent has been read, and the relays look at it. */
+  /** Moves the clock after all sent data has been read, and lets the relays' timer run. */
   const jump = async (ms: number) => {
     await sleep(20);
     clock.ms += ms;
@@ -460,7 +454,7 @@ async function openOne(
 }
 
 describe("silence", () => {
-  test("a keep-alive every 15 s without output, however the provider keeps itself busy; one at a time for a client that does not read", async () => {
+  test("a keep-alive after 15 s without output, whatever the provider sends; one at a time for a client that does not read", async () => {
     const { own, next, jump, send, ended, reader, timeouts, state } = await openOne();
     expect(await next()).toContain("one");
     send(": still thinking\n\n");
@@ -468,7 +462,7 @@ describe("silence", () => {
     send(": still thinking\n\n");
     await jump(2_000);
     expect(await next()).toBe(": keep-alive\n\n");
-    // Not read from now on: one keep-alive waits for the client, no second one behind it.
+    // The client stops reading: one keep-alive waits for it, and no second one is added.
     for (let i = 0; i < 3; i++) {
       await jump(16_000);
       send(": still thinking\n\n");
@@ -477,14 +471,14 @@ describe("silence", () => {
     send(CHUNK({ content: "two" }));
     expect(await next()).toContain("two");
     expect(ended).toEqual([]);
-    // Nor does a busy provider keep a client alive that takes nothing.
+    // A busy provider does not keep the connection of a client that reads nothing.
     await jump(16_000);
     await jump(50_000);
     send(": still thinking\n\n");
     await jump(12_000);
     expect([timeouts, ended.map(({ how }) => how), state.aborted, own.count()]).toEqual([
       ["client_idle"],
-      ["clientLeft"],
+      ["client_left"],
       true,
       0,
     ]);
@@ -492,7 +486,7 @@ describe("silence", () => {
     own.close();
   });
 
-  test("a provider that sends no whole line for PROVIDER_IDLE_MS has broken off, however many bytes it drips", async () => {
+  test("a provider that sends no complete line for PROVIDER_IDLE_MS has broken off, even if it sends bytes", async () => {
     const { own, next, jump, send, ended, timeouts, state } = await openOne();
     await next();
     send('data: {"choices":[{');
@@ -501,21 +495,21 @@ describe("silence", () => {
     send('"index":0,');
     await jump(60_000);
     expect(await next()).toBe(`data: ${BROKE_OFF}\n\n`);
-    expect([timeouts, ended, state.aborted]).toEqual([["provider_idle"], [{ how: "brokeOff" }], true]);
+    expect([timeouts, ended, state.aborted]).toEqual([["provider_idle"], [{ how: "broke_off" }], true]);
     own.close();
   });
 
-  test("a client that takes nothing for CLIENT_IDLE_MS is cut and settled, whatever the provider does", async () => {
+  test("a client that takes nothing for CLIENT_IDLE_MS is disconnected and settled, whatever the provider does", async () => {
     const { own, jump, send, ended, timeouts, state, reader } = await openOne();
     send(CHUNK({ content: "two" }));
     await jump(61_000);
-    expect([timeouts, ended.map(({ how }) => how), state.aborted]).toEqual([["client_idle"], ["clientLeft"], true]);
+    expect([timeouts, ended.map(({ how }) => how), state.aborted]).toEqual([["client_idle"], ["client_left"], true]);
     expect(ended[0]?.relayed?.text).toContain("one");
     await rejectionOf(reader.read());
     own.close();
   });
 
-  test("a line of 7 MB in pieces of 1 KB passes; without an end it breaks the stream off before it fills the memory", async () => {
+  test("a line of 7 MB in pieces of 1 KB passes; an endless one ends the stream before it fills the memory", async () => {
     const piece = bytesOf("x".repeat(1024));
     const good = [
       bytesOf(CHUNK({ content: "@" }).split("@")[0] ?? ""),
@@ -527,21 +521,21 @@ describe("silence", () => {
     const tookMs = performance.now() - startMs;
     expect(text.length).toBeGreaterThan(7_000_000);
     expect(text).toEndWith("data: [DONE]\n\n");
-    // Linear: each byte is looked at once. Searching the whole line for every piece takes minutes.
+    // Linear time: each byte is read once. Searching the whole line for every piece would take minutes.
     console.log(`7 MB in ${good.length} pieces: ${Math.round(tookMs)} ms`);
     expect(tookMs).toBeLessThan(10_000);
     const endless = await relayed(piecesFrom([bytesOf(CHUNK({ content: "one" })), ...Array(20 * 1024).fill(piece)]));
     expect(eventsIn(endless.text).length).toBe(2);
-    expect(endless.ended).toEqual([{ how: "brokeOff" }]);
+    expect(endless.ended).toEqual([{ how: "broke_off" }]);
   });
 });
 
-describe("an end that the ledger cannot be told", () => {
+describe("an end that the ledger fails to take", () => {
   const failing = async () => {
     throw new Error("the disk is full");
   };
 
-  /** Nothing is left open, the failure was told once, and the client was not told that all is well. */
+  /** Nothing is left open, the failure was reported once, and the client got no clean end. */
   async function expectFailed(
     { own, failures, reader, state }: Awaited<ReturnType<typeof openOne>>,
     isCancelled = false,
@@ -561,7 +555,7 @@ describe("an end that the ledger cannot be told", () => {
     own.close();
   }
 
-  test("complete: the stream breaks off without [DONE]", async () => {
+  test("complete: the stream is cut without [DONE]", async () => {
     const one = await openOne({}, { complete: failing });
     await one.next();
     one.send("data: [DONE]\n\n: more\n\n");
@@ -569,40 +563,40 @@ describe("an end that the ledger cannot be told", () => {
     await expectFailed(one);
   });
   test("the provider broke off", async () => {
-    const one = await openOne({}, { brokeOff: failing });
+    const one = await openOne({}, { broke_off: failing });
     await one.next();
     one.send("data: oops\n\n");
     await expectFailed(one);
   });
-  test("the provider fell silent: found by the timer, where nobody waits", async () => {
-    const one = await openOne({}, { brokeOff: failing });
+  test("the provider is silent: detected by the timer, which nothing awaits", async () => {
+    const one = await openOne({}, { broke_off: failing });
     await one.next();
     one.send(": line\n");
     await one.jump(121_000);
     await expectFailed(one);
   });
   test("the client left", async () => {
-    const one = await openOne({}, { clientLeft: failing });
+    const one = await openOne({}, { client_left: failing });
     await one.next();
     await one.reader.cancel();
     await expectFailed(one, true);
   });
-  test("the client reads too slowly: found by the timer, where nobody waits", async () => {
-    const one = await openOne({}, { clientLeft: failing });
+  test("the client reads too slowly: detected by the timer, which nothing awaits", async () => {
+    const one = await openOne({}, { client_left: failing });
     await one.jump(61_000);
     await expectFailed(one);
   });
-  test("we end it: the others are ended all the same", async () => {
-    const one = await openOne({}, { endedByUs: failing });
+  test("the replica shuts down: the other streams are ended too", async () => {
+    const one = await openOne({}, { ended_by_us: failing });
     const other = noteEnds();
-    const stream = one.own.start(await open(handProvider().provider), facts(), other.ends);
+    const stream = one.own.start(await open(handProvider().provider), facts(), other.owner);
     await one.own.endAll();
-    expect(other.ended).toEqual([{ how: "endedByUs" }]);
+    expect(other.ended).toEqual([{ how: "ended_by_us" }]);
     expect(await new Response(stream).text()).toEndWith('data: {"error":"ended by us"}\n\n');
     await expectFailed(one);
   });
-  test("a rejection here would have ended the process", async () => {
-    // What the tests above rely on: a rejected promise that nobody handles is not overlooked by the runtime.
+  test("a rejection in these tests would have ended the process", async () => {
+    // The tests above rely on this: the runtime ends the process for an unhandled rejection.
     const child = Bun.spawn(
       [process.execPath, "-e", "void (async () => { throw new Error('x') })(); setTimeout(() => {}, 1000)"],
       { stderr: "ignore" },
@@ -611,19 +605,19 @@ describe("an end that the ledger cannot be told", () => {
   });
 });
 
-describe("one end only", () => {
-  test("a stream that begins once all are ended is ended too", async () => {
+describe("exactly one end", () => {
+  test("a stream that starts after the shutdown is ended too", async () => {
     const one = await openOne();
     await one.own.endAll();
     const late = noteEnds();
     const hand = handProvider();
-    const text = await new Response(one.own.start(await open(hand.provider), facts(), late.ends)).text();
+    const text = await new Response(one.own.start(await open(hand.provider), facts(), late.owner)).text();
     expect(text).toBe('data: {"error":"ended by us"}\n\n');
-    expect([late.ended, hand.state.aborted, one.own.count()]).toEqual([[{ how: "endedByUs" }], true, 0]);
+    expect([late.ended, hand.state.aborted, one.own.count()]).toEqual([[{ how: "ended_by_us" }], true, 0]);
     one.own.close();
   });
 
-  test("the client leaves while the end is being settled: nothing more, and nothing twice", async () => {
+  test("the client leaves while the end is being settled: there is no second end", async () => {
     const settled = Promise.withResolvers<void>();
     const ended: string[] = [];
     const one = await openOne(
@@ -633,7 +627,7 @@ describe("one end only", () => {
           ended.push("complete");
           await settled.promise;
         },
-        clientLeft: async () => void ended.push("clientLeft"),
+        client_left: async () => void ended.push("client_left"),
       },
     );
     await one.next();
@@ -685,7 +679,7 @@ describe("one end only", () => {
   });
 });
 
-describe("reading on for a client who has left", () => {
+describe("reading on after the client has left", () => {
   const usage = (tokens: number) =>
     `data: ${JSON.stringify({ choices: [], usage: { prompt_tokens: 1, completion_tokens: tokens } })}\n\n`;
   const openLeft = async (options: Partial<RelayOptions> = {}) => {
@@ -696,7 +690,7 @@ describe("reading on for a client who has left", () => {
     return one;
   };
 
-  test("to the provider's end: the usage is the provider's, the text what was relayed", async () => {
+  test("to the provider's end: the usage is the provider's, the text is what was relayed", async () => {
     const one = await openLeft();
     one.send(CHUNK({ content: "not relayed" }));
     one.send(CHUNK({}, "stop"));
@@ -705,7 +699,7 @@ describe("reading on for a client who has left", () => {
     one.close();
     await until(() => one.ended.length > 0);
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: true, relayed: { text: "one", usage: { completionTokens: 700 } } },
+      { how: "client_left", isWhole: true, relayed: { text: "one", usage: { completionTokens: 700 } } },
     ]);
     expect(one.own.readOn()).toBe(0);
     one.own.close();
@@ -717,7 +711,7 @@ describe("reading on for a client who has left", () => {
     one.send("data: oops\n\n");
     await until(() => one.ended.length > 0);
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
     ]);
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
     one.own.close();
@@ -732,39 +726,39 @@ describe("reading on for a client who has left", () => {
     await one.jump(ms);
     expect([one.timeouts, one.own.readOn(), one.state.aborted]).toEqual([[...limits], 0, true]);
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
     ]);
     one.own.close();
   });
 
-  test("no more at once than the limit: a further one is ended when its client leaves", async () => {
+  test("above the maximum: further calls are aborted when their clients leave", async () => {
     const one = await openOne({ readOnMax: 0 }, {}, true);
     await one.next();
     await one.reader.cancel();
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
-    expect(one.ended).toMatchObject([{ how: "clientLeft", isWhole: false }]);
+    expect(one.ended).toMatchObject([{ how: "client_left", isWhole: false }]);
     one.own.close();
   });
 
-  test("not where the answer is known by then", async () => {
+  test("not if the whole answer has arrived already", async () => {
     const one = await openOne({}, {}, true);
     await one.next();
     one.send(CHUNK({}, "stop") + usage(700));
     await one.next();
     await one.reader.cancel();
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
+      { how: "client_left", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
     ]);
     one.own.close();
   });
 
-  test("all are ended: settled by what is known, once", async () => {
+  test("the replica shuts down: settled once, by what is known", async () => {
     const one = await openLeft();
     one.send(usage(300));
     await sleep(20); // Read by now.
     await one.own.endAll();
     expect(one.ended).toMatchObject([
-      { how: "clientLeft", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
+      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
     ]);
     expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
     await sleep(20);
@@ -795,7 +789,7 @@ describe("behind [DONE]", () => {
   const chunked = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
   const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
 
-  test("the provider closes its side: the connection is used again", async () => {
+  test("the provider closes the stream: the connection is reused", async () => {
     behave = (socket) => socket.write(`${HEAD}transfer-encoding: chunked\r\n\r\n${chunked(wire)}0\r\n\r\n`);
     await ask();
     const before = server.connections();
@@ -826,7 +820,7 @@ describe("behind [DONE]", () => {
     await until(() => closed > later);
   });
 
-  test("the provider neither closes nor sends: its call is ended after a second", async () => {
+  test("the provider neither closes nor sends: the call is aborted after a second", async () => {
     behave = (socket) => socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}`);
     const before = closed;
     const startMs = performance.now();
@@ -850,7 +844,7 @@ function find(bytes: Uint8Array, text: string): number {
   return Buffer.from(bytes).indexOf(text);
 }
 
-/** Numbers from 0 up to 1, the same for the same seed. */
+/** Pseudo-random numbers from 0 to 1; the same seed gives the same numbers. */
 function randomFrom(seed: number): () => number {
   let state = seed;
   return () => {

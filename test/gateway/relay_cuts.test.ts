@@ -5,8 +5,8 @@ import { type Answer, eventsOf, openShop, PRICES, type Shop } from "./shop.ts";
 import { payloadsIn, relayedChunks, shortTranscript, USAGE } from "./transcripts.ts";
 
 /**
- * A provider's connection that breaks at any byte of its stream, through a replica that is a process: the client has the
- * whole answer and pays, or is told of an error and does not pay, unless the finish_reason had come. Source: rulings › Who pays
+ * A provider's connection that breaks at any byte of its stream, through a replica that is a process: the client gets the
+ * whole answer and pays, or gets an error and does not pay, unless the finish_reason had arrived. Source: rulings › Who pays
  * when something breaks.
  */
 
@@ -14,7 +14,7 @@ setDefaultTimeout(120_000);
 const MODEL = "chat-a";
 /** One less than the failures in a row that open a route's breaker. */
 const AT_ONCE = 4;
-/** So that what was sent has been read before the connection breaks; what has not is dropped with it. */
+/** So that sent data is read before the connection breaks; unread data is lost with it. */
 const CUT_DELAY_MS = 20;
 const BALANCE = 1_000_000_000_000n;
 const CHARGE =
@@ -43,7 +43,7 @@ afterAll(async () => {
 
 type Cut = { at: number; answer: Answer };
 
-/** Calls the model once for every byte of the stream, its connection breaking there. */
+/** Calls the model once for every byte of the stream; the provider's connection breaks there. */
 async function cutAtEveryByte(secret: string, framing: { chunked?: boolean }): Promise<Cut[]> {
   const call = async (at: number): Promise<Cut> => ({
     at,
@@ -68,7 +68,7 @@ async function cutAtEveryByte(secret: string, framing: { chunked?: boolean }): P
     for (let at = ats.shift(); at !== undefined; at = ats.shift()) {
       const cut = await call(at);
       cuts.push(cut);
-      // Before the first event it is a failure of the route: a good answer behind it keeps the breaker closed.
+      // A cut before the first event is a failure of the route. A good answer after it keeps the breaker closed.
       if (cut.answer.status !== 200) cuts.push(await call(bytes.length));
     }
   };
@@ -76,7 +76,7 @@ async function cutAtEveryByte(secret: string, framing: { chunked?: boolean }): P
   return cuts;
 }
 
-/** True if the answer is whole; fails unless it is, or says that it is not. */
+/** True if the answer is complete. Fails if it is incomplete without an error. */
 function isWhole({ at, answer }: Cut): boolean {
   if (answer.status !== 200) {
     expectRefusal(answer, "provider_unavailable");
@@ -97,19 +97,19 @@ function isWhole({ at, answer }: Cut): boolean {
   return false;
 }
 
-/** Whether the answer is not whole, but its finish_reason has come: it is paid. */
+/** Whether the answer is incomplete but has its finish_reason: it is charged. */
 function isFinished({ answer }: Cut): boolean {
   const events = answer.status === 200 ? eventsOf(answer.text) : [];
   return events.at(-1) !== "[DONE]" && events.some((event) => JSON.parse(event).choices?.[0]?.finish_reason);
 }
 
-/** Whether the client got all of what was sent up to the cut, as another parser reads it. */
+/** Whether the client got everything that was sent up to the cut, by another parser. */
 function isExact({ at, answer }: Cut): boolean {
   const payloads = payloadsIn(bytes.subarray(0, at));
   if (payloads.length === 0) return answer.status === 503;
   const events = eventsOf(answer.text);
   if (payloads.includes("[DONE]")) return events.at(-1) === "[DONE]";
-  // The chunk that carries the usage waits for a good end.
+  // The chunk with the usage is only sent at a complete end.
   return answer.status === 200 && events.length === Math.min(payloads.length, EVENTS.length - 1) + 1;
 }
 
@@ -117,7 +117,7 @@ describe.each([
   ["in chunks, paid by package", { chunked: true }, false],
   ["with a length, paid by balance", {}, true],
 ] as const)("%s", (name, framing, isByBalance) => {
-  test("cut at every byte: usage records = whole or finished answers, provider calls = holds, the books balance", async () => {
+  test("cut at every byte: usage records = complete or finished answers, provider calls = holds, the books balance", async () => {
     const { secret, accountId } = isByBalance
       ? await shop.payer(BALANCE)
       : await shop.customer({ dailyLimit: 100_000 });
@@ -131,7 +131,7 @@ describe.each([
       `${name}: ${cuts.length} calls, ${whole.length} whole, ${finished.length} finished, ${exact} with all that was sent`,
     );
     expect(finished.length).toBeGreaterThan(0);
-    // Every cut before the end is no answer, and the calls that were not cut are.
+    // Every cut before the end gives no answer; the uncut calls give one.
     for (const { at } of cuts.filter((cut) => !whole.includes(cut))) expect(at).toBeLessThan(bytes.length);
     for (const { at } of whole) expect(at).toBeGreaterThanOrEqual(bytes.length - 1);
     expect(exact).toBeGreaterThan(cuts.length * 0.5);
@@ -145,7 +145,7 @@ describe.each([
     expect(settled.map(({ request_id }) => request_id).sort()).toEqual(
       paid.map(({ answer }) => answer.headers.get("x-request-id")).sort(),
     );
-    // By the provider's word where that had come, else by what was relayed.
+    // By the provider's usage if it had arrived, otherwise by what was relayed.
     const reported = settled.filter(({ estimated }) => !estimated);
     expect(reported.length).toBeGreaterThan(whole.length);
     if (isByBalance) for (const row of reported) expect(Number(row.charged_nano_usd)).toBe(CHARGE);

@@ -10,7 +10,7 @@ import type { OfferingSpec } from "../world.ts";
 import { expectRefusal } from "./checks.ts";
 import { type Answer, chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
-/** Two replicas, processes of their own, on one database: what one knows, the other must not get wrong. */
+/** Two replicas, each a process, on one database: they must agree. */
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;
@@ -59,7 +59,7 @@ function tally(answers: readonly Answer[]): Record<string, number> {
 }
 
 describe("200 at once through both replicas against 100 units: exactly 100 provider calls, usage records and refusals", () => {
-  // 20 bytes of text and 16 tokens around it, 10 tokens of output: the provider uses all that was held.
+  // 20 bytes of text, 16 tokens around it, 10 tokens of output: the provider uses exactly what was reserved.
   const HELD = { prompt_tokens: 36, completion_tokens: 10 };
   const HELD_NANO_USD = 36n * 3_000n + 10n * 15_000n;
 
@@ -96,7 +96,7 @@ describe("200 at once through both replicas against 100 units: exactly 100 provi
     expect((await shop.counters(payer.accountId)).balance).toBe(0);
   });
 
-  test("released units go round: half of the calls fail, and every unit is used in the end", async () => {
+  test("released units are granted again: half of the calls fail, and in the end every unit is used", async () => {
     const customer = await shop.customer({ dailyLimit: 30, days: 5 });
     let failed = 0;
     shop.provider.when(() => failed++ % 2 === 0 && failed < 8, {
@@ -141,11 +141,11 @@ describe("a revoked key", () => {
     return Math.round(tookMs);
   }
 
-  test("is refused by both replicas at once, /models too", async () => {
+  test("is refused by both replicas immediately, also for /models", async () => {
     await expectRevoked(() => {}, 1000);
   });
 
-  test("Redis frozen: metered use is refused at once, /models within the reading of changes", async () => {
+  test("Redis frozen: metered requests are refused immediately, /models after the next poll of changes", async () => {
     try {
       const tookMs = await expectRevoked(() => void process.kill(redis.pid, "SIGSTOP"), 4000);
       console.log(`Redis frozen: /models refused after ${tookMs} ms`);
@@ -154,7 +154,7 @@ describe("a revoked key", () => {
     }
   });
 
-  test("Redis gone: the same; and when it is back, at once again", async () => {
+  test("Redis down: the same; and when it is back, immediately again", async () => {
     const tookMs = await expectRevoked(() => void process.kill(redis.pid, "SIGKILL"), 4000);
     console.log(`Redis gone: /models refused after ${tookMs} ms`);
     const { port } = redis;
@@ -165,7 +165,7 @@ describe("a revoked key", () => {
   });
 
   test("no grant commits after the revocation, while both replicas are hammered", async () => {
-    // Within the revoking transaction, its lock already held: what is granted later was granted in spite of it.
+    // Within the revoking transaction, which has its lock: any later grant ignored the revocation.
     await shop.world.sql.unsafe(`
       create table revoked_keys (key_id bigint, at timestamptz);
       create function note_revoked() returns trigger language plpgsql as
@@ -199,11 +199,11 @@ describe("a revoked key", () => {
   });
 });
 
-/** Written past the panel, so that nobody is told: what was refused is refused from memory for so long. */
+/** Written without the panel, so that no replica is notified: remembered refusals last this long. */
 const REMEMBERED_MS = 250;
 
-describe("what is new takes effect on both", () => {
-  test("a package, where both had just refused for want of one", async () => {
+describe("new entitlements take effect on both", () => {
+  test("a package, after both refused because there was none", async () => {
     const customer = await shop.customer(null);
     for (const answer of await onBoth(customer.secret)) expectRefusal(answer, "package_required");
     await shop.world.givePackage(customer);
@@ -212,7 +212,7 @@ describe("what is new takes effect on both", () => {
     expect(await shop.counters(customer.accountId)).toMatchObject({ usage: 2, units: 2 });
   });
 
-  test("a larger package, where both had just refused for a used-up one", async () => {
+  test("a larger package, after both refused because the first was used up", async () => {
     const customer = await shop.customer({ dailyLimit: 2 });
     for (const { status } of await onBoth(customer.secret)) expect(status).toBe(200);
     for (const answer of await onBoth(customer.secret)) expectRefusal(answer, "daily_quota_exceeded");
@@ -251,7 +251,7 @@ describe("what is new takes effect on both", () => {
   });
 });
 
-/** A stream that is read as far as it comes. */
+/** A stream that is read as it arrives. */
 async function openStream(origin: string, secret: string) {
   const response = await fetch(`${origin}/v1/chat/completions`, {
     method: "POST",
@@ -315,7 +315,7 @@ describe("a replica ends", () => {
     await shop.provider.waitForAborted(shop.provider.lastCall()?.id ?? 0);
   });
 
-  test("SIGTERM: answers that have not begun by the deadline are refused with 503 and released, the provider's calls aborted", async () => {
+  test("SIGTERM: requests without an answer at the deadline get 503 and are released, and the provider calls are aborted", async () => {
     const ending = await shop.start({ DRAIN_SECONDS: "1" });
     const customers = await Promise.all([shop.customer(), shop.customer()]);
     shop.provider.always({ hang: "headers" });
@@ -329,7 +329,7 @@ describe("a replica ends", () => {
     for (const { id } of calls) await shop.provider.waitForAborted(id);
   });
 
-  test("SIGTERM: what is under way within the time is answered and settled", async () => {
+  test("SIGTERM: requests that end within the drain time are answered and settled", async () => {
     const ending = await shop.start();
     const { secret, accountId } = await shop.customer();
     shop.provider.next({ delayMs: 600 });

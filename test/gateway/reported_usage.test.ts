@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { until } from "../platform/own_redis.ts";
 import { imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Nothing that a provider counts is lost: what has no price yet is kept with the receipt. Source: docs/decisions.md. */
+/** Nothing that a provider counts is lost: counts without a price are kept with the receipt. Source: docs/decisions.md. */
 
 let shop: Shop;
 
@@ -34,7 +34,7 @@ async function receiptOf(accountId: number) {
 }
 
 for (const stream of [false, true]) {
-  test(`cache writes, reasoning and what else a provider reports stand on the receipt, ${stream ? "streamed" : "JSON"}`, async () => {
+  test(`cache writes, reasoning and other reported counts are kept on the receipt, ${stream ? "streamed" : "JSON"}`, async () => {
     const customer = await shop.customer();
     shop.provider.next({ usage: USAGE });
     expect((await shop.chat(customer.secret, { stream })).status).toBe(200);
@@ -48,7 +48,7 @@ for (const stream of [false, true]) {
   });
 }
 
-test("a usage object without the counts that are charged is kept too, beside the estimate", async () => {
+test("a usage object without valid counts is kept too, next to the estimate", async () => {
   const customer = await shop.customer();
   shop.provider.next({ usageRaw: '{"input_tokens":7,"output_tokens":9,"cache_creation_input_tokens":3}' });
   expect((await shop.chat(customer.secret)).status).toBe(200);

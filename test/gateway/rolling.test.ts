@@ -5,14 +5,14 @@ import type { ReplicaProcess } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import { type Answer, eventsOf, openShop, type Shop } from "./shop.ts";
 
-/** Both replicas are replaced, one after the other, under load and behind a proxy: no client notices. */
+/** Both replicas are replaced, one after the other, under load and behind a proxy, and no client notices. */
 
 setDefaultTimeout(180_000);
 const AT_ONCE = 20;
-/** The proxy asks each 100 ms; a machine of tests may be slow to. */
+/** The proxy polls every 100 ms; a test machine may be slower. */
 const NOTICE_SECONDS = "3";
 
-/** Between the proxy and a replica, one way: what is closed on one side is open on the other for so long. */
+/** One-way latency between proxy and replica: a connection closed on one side is still open on the other for this long. */
 const NETWORK_MS = 15;
 
 let shop: Shop;
@@ -32,7 +32,7 @@ afterAll(async () => {
   }
 });
 
-/** Has the proxy serve a replica; resolves with the port it knows it by, once it does. */
+/** Adds a replica to the proxy. Resolves with its port there, once it is served. */
 async function serve({ port }: ReplicaProcess): Promise<number> {
   const network = await startTcpProxy(`http://127.0.0.1:${port}`);
   network.latency(NETWORK_MS);
@@ -45,7 +45,7 @@ async function serve({ port }: ReplicaProcess): Promise<number> {
 test("a rolling replacement of 2 replicas under load: no failed request; answers = usage records = provider calls", async () => {
   const ports = [await serve(shop.replicas[0] as ReplicaProcess), await serve(shop.replicas[1] as ReplicaProcess)];
   const customers = await Promise.all(Array.from({ length: 4 }, () => shop.customer({ dailyLimit: 1_000_000 })));
-  // Streams take their time; the others come as fast as they can, so that there is one at every moment.
+  // Streams are slow; the other requests follow each other immediately, so that one is always in flight.
   shop.provider.when(({ body }) => body.includes('"stream":true'), { chunkDelayMs: 30, tokens: 20 });
   shop.provider.always({ tokens: 3 });
   const answers: { stream: boolean; answer: Answer }[] = [];
@@ -95,7 +95,7 @@ test("a rolling replacement of 2 replicas under load: no failed request; answers
   }
 });
 
-/** The client got all of its answer. */
+/** The client got its complete answer. */
 function isWhole(stream: boolean, { text, json }: Answer): boolean {
   if (!stream) return json?.choices?.[0]?.finish_reason !== undefined;
   return eventsOf(text).at(-1) === "[DONE]" && !text.includes('"error"');

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { openaiSchema } from "../simulated_client.ts";
 import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Every answer that has a published shape is valid by OpenAI's own schema. Source: contract › Versioning 3. */
+/** Every response with a published shape is valid by OpenAI's own schema. Source: contract › Versioning 3. */
 
 let shop: Shop;
 let secret: string;
@@ -20,7 +20,7 @@ const isSuccess = (answer: Answer): Answer => {
   return answer;
 };
 
-test("the schema refuses what is wrong, so that a pass means something", () => {
+test("the schema refuses invalid objects, so that passing it means something", () => {
   expect(() => check("Model", { id: "x", object: "model" })).toThrow();
   expect(() => check("ChatCompletion", { object: "chat.completion" })).toThrow();
   expect(() => check("ErrorResponse", { error: { message: "x" } })).toThrow();
@@ -65,7 +65,7 @@ for (const [what, over] of Object.entries(CHATS)) {
   });
 }
 
-test("chat is whole where the provider leaves something out", async () => {
+test("chat is complete even if the provider leaves fields out", async () => {
   const bare = {
     choices: [
       { index: 0, message: { role: "assistant", content: "x", refusal: null }, finish_reason: "stop", logprobs: null },
@@ -96,7 +96,7 @@ test("images: whatever the provider returns, in either format", async () => {
   }
 });
 
-test("errors of every kind of path", async () => {
+test("errors on every kind of path", async () => {
   const stranger = await shop.customer(null);
   const answers = [
     await shop.call("/v1/models"),

@@ -12,7 +12,7 @@ import type { ReplicaProcess } from "../replica.ts";
 import { withoutEffect } from "./checks.ts";
 import { openShop, type Shop } from "./shop.ts";
 
-/** What an unchanged SDK makes of the gateway. Source: contract › Versioning 3, rulings › Errors, Streams. */
+/** An unchanged OpenAI SDK works with the gateway. Source: contract › Versioning 3, rulings › Errors, Streams. */
 
 const MESSAGES = [{ role: "user" as const, content: "Tell me about tolls." }];
 const TOOLS = [
@@ -45,7 +45,7 @@ function sdk(apiKey: string, options: ConstructorParameters<typeof OpenAI>[0] = 
   return new OpenAI({ apiKey, baseURL: `${shop.origin}/v1`, organization: "org-x", project: "proj-x", ...options });
 }
 
-/** An SDK whose requests are counted, those that it repeats included. */
+/** An SDK whose requests are counted, including retries. */
 function counted(apiKey: string, options: ConstructorParameters<typeof OpenAI>[0] = {}) {
   const sent = { requests: 0 };
   const counting = (url: string | URL | Request, init?: RequestInit) => {
@@ -128,7 +128,7 @@ describe("chat", () => {
     expect(streamed.choices[0]?.message.content).toBe(whole.choices[0]?.message.content ?? "none");
   });
 
-  test("tools, whole and streamed, and the turn that answers them: content null with tool_calls", async () => {
+  test("tools, JSON and streamed, and the turn that answers them: content null with tool_calls", async () => {
     const asked = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES, tools: TOOLS });
     const message = asked.choices[0]?.message;
     const call = message?.tool_calls?.[0];
@@ -181,7 +181,7 @@ describe("chat", () => {
     expect(JSON.parse(answer.choices[0]?.message.content ?? "")).toBeObject();
   });
 
-  test("parameters that are not sent on harm nothing, and the header names them: whole and streamed", async () => {
+  test("dropped parameters do no harm, and the header names them: JSON and streamed", async () => {
     const asked = { model: "chat-a", messages: MESSAGES, store: true, service_tier: "priority" as const };
     const whole = await client.chat.completions.create(asked).withResponse();
     expect(whole.data.choices[0]?.message.content).toBeTruthy();
@@ -193,7 +193,7 @@ describe("chat", () => {
       expect(response.headers.get("x-dropped-params")).toBe("store, service_tier");
   });
 
-  test("an assistant's message goes back as it came, with all that the SDK's type has", async () => {
+  test("an assistant message is sent back unchanged, with all fields of the SDK's type", async () => {
     const { choices } = await client.chat.completions.create({ model: "chat-a", messages: MESSAGES });
     const message = choices[0]?.message;
     if (message === undefined) throw new Error("no answer");
@@ -276,7 +276,7 @@ describe("errors", () => {
     expect(error).toMatchObject({ code: "invalid_request", param: "temperature" });
   });
 
-  test("402 is an APIError, also of a stream; the SDK does not repeat it, and no provider hears of it", async () => {
+  test("402 is an APIError, also for a stream; the SDK does not retry it, and no provider is called", async () => {
     const { sent, client: poor } = counted((await shop.customer(null)).secret);
     await withoutEffect(shop, async () => {
       for (const stream of [false, true]) {
@@ -298,7 +298,7 @@ describe("errors", () => {
     expect(error).toMatchObject({ code: "too_many_requests", type: "rate_limit_error" });
   });
 
-  test("503 is InternalServerError; the SDK repeats it after Retry-After, and one answer is one unit", async () => {
+  test("503 is InternalServerError; the SDK retries after Retry-After, and one answer is one unit", async () => {
     const customer = await shop.customer();
     const once = counted(customer.secret, { maxRetries: 0 });
     shop.provider.next({ status: 500 });

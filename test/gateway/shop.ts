@@ -4,10 +4,10 @@ import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
 import { type ReplicaProcess, startReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
 
-/** A world with something to sell: a counting provider, a catalog, and one or more replicas, each a process. */
+/** A complete service for tests: a provider that counts its calls, a catalog, and one or more replicas, each a process. */
 export type Shop = Awaited<ReturnType<typeof openShop>>;
 
-/** `json` is undefined where the text is none. */
+/** `json` is undefined if the text is not JSON. */
 // biome-ignore lint/suspicious/noExplicitAny: what a test expects in an answer is for the test to say.
 export type Answer = { status: number; headers: Headers; text: string; json: any };
 
@@ -15,7 +15,7 @@ type ShopOptions = {
   replicas?: number;
   env?: Record<string, string>;
   redisUrl?: string;
-  /** A replica that has ended finds its port still free. */
+  /** Kept free, so that a stopped replica can use its port again. */
   keepsPorts?: boolean;
 };
 
@@ -59,10 +59,10 @@ export async function openShop({
     second,
     replicas: running,
     origin: first.origin,
-    /** Starts one more; the caller stops it. */
+    /** Starts another replica; the caller stops it. */
     start,
 
-    /** A customer with a package key, and a package unless told null. */
+    /** A customer with a package key, and with a package unless it is null. */
     async customer(spec: OfferingSpec | null = {}, keySpec: Parameters<World["addKey"]>[1] = {}) {
       const person = await world.addCustomer();
       if (spec !== null) await world.givePackage(person, spec);
@@ -70,7 +70,7 @@ export async function openShop({
       return { ...person, ...key };
     },
 
-    /** A customer who pays by balance. */
+    /** A pay-as-you-go customer. */
     async payer(nanoUsd: bigint) {
       const person = await world.addCustomer();
       await world.setBalance(person, nanoUsd);
@@ -107,7 +107,7 @@ export async function openShop({
       return this.call("/v1/chat/completions", { secret, body: { ...chatBody(), ...over }, ...options });
     },
 
-    /** What the account's books say. */
+    /** What the ledger says about the account. */
     async counters(accountId: number) {
       const [row] = await world.sql`
         select (select count(*)::int from receipts where account_id = ${accountId} and outcome = 'settled') as usage,

@@ -14,7 +14,7 @@ import { chatBody, openShop, type Shop } from "./shop.ts";
 
 setDefaultTimeout(90_000);
 const BODY_READ_MS = 1_000;
-/** The runtime cuts unfinished headers after some 12 s, and silent connections in steps of 4 s. */
+/** The runtime closes unfinished headers after about 12 s, and silent connections in steps of 4 s. */
 const HEADERS_MS_MAX = 25_000;
 const CLIENT_IDLE_MS = 1_500;
 
@@ -37,7 +37,7 @@ afterAll(async () => {
   }
 });
 
-/** A bare socket to the replica, and what became of it. */
+/** A bare socket to the replica, and how it ended. */
 function openSocket(...parts: string[]) {
   let bytes = 0;
   let closedMs: number | undefined;
@@ -55,11 +55,11 @@ function openSocket(...parts: string[]) {
   return { socket, bytes: () => bytes, closedMs: () => closedMs };
 }
 
-/** Writes a byte now and then, until the socket is closed. */
+/** Writes one byte at intervals, until the socket is closed. */
 async function trickle({ socket, closedMs }: ReturnType<typeof openSocket>, everyMs: number): Promise<void> {
   while (closedMs() === undefined) {
     await sleep(everyMs);
-    // Before it is connected it would come ahead of the headers.
+    // Before the connection is open this would be sent ahead of the headers.
     if (socket.writable && !socket.connecting) socket.write("a");
   }
 }
@@ -75,7 +75,7 @@ const head = (secret: string, ...fields: string[]) =>
     "",
   ].join("\r\n");
 
-test("headers that stop, trickle in, or never begin: cut; others are served meanwhile", async () => {
+test("headers that stop, trickle in or never start: disconnected; others are served meanwhile", async () => {
   const { secret } = await shop.customer();
   const unfinished = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Slow: ";
   const whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -102,7 +102,7 @@ test("headers that stop, trickle in, or never begin: cut; others are served mean
   console.log(`slow headers were cut after ${all.map(({ closedMs }) => Math.round(closedMs() ?? 0)).join(", ")} ms`);
 });
 
-test("a connection kept alive for nothing is cut", async () => {
+test("an idle keep-alive connection is closed", async () => {
   const whole = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
   const idle = openSocket(whole);
   await until(() => idle.bytes() > 0);
@@ -116,7 +116,7 @@ test("a connection kept alive for nothing is cut", async () => {
   await until(() => idle.closedMs() !== undefined, HEADERS_MS_MAX);
 });
 
-test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is free again, nothing charged, and the connection ends", async () => {
+test("a body that stops or trickles in: 400 after BODY_READ_MS, its slot is released, nothing is charged, and the connection is closed", async () => {
   const { secret } = await shop.customer();
   const before = (await timeOutsOf(replica, "body")) ?? 0;
   const half = JSON.stringify(chatBody()).slice(0, 40);
@@ -130,7 +130,7 @@ test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is fre
     ]);
     await until(async () => (await gaugeOf(replica, "body_reads")) === 3);
     expect(await gaugeOf(replica, "body_bytes")).toBe(5_000 + half.length + 5_000);
-    // A place among the requests in flight is for those whose bodies are there.
+    // Only requests whose bodies were read take a slot.
     expect(await gaugeOf(replica, "in_flight_requests")).toBe(0);
     for (const answer of await answers) {
       expectRefusal(answer, "invalid_request");
@@ -145,7 +145,7 @@ test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is fre
   await withoutEffect(shop, async () => {
     const ended = trickle(trickling, 300);
     if (RUNTIME === "deno") {
-      // It is answered and its place is free; the connection waits for the rest.
+      // It is answered and its slot is released; the connection waits for the rest of the body.
       await until(() => trickling.bytes() > 0);
       await sleep(BODY_READ_MS);
       expect(trickling.closedMs()).toBeUndefined();
@@ -158,7 +158,7 @@ test("a body that stops or trickles in: 400 after BODY_READ_MS, its place is fre
   expect((await shop.chat(secret)).status).toBe(200);
 });
 
-test("a form of the panel, signed in or not, is timed too", async () => {
+test("a panel form has the same time limit, signed in or not", async () => {
   const before = (await timeOutsOf(replica, "body")) ?? 0;
   const lines = [
     "POST /api/panel/sign-in HTTP/1.1",
@@ -172,7 +172,7 @@ test("a form of the panel, signed in or not, is timed too", async () => {
   expect(await timeOutsOf(replica, "body")).toBe(before + 1);
 });
 
-test("a client that does not read its answer is cut, though it is all there; settled once", async () => {
+test("a client that does not read its complete answer is disconnected; settled once", async () => {
   const { secret, accountId } = await shop.customer();
   const content = "x".repeat(24 * 1024 * 1024);
   shop.provider.next({ content });
@@ -181,7 +181,7 @@ test("a client that does not read its answer is cut, though it is all there; set
   await until(() => client.bytes() > 0, 20_000);
   client.socket.pause();
   await until(async () => (await shop.counters(accountId)).usage === 1);
-  // What the kernel keeps for it is all that it gets.
+  // The client gets only what the kernel has buffered.
   await sleep(CLIENT_IDLE_MS + 10_000);
   client.socket.resume();
   await until(() => client.closedMs() !== undefined);
@@ -197,7 +197,7 @@ test("a client that reads its answer slowly but steadily gets all of it", async 
   const client = openSocket(head(secret, `Content-Length: ${body.length}`), body);
   await until(() => client.bytes() > 0, 20_000);
   const startedAt = performance.now();
-  // Stops and goes on for longer than a client may stand still.
+  // Pauses and continues, in total for longer than a client may be idle.
   while (client.bytes() < content.length && client.closedMs() === undefined) {
     client.socket.pause();
     await sleep(400);

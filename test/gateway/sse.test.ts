@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { OversizedEvent, SseReader } from "../../src/gateway/sse.ts";
 import { payloadsIn } from "./transcripts.ts";
 
-/** The SSE reader: whatever the network does to the bytes, the payloads are the same. */
+/** The SSE parser: the payloads are the same however the network splits the bytes. */
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 const EVENT_CHARS_MAX = 8 * 1024 * 1024;
@@ -75,7 +75,7 @@ describe("the same payloads whatever the split", () => {
   });
 });
 
-test("a payload is handed out with the chunk that completes it, not later", () => {
+test("a payload is returned with the chunk that completes it, not later", () => {
   const reader = new SseReader();
   expect(reader.push(bytesOf("data: one\n\ndata: two\n"))).toEqual(["one"]);
   expect(reader.push(bytesOf("\ndata: thr"))).toEqual(["two"]);
@@ -100,7 +100,7 @@ test("a stream without data has no payload, and a byte order mark is no part of 
   expect(read("data\n\ndata:\n\ndata: \r\n\r\ndata: a\n\n")).toEqual(["a"]);
 });
 
-test("a character cut off by the end of the stream does not take its event with it", () => {
+test("a character cut off by the end of the stream does not lose its event", () => {
   expect(readIn([bytesOf("data: ok"), Uint8Array.of(0xe4, 0xb8)])).toEqual(["ok\uFFFD"]);
 });
 
@@ -127,7 +127,7 @@ describe("an event may not grow without limit", () => {
   test("very many empty lines of data", () =>
     expect(fill("", bytesOf("data:\n".repeat(1_000_000)), 20)).toBeLessThan(10));
 
-  test("just below the limit it passes whole, and the next one has the whole limit again", () => {
+  test("an event just below the limit passes, and the next one has the full limit again", () => {
     const text = "y".repeat(EVENT_CHARS_MAX - 100);
     const reader = new SseReader();
     for (let i = 0; i < 3; i++) {
@@ -136,7 +136,7 @@ describe("an event may not grow without limit", () => {
     }
   });
 
-  test("many small events in one chunk are no large event", () => {
+  test("many small events in one chunk are not one large event", () => {
     expect(read(`data: ${"z".repeat(1000)}\n\n`.repeat(12_000)).length).toBe(12_000);
   });
 });
@@ -144,7 +144,7 @@ describe("an event may not grow without limit", () => {
 describe("any bytes at all", () => {
   const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
   const RUNS = 5_000;
-  /** What streams are made of, what trips up their readers, and noise. */
+  /** Parts of streams, sequences that break parsers, and noise. */
   const part = fc
     .oneof(
       {
@@ -171,12 +171,12 @@ describe("any bytes at all", () => {
   const stream = fc
     .array(fc.oneof({ weight: 5, arbitrary: part }, { weight: 1, arbitrary: noise }), { maxLength: 40 })
     .map((parts) => new Uint8Array(Buffer.concat(parts)))
-    // A bare `data` is an empty line of data to the standard, and nothing here. Source: WHATWG HTML › 9.2.6.
+    // By the standard a bare `data` is an empty data line; here it is ignored. Source: WHATWG HTML › 9.2.6.
     .filter(
       (bytes) => !/(?:^|[\r\n])\uFEFF*data[\r\n]/.test(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)),
     );
 
-  test("never an error, the same payloads whatever the pieces, and those that another parser reads", () => {
+  test("never an error, the same payloads for every split, and the same as another parser's", () => {
     let payloads = 0;
     fc.assert(
       fc.property(stream, fc.array(fc.nat(), { maxLength: 8 }), (bytes, cuts) => {
@@ -211,12 +211,12 @@ describe("any bytes at all", () => {
     const startMs = performance.now();
     for (let at = 0; at < bytes.length; at++) reader.push(bytes.subarray(at, at + 1));
     reader.end();
-    // It takes less than a second. A reader that looks at a line anew with each piece takes hours.
+    // Takes less than a second. A parser that reads the line again for each piece would take hours.
     expect(performance.now() - startMs).toBeLessThan(30_000);
   });
 });
 
-/** Numbers from 0 up to 1, the same for the same seed. */
+/** Pseudo-random numbers from 0 to 1; the same seed gives the same numbers. */
 function randomFrom(seed: number): () => number {
   let state = seed;
   return () => {
@@ -227,7 +227,7 @@ function randomFrom(seed: number): () => number {
   };
 }
 
-/** A transcript, and what must be read of it by construction. */
+/** A transcript, and its expected payloads. */
 function randomTranscript(random: () => number): { text: string; payloads: string[] } {
   const pick = <T>(from: readonly T[]) => from[Math.floor(random() * from.length)] as T;
   const word = () =>
@@ -238,7 +238,7 @@ function randomTranscript(random: () => number): { text: string; payloads: strin
   let text = "";
   for (let i = 0, events = Math.floor(random() * 6); i < events; i++) {
     const lines: string[] = [];
-    // Line ends differ from line to line, but none begins with LF behind a CR: that would be one end.
+    // Line ends vary, but no LF follows a CR: together they would be one line end.
     const add = (line: string) => {
       text += line + pick(["\n", "\r\n", "\r"]);
     };
@@ -248,7 +248,7 @@ function randomTranscript(random: () => number): { text: string; payloads: strin
       lines.push(value);
       add(random() < 0.5 || value.startsWith(" ") ? `data: ${value}` : `data:${value}`);
     }
-    // An event whose data is empty is none.
+    // An event with empty data is dropped.
     if (lines.join("\n") !== "") payloads.push(lines.join("\n"));
     text += text.endsWith("\r") ? "\r\n" : pick(["\n", "\r\n", "\r"]);
     text += "\n";

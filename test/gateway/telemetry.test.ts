@@ -1,16 +1,17 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { Buffer } from "node:buffer";
 import { readConfig } from "../../src/config.ts";
-import { createSight, newTrail } from "../../src/gateway/telemetry.ts";
+import { RequestRecord } from "../../src/gateway/request_record.ts";
+import { createTelemetry } from "../../src/gateway/telemetry.ts";
+import type { RequestFacts } from "../../src/http/request_facts.ts";
 import type { RequestLine } from "../../src/platform/log.ts";
 import { createMetrics } from "../../src/platform/metrics.ts";
-import type { RequestFacts } from "../../src/platform/request_facts.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { metricsOf } from "./metrics_reader.ts";
 import { imageBody, openShop, type Shop } from "./shop.ts";
 
-/** What is told of each request when it has ended: one line of the log, and the metrics. */
+/** What is reported of each request when it has ended: one log line, and the metrics. */
 
 setDefaultTimeout(60_000);
 const CHAT = "POST /v1/chat/completions";
@@ -31,13 +32,13 @@ afterAll(async () => {
 
 type Line = Record<string, unknown>;
 
-/** The lines of requests that a replica has written. */
+/** The request lines that a replica has logged. */
 function requestLines(from: ReplicaProcess = replica): Line[] {
   const lines = from.logged().split("\n");
   return lines.filter((line) => line.includes('"message":"request"')).map((line): Line => JSON.parse(line));
 }
 
-/** The one line of a request, once it is written. */
+/** The log line of a request, once it is written. */
 async function lineOf(requestId: string | null, from: ReplicaProcess = replica): Promise<Line> {
   const found = () => requestLines(from).filter((line) => line.requestId === requestId);
   await until(() => found().length > 0, 10_000);
@@ -48,8 +49,8 @@ async function lineOf(requestId: string | null, from: ReplicaProcess = replica):
 
 const idOf = ({ headers }: { headers: Headers }) => headers.get("x-request-id");
 
-describe("one line a request, at its end", () => {
-  test("a chat: who, what, where it was served, how long each part took, and the bytes of its answer", async () => {
+describe("one log line per request, at its end", () => {
+  test("a chat: account, key, model, provider, the duration of each step, and the bytes of its answer", async () => {
     const { secret, accountId, keyId } = await shop.customer();
     const answer = await shop.chat(secret);
     const line = await lineOf(idOf(answer));
@@ -81,7 +82,7 @@ describe("one line a request, at its end", () => {
     expect(replica.logged()).not.toContain("Tell me about tolls");
   });
 
-  test("a stream: when it is over, with every byte that went out", async () => {
+  test("a stream: when it is over, with all bytes sent", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ chunkDelayMs: 100, tokens: 5 });
     const answer = await shop.chat(secret, { stream: true });
@@ -131,7 +132,7 @@ describe("one line a request, at its end", () => {
     expect(Object.keys(line)).not.toContain("model");
   });
 
-  test("a refusal: its code; what was not come to is left out", async () => {
+  test("a refusal: its code; steps that were not reached are missing", async () => {
     const { secret, accountId } = await shop.customer(null);
     const refused = await shop.chat(secret);
     const line = await lineOf(idOf(refused));
@@ -140,7 +141,7 @@ describe("one line a request, at its end", () => {
       expect(Object.keys(line)).not.toContain(field);
   });
 
-  test("a key that is none of ours, a path and a query of a client's own are not written", async () => {
+  test("unknown keys, paths and queries of a client are not logged", async () => {
     const strange = `sk-strange-${"x".repeat(30)}`;
     expect(await lineOf(idOf(await shop.chat(strange)))).toMatchObject({ status: 401, accountId: 0, route: CHAT });
     const other = await shop.call("/v1/strange/path?strange=query", { secret: strange });
@@ -150,7 +151,7 @@ describe("one line a request, at its end", () => {
     expect(replica.logged()).not.toContain("strange");
   });
 
-  test("the panel's API too; pages and probes have none", async () => {
+  test("the panel's API is logged too; pages and probes are not", async () => {
     const panel = await shop.call("/api/panel/me", { host: "panel.tollgate.test" });
     expect(await lineOf(idOf(panel))).toMatchObject({
       route: "GET /api/panel/me",
@@ -163,7 +164,7 @@ describe("one line a request, at its end", () => {
     expect(requestLines()).toHaveLength(before);
   });
 
-  test("what ended in 5xx has a line at level warn even where nothing else has: LOG_REQUESTS=0", async () => {
+  test("with LOG_REQUESTS=0 a 5xx is still logged, at level warn", async () => {
     const silent = await shop.start({ LOG_REQUESTS: "0", LOG_LEVEL: "info" });
     try {
       const { secret } = await shop.customer();
@@ -182,7 +183,7 @@ describe("one line a request, at its end", () => {
     }
   });
 
-  test("a replica that ends has written all of them", async () => {
+  test("a replica that stops has written all of them", async () => {
     const ending = await shop.start({});
     const { secret } = await shop.customer();
     const answer = await shop.chat(secret, {}, { origin: ending.origin });
@@ -199,26 +200,26 @@ describe("sampling", () => {
     startedMs: 0,
     accountId: 0,
     refusal: "",
-    trail: undefined,
+    record: undefined,
     trace: undefined,
   });
-  /** Of 100 requests with each status, so many lines. */
+  /** The number of log lines for 100 requests with this status. */
   function linesAt(logged: number, status: number): number {
     const lines: RequestLine[] = [];
     let turn = 0;
     const log = { request: (line: RequestLine) => void lines.push(line) };
-    const sight = createSight({
+    const telemetry = createTelemetry({
       metrics: createMetrics(),
       log,
       logged,
       nowMs: () => 1,
       random: () => (turn++ % 100) / 100,
     });
-    for (let i = 0; i < 100; i++) sight.answered({ name: "GET /v1/models", isApi: true }, facts(), status);
+    for (let i = 0; i < 100; i++) telemetry.answered({ name: "GET /v1/models", isApi: true }, facts(), status);
     return lines.length;
   }
 
-  test("a share of the lines is that share, and 5xx have all theirs", () => {
+  test("the configured fraction is logged, and every 5xx", () => {
     expect([linesAt(1, 200), linesAt(0.25, 200), linesAt(0.25, 404), linesAt(0, 200)]).toEqual([100, 25, 25, 0]);
     expect([linesAt(1, 500), linesAt(0.25, 503), linesAt(0, 503)]).toEqual([100, 100, 100]);
   });
@@ -231,25 +232,29 @@ describe("sampling", () => {
       expect(() => read(wrong)).toThrow("LOG_REQUESTS must be a number from 0 to 1");
   });
 
-  test("a stream that is over before its answer has begun is told once all the same", () => {
+  test("a stream that is over before its response has started is logged once", () => {
     const lines: RequestLine[] = [];
     const log = { request: (line: RequestLine) => void lines.push(line) };
-    const sight = createSight({ metrics: createMetrics(), log, logged: 1, nowMs: () => 5, random: Math.random });
-    const trail = {
-      ...newTrail("r", "x", { accountId: 1, keyId: 2 }),
-      kind: "stream" as const,
-      held: true,
-      end: "ended_by_us",
-    };
-    sight.streamOver(trail, 17);
+    const telemetry = createTelemetry({
+      metrics: createMetrics(),
+      log,
+      logged: 1,
+      nowMs: () => 5,
+      random: Math.random,
+    });
+    const record = new RequestRecord("r", "x", { accountId: 1, keyId: 2 });
+    record.kind = "stream";
+    record.isReserved = true;
+    record.end = "ended_by_us";
+    telemetry.streamOver(record, 17);
     expect(lines).toHaveLength(0);
-    sight.answered({ name: CHAT, isApi: true }, { ...facts(), trail }, 200);
+    telemetry.answered({ name: CHAT, isApi: true }, { ...facts(), record }, 200);
     expect(lines).toMatchObject([{ bytesOut: 17, end: "ended_by_us", status: 200, stream: true }]);
   });
 });
 
 describe("metrics of requests", () => {
-  test("by route, status and refusal; garbage adds no series", async () => {
+  test("by endpoint, status and error code; unknown paths add no series", async () => {
     const { secret } = await shop.customer();
     // Others get the panel's page.
     const json = { headers: { accept: "application/json" } };
@@ -283,7 +288,7 @@ describe("metrics of requests", () => {
     expect(ended("none", 405, "method_not_allowed")).toBe(30);
   });
 
-  test("first byte, provider, hold, settlement, stream and batches are timed and counted, each once", async () => {
+  test("first byte, provider, reserve, settlement, stream and batches are timed and counted, each once", async () => {
     const { secret } = await shop.customer();
     const before = await metricsOf(replica);
     await shop.chat(secret);
@@ -307,7 +312,7 @@ describe("metrics of requests", () => {
     );
   });
 
-  test("a replay is counted, and caches, caps, the books and the process are seen", async () => {
+  test("replays, caches, limits, the books and the process have metrics", async () => {
     const { secret } = await shop.customer();
     const before = await metricsOf(replica);
     const once = { headers: { "idempotency-key": "sight" } };
@@ -323,7 +328,7 @@ describe("metrics of requests", () => {
       };
     };
     await until(async () => (await rises()).replays === 1 && (await rises()).misses >= 1, 10_000);
-    // News of the new account may come after its first request, and the key is looked up again.
+    // The notification of the new account may arrive after its first request; then the key is looked up again.
     await until(async () => {
       expect((await shop.chat(secret)).status).toBe(200);
       return (await rises()).hits >= 1;

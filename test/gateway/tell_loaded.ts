@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-/** Preloaded into a replica on Bun: each module of the tracing library that is loaded is told on standard error. */
+/** Preloaded into a replica on Bun: writes each loaded module of the tracing library to standard error. */
 Bun.plugin({
   name: "tell-loaded",
   setup(build) {

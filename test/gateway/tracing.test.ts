@@ -11,12 +11,12 @@ import { expectRefusal } from "./checks.ts";
 import { type Collector, type SentSpan, startCollector } from "./collector.ts";
 import { eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Traces: none unless a collector is configured; then the spans of a request read like its way. */
+/** Traces: none unless a collector is configured; then the spans of a request show its steps. */
 
 setDefaultTimeout(60_000);
 const SERVER = 2;
 const CLIENT = 3;
-/** The library gathers spans for a second, and tries a collector that is away for five. */
+/** The library batches spans for a second, and retries a collector that is down for five. */
 const SENT_MS_MAX = 20_000;
 const CLIENTS_TRACE = "0af7651916cd43dd8448eb211c80319c";
 const CLIENTS_SPAN = "b7ad6b7169203331";
@@ -40,7 +40,7 @@ afterAll(async () => {
 
 const idOf = ({ headers }: { headers: Headers }) => headers.get("x-request-id") ?? "";
 
-/** The spans of a request, once they have come: its own first, and then in the order in which they began. */
+/** The spans of a request, once received: its own first, then in order of their start times. */
 async function spansOf(requestId: string, from = collector): Promise<[SentSpan, ...SentSpan[]]> {
   const find = () => from.spans().find(({ attributes }) => attributes["tollgate.request_id"] === requestId);
   await until(() => find() !== undefined, SENT_MS_MAX);
@@ -49,7 +49,7 @@ async function spansOf(requestId: string, from = collector): Promise<[SentSpan, 
   return [root, ...from.spans().filter(({ parentSpanId }) => parentSpanId === root.spanId)];
 }
 
-/** Its parts are one trace, lie within it, and follow each other. */
+/** The child spans belong to one trace, lie within the request's span, and follow each other. */
 function expectWay([root, ...parts]: [SentSpan, ...SentSpan[]], names: string[]): void {
   expect(parts.map(({ name }) => name)).toEqual(names);
   let before = root.startNs;
@@ -64,7 +64,7 @@ function expectWay([root, ...parts]: [SentSpan, ...SentSpan[]], names: string[])
 }
 
 describe("without a collector", () => {
-  test("the library is named in one file, and imported by it only when it is called", () => {
+  test("one file names the library, and imports it only when called", () => {
     const source = join(dirname(fileURLToPath(import.meta.url)), "../../src");
     const naming = [...new Glob("**/*.{ts,tsx}").scanSync({ cwd: source })].filter((path) =>
       readFileSync(join(source, path), "utf8").includes("@opentelemetry/"),
@@ -75,8 +75,8 @@ describe("without a collector", () => {
     expect(named.filter((line) => !/^import type |^ {6}import\(/.test(line))).toEqual([]);
   });
 
-  test("nothing of the library is loaded; with one it is", async () => {
-    // Deno has no such hook: there the test above stands alone.
+  test("the library is not loaded; with a collector it is", async () => {
+    // Deno has no such hook: only the test above runs there.
     if (RUNTIME === "deno") return;
     const preloads = ["../no_token_tables.ts", "tell_loaded.ts"].map(
       (name) => `--preload=${fileURLToPath(new URL(name, import.meta.url))}`,
@@ -91,7 +91,7 @@ describe("without a collector", () => {
     expect(on.logged()).toContain("@opentelemetry/sdk-trace/");
   });
 
-  test("the provider is told of no trace, whatever the client says", async () => {
+  test("the provider gets no traceparent, even if the client sends one", async () => {
     const { secret } = await shop.customer();
     const headers = { traceparent: `00-${CLIENTS_TRACE}-${CLIENTS_SPAN}-01`, tracestate: "a=b", baggage: "c=d" };
     expect((await shop.chat(secret, {}, { headers })).status).toBe(200);
@@ -115,7 +115,7 @@ describe("with a collector", () => {
     expect(replica.logged()).not.toContain("collector");
   });
 
-  test("a chat: door, reserve, provider, settle, under the request's own span", async () => {
+  test("a chat: door, reserve, provider, settle, under the request's span", async () => {
     const { secret, accountId, keyId } = await shop.customer();
     const beganMs = Date.now();
     const answer = await shop.chat(secret, {}, { origin });
@@ -136,7 +136,7 @@ describe("with a collector", () => {
       "tollgate.end": "complete",
       "tollgate.bytes_out": Buffer.byteLength(answer.text),
     });
-    // A test machine's clock and the replica's are one.
+    // The test and the replica use the same clock.
     expect(Number(root.startNs / 1_000_000n)).toBeGreaterThanOrEqual(beganMs - 5);
     expect(Number(root.endNs / 1_000_000n)).toBeLessThanOrEqual(endedMs + 5);
     expect(reserve?.attributes).toEqual({ "tollgate.held": true });
@@ -148,7 +148,7 @@ describe("with a collector", () => {
     });
   });
 
-  test("a stream: its relay lies between the provider's first event and the settlement", async () => {
+  test("a stream: relay is between the provider's first event and the settlement", async () => {
     const { secret } = await shop.customer();
     const answer = await shop.chat(secret, { stream: true }, { origin });
     expect(eventsOf(answer.text).at(-1)).toBe("[DONE]");
@@ -171,7 +171,7 @@ describe("with a collector", () => {
     expect([spans[0].isFailure, spans[3]?.isFailure, spans[4]?.isFailure]).toEqual([true, false, true]);
   });
 
-  test("402: reserve said no, and there is no provider's span", async () => {
+  test("402: the reserve was refused, and there is no provider span", async () => {
     const { secret } = await shop.payer(1n);
     const answer = await shop.chat(secret, {}, { origin });
     expectRefusal(answer, "insufficient_balance");
@@ -185,7 +185,7 @@ describe("with a collector", () => {
     expect(spans[2]?.attributes).toEqual({ "tollgate.held": false });
   });
 
-  test("what the door refuses, and what needs no provider, is one span; a probe has none", async () => {
+  test("a request refused before the reserve, or without a provider, has one span; a probe has none", async () => {
     const { secret } = await shop.customer();
     const refused = await shop.chat("sk-nobody", {}, { origin });
     const listed = await shop.call("/v1/models", { secret, origin });
@@ -198,7 +198,7 @@ describe("with a collector", () => {
     expect(collector.spans().filter(({ name }) => name.includes("healthz"))).toEqual([]);
   });
 
-  test("failover: each route that was tried has its span, and its own traceparent", async () => {
+  test("failover: each route that was tried has its own span and traceparent", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ status: 500 });
     const answer = await shop.chat(secret, { model: "chat-two-routes" }, { origin });
@@ -216,7 +216,7 @@ describe("with a collector", () => {
     expect(told).toEqual([failed, served].map((span) => `00-${root.traceId}-${span?.spanId}-01`));
   });
 
-  test("no route serves: the hold's release is the last of it, and the request has failed", async () => {
+  test("no route serves: the last span is the release, and the request has failed", async () => {
     const { secret } = await shop.customer();
     shop.provider.next({ status: 500 });
     const answer = await shop.chat(secret, {}, { origin });
@@ -250,7 +250,7 @@ describe("with a collector", () => {
     },
   );
 
-  test("a client that is not sampled has no spans, and the provider is told so", async () => {
+  test("an unsampled client has no spans, and the provider's traceparent says so", async () => {
     const { secret } = await shop.customer();
     const traceId = CLIENTS_TRACE.replaceAll("0", "1");
     const headers = { traceparent: `00-${traceId}-${CLIENTS_SPAN}-00` };
@@ -261,7 +261,7 @@ describe("with a collector", () => {
     expect(collector.spans().filter((span) => span.traceId === traceId)).toEqual([]);
   });
 
-  test("no prompt, answer, secret or header of a client's goes to the collector, which sees the headers it wants", async () => {
+  test("no prompt, answer, secret or header of a client is sent to the collector; the collector's own headers are", async () => {
     const { secret } = await shop.customer();
     const headers = { "user-agent": "canary-agent", "x-canary": "canary-header", tracestate: "canary=state" };
     const body = { messages: [{ role: "user", content: "canary-prompt" }], user: "canary-user" };
@@ -283,8 +283,8 @@ describe("with a collector", () => {
   });
 });
 
-describe("a collector that is of no help", () => {
-  test("away: requests are served, one line says so, and one that it is back", async () => {
+describe("a failing collector", () => {
+  test("down: requests are served; one log line says that it is down, and one that it is back", async () => {
     const { port, stop } = await startCollector();
     await stop();
     const replica = await shop.start({ OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` });
@@ -315,7 +315,7 @@ describe("a collector that is of no help", () => {
     expect(told("the trace collector does not accept spans")).toBe(1);
   });
 
-  test("silent: requests are served, and the drain ends all the same", async () => {
+  test("silent: requests are served, and the drain still ends", async () => {
     const silent = await startCollector({ isHanging: true });
     try {
       const replica = await shop.start({ OTEL_EXPORTER_OTLP_ENDPOINT: silent.endpoint });
@@ -333,8 +333,8 @@ describe("a collector that is of no help", () => {
   });
 });
 
-describe("the beginning of a trace", () => {
-  test("a traceparent counts only as the standard writes it", () => {
+describe("the start of a trace", () => {
+  test("only a traceparent in the standard's format is used", () => {
     const good = `00-${CLIENTS_TRACE}-${CLIENTS_SPAN}`;
     const read = (text: string | null) => newTrace(text, 0);
     expect(read(`${good}-01`)).toMatchObject({ traceId: CLIENTS_TRACE, parentId: CLIENTS_SPAN, sampled: true });
@@ -361,15 +361,15 @@ describe("the beginning of a trace", () => {
     }
   });
 
-  test("a share of those that bring none is sampled", () => {
+  test("the configured fraction of requests without a traceparent is sampled", () => {
     const sampled = (share: number) =>
       Array.from({ length: 2000 }, () => newTrace(null, share)).filter((t) => t.sampled);
     expect([sampled(0).length, sampled(1).length]).toEqual([0, 2000]);
-    // Eight deviations to either side.
+    // Eight standard deviations to either side.
     expect(Math.abs(sampled(0.25).length - 500)).toBeLessThan(160);
   });
 
-  test("the variables: off unless there is an endpoint; headers are decoded, or refused", () => {
+  test("the variables: off without an endpoint; headers are decoded, or refused", () => {
     const env = { DATABASE_URL: "postgres://x/x", SECRET_KEY: "11".repeat(32) };
     const read = (more: Record<string, string>) => readConfig({ ...env, ...more }).traces;
     const OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com/at/";

@@ -1,6 +1,6 @@
 import { createParser } from "eventsource-parser";
 
-/** Streams as a provider may send them, and what a relay must make of them by another reader's account. */
+/** Streams as a provider may send them, and the expected output of a relay, computed by another parser. */
 
 type Choice = { index: number; delta: unknown; finish_reason: string | null };
 type Chunk = Record<string, unknown> & { choices: Choice[] };
@@ -50,7 +50,7 @@ export function richTranscript(usageIn: UsageIn): Transcript {
   return { bytes: new TextEncoder().encode(wire.join("")), chunks };
 }
 
-/** A short one, for where every byte costs a connection. */
+/** A short one, for tests that need a connection for every byte. */
 export function shortTranscript(): Transcript {
   const chunk = (delta: unknown, finish: string | null): Chunk => ({
     ...UPSTREAM,
@@ -73,7 +73,7 @@ export function payloadsIn(bytes: Uint8Array): string[] {
   return payloads.filter((payload) => payload !== "");
 }
 
-/** What the client of model `modelId` is to get for each chunk; undefined: nothing, or at the end. */
+/** The chunk that the client of model `modelId` must get for each chunk; undefined if it gets none, or only at the end. */
 export function relayedChunks(
   chunks: readonly Chunk[],
   { modelId, wantsUsage }: { modelId: string; wantsUsage: boolean },

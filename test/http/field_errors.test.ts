@@ -242,7 +242,7 @@ describe("the gateway's own shapes", () => {
     [ImageBody, imageBody({ prompt: 5 }), "prompt", "must be a string"],
     [UsageQuery, { limit: 0 }, "limit", "must be a whole number from 1 to 1000"],
     [UsageQuery, { limit: "ten" }, "limit", "must be a whole number from 1 to 1000"],
-    [UsageQuery, { after: "x" }, "after", "must be the next_after of the page before, or a requestId"],
+    [UsageQuery, { after: "x" }, "after", "must be the next_after of the previous page, or a requestId"],
     [
       UsageQuery,
       { start: "x" },

@@ -5,7 +5,7 @@ import { Elysia } from "elysia";
 import fc from "fast-check";
 import { unixMsOf } from "../../src/books/usage_records_store.ts";
 import type { Deps } from "../../src/deps.ts";
-import { readChat, readImage } from "../../src/gateway/flow.ts";
+import { readChat, readImage } from "../../src/gateway/request_shapes.ts";
 import { LIST_MODELS } from "../../src/gateway/v1_operations.ts";
 import { v1Routes } from "../../src/gateway/v1_routes.ts";
 import { NO_ROOM } from "../../src/http/body.ts";

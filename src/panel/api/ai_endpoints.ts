@@ -2,14 +2,17 @@ import { Elysia } from "elysia";
 import { findUsableKey, type KeySnapshot } from "../../accounts/key_snapshots_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { admitKey, type Host } from "../../gateway/admission.ts";
-import { type Caller, type Leave, noteTrail, withBody } from "../../gateway/door.ts";
-import { chat, image, readChat, readImage } from "../../gateway/flow.ts";
-import { countingRefusals } from "../../gateway/refusals.ts";
+import { admit, Slots } from "../../gateway/admission.ts";
+import { type Caller, requireUsableKey } from "../../gateway/authenticate.ts";
+import { chat, image } from "../../gateway/flow.ts";
+import { countRefusal } from "../../gateway/refusal_counts.ts";
+import { startRecord } from "../../gateway/request_record.ts";
+import { readChat, readImage } from "../../gateway/request_shapes.ts";
 import { type Body, bodyOf } from "../../http/body.ts";
+import type { Host } from "../../http/host.ts";
 import { patch } from "../../http/json_spans.ts";
 import { described } from "../../http/openapi.ts";
-import { factsOf } from "../../platform/request_facts.ts";
+import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
 import { asPanelAiRefusal } from "./refusals.ts";
@@ -47,21 +50,21 @@ async function panelAi(deps: Deps, { visitor, request, kind }: AiCall): Promise<
   const { read, serve } = KINDS[kind];
   const { accountId, tenantId } = visitor.session;
   const host = gatewayHost(deps, visitor.host);
-  const trail = noteTrail(request, host, { accountId });
+  const record = startRecord(request, host, { accountId });
+  const slots = new Slots();
   try {
-    // Rate limit → body → key, then the gateway's model → entitlement. The rate limit is the person's own, whichever key is used; the
-    // shares are those of the account's keys.
-    const work = async (raw: Body, leave: Leave) => {
-      const { body, keyId } = withoutKeyId(raw);
-      read(body); // An invalid body is reported before a missing key.
-      const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });
-      trail.keyId = key.keyId;
-      const caller: Caller = { requestId, key, host, signal: request.signal, trail };
-      return await serve(deps, caller, body, leave);
-    };
-    const asker = { limitId: `panel:${accountId}`, owner: { accountId, tenantId } };
-    return await countingRefusals(deps, trail, () => withBody(deps, asker, request, work));
+    // A person has a rate limit of their own, whichever key serves the request. The account's shares are those of its keys.
+    const rateId = `panel:${accountId}`;
+    const raw = await admit(deps, request, { rateId, owner: { accountId, tenantId }, slots });
+    const { body, keyId } = withoutKeyId(raw);
+    read(body); // An invalid body is reported before an unusable key.
+    const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });
+    record.keyId = key.keyId;
+    const caller: Caller = { requestId, key, host, signal: request.signal, record };
+    return await serve(deps, caller, { raw: body, slots });
   } catch (error) {
+    slots.release();
+    countRefusal(deps, record, error);
     throw error instanceof Refusal ? asPanelAiRefusal(error, kind) : error;
   }
 }
@@ -100,7 +103,7 @@ async function chooseKey(
           }),
         );
   try {
-    return admitKey(found, host, deps.clock.unixMs());
+    return requireUsableKey(found, host, deps.clock.unixMs());
   } catch {
     throw new Refusal("no_active_key", { param: keyId === undefined ? null : "api_key_id" });
   }

@@ -5,7 +5,7 @@ import { loadBrand, type StoredBrand, saveBrand, savePicture } from "../../accou
 import { LOGO_TYPE } from "../../accounts/pictures.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
-import { factsOf } from "../../platform/request_facts.ts";
+import { factsOf } from "../../http/request_facts.ts";
 import { signedIn } from "./panel_session.ts";
 import { panelHostOf } from "./session_auth.ts";
 

@@ -5,12 +5,12 @@ import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import type { Host } from "../../gateway/admission.ts";
 import { readBody } from "../../http/body.ts";
+import type { Host } from "../../http/host.ts";
 import { refuseRepeated } from "../../http/query.ts";
+import { factsOf } from "../../http/request_facts.ts";
 import type { Actor } from "../../platform/changes_store.ts";
 import type { Db } from "../../platform/db.ts";
-import { factsOf } from "../../platform/request_facts.ts";
 import { noteFormBody } from "./form_once.ts";
 import { cookieName, visitorOf } from "./session_auth.ts";
 

@@ -1,9 +1,9 @@
 import { listUsableKeys } from "../../accounts/keys_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
-import { keyAllowsModel } from "../../gateway/admission.ts";
+import { keyAllowsModel, payerOf } from "../../gateway/models.ts";
 import { IMAGE_SIZES } from "../../gateway/request_shapes.ts";
-import { payerOf } from "../../gateway/v1_models.ts";
+
 import { type Entitlement, entitlementOf } from "../../ledger/entitlement_store.ts";
 import { gatewayHost } from "./ai_endpoints.ts";
 import { toJson } from "./formats.ts";

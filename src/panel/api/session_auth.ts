@@ -1,8 +1,7 @@
 import type { Session } from "../../accounts/sessions.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { type Host, unservedHost } from "../../gateway/admission.ts";
-import { hostOf } from "../../gateway/door.ts";
+import { type Host, hostOf, unservedHost } from "../../http/host.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 import { inTime } from "../../platform/time_limit.ts";
 

@@ -2,7 +2,7 @@ import { Elysia, t } from "elysia";
 import { endViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { readBody } from "../../http/body.ts";
-import { factsOf } from "../../platform/request_facts.ts";
+import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { publicBrand } from "./brand_endpoints.ts";
 import { signedIn } from "./panel_session.ts";

@@ -7,8 +7,8 @@ import type { BegunSession, Device } from "../../accounts/sessions.ts";
 import { findSignIn } from "../../accounts/sign_in_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import type { Host } from "../../gateway/admission.ts";
 import { checker } from "../../http/checks.ts";
+import type { Host } from "../../http/host.ts";
 import { inTime } from "../../platform/time_limit.ts";
 
 /** Signing in: with a password and, if enabled, a second factor; or with a link that sets the password. */

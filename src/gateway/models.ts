@@ -1,18 +1,42 @@
+import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import type { Model } from "../catalog/catalog.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Entitlement, entitlementOf, hasLeft } from "../ledger/entitlement_store.ts";
-import { keyAllowsModel } from "./admission.ts";
-import type { Caller } from "./door.ts";
+import type { Caller } from "./authenticate.ts";
 import type { ModelOnWire } from "./response_shapes.ts";
 
-/** GET /models: what a request with this key could really be served with. Source: contract › GET /models, rulings › Which entitlement pays. */
+/** Which models a key may use: the model that a request names, and GET /models. */
+
+/**
+ * The model that a request names. It is recorded whether or not the key may use it. Throws model_not_found, also for a model outside
+ * the key's scope, and invalid_request for a model of the wrong modality.
+ */
+export function requireModel(deps: Deps, { record, key }: Caller, modelId: string, wants: "text" | "image"): Model {
+  const model = deps.catalog.model(modelId);
+  record.modelId = model?.id ?? "";
+  if (model === undefined || !keyAllowsModel(key, model.id)) throw new Refusal("model_not_found", { param: "model" });
+  const serves = model.modality === "multimodal" || model.modality === wants;
+  if (!serves) {
+    throw new Refusal("invalid_request", {
+      message: `The model does not serve ${wants === "text" ? "chat" : "images"}.`,
+      param: "model",
+    });
+  }
+  return model;
+}
+
+export function keyAllowsModel(key: Pick<KeySnapshot, "modelIds">, modelId: string): boolean {
+  return key.modelIds === null || key.modelIds.has(modelId);
+}
+
+/** GET /models: the models that a request with this key can use now. Source: contract › GET /models, rulings › Which entitlement pays. */
 export async function listModels(deps: Deps, caller: Caller): Promise<Response> {
   const models = await servable(deps, caller);
   return Response.json({ object: "list", data: models.map(toWire) }, { headers: { "x-request-id": caller.requestId } });
 }
 
-/** GET /models/{id}. Throws model_not_found for one that the list would not show. */
+/** GET /models/{id}. Throws model_not_found for a model that is not in the list. */
 export async function getModel(deps: Deps, caller: Caller, id: string): Promise<Response> {
   const model = (await servable(deps, caller)).find((one) => one.id === id);
   if (model === undefined) throw new Refusal("model_not_found", { param: "model" });
@@ -26,7 +50,10 @@ async function servable(deps: Deps, { key }: Caller): Promise<Model[]> {
     .filter((model) => keyAllowsModel(key, model.id) && payerOf(entitlement, key.mode, model) !== null);
 }
 
-/** What would pay for a request of this model now; null: nothing. A package that is used up counts where nothing else pays. */
+/**
+ * What would pay for a request with this model now; null if nothing would. A used-up package counts only if the balance cannot
+ * pay.
+ */
 export function payerOf(
   { package: state, paygEnabled, balanceNanoUsd }: Entitlement,
   mode: "package" | "payg",

@@ -1,0 +1,81 @@
+import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
+import type { Requester } from "../catalog/breaker.ts";
+import type { Deps } from "../deps.ts";
+import { Refusal } from "../errors.ts";
+import { type Host, hostOf, unservedHost } from "../http/host.ts";
+import { keyPrefixOf } from "../platform/crypto.ts";
+import { inTime } from "../platform/time_limit.ts";
+import { countRefusal } from "./refusal_counts.ts";
+import { type RequestRecord, startRecord } from "./request_record.ts";
+
+/**
+ * The first step of every request: which host it came to, and which API key it has. Both are in memory nearly always. For
+ * a metered request the ledger checks key, account and host again under its lock, so a stale cache entry lets nothing through.
+ */
+
+/** The authenticated caller of one request. */
+export type Caller = {
+  requestId: string;
+  key: KeySnapshot;
+  host: Host;
+  /** Aborted when the client leaves. */
+  signal: AbortSignal;
+  record: RequestRecord;
+  /** Set for a request with an Idempotency-Key. */
+  claim?: CallerClaim;
+};
+
+/** The idempotency claim of a request, as the steps of the request see it. */
+export type CallerClaim = {
+  /** False if another attempt may have taken the claim over: then no provider may be called. */
+  alive(): boolean;
+  /** The hold of the request has ended: charged or not. */
+  holdEnded(isCharged: boolean): void;
+};
+
+/** Host → key. Throws host_not_allowed, invalid_api_key, service_unavailable. */
+export async function authenticate(deps: Deps, request: Request): Promise<Caller> {
+  // Awaited only when it is a promise: a cached host or key costs no turn of the event loop.
+  const named = hostOf(deps, request);
+  const host = named instanceof Promise ? await named : named;
+  // The panel's own host serves the panel only.
+  if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
+  const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
+  const known = secret === undefined ? undefined : deps.keys.find(secret);
+  const found = known instanceof Promise ? await inTime(known) : known;
+  const record = startRecord(request, host, found);
+  if (found && secret) record.keyPrefix = keyPrefixOf(secret);
+  try {
+    const key = requireUsableKey(found, host, deps.clock.unixMs());
+    return { requestId: record.requestId, key, host, signal: request.signal, record };
+  } catch (error) {
+    countRefusal(deps, record, error);
+    throw error;
+  }
+}
+
+/** Checks that a key may be used now, on this host. Throws invalid_api_key, host_not_allowed. */
+export function requireUsableKey(key: KeySnapshot | undefined, host: Host, nowUnixMs: number): KeySnapshot {
+  if (
+    key === undefined ||
+    key.status !== "enabled" ||
+    key.accountStatus !== "active" ||
+    key.tenantStatus !== "active" ||
+    (key.expiresAtMs !== null && key.expiresAtMs <= nowUnixMs)
+  ) {
+    throw new Refusal("invalid_api_key");
+  }
+  if (!keyAllowsHost(key, host)) throw new Refusal("host_not_allowed");
+  return key;
+}
+
+/** A key without a list of hosts works on the service's own hosts and on its reseller's domains. A list only narrows that. */
+function keyAllowsHost(key: KeySnapshot, host: Host): boolean {
+  if (host.resellerId !== null && host.resellerId !== key.tenantId) return false;
+  return key.hosts === null || key.hosts.has(host.name);
+}
+
+/** To whom the experience with a provider's route is attributed. A reseller answers for its customers. */
+export function requesterOf({ accountId, tenantId }: Pick<KeySnapshot, "accountId" | "tenantId">): Requester {
+  return { accountId, payerId: tenantId > 0 ? tenantId : accountId };
+}

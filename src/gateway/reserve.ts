@@ -1,0 +1,152 @@
+import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
+import type { Model } from "../catalog/catalog.ts";
+import { imagePriceKey, QUALITY_DEFAULT } from "../catalog/catalog_input.ts";
+import { greaterOverhead, type Overhead } from "../catalog/overhead.ts";
+import type { Deps } from "../deps.ts";
+import { type ErrorCode, Refusal } from "../errors.ts";
+import type { Hold } from "../ledger/ledger.ts";
+import type { ReserveRequest } from "../ledger/ledger_store.ts";
+import { type Bound, capWithin, chatBound, imageBound, UNPRICED } from "../ledger/price.ts";
+import type { Slots } from "./admission.ts";
+import type { Caller } from "./authenticate.ts";
+import { type Prompt, promptTokens } from "./prompt.ts";
+import { type ChatBody, IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
+
+/**
+ * What a request reserves before its provider is called: the most that it can cost. Here the database decides whether the account is
+ * entitled to it.
+ */
+
+/** Text up to this size is counted by the tokenizer when the bound by bytes exceeds the balance. Source: rulings › Money. */
+const TOKENIZED_BYTES_MAX = 32 * 1024;
+/** An output cap that the client did not ask for is never lowered below this. Source: rulings › Money. */
+const CAP_TOKENS_MIN = 256;
+/** Refusals that a tighter bound may avoid: the bound by bytes reserves too much. */
+const MONEY_SHORT: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];
+
+/** A request that has a hold. `flow.ts` ends the hold, exactly once. */
+export type ReservedRequest = { deps: Deps; caller: Caller; model: Model; hold: Hold; slots: Slots };
+
+type ChatToReserve = { model: Model; body: ChatBody; prompt: Prompt; choices: number };
+
+/**
+ * Reserves a chat request: by the bound in bytes, and if only the money falls short and the text is short, by the tokenizer's
+ * count. Throws the entitlement's refusal.
+ */
+export async function reserveChat(
+  deps: Deps,
+  caller: Caller,
+  { model, body, prompt, choices }: ChatToReserve,
+): Promise<Hold> {
+  const wanted = body.max_completion_tokens ?? body.max_tokens;
+  const overhead = overheadOf(model, caller.key);
+  const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
+  const ask = (): ReserveRequest => {
+    const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
+    const bound =
+      model.prices === null ? UNPRICED : chatBound(model.prices, { textTokens, fixedTokens, choices }, onTop);
+    const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
+    const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
+    return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: textTokens + fixedTokens + capMax };
+  };
+  try {
+    return await reserve(deps, caller, ask());
+  } catch (error) {
+    const isShort = error instanceof Refusal && MONEY_SHORT.includes(error.code);
+    if (!isShort || prompt.bytes > TOKENIZED_BYTES_MAX) throw error;
+    const counted = await deps.tokens.count(prompt.text);
+    if (!counted.exact) throw error;
+    prompt.textTokens = counted.tokens + prompt.beyond;
+    return await reserve(deps, caller, ask());
+  }
+}
+
+/**
+ * Reserves an image request. Throws the entitlement's refusal; if the model has prices, but none for this size or quality, the
+ * message says so.
+ */
+export async function reserveImage(
+  deps: Deps,
+  caller: Caller,
+  { model, price }: { model: Model; price: ImagePrice },
+): Promise<Hold> {
+  const { size, quality, microUsd } = price;
+  const bound = microUsd === undefined ? UNPRICED : imageBound(microUsd);
+  try {
+    return await reserve(deps, caller, { ...askOf(caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== "payg_pricing_unavailable" || model.imagePrices.size === 0)
+      throw error;
+    const hasOtherQuality = [...model.imagePrices.keys()].some((key) => key.startsWith(`${size}/`));
+    const what = hasOtherQuality ? `images of ${size} in ${quality} quality` : `images of ${size}`;
+    throw new Refusal(error.code, {
+      message: `This model has no pay-as-you-go price for ${what}.`,
+      param: hasOtherQuality ? "quality" : "size",
+    });
+  }
+}
+
+/** What an image costs the balance, by its size and the quality that is sent on. */
+export type ImagePrice = {
+  size: string;
+  quality: string;
+  /** In micro-USD; undefined: it has no price. */
+  microUsd: number | undefined;
+};
+
+/** The price of the requested image. A quality without a price is not sent on, and the default quality is charged. */
+export function imagePriceOf(body: ImageBody, prices: Model["imagePrices"]): ImagePrice {
+  const size = body.size ?? IMAGE_SIZE_DEFAULT;
+  const wanted = qualityOf(body);
+  const priced = typeof wanted === "string" ? prices.get(imagePriceKey(size, wanted)) : undefined;
+  if (typeof wanted === "string" && priced !== undefined) return { size, quality: wanted, microUsd: priced };
+  return { size, quality: QUALITY_DEFAULT, microUsd: prices.get(imagePriceKey(size)) };
+}
+
+/** The quality that the client sent, of any type: the shape does not check it. */
+export function qualityOf(body: Readonly<Record<string, unknown>>): unknown {
+  return body.quality;
+}
+
+/** Asks the ledger for a hold. Throws the entitlement's refusal. */
+async function reserve(deps: Deps, { record, key, host }: Caller, ask: ReserveRequest): Promise<Hold> {
+  deps.failpoint("before_reserve");
+  record.reserveStartedMs = deps.clock.nowMs();
+  let hold: Hold;
+  try {
+    hold = await deps.ledger.reserve(ask);
+  } catch (error) {
+    record.reserveRefusedMs = deps.clock.nowMs();
+    throw error;
+  }
+  record.reservedMs = deps.clock.nowMs();
+  deps.failpoint("after_reserve");
+  record.isReserved = true;
+  deps.keyUses.note(key.keyId, host.name);
+  return hold;
+}
+
+function askOf(
+  { requestId, key, host }: Caller,
+  model: Model,
+  bound: Bound,
+): Omit<ReserveRequest, "capMax" | "capMin" | "tokenBound"> {
+  return {
+    requestId,
+    accountId: key.accountId,
+    tenantId: key.tenantId,
+    keyId: key.keyId,
+    host: host.name,
+    ownHost: host.resellerId === null,
+    modelId: model.id,
+    promptPico: bound.promptPico,
+    outputPico: bound.outputPico,
+    priceVersionId: model.priceVersionId,
+  };
+}
+
+/** What is reserved on top of a request's bound: the greater of what every account reserves and of what this account's own overruns require. */
+export function overheadOf(model: Model, key: KeySnapshot): Overhead {
+  const own = key.overheads?.get(model.id);
+  return own === undefined ? model.overhead : greaterOverhead(model.overhead, own);
+}

@@ -1,0 +1,37 @@
+/** The responses to metered requests. */
+
+/** Names the parameters that were not sent on. Source: rulings › What is sent on. */
+export const DROPPED_HEADER = "x-dropped-params";
+
+/** A whole JSON answer. `dropped`: the parameters that were not sent on. */
+export function jsonResponse(text: string, requestId: string, dropped?: string): Response {
+  return new Response(text, {
+    headers: {
+      "content-type": "application/json",
+      "cache-control": "no-store",
+      "x-request-id": requestId,
+      ...droppedHeader(dropped),
+    },
+  });
+}
+
+/** A stream of server-sent events; null for a client that has left. */
+export function streamResponse(
+  stream: ReadableStream<Uint8Array> | null,
+  requestId: string,
+  dropped?: string,
+): Response {
+  return new Response(stream, {
+    headers: {
+      "content-type": "text/event-stream; charset=utf-8",
+      "cache-control": "no-cache, no-transform",
+      "x-accel-buffering": "no",
+      "x-request-id": requestId,
+      ...droppedHeader(dropped),
+    },
+  });
+}
+
+function droppedHeader(dropped: string | undefined): Record<string, string> | undefined {
+  return dropped === undefined ? undefined : { [DROPPED_HEADER]: dropped };
+}

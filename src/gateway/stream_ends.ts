@@ -1,0 +1,59 @@
+import { Refusal, toEnvelope } from "../errors.ts";
+import type { EndReason } from "../ledger/ledger_store.ts";
+import type { AnswerToCount } from "./charge.ts";
+import type { Relayed } from "./chunks.ts";
+import { restarting } from "./dispatch.ts";
+import type { RelayEnd } from "./relay.ts";
+import type { ReservedRequest } from "./reserve.ts";
+
+/** What each end of a stream means: for its hold, and for the client. Source: rulings › Who pays when something breaks. */
+
+/** `event`: the error event that the client is sent. */
+export type StreamOutcome =
+  /** The answer is charged. */
+  | { how: "streamed" | "client_left"; answer: AnswerToCount; event?: string }
+  /** Nothing is charged. */
+  | { how: "failed"; reason: EndReason; event: string };
+
+/** Says what the end of a stream means, and logs the ends that an operator should know of. Changes nothing. */
+export function streamOutcome({ deps, caller, model }: ReservedRequest, end: RelayEnd): StreamOutcome {
+  const { requestId } = caller;
+  const facts = { requestId, model: model.id };
+  switch (end.how) {
+    case "complete":
+      return { how: "streamed", answer: answerOf(end.relayed) };
+
+    case "client_left":
+      if (model.hidesTokens && !end.isWhole)
+        deps.log.warn(
+          facts,
+          "a client left a model that hides tokens, and the answer was not read to its end: tokens not yet reported are not charged",
+        );
+      return { how: "client_left", answer: { ...answerOf(end.relayed), isPart: !end.isWhole } };
+
+    case "broke_after_finish": {
+      deps.log.warn({ ...facts, why: end.why }, "a provider's stream broke off when its answer was complete");
+      const message = "The model service broke off after the answer was complete. It was charged.";
+      const event = errorEvent(new Refusal("provider_unavailable", { message }), requestId);
+      return { how: "streamed", answer: answerOf(end.relayed), event };
+    }
+
+    case "broke_off": {
+      deps.log.warn({ ...facts, why: end.why }, "a provider's stream broke off");
+      const message = "The model service broke off. Nothing was charged.";
+      const event = errorEvent(new Refusal("provider_unavailable", { message }), requestId);
+      return { how: "failed", reason: "provider_broke_off", event };
+    }
+
+    case "ended_by_us":
+      return { how: "failed", reason: "ended_by_us", event: errorEvent(restarting(), requestId) };
+  }
+}
+
+function answerOf({ usage, rawUsage, text, chars }: Relayed): AnswerToCount {
+  return { usage, rawUsage, completionText: text, completionChars: chars };
+}
+
+function errorEvent(refusal: Refusal, requestId: string): string {
+  return JSON.stringify(toEnvelope(refusal, requestId));
+}

@@ -1,0 +1,55 @@
+import type { Deps } from "../deps.ts";
+import { Refusal } from "../errors.ts";
+import { inTime } from "../platform/time_limit.ts";
+import { factsOf } from "./request_facts.ts";
+
+/** Which host a request asks for. The API and the panel both begin with this. */
+
+/** The host of a request. `resellerId` is the owner of a reseller's domain; null for one of the service's own hosts. */
+export type Host = { name: string; resellerId: number | null };
+
+/** A Host header: a name, an optional trailing dot (the DNS root), and an optional port. */
+const HOST = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\.?(?::\d{0,5})?$/i;
+const NAME = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
+
+/**
+ * The host of a request: one of the service's own, or a reseller's active domain. Returns a promise only when the domain is
+ * not cached. Throws host_not_allowed (also by rejecting) and service_unavailable.
+ */
+export function hostOf(deps: Deps, request: Request): Host | Promise<Host> {
+  const name = hostName(request.headers.get("host"), factsOf(request).url.hostname);
+  if (deps.ownHosts.has(name)) return { name, resellerId: null };
+  const known = deps.hosts.peek(name);
+  if (known) return { name, resellerId: known.resellerId };
+  return resellerHost(deps, name);
+}
+
+async function resellerHost(deps: Deps, name: string): Promise<Host> {
+  const found = await inTime(deps.hosts.get(name));
+  if (found === undefined) throw unservedHost();
+  return { name, resellerId: found.resellerId };
+}
+
+/**
+ * The host name of a request. `target` is the host of its URL: the runtimes take that from the Host header, and Deno from an
+ * absolute request target, which wins over a different Host header (RFC 9112 §3.2.2; Bun drops the host of an absolute
+ * target). The header must be well-formed in any case. Throws host_not_allowed.
+ */
+export function hostName(header: string | null, target: string): string {
+  if (header === null || !HOST.test(header)) throw malformedHost();
+  if (NAME.test(target)) return target;
+  const isRooted = target.endsWith(".");
+  throw unservedHost(isRooted ? "This host is not served here: leave out the dot at the end of its name." : undefined);
+}
+
+/** The refusal of a Host header, or of the host of an absolute target, that is missing, duplicated or malformed. */
+export function malformedHost(): Refusal {
+  return new Refusal("host_not_allowed", {
+    message: "The request needs one Host header: a host name, and at most a port from 0 to 65535.",
+  });
+}
+
+/** The refusal of a host that this service does not serve. */
+export function unservedHost(message = "This host is not served here."): Refusal {
+  return new Refusal("host_not_allowed", { message });
+}
