@@ -26,9 +26,9 @@ import { sleep } from "./platform/own_redis.ts";
 const repository = dirname(import.meta.dirname);
 /** Run against a shop: what clients do. */
 const CLIENTS = ["docs/quick-start.md", "docs/api.md"];
-/** Run one after another on an empty database: what operators do, after the README's first steps. */
+/** Run one after another on an empty database: what operators do, after the first steps. */
 const OPERATORS = ["docs/operations.md", "docs/resellers.md"];
-const FIRST_STEPS = "First steps in production";
+const FIRST_STEPS = "docs/production.md";
 /** Programs of a machine that are no part of this repository. */
 const FOREIGN = [
   "git",
@@ -67,8 +67,14 @@ test("every document that this repository needs is there", () => {
   for (const path of [
     ...CLIENTS,
     ...OPERATORS,
+    FIRST_STEPS,
     "docs/architecture.md",
+    "docs/configuration.md",
+    "docs/decisions.md",
     "docs/deno.md",
+    "docs/errors.md",
+    "docs/glossary.md",
+    "docs/specification.md",
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -182,12 +188,12 @@ function notRun(): { where: string; command: string }[] {
 }
 
 function isRun(path: string, text: string): boolean {
-  return CLIENTS.includes(path) || OPERATORS.includes(path) || (path === "README.md" && firstSteps().includes(text));
+  return CLIENTS.includes(path) || OPERATORS.includes(path) || (path === FIRST_STEPS && firstSteps().includes(text));
 }
 
 /** The two blocks that are run: from the installation to the start, and the first request. */
 const firstSteps = () =>
-  blocksOf(sectionOf(read("README.md"), FIRST_STEPS))
+  blocksOf(read(FIRST_STEPS))
     .filter(({ language, mark }) => language === "sh" && mark === "")
     .map(({ text }) => text);
 
@@ -351,7 +357,7 @@ test("first steps on a fresh clone, as they stand, then operator's and reseller'
     rest: [],
   });
   const env = {
-    // What the section has its reader export.
+    // What the document has its reader export.
     DATABASE_URL: url.href,
     REDIS_URL: process.env.REDIS_URL ?? "",
     SECRET_KEY: randomBytes(32).toString("base64"),
