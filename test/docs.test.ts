@@ -97,6 +97,18 @@ test("every relative link leads to a file, and its anchor to a heading", () => {
   expect(broken).toEqual([]);
 });
 
+test("every file of this repository that a document names exists", () => {
+  const named = /`((?:src|test|scripts|bench|drizzle|deploy|docs)\/[\w./-]+\.[a-z]+)`/g;
+  const missing = all.flatMap((path) =>
+    [...read(path).matchAll(named)]
+      .map(([, file = ""]) => file)
+      // Made by the operator from its example.
+      .filter((file) => !existsSync(join(repository, file)) && !file.endsWith(".env"))
+      .map((file) => `${path}: ${file}`),
+  );
+  expect(missing).toEqual([]);
+});
+
 test("the API guide says of every error what to do, with its status", () => {
   const rows = [...sectionOf(read("docs/api.md"), "Errors").matchAll(/^\| `(\w+)` +\| (\d{3}) +\| (.+) \|$/gm)];
   expect(rows.map(([, code, status]) => [code, Number(status)])).toEqual(
