@@ -19,10 +19,12 @@ const RULE = /^[A-Z]{3}-\d+$/;
 const specification = readFileSync(join(repository, "docs/specification.md"), "utf8");
 const rules = [...specification.matchAll(/^- \*\*([A-Z]{3}-\d+)\*\* /gm)].map(([, id = ""]) => id);
 
-/** A citation as written: its text between `Source: ` and the full stop. */
+/** Citations as written: the text between `Source: ` and the full stop, or the end of the comment. */
 function citationsOf(text: string): string[] {
   const joined = text.replace(/\s*\n\s*(?:\*(?!\/)|\/\/|--)[ \t]*/g, " ");
-  return [...joined.matchAll(/(?<![\w"`])Source: (.+?)\.(?=\s|\*\/|$)/g)].map(([, citation = ""]) => citation);
+  return [...joined.matchAll(/(?<![\w"`])Source: (.+?)(?:\.(?=\s)|\.?\s*(?:\*\/|\n|$))/g)].map(
+    ([, citation = ""]) => citation,
+  );
 }
 
 /** The parts of a citation that lead nowhere. What stands in parentheses is a remark. */
@@ -71,5 +73,6 @@ test("the checker of citations can fail", () => {
   const text = "/** Counts. Source: QUO-1,\n * QUO-999; docs/nothing.md; a brief › Pages (of people). Then more. */";
   const [citation = ""] = citationsOf(text);
   expect(brokenParts(citation)).toEqual(["QUO-999", "docs/nothing.md", "a brief › Pages"]);
+  expect(citationsOf("// Source: QUO-1\nconst a = 1.5;\n/** Source: QUO-2 */")).toEqual(["QUO-1", "QUO-2"]);
   expect(brokenParts("QUO-1, docs/specification.md, RFC 9110 §8.6")).toEqual([]);
 });
