@@ -1,8 +1,8 @@
 # The image of one replica:
 #   docker build -t tollgate .                       on Bun
 #   docker build -t tollgate:deno --target deno .    on Deno
-# It runs as user 1000, with a read-only root file system, and writes to SPOOL_DIR alone. What it needs is in the README's
-# table; `docker run tollgate bun src/cli.ts migrate` brings the schema up to date.
+# It runs as user 1000, with a read-only root file system, and writes to SPOOL_DIR alone. Its variables are in
+# docs/configuration.md; `docker run tollgate bun src/cli.ts migrate` brings the schema up to date.
 # RUN stays below WORKDIR: test/deploy/dockerfile.test.ts replays every step in a temporary folder.
 
 ARG BUN_IMAGE=oven/bun:1.4.5-slim

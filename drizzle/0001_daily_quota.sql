@@ -1,5 +1,5 @@
 -- THE RULE OF THE DAILY QUOTA. It is only here: `ledger_reserve` decides with these functions, late settlements and the checks of
--- the books use them, and the API and the panel show `package_quota`. Source: rulings › Counting.
+-- the books use them, and the API and the panel show `package_quota`. Source: QUO-2, QUO-4, QUO-5.
 --
 -- Days are calendar days in the package's time zone. Reserved units and tokens count as used.
 

@@ -1,4 +1,4 @@
--- Reserve, settle, release: the hot path of the ledger. Source: rulings › Counting, Money, Who pays when something breaks.
+-- Reserve, settle, release: the hot path of the ledger. Source: QUO-2, QUO-3, MON-2, MON-6, MON-7, END-13, END-15.
 --
 -- Every function that decides does this in order: take the accounts' advisory locks in a statement of its own, read the clock,
 -- read the rows, decide, write. (A statement that locks and reads at once reads a snapshot from before the lock, and oversells.)

@@ -1,4 +1,4 @@
--- What people change: packages and balances. Each function takes the accounts' locks first. Source: rulings › Resellers, Money.
+-- What people change: packages and balances. Each function takes the accounts' locks first. Source: MON-2, RES-1, RES-3.
 
 -- The end of a package: the same local time, that many calendar days later. Not 24-hour steps.
 CREATE FUNCTION package_end(p_start timestamptz, p_days int, p_zone text) RETURNS timestamptz LANGUAGE sql STABLE AS $$

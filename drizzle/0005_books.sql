@@ -38,7 +38,7 @@ CREATE FUNCTION crosses_month(p_began timestamptz, p_ended timestamptz) RETURNS 
 $$;
 --> statement-breakpoint
 
--- Invariants: each view is always empty. Source: the ledger's README.
+-- Invariants: each view is always empty. Source: src/ledger/README.md.
 CREATE VIEW inv_package_units AS
   SELECT p.id AS package_id, p.units_held, h.held, p.units_used, r.used, p.tokens_held, p.tokens_used FROM packages p
   LEFT JOIN (SELECT package_id, count(*) AS held, sum(held_tokens) AS tokens FROM holds GROUP BY package_id) h ON h.package_id = p.id

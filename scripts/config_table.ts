@@ -1,13 +1,27 @@
+import { readFileSync, writeFileSync } from "node:fs";
 import { VARIABLES } from "../src/config.ts";
 
-/** The documents' table of environment variables, made from the code. `bun scripts/config_table.ts` prints it. */
+/** Prints the table of environment variables from `src/config.ts`. With `--write` it puts the table into docs/configuration.md. */
+
+const DOCUMENT = new URL("../docs/configuration.md", import.meta.url);
+const PLACE = /(<!-- variables -->\n)[\s\S]*(<!-- end -->)/;
+
+/** The table as Markdown, without padding. */
 export function configTable(): string {
   const rows = Object.entries(VARIABLES).map(([name, variable]) => {
-    const { default: value, unit = "", what } = variable as { default?: string; unit?: string; what: string };
+    const { default: value, unit, what } = variable as { default?: string; unit?: string; what: string };
     const shown = value === undefined ? "**required**" : value === "" ? "" : `\`${value}\``;
-    return `| \`${name}\` | ${shown} | ${unit} | ${what} |`;
+    return `| \`${name}\` | ${shown} | ${unit ?? ""} | ${what} |`;
   });
-  return ["| variable | default | unit | what it is |", "|---|---|---|---|", ...rows].join("\n");
+  return ["| variable | default | unit | meaning |", "|---|---|---|---|", ...rows].join("\n");
 }
 
-if (import.meta.main) console.log(configTable());
+if (import.meta.main) {
+  if (process.argv.includes("--write")) {
+    const document = readFileSync(DOCUMENT, "utf8");
+    writeFileSync(
+      DOCUMENT,
+      document.replace(PLACE, (_, begin, end) => `${begin}\n${configTable()}\n\n${end}`),
+    );
+  } else console.log(configTable());
+}

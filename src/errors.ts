@@ -1,6 +1,6 @@
 /**
  * The table of errors: every code that a client can get, with its HTTP status, type and default message. No other file
- * has a status of an error. Source: contract › Errors, rulings › Errors.
+ * has a status of an error. Source: ERR-2.
  */
 const TABLE = {
   invalid_api_key: [401, "authentication_error", "The API key is missing, invalid, revoked or expired."],
@@ -105,7 +105,7 @@ export type ErrorEnvelope = {
   request_id: string;
 };
 
-/** The body of every error. Source: contract › ErrorEnvelope. */
+/** The body of every error. Source: ERR-1. */
 export function toEnvelope(refusal: Refusal, requestId: string): ErrorEnvelope {
   const { param, limit, used, remaining, resetsAt } = refusal.facts;
   const onWire = (amount: number) => (MONEY_CODES.includes(refusal.code) ? amount / NANO_PER_USD : amount);

@@ -21,7 +21,7 @@ export const KEY_NAME_CHARS_MAX = 100;
 /** What `keys_ceilings` allows. */
 export const KEY_DAILY_REQUESTS: Range = { min: 1, max: 30_000_000 };
 
-// Offerings. Source: contract › Limits
+// Offerings. Source: PAY-8.
 export const OFFERING_NAME_CHARS_MAX = 100;
 export const OFFERING_DAYS: Range = { min: 1, max: 30 };
 export const OFFERING_DAILY_REQUESTS: { daily: Range; custom: Range } = {
@@ -55,7 +55,7 @@ export const MODEL_MARGIN_PERMILLE: Range = { min: 1_000, max: 100_000 };
 /** Per million tokens, or per image. The tables' CHECKs say the same. */
 export const PRICE_USD_MAX = 1_000;
 export const PRICE_MICRO_USD: Range = { min: 0, max: 1_000_000_000 };
-/** Source: contract › ImageGenerationRequest. */
+/** Source: API-7, IMG-3. */
 export const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
 export const ROUTE_PRIORITY: Range = { min: -1_000, max: 1_000 };
 export const ROUTE_WEIGHT: Range = { min: 1, max: 1_000 };

@@ -20,8 +20,7 @@ import { startTcpProxy, type TcpProxy } from "./tcp_proxy.ts";
 
 /**
  * Secrets are sent through every path, good, refused and broken, and looked for wherever something is written down: logs, error
- * bodies, headers, metrics, the database's files, Redis, the spool. Source: reliability › Threats (secrets in logs; key theft
- * from the database).
+ * bodies, headers, metrics, the database's files, Redis, the spool. Source: KEY-4, SEC-2.
  */
 
 setDefaultTimeout(120_000);

@@ -1,15 +1,15 @@
-/** What tests read in the documents: code blocks, commands, links, headings. Plain text in, plain data out. */
+/** Parses Markdown for tests: code blocks, commands, links, headings. Pure. */
 
 export type Block = {
-  /** The first word behind the fence, and what follows it. */
+  /** The first word after the fence, and the rest of that line. */
   language: string;
   mark: string;
   text: string;
-  /** Of its first line, from 1. */
+  /** The number of its first line, from 1. */
   line: number;
 };
 
-/** Fenced blocks, also those inside lists, without their indentation. */
+/** Fenced blocks, including those in lists, without their indentation. Throws Error for a block that is not closed. */
 export function blocksOf(document: string): Block[] {
   const blocks: Block[] = [];
   let open: (Block & { indent: number; lines: string[] }) | undefined;
@@ -36,7 +36,7 @@ export function proseOf(document: string): string {
   return document.replace(/^( *)```[\s\S]*?^ *```$/gm, "");
 }
 
-/** What stands below a heading, up to the next one of its level or above. Throws Error when there is no such heading. */
+/** A heading and the text below it, up to the next heading of its level or above. Throws Error if there is no such heading. */
 export function sectionOf(document: string, heading: string): string {
   const lines = document.split("\n");
   const start = lines.findIndex((line) => /^#{1,6} /.test(line) && line.replace(/^#+ /, "") === heading);
@@ -50,7 +50,7 @@ export function sectionOf(document: string, heading: string): string {
   return lines.slice(start, end < 0 ? undefined : end).join("\n");
 }
 
-/** The commands of a shell text, one by one and without comments; a continued line is one. For texts without control structures. */
+/** The commands of a shell text, without comments; continued lines are joined. For texts without control structures. */
 export function commandsOf(text: string): string[] {
   return text
     .replace(/\\\n\s*/g, "")
@@ -71,7 +71,7 @@ function withoutComment(line: string): string {
   return line;
 }
 
-/** Links of a document to elsewhere in this repository: `[text](target)` and `src="target"`. */
+/** Relative links of a document: `[text](target)` and `src="target"`. */
 export function relativeLinksOf(document: string): string[] {
   const text = proseOf(document).replace(/`[^`\n]*`/g, "");
   const inText = [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target = ""]) => target);

@@ -19,17 +19,17 @@ import { openShop } from "./gateway/shop.ts";
 import { sleep } from "./platform/own_redis.ts";
 
 /**
- * The documents say what is so. A block marked `sh` in the documents below is run as it stands, against real servers; one marked
- * `sh elsewhere`, and those of all other documents, needs somebody's own machine, and is compared with what exists.
+ * The documents are true. A block marked `sh` in the documents below is run as it is, against real servers. A block marked `sh elsewhere`,
+ * and every block of other documents, needs the reader's own machine: its scripts, options, files and endpoints are compared with what exists.
  */
 
 const repository = dirname(import.meta.dirname);
-/** Run against a shop: what clients do. */
+/** Documents for API clients: run against a seeded service. */
 const CLIENTS = ["docs/quick-start.md", "docs/api.md"];
-/** Run one after another on an empty database: what operators do, after the README's first steps. */
+/** Documents for operators: run in this order on an empty database, after the first steps. */
 const OPERATORS = ["docs/operations.md", "docs/resellers.md"];
-const FIRST_STEPS = "First steps in production";
-/** Programs of a machine that are no part of this repository. */
+const FIRST_STEPS = "docs/production.md";
+/** Programs that documents may use and that are not part of this repository. */
 const FOREIGN = [
   "git",
   "deno",
@@ -63,12 +63,18 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-test("every document that this repository needs is there", () => {
+test("every required document exists", () => {
   for (const path of [
     ...CLIENTS,
     ...OPERATORS,
+    FIRST_STEPS,
     "docs/architecture.md",
+    "docs/configuration.md",
+    "docs/decisions.md",
     "docs/deno.md",
+    "docs/errors.md",
+    "docs/glossary.md",
+    "docs/specification.md",
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -91,7 +97,19 @@ test("every relative link leads to a file, and its anchor to a heading", () => {
   expect(broken).toEqual([]);
 });
 
-test("the API guide says of every error what to do, with its status", () => {
+test("every file of this repository that a document names exists", () => {
+  const named = /`((?:src|test|scripts|bench|drizzle|deploy|docs)\/[\w./-]+\.[a-z]+)`/g;
+  const missing = all.flatMap((path) =>
+    [...read(path).matchAll(named)]
+      .map(([, file = ""]) => file)
+      // Made by the operator from its example.
+      .filter((file) => !existsSync(join(repository, file)) && !file.endsWith(".env"))
+      .map((file) => `${path}: ${file}`),
+  );
+  expect(missing).toEqual([]);
+});
+
+test("the API guide says what to do about every error, with its status", () => {
   const rows = [...sectionOf(read("docs/api.md"), "Errors").matchAll(/^\| `(\w+)` +\| (\d{3}) +\| (.+) \|$/gm)];
   expect(rows.map(([, code, status]) => [code, Number(status)])).toEqual(
     Object.entries(ERROR_TABLE).map(([code, [status]]) => [code, status]),
@@ -100,7 +118,7 @@ test("the API guide says of every error what to do, with its status", () => {
     expect({ code, long: advice.trim().length > 10 }).toEqual({ code, long: true });
 });
 
-test("the operator's guide says of every variable how to choose it, and of no other", () => {
+test("the operator's guide says how to choose every variable, and names no variable that does not exist", () => {
   const table = sectionOf(read("docs/operations.md"), "Variables");
   const chosen = [...table.matchAll(/^\| (`.+?) +\|/gm)].flatMap(([, cell = ""]) => [...cell.matchAll(/`([A-Z_]+)`/g)]);
   expect([...new Set(chosen.map(([, name]) => name ?? ""))].sort()).toEqual(Object.keys(VARIABLES).sort());
@@ -111,12 +129,12 @@ test("the operator's guide says of every variable how to choose it, and of no ot
   expect(unknown).toEqual([]);
 });
 
-/** Variables that documents name and that no replica reads. */
+/** Variables in documents that no replica reads. */
 function scriptVariables(): string[] {
   return ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_API_BASE", "PROVIDER_BASE_URL", "PROVIDER_API_KEY"];
 }
 
-test("the API guide has every address of the API, and names none that does not exist", () => {
+test("the API guide has every endpoint of the API, and no other", () => {
   const routes = [...read("docs/routes.md").matchAll(/^\| ([A-Z]+) \| `([^`]+)` \|/gm)].map(
     ([, method, path = ""]) => ({
       method,
@@ -139,7 +157,7 @@ test("the API guide has every address of the API, and names none that does not e
   for (const [, path = ""] of guide.matchAll(/`(\/api\/panel\/[^`]+)`/g)) expect(served).toContain(path);
 });
 
-test("Deno's flags are those that the tests run it with, each with its reason", () => {
+test("docs/deno.md has the flags that the tests run Deno with, each with its reason", () => {
   const flags = denoReplicaCommand().filter((word) => word.startsWith("--"));
   const [command = ""] = /^NODE_ENV=production deno run .*$/m.exec(read("docs/deno.md")) ?? [];
   expect(command).toBe(`NODE_ENV=production deno run ${flags.join(" ")} src/main.ts`);
@@ -147,7 +165,7 @@ test("Deno's flags are those that the tests run it with, each with its reason", 
   for (const flag of flags) expect(table).toMatch(new RegExp(`^\\| .*\`${flag}\`.*\\|`, "m"));
 });
 
-test("what the operator's guide quotes of the log is what the code writes", () => {
+test("log messages that the operator's guide quotes are in the code", () => {
   const code = sources()
     .map(({ text }) => text)
     .join("\n");
@@ -158,12 +176,12 @@ test("what the operator's guide quotes of the log is what the code writes", () =
   expect(quoted.filter((text) => !code.includes(text))).toEqual([]);
 });
 
-test("the architecture's diagram is the code's own rooms and imports", () => {
+test("the architecture diagram equals the rooms and imports of the code", () => {
   const document = readFileSync(DOCUMENT, "utf8");
   expect(withDiagram(document, diagramOf(sources()))).toBe(document);
 });
 
-test("the diagram can differ: a file that imports from another room adds an arrow, a room's last import takes one", () => {
+test("the diagram changes: an import from another room adds an arrow, and without a room its arrows are gone", () => {
   const files = sources();
   const before = diagramOf(files);
   const extra = { path: "src/ledger/extra.ts", text: 'import { a } from "../catalog/catalog.ts";' };
@@ -171,7 +189,7 @@ test("the diagram can differ: a file that imports from another room adds an arro
   expect(diagramOf(files.filter(({ path }) => !path.startsWith("src/http/")))).not.toBe(before);
 });
 
-/** Every command that is not run: those of `elsewhere`, and of documents that are not run as a whole. */
+/** Every command that is not run: in blocks marked `elsewhere`, and in documents that are not run. */
 function notRun(): { where: string; command: string }[] {
   return all.flatMap((path) =>
     blocksOf(read(path))
@@ -182,16 +200,16 @@ function notRun(): { where: string; command: string }[] {
 }
 
 function isRun(path: string, text: string): boolean {
-  return CLIENTS.includes(path) || OPERATORS.includes(path) || (path === "README.md" && firstSteps().includes(text));
+  return CLIENTS.includes(path) || OPERATORS.includes(path) || (path === FIRST_STEPS && firstSteps().includes(text));
 }
 
-/** The two blocks that are run: from the installation to the start, and the first request. */
+/** The two blocks that are run: installation to start, and the first request. */
 const firstSteps = () =>
-  blocksOf(sectionOf(read("README.md"), FIRST_STEPS))
+  blocksOf(read(FIRST_STEPS))
     .filter(({ language, mark }) => language === "sh" && mark === "")
     .map(({ text }) => text);
 
-test("commands that need somebody's own machine exist: scripts, their options, files, subcommands, addresses", () => {
+test("commands that are not run exist: scripts, options, files, subcommands, endpoints", () => {
   const wrong = notRun().flatMap(({ where, command }) => {
     const problem = problemOf(command);
     return problem === undefined ? [] : [`${where}: ${command}: ${problem}`];
@@ -199,7 +217,7 @@ test("commands that need somebody's own machine exist: scripts, their options, f
   expect(wrong).toEqual([]);
 });
 
-test("a shell block has no other mark than elsewhere", () => {
+test("a shell block has no mark other than `elsewhere`", () => {
   const marks = all.flatMap((path) => blocksOf(read(path)).map(({ language, mark }) => `${language} ${mark}`.trim()));
   expect([...new Set(marks.filter((mark) => mark.startsWith("sh ")))]).toEqual(["sh elsewhere"]);
 });
@@ -219,7 +237,7 @@ test("the checker of commands can fail", () => {
     expect({ command, found: problemOf(command) !== undefined }).toEqual({ command, found: true });
 });
 
-/** Why a command cannot work; undefined: nothing speaks against it. */
+/** Why a command cannot work; undefined if no reason is found. */
 function problemOf(command: string): string | undefined {
   const words = (command.match(/"[^"]*"|'[^']*'|\S+/g) ?? []).filter((word) => !/^[A-Z_]+=/.test(word));
   const [program = "", ...args] = words;
@@ -255,7 +273,7 @@ function problemOfScript(name: string, args: string[]): string | undefined {
   const texts = [...new Glob("*.ts").scanSync({ cwd: join(repository, dirname(file)) })].map((one) =>
     read(join(dirname(file), one)),
   );
-  // As parseArgs is told of them, or as they are looked for in the arguments.
+  // As an option of parseArgs, or as a search in the arguments.
   const isKnown = (option: string) => {
     const pattern = new RegExp(`(?:^|[\\s{,])"?${option}"?: \\{ type: |["'\`]--${option}\\b`, "m");
     return texts.some((text) => pattern.test(text));
@@ -266,7 +284,7 @@ function problemOfScript(name: string, args: string[]): string | undefined {
 
 const helps = new Map<string, string>();
 
-/** The longest run of words that is a command has each of the options in its help. */
+/** The help of the longest prefix of words that is a command must name each option. */
 function problemOfCli(words: string[], options: string[]): string | undefined {
   const help = (path: string[]) => {
     const key = path.join(" ");
@@ -291,11 +309,11 @@ function problemOfCli(words: string[], options: string[]): string | undefined {
   return unknown === undefined ? undefined : `no option --${unknown}`;
 }
 
-test("quick start and API guide: every command and the SDK's lines work; what was asked is what was charged", async () => {
+test("quick start and API guide: every command and SDK example works, and every request is charged once", async () => {
   const shop = await openShop();
   try {
     const person = await shop.customer({ dailyLimit: 100 });
-    // The demo's models, by the names that the shop has for its own.
+    // The demo's models are replaced by the test service's.
     const demo = read("src/demo/demo_provider.ts");
     for (const model of ["sim-small", "sim-image"]) expect(demo).toContain(model);
     const filled = (text: string) =>
@@ -331,12 +349,12 @@ test("quick start and API guide: every command and the SDK's lines work; what wa
   }
 });
 
-/** Models and texts of a block, in their order. */
+/** Models and texts of a block, in order. */
 function stringsOf(code: string): string[] {
   return [...code.matchAll(/\b(?:model|role|content)"?\s*[:=]\s*"([^"]*)"/g)].map(([, text = ""]) => text);
 }
 
-test("first steps on a fresh clone, as they stand, then operator's and reseller's guide: every command works, and the books balance", async () => {
+test("first steps on a fresh clone, then operator's and reseller's guide: every command works, and the books balance", async () => {
   const provider = await startFakeProvider({ models: ["provider-mini"] });
   const name = `tollgate_test_${randomBytes(6).toString("hex")}`;
   const server = postgres(process.env.DATABASE_URL ?? "", { max: 1, onnotice: () => {} });
@@ -351,7 +369,7 @@ test("first steps on a fresh clone, as they stand, then operator's and reseller'
     rest: [],
   });
   const env = {
-    // What the section has its reader export.
+    // What the document tells its reader to export.
     DATABASE_URL: url.href,
     REDIS_URL: process.env.REDIS_URL ?? "",
     SECRET_KEY: randomBytes(32).toString("base64"),
@@ -361,7 +379,7 @@ test("first steps on a fresh clone, as they stand, then operator's and reseller'
     PROVIDER_BASE_URL: provider.baseUrl,
     PROVIDER_API_KEY: provider.apiKey,
     PROVIDER_MODEL: "provider-mini",
-    // What keeps this test out of the way of others.
+    // So that this test does not disturb others.
     PORT: String(port),
     INTERNAL_PORT: String(internalPort),
     LISTEN_HOST: "127.0.0.1",
@@ -456,7 +474,7 @@ async function runShell(text: string, env: Record<string, string>, cwd = reposit
   return await toItsEnd(startShell(text, env, cwd));
 }
 
-/** A module that finds this repository's packages. */
+/** Runs a module that can import this repository's packages. */
 async function runModule(text: string, env: Record<string, string>): Promise<Run> {
   const place = join(repository, ".cache");
   mkdirSync(place, { recursive: true });
@@ -471,7 +489,7 @@ async function runModule(text: string, env: Record<string, string>): Promise<Run
 
 type Where = { env: Record<string, string>; cwd: string };
 
-/** Starts a program in a group of its own, so that all of it can be ended. */
+/** Starts a program in its own process group, so that all of it can be stopped. */
 function start(program: string, args: string[], { env, cwd }: Where) {
   const child = spawn(program, args, {
     cwd,
@@ -512,7 +530,7 @@ async function toItsEnd({ exited, output, end }: ReturnType<typeof start>): Prom
   return { code, output: output() };
 }
 
-/** SIGTERM to all that is left, and SIGKILL to what does not end. */
+/** SIGTERM to the group, then SIGKILL to what is left. */
 async function endGroup(pid: number): Promise<void> {
   const signal = (name: NodeJS.Signals | 0) => {
     try {
@@ -526,7 +544,7 @@ async function endGroup(pid: number): Promise<void> {
   signal("SIGKILL");
 }
 
-/** This very bun, and stand-ins for what the machine lacks. */
+/** A folder with this Bun, and replacements for programs that the machine lacks. */
 function programsFolder(place: string): string {
   mkdirSync(place, { recursive: true });
   symlinkSync(process.execPath, join(place, "bun"));

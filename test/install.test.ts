@@ -16,7 +16,7 @@ import { dirname, join } from "node:path";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
 import { freshClone } from "./fresh_clone.ts";
 
-/** Nothing runs on a dependency that is missing, of another version, or without its patch. */
+/** Nothing starts on a dependency that is missing, of another version, or without its patch. */
 
 const RUN_MS_MAX = 60_000;
 const INSTALLS = "bun scripts/ensure_installed.ts";
@@ -39,7 +39,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Runs a command in the clone, with an empty home: what bun would fetch by itself would lie there. */
+/** Runs a command in the clone with an empty home, where Bun would put what it downloads by itself. */
 function inClone(command: string[]): { code: number | null; output: string } {
   const [program = "", ...args] = command;
   const { status, stdout, stderr } = spawnSync(program, args, {
@@ -81,7 +81,7 @@ test("every script of package.json installs the locked dependencies first, or is
   });
 });
 
-test("without dependencies a command says in one line what to do, and fetches none by itself", () => {
+test("without dependencies every command prints one line with what to run, and installs nothing", () => {
   for (const command of COMMANDS) {
     const { code, output } = inClone(command);
     expect({ command, code, output }).toEqual({ command, code: 1, output: expect.stringMatching(SAYS_HOW) });
@@ -90,7 +90,7 @@ test("without dependencies a command says in one line what to do, and fetches no
   expect(existsSync(join(home, ".bun/install/cache"))).toBe(false);
 });
 
-test("a dependency of another version than package.json names is told, with both versions", () => {
+test("a dependency of another version than in package.json is reported with both versions", () => {
   linkModules((name, place) => {
     if (name !== "postgres") return false;
     mkdirSync(place);
@@ -104,7 +104,7 @@ test("a dependency of another version than package.json names is told, with both
   }
 });
 
-test("postgres.js without its patch: neither a replica, on Bun or Deno, nor the command line starts", () => {
+test("without the patch to postgres.js no replica starts, on Bun or Deno, and no command", () => {
   linkModules((name, place) => {
     if (name !== "postgres") return false;
     cpSync(join(repository, "node_modules", name), place, { recursive: true });
@@ -122,7 +122,7 @@ test("postgres.js without its patch: neither a replica, on Bun or Deno, nor the 
   }
 });
 
-/** Gives the clone this repository's own packages, but for those that `make` puts there itself. */
+/** Links this repository's packages into the clone, except those that `make` creates itself. */
 function linkModules(make: (name: string, place: string) => boolean): void {
   const modules = join(clone, "node_modules");
   rmSync(modules, { recursive: true, force: true });

@@ -3,28 +3,38 @@ import { readFileSync } from "node:fs";
 import { configTable } from "../scripts/config_table.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 
-/** Without what the formatter adds to tables. */
+/** Removes the padding that the formatter adds to tables. */
 const squeeze = (text: string) => text.replace(/ +/g, " ").replace(/ ?-{3,} ?/g, "---");
-const readme = squeeze(readFileSync(new URL("../README.md", import.meta.url), "utf8"));
+const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url), "utf8");
+const LINES_MAX = 120;
 
-test("the README's configuration table is the code's: every variable, default and unit", () => {
-  expect(readme).toContain(squeeze(configTable()));
+test("docs/configuration.md has every variable of the code with its default and unit", () => {
+  expect(squeeze(read("docs/configuration.md"))).toContain(squeeze(configTable()));
 });
 
-test("the README's error table is the code's: every code with its status and type", () => {
-  const rows = [...readme.matchAll(/^\| `(\w+)` \| (\d{3}) \| (\w+) \|/gm)].map(([, code, status, type]) => [
-    code,
-    Number(status),
-    type,
-  ]);
+test("docs/errors.md has every code of the code's table with its status and type", () => {
+  const rows = [...squeeze(read("docs/errors.md")).matchAll(/^\| `(\w+)` \| (\d{3}) \| (\w+) \|/gm)].map(
+    ([, code, status, type]) => [code, Number(status), type],
+  );
   expect(rows).toEqual(Object.entries(ERROR_TABLE).map(([code, [status, type]]) => [code, status, type]));
 });
 
-test("the README's scripts exist", () => {
-  const { scripts } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
-  const named = ["demo", "test", "start", "dev", "check", "cli", "bench:ledger", "test:deno", "db:generate"];
-  for (const name of named) {
-    expect(readme).toContain(name);
-    expect(Object.keys(scripts)).toContain(name);
-  }
+test("the README is short, and every file that it names in its tables exists", async () => {
+  const readme = read("README.md");
+  expect(readme.split("\n").length).toBeLessThanOrEqual(LINES_MAX);
+  const named = [...readme.matchAll(/`((?:src|drizzle|docs|test|scripts|bench|deploy)\/[\w./-]*\.\w+)`/g)].map(
+    ([, path = ""]) => path,
+  );
+  expect(named.length).toBeGreaterThan(5);
+  const missing = [];
+  for (const path of named) if (!(await Bun.file(new URL(`../${path}`, import.meta.url)).exists())) missing.push(path);
+  expect(missing).toEqual([]);
+});
+
+test("every script of package.json is in the contributor's guide or the README", () => {
+  const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
+  const guides = read("README.md") + read("CONTRIBUTING.md");
+  expect(Object.keys(scripts).filter((name) => !new RegExp(`bun(?:@[\\d.]+)? run ${name}\\b`).test(guides))).toEqual(
+    [],
+  );
 });

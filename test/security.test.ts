@@ -18,7 +18,7 @@ import { codeAndStrings } from "./source_text.ts";
 
 /**
  * What docs/security.md promises and no other test shows: that its table is true to the tests, and what must hold of every route
- * or of every file. Source: reliability › Threats and controls.
+ * or of every file. Source: ADM-9, SEC-1, SEC-3, SEC-4, SEC-5.
  */
 
 setDefaultTimeout(60_000);

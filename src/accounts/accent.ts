@@ -2,7 +2,7 @@ import { InputError } from "../errors.ts";
 
 /**
  * The panel's accent colours, derived from a brand's colour. Computed in OKLCH (Ottosson's matrices), with contrasts by WCAG 2.2. Pure
- * and without dependencies, so that the brand page can call it for a preview. Source: panel › White label, Accent.
+ * and without dependencies, so that the brand page can call it for a preview. Source: PAN-7.
  */
 
 const HEX = /^#[0-9a-f]{6}$/i;

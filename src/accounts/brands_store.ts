@@ -10,7 +10,7 @@ import { checkEmail, checkName, isRowId } from "./input_checks.ts";
 import { lockResellerRow } from "./locks_store.ts";
 import { toIcon, toLogo } from "./pictures.ts";
 
-/** Resellers' brands, one row each; only the reseller itself sets it. Source: panel › White label. */
+/** Resellers' brands, one row each; only the reseller itself sets it. Source: DOM-8, PAN-7. */
 
 const VERSION_CHARS = 16;
 /** The version of a brand that was never saved: it has no pictures to serve. */

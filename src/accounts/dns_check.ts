@@ -8,7 +8,7 @@ import {
 } from "../platform/dns_query.ts";
 import { isHostName } from "./host_names.ts";
 
-/** Checks whether a reseller's domain points at us, and if not, what to change. Touches no table. Source: rulings › Domains. */
+/** Checks whether a reseller's domain points at us, and if not, what to change. Touches no table. Source: DOM-1, DOM-2. */
 
 /** Values of one record that are stored and shown, and characters of each: the domain's owner can write anything there. */
 const VALUES_MAX = 10;

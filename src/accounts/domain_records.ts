@@ -2,7 +2,7 @@ import type { Config } from "../config.ts";
 import { labelOf } from "./host_names.ts";
 import type { ResellerHost } from "./hosts_store.ts";
 
-/** The DNS records that a reseller must set for a domain. Pure. Source: contract › What the service does, 3; rulings › Domains. */
+/** The DNS records that a reseller must set for a domain. Pure. Source: DOM-1, DOM-3. */
 
 /** Below the domain, so that it conflicts with no other record; does not reveal the operator. */
 const PROOF_LABEL = "_verify";

@@ -2,7 +2,7 @@ import type { DnsReport } from "./dns_check.ts";
 
 /**
  * The states of a domain: pending → verifying → active or failed; active ↔ suspended; removed. This file decides the state after a
- * check, and when the next check is. Pure. Source: rulings › Domains.
+ * check, and when the next check is. Pure. Source: DOM-2, DOM-4.
  */
 
 const MINUTE = 60;

@@ -31,7 +31,7 @@ export function isHostName(host: string): boolean {
 
 /**
  * A domain that a reseller may add. If the operator adds it (`isGiven`), it may also be in the operator's own zone. Throws InputError.
- * Source: contract › What the service does, 3.
+ * Source: DOM-1.
  */
 export function checkDomain(value: string, own: ReadonlySet<string>, isGiven = false): string {
   const domain = value.trim();

@@ -15,7 +15,7 @@ import { signsInOn } from "./sign_in_store.ts";
 /**
  * Resellers' own domains. Several resellers may claim a name, and at most one has it active: the owner. Only active domains are
  * served. A later claimant proves the name with a token that is newer than the owner's activation.
- * Source: contract › What the service does, 3; rulings › Domains.
+ * Source: DOM-1, DOM-3.
  */
 
 /** Domains of a reseller, without removed ones. */

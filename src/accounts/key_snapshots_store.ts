@@ -23,7 +23,7 @@ export type KeySnapshot = {
   tenantStatus: "active" | "suspended";
   /** Unix time in ms. */
   expiresAtMs: number | null;
-  /** Usage beyond a model's bounds that the account's own requests have shown, by model; null: none. Source: rulings › Money. */
+  /** Usage beyond a model's bounds that the account's own requests have shown, by model; null: none. Source: MON-8. */
   overheads: ReadonlyMap<string, Overhead> | null;
 };
 
@@ -39,7 +39,7 @@ export async function loadKeySnapshots(
 
 /**
  * The key that a panel request uses: the named one, or the newest, if it is enabled, not expired, and allowed on
- * `host`. Source: rulings › Hosts and keys.
+ * `host`. Source: KEY-7.
  */
 export async function findUsableKey(
   { db }: { db: Db },

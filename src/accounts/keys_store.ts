@@ -70,7 +70,7 @@ export type CreatedKey = { secret: string; key: Key };
 
 type KeyOf = { accountId: number; keyId: number };
 
-/** Creates a key. Throws InputError. Source: contract › Authentication, 1. */
+/** Creates a key. Throws InputError. Source: KEY-3, KEY-4, KEY-6. */
 export async function createKey(
   deps: ChangeDeps & { config: HostConfig & Pick<Config, "billingTimeZone"> },
   wanted: NewKey,
@@ -250,7 +250,7 @@ export async function pruneKeys({ db }: { db: Db }, keptDays: number): Promise<n
   });
 }
 
-/** All keys that a panel request on `host` can use; the default one first. Source: rulings › Hosts and keys. */
+/** All keys that a panel request on `host` can use; the default one first. Source: KEY-7. */
 export async function listUsableKeys({ db }: { db: Db }, of: { accountId: number; host: string }): Promise<Key[]> {
   return select(db.orm, isUsable(of), KEYS_MAX);
 }

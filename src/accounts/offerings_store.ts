@@ -18,7 +18,7 @@ import { checkModelIds } from "./model_scope_store.ts";
 
 /**
  * What can be sold as a package. A daily offering has one day and 100 to 2000 requests; a custom one has 1 to 30 days and any daily
- * quota. Source: contract › Limits. An offering never changes, except for whether it is on sale: packages are copies of it.
+ * quota. Source: PAY-8. An offering never changes, except for whether it is on sale: packages are copies of it.
  */
 
 const MODELS_MAX = 200;

@@ -4,7 +4,7 @@ import { BRAND_PICTURE_BYTES_MAX } from "../limits.ts";
 
 /**
  * Uploaded pictures. Each is decoded and encoded again, so that no metadata and no other content of the file remains. PNG and WebP
- * only, not animated. Source: panel › White label.
+ * only, not animated. Source: PAN-8.
  */
 
 const SIDE_PIXELS_MAX = 2048;

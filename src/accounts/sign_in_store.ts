@@ -42,7 +42,7 @@ export async function findSignIn(
 
 /**
  * Whether an account may sign in on a host. On a reseller's host: that reseller and its customers. On the service's own
- * (`resellerId` null): every account without a reseller. Source: rulings › Domains.
+ * (`resellerId` null): every account without a reseller. Source: DOM-5.
  */
 export function signsInOn(resellerId: number | null): SQL | undefined {
   if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;

@@ -74,7 +74,7 @@ export type UsageRow = {
  */
 export type Page<Row> = { rows: Row[]; hasMore: boolean; nextAfter: string | null };
 
-/** Usage records, newest first: requests that were settled. Throws InputError. Source: contract › GET /usage, rulings › Usage. */
+/** Usage records, newest first: requests that were settled. Throws InputError. Source: USE-1, USE-2. */
 export async function listUsageRecords({ db }: { db: Db }, query: UsageQuery): Promise<Page<UsageRow>> {
   const { rows, next } = await readPage(finished(db, "settled", query));
   return { rows: rows.map(toUsageRow), hasMore: next !== null, nextAfter: next };

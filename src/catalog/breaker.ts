@@ -64,7 +64,7 @@ type Pause = { until: number; witnesses: Witnesses };
  * A request can make a provider fail, so the failures of one account prove nothing to the others. A breaker is open for the
  * account that saw the failures; for its whole tenant once two of its accounts saw them; for everybody once two payers saw
  * them, or once no connection could be made.
- * Source: rulings › What is sent on, and what counts as a provider's failure.
+ * Source: PRV-4, PRV-6.
  */
 export function createBreakers(options: { now: () => number; onOpen?: () => void }): Breakers {
   return new RouteBreakers(options);

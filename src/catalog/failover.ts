@@ -47,7 +47,7 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
  *
  * Throws invalid_request (with the provider's cleaned message; or with ours, if each route refused the request for its
  * own reasons), provider_unavailable, or the reason of `signal`.
- * Source: house plan › Providers, rulings › What is sent on, and what counts as a provider's failure.
+ * Source: PRV-3, PRV-4, PRV-5.
  */
 export async function withFailover<T>(failover: Failover, attempt: (route: Route) => Promise<T>): Promise<T> {
   const { routes, breakers, requester, random, signal, log } = failover;

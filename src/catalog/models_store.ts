@@ -132,7 +132,7 @@ export async function setImagePrice(
 
 /**
  * Notes that a model hides tokens, unless it is known whether it does. Returns whether it was noted.
- * Source: rulings › Who pays.
+ * Source: END-6.
  */
 export async function noteHidesTokens(deps: ChangeDeps, modelId: string): Promise<boolean> {
   return await changing(deps, async (tx) => {

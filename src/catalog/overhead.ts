@@ -5,7 +5,7 @@ import type { PricesInput } from "./catalog_input.ts";
  * The *overhead* of a route: how much more its answers used than the bounds that requests are held for. It has a
  * constant, a part per image, and a factor on text and output. Pure. Where it is stored and how it fades:
  * overhead_store.ts.
- * Source: rulings › Money.
+ * Source: MON-8.
  */
 
 export type { Overhead } from "../platform/schema.ts";

@@ -9,7 +9,7 @@ import { isNone, OVERHEAD_MAX, OVERHEAD_PAYERS_MIN, type Overhead, OWN_OVERHEAD_
  * Overheads that were seen, by account and route, until they have faded. A route's own overhead, held for everybody, is
  * what OVERHEAD_PAYERS_MIN payers have seen: of each part the smallest of their largest values. So neither one account
  * nor one reseller with all its customers can change what others are held for.
- * Source: rulings › Money.
+ * Source: MON-8.
  */
 
 /** An overhead is halved in this time unless it is seen again. */

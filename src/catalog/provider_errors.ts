@@ -71,7 +71,7 @@ export class ProviderFailure extends Error {
   }
 }
 
-/** Source: rulings › What is sent on, and what counts as a provider's failure. */
+/** Source: PRV-4, PRV-5, PRV-6. */
 function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
   if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
   if (kind === "too_large" || kind === "unknown_model") return "request";

@@ -4,7 +4,6 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Host, hostOf, unservedHost } from "../http/host.ts";
 import { keyPrefixOf } from "../platform/crypto.ts";
-import { inTime } from "../platform/time_limit.ts";
 import { countRefusal } from "./refusal_counts.ts";
 import { type RequestRecord, startRecord } from "./request_record.ts";
 
@@ -42,7 +41,7 @@ export async function authenticate(deps: Deps, request: Request): Promise<Caller
   if (host.resellerId === null && !deps.apiHosts.has(host.name)) throw unservedHost();
   const secret = /^bearer +(\S+)$/i.exec(request.headers.get("authorization") ?? "")?.[1];
   const known = secret === undefined ? undefined : deps.keys.find(secret);
-  const found = known instanceof Promise ? await inTime(known) : known;
+  const found = known instanceof Promise ? await known : known;
   const record = startRecord(request, host, found);
   if (found && secret) record.keyPrefix = keyPrefixOf(secret);
   try {

@@ -9,7 +9,7 @@ import type { ReportedUsage } from "./chunks.ts";
 import type { PromptSample } from "./prompt.ts";
 import { type ImagePrice, overheadOf, type ReservedRequest } from "./reserve.ts";
 
-/** What an answer used, and what that costs. Source: rulings › Money, Who pays when something breaks. */
+/** What an answer used, and what that costs. Source: MON-1, MON-7, END-5. */
 
 /** Rough estimate for text that is too long for the tokenizer. */
 const BYTES_A_TOKEN = 4;
@@ -63,7 +63,7 @@ async function estimate(
     countedBytes < textBytes ? Math.ceil((prompted.tokens * textBytes) / countedBytes) : prompted.tokens;
   const beyond = Math.max(0, (answer.completionChars ?? 0) - answer.completionText.length);
   return {
-    // Never zero: a prompt without text still has its message format. Source: rulings › Who pays.
+    // Never zero: a prompt without text still has its message format. Source: END-5.
     promptTokens: Math.max(1, promptTokens + images * imageInputTokens),
     cachedTokens: 0,
     completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN),
@@ -85,7 +85,7 @@ function largerOf(counted: ReportedUsage, reported: ReportedUsage | undefined): 
 
 /**
  * Learns the overhead of a route from an answer that cost more than was reserved. It applies to this account immediately, and to all
- * accounts once several payers have met it. Source: rulings › Money.
+ * accounts once several payers have met it. Source: MON-8.
  */
 export function learnOverrun(
   { deps, model, hold, caller, prompt, choices }: ChatToLearnFrom,

@@ -1,7 +1,7 @@
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
 
-/** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: rulings › Streams. */
+/** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: STR-3, STR-4. */
 
 /** Relayed text is kept up to this length, in characters, for counting if the client leaves. Beyond it only the length is kept. */
 const TEXT_KEPT_MAX = 32 * 1024;

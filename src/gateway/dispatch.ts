@@ -13,7 +13,7 @@ import { traced } from "./trace_spans.ts";
  *
  * A request is dispatched when its first byte is written to a provider. `fetch` does not report that moment. If the client leaves
  * after `fetch` was called and before the provider sends headers, the call therefore goes on for up to SEND_MS_MAX, and is decided by
- * what happens until then. Source: rulings › Who pays when something breaks.
+ * what happens until then. Source: END-8, END-9, END-10.
  */
 
 /** After this a request has been sent, or its provider cannot be connected to: three round trips and one lost packet. */

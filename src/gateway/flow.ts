@@ -51,7 +51,7 @@ export function rateIdOf({ key }: Caller): string {
   return `key:${key.keyId}`;
 }
 
-/** Body → model → reserve → dispatch → settle, for chat. Source: contract › POST /chat/completions. */
+/** Body → model → reserve → dispatch → settle, for chat. Source: API-6. */
 export async function chat(deps: Deps, caller: Caller, { raw, slots }: Admitted): Promise<Response> {
   const body = readChat(raw);
   if (body.stream) caller.record.kind = "stream";
@@ -69,7 +69,7 @@ type ChatRequest = ReservedRequest &
 
 async function jsonChat(request: ChatRequest): Promise<Response> {
   const { deps, caller, model } = request;
-  // The call runs to its end even if the client leaves, and is settled. Source: rulings › Who pays.
+  // The call runs to its end even if the client leaves, and is settled. Source: END-7.
   const result = await dispatch(request, "finish", (route, attempt) =>
     fetchChatAnswer(callOf(request, attempt), route, unixSeconds(deps)),
   );
@@ -155,7 +155,7 @@ class OpenChat implements StreamOwner {
   }
 }
 
-/** Body → model → reserve → dispatch → settle, for images. Source: contract › POST /images/generations. */
+/** Body → model → reserve → dispatch → settle, for images. Source: API-7. */
 export async function image(deps: Deps, caller: Caller, { raw, slots }: Admitted): Promise<Response> {
   const body = readImage(raw);
   caller.record.kind = "image";

@@ -6,7 +6,7 @@ import type { AnswerToCount } from "./charge.ts";
 
 /**
  * Learns which models hide tokens: models that reason without showing it, and report the reasoning tokens at the end. If the client
- * of such a model leaves, its answer is read to the end. Source: rulings › Who pays when something breaks.
+ * of such a model leaves, its answer is read to the end. Source: END-6.
  */
 
 /** Fewer hidden tokens than this may come from a chat template, and are not worth finishing a call for. */

@@ -30,7 +30,7 @@ export function keyAllowsModel(key: Pick<KeySnapshot, "modelIds">, modelId: stri
   return key.modelIds === null || key.modelIds.has(modelId);
 }
 
-/** GET /models: the models that a request with this key can use now. Source: contract › GET /models, rulings › Which entitlement pays. */
+/** GET /models: the models that a request with this key can use now. Source: PAY-7. */
 export async function listModels(deps: Deps, caller: Caller): Promise<Response> {
   const models = await servable(deps, caller);
   return Response.json({ object: "list", data: models.map(toWire) }, { headers: { "x-request-id": caller.requestId } });

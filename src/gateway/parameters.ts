@@ -2,7 +2,7 @@ import type { Span } from "../http/json_text.ts";
 
 /**
  * The list of all parameters that are sent on to a provider. All other fields of a request are accepted, dropped, and named in the
- * response header `x-dropped-params`. Source: rulings › What is sent on.
+ * response header `x-dropped-params`. Source: PRV-1, PRV-2.
  *
  * Before you add a parameter, answer these questions. If one answer is yes, do not add it, or give it a condition:
  * - Does it change what the provider charges: a service tier, a search, a cache write, audio, a better image?

@@ -4,7 +4,7 @@ import type { ChatBody } from "./request_shapes.ts";
 
 /**
  * An upper bound for the tokens of a prompt, without a tokenizer: a token is at least one byte of UTF-8. Everything that is sent to the
- * provider counts: known fields by their text, all others by the bytes of their JSON as it was sent. Source: rulings › Money.
+ * provider counts: known fields by their text, all others by the bytes of their JSON as it was sent. Source: MON-3.
  */
 
 /** Tokens for role, separators and priming: chat formats use 3 to 7. */

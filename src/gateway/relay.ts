@@ -197,7 +197,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     if (this.#ended) return;
     try {
       const { out, broken } = this.#rewritten();
-      // An end without [DONE] is a good one if a finish_reason came. Source: rulings › Who pays.
+      // An end without [DONE] is a good one if a finish_reason came. Source: END-3, END-11.
       const isWhole = this.#sawDone || (this.#sawEnd && this.#rewriter.finished);
       // Sent immediately, even if the end arrived with it: only [DONE] waits for the settlement.
       if (out !== "") this.#enqueue(out);

@@ -3,7 +3,7 @@ import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
 import { checker, INSTANT } from "../http/checks.ts";
 
-/** The shapes of requests, and the functions that check bodies against them. Source: contract › Resources, rulings › Streams. */
+/** The shapes of requests, and the functions that check bodies against them. Source: API-5, API-6, API-7. */
 
 /** Optional, or null: SDKs send null for options that were not set. */
 const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
@@ -110,7 +110,7 @@ export function readChat(raw: Body): ChatBody {
 /** The rules for a message that its shape cannot express. Throws invalid_request. */
 function checkMessage({ role, content, tool_call_id }: ChatMessage, path: string): void {
   const isEmpty = content === undefined || content === null;
-  // An assistant turn may consist of tool calls alone. Source: rulings › Streams.
+  // An assistant turn may consist of tool calls alone. Source: API-5.
   if (isEmpty && role !== "assistant") throw missing(`${path}.content`);
   // Every provider refuses a tool message that names no call.
   if (role === "tool" && typeof tool_call_id !== "string") throw missing(`${path}.tool_call_id`);

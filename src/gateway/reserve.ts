@@ -17,9 +17,9 @@ import { type ChatBody, IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_sha
  * entitled to it.
  */
 
-/** Text up to this size is counted by the tokenizer when the bound by bytes exceeds the balance. Source: rulings › Money. */
+/** Text up to this size is counted by the tokenizer when the bound by bytes exceeds the balance. Source: MON-4. */
 const TOKENIZED_BYTES_MAX = 32 * 1024;
-/** An output cap that the client did not ask for is never lowered below this. Source: rulings › Money. */
+/** An output cap that the client did not ask for is never lowered below this. Source: MON-5. */
 const CAP_TOKENS_MIN = 256;
 /** Refusals that a tighter bound may avoid: the bound by bytes reserves too much. */
 const MONEY_SHORT: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];

@@ -2,7 +2,7 @@ import { type Static, type TSchema, Type } from "@sinclair/typebox";
 
 /**
  * The shapes of the API's responses. They are published in the OpenAPI document, and `Static` makes of them the types that the handlers
- * build. Responses are not checked against them at run time. A title is the shape's name in the contract. Source: contract › Resources and their fields.
+ * build. Responses are not checked against them at run time. A title is the shape's name in the contract. Source: API-8.
  */
 
 const Nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);

@@ -1,6 +1,6 @@
 /** The responses to metered requests. */
 
-/** Names the parameters that were not sent on. Source: rulings › What is sent on. */
+/** Names the parameters that were not sent on. Source: PRV-1. */
 export const DROPPED_HEADER = "x-dropped-params";
 
 /** A whole JSON answer. `dropped`: the parameters that were not sent on. */

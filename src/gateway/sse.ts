@@ -1,7 +1,7 @@
 /**
  * Parses Server-Sent Events: bytes in, payloads of `data:` out. Comments, other fields and events without data are dropped. CR, LF
  * and CRLF end lines. Chunks may split a payload anywhere, even inside a character. Every byte is read once, however small the
- * chunks are. Source: rulings › Streams.
+ * chunks are. Source: STR-5.
  */
 
 /** Maximum size of one event, in bytes, and in characters of its complete lines. Without it an endless event would fill the memory. */

@@ -1,6 +1,6 @@
 import type { Log } from "../platform/log.ts";
 
-/** Longer text is estimated: tokenizers take quadratic time on hostile text. Source: rulings › Money. */
+/** Longer text is estimated: tokenizers take quadratic time on hostile text. Source: MON-4. */
 const TEXT_BYTES_MAX = 32 * 1024;
 /** Time limit of one job, measured inside the worker. */
 const JOB_MS = 50;

@@ -11,12 +11,15 @@ import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
 import type { Payload } from "./upstream_chat.ts";
 
-/** Image requests to a provider and its answers. The client gets its `response_format`, whatever the provider returns. Source: rulings › Images. */
+/**
+ * Image requests to a provider and its answers. The client gets its `response_format`, whatever the provider returns.
+ * Source: IMG-1.
+ */
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
 const IMAGE_BYTES_MAX = 32 * 1024 * 1024;
 const IMAGE_FETCH_MS = 30_000;
-/** One image is requested and charged. Without this limit a provider could make us fetch any number. Source: contract › POST /images/generations. */
+/** One image is requested and charged. Without this limit a provider could make us fetch any number. Source: IMG-1. */
 const IMAGES_MAX = 1;
 const PATH = "/images/generations";
 

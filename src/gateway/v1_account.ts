@@ -12,7 +12,7 @@ import type { Balance, PackageEntitlement, UsageRecord } from "./response_shapes
 
 const checkQuery = checker(UsageQuery);
 
-/** GET /balance; its contents depend on the key's billing mode. Source: contract › Balance, rulings › Counting. */
+/** GET /balance; its contents depend on the key's billing mode. Source: QUO-7, USE-4. */
 export async function getBalance(deps: Deps, { key, requestId }: Caller): Promise<Response> {
   const entitlement = await entitlementOf(deps.db.sql, key.accountId);
   const body = key.mode === "package" ? packageBalance(entitlement) : paygBalance(entitlement);
@@ -67,7 +67,7 @@ function toPayg({ paygEnabled, balanceNanoUsd, heldNanoUsd }: Entitlement) {
   };
 }
 
-/** GET /usage: the account's usage records on the key's hosts, newest first. Source: contract › GET /usage, rulings › Usage. */
+/** GET /usage: the account's usage records on the key's hosts, newest first. Source: USE-1, USE-2, USE-3. */
 export async function listUsage(
   { longReads }: Deps,
   { key, requestId, signal }: Caller,

@@ -12,7 +12,7 @@ import {
   UsageList,
 } from "./response_shapes.ts";
 
-/** The OpenAPI description of each endpoint under /v1. Source: contract › Endpoints, rulings › Errors. */
+/** The OpenAPI description of each endpoint under /v1. Source: API-2, ERR-2. */
 
 /** The errors of every endpoint. */
 const ALWAYS = [

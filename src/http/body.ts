@@ -51,7 +51,7 @@ export const NO_ROOM: BodyRoom = { grow() {}, wasRead() {}, close() {} };
 /**
  * Reads, decodes and parses a JSON object. No byte is read before memory is reserved for it. Throws unsupported_media_type,
  * request_too_large, too_many_requests and service_unavailable (no room), invalid_request (also when it takes longer than
- * BODY_READ_MS, or a small body longer than 10 s). Source: rulings › Errors.
+ * BODY_READ_MS, or a small body longer than 10 s). Source: ERR-7, ADM-5.
  */
 export async function readBody(deps: BodyDeps, request: Request, { bytesMax, owner }: BodyOptions): Promise<Body> {
   const { headers } = request;

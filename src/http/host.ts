@@ -1,6 +1,5 @@
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { inTime } from "../platform/time_limit.ts";
 import { factsOf } from "./request_facts.ts";
 
 /** Which host a request asks for. The API and the panel both begin with this. */
@@ -25,7 +24,7 @@ export function hostOf(deps: Deps, request: Request): Host | Promise<Host> {
 }
 
 async function resellerHost(deps: Deps, name: string): Promise<Host> {
-  const found = await inTime(deps.hosts.get(name));
+  const found = await deps.hosts.get(name);
   if (found === undefined) throw unservedHost();
   return { name, resellerId: found.resellerId };
 }

@@ -4,7 +4,7 @@ import { ErrorShape } from "./error_shape.ts";
 
 /**
  * Makes the OpenAPI 3.1 document from the descriptions of the endpoints (`described`) and from the schemas that check bodies.
- * Pure. Source: contract › Versioning, spec.openapis.org/oas/v3.1.0.
+ * Pure. Source: API-3, spec.openapis.org/oas/v3.1.0.
  */
 
 const VERSION = "1.0.0";

@@ -11,7 +11,7 @@ import { checkReason } from "./balances_store.ts";
 
 /**
  * Allotments: pieces of an offering that an admin grants a reseller to assign without paying. `assign_package` uses the oldest
- * grant first, under the reseller's lock. Withdrawing takes the same lock. Source: rulings › Resellers.
+ * grant first, under the reseller's lock. Withdrawing takes the same lock. Source: RES-1.
  */
 
 const PAGE_MAX = 100;

@@ -55,7 +55,7 @@ export type Transfer = {
 
 /**
  * Moves money between balances: a reseller's top-up of its customer. Throws InputError, and insufficient_balance if the
- * payer's available balance does not cover it. Source: rulings › Resellers.
+ * payer's available balance does not cover it. Source: RES-3.
  */
 export async function transferBalance(deps: ChangeDeps, transfer: Transfer): Promise<void> {
   return changing(deps, (tx) => transferIn(tx, transfer));
@@ -94,7 +94,7 @@ export function checkReason(reason: string | null): void {
 
 /**
  * Switches an account's pay-as-you-go. With `resellerId` that reseller does it and needs the permission. Throws InputError if
- * there is no such account or no permission. Source: contract › Limits, PAYG.
+ * there is no such account or no permission. Source: PAY-5.
  */
 export async function setPayg(
   deps: ChangeDeps,

@@ -42,7 +42,7 @@ export type Entitlement = {
   balanceTokensUsed: number;
 };
 
-/** The active package and the balance of an account. Source: rulings › Counting. */
+/** The active package and the balance of an account. Source: PAY-2, QUO-2. */
 export async function entitlementOf(sql: Sql, accountId: number): Promise<Entitlement> {
   const [row] = await sql`
     with clock as materialized (select ledger_now() as now)

@@ -32,7 +32,7 @@ export type Usage = {
 export type Settlement = { chargedNanoUsd: bigint; shortfallNanoUsd: bigint; spooled: boolean };
 
 export type Ledger = {
-  /** Reserves one request. Throws the Refusal of `ledger_reserve`, or service_unavailable. Source: contract › Limits. */
+  /** Reserves one request. Throws the Refusal of `ledger_reserve`, or service_unavailable. Source: PAY-9. */
   reserve(request: ReserveRequest): Promise<Hold>;
   /** Whether the hold's lease is still running. After it ends do not dispatch: the reaper may have released the hold. */
   alive(hold: Hold): boolean;

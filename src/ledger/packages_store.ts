@@ -66,7 +66,7 @@ export type Payer = { payerId: number | null; fromAllotment: boolean };
 
 /**
  * Who pays for a package. A reseller pays for its customers and for itself, unless `payWith` says that the operator does.
- * Throws InputError if the account has no reseller that could pay. Source: rulings › Resellers.
+ * Throws InputError if the account has no reseller that could pay. Source: RES-1, RES-2.
  */
 export function payerOf({ accountId, role, resellerId }: Owner, payWith: PayWith | undefined): Payer {
   const reseller = role === "reseller" ? accountId : resellerId;
@@ -92,7 +92,7 @@ export type Assignment = {
 
 /**
  * Assigns an offering to an account. Throws InputError (also when the allotment is used up), and insufficient_balance if the
- * payer's available balance does not cover the wholesale price. Source: rulings › Which entitlement pays, Resellers.
+ * payer's available balance does not cover the wholesale price. Source: PAY-4, RES-1.
  */
 export async function assignPackage(deps: ChangeDeps, assignment: Assignment): Promise<Package> {
   return changing(deps, (tx) => assignIn(tx, assignment));

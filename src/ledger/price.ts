@@ -2,7 +2,7 @@ import { type Static, Type } from "@sinclair/typebox";
 
 /**
  * Money arithmetic, pure. A price in micro-USD per million tokens is the same number in pico-USD a token, so a sum of
- * tokens × price is exact in pico-USD. The total is rounded up once, to nano-USD. Source: rulings › Money.
+ * tokens × price is exact in pico-USD. The total is rounded up once, to nano-USD. Source: MON-1.
  */
 
 const PICO_PER_NANO = 1000n;

@@ -22,7 +22,7 @@ const PRUNE_MAX = 10_000;
  */
 const ENTRIES_MAX = { customer: 300, reseller: 5_000 } as const;
 const PROTECTING_FACTOR = 2;
-/** OpenAI's older SDKs ignore longer values. Source: rulings › Beyond the contract. */
+/** OpenAI's older SDKs ignore longer values. Source: API-12. */
 const RETRY_AFTER_SECONDS_MAX = 59;
 
 /** Who makes a change, for the audit log: an account, and the request. */

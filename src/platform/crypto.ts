@@ -41,7 +41,7 @@ export type NewApiKey = {
   suffix: string;
 };
 
-/** A new API key: `sk-`, 256 random bits in base 62, and a checksum. Source: rulings › Hosts and keys. */
+/** A new API key: `sk-`, 256 random bits in base 62, and a checksum. Source: KEY-3. */
 export function newApiKey(): NewApiKey {
   const body = `sk-${randomBase62(KEY_RANDOM_LENGTH)}`;
   const secret = body + checksumOf(body);
@@ -111,7 +111,10 @@ export function constantTimeEqual(a: string, b: string): boolean {
   return timingSafeEqual(sha256(a), sha256(b));
 }
 
-/** A UUIDv7, greater than all previous ones of this process, even if the clock is set back a little. Source: RFC 9562 › 6.2, method 1. */
+/**
+ * A UUIDv7, greater than all previous ones of this process, even if the clock is set back a little.
+ * Source: RFC 9562 › 6.2 method 1.
+ */
 export function newRequestId(unixMs: number = wallClockMs()): string {
   const bytes = randomPart();
   if (unixMs > lastMs || unixMs < lastMs - AHEAD_MS_MAX) {

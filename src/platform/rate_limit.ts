@@ -54,7 +54,7 @@ const NOBODY: Owner = { accountId: 0, tenantId: 0 };
 /**
  * The rate limits (requests per minute of an id such as `key:7`, of its account and of its tenant) and the concurrency limit of an
  * id. A minute begins with its first request. All replicas share the counts through Redis, in one call for all three; each replica
- * also counts by itself, and decides by that while Redis is away. Source: rulings › Errors.
+ * also counts by itself, and decides by that while Redis is away. Source: ADM-1, ADM-2.
  */
 export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
   return new Limiter(options);

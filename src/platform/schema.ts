@@ -152,7 +152,7 @@ export const balanceEntries = pgTable(
 
 /**
  * Offerings: a daily package (1 day, 100–2000 requests) or a custom one (1–30 days). Only `enabled` (for sale) ever changes.
- * Source: contract › Limits.
+ * Source: PAY-8.
  */
 export const offerings = pgTable(
   "offerings",
@@ -486,7 +486,7 @@ export const refusalCounts = pgTable(
 
 /**
  * White-label domains of resellers, including removed ones. The service's own hosts are in the configuration. Several
- * resellers may claim a name; one has it. Source: rulings › Domains.
+ * resellers may claim a name; one has it. Source: DOM-3.
  */
 export const hosts = pgTable(
   "hosts",
@@ -679,7 +679,7 @@ export const routes = pgTable(
 
 /**
  * The overhead of a route beyond the reserved amount, learned from an account's requests. It decays; `decayedAt`: up to when.
- * Overhead that several payers have seen applies to all requests of the route. Source: rulings › Money.
+ * Overhead that several payers have seen applies to all requests of the route. Source: MON-8.
  */
 export const routeOverheads = pgTable(
   "route_overheads",

@@ -30,7 +30,7 @@ export type ShareLimitOptions = {
 
 /**
  * Limits a resource of this replica, in total and per account and tenant, so that one account cannot use all of it. Counted in this
- * replica only. Source: rulings › What is sent on.
+ * replica only. Source: ADM-3.
  */
 export class ShareLimit {
   readonly #options: ShareLimitOptions;

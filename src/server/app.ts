@@ -26,7 +26,7 @@ import {
   type Serve,
 } from "./routing.ts";
 
-/** APIs that clients look for and that this service does not offer. Source: rulings › Out of contract. */
+/** APIs that clients look for and that this service does not offer. Source: API-10. */
 const OUT_OF_CONTRACT = /^\/v1\/(responses|messages|embeddings)(\/|$)/;
 /** A read of the panel that the database has not answered by then gets 503. */
 const PANEL_READ_MS_MAX = 15_000;
@@ -40,7 +40,7 @@ export type App = {
 
 /**
  * The whole HTTP surface of a replica. Every answer carries X-Request-Id; every error is the one envelope.
- * Source: contract › What the service does 7, › Errors.
+ * Source: API-4, ERR-1.
  */
 export function createApp(deps: Deps): App {
   const metered = meteredRoutes(deps);

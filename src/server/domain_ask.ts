@@ -3,7 +3,7 @@ import { Refusal } from "../errors.ts";
 
 /**
  * Tells a TLS proxy whether it may get a certificate for a domain. The proxy asks during handshakes, so strangers decide how
- * often it asks, and for which names. Source: contract › What the service does, 3.
+ * often it asks, and for which names. Source: DOM-7.
  */
 
 /** Names in a window that are not in memory: each costs a query. */

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { type Accent, accentCss, GROUNDS, type Shades } from "../../src/accounts/accent.ts";
 
-/** Source: panel › White label (Accent), Looks (the grounds). Contrasts and hues are reckoned by others than the code's formulas. */
+/** Source: PAN-7. Contrasts and hues are reckoned by others than the code's formulas. */
 
 const { converter, formatHex } = createRequire(import.meta.url)("culori");
 const toLinear = converter("lrgb");

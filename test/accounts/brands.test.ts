@@ -14,7 +14,7 @@ import { InputError } from "../../src/errors.ts";
 import { changing } from "../../src/platform/changes_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
-/** Source: panel › White label; rulings › Domains (a reseller's customers see nothing of the operator). */
+/** Source: DOM-8, PAN-7. */
 
 const KB = 1024;
 

@@ -11,7 +11,7 @@ import { createLog } from "../../src/platform/log.ts";
 import { type DnsServer, deadResolver, startDnsServer } from "../dns_server.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
-/** Source: rulings › Domains; contract › What the service does, 3. */
+/** Source: DOM-1, DOM-2, DOM-3, DOM-4. */
 
 const OURS = "203.0.113.7";
 const THEIRS = "198.51.100.4";

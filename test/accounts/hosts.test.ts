@@ -6,7 +6,7 @@ import { checkDomain, isHostName, labelOf, ownHosts } from "../../src/accounts/h
 import { addHost, findHost, listHosts, removeHost, setHostStatus } from "../../src/accounts/hosts_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
-/** Source: contract › What the service does, 3; rulings › Domains. */
+/** Source: KEY-1, DOM-1, DOM-3. */
 
 let world: AccountsWorld;
 beforeAll(async () => {

@@ -14,7 +14,7 @@ import { newRequestId } from "../../src/platform/crypto.ts";
 import { sha256 } from "../../src/platform/runtime.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
-/** Source: the brief of people in the panel: invitations live a week, resets a day, one link an account, used once. */
+/** Source: ACC-6. */
 
 const HOUR_MS = 3_600_000;
 

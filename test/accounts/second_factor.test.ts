@@ -13,7 +13,7 @@ import type { Person } from "../world.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 import { codeAt, wrongCode } from "./authenticator.ts";
 
-/** Source: RFC 6238 (codes and steps; 5.2: a code is taken once), RFC 4226 (digits). */
+/** Source: ACC-7, RFC 6238 (codes and steps; 5.2: a code is taken once), RFC 4226 (digits). */
 
 /** The digest of no session. */
 const KEEP_NONE = Buffer.alloc(32);

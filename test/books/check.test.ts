@@ -16,8 +16,7 @@ import { createWorld, type World } from "../world.ts";
 
 /**
  * Folding, and the check that depends on it: every receipt and balance transaction is folded exactly once, whatever
- * happens at the same time, and the check finds of each invariant what its view shows. Source: the ledger's README ›
- * Closing.
+ * happens at the same time, and the check finds of each invariant what its view shows. Source: src/ledger/README.md, REL-8.
  */
 
 let world: World;

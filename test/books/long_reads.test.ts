@@ -13,7 +13,7 @@ import { createWorld, type Person, type TestKey, type World } from "../world.ts"
 
 /**
  * Long reads over hundreds of thousands of receipts, on a server that cancels every statement after two seconds:
- * nothing is cancelled, and the results are right. Source: house plan › Overload.
+ * nothing is cancelled, and the results are right. Source: ADM-7.
  */
 
 const RECEIPTS = Number(process.env.LONG_READS_RECEIPTS ?? 260_000);

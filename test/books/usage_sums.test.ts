@@ -12,8 +12,7 @@ import { createWorld, type Person, type TestKey, type World } from "../world.ts"
 
 /**
  * Sums of usage equal those of the usage records at any moment: folded, not yet folded, or while they are being folded;
- * in the days of every time zone, and in monthly statements. A check finds a wrong rollup. Source: ledger's README ›
- * Rollups.
+ * in the days of every time zone, and in monthly statements. A check finds a wrong rollup. Source: USE-5.
  */
 
 const NOW = "2026-04-03T10:07:31.250Z";

@@ -5,7 +5,7 @@ import { givePassword } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import { ACME_HOST, openPanel, type Panel, said, textOf } from "./browser.ts";
 
-/** An admin at work. Source: design › panel (Billing, Models, Providers, Books, Audit, the bar while viewing). */
+/** An admin at work. Source: ACC-8, ACC-9, PAN-10. */
 
 const START_MS_MAX = 60_000;
 

@@ -5,7 +5,7 @@ import { SECRET } from "../../src/panel/web/copy.ts";
 import type { Person } from "../world.ts";
 import { openPanel, type Panel, said, settled, textOf, until, type Visit } from "./browser.ts";
 
-/** A key from its making to its end. Source: design › panel (Keys, Once); contract › Hosts and keys. */
+/** A key from its making to its end. Source: KEY-4, PAN-2. */
 
 const START_MS_MAX = 60_000;
 /** A key that is gone is gone: the answer to its owner's next request. */

@@ -7,7 +7,7 @@ import { LUMEN_HOST, openSeededPanel, type Seeded } from "./seed.ts";
 
 /**
  * Every page of every role as it is seen: wide and on a phone, light and dark, without a mouse, without motion.
- * Source: design › panel (Looks, Components); WCAG 2.2 AA.
+ * Source: PAN-6, WCAG 2.2 AA.
  */
 
 const START_MS_MAX = 90_000;

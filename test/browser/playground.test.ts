@@ -3,7 +3,7 @@ import type { Page } from "playwright-core";
 import { NOTHING_CHARGED } from "../../src/panel/web/copy.ts";
 import { openPanel, type Panel, said, settled, textOf, until } from "./browser.ts";
 
-/** Trying a model in the panel. Source: design › panel (Playground, refusals by code); contract › Idempotency, Streams. */
+/** Trying a model in the panel. Source: IDE-1, PAN-3, PAN-11. */
 
 const START_MS_MAX = 60_000;
 const SUM = { nanoUsd: 1_000_000_000n };

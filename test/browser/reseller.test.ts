@@ -5,7 +5,7 @@ import { signInTo } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import { ACME_HOST, openPanel, type Panel, said, settled, textOf } from "./browser.ts";
 
-/** A reseller on its own domain. Source: design › panel (White label, Customers, Domains); contract › What the service does, 3. */
+/** A reseller on its own domain. Source: DOM-1, PAN-7, PAN-12. */
 
 const START_MS_MAX = 60_000;
 const OPERATOR = "Nonesuch Operator";

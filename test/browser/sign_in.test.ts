@@ -4,7 +4,7 @@ import { givePassword, PASSWORD } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import { openPanel, type Panel, said, textOf, type Visit } from "./browser.ts";
 
-/** The ways in and out. Source: design › panel (signed out); rulings › Domains; reliability › brute force. */
+/** The ways in and out. Source: DOM-5, ACC-4. */
 
 const START_MS_MAX = 60_000;
 const WRONG_TRIES_MAX = 10;

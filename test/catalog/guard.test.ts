@@ -4,6 +4,8 @@ import type { AddressInfo } from "node:net";
 import { type Address, assertCallable, fetchGuarded, GuardError } from "../../src/catalog/guard.ts";
 import { answerOf, rejectionOf, startRawServer } from "./sockets.ts";
 
+/** Source: SEC-3, IMG-2. */
+
 const PURPOSE = "The address";
 const v4 = (address: string): Address => ({ address, family: 4 });
 const leadsTo =

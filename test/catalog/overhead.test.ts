@@ -26,7 +26,7 @@ import { InputError } from "../../src/errors.ts";
 import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
 import { rejectionOf } from "./sockets.ts";
 
-/** What overruns teach, to whom, and for how long. Source: rulings › Money. */
+/** What overruns teach, to whom, and for how long. Source: MON-8. */
 
 let world: CatalogWorld;
 let deps: CatalogWorld["deps"];

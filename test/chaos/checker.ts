@@ -5,7 +5,7 @@ import { IMAGE, type Life, PRICES, type Seat, type Stage } from "./stage.ts";
 
 /**
  * Joins what the clients saw, what the providers were asked and what the books say, after they came to rest, and says
- * what does not fit together. Source: rulings › Who pays when something breaks.
+ * what does not fit together. Source: END-1, END-15, REL-8.
  */
 
 /** An answer that its client left may take its provider's whole time, and is settled after it. */

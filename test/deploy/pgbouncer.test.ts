@@ -12,7 +12,7 @@ import { type PgBouncer, startPgBouncer } from "./pgbouncer.ts";
 
 /**
  * Two replicas through PgBouncer in transaction mode, without prepared statements, as a role that has time limits of its
- * own: the books are as exact as without it. Source: docs/operations.md › Through PgBouncer.
+ * own: the books are as exact as without it. Source: docs/operations.md.
  */
 
 setDefaultTimeout(180_000);

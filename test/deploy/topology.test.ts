@@ -18,7 +18,7 @@ import { type Caddy, startCaddy, type TlsAnswer, type TlsRequest, type Try } fro
 
 /**
  * What `deploy/` puts together, as it runs: Caddy with the Caddyfile, three replicas, Postgres and Redis.
- * Source: rulings › Who pays when something breaks.
+ * Source: END-2, END-7, END-13.
  */
 
 setDefaultTimeout(180_000);

@@ -9,8 +9,7 @@ import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { behave, booksAtRest, CALM, callsOf, flowing, HELD_USAGE, openCall, receiptsOf } from "./fault_shop.ts";
 
 /**
- * The database's clock rules: what a replica's own clock says changes no grant, no expiry, no day and no lease. Source:
- * rulings › Counting.
+ * The database's clock rules: what a replica's own clock says changes no grant, no expiry, no day and no lease. Source: QUO-2, REL-2.
  */
 
 setDefaultTimeout(120_000);

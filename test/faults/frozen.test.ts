@@ -21,7 +21,7 @@ import {
 
 /**
  * A replica that stands still past its leases, and then goes on as if nothing had been. Another one has released what it
- * held. Source: rulings › Who pays when something breaks › replica died.
+ * held. Source: END-13, REL-3.
  */
 
 setDefaultTimeout(120_000);

@@ -18,7 +18,7 @@ import {
 
 /**
  * Somebody's session holds a lock for long, or a pool has no connection left: who needs it is refused in time, everybody else
- * is served, and all is well within seconds after. Source: reliability › pool exhausted, a lock held for long.
+ * is served, and all is well within seconds after. Source: REL-5.
  */
 
 setDefaultTimeout(120_000);

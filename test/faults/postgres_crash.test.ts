@@ -24,7 +24,7 @@ import { type OwnPostgres, ownPostgres } from "./own_postgres.ts";
 
 /**
  * Postgres crashes while requests are being held and while streams are open. What it committed is there when it is back,
- * what it could not take waits in the spool. Source: rulings › Who pays when something breaks › database went away.
+ * what it could not take waits in the spool. Source: END-14.
  */
 
 setDefaultTimeout(120_000);

@@ -20,7 +20,7 @@ import {
 
 /**
  * Postgres falls silent: packets are dropped, or a COMMIT is done and its answer lost. Nobody waits for long, nothing is done
- * twice, and it mends by itself. Source: rulings › Who pays when something breaks; reliability › Postgres silent.
+ * twice, and it mends by itself. Source: REL-4.
  */
 
 setDefaultTimeout(120_000);

@@ -13,6 +13,7 @@ import { behave, booksAtRest, CALM, callsOf } from "./fault_shop.ts";
 /**
  * Redis carries hints and rates, never the truth: dead, frozen, slow or forgetful, money stays exact, a revoked key gets no
  * metered answer, and lists catch up by the database's own log of changes. Two replicas; one meets its Redis through a proxy.
+ * Source: REL-9.
  */
 
 setDefaultTimeout(120_000);

@@ -21,7 +21,7 @@ import {
 
 /**
  * A replica killed at every place of a request's way: another one releases its hold once the lease has ended and not
- * before, nothing is given out twice, at most one usage record. Source: rulings › Who pays when something breaks.
+ * before, nothing is given out twice, at most one usage record. Source: END-13, END-15, REL-3.
  */
 
 setDefaultTimeout(120_000);

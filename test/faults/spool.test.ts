@@ -31,7 +31,7 @@ import {
 
 /**
  * Settlements that wait: over the limit, on a disk that is full, twice, and against the other ends of their holds. None is lost
- * and none is taken twice. Source: rulings › Who pays when something breaks; reliability › spool full.
+ * and none is taken twice. Source: END-14, REL-6.
  */
 
 setDefaultTimeout(120_000);

@@ -29,7 +29,7 @@ import { type Expected, expectRefusal, rawCall, withoutEffect } from "./checks.t
 import { openRawClient } from "./raw_client.ts";
 import { type Answer, chatBody, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Source: contract › Limits, rulings › Errors, Streams (null tolerance), Images (code points), Usage. */
+/** Source: API-5, API-6, API-7, API-9, API-13, ERR-6, ERR-7, IMG-3, USE-2. */
 
 const CHAT = "/v1/chat/completions";
 const IMAGES = "/v1/images/generations";

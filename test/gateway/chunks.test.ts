@@ -5,7 +5,7 @@ import { DuplicateField } from "../../src/http/json_text.ts";
 
 /**
  * A provider's chunks made the client's: whatever JSON they are, all but six fields goes on as it came, and whatever
- * bytes they are, nothing is thrown but what says so. Source: rulings › Streams.
+ * bytes they are, nothing is thrown but what says so. Source: STR-3, STR-4.
  */
 
 setDefaultTimeout(120_000);

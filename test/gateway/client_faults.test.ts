@@ -7,8 +7,7 @@ import { openShop, type Shop } from "./shop.ts";
 
 /**
  * What a client can do to a stream: leave at any event, leave before the first, half-close, read slowly or not at all, a
- * thousand times over. It is settled, the provider's call is ended at once, and nothing is left open. Source: rulings ›
- * Who pays when something breaks.
+ * thousand times over. It is settled, the provider's call is ended at once, and nothing is left open. Source: END-5, END-8.
  */
 
 setDefaultTimeout(180_000);

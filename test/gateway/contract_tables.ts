@@ -106,7 +106,7 @@ export const SHAPES: Readonly<Record<string, Fields>> = {
   },
 };
 
-/** Shapes that clients send: any optional field may be null instead of missing. Source: rulings › Streams. */
+/** Shapes that clients send: any optional field may be null instead of missing. Source: API-5. */
 export const SENT = [
   "ChatMessage",
   "ChatCompletionRequest",
@@ -305,7 +305,7 @@ export const CODES_ELSEWHERE: Readonly<Record<string, string>> = {
   second_factor_required: "of signing in",
 };
 
-/** Statuses that differ from the table of errors. Source: rulings › Errors, last paragraph. */
+/** Statuses that differ from the table of errors. Source: ERR-9. */
 export const PANEL_STATUSES: Readonly<Record<string, Readonly<Record<string, number>>>> = {
   "POST /api/panel/ai/chat": { package_required: 422, package_expired: 422 },
 };

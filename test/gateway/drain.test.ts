@@ -14,7 +14,7 @@ import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 /**
  * SIGTERM: not ready, no new work, streams finish within the grace or end with an error event, all settled, exit code 0. A
  * second signal or a database that stays away: exit code 1, and what is not settled is in the spool. Each test ends a
- * process of its own. Source: house plan › What it withstands; rulings › Who pays when something breaks.
+ * process of its own. Source: END-12, REL-7.
  */
 
 setDefaultTimeout(120_000);

@@ -6,7 +6,7 @@ import { startTcpProxy } from "../tcp_proxy.ts";
 import { expectRefusal, RULED, rawCall, withoutEffect } from "./checks.ts";
 import { type Answer, type CallOptions, chatBody, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Source: rulings › Errors, Hosts and keys. */
+/** Source: API-4, API-11, ERR-1, ERR-2, ERR-3, ERR-5, ERR-8, ERR-11, KEY-1, KEY-2, KEY-5, ADM-8, MON-9, MOD-2. */
 
 const BASE = "api.tollgate.test";
 const ALIAS = "tollgate.test";

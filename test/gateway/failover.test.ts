@@ -5,7 +5,7 @@ import { expectRefusal } from "./checks.ts";
 import { type Answer, eventsOf, openShop, type Shop } from "./shop.ts";
 
 /**
- * A model with two routes: if one provider fails before the first byte, the other serves. Source: house plan › Providers.
+ * A model with two routes: if one provider fails before the first byte, the other serves. Source: PRV-3.
  */
 
 setDefaultTimeout(60_000);
@@ -302,7 +302,7 @@ describe("nothing of the provider leaks to the client", () => {
     shop.provider.next({ headers, status, body });
     shop.second.next({ headers, status, body });
     const answer = await twoRoutes(secret);
-    // A 404 of every route is about the request. Source: rulings › What is sent on.
+    // A 404 of every route is about the request. Source: PRV-5.
     expectRefusal(answer, status === 404 ? "invalid_request" : "provider_unavailable");
     expectNoLeak(answer);
   });

@@ -11,7 +11,7 @@ import { type Answer, chatBody, openShop, type Shop } from "./shop.ts";
 
 /**
  * One customer, or one reseller with all its customers, overloads a replica, and other accounts notice nothing. The attacks
- * use bare sockets. Source: rulings › What is sent on, last paragraph; › Errors.
+ * use bare sockets. Source: ADM-1, ADM-3, ADM-5.
  */
 
 setDefaultTimeout(120_000);

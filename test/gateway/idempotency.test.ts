@@ -12,7 +12,10 @@ import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
 import { type Answer, type CallOptions, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** A request with an Idempotency-Key is served and charged at most once. Two replicas, each a process, and one Redis. */
+/**
+ * A request with an Idempotency-Key is served and charged at most once. Two replicas, each a process, and one Redis.
+ * Source: IDE-2, IDE-3, IDE-4.
+ */
 
 setDefaultTimeout(120_000);
 const LEASE_SECONDS = 3;

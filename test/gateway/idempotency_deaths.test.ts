@@ -10,7 +10,7 @@ import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
  * A replica dies or freezes with a request that has an Idempotency-Key, and its client retries on another one: served and
- * charged at most once. Each test has its own replica to lose. Source: rulings › Who pays when something breaks.
+ * charged at most once. Each test has its own replica to lose. Source: END-13, IDE-1.
  */
 
 setDefaultTimeout(120_000);

@@ -6,8 +6,7 @@ import { expectRefusal, withoutEffect } from "./checks.ts";
 import { imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 
 /**
- * Images: `response_format` is honored whatever the provider returns. Source: contract › POST /images/generations, rulings ›
- * Images.
+ * Images: `response_format` is honored whatever the provider returns. Source: API-7, END-4, END-7, IMG-1, IMG-2.
  */
 
 setDefaultTimeout(60_000);

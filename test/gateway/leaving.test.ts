@@ -8,7 +8,7 @@ import { openShop, PRICES, type Shop } from "./shop.ts";
 
 /**
  * The cost of a request whose client leaves early, or whose provider breaks off late: only what a provider did is charged.
- * Source: rulings › Who pays when something breaks.
+ * Source: END-5, END-6, END-8, END-9, END-10, END-11.
  */
 
 setDefaultTimeout(120_000);

@@ -3,7 +3,7 @@ import { COUNTING, type ReplicaProcess } from "../replica.ts";
 import { expectRefusal, withoutEffect } from "./checks.ts";
 import { chatBody, eventsOf, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 
-/** Source: rulings › Which entitlement pays, Counting, Money, Usage; contract › Limits. */
+/** Source: PAY-1, PAY-2, PAY-3, PAY-6, PAY-7, PAY-9, QUO-1, MON-2, MON-4, MON-5, USE-1, USE-4. */
 
 const CHAT = "/v1/chat/completions";
 /** What chatBody() can cost at most: 20 bytes of text, 8 tokens for its message and 8 for the reply, in nano-USD. */

@@ -9,7 +9,7 @@ import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
  * An overloaded replica refuses new requests immediately, and serves those it has admitted. Each limit has its own replica
- * here, kept full; each refusal is checked and counted, and has no effect. Source: house plan › What it withstands, Overload.
+ * here, kept full; each refusal is checked and counted, and has no effect. Source: ADM-4.
  */
 
 setDefaultTimeout(60_000);

@@ -3,7 +3,7 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";
 import { openShop, PRICES, type Shop } from "./shop.ts";
 
-/** Answers that cost more than was reserved, and which accounts reserve more afterwards. Source: rulings › Money. */
+/** Answers that cost more than was reserved, and which accounts reserve more afterwards. Source: MON-7, MON-8. */
 
 setDefaultTimeout(60_000);
 const CENT = 10_000_000n;

@@ -6,7 +6,7 @@ import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
  * One customer's mistakes and attacks must not open a breaker for others; a provider that is really down must still be
- * detected quickly. Source: rulings › What is sent on, and what counts as a provider's failure.
+ * detected quickly. Source: PRV-4, PRV-5, PRV-6.
  */
 
 setDefaultTimeout(60_000);

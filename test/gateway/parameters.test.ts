@@ -8,7 +8,7 @@ import { until } from "../platform/own_redis.ts";
 import { expectRefusal } from "./checks.ts";
 import { type Answer, chatBody, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 
-/** Which fields of a request reach a provider. Source: rulings › What is sent on. */
+/** Which fields of a request reach a provider. Source: PRV-1, PRV-2. */
 
 setDefaultTimeout(60_000);
 const API_GUIDE = readFileSync(`${import.meta.dirname}/../../docs/api.md`, "utf8");

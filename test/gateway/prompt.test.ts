@@ -5,7 +5,7 @@ import { type ChatBody, ChatBody as ChatShape } from "../../src/gateway/request_
 import { bodyOf } from "../../src/http/body.ts";
 import { checker } from "../../src/http/checks.ts";
 
-/** The bound of a prompt: everything that is sent on counts, and nothing counts twice. Source: rulings › Money. */
+/** The bound of a prompt: everything that is sent on counts, and nothing counts twice. Source: MON-3. */
 
 const checkChat = checker(ChatShape);
 const LONG = 1_100_000;

@@ -14,7 +14,7 @@ import { type Answer, eventsOf, imageBody, openShop, type Shop } from "./shop.ts
 /**
  * Provider faults beyond failover.test.ts: answers cut at every byte, decompression bombs, endless answers, answers that are
  * not HTTP, and data after the end. None is charged, no truncated answer is a 200, memory stays bounded, and the replica keeps
- * serving. Source: rulings › Who pays when something breaks.
+ * serving. Source: END-2, END-3, PRV-8.
  */
 
 setDefaultTimeout(120_000);

@@ -27,7 +27,7 @@ import {
 
 /**
  * One stream from a provider to a client: the same output however the bytes are split, and never a clean end of a broken
- * stream. Source: rulings › Streams, Who pays when something breaks.
+ * stream. Source: END-3, END-5, STR-2, STR-5.
  */
 
 setDefaultTimeout(120_000);

@@ -6,8 +6,7 @@ import { payloadsIn, relayedChunks, shortTranscript, USAGE } from "./transcripts
 
 /**
  * A provider's connection that breaks at any byte of its stream, through a replica that is a process: the client gets the
- * whole answer and pays, or gets an error and does not pay, unless the finish_reason had arrived. Source: rulings › Who pays
- * when something breaks.
+ * whole answer and pays, or gets an error and does not pay, unless the finish_reason had arrived. Source: END-3, END-11.
  */
 
 setDefaultTimeout(120_000);

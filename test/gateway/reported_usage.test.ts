@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { until } from "../platform/own_redis.ts";
 import { imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Nothing that a provider counts is lost: counts without a price are kept with the receipt. Source: docs/decisions.md. */
+/** Nothing that a provider counts is lost: counts without a price are kept with the receipt. Source: MON-10. */
 
 let shop: Shop;
 

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { openaiSchema } from "../simulated_client.ts";
 import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
-/** Every response with a published shape is valid by OpenAI's own schema. Source: contract › Versioning 3. */
+/** Every response with a published shape is valid by OpenAI's own schema. Source: API-1. */
 
 let shop: Shop;
 let secret: string;

@@ -12,7 +12,7 @@ import type { ReplicaProcess } from "../replica.ts";
 import { withoutEffect } from "./checks.ts";
 import { openShop, type Shop } from "./shop.ts";
 
-/** An unchanged OpenAI SDK works with the gateway. Source: contract › Versioning 3, rulings › Errors, Streams. */
+/** An unchanged OpenAI SDK works with the gateway. Source: API-1, ERR-4, ERR-5, STR-2. */
 
 const MESSAGES = [{ role: "user" as const, content: "Tell me about tolls." }];
 const TOOLS = [

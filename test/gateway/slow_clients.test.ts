@@ -8,7 +8,7 @@ import { chatBody, openShop, type Shop } from "./shop.ts";
 
 /**
  * Clients that take their time are cut, over bare sockets: slow with their headers, with their body, with reading. (Slow
- * readers of streams are in stream.test.ts.) Meanwhile everybody else is served. Source: house plan › Threats and controls.
+ * readers of streams are in stream.test.ts.) Meanwhile everybody else is served. Source: ADM-6.
  * Deno's server has no time limit for a connection on which it waits for the client: there it is for the proxy to cut it.
  */
 

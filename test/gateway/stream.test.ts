@@ -5,7 +5,7 @@ import { expectRefusal } from "./checks.ts";
 import { openRawClient } from "./raw_client.ts";
 import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
-/** Streams, through a replica that is a process, over sockets. Source: rulings › Streams, Who pays when something breaks. */
+/** Streams, through a replica that is a process, over sockets. Source: END-3, END-5, STR-1, STR-2, STR-3. */
 
 setDefaultTimeout(60_000);
 let shop: Shop;

@@ -10,7 +10,7 @@ import { problemOf } from "../../src/http/field_errors.ts";
 import { panelEndpoints } from "../../src/panel/api/endpoints.ts";
 import { chatBody, imageBody } from "../gateway/shop.ts";
 
-/** A refusal names the field and says in one plain sentence what it must be. Source: rulings › Errors. */
+/** A refusal names the field and says in one plain sentence what it must be. Source: ERR-6. */
 
 const SENTENCE = /^The (?:field \S+|request) (?:must be|must not|is required|is not|has) ?[^A-Z]*.*\.$/;
 /** What only a library or a programmer would say. */

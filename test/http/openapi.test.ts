@@ -31,7 +31,7 @@ import { type DocumentOperation, operationsOf, problemsOf, resolve } from "./ope
 
 /**
  * The published OpenAPI document: valid, equal to the contract both ways, and true to what a running replica takes, answers and
- * refuses. Source: contract (all of it), rulings › Errors; spec.openapis.org/oas/v3.1.0.
+ * refuses. Source: API-2, API-3, API-8, ERR-2, MOD-1, spec.openapis.org/oas/v3.1.0.
  */
 
 // biome-ignore lint/suspicious/noExplicitAny: a document of schemas; the tests say what they expect in it.

@@ -15,8 +15,7 @@ import { codeOf, tally } from "./ledger_world.ts";
 
 /**
  * What is handed out is paid for, by balance or by a piece of an allotment, however many ask at once; money that moves
- * between accounts is neither made nor lost. Source: rulings › Resellers; drizzle/0003_packages_and_balances.sql, assign_package,
- * transfer_balance.
+ * between accounts is neither made nor lost. Source: RES-1, RES-2, RES-3.
  */
 
 /** Connections, so that what is meant to be at once is. */

@@ -3,7 +3,7 @@ import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type World } from "../world.ts";
 import { codeOf, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
-/** Source: rulings › Which entitlement pays, Money. */
+/** Source: PAY-1, PAY-3, MON-2, MON-6, MON-7. */
 
 let world: World;
 let open: OpenLedger;

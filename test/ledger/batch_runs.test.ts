@@ -7,7 +7,7 @@ import { requestFor } from "./ledger_world.ts";
 /**
  * A batch answers many alike reserves at once. What it says must be what the reserves, one after the other, are told: of any keys,
  * models, prices and amounts, mixed in any way. Two equal sets of accounts are asked, one in a batch, one ask by ask.
- * PROPERTY_SEED repeats a run. Source: rulings › Which entitlement pays, Counting.
+ * PROPERTY_SEED repeats a run. Source: PAY-9, QUO-1, QUO-4, QUO-5.
  */
 
 const RUNS = Number(process.env.PROPERTY_RUNS ?? 60);

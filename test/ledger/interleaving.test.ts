@@ -15,7 +15,7 @@ import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally } from "./l
  * The same requests in any interleaving: two ledgers with their own batching, and the SQL function itself on a connection of
  * its own, all on one database. Which of them is first is nobody's to say, so what is checked is what holds in every order:
  * never oversold, exactly as many granted as are allowed, one end a hold, and books that balance.
- * PROPERTY_SEED repeats a run, PROPERTY_RUNS makes it longer. Source: contract › Limits, atomicity; rulings › Who pays.
+ * PROPERTY_SEED repeats a run, PROPERTY_RUNS makes it longer. Source: PAY-9, END-15.
  */
 
 const RUNS = Number(process.env.PROPERTY_RUNS ?? 25);

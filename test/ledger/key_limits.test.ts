@@ -6,7 +6,7 @@ import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } 
 
 /**
  * A key's own ceilings: requests a day, and money of the balance a day, in the key's time zone. Counted in key_days, beside
- * what the account is entitled to. Source: panel › Keys; drizzle/0002_ledger.sql, ledger_reserve.
+ * what the account is entitled to. Source: KEY-9.
  */
 
 /** 1,000 pico a token: a cap of 1,000 tokens holds 1,000 nano-USD. */

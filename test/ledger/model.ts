@@ -9,8 +9,8 @@ import type {
 /**
  * The ledger's rules in memory, written from the rulings and not from the SQL: the other opinion that the property tests ask.
  * It keeps no counters and no queue positions, knows no locks and no batches. It has lists of what was held, what ended and
- * what money came and went, and counts them anew for every question. Source: rulings › Which entitlement pays, Counting, Money,
- * Who pays when something breaks.
+ * what money came and went, and counts them anew for every question.
+ * Source: PAY-1, PAY-2, PAY-3, QUO-2, QUO-4, QUO-5, QUO-6, MON-7, END-13.
  */
 
 const HOUR_MS = 3_600_000;
@@ -196,7 +196,7 @@ export class LedgerModel {
     return granted(hold);
   }
 
-  /** The order of refusals: the key, its model scope, its ceilings, the entitlement. Source: rulings › Errors. */
+  /** The order of refusals: the key, its model scope, its ceilings, the entitlement. Source: ERR-3. */
   private decide(request: ReserveRequest): ReserveResult | Omit<ModelHold, "request" | "leaseEndsAtMs"> {
     const skewMs = unixMsOf(request.requestId) - this.nowMs;
     if (skewMs < -HOUR_MS || skewMs >= HOUR_MS) return refused("clock_skew");

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { type Bound, capWithin, chatBound, chatCharge, imageBound, imageCharge } from "../../src/ledger/price.ts";
 
-/** Source: rulings › Money. */
+/** Source: MON-1. */
 
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = 5000;

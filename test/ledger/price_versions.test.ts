@@ -8,7 +8,7 @@ import { quietLog } from "../platform/quiet_log.ts";
 import { createWorld, type World } from "../world.ts";
 import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
-/** Prices are kept as they change, and a receipt names those it was charged by. Source: docs/decisions.md. */
+/** Prices are kept as they change, and a receipt names those it was charged by. Source: MON-10. */
 
 let world: World;
 let db: Db;

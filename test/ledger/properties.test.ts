@@ -9,8 +9,8 @@ import { LedgerModel, type ModelHold, nextDayMs, type Terms, toIso } from "./mod
 
 /**
  * Any sequence of what the ledger is asked gives the answers, and leaves the counters, that the rules in model.ts give: run
- * against the real SQL. PROPERTY_SEED repeats a run, PROPERTY_RUNS makes it longer. Source: rulings › Which entitlement pays,
- * Counting, Money, Who pays when something breaks.
+ * against the real SQL. PROPERTY_SEED repeats a run, PROPERTY_RUNS makes it longer.
+ * Source: PAY-9, QUO-3, QUO-4, QUO-5, QUO-6, MON-6, MON-7, END-13.
  */
 
 const RUNS = Number(process.env.PROPERTY_RUNS ?? 120);
@@ -525,7 +525,7 @@ function finishOf({ model, granted }: Run, plan: EndPlan): Finish | undefined {
   const { requestId, accountId } = hold.request;
   const { kind, reason, promptTokens, completionTokens, strict } = plan;
   if (kind !== "settle") return finishRow({ requestId, accountId, kind, reason });
-  // What a package pays is not charged. Source: ledger.ts › Usage.
+  // What a package pays is not charged. Source: PAY-2.
   const chargeNanoUsd = hold.mode === "payg" ? charges[plan.charge] : 0n;
   return finishRow({ requestId, accountId, kind, reason, promptTokens, completionTokens, strict, chargeNanoUsd });
 }

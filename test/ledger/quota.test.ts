@@ -6,7 +6,7 @@ import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
 import { codeOf, type OpenLedger, openWorldLedger, requestFor, tally, usageOf } from "./ledger_world.ts";
 
-/** Source: contract › Limits, rulings › Which entitlement pays, Counting. */
+/** Source: KEY-8, PAY-2, PAY-3, PAY-9, QUO-3, QUO-4, QUO-5, QUO-6, QUO-7, QUO-8, QUO-9, QUO-10, REL-1. */
 
 let world: World;
 let open: OpenLedger;

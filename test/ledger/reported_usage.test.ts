@@ -4,7 +4,7 @@ import { NAMES_MAX, reportedUsage } from "../../src/ledger/reported_usage.ts";
 import { createWorld, type World } from "../world.ts";
 import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
-/** What a receipt keeps of a provider's report. Source: docs/decisions.md. */
+/** What a receipt keeps of a provider's report. Source: MON-10. */
 
 const KNOWN = { promptTokens: 100, cachedTokens: 20, completionTokens: 50 };
 const COUNTED = {

@@ -7,7 +7,7 @@ import { dateIn, daysLaterMs, nextDayMs, toIso, wallMs } from "./model.ts";
 
 /**
  * Days are the calendar's, in any zone: of 23, 24.5 and 25 hours, with a midnight that does not exist or stands twice, and one
- * that a whole country left out. Source: rulings › Counting.
+ * that a whole country left out. Source: QUO-2.
  */
 
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));

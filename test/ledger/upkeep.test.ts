@@ -15,8 +15,7 @@ import { createWorld, type OfferingSpec, type World } from "../world.ts";
 import { codeOf, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
 
 /**
- * Leases, the reaper, late settlements, the spool, heartbeats and the books' check. Source: rulings › Who pays when
- * something breaks, the ledger's README › Invariants.
+ * Leases, the reaper, late settlements, the spool, heartbeats and the books' check. Source: END-13, END-14, REL-3, REL-6, REL-8.
  */
 
 /** Nobody listens there: a database that is away. */

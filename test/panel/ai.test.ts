@@ -4,7 +4,7 @@ import { type Expected, expectRefusal, withoutEffect } from "../gateway/checks.t
 import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "../gateway/shop.ts";
 import type { OfferingSpec, Person } from "../world.ts";
 
-/** Source: contract › POST {panel_url}/api/panel/ai/*, Authentication 5; rulings › Errors (panel statuses), Hosts and keys, Domains. */
+/** Source: ERR-9, ERR-10, KEY-7, DOM-5, ACC-1, ACC-2. */
 
 const PANEL = "panel.tollgate.test";
 const BASE = "api.tollgate.test";

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { formatMicroUsd, formatPrice } from "../../src/panel/web/format.ts";
 import { changesOf, nameIn } from "../../src/panel/web/pages/admin_audit_words.ts";
 
-/** What the audit page makes of the log's columns and values. Source: panel brief › Pages (Audit = before/after). */
+/** What the audit page makes of the log's columns and values. Source: ACC-9. */
 
 const NOW = Date.parse("2026-11-21T12:00:00Z");
 

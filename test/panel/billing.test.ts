@@ -6,7 +6,7 @@ import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
 
 /**
  * Money and packages in the panel: what one has, what resellers and admins hand out, and who pays for it.
- * Source: rulings › Resellers, Which entitlement pays, Money; panel brief › Billing, Customers.
+ * Source: PAY-4, PAY-5, RES-1, RES-2, RES-3.
  */
 
 const ACME = "ai.acme.test";

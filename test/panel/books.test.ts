@@ -5,8 +5,7 @@ import { openShop, type Shop } from "../gateway/shop.ts";
 import { givePassword, type PanelSession, signInTo } from "./panel_client.ts";
 
 /**
- * The admin's books, replicas and landing page. Source: the ledger's README › Invariants, panel brief › Books, house plan ›
- * What it withstands.
+ * The admin's books, replicas and landing page. Source: PAN-10, REL-8.
  */
 
 const SLOW_MS = 60_000;

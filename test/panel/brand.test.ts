@@ -5,7 +5,7 @@ import { openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
 import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Source: panel › White label; rulings › Domains, Errors (what one may not see is not there). */
+/** Source: ERR-10, PAN-7, PAN-8. */
 
 const ACME = "ai.acme.test";
 const OTHER = "ai.other.test";

@@ -6,7 +6,7 @@ import { type PanelSession, signInTo } from "./panel_client.ts";
 
 /**
  * The admin's catalog: offerings, models with prices and routes, providers with a test.
- * Source: contract › Limits, rulings › Money, house plan › Providers, panel brief › Pages.
+ * Source: PAY-8, MON-1, PRV-7, PAN-10.
  */
 
 const SLOW_MS = 60_000;

@@ -5,7 +5,7 @@ import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import { type OwnRedis, ownRedis } from "../platform/own_redis.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Source: contract › What the service does, 3; rulings › Domains, Hosts and keys; design › panel (Domains). */
+/** Source: KEY-7, DOM-1, DOM-2, DOM-3, PAN-12. */
 
 const OURS = "203.0.113.7";
 const THEIRS = "198.51.100.4";

@@ -5,7 +5,7 @@ import { DayChart, type Series } from "../../src/panel/web/ui/chart.tsx";
 import { CHART_LOOKS, looksOf } from "../../src/panel/web/ui/chart_looks.tsx";
 import { Meter } from "../../src/panel/web/ui/meter.tsx";
 
-/** What meters and charts show. Source: design › panel (Components, Looks). */
+/** What meters and charts show. Source: PAN-1, PAN-6. */
 
 const widths = (html: string) => [...html.matchAll(/width:([\d.]+)%/g)].map(([, width]) => Number(width));
 const sum = (amounts: readonly number[]) => amounts.reduce((total, amount) => total + amount, 0);

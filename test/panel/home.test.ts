@@ -4,7 +4,7 @@ import { chatBody, imageBody, openShop, PRICES, type Shop } from "../gateway/sho
 import type { OfferingSpec, Person } from "../world.ts";
 import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Source: design › Home, Playground; rulings › Counting, Which entitlement pays; contract › GET /models. */
+/** Source: PAY-7, QUO-5, QUO-7, PAN-1. */
 
 const ACME = "ai.acme.test";
 

@@ -5,7 +5,7 @@ import { COUNTING } from "../replica.ts";
 import type { Person } from "../world.ts";
 import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Source: design › Keys; contract › Authentication; rulings › Hosts and keys. */
+/** Source: KEY-4, KEY-6, PAN-2. */
 
 const ACME = "ai.acme.test";
 const BASE = "api.tollgate.test";

@@ -6,7 +6,7 @@ import { type PanelSession, signInTo } from "./panel_client.ts";
 
 /**
  * Orders: a customer asks for a package or a top-up, its reseller or an admin decides, and what is handed out is paid for.
- * Source: rulings › Resellers; panel brief › Billing, Customers.
+ * Source: RES-4.
  */
 
 const ACME = "ai.acme.test";

@@ -17,7 +17,7 @@ import { pathAfterSignIn } from "../../src/panel/web/pages/next_path.ts";
 import { strengthOf } from "../../src/panel/web/pages/password_strength.ts";
 import type { StepState } from "../../src/panel/web/ui/stepper.tsx";
 
-/** What the pages of one's own account and of domains say. Source: design › panel (Domains, States, White label). */
+/** What the pages of one's own account and of domains say. Source: PAN-3, PAN-7, PAN-12. */
 
 const NOW = Date.parse("2026-11-21T17:48:00Z");
 const OURS = "203.0.113.7";

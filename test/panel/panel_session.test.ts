@@ -3,7 +3,7 @@ import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** What all routes of the panel have in common. Source: rulings › Errors (order in the panel: session, CSRF, rate, body). */
+/** What all routes of the panel have in common. Source: ERR-3. */
 
 const PROFILE = "/settings/profile";
 

@@ -5,7 +5,7 @@ import { type OwnRedis, ownRedis, until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { givePassword, PANEL, PASSWORD, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Source: rulings › Domains (tenants), contract › roles; design › panel (people, viewing, audit). */
+/** Source: DOM-6, ACC-3, ACC-8, ACC-9. */
 
 const ACME = "ai.acme.test";
 const OTHER = "ai.other.test";

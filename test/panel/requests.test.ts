@@ -6,7 +6,7 @@ import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Requests across accounts: found by whoever looks after the account. Source: reliability › Threats (another tenant's data). */
+/** Requests across accounts: found by whoever looks after the account. Source: SEC-1. */
 
 let shop: Shop;
 let admin: PanelSession;

@@ -4,7 +4,7 @@ import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { givePassword, PANEL, PASSWORD, type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Source: design › panel (Settings: password, TOTP, devices); reliability › brute force; RFC 6238. */
+/** Source: ACC-4, ACC-5, ACC-7, RFC 6238. */
 
 const NEW_PASSWORD = "an even longer password";
 const WRONG = "a wrong password";

@@ -10,7 +10,7 @@ import { ownRedis } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { givePassword, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
 
-/** Source: rulings › Domains (who signs in where); reliability › brute force; contract › Errors. Passwords alone: ai.test.ts. */
+/** Source: ERR-1, DOM-5, ACC-4. Passwords alone: ai.test.ts. */
 
 const ACME = "ai.acme.test";
 const OTHER = "ai.other.test";

@@ -3,7 +3,7 @@ import { expectRefusal } from "../gateway/checks.ts";
 import { type CallOptions, openShop, type Shop } from "../gateway/shop.ts";
 import { PANEL } from "./panel_client.ts";
 
-/** The pages before any script runs: who gets one, under which policy, in whose name. Source: design › panel 4, 5. */
+/** The pages before any script runs: who gets one, under which policy, in whose name. Source: PAN-7, PAN-9. */
 
 const ACME = "ai.acme.test";
 const PLAIN = "ai.plain.test";

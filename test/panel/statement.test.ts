@@ -8,7 +8,7 @@ import { type PanelSession, signInTo } from "./panel_client.ts";
 /**
  * A reseller's statement of a month: from the ledger alone, exact to the nano-USD, and the same for ever once the month is
  * closed. Months are Berlin's here: October 2026 runs from 22:00 UTC to 23:00 UTC, an hour longer than its days.
- * Source: rulings › Resellers; panel brief (CSV in UTC and raw units).
+ * Source: RES-5, PAN-5.
  */
 
 const ACME = "ai.acme.test";

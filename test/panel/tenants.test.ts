@@ -15,7 +15,7 @@ import { OTHER_ROUTES, ROUTE_TABLE, type RouteRow, routesPage, type Things } fro
 
 /**
  * Every route of the app × two tenants × each role × no session; for the API, two tenants' keys × no key.
- * Source: reliability › Threats (another tenant's data).
+ * Source: ACC-3, SEC-1.
  */
 
 /** Stands in every name of the other tenant: no answer to anybody else may hold it. */

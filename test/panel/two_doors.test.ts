@@ -9,7 +9,7 @@ import { PANEL, signInTo } from "./panel_client.ts";
 /**
  * One set of rules, two doors: every case goes through the API with a key and through the panel with a session, each
  * time by a customer of its own in the same situation, and must leave the same code, calls, counters and records.
- * Statuses differ only where the rulings say so. Source: rulings › Errors (panel), contract › What the service does, 5.
+ * Statuses differ only where the rulings say so. Source: ERR-9, ACC-1.
  */
 
 type Kind = "chat" | "image";
@@ -88,7 +88,7 @@ function contentOf(text: string, json: Answer["json"]): unknown {
   return eventsOf(text).map((event) => event.replace(/"(id|created)":("[^"]*"|\d+)/g, ""));
 }
 
-/** The panel's code and status for what the API answers with `code`. Source: rulings › Errors, last paragraph. */
+/** The panel's code and status for what the API answers with `code`. Source: ERR-9. */
 function ruledAtPanel(kind: Kind, { code, status }: Outcome): Pick<Outcome, "code" | "status"> {
   if (code === "invalid_request" || (kind === "image" && code === "model_not_found"))
     return { code: "validation_failed", status: 422 };

@@ -6,7 +6,7 @@ import { until } from "../platform/own_redis.ts";
 import type { Person, TestKey } from "../world.ts";
 import { type PanelSession, signInTo } from "./panel_client.ts";
 
-/** Source: design › Usage; contract › GET /usage; rulings › Usage, Who pays when something breaks. */
+/** Source: END-5, USE-1, USE-3, PAN-4. */
 
 const ACME = "ai.acme.test";
 const BASE = "api.tollgate.test";

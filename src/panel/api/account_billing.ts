@@ -42,7 +42,7 @@ export function viewOf(viewer: Person, { paidByAccountId, allotmentId, ...row }:
   return { ...row, paidWith: viewer.role === "customer" ? null : paidWith };
 }
 
-/** Only an admin may assign a package that nobody pays for. Throws InputError. Source: rulings › Resellers. */
+/** Only an admin may assign a package that nobody pays for. Throws InputError. Source: RES-2. */
 export function checkPayWith({ role }: Person, payWith: PayWith | undefined): void {
   if (payWith === "operator" && role !== "admin")
     throw new InputError("Pay with your balance or your allotment.", "payWith");

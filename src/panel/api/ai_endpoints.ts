@@ -20,7 +20,7 @@ import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 
 /**
  * The panel's two AI endpoints. The API key is chosen on the server; everything after that is the gateway's own flow.
- * Source: contract › POST {panel_url}/api/panel/ai/chat, rulings › Errors.
+ * Source: ERR-9, ACC-1.
  */
 
 /** The flow reads the bodies, not the framework, so that they are forwarded unchanged. */
@@ -109,7 +109,7 @@ async function chooseKey(
   }
 }
 
-/** A panel call counts as made on the API's base host, or on the reseller's domain it came from. Source: rulings › Hosts and keys. */
+/** A panel call counts as made on the API's base host, or on the reseller's domain it came from. Source: KEY-7. */
 export function gatewayHost(deps: Deps, host: Host): Host {
   return host.resellerId === null ? { name: new URL(deps.config.baseUrl).hostname, resellerId: null } : host;
 }

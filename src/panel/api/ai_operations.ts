@@ -6,7 +6,7 @@ import { CHAT_ANSWER, CHAT_EXAMPLE, IMAGE_ANSWER, IMAGE_EXAMPLE, METERED } from 
 import { type Operation, type RefusalSpec, refusalsOf } from "../../http/openapi.ts";
 import { asPanelAiRefusal, asPanelRefusal } from "./refusals.ts";
 
-/** The OpenAPI descriptions of the panel's two AI endpoints. Source: contract › POST {panel_url}/api/panel/ai/chat. */
+/** The OpenAPI descriptions of the panel's two AI endpoints. Source: ACC-1. */
 
 export const KEY_ID_CHARS_MAX = 40;
 

@@ -18,7 +18,7 @@ import { Id, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { longRead, signedIn } from "./panel_session.ts";
 
-/** Resellers' domains: a reseller manages its own, an admin all of them. Source: contract › What the service does, 3. */
+/** Resellers' domains: a reseller manages its own, an admin all of them. Source: DOM-1. */
 
 const HOST_LENGTH_MAX = 400;
 const PAGE_MAX = 200;

@@ -240,7 +240,7 @@ function limitsOf({ name, days, dailyLimit, totalLimit, carryover, tokenLimit, t
   return { name, days, dailyLimit, totalLimit, carryover, tokenLimit, timeZone, modelIds };
 }
 
-/** The models that a key can use. Source: rulings › Which entitlement pays 3. */
+/** The models that a key can use. Source: PAY-7. */
 function reachable(
   models: readonly Model[],
   { modelIds, mode }: Key,

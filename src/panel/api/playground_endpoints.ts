@@ -15,7 +15,7 @@ export function playgroundEndpoints(deps: Deps) {
   return signedIn(deps).get("/playground/models", async ({ person }) => toJson(await playgroundOf(deps, person)));
 }
 
-/** The models that the person's usable keys can call now, and those keys. Source: as GET /models. */
+/** The models that the person's usable keys can call now, and those keys. Source: PAY-7. */
 async function playgroundOf(deps: Deps, person: Person) {
   const host = gatewayHost(deps, person.host).name;
   const [entitlement, usable] = await Promise.all([

@@ -4,7 +4,7 @@ import { problemOf } from "../../http/field_errors.ts";
 
 /** Where the panel's error codes and statuses differ from the API's. */
 
-/** Any error thrown under /api/panel, as a refusal: the API's `invalid_request` is `validation_failed` here. Source: rulings › Errors. */
+/** Any error thrown under /api/panel, as a refusal: the API's `invalid_request` is `validation_failed` here. Source: ERR-9. */
 export function asPanelRefusal(error: unknown): Refusal {
   // The framework wraps what reading a body threw.
   const thrown = error instanceof ParseError ? error.cause : error;
@@ -19,7 +19,7 @@ function shapeRefusal(error: ValidationError): Refusal {
   return new Refusal("invalid_request", problemOf(error.valueError));
 }
 
-/** A refusal of the gateway's flow, with the status that the panel's AI endpoints give it. Source: rulings › Errors, last paragraph. */
+/** A refusal of the gateway's flow, with the status that the panel's AI endpoints give it. Source: ERR-9. */
 export function asPanelAiRefusal(refusal: Refusal, kind: "chat" | "image"): Refusal {
   if (kind === "image" && refusal.code === "model_not_found")
     return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });

@@ -5,7 +5,7 @@ import { type Host, hostOf, unservedHost } from "../../http/host.ts";
 import { constantTimeEqual } from "../../platform/crypto.ts";
 import { inTime } from "../../platform/time_limit.ts";
 
-/** Authenticates a panel request: its host, its session cookie, and its CSRF token and Origin. Source: rulings › Errors. */
+/** Authenticates a panel request: its host, its session cookie, and its CSRF token and Origin. Source: ACC-2. */
 
 const COOKIE = "tollgate_session";
 export const CSRF_HEADER = "x-csrf-token";

@@ -35,7 +35,7 @@ export type Arrival = { host: Host; device: Device; requestId: string };
 /**
  * Begins a session on this host. Every failure has the same message and takes the same time, whether or not the account exists.
  * Throws too_many_requests, session_required, second_factor_required (the password was right; not counted as a failure).
- * Source: rulings › Domains; reliability › brute force.
+ * Source: DOM-5, ACC-4.
  */
 export async function signIn(
   deps: Deps,

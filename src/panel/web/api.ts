@@ -30,7 +30,7 @@ export type Me = {
   apiBaseUrl: string;
 };
 
-/** An error of the server. Source: contract › ErrorEnvelope. */
+/** An error of the server. Source: ERR-1. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
   readonly status: number;

@@ -14,7 +14,7 @@ import { setPlayground, usePlayground } from "./playground_state.ts";
 
 /** Image generation: the price of each size, the images with their cost, and their files. */
 
-/** In code points, as the server counts them. Source: contract › ImageGenerationRequest. */
+/** In code points, as the server counts them. Source: API-7, IMG-3. */
 const PROMPT_CHARS = { min: 3, max: 4000 };
 /** Image pixels per screen pixel of a size tile. */
 const TILE_SCALE = 40;

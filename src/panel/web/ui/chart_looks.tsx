@@ -1,7 +1,7 @@
 /**
  * The colour and texture of a series in a chart. They follow only from its place, so that a model looks the same on every page. Five
  * colours that people with any colour vision can tell apart, and five textures for series that share a colour.
- * Source: design › panel (Looks).
+ * Source: PAN-6.
  */
 
 const COLORS = ["var(--chart-1)", "var(--chart-2)", "var(--chart-3)", "var(--chart-4)", "var(--chart-5)"];
