@@ -7,12 +7,14 @@ import type { Span } from "../http/json_text.ts";
 const TEXT_KEPT_MAX = 32 * 1024;
 /** A slice of a string keeps the whole string in memory. Once slices keep more than this alive, they are copied. */
 const SLICED_CHARS_MAX = 4 * 1024;
-/** Maximum number of envelopes learned from one stream. Beyond it the provider's chunks differ too much for the fast path. */
-const ENVELOPES_MAX = 4;
-/** The same for the envelopes of a text. */
-const TEXT_ENVELOPES_MAX = 8;
+/** A stream learns so many frames of a kind, and one more for each USES_A_FRAME chunks that had one: learning costs more than it saves once. */
+const FRAMES_FREE = 8;
+const USES_A_FRAME = 64;
 /** The content of a JSON string without escapes. Others are parsed. */
 const PLAIN = /^[^"\\\p{Cc}]*$/u;
+const LETTERS = /^[\w-]*$/;
+/** Fields of a chunk that are not sent on as received. */
+const EDITED: ReadonlySet<string> = new Set(["id", "object", "created", "model", "usage", "choices"]);
 
 /** Token counts as a provider reports them. */
 export type ReportedUsage = {
@@ -37,11 +39,25 @@ export type Relayed = {
 export type StreamFacts = { requestId: string; createdUnix: number; modelId: string; wantsUsage: boolean };
 
 /**
- * The text before and after the choices of a chunk, as received and as sent on. Most chunks of a stream have the same envelope. Then
- * only the choices are parsed: if they are one JSON value, the whole chunk is valid JSON. The same is done for the text before
- * and after the one text in the choices, which must be a JSON string.
+ * What stays the same in the chunks of a stream, as received and as sent on: the text around one or two values that change. A chunk
+ * that has the frame is valid JSON if its changing values are. So only these are checked, and all the rest is neither parsed nor
+ * searched.
+ *
+ *   received: head · first · middle · second · tail          sent: outHead · first · outMiddle · [second] · outTail
+ *
+ * `first` is the one text in the choices, or all of the choices. `second`, behind it, is a string that providers fill with random
+ * letters (OpenAI: `obfuscation`), which is sent on, or the usage in every chunk, which is not. Without `second`, `middle` is "".
  */
-type Envelope = { head: string; tail: string; outHead: string; outTail: string };
+type Frame = {
+  head: string;
+  middle: string;
+  tail: string;
+  outHead: string;
+  outMiddle: string;
+  outTail: string;
+  first: "text" | "choices";
+  second: "none" | "letters" | "usage";
+};
 
 /** Gives all chunks of a stream the same id, the same created and the client's model name, and takes the usage out of them. */
 export class ChunkRewriter {
@@ -51,12 +67,11 @@ export class ChunkRewriter {
   #created: string | undefined;
   #usageJson: string | undefined;
   #usageChunk: string | undefined;
-  /** The envelope of the choices. */
-  #envelope: Envelope | undefined;
-  #envelopesLearned = 0;
-  /** The envelope of the one text in the choices. */
-  #textEnvelope: Envelope | undefined;
-  #textEnvelopesLearned = 0;
+  /** The frame around the choices, and the one around the only text in them. */
+  #choicesFrame: Frame | undefined;
+  #textFrame: Frame | undefined;
+  readonly #choicesBudget = new FrameBudget();
+  readonly #textBudget = new FrameBudget();
   #usage: ReportedUsage | undefined;
   #rawUsage: unknown;
   readonly #written = new Written();
@@ -85,32 +100,63 @@ export class ChunkRewriter {
   rewrite(received: string): string | undefined {
     // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
     const payload = received.includes("\n") ? received.replaceAll("\n", " ") : received;
-    return this.#rewriteText(payload) ?? this.#rewriteChoices(payload) ?? this.#rewriteWhole(payload);
+    return (
+      this.#rewriteFramed(payload, this.#textFrame) ??
+      this.#rewriteFramed(payload, this.#choicesFrame) ??
+      this.#rewriteWhole(payload)
+    );
   }
 
-  /** Fast path: a chunk that differs from an earlier one only in its text. */
-  #rewriteText(payload: string): string | undefined {
-    const envelope = this.#textEnvelope;
-    const raw = envelope && insideOf(payload, envelope);
-    if (raw === undefined) return undefined;
-    const text = PLAIN.test(raw) ? raw : parsed(`"${raw}"`);
-    if (typeof text !== "string") return undefined;
-    this.#written.add(text, payload.length);
-    return inEnvelope(payload, raw, envelope as Envelope);
+  /** Fast path: a chunk that differs from an earlier one only in the values that the frame leaves open. */
+  #rewriteFramed(payload: string, frame: Frame | undefined): string | undefined {
+    if (frame === undefined || !payload.startsWith(frame.head) || !payload.endsWith(frame.tail)) return undefined;
+    const start = frame.head.length;
+    const end = payload.length - frame.tail.length;
+    const firstEnd = frame.second === "none" ? end : payload.lastIndexOf(frame.middle, end - frame.middle.length);
+    const secondStart = firstEnd + frame.middle.length;
+    if (firstEnd < start || secondStart > end) return undefined;
+    const first = payload.slice(start, firstEnd);
+    const second = payload.slice(secondStart, end);
+    if (frame.second === "letters" && !LETTERS.test(second)) return undefined;
+    const usage = frame.second === "usage" ? parsed(second) : undefined;
+    const reported = reportedUsageOf(usage);
+    if (frame.second === "usage" && reported === undefined) return undefined;
+    if (!this.#noteFirst(first, frame, { sourceChars: payload.length, hasUsage: reported !== undefined }))
+      return undefined;
+    if (reported !== undefined) this.#noteUsage(usage, reported, second);
+    this.#choicesBudget.used++;
+    const { head, middle, tail, outHead, outMiddle, outTail } = frame;
+    if (frame.second !== "usage" && head === outHead && middle === outMiddle && tail === outTail) return payload;
+    return outHead + first + outMiddle + (frame.second === "letters" ? second : "") + outTail;
   }
 
-  /** Fast path: a chunk that differs from an earlier one only in its choices. */
-  #rewriteChoices(payload: string): string | undefined {
-    const envelope = this.#envelope;
-    const raw = envelope && insideOf(payload, envelope);
-    const choices = raw && parsed(raw);
-    if (!Array.isArray(choices)) return undefined;
-    const text = this.#count(choices, payload.length);
-    if (text !== "" && this.#textEnvelopesLearned < TEXT_ENVELOPES_MAX) {
-      this.#textEnvelopesLearned++;
-      this.#textEnvelope = textEnvelopeOf(raw as string, text, envelope as Envelope);
+  /** Notes the text of a chunk that has the frame; false if its first value is not what the frame expects. */
+  #noteFirst(
+    first: string,
+    frame: Frame,
+    { sourceChars, hasUsage }: { sourceChars: number; hasUsage: boolean },
+  ): boolean {
+    if (frame.first === "text") {
+      const text = PLAIN.test(first) ? first : parsed(`"${first}"`);
+      if (typeof text !== "string") return false;
+      this.#written.add(text, sourceChars);
+      this.#textBudget.used++;
+      return true;
     }
-    return inEnvelope(payload, raw as string, envelope as Envelope);
+    const choices = parsed(first);
+    // A chunk with only the usage is not sent now.
+    if (!Array.isArray(choices) || (choices.length === 0 && hasUsage)) return false;
+    const text = this.#count(choices, sourceChars);
+    if (text !== "" && this.#textBudget.take()) this.#textFrame = textFrameOf(first, text, frame);
+    return true;
+  }
+
+  /** The last valid usage counts, and is sent to the client. */
+  #noteUsage(raw: unknown, usage: ReportedUsage, json: string | undefined): void {
+    this.#rawUsage = raw;
+    this.#usage = usage;
+    this.#usageJson = json;
+    this.#usageChunk = undefined;
   }
 
   #rewriteWhole(payload: string): string | undefined {
@@ -122,13 +168,8 @@ export class ChunkRewriter {
 
     const hasUsage = isPresent(chunk.usage);
     const usage = reportedUsageOf(chunk.usage);
-    if (hasUsage && (usage !== undefined || this.#usage === undefined)) this.#rawUsage = chunk.usage;
-    if (usage !== undefined) {
-      // The last valid usage counts, and is sent to the client.
-      this.#usage = usage;
-      this.#usageJson = rawOf(payload, spans, "usage");
-      this.#usageChunk = undefined;
-    }
+    if (usage !== undefined) this.#noteUsage(chunk.usage, usage, rawOf(payload, spans, "usage"));
+    else if (hasUsage && this.#usage === undefined) this.#rawUsage = chunk.usage;
     // The first chunk decides for all. Some providers leave these empty; then ours are used.
     if (this.#id === undefined) {
       const said = typeof chunk.id === "string" && chunk.id !== "" ? chunk.id : `chatcmpl-${this.#facts.requestId}`;
@@ -147,10 +188,8 @@ export class ChunkRewriter {
     // A client that did not ask for usage gets no such field, not even null: some SDKs reject it.
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
-    if (!hasUsage && this.#envelopesLearned < ENVELOPES_MAX) {
-      this.#envelopesLearned++;
-      this.#envelope = envelopeOf(payload, spans, out);
-    }
+    if ((!hasUsage || usage !== undefined) && this.#choicesBudget.take())
+      this.#choicesFrame = frameOf(payload, spans, out, hasUsage);
     return out;
   }
 
@@ -175,6 +214,19 @@ export class ChunkRewriter {
     const written = writtenInAll(choices);
     this.#written.add(written, sourceChars);
     return written;
+  }
+}
+
+/** Whether a stream may learn another frame. */
+class FrameBudget {
+  /** Chunks that had the frame. */
+  used = 0;
+  #learned = 0;
+
+  take(): boolean {
+    if (this.#learned >= FRAMES_FREE + this.used / USES_A_FRAME) return false;
+    this.#learned++;
+    return true;
   }
 }
 
@@ -204,23 +256,50 @@ class Written {
   }
 }
 
-/** The envelope of the choices of a chunk without usage. */
-function envelopeOf(payload: string, spans: ReadonlyMap<string, Span>, out: string): Envelope | undefined {
-  const received = spans.get("choices");
-  const sent = out === payload ? received : topLevelSpans(out)?.get("choices");
-  return (
-    received &&
-    sent && {
-      head: payload.slice(0, received.start),
-      tail: payload.slice(received.end),
-      outHead: out.slice(0, sent.start),
-      outTail: out.slice(sent.end),
-    }
-  );
+/** The frame around the choices of a chunk, and around what changes behind them; undefined if it has none. */
+function frameOf(payload: string, spans: ReadonlyMap<string, Span>, out: string, hasUsage: boolean): Frame | undefined {
+  const choices = spans.get("choices");
+  const outSpans = out === payload ? spans : topLevelSpans(out);
+  const outChoices = outSpans?.get("choices");
+  if (choices === undefined || outSpans === undefined || outChoices === undefined) return undefined;
+  const heads = { head: payload.slice(0, choices.start), outHead: out.slice(0, outChoices.start) };
+  const first = "choices";
+  if (hasUsage) {
+    const usage = spans.get("usage") as Span;
+    if (usage.start < choices.end) return undefined;
+    const received = { middle: payload.slice(choices.end, usage.start), tail: payload.slice(usage.end) };
+    // In what is sent on nothing changes behind the choices.
+    return { ...heads, ...received, outMiddle: out.slice(outChoices.end), outTail: "", first, second: "usage" };
+  }
+  const [letters, outLetters] = lettersBehind(payload, spans, outSpans);
+  if (letters === undefined || outLetters === undefined) {
+    const tails = { tail: payload.slice(choices.end), outTail: out.slice(outChoices.end) };
+    return { ...heads, ...tails, middle: "", outMiddle: "", first, second: "none" };
+  }
+  return {
+    ...heads,
+    middle: payload.slice(choices.end, letters.start + 1),
+    tail: payload.slice(letters.end - 1),
+    outMiddle: out.slice(outChoices.end, outLetters.start + 1),
+    outTail: out.slice(outLetters.end - 1),
+    first,
+    second: "letters",
+  };
 }
 
-/** The envelope of the text of a chunk, whose choices `raw` have `envelope`; undefined if the choices contain more than `text`. */
-function textEnvelopeOf(raw: string, text: string, envelope: Envelope): Envelope | undefined {
+/** Where the last field stands, as received and as sent on, if it is a string of letters behind the choices that is sent on as received. */
+function lettersBehind(
+  payload: string,
+  spans: ReadonlyMap<string, Span>,
+  outSpans: ReadonlyMap<string, Span>,
+): [Span?, Span?] {
+  const [name = "", last] = [...spans].at(-1) ?? [];
+  if (last === undefined || EDITED.has(name) || payload[last.start] !== '"') return [];
+  return LETTERS.test(payload.slice(last.start + 1, last.end - 1)) ? [last, outSpans.get(name)] : [];
+}
+
+/** The frame around the only text of a chunk, whose choices `raw` have `frame`; undefined if the choices contain more than `text`. */
+function textFrameOf(raw: string, text: string, frame: Frame): Frame | undefined {
   const json = JSON.stringify(text);
   const at = raw.lastIndexOf(json);
   if (at < 0) return undefined;
@@ -230,24 +309,10 @@ function textEnvelopeOf(raw: string, text: string, envelope: Envelope): Envelope
   const other = `${text}~`;
   const choices = parsed(before + JSON.stringify(other).slice(1, -1) + behind);
   if (!Array.isArray(choices) || writtenInAll(choices) !== other) return undefined;
-  return {
-    head: envelope.head + before,
-    tail: behind + envelope.tail,
-    outHead: envelope.outHead + before,
-    outTail: behind + envelope.outTail,
-  };
-}
-
-/** The part of the payload inside the envelope; undefined if it has another envelope. */
-function insideOf(payload: string, { head, tail }: Envelope): string | undefined {
-  const end = payload.length - tail.length;
-  return end >= head.length && payload.startsWith(head) && payload.endsWith(tail)
-    ? payload.slice(head.length, end)
-    : undefined;
-}
-
-function inEnvelope(payload: string, inside: string, { head, tail, outHead, outTail }: Envelope): string {
-  return head === outHead && tail === outTail ? payload : outHead + inside + outTail;
+  const framed = { ...frame, head: frame.head + before, outHead: frame.outHead + before, first: "text" as const };
+  return frame.second === "none"
+    ? { ...framed, tail: behind + frame.tail, outTail: behind + frame.outTail }
+    : { ...framed, middle: behind + frame.middle, outMiddle: behind + frame.outMiddle };
 }
 
 /** The parsed value; undefined if it is not JSON. The slow path then decides whether the payload is an error. */
