@@ -4,7 +4,7 @@ import { ChunkRewriter } from "../../src/gateway/chunks.ts";
 import { SseReader } from "../../src/gateway/sse.ts";
 import { PROVIDER_STREAMS, type ProviderStream, wireOf } from "./provider_streams.ts";
 
-/** What a client gets of the streams of real providers, compared with what another parser reads out of them. Source: rulings › Streams. */
+/** What a client gets of the streams of real providers, compared with what another parser reads out of them. Source: STR-3, STR-4, STR-5. */
 
 const MODEL = "sold/name";
 const REQUEST_ID = "r1";
