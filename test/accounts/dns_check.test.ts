@@ -446,7 +446,7 @@ test("options that make no sense are refused in words", async () => {
     [{ resolvers: ["1.1.1.1:0"] }, /not a DNS resolver/],
     [{ resolvers: ["[1.1.1.1]:53"] }, /not a DNS resolver/],
     [{ txt: { name: "_own.ai.acme.test", value: "?" } }, /plain token/],
-    [{ txt: { name: `${"l".repeat(64)}.test`, value: TOKEN } }, /no DNS name/],
+    [{ txt: { name: `${"l".repeat(64)}.test`, value: TOKEN } }, /not a DNS name/],
     [{ timeoutMs: 0 }, /above 0 ms/],
   ];
   for (const [more, message] of wrong) await expect(check("ai.acme.test", more)).rejects.toThrow(message);

@@ -149,8 +149,8 @@ describe("a provider's name whose address changes (DNS rebinding)", () => {
 });
 
 test("upstreamTarget looks no name up: without a checked address it throws", () => {
-  expect(() => upstreamTarget("http://localhost:1/")).toThrow("address that was checked");
-  expect(() => upstreamTarget("http://localhost:1/", "localhost")).toThrow("address that was checked");
+  expect(() => upstreamTarget("http://localhost:1/")).toThrow("needs a checked address");
+  expect(() => upstreamTarget("http://localhost:1/", "localhost")).toThrow("needs a checked address");
 });
 
 describe("TLS certificates are verified against the name, not the address", () => {

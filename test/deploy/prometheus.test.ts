@@ -113,7 +113,7 @@ describe("alerts", () => {
     for (const said of [
       "the books could not be checked",
       "ledger batch failed",
-      "a stream's end could not be told to the ledger",
+      "the end of a stream could not be settled or released",
     ]) {
       expect(repositoryText(ALERTS).replace(/\n\s+/g, " ")).toContain(said);
       expect(sources).toContain(`"${said}"`);

@@ -389,6 +389,6 @@ describe("the start of a trace", () => {
       serviceName: "gate-eu",
     });
     for (const wrong of ["pw", "=pw", "a b=pw", "a=p w", "a=%", "a=%0d%0ab", "a=%ff"])
-      expect(() => headers(wrong)).toThrow("OTEL_EXPORTER_OTLP_HEADERS must be name=value pairs");
+      expect(() => headers(wrong)).toThrow("OTEL_EXPORTER_OTLP_HEADERS must be comma-separated name=value pairs");
   });
 });
