@@ -132,7 +132,7 @@ test("the message says whether the limit is used up, or the request exceeds what
   const requests = await customer({ units: 1 });
   await requests.ask();
   expect(await refusalOf(requests.ask())).toMatchObject({
-    message: "This key has used its own limit of requests for today.",
+    message: "The API key has reached its daily request limit.",
     facts: { limit: 1, used: 1, remaining: 0 },
   });
   const tooLarge = await customer({ mode: "payg", nanoUsd: 900 });
@@ -143,7 +143,7 @@ test("the message says whether the limit is used up, or the request exceeds what
   const spent = await customer({ mode: "payg", nanoUsd: 1000 });
   await spent.ask();
   expect(await refusalOf(spent.ask())).toMatchObject({
-    message: "This key has used its own spending limit for today.",
+    message: "The API key has reached its daily spending limit.",
     facts: { limit: 1000, used: 1000, remaining: 0 },
   });
 });

@@ -92,5 +92,5 @@ test("stop waits for the flush under way, writes what came meanwhile, and does n
   const startedMs = performance.now();
   await silent.collector.stop();
   expect(performance.now() - startedMs).toBeLessThan(4_000);
-  expect(silent.lines.join()).toContain("the rest is lost");
+  expect(silent.lines.join()).toContain("the remaining buffered entries are lost");
 });
