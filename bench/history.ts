@@ -140,7 +140,7 @@ async function fold({ world }: Shop): Promise<void> {
   const startMs = performance.now();
   const sql = connect({ databaseUrl: world.url, dbPrepare: true }, 1);
   const slices = openSlices(sql, { onSlice: sayHow("folding") });
-  if (!(await foldAll(slices))) throw new Error("the closing did not come to its end");
+  if (!(await foldAll(slices))) throw new Error("folding did not come to its end");
   await sql.end();
   const rate = Math.round((records * 1000) / (performance.now() - startMs));
   console.log(`folded: ${rate} records a second, the longest slice ${Math.round(slices.longestMs)} ms`);

@@ -1,4 +1,4 @@
--- The books: functions that the closing uses, and the invariants as views.
+-- The books: functions that folding uses, and the invariants as views.
 
 -- The closing adds receipts to closed sums (src/books/folding_store.ts). It counts and hashes them in pieces of 16 seconds of
 -- request ids (2^14 ms).

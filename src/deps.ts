@@ -11,12 +11,11 @@ import type { ProviderTests } from "./catalog/provider_check.ts";
 import type { ProviderClient } from "./catalog/provider_client.ts";
 import type { Config } from "./config.ts";
 import type { HiddenTokens } from "./gateway/hidden_tokens.ts";
-import type { Gate } from "./gateway/limits.ts";
+import type { Bodies, Gate } from "./gateway/limits.ts";
 import type { RefusalCounts } from "./gateway/refusal_counts.ts";
 import type { Relays } from "./gateway/relay.ts";
 import type { Telemetry } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
-import type { BodyRoom } from "./http/body.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Site } from "./panel/built_site.ts";
 import type { Bus } from "./platform/bus.ts";
@@ -28,10 +27,7 @@ import type { Log } from "./platform/log.ts";
 import type { LongReads } from "./platform/long_reads.ts";
 import type { Metrics } from "./platform/metrics.ts";
 import type { RateLimiter } from "./platform/rate_limit.ts";
-import type { Owner } from "./platform/share_limit.ts";
 import type { Tracing } from "./platform/tracing.ts";
-
-export type { BodyRoom };
 
 /** Everything that one replica consists of. Constructed in replica.ts, passed down as the first argument. */
 export type Deps = {
@@ -39,7 +35,7 @@ export type Deps = {
   log: Log;
   metrics: Metrics;
   telemetry: Telemetry;
-  /** Undefined where no collector of traces is configured. */
+  /** Undefined if no trace collector is configured. */
   tracing: Tracing | undefined;
   db: Db;
   /** For reads that may take long, instead of `db`. */
@@ -84,17 +80,4 @@ export type Clock = {
   nowMs(): number;
   /** Unix time, ms. For the expiry of cached keys and for `created`; the ledger uses the database's clock. */
   unixMs(): number;
-};
-
-/** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant get a share. */
-export type Bodies = {
-  /**
-   * Reserves memory for a body of `bytes` (its declared length) that is read now. Throws service_unavailable if the replica has
-   * no memory left for it, too_many_requests if the account or the tenant uses its share.
-   */
-  open(owner: Owner, bytes: number): BodyRoom;
-  /** Number of bodies that are being read. */
-  reading(): number;
-  /** Bytes that are reserved. */
-  bytes(): number;
 };

@@ -13,6 +13,10 @@ export const MONEY_NANO_USD_MAX = 9_000_000_000_000_000n;
 export const PERSON_NAME_CHARS_MAX = 100;
 export const EMAIL_CHARS_MAX = 254;
 export const NEW_PASSWORD_CHARS: Range = { min: 10, max: 200 };
+/** More than any password that can be set, so that the message about its length is shown. */
+export const TYPED_PASSWORD_CHARS_MAX = 1_000;
+/** A recovery code with its dashes, and room for spaces. */
+export const TYPED_CODE_CHARS_MAX = 40;
 export const NOTICE_PERCENT: Range = { min: 0, max: 100 };
 export const NOTICE_DAYS: Range = { min: 0, max: 30 };
 
@@ -30,6 +34,9 @@ export const OFFERING_DAILY_REQUESTS: { daily: Range; custom: Range } = {
 };
 export const OFFERING_TOTAL_REQUESTS: Range = { min: 1, max: 30_000_000 };
 export const OFFERING_TOKENS: Range = { min: 1, max: 1_000_000_000_000 };
+
+/** Models in the scope of an API key or an offering. */
+export const SCOPE_MODELS_MAX = 200;
 
 // Orders, allotments, and why money moved
 export const ORDER_TEXT_CHARS_MAX = 500;
@@ -57,5 +64,7 @@ export const PRICE_USD_MAX = 1_000;
 export const PRICE_MICRO_USD: Range = { min: 0, max: 1_000_000_000 };
 /** Source: API-7, IMG-3. */
 export const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
+/** In code points. Source: API-7, IMG-3. */
+export const IMAGE_PROMPT_CHARS: Range = { min: 3, max: 4_000 };
 export const ROUTE_PRIORITY: Range = { min: -1_000, max: 1_000 };
 export const ROUTE_WEIGHT: Range = { min: 1, max: 1_000 };

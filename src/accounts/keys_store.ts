@@ -1,7 +1,7 @@
 import { and, desc, eq, lt, ne, or, type SQL, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
-import { KEY_DAILY_REQUESTS, KEY_NAME_CHARS_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
+import { KEY_DAILY_REQUESTS, KEY_NAME_CHARS_MAX, MONEY_NANO_USD_MAX, SCOPE_MODELS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -23,7 +23,6 @@ import { checkModelIds } from "./model_scope_store.ts";
 const KEYS_MAX = 200;
 /** Revoked keys that the account's page still shows. */
 const REVOKED_SHOWN = 50;
-const MODELS_MAX = 200;
 const HOSTS_MAX = 50;
 const PAGE_MAX = 1000;
 /** Keys deleted in one statement. Each deletion invalidates caches. */
@@ -76,7 +75,7 @@ export async function createKey(
   wanted: NewKey,
 ): Promise<CreatedKey> {
   const name = checkName(wanted.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
-  const modelIds = checkList(wanted.modelIds, { param: "modelIds", what: "models", max: MODELS_MAX });
+  const modelIds = checkList(wanted.modelIds, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX });
   const hostList = checkList(wanted.hosts, { param: "hosts", what: "hosts", max: HOSTS_MAX });
   const { dailyUnitsMax = null, dailySpendMaxNanoUsd = null } = wanted;
   checkCeilings({ dailyUnitsMax, dailySpendMaxNanoUsd });

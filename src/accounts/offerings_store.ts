@@ -8,6 +8,7 @@ import {
   OFFERING_NAME_CHARS_MAX,
   OFFERING_TOKENS,
   OFFERING_TOTAL_REQUESTS,
+  SCOPE_MODELS_MAX,
 } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -21,7 +22,6 @@ import { checkModelIds } from "./model_scope_store.ts";
  * quota. Source: PAY-8. An offering never changes, except for whether it is on sale: packages are copies of it.
  */
 
-const MODELS_MAX = 200;
 const LIST_MAX = 1000;
 
 export type Offering = {
@@ -91,7 +91,7 @@ function checkOffering(wanted: NewOffering) {
     totalLimit,
     carryover,
     tokenLimit,
-    modelIds: checkList(wanted.modelIds ?? null, { param: "modelIds", what: "models", max: MODELS_MAX }),
+    modelIds: checkList(wanted.modelIds ?? null, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX }),
     timeZone,
     wholesaleNanoUsd,
   };

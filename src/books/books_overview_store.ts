@@ -1,6 +1,6 @@
 import type postgres from "postgres";
 import { recentReplicas } from "../ledger/replicas_store.ts";
-import { type Db, type Sql, sqlState } from "../platform/db.ts";
+import { type Db, QUERY_CANCELED, type Sql, sqlState } from "../platform/db.ts";
 import { type ExplainedCheck, explain, lastChecks } from "./check_runs_store.ts";
 import type { InvariantName } from "./invariants.ts";
 import { countFindings } from "./invariants.ts";
@@ -13,7 +13,6 @@ const HISTORY_MAX = 20;
 const ROWS_MS_MAX = 10_000;
 const LOSSES_MS_MAX = 2_000;
 const LOSSES_DAYS = 30;
-const QUERY_CANCELED = "57014";
 
 type Tx = postgres.TransactionSql;
 

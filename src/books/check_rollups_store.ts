@@ -1,4 +1,5 @@
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { ID_MAX, ID_MIN } from "./usage_records_store.ts";
 import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUMNS } from "./usage_rollups_store.ts";
 
 /**
@@ -12,8 +13,6 @@ import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUM
 
 /** Accounts of one step. */
 const ACCOUNTS_MAX = 200;
-const ID_MIN = "00000000-0000-0000-0000-000000000000";
-const ID_MAX = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 
 /** The weights are large and irregular, so that changes of two counts do not cancel out. */
 const WEIGHED = `(738492615049281047::numeric * requests + 296174830561927423::numeric * charges

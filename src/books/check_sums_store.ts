@@ -1,6 +1,7 @@
 import { ENTRY_HASH, ENTRY_PIECE_BITS, RECEIPT_HASH } from "./folding_store.ts";
 import type { CounterKind, CounterRef } from "./invariants.ts";
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { ID_MIN } from "./usage_records_store.ts";
 
 /**
  * The closed sums against the rows that were folded into them: hashes of whole pieces, in a sweep over everything, and the sums
@@ -11,7 +12,6 @@ import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_
 const PAST_END_MAX = 1_000;
 /** Request ids of a package are not older than the package, except for the difference between clocks. */
 const CLOCKS_APART = "1 day";
-const ID_MIN = "00000000-0000-0000-0000-000000000000";
 
 type Swept = "receipts" | "entries";
 

@@ -1,5 +1,5 @@
 import { type SQL, sql } from "drizzle-orm";
-import { type Db, sqlState } from "../platform/db.ts";
+import { type Db, QUERY_CANCELED, sqlState } from "../platform/db.ts";
 
 /**
  * Lists that are read along an index, in chunks: a chunk is as many rows as one statement reads quickly, whether or not they pass
@@ -13,8 +13,6 @@ const CHUNK_ROWS_MAX = 10_000;
 const PAGE_MS_MAX = 1_000;
 /** Time limit of a statement, and the time after a page's beginning by which its last statement must end. */
 const STATEMENT_MS_MAX = 2_000;
-/** Postgres ended the statement: its time was up, or the reader has gone. */
-const QUERY_CANCELED = "57014";
 
 export type Chunk<Row, Cursor> = {
   /** Rows that pass the filter, up to one more than the page holds. */

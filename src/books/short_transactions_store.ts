@@ -1,5 +1,5 @@
 import type postgres from "postgres";
-import { type Sql, sqlState } from "../platform/db.ts";
+import { QUERY_CANCELED, type Sql, sqlState } from "../platform/db.ts";
 
 /**
  * Long work in *slices*: short transactions, one after another, so that no statement holds a snapshot, a core or the cache for long
@@ -15,7 +15,6 @@ const ROWS_MIN = 500;
 const ROWS_MAX = 30_000;
 /** Attempts at a slice that took too long or met a conflict. */
 const TRIES_MAX = 6;
-const QUERY_CANCELED = "57014";
 /** Serialization failure, deadlock, cancelled by the time limit. */
 const RETRIED = new Set(["40001", "40P01", QUERY_CANCELED]);
 /**

@@ -1,12 +1,10 @@
 import { InputError } from "../errors.ts";
+import { MONEY_NANO_USD_MAX } from "../limits.ts";
 import { NANO_DECIMALS, readUsd } from "../platform/usd.ts";
 
 /** Converts amounts of money between text and integers, exactly, without floating point. */
 
 const MICRO_DECIMALS = 6;
-/** The largest balance. */
-const USD_MAX = 9_000_000n;
-const NANO_PER_USD = 1_000_000_000n;
 const NANO_PER_MICRO = 1_000n;
 
 /** `12.40`, `$0.000000001`, `-3` → nano-USD. Throws InputError, also for ambiguous text such as `1,250`. */
@@ -14,7 +12,7 @@ export function parseUsd(text: string): bigint {
   const read = readUsd(text);
   if ("wrong" in read) throw new InputError(read.wrong);
   const { nanoUsd } = read;
-  if ((nanoUsd < 0n ? -nanoUsd : nanoUsd) > USD_MAX * NANO_PER_USD)
+  if ((nanoUsd < 0n ? -nanoUsd : nanoUsd) > MONEY_NANO_USD_MAX)
     throw new InputError("An amount can be at most 9,000,000 USD.");
   return nanoUsd;
 }
@@ -29,12 +27,12 @@ export function parsePrice(text: string): number {
 
 /** Nano-USD as `$12.40`: all significant digits, at least two decimals. */
 export function formatUsd(nanoUsd: bigint): string {
-  const text = decimalUsd(nanoUsd);
+  const text = paddedUsd(nanoUsd);
   return text.startsWith("-") ? `-$${text.slice(1)}` : `$${text}`;
 }
 
 /** Nano-USD as `12.40`, for programs. */
-export function decimalUsd(nanoUsd: bigint): string {
+export function paddedUsd(nanoUsd: bigint): string {
   return formatDecimal(nanoUsd, NANO_DECIMALS);
 }
 

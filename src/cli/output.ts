@@ -1,4 +1,4 @@
-import { decimalUsd } from "./money.ts";
+import { decimalUsd } from "../platform/usd.ts";
 
 /** The output of a command: text for people, or with --json one document. */
 export type Output = { text: string; json: unknown; exitCode?: number };

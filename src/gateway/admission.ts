@@ -1,4 +1,5 @@
-import type { BodyRoom, Deps } from "../deps.ts";
+import type { Deps } from "../deps.ts";
+import type { BodyRoom } from "../http/body.ts";
 import { type Body, readBody } from "../http/body.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import type { Admission } from "./limits.ts";

@@ -1,5 +1,5 @@
-import type { Bodies, BodyRoom } from "../deps.ts";
 import { Refusal } from "../errors.ts";
+import type { BodyRoom } from "../http/body.ts";
 import type { Log } from "../platform/log.ts";
 import type { ShedReason } from "../platform/metrics.ts";
 import { type Fractions, type Owner, ShareLimit } from "../platform/share_limit.ts";
@@ -47,6 +47,19 @@ export type Admission = {
   takeSlot(): void;
   /** Ends the admission and releases the slot; idempotent. */
   release(): void;
+};
+
+/** Limits how many request bodies are read at once, and how many bytes of them are kept; an account and a tenant get a share. */
+export type Bodies = {
+  /**
+   * Reserves memory for a body of `bytes` (its declared length) that is read now. Throws service_unavailable if the replica has
+   * no memory left for it, too_many_requests if the account or the tenant uses its share.
+   */
+  open(owner: Owner, bytes: number): BodyRoom;
+  /** Number of bodies that are being read. */
+  reading(): number;
+  /** Bytes that are reserved. */
+  bytes(): number;
 };
 
 type GateOptions = {

@@ -2,6 +2,7 @@ import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/t
 import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
 import { checker, INSTANT } from "../http/checks.ts";
+import { IMAGE_PROMPT_CHARS, IMAGE_SIZES } from "../limits.ts";
 
 /** The shapes of requests, and the functions that check bodies against them. Source: API-5, API-6, API-7. */
 
@@ -72,15 +73,12 @@ export const ChatBody = Type.Object(
 export type ChatBody = Static<typeof ChatBody>;
 export type ChatMessage = Static<typeof ChatMessage>;
 
-export const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
 export const IMAGE_SIZE_DEFAULT = "1024x1024";
-/** In code points, which TypeBox does not count; `readImage` checks it. */
-export const PROMPT_CHARS = { min: 3, max: 4000 } as const;
 
 export const ImageBody = Type.Object(
   {
     model: Type.String({ minLength: 1, maxLength: 200, description: "The id of an image model." }),
-    prompt: Type.String({ codePoints: PROMPT_CHARS }),
+    prompt: Type.String({ codePoints: IMAGE_PROMPT_CHARS }),
     size: Optional(Type.Union(IMAGE_SIZES.map((size) => Type.Literal(size))), { default: IMAGE_SIZE_DEFAULT }),
     n: Optional(Type.Literal(1), { default: 1 }),
     response_format: Optional(Type.Union([Type.Literal("url"), Type.Literal("b64_json")]), {
@@ -125,10 +123,10 @@ export function readImage(raw: Body): ImageBody {
   const body = checkImage(raw.value);
   // TypeBox counts UTF-16 code units; the rule counts code points.
   let chars = 0;
-  for (const _ of body.prompt) if (++chars > PROMPT_CHARS.max) break;
-  if (chars >= PROMPT_CHARS.min && chars <= PROMPT_CHARS.max) return body;
+  for (const _ of body.prompt) if (++chars > IMAGE_PROMPT_CHARS.max) break;
+  if (chars >= IMAGE_PROMPT_CHARS.min && chars <= IMAGE_PROMPT_CHARS.max) return body;
   throw new Refusal("invalid_request", {
-    message: `The field prompt must have ${PROMPT_CHARS.min} to ${PROMPT_CHARS.max} characters.`,
+    message: `The field prompt must have ${IMAGE_PROMPT_CHARS.min} to ${IMAGE_PROMPT_CHARS.max} characters.`,
     param: "prompt",
   });
 }

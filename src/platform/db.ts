@@ -189,6 +189,9 @@ export function isPassing(error: unknown): boolean {
   );
 }
 
+/** The state of an error of a statement that was cancelled: its time limit is over. */
+export const QUERY_CANCELED = "57014";
+
 /** The SQLSTATE of an error, or the code of a connection error; "": another error. */
 export function sqlState(error: unknown): string {
   if (!(error instanceof Error)) return "";

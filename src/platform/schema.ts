@@ -826,7 +826,7 @@ export const bookDue = pgTable(
   (t) => [primaryKey({ columns: [t.kind, t.id, t.day, t.requestId] })],
 );
 
-/** The progress of the closing and of the checks. One row. */
+/** The progress of folding and of the checks. One row. */
 export const bookClosing = pgTable(
   "book_closing",
   {
@@ -837,7 +837,7 @@ export const bookClosing = pgTable(
       .default("3:3:"),
     /** The server of these transaction ids: a restored backup is on another one. */
     server: text().notNull().default(""),
-    /** Progress of the walks over all rows: the last piece, package, key, day and account that was checked. */
+    /** Progress of the sweeps over all rows: the last piece, package, key, day and account that was checked. */
     receiptsTo: bigint({ mode: "number" }).notNull().default(-1),
     entriesTo: bigint({ mode: "number" }).notNull().default(-1),
     packagesTo: bigint({ mode: "number" }).notNull().default(0),

@@ -297,7 +297,7 @@ describe("a failing collector", () => {
     const told = (text: string) => replica.logged().split(text).length - 1;
     await ask();
     await until(() => told("the trace collector does not accept spans") > 0, SENT_MS_MAX);
-    // Another batch is lost, of which nothing is said.
+    // Another batch is lost, which is not logged.
     await ask();
     await sleep(8000);
     expect(told("the trace collector does not accept spans")).toBe(1);
@@ -305,7 +305,7 @@ describe("a failing collector", () => {
     try {
       await spansOf(idOf(await ask()), back);
       await until(() => told("the trace collector accepts spans again") === 1, SENT_MS_MAX);
-      // What was made last is sent at the end.
+      // The last spans are sent at the end.
       const last = await ask();
       expect(await replica.stop()).toBe(0);
       expect((await spansOf(idOf(last), back)).length).toBe(5);

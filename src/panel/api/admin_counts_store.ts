@@ -1,12 +1,11 @@
 import { IS_FOLDED, UNFOLDED_RECORDS } from "../../books/usage_rollups_store.ts";
-import { type Sql, sqlState } from "../../platform/db.ts";
+import { QUERY_CANCELED, type Sql, sqlState } from "../../platform/db.ts";
 
 /** Counts over all accounts, for the admins' pages. */
 
 /** Home does not wait for the count of a busy day; it shows none. */
 const REQUESTS_MS_MAX = 500;
 const COUNTS_MS_MAX = 3_000;
-const QUERY_CANCELED = "57014";
 
 /** The number of active packages by offering id; offerings without one are left out. */
 export async function activePackages(sql: Sql): Promise<Map<number, number>> {
@@ -26,7 +25,7 @@ export type Counts = {
 };
 
 /**
- * Reads small tables and the index of open orders. The conditions match the lists that the figures link to: `people_store`
+ * Reads small tables and the index of open orders. The conditions match the lists that the figures link to: `accounts_store`
  * (state), `orders_store` (of the house), `hosts_store` (failing).
  */
 export async function countEverything(sql: Sql): Promise<Counts> {
@@ -53,14 +52,14 @@ export async function countEverything(sql: Sql): Promise<Counts> {
 
 export type Requests = { settled: number; released: number };
 
-/** Requests of the last 24 hours, by how they ended. null: counting took too long, as when the closing is far behind. */
+/** Requests of the last 24 hours, by how they ended. null: counting took too long, as when folding is far behind. */
 export async function countRequests(sql: Sql): Promise<Requests | null> {
   try {
     return await sql.begin(async (tx) => {
       await tx`
         select set_config('statement_timeout', ${String(REQUESTS_MS_MAX)}, true), set_config('enable_seqscan', 'off', true),
           set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`;
-      // Settled requests are summed by the closing in pieces of request ids, which begin with their time; only a part of the
+      // Settled requests are summed by folding, in pieces of request ids, which begin with their time; only a part of the
       // first piece is counted here. Releases are few, and counted from an index.
       const [row] = await tx`
         with since as materialized (select request_id_floor(clock_timestamp() - interval '24 hours') as id)

@@ -3,6 +3,7 @@ import { Elysia, t } from "elysia";
 import { addOffering, listOfferings, setOfferingEnabled } from "../../accounts/offerings_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
+import { MODEL_ID_CHARS_MAX, SCOPE_MODELS_MAX } from "../../limits.ts";
 import { activePackages } from "./admin_counts_store.ts";
 import { IdParam, NanoUsd, orNull } from "./fields.ts";
 import { once } from "./form_once.ts";
@@ -13,8 +14,6 @@ import { signedIn } from "./panel_session.ts";
 
 const NAME_LENGTH_MAX = 200;
 const ZONE_LENGTH_MAX = 100;
-const MODELS_MAX = 200;
-const MODEL_LENGTH_MAX = 128;
 
 const NewOffering = t.Object({
   name: t.String({ maxLength: NAME_LENGTH_MAX }),
@@ -24,7 +23,7 @@ const NewOffering = t.Object({
   totalLimit: t.Optional(Type.Integer()),
   carryover: t.Optional(t.Boolean()),
   tokenLimit: t.Optional(orNull(Type.Integer())),
-  modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: MODEL_LENGTH_MAX }), { maxItems: MODELS_MAX }))),
+  modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: MODEL_ID_CHARS_MAX }), { maxItems: SCOPE_MODELS_MAX }))),
   timeZone: t.Optional(t.String({ maxLength: ZONE_LENGTH_MAX })),
   wholesaleNanoUsd: NanoUsd,
 });

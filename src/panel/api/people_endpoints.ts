@@ -20,6 +20,7 @@ import { removeTotp } from "../../accounts/second_factor_store.ts";
 import { beginViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
+import { EMAIL_CHARS_MAX } from "../../limits.ts";
 import { Id, IdInBody, IdParam, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
@@ -56,9 +57,9 @@ function accountEndpoints(deps: Deps) {
         query: t.Object({
           q: t.Optional(
             t.String({
-              maxLength: 254,
+              maxLength: EMAIL_CHARS_MAX,
               pattern: NO_NUL,
-              says: "a string of at most 254 characters without NUL",
+              says: `a string of at most ${EMAIL_CHARS_MAX} characters without NUL`,
             }),
           ),
           role: t.Optional(RoleName),
@@ -73,7 +74,7 @@ function accountEndpoints(deps: Deps) {
         toJson(await once(deps, { person, request }, () => invite(deps, person, body))),
       {
         body: t.Object({
-          email: t.String({ maxLength: 254 }),
+          email: t.String({ maxLength: EMAIL_CHARS_MAX }),
           name: Name,
           role: t.Optional(RoleName),
           resellerId: t.Optional(IdInBody),

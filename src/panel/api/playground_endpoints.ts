@@ -2,9 +2,8 @@ import { listUsableKeys } from "../../accounts/keys_store.ts";
 import type { Model } from "../../catalog/catalog.ts";
 import type { Deps } from "../../deps.ts";
 import { keyAllowsModel, payerOf } from "../../gateway/models.ts";
-import { IMAGE_SIZES } from "../../gateway/request_shapes.ts";
-
 import { type Entitlement, entitlementOf } from "../../ledger/entitlement_store.ts";
+import { IMAGE_SIZES } from "../../limits.ts";
 import { gatewayHost } from "./ai_endpoints.ts";
 import { toJson } from "./formats.ts";
 import { type Person, signedIn } from "./panel_session.ts";

@@ -101,7 +101,7 @@ function ownEndpoints(deps: Deps) {
       person: pick(person.session),
       viewing: person.viewing && pick(person.viewing),
       host: person.host.name,
-      brand: publicBrand(await inTime(deps.brands.get(person.host.resellerId))),
+      brand: publicBrand(await deps.brands.get(person.host.resellerId)),
       csrfToken: person.session.csrfToken,
       serverTime: new Date(deps.clock.unixMs()).toISOString(),
       apiBaseUrl: person.host.resellerId === null ? deps.config.baseUrl : `${siteUrl(deps, person.host.name)}/v1`,

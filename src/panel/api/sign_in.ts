@@ -9,24 +9,21 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { checker } from "../../http/checks.ts";
 import type { Host } from "../../http/host.ts";
+import { EMAIL_CHARS_MAX, TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../limits.ts";
 import { inTime } from "../../platform/time_limit.ts";
 
 /** Signing in: with a password and, if enabled, a second factor; or with a link that sets the password. */
 
-/** Longer than any accepted password, so that the store's own message about length is shown. */
-const PASSWORD_CHARS_MAX = 1000;
-/** A recovery code with its dashes, plus room for spaces. */
-const CODE_CHARS_MAX = 40;
 export const WRONG_CODE = "Wrong code. Each code works once.";
 
 export const SignInBody = Type.Object({
-  email: Type.String({ minLength: 3, maxLength: 254 }),
-  password: Type.String({ minLength: 1, maxLength: PASSWORD_CHARS_MAX }),
-  code: Type.Optional(Type.String({ minLength: 1, maxLength: CODE_CHARS_MAX })),
+  email: Type.String({ minLength: 3, maxLength: EMAIL_CHARS_MAX }),
+  password: Type.String({ minLength: 1, maxLength: TYPED_PASSWORD_CHARS_MAX }),
+  code: Type.Optional(Type.String({ minLength: 1, maxLength: TYPED_CODE_CHARS_MAX })),
 });
 export const checkSignIn = checker(SignInBody);
 
-export const LinkBody = Type.Object({ password: Type.String({ minLength: 1, maxLength: PASSWORD_CHARS_MAX }) });
+export const LinkBody = Type.Object({ password: Type.String({ minLength: 1, maxLength: TYPED_PASSWORD_CHARS_MAX }) });
 export const checkLinkBody = checker(LinkBody);
 
 /** Where a sign-in comes from. */

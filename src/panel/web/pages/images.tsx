@@ -1,6 +1,6 @@
 import { Download, ImagePlus } from "lucide-react";
 import { type FormEvent, useId } from "react";
-import { IMAGE_SIZES } from "../../../limits.ts";
+import { IMAGE_PROMPT_CHARS, IMAGE_SIZES } from "../../../limits.ts";
 import { formatCount, formatTook } from "../format.ts";
 import { Button, TextLink } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
@@ -14,8 +14,6 @@ import { setPlayground, usePlayground } from "./playground_state.ts";
 
 /** Image generation: the price of each size, the images with their cost, and their files. */
 
-/** In code points, as the server counts them. Source: API-7, IMG-3. */
-const PROMPT_CHARS = { min: 3, max: 4000 };
 /** Image pixels per screen pixel of a size tile. */
 const TILE_SCALE = 40;
 const ALT_CHARS_MAX = 200;
@@ -74,17 +72,17 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
     const keyId = choice.keyId === "" ? String(choice.model.keyId) : choice.keyId;
     void makeImage({ model: choice.model.id, prompt: prompt.trim(), size, api_key_id: keyId }, onCharged);
   };
-  const isTooLong = length > PROMPT_CHARS.max;
+  const isTooLong = length > IMAGE_PROMPT_CHARS.max;
   return (
     <form noValidate onSubmit={submit} className="grid gap-4">
       <Field
         label="Prompt"
         aside={
           <span className={cx("tabular-nums", isTooLong && "font-medium text-bad")}>
-            {formatCount(length)} of {formatCount(PROMPT_CHARS.max)}
+            {formatCount(length)} of {formatCount(IMAGE_PROMPT_CHARS.max)}
           </span>
         }
-        error={isTooLong && `At most ${formatCount(PROMPT_CHARS.max)} characters.`}
+        error={isTooLong && `At most ${formatCount(IMAGE_PROMPT_CHARS.max)} characters.`}
       >
         <TextArea
           value={prompt}
@@ -123,8 +121,8 @@ function whyNot(
   if (model === undefined)
     return "No model is available: no package is active, or this key cannot use a model for images.";
   if (cost === null) return "The balance cannot pay for this size: it has no price.";
-  if (length < PROMPT_CHARS.min) return `Describe the image in at least ${PROMPT_CHARS.min} characters.`;
-  return length > PROMPT_CHARS.max ? "The prompt is too long." : null;
+  if (length < IMAGE_PROMPT_CHARS.min) return `Describe the image in at least ${IMAGE_PROMPT_CHARS.min} characters.`;
+  return length > IMAGE_PROMPT_CHARS.max ? "The prompt is too long." : null;
 }
 
 function countChars(text: string): number {

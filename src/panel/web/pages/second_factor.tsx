@@ -1,5 +1,6 @@
 import { Download, KeyRound, ShieldCheck } from "lucide-react";
 import { lazy, Suspense, useRef, useState } from "react";
+import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, useMe } from "../api.ts";
 import { RECOVERY } from "../copy.ts";
 import { formatOf } from "../format.ts";
@@ -17,8 +18,6 @@ import { useOpened, useViewer } from "./page_hooks.ts";
 
 /** The second factor: its state, and the dialogs to set it up, to renew its recovery codes, and to remove it. */
 
-const PASSWORD_CHARS_MAX = 1000;
-const CODE_CHARS_MAX = 40;
 /** With fewer left, the page warns. */
 const CODES_LOW = 3;
 
@@ -139,7 +138,7 @@ function ScanStep({
         mono
         inputMode="numeric"
         autoComplete="one-time-code"
-        maxLength={CODE_CHARS_MAX}
+        maxLength={TYPED_CODE_CHARS_MAX}
         placeholder="123 456"
       />
     </FormDialog>
@@ -232,7 +231,7 @@ function PasswordStep<Sent>({
         label="Your password"
         {...form.field("password")}
         autoComplete="current-password"
-        maxLength={PASSWORD_CHARS_MAX}
+        maxLength={TYPED_PASSWORD_CHARS_MAX}
       />
       {asksForCode && <CodeField {...form.field("code")} />}
     </FormDialog>
@@ -252,7 +251,7 @@ export function CodeField(props: {
       hint="From your authenticator app, or a recovery code."
       mono
       autoComplete="one-time-code"
-      maxLength={CODE_CHARS_MAX}
+      maxLength={TYPED_CODE_CHARS_MAX}
       {...props}
     />
   );

@@ -1,6 +1,6 @@
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
-import { EMAIL_CHARS_MAX } from "../../../limits.ts";
+import { EMAIL_CHARS_MAX, TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
@@ -18,9 +18,6 @@ import {
 } from "./signed_out.tsx";
 
 /** Signing in with a password and, if it is on, the second factor. */
-
-const PASSWORD_CHARS_MAX = 1000;
-const CODE_CHARS_MAX = 40;
 
 export function SignInPage() {
   const { look, name, support } = useHostBrand();
@@ -121,7 +118,7 @@ function PasswordForm({
           value={password}
           onValue={onPassword}
           autoComplete="current-password"
-          maxLength={PASSWORD_CHARS_MAX}
+          maxLength={TYPED_PASSWORD_CHARS_MAX}
         />
       </Field>
       <SignInProblem error={error} />
@@ -186,7 +183,7 @@ function CodeForm({
           onValue={setCode}
           inputMode={isRecovery ? "text" : "numeric"}
           autoComplete={isRecovery ? "off" : "one-time-code"}
-          maxLength={CODE_CHARS_MAX}
+          maxLength={TYPED_CODE_CHARS_MAX}
         />
       </Field>
       <SignInProblem error={codeOf(error) === "second_factor_required" ? null : error} />
