@@ -343,7 +343,7 @@ export const VARIABLES = {
     field: "providerTotalMs",
     default: "600000",
     unit: "ms",
-    what: "time limit of a whole answer that is not streamed",
+    what: "time limit of a whole answer that is not streamed, and of reading on a stream that its client left",
     parse: integer({ min: 1 }),
   },
   CLIENT_IDLE_MS: {

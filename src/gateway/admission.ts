@@ -27,8 +27,8 @@ export class Slots {
 export type Admitted = { raw: Body; slots: Slots };
 
 /**
- * Gate → rate limit → body → concurrency limit, in this order: no byte of the body is read for a request over its rate limit. Fills
- * `slots`; the caller releases them, also after an error. `rateId` names what the rate limits count, as in `key:7`; `owner` is whose
+ * Gate → rate and per-key concurrency → body → replica slot, in this order: no byte of the body is read for a request over its rate
+ * limit. Fills `slots`; the caller releases them, also after an error. `rateId` names what the rate limits count, as in `key:7`; `owner` is whose
  * share of the replica is used. Throws too_many_requests, service_unavailable, and what `readBody` throws.
  */
 export async function admit(

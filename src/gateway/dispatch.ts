@@ -19,14 +19,14 @@ import { traced } from "./trace_spans.ts";
 /** After this a request has been sent, or its provider cannot be connected to: three round trips and one lost packet. */
 const SEND_MS_MAX = 2_000;
 
-export type DispatchResult<T> = { how: "answered"; answer: T; route: Route } | Unanswered;
+type Answered<T> = { how: "answered"; answer: T; route: Route };
+/** Nobody pays. `error` is what the client gets. */
+type Failed = { how: "failed"; reason: EndReason; error: unknown };
 
 /** No provider's answer can be used. `error` is what the client gets. */
 export type Unanswered =
-  /** The client left while a provider worked on the request, and was sent nothing. The prompt is charged. */
-  | { how: "client_left"; error: Refusal }
-  /** Nobody pays. */
-  | { how: "failed"; reason: EndReason; error: unknown };
+  /** The client left while a provider worked on the request, and was sent nothing. The prompt is charged. Never with `finish`. */
+  { how: "client_left"; error: Refusal } | Failed;
 
 /**
  * What happens to a call when its client leaves after the request was sent:
@@ -47,12 +47,24 @@ export type Attempt = {
   onHeaders: () => void;
 };
 
+type Try<T> = (route: Route, own: Attempt) => Promise<T>;
+
 /** Calls the model's routes in turn until one answers. Never throws. */
+export function dispatch<T>(
+  request: ReservedRequest,
+  whenLeft: "finish",
+  attempt: Try<T>,
+): Promise<Answered<T> | Failed>;
+export function dispatch<T>(
+  request: ReservedRequest,
+  whenLeft: WhenLeft,
+  attempt: Try<T>,
+): Promise<Answered<T> | Unanswered>;
 export async function dispatch<T>(
   request: ReservedRequest,
   whenLeft: WhenLeft,
-  attempt: (route: Route, own: Attempt) => Promise<T>,
-): Promise<DispatchResult<T>> {
+  attempt: Try<T>,
+): Promise<Answered<T> | Unanswered> {
   const { deps, caller, model } = request;
   const calls = new Calls(request, whenLeft);
   try {

@@ -22,11 +22,14 @@ import { fetchImageAnswer, type ImageCall } from "./upstream_images.ts";
 /**
  * The steps of one metered request, in order. Each step that can refuse is one function:
  *
- *   authenticate (host → key) → admit (gate → rate limit → body → concurrency limit) → serveOnce (idempotency claim)
- *   → readChat → requireModel → reserveChat (entitlement) → dispatch → endHold (settle or release) → response
+ *   authenticate (host → key) → admit (gate → rate and per-key concurrency → body → replica slot) → serveOnce (idempotency claim)
+ *   → readChat (body check) → requireModel → reserveChat (entitlement) → dispatch → endHold (settle or release) → response
  *
- * Up to `reserveChat` everything is decided in memory; only the rate limit may ask Redis. The reserve is the one wait before the
- * provider is called, and there the database decides. Every hold ends exactly once, in `endHold`.
+ * With warm caches, only the rate limit and an Idempotency-Key ask anything outside the process before `reserveChat`: Redis, and
+ * Postgres when a dead replica's claim is taken over. In the reserve, the database decides. Every hold ends exactly once, in `endHold`.
+ *
+ * This file says when a request is charged. Which end of a stream is free: `stream_ends.ts`. How much is charged: `charge.ts`. When a
+ * client that leaves before the answer pays: `Calls` in `dispatch.ts`.
  */
 
 /** Serves a metered request once it is admitted: `chat` or `image`. Throws the refusal. */
@@ -82,7 +85,8 @@ async function jsonChat(request: ChatRequest): Promise<Response> {
     caller.record.bytesOut = Buffer.byteLength(answer.text);
     return jsonResponse(answer.text, caller.requestId, answer.dropped);
   }
-  return await endUnanswered(request, result);
+  await endHold(request, result);
+  throw result.error;
 }
 
 async function streamChat(request: ChatRequest): Promise<Response> {
@@ -101,11 +105,11 @@ async function streamChat(request: ChatRequest): Promise<Response> {
       wantsUsage: body.stream_options?.include_usage === true,
       readsOn: model.hidesTokens === true,
     };
-    // From here on the stream's owner ends the hold.
+    // From here on `OpenChat` ends the hold.
     const owner = new OpenChat({ deps, caller, model, prompt: prompt.sample(), choices, hold, slots, route });
     let stream: ReadableStream<Uint8Array> | null = deps.relays.start(answer, plan, owner);
     if (caller.signal.aborted) {
-      // The client has left, which the runtime may not notice for a stream that it never took.
+      // The client has left. The runtime does not cancel a stream that it has not started to read.
       void stream.cancel();
       stream = null;
     }
@@ -114,7 +118,7 @@ async function streamChat(request: ChatRequest): Promise<Response> {
   return await endUnanswered(request, result);
 }
 
-/** Ends the hold of a chat that no provider answered. A client that left a provider at work pays its prompt. Throws the refusal. */
+/** Ends the hold of a stream that no provider began. A client that left while a provider was working pays its prompt. Throws the refusal. */
 async function endUnanswered(request: ChatRequest, result: Unanswered): Promise<never> {
   if (result.how === "failed") await endHold(request, result);
   else await endHold(request, { how: "client_left", usage: await chatUsage(request, NOTHING_RELAYED) });
@@ -184,7 +188,7 @@ export async function image(deps: Deps, caller: Caller, { raw, slots }: Admitted
     caller.record.bytesOut = Buffer.byteLength(answer.text);
     return jsonResponse(answer.text, caller.requestId, answer.dropped);
   }
-  await endHold(request, result.how === "client_left" ? { how: "client_left", usage } : result);
+  await endHold(request, result);
   throw result.error;
 }
 
@@ -194,14 +198,15 @@ type Outcome =
   | { how: "answered"; usage: Usage }
   /** A stream's answer is complete. All of it but the last event was sent. */
   | { how: "streamed"; usage: Usage }
-  /** The client left after the request had reached a provider. */
+  /** The client of a stream left after the request had reached a provider. */
   | { how: "client_left"; usage: Usage }
   /** There is no answer, or it broke off: nobody pays. */
   | { how: "failed"; reason: EndReason };
 
 /**
- * Ends the hold of a request: the only place that charges or releases. Afterwards, the request's slots are released and its
- * idempotency claim is told. For a whole answer it throws insufficient_balance if the answer cost more than the balance covers, and
+ * Ends the hold of a request: the only place in the gateway that settles or releases. (The ledger itself releases a reservation that
+ * got no answer in time, and a hold whose lease has ended.) Afterwards, the request's slots are released and its idempotency claim is
+ * told. For a whole answer it throws insufficient_balance if the answer cost more than the balance covers, and
  * service_unavailable if a retry took the request over: the client does not get the answer, and pays nothing.
  */
 function endHold(request: ReservedRequest, outcome: Outcome): Promise<void> {

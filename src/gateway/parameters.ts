@@ -15,6 +15,9 @@ import type { Span } from "../http/json_text.ts";
  *
  * Then add its name to a group below, and run `bun scripts/parameters_table.ts`, which writes the tables of docs/api.md. A parameter
  * that only one provider needs is allowed on its route instead: `cli model route … --allow-param`.
+ *
+ * Other files change only if the parameter's value must be checked (`request_shapes.ts`) or rewritten (`chatPayload` in
+ * `upstream_chat.ts`).
  */
 
 /**

@@ -4,8 +4,8 @@ import { ChunkRewriter, type Relayed, type StreamFacts } from "./chunks.ts";
 import type { SseReader } from "./sse.ts";
 
 /**
- * Relays a provider's stream to the client until the first of its possible ends. The stream's owner decides what an end means for the
- * hold; nothing here knows about money.
+ * Relays a provider's stream to the client until the first of its possible ends. Nothing here knows about money: `stream_ends.ts` says
+ * what each end means for the hold.
  */
 
 /** A client that was sent nothing for this long is sent a comment, because proxies close idle connections. */

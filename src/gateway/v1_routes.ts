@@ -20,7 +20,7 @@ export function meteredRoutes(deps: Deps) {
   } as const;
 }
 
-/** The endpoints under /v1. Bodies are read in `admission.ts`, never by the framework, because they are sent on unchanged. */
+/** The endpoints under /v1. Bodies are read in `admission.ts`, never by the framework, because the client's bytes are sent on. */
 export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
   return new Elysia({ prefix: "/v1", normalize: false })
     .get("/models", ({ request }) => unmetered(deps, request, (caller) => inTime(listModels(deps, caller))), {

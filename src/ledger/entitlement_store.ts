@@ -15,6 +15,9 @@ export type PackageState = {
   /** At most `days`. */
   daysBegun: number;
   dailyLimit: number;
+  /** Requests that today has granted and used; with carryover all days so far. */
+  granted: number;
+  used: number;
   /** Requests left now: of today, or with carryover of all days so far. Never above `totalRemaining`. */
   dailyRemaining: number;
   usedToday: number;
@@ -142,6 +145,8 @@ function toPackageState(row: Record<string, unknown>): PackageState {
     days: Number(row.days),
     daysBegun: Number(row.days_begun),
     dailyLimit: Number(row.daily_limit),
+    granted: Number(row.granted),
+    used: Number(row.used),
     dailyRemaining: Number(row.left_now),
     usedToday: Number(row.used_today),
     resetsAt: row.resets_at === null ? null : toIso(String(row.resets_at)),

@@ -54,6 +54,8 @@ describe("what is left", () => {
       days: 30,
       daysBegun: 7,
       dailyLimit: 500,
+      granted: 500,
+      used: 2,
       usedToday: 2,
       availableNow: 498,
       availableAtReset: 500,
@@ -78,6 +80,8 @@ describe("what is left", () => {
     expect((await homeOf(session)).package).toMatchObject({
       carryover: true,
       daysBegun: 4,
+      granted: 2000,
+      used: 1,
       availableNow: 1999,
       usedToday: 1,
       resetsAt: expect.any(String),

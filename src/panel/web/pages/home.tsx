@@ -138,24 +138,13 @@ function ActivePackage({ active, home, onTurn }: { active: Package; home: Home; 
   );
 }
 
-/** How the available requests are calculated: "500 × 7 days − 3,188 used = 312". */
-function arithmetic({
-  carryover,
-  dailyLimit,
-  daysBegun,
-  totalUsed,
-  usedToday,
-  availableNow,
-  ...rest
-}: Package): string {
-  const used = carryover ? totalUsed : usedToday;
-  const granted = carryover ? dailyLimit * daysBegun : dailyLimit;
+/** How the server calculated the available requests: "500 × 7 days − 3,188 used = 312". All figures are the server's. */
+function arithmetic({ carryover, dailyLimit, daysBegun, granted, used, availableNow, ...whole }: Package): string {
   const days = daysBegun === 1 ? "1 day" : `${formatCount(daysBegun)} days`;
   const sum = `${formatCount(dailyLimit)}${carryover ? ` × ${days}` : " today"} − ${formatCount(used)} used`;
-  const left = Math.max(0, granted - used);
-  return left > availableNow
-    ? `${sum}, but the whole package has ${formatCount(rest.totalLimit - totalUsed)} left`
-    : `${sum} = ${formatCount(left)}`;
+  return granted - used > availableNow
+    ? `${sum}, but the whole package has ${formatCount(whole.totalLimit - whole.totalUsed)} left`
+    : `${sum} = ${formatCount(availableNow)}`;
 }
 
 /** The balance and the next package, below the active one. */

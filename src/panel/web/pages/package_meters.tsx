@@ -36,15 +36,16 @@ export function PackageMeters({
 }) {
   const { totalUsed, totalLimit, tokenLimit, timeZone, resetsAt, endsAt } = row;
   const available = Math.max(0, row.availableNow);
-  const granted = row.carryover ? totalUsed + available : row.dailyLimit;
+  // The length of the bar. The available requests are the server's figure.
+  const limit = row.carryover ? totalUsed + available : row.dailyLimit;
   const more = row.availableAtReset;
   return (
     <div className="grid gap-x-12 gap-y-8 sm:grid-cols-2 lg:grid-cols-3">
       <div className="grid content-start gap-1">
         <Meter
           label="Available now"
-          used={granted - available}
-          limit={granted}
+          used={limit - available}
+          limit={limit}
           unit="requests"
           {...(resetsAt !== null &&
             more > 0 && {
