@@ -191,7 +191,7 @@ async function take({ page, check, tick }: Stage, shot: Shot, seeded: Seeded): P
 
 /** A reload forgets what `show` left in the tab, and an admin's look at somebody's panel ends. */
 async function leave(page: Page): Promise<void> {
-  const bar = page.getByRole("complementary", { name: "Viewing as somebody else" });
+  const bar = page.getByRole("complementary", { name: "Viewing as another person" });
   if ((await bar.count()) > 0) {
     await bar.getByRole("button", { name: "Leave" }).click();
     await bar.waitFor({ state: "hidden" });
