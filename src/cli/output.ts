@@ -1,4 +1,4 @@
-import { decimalUsd } from "../platform/usd.ts";
+import { paddedUsd } from "./money.ts";
 
 /** The output of a command: text for people, or with --json one document. */
 export type Output = { text: string; json: unknown; exitCode?: number };
@@ -17,7 +17,7 @@ function plain(value: unknown): unknown {
       typeof field === "bigint" && key.endsWith("anoUsd")
         ? [
             [key, String(field)],
-            [key.replace(/NanoUsd$/, "Usd").replace(/^nanoUsd$/, "usd"), decimalUsd(field)],
+            [key.replace(/NanoUsd$/, "Usd").replace(/^nanoUsd$/, "usd"), paddedUsd(field)],
           ]
         : [[key, plain(field)]],
     ),

@@ -247,6 +247,8 @@ test("a domain: what is wrong with its records and what to do is said, until the
   await page.getByRole("listitem").filter({ hasText: "Records, waited for" }).waitFor();
   await page.getByRole("navigation").getByRole("link", { name: "Domains" }).click();
   const listed = page.getByRole("table", { name: "Domains" }).getByRole("row", { name: new RegExp(host) });
+  // Until it is read again, the list shows what it showed before.
+  await listed.filter({ hasText: "Waiting for DNS" }).waitFor();
   expect(await textOf(listed)).toMatch(
     /Waiting for DNS.*in \d+ (?:s|min)|Waiting for DNS.*(?:just now|Soon, by itself)/,
   );
