@@ -6,7 +6,7 @@ import { restarting } from "./dispatch.ts";
 import type { RelayEnd } from "./relay.ts";
 import type { ReservedRequest } from "./reserve.ts";
 
-/** What each end of a stream means: for its hold, and for the client. Source: END-3, END-5, END-8, END-11. */
+/** What each end of a stream means: for its hold, and for the client. How much is charged is in charge.ts. Source: END-3, END-5, END-8, END-11. */
 
 /** `event`: the error event that the client is sent. */
 export type StreamOutcome =

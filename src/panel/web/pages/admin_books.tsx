@@ -139,7 +139,7 @@ function Verdict({ last }: { last: Check | null }) {
           {last ? (
             <>
               {formatCount(last.results.filter(({ rows }) => rows === 0).length)} of {formatCount(last.results.length)}{" "}
-              hold, checked <Age iso={last.checkedAt} /> in {formatTook(last.tookMs)}
+              rules are kept. Checked <Age iso={last.checkedAt} /> in {formatTook(last.tookMs)}
             </>
           ) : (
             "The service checks every five minutes. Press Check now to check immediately."
@@ -186,7 +186,7 @@ function Invariant({ result, checkedAt }: { result: Result; checkedAt: string })
       ? [CircleHelp, "text-warn", "Not counted in time"]
       : isBroken(result)
         ? [CircleAlert, "text-bad", formatOf(rows, "row")]
-        : [CircleCheck, "text-ok", "0 rows"];
+        : [CircleCheck, "text-ok", "OK"];
   const [Icon, look, words] = state;
   return (
     <li className="border-b border-line last:border-0">
@@ -267,16 +267,14 @@ function InProgress({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }
     <Section title="In progress">
       <Figures>
         <Figure
-          label="Open holds"
-          note={
-            holds.oldestAgeMs === null ? "No request is under way" : `The oldest for ${formatTook(holds.oldestAgeMs)}`
-          }
+          label="Requests in progress"
+          note={holds.oldestAgeMs === null ? "None" : `The oldest for ${formatTook(holds.oldestAgeMs)}`}
         >
           {formatCount(holds.alive)}
         </Figure>
         <Figure
-          label="Spool"
-          note={spoolsWaiting === 0 ? "No settlement waits on disk" : "Replicas with settlements on disk"}
+          label="Charges on disk"
+          note={spoolsWaiting === 0 ? "No replica has any" : "Replicas that could not write them to Postgres yet"}
         >
           {formatCount(spoolsWaiting)}
         </Figure>
@@ -287,7 +285,7 @@ function InProgress({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }
             formatMoney(lossesNanoUsd)
           )}
         </Figure>
-        <Figure label="Reaper" note="Releases holds whose lease ended">
+        <Figure label="Last clean-up" note="Releases requests whose replica died">
           {reapedAt === null ? <span className="text-14 font-normal">Has not run yet</span> : <Ago iso={reapedAt} />}
         </Figure>
       </Figures>
@@ -308,7 +306,7 @@ const REPLICA_COLUMNS: Column<Replica>[] = [
     cell: ({ version }) => <span className="wrap-anywhere">{version || "Unknown"}</span>,
   },
   { head: "Runtime", hideBelow: "lg", className: "sm:w-24", cell: ({ status }) => RUNTIMES[status?.runtime ?? "none"] },
-  { head: "Up", hideBelow: "md", className: "sm:w-28", cell: ({ startedAt }) => <Ago iso={startedAt} /> },
+  { head: "Started", hideBelow: "md", className: "sm:w-28", cell: ({ startedAt }) => <Ago iso={startedAt} /> },
   { head: "Seen", className: "sm:w-24", cell: ({ ageMs }) => (ageMs < 2_000 ? "now" : `${formatDuration(ageMs)} ago`) },
   {
     head: "In flight",
@@ -358,7 +356,7 @@ function Replicas() {
 
 function Health({ replica: { status, ageMs } }: { replica: Replica }) {
   if (ageMs > SILENT_MS) return <Badge tone="bad">Silent</Badge>;
-  if (status === null) return <Badge>Another release</Badge>;
+  if (status === null) return <Badge>Different version</Badge>;
   const troubles: ReactNode[] = [
     !status.databaseUp && (
       <Badge key="database" tone="bad">
@@ -367,7 +365,7 @@ function Health({ replica: { status, ageMs } }: { replica: Replica }) {
     ),
     !status.busHealthy && (
       <Badge key="bus" tone="warn">
-        No messages from others
+        Cut off from other replicas
       </Badge>
     ),
     !status.spoolEmpty && (

@@ -114,7 +114,7 @@ function Reachable({ model, onAddRoute }: { model: Model; onAddRoute: () => void
   const { answering } = routesHealth(model.routes);
   const isPriced = model.modality === "image" ? model.imagePrices.length > 0 : model.prices !== null;
   if (!model.enabled) {
-    return <Banner title="Switched off">It is in no list. Requests for it get model_not_found.</Banner>;
+    return <Banner title="Switched off">Customers do not see it, and requests for it get model_not_found.</Banner>;
   }
   if (answering === 0) {
     return (
@@ -246,7 +246,7 @@ function RouteState({ route }: { route: Route }) {
   if (state === "refuses") return <Status kind="failed">{TROUBLES[trouble ?? ""] ?? "Refuses requests"}</Status>;
   return (
     <Status kind="failed">
-      Failed{forAll ? "" : " for one customer"}, again in {formatDuration(dueInMs)}
+      Failed{forAll ? "" : " for one customer"}, retried in {formatDuration(dueInMs)}
     </Status>
   );
 }

@@ -171,7 +171,7 @@ function TokenFields({ form }: { form: Form<Details, keyof Details> }) {
       />
       <CountField
         label="Output without max_tokens"
-        hint="Reserved for a pay-as-you-go request that sets no limit, and its limit."
+        hint="Output limit of pay-as-you-go requests that set none. This much is reserved."
         required
         after="tokens"
         {...form.field("defaultCapTokens")}
@@ -185,7 +185,7 @@ function TokenFields({ form }: { form: Form<Details, keyof Details> }) {
       />
       <CountField
         label="Reserved on top"
-        hint="Added to the bound of every request. What overruns teach is reserved beside it, by route."
+        hint="Added to the maximum cost of every request. What a route costs beyond it is learned and added too."
         required
         inputMode="decimal"
         after="%"
@@ -498,7 +498,7 @@ export function RouteDialog({ open, onClose, model, route }: Props & { route: Ro
       <TextField
         label="More parameters"
         optional
-        hint="Forwarded in addition to those in the API guide, as in documents or reasoning.max_tokens. Their cost is not charged."
+        hint="Sent to the provider in addition to those in the API guide. Separate names by spaces, for example: documents reasoning.max_tokens. Customers are not charged for what they cost."
         mono
         {...form.field("allowedParams")}
       />

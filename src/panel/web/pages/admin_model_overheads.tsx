@@ -51,10 +51,10 @@ export function Overheads({ model }: { model: Model }) {
           onConfirm={async () => {
             if (resetting.what) await ask(api.admin.routes({ id: resetting.what.id }).overhead.delete());
             await client.invalidateQueries({ queryKey: ["admin"] });
-            toast.done("Only the bound of each request is reserved again.");
+            toast.done("Only the maximum cost of each request is reserved again.");
           }}
         >
-          Only the bound of each request is reserved, until answers cost more again.
+          Only the maximum cost of each request is reserved, until answers cost more again.
         </Confirm>
       )}
     </Section>

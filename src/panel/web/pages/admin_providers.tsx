@@ -173,7 +173,7 @@ function ProvidersTable({
 
 function ProviderState({ enabled, openBreakers = 0 }: { enabled: boolean; openBreakers?: number }) {
   if (!enabled) return <Status kind="disabled" />;
-  if (openBreakers > 0) return <Badge tone="warn">{formatOf(openBreakers, "route")} left out</Badge>;
+  if (openBreakers > 0) return <Badge tone="warn">{formatOf(openBreakers, "route")} failing</Badge>;
   return <Status kind="active">On</Status>;
 }
 
@@ -327,7 +327,7 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
             onValue={setModel}
             options={[
               { value: "", label: "Its list of models" },
-              ...modelIds.map((id) => ({ value: id, label: `Its list of models, and one token of ${id}` })),
+              ...modelIds.map((id) => ({ value: id, label: `Its list of models, and a one-token answer from ${id}` })),
             ]}
           />
         </Field>

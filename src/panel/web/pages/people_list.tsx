@@ -81,7 +81,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
               empty={
                 isFiltered ? (
                   <Empty icon={Search}>
-                    Nobody matches.{q !== "" && " The search finds names and addresses by their beginning."}
+                    Nobody matches.{q !== "" && " The search compares the beginnings of names and e-mail addresses."}
                   </Empty>
                 ) : (
                   <Empty icon={Users} action={invite}>

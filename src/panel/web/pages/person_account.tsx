@@ -130,7 +130,9 @@ function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person:
     mutationFn: (granted: boolean) => ask(api.people({ id: accountId })["payg-right"].patch({ granted })),
     onSuccess: async ({ maySwitchPayg: may }) => {
       await refresh();
-      toast.done(may ? `${name} can switch it for its customers now.` : `${name} can no longer switch it.`);
+      toast.done(
+        may ? `${name} can switch pay as you go for its customers now.` : `${name} can no longer switch pay as you go.`,
+      );
     },
     onError: (error) => toast.failed(error),
   });
@@ -138,7 +140,7 @@ function PaygRightLine({ person: { accountId, name, maySwitchPayg } }: { person:
     <li className="px-4 py-3 sm:px-6">
       <Switch
         label={<span className="font-medium">Pay as you go of its customers</span>}
-        hint="The reseller may switch it for each of its customers. Otherwise only an admin can, and money it gives them pays for nothing until then."
+        hint="The reseller may switch it for each of its customers. If off, only an admin can, and customers cannot spend their balance until then."
         checked={set.isPending ? set.variables : maySwitchPayg}
         pending={set.isPending}
         onValue={(granted) => set.mutate(granted)}

@@ -162,7 +162,7 @@ function ResellerField({
         value={value}
         onValue={onValue}
         options={[
-          { value: HOUSE, label: "No reseller (house customer)" },
+          { value: HOUSE, label: "No reseller (direct customer)" },
           ...all.map(({ accountId, name, email }) => ({ value: String(accountId), label: name, hint: email })),
         ]}
       />

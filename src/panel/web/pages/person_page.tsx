@@ -135,7 +135,7 @@ function KnownPerson({ person }: { person: Person }) {
 
 function leadOf({ email, role, resellerName }: Person, isAdmin: boolean): string {
   if (!isAdmin) return email;
-  const whose = role === "customer" ? `customer of ${resellerName ?? "the house"}` : role;
+  const whose = role !== "customer" ? role : resellerName ? `customer of ${resellerName}` : "direct customer";
   return `${email}, ${whose}`;
 }
 
