@@ -136,7 +136,7 @@ test("a top-up of a customer without pay-as-you-go warns first; a reseller with 
 
   const visit = await panel.visit(admin, `/admin/people/${acme.accountId}`);
   await visit.page.getByRole("switch", { name: "Pay as you go of its customers" }).click();
-  await said(visit.page, /can switch it for its customers now\.$/);
+  await said(visit.page, /can switch pay as you go for its customers now\.$/);
   await visit.check();
   await visit.close();
 
