@@ -7,6 +7,7 @@ CREATE TABLE "accounts" (
 	"status" text DEFAULT 'active' NOT NULL,
 	"suspended_by_operator" boolean DEFAULT false NOT NULL,
 	"may_switch_payg" boolean DEFAULT false NOT NULL,
+	"limits" jsonb,
 	"password_hash" text,
 	"totp_ciphertext" "bytea",
 	"totp_enabled_at" timestamp with time zone,
@@ -16,6 +17,7 @@ CREATE TABLE "accounts" (
 	"notice_days" integer DEFAULT 3 NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	CONSTRAINT "accounts_notices" CHECK ("accounts"."notice_units_percent" between 0 and 100 and "accounts"."notice_balance_nano_usd" >= 0 and "accounts"."notice_days" between 0 and 30),
+	CONSTRAINT "accounts_limits" CHECK (jsonb_typeof("accounts"."limits") = 'object' and not jsonb_path_exists("accounts"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "accounts_role" CHECK ("accounts"."role" in ('customer', 'reseller', 'admin')),
 	CONSTRAINT "accounts_status" CHECK ("accounts"."status" in ('active', 'suspended')),
 	CONSTRAINT "accounts_only_customers_belong" CHECK ("accounts"."reseller_id" is null or "accounts"."role" = 'customer'),
@@ -59,7 +61,7 @@ CREATE TABLE "balance_entries" (
 	"actor_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"written_in" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
-	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'transfer', 'correction'))
+	CONSTRAINT "balance_entries_kind" CHECK ("balance_entries"."kind" in ('top_up', 'charge', 'wholesale', 'transfer', 'correction', 'refund', 'earning'))
 );
 --> statement-breakpoint
 CREATE TABLE "balances" (
@@ -91,6 +93,8 @@ CREATE TABLE "book_closing" (
 	"accounts_to" bigint DEFAULT 0 NOT NULL,
 	"usage_to" bigint DEFAULT 0 NOT NULL,
 	"usage_days_to" date DEFAULT 'infinity' NOT NULL,
+	"prices_to" uuid DEFAULT '00000000-0000-0000-0000-000000000000' NOT NULL,
+	"earnings_to" date DEFAULT '-infinity' NOT NULL,
 	CONSTRAINT "book_closing_one_row" CHECK ("book_closing"."id" = 1)
 );
 --> statement-breakpoint
@@ -135,24 +139,28 @@ CREATE TABLE "changes" (
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 --> statement-breakpoint
-CREATE TABLE "holds" (
-	"request_id" uuid PRIMARY KEY NOT NULL,
+CREATE TABLE "epochs" (
+	"account_id" bigint PRIMARY KEY NOT NULL,
+	"epoch" bigint NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "escrows" (
 	"account_id" bigint NOT NULL,
+	"lease_id" uuid NOT NULL,
+	"package_id" bigint NOT NULL,
 	"key_id" bigint NOT NULL,
-	"model_id" text NOT NULL,
-	"host" text NOT NULL,
-	"mode" text NOT NULL,
-	"package_id" bigint,
-	"day" date,
-	"held_nano_usd" bigint NOT NULL,
-	"held_tokens" bigint NOT NULL,
-	"cap_tokens" integer,
-	"key_day" date,
-	"lease_ends_at" timestamp with time zone NOT NULL,
-	"created_at" timestamp with time zone NOT NULL,
-	"price_version_id" bigint,
-	CONSTRAINT "holds_amounts" CHECK ("holds"."held_nano_usd" >= 0 and "holds"."held_tokens" >= 0),
-	CONSTRAINT "holds_mode" CHECK (("holds"."mode" = 'package') = ("holds"."package_id" is not null) and ("holds"."package_id" is null) = ("holds"."day" is null))
+	"day" date NOT NULL,
+	"draw_number" bigint NOT NULL,
+	"units" integer NOT NULL,
+	"tokens" bigint NOT NULL,
+	"nano_usd" bigint NOT NULL,
+	"idle_units" integer NOT NULL,
+	"idle_nano_usd" bigint NOT NULL,
+	"epoch" bigint NOT NULL,
+	"tenant_epoch" bigint NOT NULL,
+	"recalled" boolean DEFAULT false NOT NULL,
+	CONSTRAINT "escrows_account_id_lease_id_package_id_key_id_day_pk" PRIMARY KEY("account_id","lease_id","package_id","key_id","day"),
+	CONSTRAINT "escrows_amounts" CHECK ("escrows"."units" >= 0 and "escrows"."tokens" >= 0 and "escrows"."nano_usd" >= 0)
 );
 --> statement-breakpoint
 CREATE TABLE "hosts" (
@@ -212,12 +220,20 @@ CREATE TABLE "keys" (
 	"daily_units_max" integer,
 	"daily_spend_max_nano_usd" bigint,
 	"time_zone" text DEFAULT 'UTC' NOT NULL,
+	"limits" jsonb,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	"revoked_at" timestamp with time zone,
 	CONSTRAINT "keys_digest_unique" UNIQUE("digest"),
 	CONSTRAINT "keys_ceilings" CHECK ("keys"."daily_units_max" between 1 and 30000000 and "keys"."daily_spend_max_nano_usd" between 1 and 9000000000000000),
+	CONSTRAINT "keys_limits" CHECK (jsonb_typeof("keys"."limits") = 'object' and not jsonb_path_exists("keys"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "keys_mode" CHECK ("keys"."mode" in ('package', 'payg')),
 	CONSTRAINT "keys_status" CHECK ("keys"."status" in ('enabled', 'disabled', 'revoked'))
+);
+--> statement-breakpoint
+CREATE TABLE "leases" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"ends_at" timestamp with time zone NOT NULL,
+	"ended" boolean DEFAULT false NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "links" (
@@ -243,17 +259,21 @@ CREATE TABLE "models" (
 	"input_micro_usd" bigint,
 	"cached_input_micro_usd" bigint,
 	"output_micro_usd" bigint,
+	"further_prices" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"default_cap_tokens" integer DEFAULT 4096 NOT NULL,
 	"image_input_tokens" integer DEFAULT 2048 NOT NULL,
 	"margin_permille" integer DEFAULT 1000 NOT NULL,
 	"hides_tokens" boolean,
+	"route_choice" text DEFAULT 'order' NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	CONSTRAINT "models_status" CHECK ("models"."status" in ('active', 'preview', 'deprecated')),
-	CONSTRAINT "models_modality" CHECK ("models"."modality" in ('text', 'image', 'multimodal')),
+	CONSTRAINT "models_modality" CHECK ("models"."modality" in ('text', 'image', 'multimodal', 'embedding')),
 	CONSTRAINT "models_prices_together" CHECK (("models"."input_micro_usd" is null) = ("models"."output_micro_usd" is null)),
 	CONSTRAINT "models_price_range" CHECK ("models"."input_micro_usd" between 0 and 1000000000 and "models"."cached_input_micro_usd" between 0 and "models"."input_micro_usd" and "models"."output_micro_usd" between 0 and 1000000000),
+	CONSTRAINT "models_further_prices" CHECK (jsonb_typeof("models"."further_prices") = 'object' and ("models"."input_micro_usd" is not null or "models"."further_prices" = '{}')),
 	CONSTRAINT "models_cap" CHECK ("models"."default_cap_tokens" between 1 and 1000000),
-	CONSTRAINT "models_margin" CHECK ("models"."margin_permille" between 1000 and 100000)
+	CONSTRAINT "models_margin" CHECK ("models"."margin_permille" between 1000 and 100000),
+	CONSTRAINT "models_route_choice" CHECK ("models"."route_choice" in ('order', 'weight', 'price', 'latency'))
 );
 --> statement-breakpoint
 CREATE TABLE "offerings" (
@@ -265,6 +285,7 @@ CREATE TABLE "offerings" (
 	"total_limit" integer NOT NULL,
 	"carryover" boolean DEFAULT false NOT NULL,
 	"token_limit" bigint,
+	"limits" jsonb,
 	"model_ids" text[],
 	"time_zone" text NOT NULL,
 	"wholesale_nano_usd" bigint NOT NULL,
@@ -274,6 +295,7 @@ CREATE TABLE "offerings" (
 	CONSTRAINT "offerings_bounds" CHECK (("offerings"."kind" = 'daily' and "offerings"."days" = 1 and "offerings"."daily_limit" between 100 and 2000)
         or ("offerings"."kind" = 'custom' and "offerings"."days" between 1 and 30 and "offerings"."daily_limit" between 1 and 1000000)),
 	CONSTRAINT "offerings_total" CHECK ("offerings"."total_limit" between 1 and 30000000),
+	CONSTRAINT "offerings_limits" CHECK (jsonb_typeof("offerings"."limits") = 'object' and not jsonb_path_exists("offerings"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "offerings_tokens" CHECK ("offerings"."token_limit" > 0),
 	CONSTRAINT "offerings_wholesale" CHECK ("offerings"."wholesale_nano_usd" >= 0)
 );
@@ -319,17 +341,18 @@ CREATE TABLE "packages" (
 	"total_limit" integer NOT NULL,
 	"carryover" boolean NOT NULL,
 	"token_limit" bigint,
+	"limits" jsonb,
 	"model_ids" text[],
 	"units_used" integer DEFAULT 0 NOT NULL,
 	"units_held" integer DEFAULT 0 NOT NULL,
 	"tokens_used" bigint DEFAULT 0 NOT NULL,
 	"tokens_held" bigint DEFAULT 0 NOT NULL,
 	"ended_early" text,
-	"units_dropped" integer,
 	"paid_by_account_id" bigint,
 	"allotment_id" bigint,
 	"created_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "packages_span" CHECK ("packages"."ends_at" >= "packages"."starts_at"),
+	CONSTRAINT "packages_limits" CHECK (jsonb_typeof("packages"."limits") = 'object' and not jsonb_path_exists("packages"."limits", '$.** ? (@.type() == "number" && (@ < 1 || @ > 1000000000))')),
 	CONSTRAINT "packages_days" CHECK ("packages"."days" between 1 and 30),
 	CONSTRAINT "packages_units" CHECK ("packages"."units_used" >= 0 and "packages"."units_held" >= 0 and "packages"."units_used" + "packages"."units_held" <= "packages"."total_limit"),
 	CONSTRAINT "packages_tokens" CHECK ("packages"."tokens_used" >= 0 and "packages"."tokens_held" >= 0 and ("packages"."token_limit" is null or "packages"."tokens_used" + "packages"."tokens_held" <= "packages"."token_limit"))
@@ -342,11 +365,41 @@ CREATE TABLE "price_versions" (
 	"valid_from" timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 --> statement-breakpoint
+CREATE TABLE "provider_key_pauses" (
+	"key_id" bigint NOT NULL,
+	"model" text NOT NULL,
+	"since" timestamp with time zone NOT NULL,
+	"until" timestamp with time zone NOT NULL,
+	"met_account_id" bigint,
+	"met_payer_id" bigint,
+	CONSTRAINT "provider_key_pauses_key_id_model_pk" PRIMARY KEY("key_id","model")
+);
+--> statement-breakpoint
+CREATE TABLE "provider_keys" (
+	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "provider_keys_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"provider_id" bigint NOT NULL,
+	"name" text NOT NULL,
+	"key_ciphertext" "bytea" NOT NULL,
+	"weight" integer DEFAULT 1 NOT NULL,
+	"enabled" boolean DEFAULT true NOT NULL,
+	"state" text DEFAULT 'active' NOT NULL,
+	"since" timestamp with time zone DEFAULT now() NOT NULL,
+	"until" timestamp with time zone,
+	"why" text,
+	"failures" integer DEFAULT 0 NOT NULL,
+	"probed_at" timestamp with time zone,
+	"met_account_id" bigint,
+	"met_payer_id" bigint,
+	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "provider_keys_weight" CHECK ("provider_keys"."weight" between 1 and 1000),
+	CONSTRAINT "provider_keys_state" CHECK ("provider_keys"."state" in ('active', 'quarantined')),
+	CONSTRAINT "provider_keys_until" CHECK (("provider_keys"."until" is null) = ("provider_keys"."state" = 'active'))
+);
+--> statement-breakpoint
 CREATE TABLE "providers" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "providers_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"name" text NOT NULL,
 	"base_url" text NOT NULL,
-	"key_ciphertext" "bytea" NOT NULL,
 	"enabled" boolean DEFAULT true NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	CONSTRAINT "providers_name_unique" UNIQUE("name")
@@ -375,11 +428,16 @@ CREATE TABLE "receipts" (
 	"charged_tokens" bigint NOT NULL,
 	"estimated" boolean NOT NULL,
 	"price_version_id" bigint,
+	"further_counts" jsonb,
 	"reported_usage" jsonb,
+	"tried" jsonb,
+	"markup_basis_points" integer,
+	"cost_nano_usd" bigint,
 	"created_at" timestamp with time zone NOT NULL,
 	"finished_at" timestamp with time zone NOT NULL,
 	"written_in" "xid8" DEFAULT pg_current_xact_id() NOT NULL,
-	CONSTRAINT "receipts_released_is_free" CHECK ("receipts"."outcome" = 'settled' or ("receipts"."units" = 0 and "receipts"."charged_nano_usd" = 0 and "receipts"."charged_tokens" = 0))
+	CONSTRAINT "receipts_released_is_free" CHECK ("receipts"."outcome" = 'settled' or ("receipts"."units" = 0 and "receipts"."charged_nano_usd" = 0 and "receipts"."charged_tokens" = 0)),
+	CONSTRAINT "receipts_markup" CHECK (("receipts"."markup_basis_points" is null) = ("receipts"."cost_nano_usd" is null) and "receipts"."markup_basis_points" > 0)
 ) PARTITION BY RANGE ("request_id");
 --> statement-breakpoint
 CREATE TABLE "recovery_codes" (
@@ -424,6 +482,21 @@ CREATE TABLE "route_overheads" (
 	CONSTRAINT "route_overheads_factor" CHECK ("route_overheads"."factor_permille" between 1000 and 100000)
 );
 --> statement-breakpoint
+CREATE TABLE "route_stats" (
+	"route_id" bigint NOT NULL,
+	"kind" text NOT NULL,
+	"span" smallint NOT NULL,
+	"begins" timestamp with time zone NOT NULL,
+	"requests" bigint NOT NULL,
+	"errors" bigint NOT NULL,
+	"input_tokens" bigint NOT NULL,
+	"cached_tokens" bigint NOT NULL,
+	"durations" integer[] NOT NULL,
+	CONSTRAINT "route_stats_route_id_span_begins_kind_pk" PRIMARY KEY("route_id","span","begins","kind"),
+	CONSTRAINT "route_stats_kind" CHECK ("route_stats"."kind" in ('stream', 'whole')),
+	CONSTRAINT "route_stats_span" CHECK ("route_stats"."span" in (5, 60))
+);
+--> statement-breakpoint
 CREATE TABLE "routes" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "routes_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"model_id" text NOT NULL,
@@ -433,12 +506,18 @@ CREATE TABLE "routes" (
 	"weight" integer DEFAULT 1 NOT NULL,
 	"cap_field" text DEFAULT 'max_tokens' NOT NULL,
 	"stream_options" boolean DEFAULT true NOT NULL,
+	"own_responses" boolean DEFAULT false NOT NULL,
 	"allowed_params" text[] DEFAULT '{}' NOT NULL,
+	"cost_input_micro_usd" bigint,
+	"cost_output_micro_usd" bigint,
+	"cost_image_micro_usd" bigint,
 	"enabled" boolean DEFAULT true NOT NULL,
 	"overhead_reset_at" timestamp with time zone,
 	CONSTRAINT "routes_weight" CHECK ("routes"."weight" between 1 and 1000),
 	CONSTRAINT "routes_cap_field" CHECK ("routes"."cap_field" in ('max_tokens', 'max_completion_tokens')),
-	CONSTRAINT "routes_allowed_params" CHECK (cardinality("routes"."allowed_params") <= 50)
+	CONSTRAINT "routes_allowed_params" CHECK (cardinality("routes"."allowed_params") <= 50),
+	CONSTRAINT "routes_costs_together" CHECK (("routes"."cost_input_micro_usd" is null) = ("routes"."cost_output_micro_usd" is null)),
+	CONSTRAINT "routes_cost_range" CHECK ("routes"."cost_input_micro_usd" between 0 and 1000000000 and "routes"."cost_output_micro_usd" between 0 and 1000000000 and "routes"."cost_image_micro_usd" between 0 and 1000000000)
 );
 --> statement-breakpoint
 CREATE TABLE "secret_key_check" (
@@ -479,6 +558,7 @@ CREATE TABLE "usage_crossings" (
 	"cached_tokens" bigint NOT NULL,
 	"completion_tokens" bigint NOT NULL,
 	"charged_nano_usd" numeric NOT NULL,
+	"earned_nano_usd" numeric NOT NULL,
 	"kind_id" integer NOT NULL,
 	CONSTRAINT "usage_crossings_account_id_begins_ends_kind_id_pk" PRIMARY KEY("account_id","begins","ends","kind_id")
 );
@@ -500,6 +580,7 @@ CREATE TABLE "usage_sums" (
 	"cached_tokens" bigint NOT NULL,
 	"completion_tokens" bigint NOT NULL,
 	"charged_nano_usd" numeric NOT NULL,
+	"earned_nano_usd" numeric NOT NULL,
 	"kind_id" integer NOT NULL,
 	"span" smallint NOT NULL,
 	CONSTRAINT "usage_sums_account_id_key_id_span_begins_kind_id_pk" PRIMARY KEY("account_id","key_id","span","begins","kind_id")
@@ -517,6 +598,8 @@ ALTER TABLE "orders" ADD CONSTRAINT "orders_account_id_accounts_id_fk" FOREIGN K
 ALTER TABLE "orders" ADD CONSTRAINT "orders_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "packages" ADD CONSTRAINT "packages_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "packages" ADD CONSTRAINT "packages_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "provider_key_pauses" ADD CONSTRAINT "provider_key_pauses_key_id_provider_keys_id_fk" FOREIGN KEY ("key_id") REFERENCES "public"."provider_keys"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "provider_keys" ADD CONSTRAINT "provider_keys_provider_id_providers_id_fk" FOREIGN KEY ("provider_id") REFERENCES "public"."providers"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "recovery_codes" ADD CONSTRAINT "recovery_codes_account_id_accounts_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."accounts"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "route_overheads" ADD CONSTRAINT "route_overheads_route_id_routes_id_fk" FOREIGN KEY ("route_id") REFERENCES "public"."routes"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "routes" ADD CONSTRAINT "routes_model_id_models_id_fk" FOREIGN KEY ("model_id") REFERENCES "public"."models"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
@@ -534,7 +617,7 @@ CREATE INDEX "balance_entries_account" ON "balance_entries" USING btree ("accoun
 CREATE INDEX "balance_entries_written" ON "balance_entries" USING btree ("written_in");--> statement-breakpoint
 CREATE INDEX "balance_entries_movements" ON "balance_entries" USING btree ("account_id","created_at") WHERE "balance_entries"."kind" <> 'charge';--> statement-breakpoint
 CREATE INDEX "changes_xid" ON "changes" USING btree ("xid");--> statement-breakpoint
-CREATE INDEX "holds_lease" ON "holds" USING btree ("lease_ends_at");--> statement-breakpoint
+CREATE INDEX "escrows_lease" ON "escrows" USING btree ("lease_id","account_id");--> statement-breakpoint
 CREATE UNIQUE INDEX "hosts_one_owner" ON "hosts" USING btree ("host") WHERE "hosts"."status" = 'active';--> statement-breakpoint
 CREATE INDEX "hosts_reseller" ON "hosts" USING btree ("reseller_id");--> statement-breakpoint
 CREATE INDEX "hosts_next_check" ON "hosts" USING btree ("next_check_at");--> statement-breakpoint
@@ -546,6 +629,7 @@ CREATE INDEX "orders_decided" ON "orders" USING btree ("decided_at") WHERE "orde
 CREATE INDEX "packages_account" ON "packages" USING btree ("account_id","ends_at");--> statement-breakpoint
 CREATE INDEX "packages_allotment" ON "packages" USING btree ("allotment_id") WHERE "packages"."allotment_id" is not null;--> statement-breakpoint
 CREATE INDEX "price_versions_model" ON "price_versions" USING btree ("model_id","id");--> statement-breakpoint
+CREATE UNIQUE INDEX "provider_keys_name" ON "provider_keys" USING btree ("provider_id","name");--> statement-breakpoint
 CREATE INDEX "receipts_written" ON "receipts" USING btree ("written_in");--> statement-breakpoint
 CREATE INDEX "receipts_usage" ON "receipts" USING btree ("account_id","request_id") WHERE "receipts"."outcome" = 'settled';--> statement-breakpoint
 CREATE INDEX "receipts_losses" ON "receipts" USING btree ("request_id") WHERE "receipts"."shortfall_nano_usd" > 0;--> statement-breakpoint
@@ -553,6 +637,7 @@ CREATE INDEX "receipts_released" ON "receipts" USING btree ("account_id","reques
 CREATE INDEX "receipts_all_released" ON "receipts" USING btree ("request_id") WHERE "receipts"."outcome" = 'released';--> statement-breakpoint
 CREATE INDEX "refusal_counts_minute" ON "refusal_counts" USING btree ("minute");--> statement-breakpoint
 CREATE INDEX "route_overheads_route" ON "route_overheads" USING btree ("route_id");--> statement-breakpoint
+CREATE INDEX "route_stats_begins" ON "route_stats" USING btree ("span","begins");--> statement-breakpoint
 CREATE UNIQUE INDEX "routes_once" ON "routes" USING btree ("model_id","provider_id","upstream_model");--> statement-breakpoint
 CREATE INDEX "sent_forms_age" ON "sent_forms" USING btree ("created_at");--> statement-breakpoint
 CREATE INDEX "sessions_account" ON "sessions" USING btree ("account_id");--> statement-breakpoint

@@ -1,4 +1,4 @@
--- THE RULE OF THE DAILY QUOTA. It is only here: `ledger_reserve` decides with these functions, late settlements and the checks of
+-- THE RULE OF THE DAILY QUOTA. It is only here: `ledger_draw` decides with these functions, late settlements and the checks of
 -- the books use them, and the API and the panel show `package_quota`. Source: QUO-2, QUO-4, QUO-5.
 --
 -- Days are calendar days in the package's time zone. Reserved units and tokens count as used.
@@ -63,18 +63,34 @@ CREATE FUNCTION package_resets_at(p packages, p_day date) RETURNS timestamptz LA
 $$;
 --> statement-breakpoint
 
+-- Units that replicas have drawn ahead and that no request uses (src/ledger/README.md). To people they are left, not used. Source: ESC-7.
+CREATE FUNCTION package_idle(p_account bigint, p_package bigint, p_day date) RETURNS int LANGUAGE sql STABLE AS $$
+  SELECT coalesce(sum(least(idle_units, units)), 0)::int FROM escrows
+  WHERE account_id = p_account AND package_id = p_package AND (p_day IS NULL OR day = p_day)
+$$;
+--> statement-breakpoint
+
+-- The same package as if they had been given back.
+CREATE FUNCTION package_as_shown(p packages) RETURNS packages LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  p.units_held := p.units_held - package_idle(p.account_id, p.id, NULL);
+  RETURN p;
+END $$;
+--> statement-breakpoint
+
 -- All figures of a package at one moment, for the API and the panel. `granted` and `used` are of today, with carryover of all days
 -- so far; `left_now` is never above `left_total`.
 CREATE FUNCTION package_quota(p packages, p_now timestamptz) RETURNS TABLE (
   days_begun int, granted int, used int, used_today int, left_now int, left_total int, tokens_left bigint,
   resets_at timestamptz, left_at_reset int
 ) LANGUAGE sql STABLE AS $$
-  SELECT least(t.today - p.first_day + 1, p.days), package_granted(p, t.today),
-    package_granted(p, t.today) - package_day_left(p, t.today, d.units), d.units, package_left(p, t.today, d.units),
-    package_total_left(p), package_tokens_left(p), package_resets_at(p, t.today), package_left_at_reset(p, t.today)
-  FROM (SELECT (p_now AT TIME ZONE p.time_zone)::date AS today) t
+  SELECT least(t.today - p.first_day + 1, p.days), package_granted(s, t.today),
+    package_granted(s, t.today) - package_day_left(s, t.today, d.units), d.units, package_left(s, t.today, d.units),
+    package_total_left(s), package_tokens_left(s), package_resets_at(s, t.today), package_left_at_reset(s, t.today)
+  FROM (SELECT (p_now AT TIME ZONE p.time_zone)::date AS today, package_as_shown(p) AS s OFFSET 0) t
   CROSS JOIN LATERAL (
-    SELECT coalesce(sum(units_used + units_held), 0)::int AS units FROM package_days WHERE package_id = p.id AND day = t.today
+    SELECT (coalesce(sum(units_used + units_held), 0) - package_idle(p.account_id, p.id, t.today))::int AS units
+    FROM package_days WHERE package_id = p.id AND day = t.today
   ) d
 $$;
 --> statement-breakpoint

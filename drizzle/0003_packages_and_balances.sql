@@ -20,11 +20,25 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Assigns an offering. p_when: now (replaces the active package; units_dropped records what was left of it) or after (behind
+-- Whether a replica has drawn money of this account that no request uses. It counts as reserved until its holder returns it.
+CREATE FUNCTION has_idle_money(p_account bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (SELECT FROM escrows WHERE account_id = p_account AND idle_nano_usd > 0)
+$$;
+--> statement-breakpoint
+
+-- The reserved amount of a balance, without what replicas have drawn ahead and no request uses. To people that is available.
+CREATE FUNCTION reserved_as_shown(b balances) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT b.held_nano_usd - coalesce(sum(least(idle_nano_usd, nano_usd)), 0)::bigint FROM escrows
+  WHERE account_id = b.account_id AND package_id = 0 AND key_id = 0
+$$;
+--> statement-breakpoint
+
+-- Assigns an offering. p_when: now (replaces the active package and drops what was left of it) or after (behind
 -- all others). p_payer pays the wholesale price from its available balance, or gives a piece of its allotment; null: the operator
--- pays. Returns the package, or a code: not_found, insufficient_balance, allotment_used_up.
+-- pays. p_reason is kept with the payer's transaction. Returns the package, or a code: not_found, insufficient_balance,
+-- allotment_used_up, idle (money lies unused in an escrow).
 CREATE FUNCTION assign_package(p_account bigint, p_offering bigint, p_when text, p_payer bigint, p_actor bigint,
-  p_from_allotment boolean DEFAULT false,
+  p_from_allotment boolean DEFAULT false, p_reason text DEFAULT NULL,
   OUT code text, OUT package_id bigint, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
 DECLARE
   v_now timestamptz;
@@ -55,30 +69,30 @@ BEGIN
     UPDATE balances SET balance_nano_usd = balance_nano_usd - v_price
     WHERE account_id = p_payer AND balance_nano_usd - held_nano_usd >= v_price;
     IF NOT FOUND THEN
-      code := 'insufficient_balance';
+      code := CASE WHEN has_idle_money(p_payer) THEN 'idle' ELSE 'insufficient_balance' END;
       SELECT balance_nano_usd - held_nano_usd INTO free_nano_usd FROM balances WHERE account_id = p_payer;
       RETURN;
     END IF;
   END IF;
 
   IF p_when = 'now' THEN
-    UPDATE packages SET ends_at = v_now, ended_early = 'replaced', units_dropped = total_limit - units_used - units_held
+    UPDATE packages SET ends_at = v_now, ended_early = 'replaced'
     WHERE account_id = p_account AND starts_at <= v_now AND ends_at > v_now;
     v_start := v_now;
   ELSE
     SELECT greatest(v_now, max(ends_at)) INTO v_start FROM packages WHERE account_id = p_account;
   END IF;
   INSERT INTO packages (account_id, offering_id, name, starts_at, ends_at, first_day, days, time_zone, daily_limit, total_limit,
-    carryover, token_limit, model_ids, paid_by_account_id, allotment_id)
+    carryover, token_limit, limits, model_ids, paid_by_account_id, allotment_id)
   VALUES (p_account, f.id, f.name, v_start, package_end(v_start, f.days, f.time_zone), (v_start AT TIME ZONE f.time_zone)::date,
-    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.model_ids, p_payer, v_allotment)
+    f.days, f.time_zone, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.limits, f.model_ids, p_payer, v_allotment)
   RETURNING id INTO package_id;
   IF p_when = 'now' THEN
     PERFORM requeue_packages(p_account, v_now, (SELECT ends_at FROM packages WHERE id = assign_package.package_id));
   END IF;
   IF v_price > 0 THEN
-    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, package_id, actor_id)
-    VALUES (p_payer, -v_price, 'wholesale', assign_package.package_id, p_actor);
+    INSERT INTO balance_entries (account_id, amount_nano_usd, kind, package_id, reason, actor_id)
+    VALUES (p_payer, -v_price, 'wholesale', assign_package.package_id, p_reason, p_actor);
   END IF;
 END $$;
 --> statement-breakpoint
@@ -91,8 +105,7 @@ DECLARE
 BEGIN
   PERFORM lock_accounts(ARRAY[p_account]);
   v_now := ledger_now();
-  UPDATE packages SET starts_at = least(starts_at, v_now), ends_at = v_now, ended_early = 'ended',
-    units_dropped = total_limit - units_used - units_held
+  UPDATE packages SET starts_at = least(starts_at, v_now), ends_at = v_now, ended_early = 'ended'
   WHERE id = p_package AND account_id = p_account AND ends_at > v_now;
   IF NOT FOUND THEN RETURN false; END IF;
   SELECT coalesce(max(ends_at), v_now) INTO v_from FROM packages WHERE account_id = p_account AND starts_at <= v_now AND ends_at > v_now;
@@ -101,25 +114,26 @@ BEGIN
 END $$;
 --> statement-breakpoint
 
--- Adds to a balance. A correction may subtract, but never below the reserved amount. Returns the new balance; null: refused.
-CREATE FUNCTION add_balance(p_account bigint, p_nano_usd bigint, p_kind text, p_reason text, p_actor bigint) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-  v_balance bigint;
+-- Adds to a balance. A correction may subtract, but never below the reserved amount. Returns the new balance, or null and a code:
+-- refused, or idle (money lies unused in an escrow).
+CREATE FUNCTION add_balance(p_account bigint, p_nano_usd bigint, p_kind text, p_reason text, p_actor bigint,
+  OUT code text, OUT balance bigint) LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM lock_accounts(ARRAY[p_account]);
   UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd
   WHERE account_id = p_account AND balance_nano_usd + p_nano_usd >= held_nano_usd
-  RETURNING balance_nano_usd INTO v_balance;
+  RETURNING balance_nano_usd INTO balance;
   IF FOUND THEN
     INSERT INTO balance_entries (account_id, amount_nano_usd, kind, reason, actor_id)
     VALUES (p_account, p_nano_usd, p_kind, p_reason, p_actor);
+  ELSE
+    code := CASE WHEN has_idle_money(p_account) THEN 'idle' ELSE 'refused' END;
   END IF;
-  RETURN v_balance;
 END $$;
 --> statement-breakpoint
 
 -- Moves money between two balances: a reseller's top-up of its customer. Returns null, or a code: not_found (one of them has
--- no balance, or both are the same account), insufficient_balance. The table's check refuses a balance above its limit.
+-- no balance, or both are the same account), insufficient_balance, idle (money lies unused in an escrow). The table's check refuses a balance above its limit.
 CREATE FUNCTION transfer_balance(p_from bigint, p_to bigint, p_nano_usd bigint, p_reason text, p_actor bigint,
   OUT code text, OUT free_nano_usd bigint) LANGUAGE plpgsql AS $$
 BEGIN
@@ -129,7 +143,7 @@ BEGIN
   IF NOT FOUND OR p_from = p_to OR NOT EXISTS (SELECT FROM balances WHERE account_id = p_to) THEN
     code := 'not_found';
   ELSIF free_nano_usd < p_nano_usd THEN
-    code := 'insufficient_balance';
+    code := CASE WHEN has_idle_money(p_from) THEN 'idle' ELSE 'insufficient_balance' END;
   ELSE
     UPDATE balances SET balance_nano_usd = balance_nano_usd - p_nano_usd WHERE account_id = p_from;
     UPDATE balances SET balance_nano_usd = balance_nano_usd + p_nano_usd WHERE account_id = p_to;

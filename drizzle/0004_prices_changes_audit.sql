@@ -1,11 +1,13 @@
 -- What triggers write beside a change: price versions, messages for the caches, the audit log.
 
--- The present prices of a model, as PriceParts of src/ledger/price.ts: micro-USD per million tokens, or per image of a size or
--- size/quality. Parts without a price are left out; cached input without a price costs the input price.
+-- The present prices of a model, as PriceParts of src/ledger/price.ts: micro-USD per million tokens, per image of a size or
+-- size/quality, and per request. Parts without a price are left out; cached input without a price costs the input price.
 CREATE FUNCTION prices_of(p_model text) RETURNS jsonb LANGUAGE sql STABLE AS $$
   SELECT jsonb_strip_nulls(jsonb_build_object(
     'tokens', CASE WHEN m.input_micro_usd IS NOT NULL THEN jsonb_build_object('input', m.input_micro_usd,
-      'cached_input', coalesce(m.cached_input_micro_usd, m.input_micro_usd), 'output', m.output_micro_usd) END,
+      'cached_input', coalesce(m.cached_input_micro_usd, m.input_micro_usd), 'output', m.output_micro_usd)
+      || (m.further_prices - 'request') END,
+    'request', m.further_prices -> 'request',
     'images', (SELECT jsonb_object_agg(CASE i.quality WHEN 'standard' THEN i.size ELSE i.size || '/' || i.quality END, i.micro_usd) FROM image_prices i WHERE i.model_id = m.id)))
   FROM models m WHERE m.id = p_model
 $$;
@@ -28,7 +30,8 @@ BEGIN
   RETURN NULL;
 END $$;
 --> statement-breakpoint
-CREATE CONSTRAINT TRIGGER models_price_version AFTER INSERT OR UPDATE OF input_micro_usd, cached_input_micro_usd, output_micro_usd ON models
+CREATE CONSTRAINT TRIGGER models_price_version AFTER INSERT OR UPDATE OF input_micro_usd, cached_input_micro_usd, output_micro_usd, further_prices
+  ON models
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_price_version('id');
 --> statement-breakpoint
 CREATE CONSTRAINT TRIGGER image_prices_price_version AFTER INSERT OR DELETE OR UPDATE ON image_prices
@@ -44,12 +47,19 @@ END $$;
 CREATE TRIGGER price_versions_fixed BEFORE UPDATE OR DELETE OR TRUNCATE ON price_versions FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 --> statement-breakpoint
 
--- Tells the caches what changed. A trigger, so that no writer can forget it, not even a person with psql.
+-- Tells the caches what changed, and raises the epoch of the account concerned (of a host, its reseller's): nothing is granted from
+-- what was read or drawn at an earlier epoch. A trigger, so that no writer can forget it, not even a person with psql.
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   v_row jsonb := to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END);
 BEGIN
   INSERT INTO changes (kind, ref) VALUES (TG_ARGV[0], coalesce(v_row ->> TG_ARGV[1], ''));
+  IF TG_ARGV[0] IN ('account', 'host') THEN
+    INSERT INTO epochs AS e (account_id, epoch)
+    SELECT id, 1 FROM (SELECT (v_row ->> CASE TG_ARGV[0] WHEN 'host' THEN 'reseller_id' ELSE TG_ARGV[1] END)::bigint AS id) concerned
+    WHERE id IS NOT NULL
+    ON CONFLICT (account_id) DO UPDATE SET epoch = e.epoch + 1;
+  END IF;
   RETURN NULL;
 END $$;
 --> statement-breakpoint
@@ -79,6 +89,13 @@ CREATE TRIGGER own_overheads_changed AFTER INSERT OR DELETE OR UPDATE ON route_o
 --> statement-breakpoint
 CREATE TRIGGER providers_changed AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'name');
 --> statement-breakpoint
+-- What an operator set is part of the catalog; the state of a key is not, and is loaded by itself.
+CREATE TRIGGER provider_keys_changed AFTER INSERT OR DELETE OR UPDATE OF provider_id, name, key_ciphertext, weight, enabled ON provider_keys FOR EACH ROW EXECUTE FUNCTION note_change('catalog', 'id');
+--> statement-breakpoint
+CREATE TRIGGER provider_key_states_changed AFTER UPDATE OF state, until, met_account_id, met_payer_id ON provider_keys FOR EACH ROW EXECUTE FUNCTION note_change('provider_key', 'id');
+--> statement-breakpoint
+CREATE TRIGGER provider_key_pauses_changed AFTER INSERT OR UPDATE ON provider_key_pauses FOR EACH ROW EXECUTE FUNCTION note_change('provider_key', 'key_id');
+--> statement-breakpoint
 CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_account_id ON sessions FOR EACH ROW EXECUTE FUNCTION note_change('session', 'account_id');
 --> statement-breakpoint
 
@@ -88,8 +105,8 @@ CREATE TRIGGER sessions_changed AFTER DELETE OR UPDATE OF expires_at, viewing_ac
 -- always shown, separated by commas. Columns that the service maintains are left out. Secrets and pictures are shown as hidden.
 CREATE FUNCTION note_audit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used}';
-  k_hidden text[] := '{password_hash,totp_ciphertext,digest,key_ciphertext,token,logo_light,logo_dark,icon}';
+  k_kept_up text[] := '{totp_last_step,revoked_at,checked_at,next_check_at,failures,report,css,version,units_used,units_held,tokens_used,tokens_held,balance_nano_usd,held_nano_usd,used,state,since,until,why,probed_at,met_account_id,met_payer_id,counter,last_used_at,next_invoice,asked,ask_at,asked_at,try_at,failing_since,old_secret_until}';
+  k_hidden text[] := '{password_hash,totp_ciphertext,digest,old_digest,new_digest,session_digest,credential_id,public_key,key_ciphertext,token,logo_light,logo_dark,icon,stripe_key_ciphertext,stripe_webhook_ciphertext,shop_secret_ciphertext,secret_ciphertext,old_secret_ciphertext,smtp_password_ciphertext,url}';
   v_old jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - k_kept_up END;
   v_new jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - k_kept_up END;
   v_row jsonb := coalesce(v_new, v_old);
@@ -137,3 +154,5 @@ CREATE TRIGGER image_prices_audit AFTER INSERT OR DELETE OR UPDATE ON image_pric
 CREATE TRIGGER routes_audit AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
 --> statement-breakpoint
 CREATE TRIGGER providers_audit AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
+--> statement-breakpoint
+CREATE TRIGGER provider_keys_audit AFTER INSERT OR DELETE OR UPDATE ON provider_keys FOR EACH ROW EXECUTE FUNCTION note_audit('id', '', 'provider_id,name');

@@ -38,10 +38,37 @@ CREATE FUNCTION crosses_month(p_began timestamptz, p_ended timestamptz) RETURNS 
 $$;
 --> statement-breakpoint
 
+-- The rates of prices (PriceParts) for a request with so many input tokens: those of its tier.
+CREATE FUNCTION rates_for(p_prices jsonb, p_prompt bigint) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT coalesce(
+    (SELECT t FROM jsonb_array_elements(p_prices #> '{tokens,tiers}') AS t WHERE p_prompt > (t ->> 'above_input_tokens')::bigint
+     ORDER BY (t ->> 'above_input_tokens')::bigint DESC LIMIT 1), p_prices -> 'tokens')
+$$;
+--> statement-breakpoint
+
+-- The counts of tokens in a provider's report that rates name no price for, by the name of that rate. They are charged at
+-- the dearest rate of their kind. Reasoning is output by nature and is not among them. Providers have several names for one count. Source: IMP-6.
+CREATE FUNCTION unpriced_counts(p_reported jsonb, p_rates jsonb) RETURNS TABLE (kind text, tokens bigint) LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT n.kind, max((r.value #>> '{}')::bigint)
+  FROM jsonb_each(p_reported) r JOIN (VALUES
+    ('cache_creation_input_tokens', 'cache_write'),
+    ('prompt_tokens_details.cache_creation_tokens', 'cache_write'),
+    ('prompt_tokens_details.cache_write_tokens', 'cache_write'),
+    ('cache_creation.ephemeral_1h_input_tokens', 'cache_write_1h'),
+    ('prompt_tokens_details.audio_tokens', 'audio_input'),
+    ('completion_tokens_details.audio_tokens', 'audio_output'),
+    ('prompt_tokens_details.image_tokens', 'image_input'),
+    ('completion_tokens_details.image_tokens', 'image_output')
+  ) AS n (name, kind) ON n.name = r.key
+  WHERE jsonb_typeof(r.value) = 'number' AND p_rates -> n.kind IS NULL
+  GROUP BY n.kind
+$$;
+--> statement-breakpoint
+
 -- Invariants: each view is always empty. Source: src/ledger/README.md.
 CREATE VIEW inv_package_units AS
   SELECT p.id AS package_id, p.units_held, h.held, p.units_used, r.used, p.tokens_held, p.tokens_used FROM packages p
-  LEFT JOIN (SELECT package_id, count(*) AS held, sum(held_tokens) AS tokens FROM holds GROUP BY package_id) h ON h.package_id = p.id
+  LEFT JOIN (SELECT package_id, sum(units) AS held, sum(tokens) AS tokens FROM escrows WHERE key_id = 0 GROUP BY package_id) h ON h.package_id = p.id
   LEFT JOIN (SELECT package_id, sum(units) AS used, sum(charged_tokens) AS tokens FROM receipts GROUP BY package_id) r ON r.package_id = p.id
   WHERE p.units_held <> coalesce(h.held, 0) OR p.units_used <> coalesce(r.used, 0)
     OR p.tokens_held <> coalesce(h.tokens, 0) OR p.tokens_used <> coalesce(r.tokens, 0);
@@ -50,7 +77,7 @@ CREATE VIEW inv_package_days AS
   SELECT package_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used
   FROM (
     SELECT package_id, day, units_held AS counted_held, units_used AS counted_used, 0 AS held, 0 AS used FROM package_days
-    UNION ALL SELECT package_id, day, 0, 0, 1, 0 FROM holds WHERE package_id IS NOT NULL
+    UNION ALL SELECT package_id, day, 0, 0, units, 0 FROM escrows WHERE package_id > 0
     UNION ALL SELECT package_id, day, 0, 0, 0, units FROM receipts WHERE package_id IS NOT NULL
   ) AS both_sides GROUP BY package_id, day HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used);
 --> statement-breakpoint
@@ -60,8 +87,8 @@ CREATE VIEW inv_balance_entries AS
   WHERE b.balance_nano_usd <> coalesce(e.total, 0);
 --> statement-breakpoint
 CREATE VIEW inv_balance_held AS
-  SELECT b.account_id, b.held_nano_usd, coalesce(h.total, 0) AS holds FROM balances b
-  LEFT JOIN (SELECT account_id, sum(held_nano_usd) AS total FROM holds GROUP BY account_id) h USING (account_id)
+  SELECT b.account_id, b.held_nano_usd, coalesce(h.total, 0) AS drawn FROM balances b
+  LEFT JOIN (SELECT account_id, sum(nano_usd) AS total FROM escrows WHERE package_id = 0 AND key_id = 0 GROUP BY account_id) h USING (account_id)
   WHERE b.held_nano_usd <> coalesce(h.total, 0);
 --> statement-breakpoint
 CREATE VIEW inv_bounds AS
@@ -73,14 +100,51 @@ CREATE VIEW inv_bounds AS
     ON d.package_id = p.id WHERE p.carryover AND d.so_far > package_granted(p, d.day)
   UNION ALL SELECT 'balance', account_id FROM balances WHERE held_nano_usd < 0 OR balance_nano_usd < held_nano_usd;
 --> statement-breakpoint
-CREATE VIEW inv_hold_and_receipt AS
-  SELECT request_id FROM holds JOIN receipts USING (request_id);
---> statement-breakpoint
 CREATE VIEW inv_charges AS
   SELECT r.request_id, r.charged_nano_usd, coalesce(e.total, 0) AS debited FROM receipts r
   LEFT JOIN (SELECT request_id, -sum(amount_nano_usd) AS total FROM balance_entries WHERE kind = 'charge' GROUP BY request_id) e USING (request_id)
   WHERE r.charged_nano_usd <> coalesce(e.total, 0) OR (r.outcome = 'released' AND r.charged_nano_usd > 0)
     OR (r.mode = 'package' AND r.charged_nano_usd > 0);
+--> statement-breakpoint
+-- What counts cost by a price version with a markup in basis points, in nano-USD, rounded up once; null: it has no price for them. The rule of the charges a
+-- second time (MON-11 to MON-13), in another language: it shares nothing with src/ledger/price.ts, so that the view finds its errors.
+CREATE FUNCTION charge_of(p_prices jsonb, p_prompt bigint, p_cached bigint, p_completion bigint, p_further jsonb, p_markup int) RETURNS numeric
+LANGUAGE sql IMMUTABLE AS $$
+  WITH rates AS (
+    SELECT (r ->> 'input')::numeric AS input, (r ->> 'output')::numeric AS output, (r ->> 'cached_input')::numeric AS cached,
+      (r ->> 'cache_write')::numeric AS written, (r ->> 'cache_write_1h')::numeric AS written_1h, (r ->> 'reasoning')::numeric AS reasoning,
+      (r ->> 'audio_input')::numeric AS audio_in, (r ->> 'image_input')::numeric AS image_in,
+      (r ->> 'audio_output')::numeric AS audio_out, (r ->> 'image_output')::numeric AS image_out
+    FROM rates_for(p_prices, p_prompt) AS r
+  ), parts AS (
+    -- In the order in which they are cut to their whole. What they leave of it is ordinary input or output.
+    SELECT whole, price, n, coalesce(sum(n) OVER (PARTITION BY side ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS taken
+    FROM rates, LATERAL (VALUES
+      ('in', 1, p_prompt, (p_further ->> 'cache_write_1h')::bigint, coalesce(written_1h, greatest(input, cached, written))),
+      ('in', 2, p_prompt, (p_further ->> 'cache_write')::bigint, coalesce(written, greatest(input, cached, written_1h))),
+      ('in', 3, p_prompt, (p_further ->> 'audio_input')::bigint, coalesce(audio_in, greatest(input, cached, written, written_1h, image_in))),
+      ('in', 4, p_prompt, (p_further ->> 'image_input')::bigint, coalesce(image_in, greatest(input, cached, written, written_1h, audio_in))),
+      ('in', 5, p_prompt, p_cached, coalesce(cached, input)),
+      ('in', 6, p_prompt, p_prompt, input),
+      ('out', 1, p_completion, (p_further ->> 'audio_output')::bigint, coalesce(audio_out, greatest(output, reasoning, image_out))),
+      ('out', 2, p_completion, (p_further ->> 'image_output')::bigint, coalesce(image_out, greatest(output, reasoning, audio_out))),
+      ('out', 3, p_completion, (p_further ->> 'reasoning')::bigint, coalesce(reasoning, output)),
+      ('out', 4, p_completion, p_completion, output)) AS p(side, place, whole, reported, price), coalesce(reported, 0) AS n
+  )
+  SELECT ceil((10000 + p_markup) * CASE WHEN p_further ? 'image' THEN (p_prices -> 'images' ->> (p_further ->> 'image'))::numeric * 1000000
+    ELSE (SELECT sum(greatest(0, least(n, whole - taken)) * price) FROM parts)
+      + coalesce((p_prices ->> 'request')::numeric, 0) * 1000000 END / 10000000)
+$$;
+--> statement-breakpoint
+-- The operator's price is checked as the charge is: the difference is the reseller's.
+CREATE VIEW inv_prices AS
+  SELECT r.request_id, r.price_version_id, r.charged_nano_usd + r.shortfall_nano_usd AS cost, c.recomputed, r.cost_nano_usd, o.recomputed AS recomputed_cost
+  FROM receipts r JOIN price_versions v ON v.id = r.price_version_id,
+    LATERAL charge_of(v.prices, r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.further_counts, coalesce(r.markup_basis_points, 0)) AS c(recomputed),
+    LATERAL (SELECT CASE WHEN r.markup_basis_points IS NOT NULL
+      THEN charge_of(v.prices, r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.further_counts, 0) END) AS o(recomputed)
+  WHERE r.outcome = 'settled' AND r.mode = 'payg'
+    AND (r.charged_nano_usd + r.shortfall_nano_usd, r.cost_nano_usd) IS DISTINCT FROM (c.recomputed, o.recomputed);
 --> statement-breakpoint
 CREATE VIEW inv_key_days AS
   SELECT key_id, day, sum(counted_held) AS counted_held, sum(held) AS held, sum(counted_used) AS counted_used, sum(used) AS used,
@@ -88,7 +152,7 @@ CREATE VIEW inv_key_days AS
   FROM (
     SELECT key_id, day, units_held AS counted_held, units_used AS counted_used, held_nano_usd + spent_nano_usd AS counted_nano,
       0 AS held, 0 AS used, 0 AS nano FROM key_days
-    UNION ALL SELECT key_id, key_day, 0, 0, 0, 1, 0, held_nano_usd FROM holds WHERE key_day IS NOT NULL
+    UNION ALL SELECT key_id, day, 0, 0, 0, units, 0, nano_usd FROM escrows WHERE key_id > 0
     UNION ALL SELECT key_id, key_day, 0, 0, 0, 0, 1, charged_nano_usd FROM receipts WHERE key_day IS NOT NULL AND outcome = 'settled'
   ) AS both_sides GROUP BY key_id, day
   HAVING sum(counted_held) <> sum(held) OR sum(counted_used) <> sum(used) OR sum(counted_nano) <> sum(nano);

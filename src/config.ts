@@ -8,6 +8,7 @@ import {
   integer,
   isAddressOrRange,
   list,
+  mailAddress,
   optional,
   type Parse,
   secretKey,
@@ -126,8 +127,21 @@ export const VARIABLES = {
     field: "leaseSeconds",
     default: "60",
     unit: "s",
-    what: "lease of a hold; a replica renews it while it runs",
+    what: "lease of a replica, which it renews every second; when it ends, what the replica had drawn goes back",
     parse: integer({ min: 2, max: 3600 }),
+  },
+  ESCROW_UNITS_MAX: {
+    field: "escrowUnitsMax",
+    default: "256",
+    unit: "requests",
+    what: "the most units of a package that a replica draws ahead of requests; 0: none, and every request waits for Postgres",
+    parse: integer({ min: 0, max: 10_000 }),
+  },
+  ESCROW_SHARE: {
+    field: "escrowShare",
+    default: "8",
+    what: "at most one part in this many of what is left, divided by the replicas, is drawn ahead at once",
+    parse: integer({ min: 1, max: 1_000_000 }),
   },
   SPOOL_DIR: {
     field: "spoolDir",
@@ -247,7 +261,7 @@ export const VARIABLES = {
     field: "bodyMemoryMax",
     default: String(192 * 1024 * 1024),
     unit: "bytes",
-    what: "maximum bytes of request bodies that a replica keeps at once (the process needs up to four times as much memory); above it, 503",
+    what: "maximum bytes of request bodies, and of expected embeddings, that a replica keeps at once (the process needs up to four times as much memory); above it, 503",
     parse: integer({ min: 2048 }),
   },
   IN_FLIGHT_MAX: {
@@ -346,6 +360,14 @@ export const VARIABLES = {
     what: "time limit of a whole answer that is not streamed, and of reading on a stream that its client left",
     parse: integer({ min: 1 }),
   },
+  IMAGE_URL_SECONDS: {
+    field: "imageUrlSeconds",
+    default: "3600",
+    unit: "s",
+    what: "how long the URL of an image can be used",
+    // A kept answer, which is repeated for ten minutes, contains the URL.
+    parse: integer({ min: 600, max: 7 * 86_400 }),
+  },
   CLIENT_IDLE_MS: {
     field: "clientIdleMs",
     default: "60000",
@@ -353,14 +375,33 @@ export const VARIABLES = {
     what: "a client that reads nothing for this long is disconnected",
     parse: integer({ min: 1 }),
   },
+  SMTP_URL: {
+    field: "smtpUrl",
+    default: "",
+    what: "mail server for the operator's own mail, as in smtp://name:password@mail.example.com:587 (smtps:// for TLS from the start; a password needs TLS); empty: no mail is sent",
+    secret: true,
+    parse: optional("", url(["smtp", "smtps"])),
+  },
+  MAIL_FROM: {
+    field: "mailFrom",
+    default: "",
+    what: "sender of the operator's own mail, as in Acme <mail@example.com>; required with SMTP_URL",
+    parse: optional(null, mailAddress),
+  },
   PROVIDER_ALLOW_PRIVATE: {
     field: "providerAllowPrivate",
     default: "",
-    what: "host:port of providers that may have private addresses",
+    what: "host:port of providers, mail servers and webhooks that may have private addresses; such a mail server gets its password without TLS too",
     parse: list(
       (items) => items.every((item) => /^(?:\[[\da-f:.]+\]|[^\s:/@[\]]+):\d{1,5}$/i.test(item)),
       "must be hosts with their ports, as in 10.0.0.7:8000",
     ),
+  },
+  STRIPE_API_BASE: {
+    field: "stripeApiBase",
+    default: "https://api.stripe.com",
+    what: "where the API of Stripe is called; only tests call another place",
+    parse: url(["http", "https"]),
   },
   SESSION_IDLE_SECONDS: {
     field: "sessionIdleSeconds",
@@ -494,6 +535,7 @@ function checkTogether(values: Partial<Values>, fail: (name: Name, must: string)
   const { production, port, internalPort, bodyBytesMax = 0, bodyMemoryMax = Infinity } = values;
   if (bodyMemoryMax < 2 * bodyBytesMax) fail("BODY_MEMORY_MAX", "must be at least twice BODY_BYTES_MAX");
   if (port !== undefined && port !== 0 && port === internalPort) fail("INTERNAL_PORT", "must differ from PORT");
+  if (values.smtpUrl && values.mailFrom === null) fail("MAIL_FROM", "must be set together with SMTP_URL");
   if (production && values.failpoints?.length !== 0) fail("FAILPOINTS", "must be empty in production");
 }
 

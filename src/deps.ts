@@ -7,8 +7,13 @@ import type { Sessions } from "./accounts/sessions.ts";
 import type { BooksCheck } from "./books/check_schedule.ts";
 import type { Breakers } from "./catalog/breaker.ts";
 import type { Catalog } from "./catalog/catalog.ts";
+import type { KeyStates } from "./catalog/key_states.ts";
 import type { ProviderTests } from "./catalog/provider_check.ts";
 import type { ProviderClient } from "./catalog/provider_client.ts";
+import type { RouteSpeeds } from "./catalog/route_speeds.ts";
+import type { RouteStats } from "./catalog/route_stats.ts";
+import type { PdfDrawer } from "./commerce/pdf_drawer.ts";
+import type { PricesPublicLookup } from "./commerce/prices_public_lookup.ts";
 import type { Config } from "./config.ts";
 import type { HiddenTokens } from "./gateway/hidden_tokens.ts";
 import type { Bodies, Gate } from "./gateway/limits.ts";
@@ -17,6 +22,7 @@ import type { Relays } from "./gateway/relay.ts";
 import type { Telemetry } from "./gateway/telemetry.ts";
 import type { TokenCounter } from "./gateway/tokens.ts";
 import type { Ledger } from "./ledger/ledger.ts";
+import type { Messages } from "./messages/delivery.ts";
 import type { Site } from "./panel/built_site.ts";
 import type { Bus } from "./platform/bus.ts";
 import type { Db } from "./platform/db.ts";
@@ -27,6 +33,7 @@ import type { Log } from "./platform/log.ts";
 import type { LongReads } from "./platform/long_reads.ts";
 import type { Metrics } from "./platform/metrics.ts";
 import type { RateLimiter } from "./platform/rate_limit.ts";
+import type { Places } from "./platform/semaphore.ts";
 import type { Tracing } from "./platform/tracing.ts";
 
 /** Everything that one replica consists of. Constructed in replica.ts, passed down as the first argument. */
@@ -46,7 +53,9 @@ export type Deps = {
   refusals: RefusalCounts;
   hosts: HostLookup;
   domainChecks: DomainChecks;
+  messages: Messages;
   brands: BrandLookup;
+  pricesPublic: PricesPublicLookup;
   /** The service's own hosts. */
   ownHosts: ReadonlySet<string>;
   /** Those own hosts that serve the API. */
@@ -58,6 +67,10 @@ export type Deps = {
   site: Site | undefined;
   catalog: Catalog;
   breakers: Breakers;
+  routeStats: RouteStats;
+  /** For models that choose their routes by latency. */
+  routeSpeeds: RouteSpeeds;
+  keyStates: KeyStates;
   provider: ProviderClient;
   providerTests: ProviderTests;
   limiter: RateLimiter;
@@ -65,6 +78,7 @@ export type Deps = {
   /** Idempotency claims: requests with the same Idempotency-Key are served once. */
   claims: IdempotencyClaims;
   tokens: TokenCounter;
+  pdfs: PdfDrawer;
   hiddenTokens: HiddenTokens;
   ledger: Ledger;
   booksCheck: BooksCheck;
@@ -72,6 +86,8 @@ export type Deps = {
   clock: Clock;
   gate: Gate;
   bodies: Bodies;
+  /** For images that were handed out by URL, and are being fetched. */
+  imagePlaces: Places;
   failpoint: Failpoint;
 };
 

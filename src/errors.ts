@@ -87,7 +87,9 @@ export class Refusal extends Error {
   }
 }
 
-/** Default of Retry-After. */
+/** Longest `Retry-After` that the API sends: OpenAI's older SDKs ignore a minute and more. Source: API-12. */
+export const RETRY_AFTER_SECONDS_MAX = 59;
+/** Default of `Retry-After`. */
 const RETRY_AFTER_DEFAULT_SECONDS = 1;
 const NANO_PER_USD = 1e9;
 

@@ -8,6 +8,8 @@ type Range = { min: number; max: number };
 /** The largest amount of money anywhere: nine million dollars. `balances_range` says why. */
 export const MONEY_USD_MAX = 9_000_000;
 export const MONEY_NANO_USD_MAX = 9_000_000_000_000_000n;
+/** A cent. Prices that people pay are whole cents, and so are payments through Stripe or a shop. */
+export const CENT_NANO_USD = 10_000_000n;
 
 // People
 export const PERSON_NAME_CHARS_MAX = 100;
@@ -25,6 +27,13 @@ export const KEY_NAME_CHARS_MAX = 100;
 /** What `keys_ceilings` allows. */
 export const KEY_DAILY_REQUESTS: Range = { min: 1, max: 30_000_000 };
 
+// Limits of requests, of an offering, an account or a key. The tables' CHECKs allow no more. Source: LIM-1.
+export const REQUESTS_PER_MINUTE: Range = { min: 1, max: 1_000_000 };
+export const TOKENS_PER_MINUTE: Range = { min: 1, max: 1_000_000_000 };
+export const REQUESTS_AT_ONCE: Range = { min: 1, max: 100_000 };
+/** Models with limits of their own. */
+export const LIMITED_MODELS_MAX = 50;
+
 // Offerings. Source: PAY-8.
 export const OFFERING_NAME_CHARS_MAX = 100;
 export const OFFERING_DAYS: Range = { min: 1, max: 30 };
@@ -41,7 +50,27 @@ export const SCOPE_MODELS_MAX = 200;
 // Orders, allotments, and why money moved
 export const ORDER_TEXT_CHARS_MAX = 500;
 export const REASON_CHARS_MAX = 500;
+export const PAY_INSTRUCTIONS_CHARS_MAX = 2_000;
+export const SHOP_URL_CHARS_MAX = 500;
 export const ALLOTMENT_PIECES: Range = { min: 1, max: 100_000 };
+
+// Vouchers. Source: VOU-1.
+export const VOUCHER_NAME_CHARS_MAX = 100;
+export const VOUCHER_CODES: Range = { min: 1, max: 10_000 };
+export const VOUCHER_USES: Range = { min: 1, max: 100_000 };
+export const VOUCHER_YEARS_MAX = 5;
+/** More than a code with spaces between all its characters. */
+export const TYPED_VOUCHER_CHARS_MAX = 100;
+
+// Invoices
+export const INVOICE_NAME_CHARS_MAX = 120;
+export const INVOICE_ADDRESS_CHARS_MAX = 400;
+export const INVOICE_ADDRESS_LINES_MAX = 8;
+export const TAX_LINE_CHARS_MAX = 200;
+export const TAX_NUMBER_CHARS_MAX = 40;
+/** Lines of one invoice, and characters of each. */
+export const INVOICE_LINES_MAX = 200;
+export const INVOICE_LINE_CHARS_MAX = 200;
 
 // Domains and brands
 export const DOMAIN_REASON_CHARS_MAX = 300;
@@ -62,9 +91,34 @@ export const MODEL_MARGIN_PERMILLE: Range = { min: 1_000, max: 100_000 };
 /** Per million tokens, or per image. The tables' CHECKs say the same. */
 export const PRICE_USD_MAX = 1_000;
 export const PRICE_MICRO_USD: Range = { min: 0, max: 1_000_000_000 };
+/** Tiers of one model's prices. Providers have one or two. */
+export const PRICE_TIERS_MAX = 8;
+/** Added to the prices of a price list. Source: IMP-2. */
+export const MARKUP_PERCENT: Range = { min: 0, max: 1_000 };
+/** A reseller's markup on balance prices; one is 0.01 %. The table's CHECK says the same. Source: MRK-1. */
+export const MARKUP_BASIS_POINTS: Range = { min: 0, max: 100_000 };
+/** Models with a markup of their own, by reseller: each key in memory refers to them. */
+export const MARKED_UP_MODELS_MAX = 1_000;
+/** Source: EMB-2. */
+export const EMBEDDING_INPUTS_MAX = 2_048;
+export const EMBEDDING_INPUT_TOKENS_MAX = 8_192;
+export const EMBEDDING_TOKENS_MAX = 300_000;
+export const EMBEDDING_DIMENSIONS: Range = { min: 1, max: 65_536 };
 /** Source: API-7, IMG-3. */
 export const IMAGE_SIZES = ["512x512", "1024x1024", "1024x1536", "1536x1024"] as const;
 /** In code points. Source: API-7, IMG-3. */
 export const IMAGE_PROMPT_CHARS: Range = { min: 3, max: 4_000 };
 export const ROUTE_PRIORITY: Range = { min: -1_000, max: 1_000 };
 export const ROUTE_WEIGHT: Range = { min: 1, max: 1_000 };
+
+// Passkeys. Source: SGN-9.
+export const PASSKEYS_MAX = 10;
+export const PASSKEY_NAME_CHARS_MAX = 60;
+// Mail and webhooks. Source: MSG-8, MSG-9.
+export const MAIL_PORTS: readonly number[] = [25, 465, 587, 2525];
+export const MAIL_USER_CHARS_MAX = 200;
+export const MAIL_PASSWORD_CHARS_MAX = 500;
+export const WEBHOOK_URL_CHARS_MAX = 500;
+export const WEBHOOKS_MAX = 10;
+/** How long the old secret signs too, after a rotation. */
+export const WEBHOOK_OVERLAP_HOURS: Range = { min: 0, max: 168 };

@@ -17,7 +17,7 @@ export type Body = {
 
 /** The memory that is reserved for one body. */
 export type BodyRoom = {
-  /** Reserves more, for a body without a declared length. Throws as `open`, and an Error once the room is closed. */
+  /** Reserves more: for a body without a declared length, or what is made of it. Throws as `open`, and an Error once the room is closed. */
   grow(bytes: number): void;
   /** The body has been read; its bytes are still kept. */
   wasRead(): void;
@@ -35,6 +35,8 @@ type BodyOptions = {
   bytesMax: number;
   /** Whose share of the replica it uses; undefined if nobody is signed in. */
   owner: Owner | undefined;
+  /** Numbers that it may have beyond VALUES_MAX: lists of token ids. */
+  numbersMax?: number | undefined;
 };
 
 /** A body up to this size must arrive within SMALL_BODY_READ_MS, so that clients that send nothing do not take places for long. */
@@ -48,15 +50,51 @@ const REPLACEMENT = "\uFFFD";
 /** For a body that counts for nobody. */
 export const NO_ROOM: BodyRoom = { grow() {}, wasRead() {}, close() {} };
 
+const JSON_TYPE = { pattern: /^application\/json\s*(;|$)/i, refusal: {} };
+const FORM_TYPE = {
+  pattern: /^(application\/x-www-form-urlencoded|multipart\/form-data)\s*(;|$)/i,
+  refusal: { message: "Send the form as application/x-www-form-urlencoded or multipart/form-data." },
+};
+
+/**
+ * Whether a request has a body. Deno has a stream for every method but GET and HEAD, also where nothing was sent; Bun has null.
+ * Source: RFC 9112 §6.3.
+ */
+export function hasBody({ body, headers }: Request): boolean {
+  if (body === null || headers.get("content-length") === "0") return false;
+  return ["content-length", "transfer-encoding", "content-type"].some((name) => headers.has(name));
+}
+
 /**
  * Reads, decodes and parses a JSON object. No byte is read before memory is reserved for it. Throws unsupported_media_type,
  * request_too_large, too_many_requests and service_unavailable (no room), invalid_request (also when it takes longer than
  * BODY_READ_MS, or a small body longer than 10 s). Source: ERR-7, ADM-5.
  */
-export async function readBody(deps: BodyDeps, request: Request, { bytesMax, owner }: BodyOptions): Promise<Body> {
+export async function readBody(deps: BodyDeps, request: Request, options: BodyOptions): Promise<Body> {
+  const { text, room } = await readText(deps, request, options, JSON_TYPE);
+  try {
+    return bodyOf(text, room, options.numbersMax);
+  } catch (error) {
+    room.close();
+    throw error;
+  }
+}
+
+/** Reads a form as it was sent, of nobody's account. Throws as `readBody`. */
+export async function readForm(deps: BodyDeps, request: Request, bytesMax: number): Promise<string> {
+  const { text, room } = await readText(deps, request, { bytesMax, owner: undefined }, FORM_TYPE);
+  room.close();
+  return text;
+}
+
+async function readText(
+  deps: BodyDeps,
+  request: Request,
+  { bytesMax, owner }: BodyOptions,
+  type: { pattern: RegExp; refusal: { message?: string } },
+): Promise<{ text: string; room: BodyRoom }> {
   const { headers } = request;
-  if (!/^application\/json\s*(;|$)/i.test(headers.get("content-type") ?? ""))
-    throw new Refusal("unsupported_media_type");
+  if (!type.pattern.test(headers.get("content-type") ?? "")) throw new Refusal("unsupported_media_type", type.refusal);
   const encoding = headers.get("content-encoding");
   if (encoding !== null && encoding.toLowerCase() !== "identity") throw new Refusal("unsupported_media_type");
   const length = headers.get("content-length");
@@ -66,10 +104,9 @@ export async function readBody(deps: BodyDeps, request: Request, { bytesMax, own
   try {
     const blob = await readBlob(deps, request, { declared, bytesMax, room });
     const text = await textOf(blob);
-    // Both engines use two bytes a character for text that is not ASCII.
-    if (text.length !== blob.size) room.grow(Math.max(0, 2 * text.length - blob.size));
+    room.grow(Math.max(0, memoryOf(text, blob.size) - blob.size));
     room.wasRead();
-    return bodyOf(text, room);
+    return { text, room };
   } catch (error) {
     room.close();
     throw error;
@@ -80,14 +117,26 @@ export async function readBody(deps: BodyDeps, request: Request, { bytesMax, own
  * Parses a text into a body. Throws invalid_request for text that is not a JSON object, for a repeated field in an object of
  * any level, and for too many levels or values.
  */
-export function bodyOf(text: string, room: BodyRoom): Body {
+export function bodyOf(text: string, room: BodyRoom, numbersMax = 0): Body {
   // Before parsing: a parser needs a hundred times the bytes of many small values.
-  const spans = spansOf(text);
+  const spans = spansOf(text, numbersMax);
   const value = parse(text);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new Refusal("invalid_request", { message: "The body must be a JSON object." });
   }
   return { text, value, spans, room };
+}
+
+/** Bytes of memory that a text takes: both engines use two bytes a character for text that is not ASCII. */
+function memoryOf(text: string, bytes = Buffer.byteLength(text)): number {
+  return text.length === bytes ? bytes : 2 * text.length;
+}
+
+/** Keeps texts that were made of a body in place of its own, which is dropped. Throws as `BodyRoom.grow` if they take more memory. */
+export function keepInstead(body: Body, texts: readonly string[]): void {
+  const kept = texts.reduce((sum, text) => sum + memoryOf(text), 0);
+  body.room.grow(Math.max(0, kept - memoryOf(body.text)));
+  body.text = "";
 }
 
 type Reading = { declared: number | undefined; bytesMax: number; room: BodyRoom };
@@ -172,12 +221,15 @@ function parse(text: string): unknown {
   }
 }
 
-function spansOf(text: string): ReadonlyMap<string, Span> {
+function spansOf(text: string, numbersMax: number): ReadonlyMap<string, Span> {
   try {
-    return scanObject(text);
+    return scanObject(text, numbersMax);
   } catch (error) {
     if (error instanceof TooDeep) throw refused(`The body is nested deeper than ${DEPTH_MAX} levels.`);
-    if (error instanceof TooManyValues) throw refused(`The body has more than ${VALUES_MAX} values.`, error.path);
+    if (error instanceof TooManyValues) {
+      const more = numbersMax > 0 ? `, besides ${numbersMax} numbers` : "";
+      throw refused(`The body has more than ${VALUES_MAX} values${more}.`, error.path);
+    }
     if (!(error instanceof DuplicateField)) throw error;
     const path = error.field.slice(0, PATH_CHARS_MAX);
     throw refused(`The field ${path} is repeated.`, path);

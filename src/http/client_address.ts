@@ -16,6 +16,15 @@ export function clientAddress(peer: string, forwardedFor: string | null, trusted
   return address;
 }
 
+/** Bits of an IPv6 address that its network gives out; the others are the customer's own. Source: RFC 6177. */
+const IPV6_NETWORK_BITS = 64;
+
+/** What limits by address count: an IPv4 address, or the /64 of an IPv6 one, since its holder has all addresses in it. */
+export function networkOf(address: string): string {
+  if (!ipaddr.IPv6.isValid(address)) return address;
+  return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/${IPV6_NETWORK_BITS}`)}/${IPV6_NETWORK_BITS}`;
+}
+
 /** Whether an address is in the list, or in one of its ranges. */
 function isTrusted(address: string, trusted: readonly string[]): boolean {
   return trusted.some((one) => (one.includes("/") ? isWithin(address, one) : plain(one) === address));

@@ -1,11 +1,15 @@
+import type { Config } from "../config.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { factsOf } from "./request_facts.ts";
 
 /** Which host a request asks for. The API and the panel both begin with this. */
 
-/** The host of a request. `resellerId` is the owner of a reseller's domain; null for one of the service's own hosts. */
-export type Host = { name: string; resellerId: number | null };
+/**
+ * The host of a request. `resellerId` is the owner of a reseller's domain; null for one of the service's own hosts. `tenantEpoch` is the
+ * owner's epoch when the domain was looked up.
+ */
+export type Host = { name: string; resellerId: number | null; tenantEpoch?: number };
 
 /** A Host header: a name, an optional trailing dot (the DNS root), and an optional port. */
 const HOST = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\.?(?::\d{0,5})?$/i;
@@ -19,14 +23,14 @@ export function hostOf(deps: Deps, request: Request): Host | Promise<Host> {
   const name = hostName(request.headers.get("host"), factsOf(request).url.hostname);
   if (deps.ownHosts.has(name)) return { name, resellerId: null };
   const known = deps.hosts.peek(name);
-  if (known) return { name, resellerId: known.resellerId };
+  if (known) return { name, resellerId: known.resellerId, tenantEpoch: known.tenantEpoch };
   return resellerHost(deps, name);
 }
 
 async function resellerHost(deps: Deps, name: string): Promise<Host> {
   const found = await deps.hosts.get(name);
   if (found === undefined) throw unservedHost();
-  return { name, resellerId: found.resellerId };
+  return { name, resellerId: found.resellerId, tenantEpoch: found.tenantEpoch };
 }
 
 /**
@@ -39,6 +43,29 @@ export function hostName(header: string | null, target: string): string {
   if (NAME.test(target)) return target;
   const isRooted = target.endsWith(".");
   throw unservedHost(isRooted ? "This host is not served here: leave out the dot at the end of its name." : undefined);
+}
+
+/**
+ * The origin that clients reach a request's host under, as in `https://api.example.com`: what links to it are made of. It comes from
+ * the configuration, because a proxy in front ends TLS. `url` is the request's.
+ */
+export function originOf(
+  { config, ownHosts }: { config: Pick<Config, "baseUrl" | "aliasUrl" | "panelUrl">; ownHosts: ReadonlySet<string> },
+  url: URL,
+): string {
+  const { hostname } = url;
+  const { baseUrl, aliasUrl, panelUrl } = config;
+  const own = [baseUrl, aliasUrl, panelUrl].find((one) => one !== "" && new URL(one).hostname === hostname);
+  if (own !== undefined) return new URL(own).origin;
+  // A local host of development has no proxy in front.
+  return ownHosts.has(hostname) ? url.origin : siteUrl({ config }, hostname);
+}
+
+/** The panel's origin on a host, with the scheme and port of PANEL_URL. No trailing slash. */
+export function siteUrl({ config }: { config: Pick<Config, "panelUrl"> }, hostName: string): string {
+  const url = new URL(config.panelUrl);
+  url.hostname = hostName;
+  return url.origin;
 }
 
 /** The refusal of a Host header, or of the host of an absolute target, that is missing, duplicated or malformed. */

@@ -10,7 +10,7 @@ import { ErrorShape } from "./error_shape.ts";
 const VERSION = "1.0.0";
 
 /** In the order of the API reference. */
-const TAGS = ["Models", "Chat", "Images", "Account", "Panel"] as const;
+const TAGS = ["Models", "Chat", "Responses", "Images", "Embeddings", "Account", "Panel"] as const;
 export type Tag = (typeof TAGS)[number];
 /** A refusal that an endpoint can answer with, and its status there. */
 export type RefusalSpec = { code: ErrorCode; status: number };
@@ -21,19 +21,22 @@ export type Operation = {
   tag: Tag;
   summary: string;
   description: string;
-  /** How the caller authenticates: with an API key, or with a session of the panel. */
-  caller: "key" | "session";
+  /** How the caller authenticates: with an API key, or with a session of the panel; or not at all. */
+  caller: "key" | "session" | "anyone";
   /** The parameters of the path, in their order. */
   params?: TSchema;
   query?: TSchema;
   /** Headers that it reads, besides those for authentication. */
   headers?: TSchema;
   body?: { schema: TSchema; example: Record<string, unknown> };
-  answer: { schema: TSchema; description: string };
+  answer: Answer;
   /** The schema of a stream's events, if the endpoint can stream. */
   events?: TSchema;
   refusals: readonly RefusalSpec[];
 };
+
+/** JSON of this schema, or a file of these media types. */
+export type Answer = { description: string } & ({ schema: TSchema } | { mediaTypes: readonly string[] });
 
 /** Addresses and names for the document of one host. */
 export type Place = {
@@ -130,6 +133,9 @@ const API_WORDS = [
   "A request that is refused with 402 reaches no model, costs nothing and leaves no usage record.",
 ].join(" ");
 
+const COUNT = { type: "integer", minimum: 0 } as const;
+const RESET_WORDS = "How long until all of it is left again, as in 20ms, 34s, 1m0s.";
+
 const HEADERS = {
   "X-Request-Id": {
     description: "The request's id, for support and logs.",
@@ -149,6 +155,19 @@ const HEADERS = {
       "Set on the stored answer to an earlier request with the same Idempotency-Key. X-Request-Id is that of the earlier request.",
     schema: { const: "true" },
   },
+  // Source: LIM-5.
+  "X-RateLimit-Limit-Requests": {
+    description: "The limit of requests a minute of which the least is left.",
+    schema: COUNT,
+  },
+  "X-RateLimit-Remaining-Requests": { description: "How many requests of it are left.", schema: COUNT },
+  "X-RateLimit-Reset-Requests": { description: RESET_WORDS, schema: { type: "string" } },
+  "X-RateLimit-Limit-Tokens": {
+    description: "The limit of tokens a minute of which the least is left. Not sent if tokens are not limited.",
+    schema: COUNT,
+  },
+  "X-RateLimit-Remaining-Tokens": { description: "How many tokens of it are left.", schema: COUNT },
+  "X-RateLimit-Reset-Tokens": { description: RESET_WORDS, schema: { type: "string" } },
 } as const;
 
 function routeOf(route: Route): DescribedRoute | undefined {
@@ -183,6 +202,7 @@ function operationObject(operation: Operation, shape: (schema: TSchema) => Json,
     summary,
     description,
     ...(caller === "session" && { security: [{ session: [], csrf: [] }] }),
+    ...(caller === "anyone" && { security: [] }),
     ...(parameters.length > 0 && { parameters }),
     ...(body && {
       requestBody: {
@@ -210,11 +230,11 @@ function answerObject({ answer, body, events, headers }: Operation, shape: (sche
     headers: headersOf(
       "X-Request-Id",
       ...(events ? (["X-Accel-Buffering"] as const) : []),
-      ...(body ? (["X-Dropped-Params"] as const) : []),
+      ...(body ? (["X-Dropped-Params", ...LIMIT_HEADERS] as const) : []),
       ...(headers?.properties["Idempotency-Key"] ? (["Idempotent-Replayed"] as const) : []),
     ),
     content: {
-      "application/json": { schema: shape(answer.schema) },
+      ...contentOf(answer, shape),
       ...(events && {
         "text/event-stream": {
           schema: {
@@ -228,6 +248,12 @@ function answerObject({ answer, body, events, headers }: Operation, shape: (sche
       }),
     },
   };
+}
+
+function contentOf(answer: Answer, shape: (schema: TSchema) => Json): Json {
+  if ("schema" in answer) return { "application/json": { schema: shape(answer.schema) } };
+  // The schema of a binary body is empty.
+  return Object.fromEntries(answer.mediaTypes.map((type) => [type, {}]));
 }
 
 /** One response for each status, with its codes. */
@@ -259,6 +285,7 @@ function refusalObjects(refusals: readonly RefusalSpec[], envelope: Json): Recor
 }
 
 type HeaderName = keyof typeof HEADERS;
+const LIMIT_HEADERS = (Object.keys(HEADERS) as HeaderName[]).filter((name) => name.startsWith("X-RateLimit-"));
 
 /** The headers that such answers really have, with and without a time to wait. */
 function headerNamesOf(refusals: readonly RefusalSpec[]): HeaderName[] {

@@ -10,7 +10,7 @@ export type RequestFacts = {
   peerAddress: () => string;
   /** When the request arrived, by the monotonic clock. */
   startedMs: number;
-  /** The account that is signed in to the panel; 0 if none is. */
+  /** The account that is signed in to the panel, or that an image address names; 0 if none. */
   accountId: number;
   /** The code of the error response; "" if the request was not refused. */
   refusal: ErrorCode | "";

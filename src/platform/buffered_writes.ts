@@ -9,6 +9,8 @@ const LAST_FLUSH_MS_MAX = 2_000;
 export type BufferedWrites<K, V> = {
   /** Merges a fact into the entry of its key. Dropped if there are too many entries. */
   note(key: K, fact: V): void;
+  /** The entry of a key, which may be changed in place at once, without waiting for anything. */
+  entry(key: K): V | undefined;
   /** Writes all entries. Never throws: on failure the entries are kept for the next flush. */
   flush(): Promise<void>;
   /** Writes the remaining entries and stops. */
@@ -70,6 +72,7 @@ export function createBufferedWrites<K, V>({
 
   return {
     note,
+    entry: (key) => entries.get(key),
     flush,
     async stop() {
       clearInterval(timer);

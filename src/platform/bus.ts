@@ -15,8 +15,15 @@ const BEAT_EVERY_MS = 1000;
 /** Without a heartbeat for this long, the subscriber is assumed to receive nothing. */
 const SILENCE_MAX_MS = 3000;
 
-/** A cached row has changed. `ref`: the account's id, the model's id or provider's name, the host, or the session's account id. */
-export type Change = { kind: "account" | "catalog" | "host" | "session"; ref: string };
+/**
+ * A cached row has changed. `ref`: the account's id, the model's id or provider's name, the host, or the session's account id.
+ * `escrow`: a request of the account waits for what replicas have drawn of it and do not use. `provider_key`: the state of a
+ * provider's key, by its id.
+ */
+export type Change = {
+  kind: "account" | "catalog" | "host" | "session" | "escrow" | "provider_key";
+  ref: string;
+};
 
 export type Bus = {
   /**
@@ -219,4 +226,11 @@ export function isChange(value: unknown): value is Change {
   if (typeof value !== "object" || value === null || !("kind" in value) || !("ref" in value)) return false;
   return typeof value.kind === "string" && KINDS.has(value.kind) && typeof value.ref === "string";
 }
-const KINDS = new Set<string>(["account", "catalog", "host", "session"] satisfies Change["kind"][]);
+const KINDS = new Set<string>([
+  "account",
+  "catalog",
+  "host",
+  "session",
+  "escrow",
+  "provider_key",
+] satisfies Change["kind"][]);

@@ -1,10 +1,15 @@
 import { type SQL, sql } from "drizzle-orm";
-import { Refusal } from "../errors.ts";
+import { RETRY_AFTER_SECONDS_MAX, Refusal } from "../errors.ts";
 import { type Bus, type Change, isChange } from "./bus.ts";
 import type { Db, Orm, Sql, Tx } from "./db.ts";
 import type { Log } from "./log.ts";
 import { within } from "./time_limit.ts";
 
+/** How long what was drawn ahead may be granted, counted from before the draw was sent. Changes of rights wait this long at most. */
+export const ESCROW_VALID_MS = 2_000;
+/** How long a change waits for money that lies unused in escrows: a replica returns it within a second. */
+const IDLE_WAIT_MS_MAX = 3_000;
+const RECALL_PAUSE_MS = 20;
 const READ_EVERY_MS = 1000;
 /** A read that takes longer counts as an outage; its connection is closed. */
 const READ_TIMEOUT_MS = 3000;
@@ -22,23 +27,59 @@ const PRUNE_MAX = 10_000;
  */
 const ENTRIES_MAX = { customer: 300, reseller: 5_000 } as const;
 const PROTECTING_FACTOR = 2;
-/** OpenAI's older SDKs ignore longer values. Source: API-12. */
-const RETRY_AFTER_SECONDS_MAX = 59;
 
 /** Who makes a change, for the audit log: an account, and the request. */
 export type Actor = { accountId: number; requestId: string };
 /** What a change needs. Without `by`, the command line or the service itself makes it. */
 export type ChangeDeps = { db: Db; bus: Bus; by?: Actor };
 
+/** What kind of change it is. */
+type ChangeOptions = {
+  /** It takes a right away, as revoking a key does. */
+  protects?: boolean;
+  /** Whether it ended a right of a reseller and of its customers, or one of its domains. Asked after the commit. */
+  endsTenantRight?: () => boolean;
+};
+
+/** Money of the account lies unused in a replica's escrow. `changing` asks for it and tries again. */
+export class IdleMoneyError extends Error {
+  override readonly name = "IdleMoneyError";
+  readonly accountId: number;
+
+  constructor(accountId: number) {
+    super(`money of account ${accountId} lies unused in an escrow`);
+    this.accountId = accountId;
+  }
+}
+
 /**
  * Runs `fn` in a transaction and, after the commit, publishes what its triggers wrote to `changes`. Every write to a cached or
- * audited row goes through here. `protects`: the change takes a right away, as revoking a key does. Throws what `fn` throws, and
- * too_many_requests if the account has reached its limit of changes per day; then nothing is written.
+ * audited row goes through here. Returns when no replica grants anything any more on what was true before. `fn` may run more than
+ * once, each time in a new transaction. Throws what `fn` throws, and too_many_requests if the account has reached its limit of changes
+ * per day; then nothing is written. Source: ESC-4, REL-1.
  */
 export async function changing<T>(
   deps: ChangeDeps,
   fn: (tx: TransactionOf<Orm>) => Promise<T>,
-  { protects = false }: { protects?: boolean } = {},
+  options: ChangeOptions = {},
+): Promise<T> {
+  const startMs = performance.now();
+  for (;;) {
+    try {
+      return await changeOnce(deps, fn, options);
+    } catch (error) {
+      if (!(error instanceof IdleMoneyError)) throw error;
+      if (performance.now() - startMs > IDLE_WAIT_MS_MAX)
+        throw new Refusal("service_unavailable", { retryAfterSeconds: 1 });
+      await recallMoney(deps, error.accountId);
+    }
+  }
+}
+
+async function changeOnce<T>(
+  deps: ChangeDeps,
+  fn: (tx: TransactionOf<Orm>) => Promise<T>,
+  { protects = false, endsTenantRight }: ChangeOptions,
 ): Promise<T> {
   let changes: Change[] = [];
   const result = await deps.db.orm.transaction(async (tx) => {
@@ -47,8 +88,44 @@ export async function changing<T>(
     changes = await ownChanges(tx);
     return value;
   });
+  const committedMs = performance.now();
   await deps.bus.publish(changes);
+  // Draws of customers do not lock their tenant: one that read the former state may commit later. It is valid no longer than this.
+  if (endsTenantRight?.() && changes.length > 0) await sleep(committedMs + ESCROW_VALID_MS - performance.now());
+  else await waitForDraws(deps.db, changes, committedMs + ESCROW_VALID_MS);
   return result;
+}
+
+/**
+ * Returns when every replica has drawn anew for the changed accounts, or what it had drawn before has run out. Never throws: the change
+ * is committed, and without an answer of the database the second is certain.
+ */
+async function waitForDraws(db: Db, changes: readonly Change[], untilMs: number): Promise<void> {
+  const ids = changes.filter(({ kind }) => kind === "account").map(({ ref }) => ref);
+  for (let pauseMs = 2; ids.length > 0 && performance.now() < untilMs; pauseMs = Math.min(pauseMs * 2, 50)) {
+    const isDone = await within(untilMs - performance.now(), areDrawnAnew(db, ids)).catch(() => false);
+    if (isDone) return;
+    await sleep(Math.min(pauseMs, untilMs - performance.now()));
+  }
+}
+
+async function areDrawnAnew(db: Db, accountIds: readonly string[]): Promise<boolean> {
+  const old = await db.sql`
+    select 1 from escrows join epochs using (account_id)
+    where account_id = any(${`{${accountIds.join(",")}}`}::text::bigint[]) and escrows.epoch < epochs.epoch
+      and (idle_units > 0 or idle_nano_usd > 0) limit 1`;
+  return old.length === 0;
+}
+
+/** Asks the replicas for what they have drawn of a balance and do not use. */
+async function recallMoney({ db, bus }: ChangeDeps, accountId: number): Promise<void> {
+  await db.sql`update escrows set recalled = true where account_id = ${accountId}::bigint and idle_nano_usd > 0`;
+  await bus.publish([{ kind: "escrow", ref: String(accountId) }]);
+  await sleep(RECALL_PAUSE_MS);
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 type TransactionOf<T extends Orm> = Parameters<Parameters<T["transaction"]>[0]>[0];

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, randomBytes, randomFillSync, timingSafeEqual } from "node:crypto";
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes, randomFillSync, timingSafeEqual } from "node:crypto";
 import { crc32 } from "node:zlib";
 import { sha256, sha256Hex, wallClockMs } from "./runtime.ts";
 
@@ -23,6 +23,7 @@ const CIPHER_KEY_ID_BYTES = 4;
 const CIPHER_IV_BYTES = 12;
 const CIPHER_TAG_BYTES = 16;
 const CIPHER_HEAD_BYTES = 1 + CIPHER_KEY_ID_BYTES;
+const DERIVED_KEY_BYTES = 32;
 
 /** A clock set back by more than this was wrong before: ids continue from the new time, instead of staying ahead of it. */
 const AHEAD_MS_MAX = 30 * 60_000;
@@ -63,16 +64,24 @@ export function digestOfKey(secret: string): string | undefined {
   return KEY_FORM.test(secret) && hasChecksum(secret) ? sha256Hex(secret) : undefined;
 }
 
-/** AES-256-GCM: version, key id, IV, ciphertext, tag. `secretKey` is 32 bytes. */
-export function encrypt(secretKey: Uint8Array, text: string): Buffer {
+/** A key of 32 bytes for one purpose, which reveals nothing about `secretKey` and other purposes' keys. Source: RFC 5869. */
+export function deriveKey(secretKey: Uint8Array, purpose: string): Uint8Array {
+  return new Uint8Array(hkdfSync("sha256", secretKey, "", `tollgate.${purpose}`, DERIVED_KEY_BYTES));
+}
+
+/**
+ * AES-256-GCM: version, key id, IV, ciphertext, tag. `secretKey` is 32 bytes. `context` is not part of the ciphertext, but only the
+ * same context decrypts it.
+ */
+export function encrypt(secretKey: Uint8Array, text: string, context = ""): Buffer {
   const head = Buffer.concat([Buffer.of(CIPHER_VERSION), cipherKeyId(secretKey)]);
   const iv = randomBytes(CIPHER_IV_BYTES);
-  const cipher = createCipheriv("aes-256-gcm", secretKey, iv).setAAD(head);
+  const cipher = createCipheriv("aes-256-gcm", secretKey, iv).setAAD(withContext(head, context));
   return Buffer.concat([head, iv, cipher.update(text, "utf8"), cipher.final(), cipher.getAuthTag()]);
 }
 
-/** Reverses `encrypt`. Throws an Error that says whether the key is wrong or the bytes are damaged. */
-export function decrypt(secretKey: Uint8Array, bytes: Uint8Array): string {
+/** Reverses `encrypt`. Throws an Error that says whether the key is wrong, or the bytes are damaged or of another context. */
+export function decrypt(secretKey: Uint8Array, bytes: Uint8Array, context = ""): string {
   const data = Buffer.from(bytes);
   if (data.length < CIPHER_HEAD_BYTES + CIPHER_IV_BYTES + CIPHER_TAG_BYTES || data[0] !== CIPHER_VERSION)
     throw new Error("The ciphertext is damaged, or has a version that this release does not know.");
@@ -82,7 +91,7 @@ export function decrypt(secretKey: Uint8Array, bytes: Uint8Array): string {
   const iv = data.subarray(CIPHER_HEAD_BYTES, CIPHER_HEAD_BYTES + CIPHER_IV_BYTES);
   const tag = data.subarray(-CIPHER_TAG_BYTES);
   const body = data.subarray(CIPHER_HEAD_BYTES + CIPHER_IV_BYTES, -CIPHER_TAG_BYTES);
-  const decipher = createDecipheriv("aes-256-gcm", secretKey, iv).setAAD(head).setAuthTag(tag);
+  const decipher = createDecipheriv("aes-256-gcm", secretKey, iv).setAAD(withContext(head, context)).setAuthTag(tag);
   try {
     return decipher.update(body, undefined, "utf8") + decipher.final("utf8");
   } catch (error) {
@@ -202,6 +211,10 @@ function hasChecksum(secret: string): boolean {
   let said = 0;
   for (let i = at; i < secret.length; i++) said = said * ALPHABET.length + ALPHABET.indexOf(secret.charAt(i));
   return said === crc32(secret.slice(0, at));
+}
+
+function withContext(head: Buffer, context: string): Buffer {
+  return context === "" ? head : Buffer.concat([head, Buffer.from(context)]);
 }
 
 function cipherKeyId(secretKey: Uint8Array): Buffer {

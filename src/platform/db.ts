@@ -1,7 +1,6 @@
 import { sql as statement } from "drizzle-orm";
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
-import * as schema from "./schema.ts";
 
 /** Longest wait for a connection. */
 const CONNECT_TIMEOUT_SECONDS = 5;
@@ -12,7 +11,7 @@ const LOCK_MS_MAX = 1500;
 const LOCK_TIMEOUT = statement`set local lock_timeout = ${statement.raw(String(LOCK_MS_MAX))}`;
 
 export type Sql = postgres.Sql;
-export type Orm = PostgresJsDatabase<typeof schema>;
+export type Orm = PostgresJsDatabase;
 /** A transaction, or a plain Orm. */
 export type Tx = Parameters<Parameters<Orm["transaction"]>[0]>[0] | Orm;
 
@@ -40,7 +39,7 @@ export function openDb(options: ConnectOptions & { dbPoolMax: number }): Db {
   let current = open();
   function open() {
     const sql = counted(connect(options, options.dbPoolMax), count);
-    return { sql, orm: impatient(drizzle(sql, { schema, casing: "snake_case" })) };
+    return { sql, orm: impatient(drizzle(sql, { casing: "snake_case" })) };
   }
   return {
     get sql() {
@@ -100,7 +99,7 @@ export function whileWanted(db: Db, { signal, statementMsMax }: { signal: AbortS
   const sql = abortable(db.sql, signal);
   const settings = statement`
     select set_config('lock_timeout', ${String(LOCK_MS_MAX)}, true), set_config('statement_timeout', ${String(statementMsMax)}, true)`;
-  const orm = impatient(drizzle(sql, { schema, casing: "snake_case" }), settings);
+  const orm = impatient(drizzle(sql, { casing: "snake_case" }), settings);
   return { sql, orm, reset: db.reset, underWay: db.underWay, close: db.close };
 }
 

@@ -1,11 +1,18 @@
 import process from "node:process";
 
 /**
- * Named places in a request where a test can kill or freeze the process. Without FAILPOINTS each place calls an empty function.
+ * Named places in a request, or in the delivery of a message, where a test can kill or freeze the process. Without FAILPOINTS each place calls an empty function.
  * Production refuses to start with one set.
  */
 
-export const FAILPOINTS = ["before_reserve", "after_reserve", "before_settle", "after_settle"] as const;
+export const FAILPOINTS = [
+  "before_reserve",
+  "after_reserve",
+  "before_settle",
+  "after_settle",
+  "after_paid",
+  "after_send",
+] as const;
 export type FailpointName = (typeof FAILPOINTS)[number];
 /** Called at the named place. */
 export type Failpoint = (name: FailpointName) => void;

@@ -44,12 +44,14 @@ export type Wanted = {
   /** The account whose limits it counts against. */
   owner: string;
   requestId: string;
+  /** Identifies the process that serves it, for whoever finds that it died. */
+  servedBy: string;
   /** Digest of the body. The same id with another digest is another request. */
   content: string;
 };
 
 /** The request that has claimed an id. */
-export type Holder = { requestId: string; content: string };
+export type Holder = { requestId: string; servedBy: string; content: string };
 
 export type Found =
   | { state: "ours"; claim: IdempotencyClaim }
@@ -125,17 +127,18 @@ export function inProcessIdempotencyClaims({
   }
 
   return {
-    async take({ id, requestId, content }) {
+    async take({ id, requestId, servedBy, content }) {
       const holder = open.get(id);
       if (holder) return { state: "in_flight", ...holder };
       const known = done.get(id);
       if (known === undefined || known.endsMs <= nowMs()) {
         answers.delete(id);
-        return { state: "ours", claim: claimOf(id, { requestId, content }) };
+        return { state: "ours", claim: claimOf(id, { requestId, servedBy, content }) };
       }
       const kept = answers.get(id);
       const answer = kept && kept.endsMs > nowMs() ? kept.bytes : undefined;
-      return { state: "done", requestId: known.requestId, content: known.content, answer };
+      const { requestId: knownId, servedBy: knownBy } = known;
+      return { state: "done", requestId: knownId, servedBy: knownBy, content: known.content, answer };
     },
     close: async () => {},
   };

@@ -31,7 +31,7 @@ const RETRY_AFTER_SECONDS = 1;
  * Who reads, and whether through the API or the panel. Each has its own shares, so that abuse of a leaked key does not lock the key's
  * owner out of the panel.
  */
-export type Reader = { door: "api" | "panel"; accountId: number /** 0: no tenant. */; tenantId: number };
+export type Reader = { side: "api" | "panel"; accountId: number /** 0: no tenant. */; tenantId: number };
 
 type ReadOptions = {
   /** Aborted when the client has left. */
@@ -121,9 +121,9 @@ export function openLongReads({ config, log, onShed, onTimeOut }: LongReadsOptio
   };
 }
 
-function sharesOf({ door, accountId, tenantId }: Reader): Share[] {
-  const account = { id: `${door}:account:${accountId}`, atOnceMax: ACCOUNT_MAX, waitingMax: ACCOUNT_WAITING_MAX };
-  const tenant = { id: `${door}:tenant:${tenantId}`, atOnceMax: TENANT_MAX, waitingMax: TENANT_WAITING_MAX };
+function sharesOf({ side, accountId, tenantId }: Reader): Share[] {
+  const account = { id: `${side}:account:${accountId}`, atOnceMax: ACCOUNT_MAX, waitingMax: ACCOUNT_WAITING_MAX };
+  const tenant = { id: `${side}:tenant:${tenantId}`, atOnceMax: TENANT_MAX, waitingMax: TENANT_WAITING_MAX };
   return tenantId === 0 ? [account] : [account, tenant];
 }
 

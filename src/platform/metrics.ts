@@ -29,7 +29,13 @@ const SHED_REASONS = [
   "rate",
   "rate_per_account",
   "rate_per_tenant",
+  "rate_per_model",
+  "tokens_per_key",
+  "tokens_per_account",
+  "tokens_per_model",
   "in_flight_per_key",
+  "at_once_per_account",
+  "at_once_per_model",
   "long_reads",
   "in_flight_per_account",
   "in_flight_per_tenant",
@@ -39,8 +45,11 @@ const SHED_REASONS = [
   "body_bytes_full",
   "body_bytes_per_account",
   "body_bytes_per_tenant",
+  "image_files",
 ] as const;
 export type ShedReason = (typeof SHED_REASONS)[number];
+
+const VOUCHER_GUESSES = ["wrong", "refused"] as const;
 
 /** The time limit that was exceeded. */
 const TIME_LIMITS = [
@@ -56,7 +65,7 @@ const TIME_LIMITS = [
 export type TimeLimit = (typeof TIME_LIMITS)[number];
 
 /** How an attempt at a provider failed. `hung_up`: the connection was closed without an answer. */
-const PROVIDER_FAILURES = [
+export const PROVIDER_FAILURES = [
   "connect",
   "hung_up",
   "timeout",
@@ -76,7 +85,7 @@ const PROVIDER_FAILURES = [
 export type FailureKind = (typeof PROVIDER_FAILURES)[number];
 
 /** What a metered request asks for. */
-const ANSWER_KINDS = ["json", "stream", "image"] as const;
+const ANSWER_KINDS = ["json", "stream", "image", "embedding"] as const;
 export type AnswerKind = (typeof ANSWER_KINDS)[number];
 /** How a stream ended. `failed`: its end could not be told to the ledger. */
 const STREAM_ENDS = ["complete", "client_left", "provider_broke_off", "ended_by_us", "failed"] as const;
@@ -87,9 +96,21 @@ export type HoldEnd = (typeof HOLD_ENDS)[number];
 const LANES = ["free", "waiting", "held"] as const;
 const CACHES = ["keys", "hosts", "brands", "sessions"] as const;
 export type CacheName = (typeof CACHES)[number];
-const CHANGES = ["account", "catalog", "host", "session", "gap"] as const;
+const CHANGES = ["account", "catalog", "host", "session", "provider_key", "gap"] as const;
 export type ChangeKind = (typeof CHANGES)[number];
-const BREAKER_STATES = ["open", "half_open", "cooling"] as const;
+/** Rates of prices that a model may lack while its provider reports the count. */
+export const UNPRICED_KINDS = [
+  "cache_write",
+  "cache_write_1h",
+  "audio_input",
+  "audio_output",
+  "image_input",
+  "image_output",
+] as const;
+export type UnpricedKind = (typeof UNPRICED_KINDS)[number];
+const BREAKER_STATES = ["open", "half_open"] as const;
+const MAIL_SERVERS = ["operator", "reseller"] as const;
+const KEY_STATES = ["cooling", "quarantined"] as const;
 const CAPS = [
   "in_flight_requests",
   "body_reads",
@@ -118,6 +139,10 @@ const COUNTERS = {
     label: ["kind", PROVIDER_FAILURES],
   },
   overruns_total: { help: "Pay-as-you-go answers that cost more than was reserved for them." },
+  voucher_guesses_total: {
+    help: "Voucher codes that do not exist. wrong: looked up; refused: not looked up, because too many had been wrong.",
+    label: ["kind", VOUCHER_GUESSES],
+  },
   breaker_openings_total: { help: "How often the circuit breaker of a route opened after consecutive failures." },
   ledger_refusals_remembered_total: {
     help: "Requests refused without asking the ledger, because it had just refused an equal one.",
@@ -178,12 +203,12 @@ const PROCESS = {
 const GAUGES = {
   in_flight_requests: { help: "Metered requests in flight, after their body was read. Limit: IN_FLIGHT_MAX." },
   body_reads: { help: "Request bodies being read. Limit: BODY_READS_MAX." },
-  body_bytes: { help: "Bytes of request bodies in memory. Limit: BODY_MEMORY_MAX." },
+  body_bytes: { help: "Bytes of request bodies, and of expected embeddings, in memory. Limit: BODY_MEMORY_MAX." },
   open_streams: { help: "Requests in flight that are streams whose answer has begun." },
   streams_read_on: { help: "Open streams whose client has left, read to their end." },
   live_holds: { help: "Open holds of this replica." },
   expired_holds: {
-    help: "Holds of any replica past their lease, at the last run of this replica's reaper; at most 500.",
+    help: "Accounts with escrows of ended leases, at the last run of this replica's reaper; at most 500.",
   },
   ledger_queue_rows: { help: "Reserves and settlements waiting or in progress. Limit: LEDGER_QUEUE_MAX." },
   ledger_lane_rows: { help: "Reserves and settlements waiting, by lane.", label: ["lane", LANES] },
@@ -201,8 +226,12 @@ const GAUGES = {
   pool_queries: { help: "Queries and transactions running on the pool, or waiting for it. Limit: DB_POOL_MAX." },
   long_reads: { help: "Lists, charts and files being read, on connections of their own. Limited." },
   breakers: {
-    help: "Circuit breakers of routes: open, half-open (one request tries), or cooling (the provider asked for a pause). Includes breakers of single accounts.",
+    help: "Circuit breakers of routes: open, or half-open (one request tries). Includes breakers of single accounts.",
     label: ["state", BREAKER_STATES],
+  },
+  provider_keys: {
+    help: "Keys of providers that are not active: cooling (the provider asked for a pause), or quarantined (refused, or out of credit).",
+    label: ["state", KEY_STATES],
   },
   route_overheads: {
     help: "Routes for which more than the bound is reserved, because answers of several accounts used more.",
@@ -210,6 +239,13 @@ const GAUGES = {
   books_broken: { help: "Invariants that the last check of the books found violated." },
   books_uncounted: { help: "Invariants that the last check of the books had no time to check." },
   books_checked_timestamp_seconds: { help: "Time of the last check of the books by any replica; 0: not known yet." },
+  messages_waiting: { help: "Mails and webhook calls of all replicas that wait to be sent." },
+  messages_oldest_seconds: { help: "Age of the message that has waited longest; 0: none waits." },
+  messages_failed: { help: "Mails and webhook calls of all replicas that were given up in the last 24 hours." },
+  mail_servers_down: {
+    help: "Mail servers that do not answer: the operator's own, and resellers'. Their mails wait.",
+    label: ["of", MAIL_SERVERS],
+  },
   cap: { help: "Configured limit of the gauge with that name.", label: ["of", CAPS] },
 } as const satisfies Record<string, Family>;
 
@@ -218,7 +254,11 @@ const COUNTED = {
   cache_hits_total: { help: "Lookups answered from memory.", label: ["cache", CACHES] },
   cache_misses_total: { help: "Lookups that read the database.", label: ["cache", CACHES] },
   cache_drops_total: { help: "Cache entries removed by invalidations.", label: ["cache", CACHES] },
-  holds_reaped_total: { help: "Holds of dead replicas that this replica's reaper released." },
+  holds_reaped_total: { help: "Escrows of dead replicas that this replica's reaper gave back." },
+  unpriced_tokens_total: {
+    help: "Tokens that providers reported, that balances paid, and that the model's prices name no rate for, by the rate. Of all replicas together.",
+    label: ["kind", UNPRICED_KINDS],
+  },
 } as const satisfies Record<string, Family>;
 
 type Read<F> = F extends { label: readonly [string, readonly (infer Value extends string)[]] }
@@ -275,6 +315,8 @@ export type Metrics = {
   overran(): void;
   /** An attempt at a provider failed. */
   providerFailed(kind: FailureKind): void;
+  /** A voucher code was not found, or not looked up after too many wrong ones. */
+  voucherGuessed(kind: (typeof VOUCHER_GUESSES)[number]): void;
   /** The circuit breaker of a route opened. */
   breakerOpened(): void;
   /** A request was refused because the ledger had just refused an equal one. */
@@ -317,6 +359,7 @@ export function createMetrics(): Metrics {
       if (spooled) count("settlements_spooled_total");
     },
     batched: (lane, rows) => observe("ledger_batch_rows", lane, rows),
+    voucherGuessed: (kind) => count("voucher_guesses_total", kind),
     shed: (reason) => count("shed_requests_total", reason),
     timedOut: (limit) => count("time_outs_total", limit),
     overran: () => count("overruns_total"),

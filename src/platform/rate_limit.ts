@@ -1,50 +1,50 @@
-import { LRUCache } from "lru-cache";
 import { Refusal } from "../errors.ts";
 import type { Log } from "./log.ts";
 import type { ShedReason, TimeLimit } from "./metrics.ts";
+import {
+  type ConfiguredLimits,
+  isFull,
+  isOver,
+  type LimitState,
+  type RequestLimits,
+  Tallies,
+  type Tally,
+  tightest,
+  tooManyAtOnce,
+  tooManyRequests,
+} from "./rate_tallies.ts";
 import { type RedisWithTimeout, redisWithTimeout } from "./redis.ts";
-import { type Question, type RedisRateCount, RedisRateCounts } from "./redis_rate_counts.ts";
+import { type Question, RedisRateCounts } from "./redis_rate_counts.ts";
 import type { Owner } from "./share_limit.ts";
+import { type Counters, TokenReservation } from "./token_limit.ts";
 
 /** Longest wait for Redis; after that the replica decides by its own counts. */
 const REDIS_BUDGET_MS = 30;
-const WINDOW_MS = 60_000;
-/** Ids remembered, besides those with requests in flight; beyond that, the least recently used are forgotten. */
-const IDS_MAX = 50_000;
+const MINUTE_MS = 60_000;
 /** Slots that their replica has not confirmed for this long are free again: the replica has died. */
 const SLOT_LEASE_MS = 60_000;
-/** `Retry-After` when all slots are taken: nobody knows when one becomes free. */
-const SLOT_RETRY_AFTER_SECONDS = 1;
+const HEARTBEAT_MS = 1000;
 
 export type RateLimiter = {
-  /**
-   * Counts a request to the id, and to its owner's account and tenant. Throws too_many_requests, with the seconds until the minute
-   * ends.
-   */
+  /** Begins to count a request of an id such as `key:7`. `limits`: what was set for it, beyond what is configured. Refuses nothing. */
+  begin(id: string, owner?: Owner, limits?: RequestLimits | null): LimitedRequest;
+  /** Counts a request that is not metered. Throws too_many_requests, with the seconds until the minute ends, but less than a minute. */
   take(id: string, owner?: Owner): Promise<void>;
-  /**
-   * Counts a request, and takes one of the id's slots while it is in flight. Throws too_many_requests. The function it returns
-   * releases the slot; it throws nothing and is idempotent.
-   */
-  enter(id: string, owner?: Owner): Promise<() => void>;
   close(): void;
 };
 
-type RateLimiterOptions = {
+type RateLimiterOptions = ConfiguredLimits & {
   /** Empty: counted in this process only. */
   redisUrl: string;
-  /** Requests of one id, per minute and in flight. */
-  perMinute: number;
-  inFlight: number;
-  /** Requests of all ids of an account, and of a tenant. */
-  accountPerMinute: number;
-  tenantPerMinute: number;
   log: Log;
   /** Monotonic clock, ms. */
   now?: () => number;
   /** Longest wait for Redis. */
   budgetMs?: number;
   slotLeaseMs?: number;
+  minuteMs?: number;
+  /** How often replicas report that they share the limits. */
+  heartbeatMs?: number;
   onShed?: (reason: ShedReason) => void;
   onTimeOut?: (limit: TimeLimit) => void;
 };
@@ -52,115 +52,211 @@ type RateLimiterOptions = {
 const NOBODY: Owner = { accountId: 0, tenantId: 0 };
 
 /**
- * The rate limits (requests per minute of an id such as `key:7`, of its account and of its tenant) and the concurrency limit of an
- * id. A minute begins with its first request. All replicas share the counts through Redis, in one call for all three; each replica
- * also counts by itself, and decides by that while Redis is away. Source: ADM-1, ADM-2.
+ * The rate limits (requests and tokens per minute) and the concurrency limits of an id, of its account, of its tenant, and of the
+ * account's use of a model. A minute begins with its first request. All replicas share the counts through Redis, in one call for all
+ * limits. Far below all limits, a replica admits by itself and reports afterwards. Each replica also counts by itself, and decides by
+ * that while Redis is away. Source: ADM-1, ADM-2, ADM-10, LIM-2.
  */
 export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
-  return new Limiter(options);
+  const { redisUrl, log, now = monotonicMs, onShed, onTimeOut, ...configured } = options;
+  const { budgetMs = REDIS_BUDGET_MS, slotLeaseMs = SLOT_LEASE_MS } = options;
+  const { minuteMs = MINUTE_MS, heartbeatMs = HEARTBEAT_MS } = options;
+  const tallies = new Tallies(configured, minuteMs);
+  let redis: RedisWithTimeout | undefined;
+  let shared: RedisRateCounts | undefined;
+  if (redisUrl !== "") {
+    const onLate = () => onTimeOut?.("rate_redis");
+    redis = redisWithTimeout(redisUrl, { log, use: "rate limiter", budgetMs, now, onLate });
+    shared = new RedisRateCounts(redis, { minuteMs, slotLeaseMs, heartbeatMs, now }, tallies.busy);
+  }
+  const counters: Counters = { tallies, shared, now, onShed };
+  const begin = (id: string, owner = NOBODY, limits: RequestLimits | null = null) =>
+    new LimitedRequest(counters, { id, owner, limits });
+  return {
+    begin,
+    take: async (id, owner) => await begin(id, owner).take(),
+    close() {
+      shared?.close();
+      redis?.close();
+    },
+  };
 }
 
-class Limiter implements RateLimiter {
-  readonly #inFlight: number;
-  readonly #now: () => number;
-  readonly #onShed: ((reason: ShedReason) => void) | undefined;
-  readonly #tallies: ReturnType<typeof createTallies>;
-  readonly #redis: RedisWithTimeout | undefined;
-  readonly #shared: RedisRateCounts | undefined;
+/** One request, as its limits count it. */
+export class LimitedRequest {
+  readonly #counters: Counters;
+  readonly #owner: Owner;
+  readonly #limits: RequestLimits | null;
+  /** Those of requests: of the id, its account, its tenant, and later of the model. */
+  readonly #tallies: Tally[];
+  /** Those of tokens. */
+  readonly #tokenTallies: readonly Tally[];
+  #modelTokens: Tally | undefined;
+  /** Those in which it has a slot. */
+  #slots: readonly Tally[] = NONE;
+  #reservation: TokenReservation | undefined;
 
-  constructor({ redisUrl, inFlight, log, now = monotonicMs, onShed, onTimeOut, ...options }: RateLimiterOptions) {
-    const { budgetMs = REDIS_BUDGET_MS, slotLeaseMs = SLOT_LEASE_MS, ...perMinute } = options;
-    this.#inFlight = inFlight;
-    this.#now = now;
-    this.#onShed = onShed;
-    this.#tallies = createTallies(perMinute);
-    if (redisUrl === "") return;
-    const onLate = () => onTimeOut?.("rate_redis");
-    this.#redis = redisWithTimeout(redisUrl, { log, use: "rate limiter", budgetMs, now, onLate });
-    this.#shared = new RedisRateCounts(this.#redis, { minuteMs: WINDOW_MS, inFlight, slotLeaseMs }, this.#tallies.busy);
+  constructor(counters: Counters, { id, owner, limits }: { id: string; owner: Owner; limits: RequestLimits | null }) {
+    const nowMs = counters.now();
+    this.#counters = counters;
+    this.#owner = owner;
+    this.#limits = limits;
+    this.#tallies = counters.tallies.of(id, owner, { limits, nowMs });
+    this.#tokenTallies = limits === null ? NONE : counters.tallies.tokensOf(id, owner, { limits, nowMs });
   }
 
-  async take(id: string, owner = NOBODY): Promise<void> {
-    await this.#admit(id, false, owner);
+  /** Counts it. Throws too_many_requests. Returns a promise only if Redis has to be asked. */
+  take(): void | Promise<void> {
+    return this.#admit(this.#tallies, false);
   }
 
-  enter(id: string, owner = NOBODY): Promise<() => void> {
-    return this.#admit(id, true, owner);
+  /** Counts it, and takes a slot of each concurrency limit. Throws too_many_requests. Returns a promise only if Redis has to be asked. */
+  enter(): void | Promise<void> {
+    return this.#admit(this.#tallies, true);
   }
 
-  close(): void {
-    this.#shared?.close();
-    this.#redis?.close();
+  /**
+   * Counts it to the account's limits for the model, and reserves the most tokens that it may use. Called again, it only lowers the
+   * reserved tokens. Throws too_many_requests. Returns a promise only if such limits were set. Source: LIM-3, LIM-4.
+   */
+  enterModel(modelId: string, tokens: number): void | Promise<void> {
+    if (this.#limits === null) return undefined;
+    if (this.#reservation !== undefined) return this.#reservation.lower(tokens);
+    this.#reservation = new TokenReservation(this.#counters);
+    return this.#enterLimited({ modelId, tokens, limits: this.#limits, reservation: this.#reservation });
   }
 
-  /** Counts in this replica, then asks Redis, whose answer decides. */
-  async #admit(id: string, entering: boolean, owner: Owner): Promise<() => void> {
-    const counts: Count[] = [];
-    for (const tally of this.#tallies.of(id, owner, this.#now())) counts.push(this.#count(tally));
-    const [own] = counts as [Count];
-    // A request that finds no slot here still counts towards the minute.
-    const wants = entering && own.tally.slots < this.#inFlight;
-    let hasSlot = wants;
-    // Taken before Redis is asked, so that this replica never reports fewer slots than it may come to have.
-    if (wants) this.#tallies.takeSlot(own.tally);
-    if (this.#shared) {
-      // All are asked before the first answer is awaited: they go in one call.
-      for (const one of counts) ask(one, this.#shared.question(one.tally), wants && one === own);
-      for (const one of counts) {
-        const { question, place } = one;
-        if (question === undefined || !(await question.answered)) continue;
-        const wantsSlot = wants && one === own;
-        const isInMinute = (wantsSlot ? place : question.wanting + place) < question.passed;
-        one.overUntilMs = isInMinute ? undefined : this.#now() + question.msLeft;
-        if (wantsSlot) hasSlot = place < question.entered;
+  async #enterLimited({
+    modelId,
+    tokens,
+    limits,
+    reservation,
+  }: {
+    modelId: string;
+    tokens: number;
+    limits: RequestLimits;
+    reservation: TokenReservation;
+  }): Promise<void> {
+    const { tallies, now } = this.#counters;
+    const ofModel = limits.models.get(modelId);
+    if (ofModel !== undefined) {
+      const wanted = { modelId, limits: ofModel, nowMs: now() };
+      const { requests, tokens: modelTokens } = tallies.ofModel(this.#owner.accountId, wanted);
+      this.#modelTokens = modelTokens;
+      if (requests !== undefined) {
+        this.#tallies.push(requests);
+        await this.#admit([requests], true);
       }
     }
+    const limiting = this.#modelTokens === undefined ? this.#tokenTallies : [...this.#tokenTallies, this.#modelTokens];
+    if (limiting.length > 0) await reservation.reserve(limiting, tokens);
+  }
 
+  /** Releases its slots, and replaces the reserved tokens by the used ones. Throws nothing; idempotent. */
+  release(tokensUsed: number): void {
+    const slots = this.#slots;
+    this.#slots = NONE;
+    for (const tally of slots) this.#releaseSlot(tally);
+    this.#reservation?.settle(tokensUsed);
+  }
+
+  /** Of the limits of requests a minute, the one of which the least remains, as far as this replica knows. Source: LIM-5. */
+  requests(): LimitState | undefined {
+    return tightest(this.#tallies, this.#counters.now());
+  }
+
+  /** The same of tokens a minute; undefined: none is set. */
+  tokens(): LimitState | undefined {
+    if (this.#limits === null) return undefined;
+    const all = this.#modelTokens === undefined ? this.#tokenTallies : [...this.#tokenTallies, this.#modelTokens];
+    return tightest(all, this.#counters.now());
+  }
+
+  #admit(tallies: readonly Tally[], entering: boolean): void | Promise<void> {
+    const { shared, now } = this.#counters;
+    const nowMs = now();
+    for (const tally of tallies) this.#count(tally, nowMs);
+    if (shared === undefined) {
+      const over = tallies.find(isOver);
+      if (over !== undefined) throw this.#overRate(over, over.endsAtMs);
+      const full = entering ? tallies.find(isFull) : undefined;
+      if (full !== undefined) throw this.#noSlot(full);
+    } else {
+      for (const tally of tallies) {
+        if (entering && !shared.hasFreeSlots(tally, nowMs)) return this.#ask(shared, tallies, entering);
+        if (!shared.isFarBelow(tally, 1, nowMs)) return this.#ask(shared, tallies, entering);
+      }
+      for (const tally of tallies) shared.admitted(tally, 1, nowMs);
+    }
+    if (entering) for (const tally of tallies) if (tally.atOnce !== null) this.#takeSlot(tally);
+  }
+
+  /** Asks Redis, whose answer decides. */
+  async #ask(shared: RedisRateCounts, tallies: readonly Tally[], entering: boolean): Promise<void> {
+    const counts = tallies.map((tally) => newCount(tally, entering && tally.atOnce !== null));
+    // Taken before Redis is asked, so that this replica never reports fewer slots than it may come to have.
+    for (const { tally, asksSlot } of counts) if (asksSlot) this.#counters.tallies.takeSlot(tally);
+    // All are asked before the first answer is awaited: they go in one call.
+    for (const one of counts) ask(one, shared.question(one.tally));
+    for (const one of counts) {
+      const { question, place, asksSlot } = one;
+      if (question === undefined || !(await question.answered)) continue;
+      const isInMinute = (asksSlot ? place : question.wanting + place) < question.passed;
+      one.overUntilMs = isInMinute ? undefined : question.minuteEndsMs;
+      if (asksSlot) one.hasSlot = place < question.entered;
+    }
     const over = counts.find(({ overUntilMs }) => overUntilMs !== undefined);
-    if (over === undefined && hasSlot === entering) return entering ? this.#releaseOf(own.tally) : nothing;
-    if (wants) this.#release(own.tally);
-    throw over === undefined ? this.#noSlot() : this.#overRate(over.tally, over.overUntilMs);
+    const full = counts.find(({ needsSlot, hasSlot }) => needsSlot && !hasSlot);
+    const taken = counts.filter(({ asksSlot }) => asksSlot).map(({ tally }) => tally);
+    if (over === undefined && full === undefined) {
+      this.#slots = [...this.#slots, ...taken];
+      return;
+    }
+    for (const tally of taken) this.#releaseSlot(tally);
+    throw over === undefined ? this.#noSlot((full as Count).tally) : this.#overRate(over.tally, over.overUntilMs);
   }
 
   /**
    * Counts a request in this replica. Throws too_many_requests if the tally is known to be over its limit: a flood of refused
    * requests does not reach Redis.
    */
-  #count(tally: Tally): Count {
-    const isOver = ++tally.count > tally.kind.perMinute;
-    if (tally.refusedUntilMs > this.#now()) throw this.#overRate(tally, tally.refusedUntilMs);
-    return { tally, overUntilMs: isOver ? tally.endsAtMs : undefined, question: undefined, place: 0 };
+  #count(tally: Tally, nowMs: number): void {
+    tally.count++;
+    if (tally.refusedUntilMs > nowMs) throw this.#overRate(tally, tally.refusedUntilMs);
   }
 
-  #releaseOf(tally: Tally): () => void {
-    let released = false;
-    return () => {
-      if (released) return;
-      released = true;
-      this.#release(tally);
-    };
+  #takeSlot(tally: Tally): void {
+    this.#counters.tallies.takeSlot(tally);
+    this.#slots = this.#slots === NONE ? [tally] : [...this.#slots, tally];
   }
 
-  #release(tally: Tally): void {
-    this.#tallies.releaseSlot(tally);
-    this.#shared?.changed(tally);
+  #releaseSlot(tally: Tally): void {
+    this.#counters.tallies.releaseSlot(tally);
+    this.#counters.shared?.released(tally);
   }
 
   #overRate(tally: Tally, untilMs = 0): Refusal {
     tally.refusedUntilMs = untilMs;
-    this.#onShed?.(tally.kind.reason);
-    return tooMany(tally.kind.perMinute, (untilMs - this.#now()) / 1000, tally.kind.message);
+    const { onShed, now } = this.#counters;
+    onShed?.(tally.kind.rateReason);
+    return tooManyRequests(tally, (untilMs - now()) / 1000);
   }
 
-  #noSlot(): Refusal {
-    this.#onShed?.("in_flight_per_key");
-    return tooMany(this.#inFlight, SLOT_RETRY_AFTER_SECONDS);
+  #noSlot(tally: Tally): Refusal {
+    this.#counters.onShed?.(tally.kind.slotReason);
+    return tooManyAtOnce(tally);
   }
 }
 
-/** One request in one tally. */
+const NONE: readonly Tally[] = [];
+
+/** One request in one tally, for which Redis is asked. */
 type Count = {
   tally: Tally;
+  /** Whether the tally has slots, and whether this replica may still ask for one: a request that finds none counts all the same. */
+  needsSlot: boolean;
+  asksSlot: boolean;
+  hasSlot: boolean;
   /** Set if the request is over the tally's limit: when the minute ends. */
   overUntilMs: number | undefined;
   /** The question it is part of, and its position among those that want a slot, or among the others. */
@@ -168,94 +264,22 @@ type Count = {
   place: number;
 };
 
-function ask(count: Count, question: Question, wantsSlot: boolean): void {
-  count.question = question;
-  count.place = wantsSlot ? question.wanting++ : question.others++;
+/** Redis may not answer: then this replica's own count decides. */
+function newCount(tally: Tally, needsSlot: boolean): Count {
+  const asksSlot = needsSlot && !isFull(tally);
+  const overUntilMs = isOver(tally) ? tally.endsAtMs : undefined;
+  return { tally, needsSlot, asksSlot, hasSlot: asksSlot, overUntilMs, question: undefined, place: 0 };
 }
 
-export function tooMany(limit: number, seconds: number, message?: string): Refusal {
+function ask(count: Count, question: Question): void {
+  count.question = question;
+  count.place = count.asksSlot ? question.wanting++ : question.others++;
+}
+
+/** The refusal of attempts that have a limit of their own. */
+export function tooMany(limit: number, seconds: number): Refusal {
   const retryAfterSeconds = Math.max(1, Math.ceil(seconds));
-  return new Refusal("too_many_requests", { limit, retryAfterSeconds, ...(message !== undefined && { message }) });
+  return new Refusal("too_many_requests", { limit, retryAfterSeconds });
 }
 
 export const monotonicMs = () => performance.now();
-
-const nothing = () => {};
-
-/** A rate limit, and how its refusal is reported. */
-type Kind = { perMinute: number; reason: ShedReason; message: string };
-
-/** This replica's counts of an id, an account or a tenant. */
-type Tally = RedisRateCount & {
-  id: string;
-  kind: Kind;
-  /** Requests in the minute that ends at `endsAtMs`. */
-  count: number;
-  endsAtMs: number;
-  /** Known to be over its limit until then. */
-  refusedUntilMs: number;
-};
-
-type PerMinute = { perMinute: number; accountPerMinute: number; tenantPerMinute: number };
-
-function createTallies({ perMinute, accountPerMinute, tenantPerMinute }: PerMinute) {
-  const again = "Slow down and try again.";
-  const kinds = {
-    id: { perMinute, reason: "rate", message: `Too many requests. ${again}` },
-    account: {
-      perMinute: accountPerMinute,
-      reason: "rate_per_account",
-      message: `This account makes too many requests. ${again}`,
-    },
-    // The message does not reveal the reseller to its customers.
-    tenant: {
-      perMinute: tenantPerMinute,
-      reason: "rate_per_tenant",
-      message: `This service gets too many requests. ${again}`,
-    },
-  } as const satisfies Record<string, Kind>;
-  const recent = new LRUCache<string, Tally>({ max: IDS_MAX });
-  /** Tallies with slots, which must not be forgotten. */
-  const busy = new Map<string, Tally>();
-
-  function newTally(id: string, kind: Kind): Tally {
-    const minuteKey = `tollgate:minute:${id}`;
-    // Accounts and tenants have no slots: their concurrency is limited by share_limit.ts.
-    const slotsKey = kind === kinds.id ? `tollgate:in-flight:${id}` : undefined;
-    const { perMinute } = kind;
-    const never = Number.NEGATIVE_INFINITY;
-    const shared = { minuteKey, slotsKey, perMinute, slots: 0, question: undefined };
-    return { ...shared, id, kind, count: 0, endsAtMs: never, refusedUntilMs: never };
-  }
-
-  /** The tally, with its minute begun anew if it has ended. */
-  function tallyOf(id: string, kind: Kind, nowMs: number): Tally {
-    let tally = recent.get(id);
-    if (tally === undefined) {
-      tally = busy.get(id) ?? newTally(id, kind);
-      recent.set(id, tally);
-    }
-    if (tally.endsAtMs <= nowMs) {
-      tally.count = 0;
-      tally.endsAtMs = nowMs + WINDOW_MS;
-    }
-    return tally;
-  }
-
-  return {
-    busy,
-    /** The tally of the id, then those of its account and its tenant. */
-    of(id: string, { accountId, tenantId }: Owner, nowMs: number): Tally[] {
-      const tallies = [tallyOf(id, kinds.id, nowMs)];
-      if (accountId !== 0) tallies.push(tallyOf(`account:${accountId}`, kinds.account, nowMs));
-      if (tenantId !== 0) tallies.push(tallyOf(`tenant:${tenantId}`, kinds.tenant, nowMs));
-      return tallies;
-    },
-    takeSlot(tally: Tally): void {
-      if (tally.slots++ === 0) busy.set(tally.id, tally);
-    },
-    releaseSlot(tally: Tally): void {
-      if (--tally.slots === 0) busy.delete(tally.id);
-    },
-  };
-}

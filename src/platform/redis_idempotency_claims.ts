@@ -66,8 +66,8 @@ class RedisClaims implements IdempotencyClaims {
       this.#commands.claimTakeBuffer(nameOf(wanted.id), answerNameOf(wanted.id), ...this.#fieldsOf(attempt));
     // A claim granted after the request was refused belongs to nobody: it is freed.
     const freeLate = ([state]: (Buffer | null)[]) => void (String(state) === "ours" && this.#free(attempt));
-    const [state, requestId, content, more] = await orRefuse(this.#ask(question, freeLate));
-    const holder = { requestId: String(requestId), content: String(content) };
+    const [state, requestId, servedBy, content, more] = await orRefuse(this.#ask(question, freeLate));
+    const holder = { requestId: String(requestId), servedBy: String(servedBy), content: String(content) };
     switch (String(state)) {
       case "ours":
         return { state: "ours", claim: this.#claimOf(attempt) };
@@ -101,8 +101,8 @@ class RedisClaims implements IdempotencyClaims {
   }
 
   /** The arguments of the script `write`. */
-  #fieldsOf({ token, requestId, content }: Attempt): Argument[] {
-    return [token, requestId, content, this.#leaseMs, this.#limits.doneKeptMs];
+  #fieldsOf({ token, requestId, servedBy, content }: Attempt): Argument[] {
+    return [token, requestId, servedBy, content, this.#leaseMs, this.#limits.doneKeptMs];
   }
 
   #claimOf(attempt: Attempt): IdempotencyClaim {
@@ -126,7 +126,7 @@ class RedisClaims implements IdempotencyClaims {
         nameOf(attempt.id),
         answerNameOf(attempt.id),
         ...["done", "answers"].flatMap((what) => [`tollgate:${what}`, `tollgate:${what}:${attempt.owner}`]),
-        ...[attempt.token, attempt.requestId, attempt.content, doneKeptMs, answerKeptMs],
+        ...[attempt.token, attempt.requestId, attempt.servedBy, attempt.content, doneKeptMs, answerKeptMs],
         ...[limits.doneMax, limits.ownerDoneMax, limits.answersBytesMax, limits.ownerAnswersBytesMax, kept],
       ),
     );
@@ -209,22 +209,22 @@ const answerNameOf = (id: string) => `tollgate:answer:${id}`;
 const NOW = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)`;
-/** ARGV from `first` on: token, request id, content digest, lease in ms, how long the hash is kept in ms. */
+/** ARGV from `first` on: token, request id, who serves it, content digest, lease in ms, how long the hash is kept in ms. */
 const write = (first: number) => `
-redis.call('HSET', KEYS[1], 'token', ARGV[${first}], 'request', ARGV[${first + 1}], 'content', ARGV[${first + 2}],
-  'lease', string.format('%.0f', now + ARGV[${first + 3}]))
-redis.call('PEXPIRE', KEYS[1], ARGV[${first + 4}])`;
+redis.call('HSET', KEYS[1], 'token', ARGV[${first}], 'request', ARGV[${first + 1}], 'by', ARGV[${first + 2}],
+  'content', ARGV[${first + 3}], 'lease', string.format('%.0f', now + ARGV[${first + 4}]))
+redis.call('PEXPIRE', KEYS[1], ARGV[${first + 5}])`;
 
-/** KEYS: claim, answer. ARGV: as `write`. Returns the state, then the holder's request id, content, and answer or token. */
+/** KEYS: claim, answer. ARGV: as `write`. Returns the state, then the holder's request id, who serves it, content, and answer or token. */
 const TAKE = `${NOW}
-local c = redis.call('HMGET', KEYS[1], 'token', 'request', 'content', 'lease')
+local c = redis.call('HMGET', KEYS[1], 'token', 'request', 'by', 'content', 'lease')
 if not c[1] then
   redis.call('DEL', KEYS[2])${write(1)}
   return {'ours'}
 end
-if not c[4] then return {'done', c[2], c[3], c[3] == ARGV[3] and redis.call('GET', KEYS[2])} end
-if tonumber(c[4]) > now then return {'in_flight', c[2], c[3]} end
-return {'lapsed', c[2], c[3], c[1]}`;
+if not c[5] then return {'done', c[2], c[3], c[4], c[4] == ARGV[4] and redis.call('GET', KEYS[2])} end
+if tonumber(c[5]) > now then return {'in_flight', c[2], c[3], c[4]} end
+return {'lapsed', c[2], c[3], c[4], c[1]}`;
 
 /** KEYS: claim. ARGV: the lapsed token, then as `write`. Returns 1 if that claim is still lapsed or was freed. */
 const TAKE_OVER = `${NOW}
@@ -240,7 +240,7 @@ return 1`;
 
 /**
  * KEYS: claim, answer, then the counts of done requests and of answer bytes, each for all and for the owner. ARGV: token, request id,
- * content digest, ms to remember that it was done, ms to keep its answer, the limits of KEYS 3 to 6, the answer.
+ * who serves it, content digest, ms to remember that it was done, ms to keep its answer, the limits of KEYS 3 to 6, the answer.
  */
 const FINISH = `${NOW}
 local token = redis.call('HGET', KEYS[1], 'token')
@@ -261,14 +261,14 @@ local function counted(first, max, keptMs, amount)
   return true
 end
 
-local answerKeptMs = tonumber(ARGV[5])
-local doneKeptMs = tonumber(ARGV[4])
-if not counted(3, 6, doneKeptMs, 1) then doneKeptMs = math.min(doneKeptMs, answerKeptMs) end
-redis.call('HSET', KEYS[1], 'token', ARGV[1], 'request', ARGV[2], 'content', ARGV[3])
+local answerKeptMs = tonumber(ARGV[6])
+local doneKeptMs = tonumber(ARGV[5])
+if not counted(3, 7, doneKeptMs, 1) then doneKeptMs = math.min(doneKeptMs, answerKeptMs) end
+redis.call('HSET', KEYS[1], 'token', ARGV[1], 'request', ARGV[2], 'by', ARGV[3], 'content', ARGV[4])
 redis.call('HDEL', KEYS[1], 'lease')
 redis.call('PEXPIRE', KEYS[1], doneKeptMs)
-if #ARGV[10] > 0 and counted(5, 8, answerKeptMs, #ARGV[10]) then
-  redis.call('SET', KEYS[2], ARGV[10], 'PX', answerKeptMs)
+if #ARGV[11] > 0 and counted(5, 9, answerKeptMs, #ARGV[11]) then
+  redis.call('SET', KEYS[2], ARGV[11], 'PX', answerKeptMs)
 end
 return 1`;
 

@@ -158,6 +158,8 @@ function serveOnBun({ port, hostname, fetch, onError, clientIdleMs = Number.POSI
       // No idle limit while the request is handled; an earlier request on this connection may have set one.
       self.timeout(request, 0);
       const response = await fetch(request, { address: () => self.requestIP(request)?.address ?? "" });
+      // Bun 1.4.5 closes a connection that is answered before its request body has arrived, and from inside of that it sends the next
+      // answer that is ready. With some 2,300 of them ready in one turn the stack overflows, and the process exits or hangs.
       if (mayStillArrive(request, response)) await nextTurn();
       self.timeout(request, isEventStream(response) ? IDLE_SECONDS_MAX : idleSeconds);
       return response;
@@ -177,12 +179,8 @@ function mayStillArrive({ headers, bodyUsed }: Request, { status }: Response): b
   return headers.has("content-length") || headers.has("transfer-encoding");
 }
 
-/**
- * Waits for the next turn of the event loop. Bun 1.4.5 closes a connection that is answered before its request body has arrived, and
- * from inside of that it sends the next answer that is ready. With some 2,300 of them ready in one turn the stack overflows, and the
- * process exits or hangs.
- */
-function nextTurn(): Promise<void> {
+/** Waits for the next turn of the event loop. */
+export function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
@@ -234,7 +232,9 @@ async function inPieces(response: Response, idleMs: number): Promise<Response> {
   const { done, value } = await reader.read();
   if (done) return new Response(null, { status, headers });
   if (value.byteLength > PIECE_BYTES) return new Response(cutWhenIdle(value, reader, idleMs), { status, headers });
-  const next = await reader.read();
+  const next = await reader.read().catch(() => undefined);
+  // It has broken off: so does the answer, where it reads on.
+  if (next === undefined) return new Response(cutWhenIdle(value, reader, idleMs), { status, headers });
   if (next.done) return new Response(value, { status, headers });
   return new Response(cutWhenIdle(Buffer.concat([value, next.value]), reader, idleMs), { status, headers });
 }

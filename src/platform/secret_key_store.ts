@@ -2,7 +2,7 @@ import { sql } from "drizzle-orm";
 import { Refusal } from "../errors.ts";
 import { decrypt, encrypt } from "./crypto.ts";
 import type { Db, Tx } from "./db.ts";
-import { secretKeyCheck } from "./schema.ts";
+import { secretKeyCheck } from "./schema_service.ts";
 
 /**
  * One SECRET_KEY per database: from the first start, or the first secret, the database has a word encrypted with it. A replica with

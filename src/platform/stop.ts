@@ -45,3 +45,14 @@ export function controllerBy(signal: StopSignal): AbortController {
   else signal.addEventListener("abort", () => controller.abort(signal.reason), { once: true });
   return controller;
 }
+
+/** `promise`, or the reason of `signal` if that comes first. A later failure of `promise` is ignored. */
+export async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  let abort: () => void = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    else signal.addEventListener("abort", abort, { once: true });
+  });
+  return await Promise.race([promise, aborted]).finally(() => signal.removeEventListener("abort", abort));
+}

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { createBatchLoader } from "../../src/platform/batch_loader.ts";
 import { sleep } from "./own_redis.ts";
 
-/** A reader that knows the keys which begin with "k", and answers when it is told to. */
+/** A reader that finds keys which begin with "k", and answers when the test says so. */
 function openReader() {
   const reads: { keys: string[]; answer(): void; fail(error: Error): void }[] = [];
   const lookUp = createBatchLoader<string>((keys) => {
@@ -14,7 +14,7 @@ function openReader() {
   return { reads, lookUp };
 }
 
-test("what comes at once, or while two reads are under way, is read together; each look-up gets its own", async () => {
+test("look-ups that are made together, or during two reads, are read together; each gets its own result", async () => {
   const { reads, lookUp } = openReader();
   const first = [lookUp("k1"), lookUp("none")];
   await sleep(0);
@@ -33,7 +33,7 @@ test("what comes at once, or while two reads are under way, is read together; ea
   expect(await Promise.all(waiting)).toEqual(Array.from({ length: 300 }, (_, i) => `value of k${i}`));
 });
 
-test("a read that fails fails its own look-ups; those behind it are read", async () => {
+test("a failed read fails only its own look-ups; the next ones are read", async () => {
   const { reads, lookUp } = openReader();
   const failing = lookUp("k1");
   await sleep(0);
@@ -46,7 +46,7 @@ test("a read that fails fails its own look-ups; those behind it are read", async
   expect([await other, await behind]).toEqual(["value of k2", "value of k3"]);
 });
 
-test("a read that does not end is given up after 5 s, and its place is free again", async () => {
+test("a read that does not end is abandoned after 5 s, and its slot is free again", async () => {
   const { reads, lookUp } = openReader();
   const lost = [lookUp("k1")];
   await sleep(0);

@@ -16,7 +16,7 @@ function open({ max = 10, write }: { max?: number; write: (entries: { name: stri
   return { collector, lines };
 }
 
-test("facts of one key are one; a flush writes them once", async () => {
+test("facts with the same key are merged; a flush writes them once", async () => {
   const written: unknown[] = [];
   const { collector } = open({ write: async (entries) => void written.push(entries) });
   for (const name of ["a", "b", "a"]) collector.note(name, { name, n: 1 });
@@ -30,7 +30,7 @@ test("facts of one key are one; a flush writes them once", async () => {
   ]);
 });
 
-test("what does not fit is dropped and counted in the log; what is known goes on being counted", async () => {
+test("facts above the limit are dropped and counted in the log; known keys still count", async () => {
   const written: unknown[] = [];
   const { collector, lines } = open({ max: 2, write: async (entries) => void written.push(entries) });
   for (const name of ["a", "b", "c", "d", "a"]) collector.note(name, { name, n: 1 });
@@ -44,7 +44,7 @@ test("what does not fit is dropped and counted in the log; what is known goes on
   expect(lines.join("\n")).toContain('"dropped":2');
 });
 
-test("while it cannot be written it is kept, within the same limit, and said once", async () => {
+test("while writing fails, facts are kept within the same limit, and one line is logged", async () => {
   const written: unknown[] = [];
   let away = true;
   const write = async (entries: unknown) => {
@@ -70,7 +70,7 @@ test("while it cannot be written it is kept, within the same limit, and said onc
   ]);
 });
 
-test("stop waits for the flush under way, writes what came meanwhile, and does not wait for ever", async () => {
+test("stop waits for the running flush, writes newer facts, and waits for a limited time", async () => {
   const written: string[] = [];
   let go = () => {};
   const { collector } = open({

@@ -1,7 +1,7 @@
 import { serve } from "../../src/platform/runtime.ts";
 
 /**
- * Serves on a free port, which it prints. POSTs wait until as many have come as the argument says; then all are refused in one
+ * Serves on a free port, which it prints. POSTs wait until there are as many as the argument says; then all are refused in one
  * turn of the event loop, with their bodies unread. Run by runtime.test.ts.
  */
 

@@ -13,7 +13,7 @@ afterEach(() => {
 });
 afterAll(() => redis.stop());
 
-/** A replica's bus, with what it heard. */
+/** A replica's bus, with the changes that it received. */
 function replica(url = redis.url) {
   const { log, lines } = quietLog();
   const bus = redisBus(url, log);
@@ -26,7 +26,7 @@ function replica(url = redis.url) {
 }
 const change = (ref: string): Change => ({ kind: "account", ref });
 
-test("a change reaches this replica before publish waits, and the others through Redis, once", async () => {
+test("a change reaches this replica synchronously, and the others through Redis, once", async () => {
   const [a, b] = [replica(), replica()];
   await until(() => a.bus.healthy() && b.bus.healthy());
   const published = a.bus.publish([change("1"), change("2")]);
@@ -47,7 +47,7 @@ test("more changes than fit one message all arrive", async () => {
   expect(b.heard).toEqual(many);
 });
 
-test("a handler that throws keeps no other from hearing", async () => {
+test("a handler that throws does not stop the other handlers", async () => {
   const { log } = quietLog();
   const bus = inProcessBus(log);
   const heard: Change[] = [];
@@ -59,7 +59,7 @@ test("a handler that throws keeps no other from hearing", async () => {
   expect(heard).toEqual([change("1")]);
 });
 
-test("deliver and gap tell this replica alone", async () => {
+test("deliver and gap reach this replica only", async () => {
   const [a, b] = [replica(), replica()];
   await until(() => a.bus.healthy() && b.bus.healthy());
   const gaps = { a: a.gaps, b: b.gaps };
@@ -70,7 +70,7 @@ test("deliver and gap tell this replica alone", async () => {
   expect([a.gaps, b.gaps]).toEqual([gaps.a + 1, gaps.b]);
 });
 
-test("a message of another form counts as a gap", async () => {
+test("a malformed message counts as a gap", async () => {
   const a = replica();
   await until(() => a.bus.healthy());
   const gaps = a.gaps;
@@ -82,7 +82,7 @@ test("a message of another form counts as a gap", async () => {
   foreign.disconnect();
 });
 
-test("Redis killed: unhealthy and flushed at once; back: flushed again, then healthy, and changes flow", async () => {
+test("Redis killed: unhealthy, and caches are flushed immediately; restarted: flushed again, then healthy, and changes arrive", async () => {
   const [a, b] = [replica(), replica()];
   await until(() => a.bus.healthy() && b.bus.healthy());
   const gaps = a.gaps;
@@ -102,7 +102,7 @@ test("Redis killed: unhealthy and flushed at once; back: flushed again, then hea
   expect(b.heard).toEqual([change("found")]);
 });
 
-test("Redis frozen: publish does not hang; after 3 s flushed and unhealthy, until it hears again", async () => {
+test("Redis frozen: publish does not hang; after 3 s caches are flushed and the bus is unhealthy, until messages arrive", async () => {
   const a = replica();
   await until(() => a.bus.healthy());
   const gaps = a.gaps;
@@ -123,7 +123,7 @@ test("Redis frozen: publish does not hang; after 3 s flushed and unhealthy, unti
   expect(a.gaps).toBeGreaterThan(gaps + 1);
 });
 
-test("a subscriber whose connection carries nothing any more is noticed by its silence, and subscribes anew", async () => {
+test("a subscriber whose connection is dead notices the silence and subscribes again", async () => {
   const proxy = await startTcpProxy(redis.url);
   const [a, b] = [replica(proxy.url), replica()];
   await until(() => a.bus.healthy() && b.bus.healthy());

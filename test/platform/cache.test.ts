@@ -4,7 +4,7 @@ import { createCache } from "../../src/platform/cache.ts";
 
 type Row = { name: string; tags: string[] };
 
-/** A cache whose loads the test answers by hand, and whose clock it sets. */
+/** A cache whose loads and clock the test controls. */
 function world(
   options: {
     max?: number;
@@ -37,7 +37,7 @@ function world(
 }
 const row = (name: string, ...tags: string[]): Row => ({ name, tags });
 
-test("a hit makes no promise and asks nobody", async () => {
+test("a hit makes no promise and causes no load", async () => {
   const { cache, asked, put } = world();
   await put("k", row("a"));
   expect(cache.peek("k")).toEqual(row("a"));
@@ -46,7 +46,7 @@ test("a hit makes no promise and asks nobody", async () => {
   expect(cache.counters).toEqual({ hits: 2, misses: 1, drops: 0 });
 });
 
-test("what does not exist is remembered as null, until clearMisses", async () => {
+test("a missing value is cached as null, until clearMisses", async () => {
   const { cache, asked, put } = world();
   await put("k", undefined);
   expect(cache.peek("k")).toBeNull();
@@ -56,7 +56,7 @@ test("what does not exist is remembered as null, until clearMisses", async () =>
   expect(cache.peek("k")).toBeUndefined();
 });
 
-test("many callers of one key share one load", async () => {
+test("concurrent callers of one key share one load", async () => {
   const { cache, asked } = world();
   const all = Array.from({ length: 100 }, () => cache.get("k"));
   expect(asked.length).toBe(1);
@@ -64,7 +64,7 @@ test("many callers of one key share one load", async () => {
   expect(await Promise.all(all)).toEqual(Array(100).fill(row("a")));
 });
 
-test("a fill that an invalidation overtook is handed to its caller and not kept", async () => {
+test("a load that was invalidated meanwhile is returned to its caller and not cached", async () => {
   const { cache, asked } = world();
   const early = cache.get("k");
   cache.drop("account:1");
@@ -73,7 +73,7 @@ test("a fill that an invalidation overtook is handed to its caller and not kept"
   expect(cache.peek("k")).toBeUndefined();
 });
 
-test("who asks after an invalidation does not join a load from before it", async () => {
+test("a caller after an invalidation does not share a load from before it", async () => {
   const { cache, asked } = world();
   const early = cache.get("k");
   cache.drop("account:1");
@@ -86,7 +86,7 @@ test("who asks after an invalidation does not join a load from before it", async
   expect(cache.peek("k")).toEqual(row("new", "account:1"));
 });
 
-test("a fill that another tag's invalidation overtook is kept", async () => {
+test("a load is cached if another tag was invalidated meanwhile", async () => {
   const { cache, asked } = world();
   const got = cache.get("k");
   cache.drop("account:2");
@@ -95,7 +95,7 @@ test("a fill that another tag's invalidation overtook is kept", async () => {
   expect(cache.peek("k")).toEqual(row("a", "account:1"));
 });
 
-test("a fill that a flush overtook is not kept, found or not", async () => {
+test("a load during a flush is not cached, found or not", async () => {
   const { cache, asked } = world();
   const both = [cache.get("k"), cache.get("none")];
   cache.flush();
@@ -106,7 +106,7 @@ test("a fill that a flush overtook is not kept, found or not", async () => {
   expect(cache.peek("none")).toBeUndefined();
 });
 
-test("a miss that any invalidation overtook is not kept: it may have been the one that made the row", async () => {
+test("a miss is not cached if anything was invalidated meanwhile, because the row may have been created then", async () => {
   for (const invalidate of ["drop", "clearMisses"] as const) {
     const { cache, asked } = world();
     const got = cache.get("k");
@@ -118,7 +118,7 @@ test("a miss that any invalidation overtook is not kept: it may have been the on
   }
 });
 
-test("drop forgets every entry with the tag and no other", async () => {
+test("drop removes every entry with the tag and no other", async () => {
   const { cache, put } = world();
   await put("a", row("a", "account:1", "catalog"));
   await put("b", row("b", "account:1"));
@@ -129,7 +129,7 @@ test("drop forgets every entry with the tag and no other", async () => {
   expect(cache.counters.drops).toBe(2);
 });
 
-test("an entry that was loaded again is dropped by its new tags, not its old ones", async () => {
+test("a reloaded entry is dropped by its new tags, not its old ones", async () => {
   const { cache, put, pass } = world();
   await put("a", row("old", "account:1"));
   pass(30_000);
@@ -140,7 +140,7 @@ test("an entry that was loaded again is dropped by its new tags, not its old one
   expect(cache.peek("a")).toBeUndefined();
 });
 
-test("garbage keys cannot push out real entries", async () => {
+test("unknown keys cannot evict found entries", async () => {
   const { cache, put } = world({ max: 5, missesMax: 5 });
   for (let i = 0; i < 5; i++) await put(`real${i}`, row("a"));
   for (let i = 0; i < 1000; i++) await put(`garbage${i}`, undefined);
@@ -148,14 +148,14 @@ test("garbage keys cannot push out real entries", async () => {
   expect(cache.peek("garbage0")).toBeUndefined();
 });
 
-test("real entries are bounded too, and what was pushed out leaves no trace in the tags", async () => {
+test("found entries are limited too, and evicted ones leave nothing in the tags", async () => {
   const { cache, put } = world({ max: 5 });
   for (let i = 0; i < 1000; i++) await put(`k${i}`, row("a", "all"));
   cache.drop("all");
   expect(cache.counters.drops).toBe(5);
 });
 
-test("an entry lives for its TTL, counted from before it was read", async () => {
+test("an entry's TTL counts from the start of its load", async () => {
   const { cache, asked, pass } = world();
   const got = cache.get("k");
   pass(10_000);
@@ -167,7 +167,7 @@ test("an entry lives for its TTL, counted from before it was read", async () => 
   expect(cache.peek("k")).toBeUndefined();
 });
 
-test("a shorter TTL ends the life of what is already there", async () => {
+test("a shorter TTL applies to existing entries", async () => {
   let ttl = 30_000;
   const { cache, put, pass } = world({ ttlMs: () => ttl });
   await put("k", row("a"));
@@ -176,7 +176,7 @@ test("a shorter TTL ends the life of what is already there", async () => {
   expect(cache.peek("k")).toBeUndefined();
 });
 
-test("an entry whose life is over is given out while it is read again, once, for a bounded time", async () => {
+test("an expired entry is returned while one load renews it, for a limited time", async () => {
   const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
   await put("k", row("old"));
   pass(30_000);
@@ -189,7 +189,7 @@ test("an entry whose life is over is given out while it is read again, once, for
   pass(30_000);
   expect(cache.peek("k")).toEqual(row("new"));
   pass(5_000);
-  // The database has not answered: now it is waited for.
+  // The database has not answered: now callers wait for it.
   expect(cache.peek("k")).toBeUndefined();
   const got = cache.get("k");
   expect(asked.length).toBe(3);
@@ -197,20 +197,20 @@ test("an entry whose life is over is given out while it is read again, once, for
   expect(await got).toEqual(row("newer"));
 });
 
-test("what an invalidation dropped is not given out, however young, while it is read again", async () => {
+test("an invalidated entry is not returned while it is loaded again, however new it was", async () => {
   const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
   await put("k", row("old", "account:1"));
   pass(30_000);
   expect(cache.peek("k")).toEqual(row("old", "account:1"));
   cache.drop("account:1");
   expect(cache.peek("k")).toBeUndefined();
-  // Nor is what was read from before the invalidation on.
+  // Nor is the result of a load that began before the invalidation.
   asked[1]?.answer(row("old", "account:1"));
   await Bun.sleep(0);
   expect(cache.peek("k")).toBeUndefined();
 });
 
-test("an entry that is gone when it is read again is given out no more", async () => {
+test("an entry that no longer exists when it is renewed is not returned any more", async () => {
   const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
   await put("k", row("old"));
   pass(30_000);
@@ -220,7 +220,7 @@ test("an entry that is gone when it is read again is given out no more", async (
   expect(cache.peek("k")).toBeNull();
 });
 
-test("reading again that fails is begun again by the next look, and once the time is over it is told of", async () => {
+test("a failed renewal is repeated by the next caller, and reported once the time is over", async () => {
   const { cache, asked, put, pass } = world({ staleMs: () => 5_000 });
   await put("k", row("old"));
   pass(30_000);
@@ -236,7 +236,7 @@ test("reading again that fails is begun again by the next look, and once the tim
   await expect(got).rejects.toThrow("down");
 });
 
-test("a load that fails tells all its callers and is tried again by the next", async () => {
+test("a failed load rejects for all its callers, and the next caller tries again", async () => {
   const { cache, asked } = world();
   const all = [cache.get("k"), cache.get("k")];
   asked[0]?.fail(new Error("down"));
@@ -246,7 +246,7 @@ test("a load that fails tells all its callers and is tried again by the next", a
   expect(await again).toEqual(row("a"));
 });
 
-test("503: loads under way are bounded", async () => {
+test("503: concurrent loads are limited", async () => {
   const { cache, asked } = world();
   const all = Array.from({ length: 5000 }, (_, i) => cache.get(`k${i}`));
   expect(asked.length).toBe(4096);
@@ -257,7 +257,7 @@ test("503: loads under way are bounded", async () => {
   await Promise.all([cache.get("next"), asked.at(-1)?.answer(undefined)]);
 });
 
-test("503: a load that does not end keeps no caller waiting", async () => {
+test("503: callers do not wait for a load that does not end", async () => {
   const { cache } = world({ loadTimeoutMs: 20 });
   expect(cache.get("k")).rejects.toMatchObject({ code: "service_unavailable" });
 });

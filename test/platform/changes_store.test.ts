@@ -4,7 +4,7 @@ import type { Bus, Change } from "../../src/platform/bus.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import { changing, pruneChanges, startChangeReader } from "../../src/platform/changes_store.ts";
 import { connect, openDb } from "../../src/platform/db.ts";
-import { accounts } from "../../src/platform/schema.ts";
+import { accounts } from "../../src/platform/schema_accounts.ts";
 import { createTestDatabase } from "../database.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { until } from "./own_redis.ts";
@@ -22,7 +22,7 @@ afterAll(async () => {
   await database.drop();
 });
 
-/** A reader that reads when told to, with what it told. */
+/** A reader that reads when the test says so, with the changes that it delivered. */
 function reader(url = database.url, everyMs = 0) {
   const { log, lines } = quietLog();
   const told: Change[] = [];
@@ -43,7 +43,7 @@ const note = (sql: postgres.Sql | postgres.TransactionSql, ref: string) =>
   sql`insert into changes (kind, ref) values ('account', ${ref})`;
 const refs = (changes: Change[]) => changes.map(({ ref }) => ref);
 
-test("what a transaction changed is published after its commit, each thing once", async () => {
+test("changes of a transaction are published after its commit, each once", async () => {
   const bus = inProcessBus(quietLog().log);
   const seen: { changes: readonly Change[]; committed: number }[] = [];
   const publish: Bus["publish"] = async (changes) => {
@@ -80,7 +80,7 @@ test("a transaction that changed nothing cached publishes nothing", async () => 
   expect(published).toBe(0);
 });
 
-test("the reader starts from now", async () => {
+test("the reader delivers only changes made after its start", async () => {
   await note(db.sql, "before");
   const { told, read } = reader();
   await read();
@@ -89,7 +89,7 @@ test("the reader starts from now", async () => {
   expect(refs(told)).toEqual(["after"]);
 });
 
-test("a transaction that commits late is told exactly once, and so are those that overtook it", async () => {
+test("a transaction that commits late is delivered exactly once, and so are those that committed before it", async () => {
   const slow = postgres(database.url, { max: 1 });
   const { told, read } = reader();
   await read();
@@ -117,7 +117,7 @@ test("a transaction that commits late is told exactly once, and so are those tha
   await slow.end();
 });
 
-test("a transaction that was open when the reader started is told when it commits", async () => {
+test("a transaction that was open when the reader started is delivered when it commits", async () => {
   const slow = postgres(database.url, { max: 1 });
   const begun = Promise.withResolvers<void>();
   let commit: () => void = () => {};
@@ -137,7 +137,7 @@ test("a transaction that was open when the reader started is told when it commit
   await slow.end();
 });
 
-test("a transaction that rolled back is never told", async () => {
+test("a transaction that rolled back is never delivered", async () => {
   const { told, read } = reader();
   await read();
   await db.sql
@@ -150,7 +150,7 @@ test("a transaction that rolled back is never told", async () => {
   expect(told).toEqual([]);
 });
 
-test("1,000 transactions from eight connections: every one told once", async () => {
+test("1,000 transactions from eight connections: each is delivered once", async () => {
   const writers = postgres(database.url, { max: 8 });
   const { told, read } = reader();
   await read();
@@ -165,7 +165,7 @@ test("1,000 transactions from eight connections: every one told once", async () 
   await writers.end();
 });
 
-test("more changes than are worth telling one by one are a gap", async () => {
+test("too many changes for single delivery are a gap", async () => {
   const state = reader();
   await state.read();
   const gaps = state.gaps;
@@ -175,7 +175,7 @@ test("more changes than are worth telling one by one are a gap", async () => {
   expect(state.told).toEqual([]);
 });
 
-test("Postgres away: nothing thrown, logged once, a gap when it is back", async () => {
+test("Postgres down: nothing is thrown, one line is logged, and a gap is delivered when it is back", async () => {
   const proxy = await startTcpProxy(database.url);
   const state = reader(proxy.url);
   await state.read();
@@ -198,7 +198,7 @@ test("Postgres away: nothing thrown, logged once, a gap when it is back", async 
   await proxy.close();
 });
 
-test("Postgres silent: the read is given up, its connection thrown away", async () => {
+test("Postgres silent: the read is abandoned and its connection closed", async () => {
   const proxy = await startTcpProxy(database.url);
   const state = reader(proxy.url);
   await state.read();
@@ -213,7 +213,7 @@ test("Postgres silent: the read is given up, its connection thrown away", async 
   await proxy.close();
 });
 
-test("by itself it reads about every second", async () => {
+test("the reader reads about once a second", async () => {
   const state = reader(database.url, 100);
   await until(() => state.gaps === 1);
   await note(db.sql, "by timer");

@@ -4,6 +4,7 @@ import { inspect } from "node:util";
 import {
   constantTimeEqual,
   decrypt,
+  deriveKey,
   digestOfKey,
   encrypt,
   newApiKey,
@@ -12,7 +13,7 @@ import {
   Secret,
 } from "../../src/platform/crypto.ts";
 
-test("a new key: sk-, more than 192 random bits, its digest is the SHA-256 of all of it", () => {
+test("a new key begins with sk-, has more than 192 random bits, and its digest is the SHA-256 of the whole key", () => {
   const key = newApiKey();
   expect(key.secret).toMatch(/^sk-[0-9A-Za-z]{49}$/);
   expect(key.digest).toEqual(createHash("sha256").update(key.secret).digest());
@@ -21,17 +22,11 @@ test("a new key: sk-, more than 192 random bits, its digest is the SHA-256 of al
   expect(Math.log2(62) * (43 - 6 - 4)).toBeGreaterThan(192);
 });
 
-test("keys do not repeat, and use the whole alphabet", () => {
-  const secrets = Array.from({ length: 2000 }, () => newApiKey().secret);
-  expect(new Set(secrets).size).toBe(2000);
-  expect(new Set(secrets.join("").slice(0)).size).toBe(63); // 62 and the hyphen
-});
-
-test("every new key is looked up by its digest", () => {
-  for (let i = 0; i < 200; i++) {
-    const key = newApiKey();
-    expect(digestOfKey(key.secret)).toBe(key.digest.toString("hex"));
-  }
+test("new keys are unique, use the whole alphabet, and are looked up by their digests", () => {
+  const keys = Array.from({ length: 2000 }, () => newApiKey());
+  expect(new Set(keys.map(({ secret }) => secret)).size).toBe(2000);
+  expect(new Set(keys.map(({ secret }) => secret).join("")).size).toBe(63); // 62 and the hyphen
+  for (const { secret, digest } of keys) expect(digestOfKey(secret)).toBe(digest.toString("hex"));
 });
 
 test("garbage of any length is refused without a look-up", () => {
@@ -63,7 +58,7 @@ test("a key with one character changed is refused", () => {
 
 const secretKey = Buffer.alloc(32, 7);
 
-test("what is encrypted comes back, and never looks the same twice", () => {
+test("encrypted text is decrypted unchanged, and its ciphertext differs each time", () => {
   const text = "sk-provider-é-😀";
   const [a, b] = [encrypt(secretKey, text), encrypt(secretKey, text)];
   expect(decrypt(secretKey, a)).toBe(text);
@@ -71,11 +66,29 @@ test("what is encrypted comes back, and never looks the same twice", () => {
   expect(decrypt(secretKey, encrypt(secretKey, ""))).toBe("");
 });
 
-test("another SECRET_KEY is named as the reason", () => {
+test("only the same context decrypts, which is no part of the ciphertext", () => {
+  const bytes = encrypt(secretKey, "x", "api.example.com");
+  expect(decrypt(secretKey, bytes, "api.example.com")).toBe("x");
+  for (const context of [undefined, "", "example.com", "api.example.com."])
+    expect(() => decrypt(secretKey, bytes, context)).toThrow("damaged");
+  expect(bytes.length).toBe(encrypt(secretKey, "x").length);
+});
+
+test("derived keys differ by purpose and from the key itself, and are the same each time", () => {
+  const [a, b] = [deriveKey(secretKey, "a"), deriveKey(secretKey, "b")];
+  expect(a).toEqual(deriveKey(secretKey, "a"));
+  expect(
+    new Set([a, b, deriveKey(Buffer.alloc(32, 8), "a"), secretKey].map((key) => Buffer.from(key).toString("hex"))).size,
+  ).toBe(4);
+  expect(a.length).toBe(32);
+  expect(() => decrypt(b, encrypt(a, "x"))).toThrow("a different SECRET_KEY");
+});
+
+test("decryption with another SECRET_KEY names that as the reason", () => {
   expect(() => decrypt(Buffer.alloc(32, 8), encrypt(secretKey, "x"))).toThrow("a different SECRET_KEY");
 });
 
-test("damaged ciphertext is refused, whichever byte it is", () => {
+test("ciphertext is refused if any byte is damaged", () => {
   const bytes = encrypt(secretKey, "text");
   for (let i = 0; i < bytes.length; i++) {
     const damaged = Buffer.from(bytes);
@@ -86,7 +99,7 @@ test("damaged ciphertext is refused, whichever byte it is", () => {
     expect(() => decrypt(secretKey, bytes.subarray(0, length))).toThrow();
 });
 
-test("request ids are UUIDv7s and only ever grow, also when the clock is set back", () => {
+test("request ids are UUIDv7s and always increase, also when the clock is set back", () => {
   const at = Date.now() + 1000;
   const ids = [
     ...Array.from({ length: 20_000 }, () => newRequestId(at)),
@@ -100,7 +113,7 @@ test("request ids are UUIDv7s and only ever grow, also when the clock is set bac
   expect(timeOf(ids[0])).toBe(at);
 });
 
-test("a clock that was hours ahead and is set right: ids follow it at once", () => {
+test("after a clock that was hours ahead is corrected, ids follow it immediately", () => {
   const at = Date.now();
   expect(timeOf(newRequestId(at + 7_200_000))).toBe(at + 7_200_000);
   expect(timeOf(newRequestId(at))).toBe(at);
@@ -111,7 +124,7 @@ function timeOf(id = ""): number {
   return Number.parseInt(id.replace("-", "").slice(0, 12), 16);
 }
 
-test("tokens are compared whole, whatever their lengths", () => {
+test("tokens of any length are compared completely", () => {
   const token = randomToken();
   expect(Buffer.from(token, "base64url").length).toBe(32);
   expect(constantTimeEqual(token, token)).toBe(true);
@@ -119,7 +132,7 @@ test("tokens are compared whole, whatever their lengths", () => {
     expect(constantTimeEqual(token, other)).toBe(false);
 });
 
-test("a secret shows itself to reveal() alone", () => {
+test("only reveal() returns a secret's value", () => {
   const secret = new Secret("hunter2");
   expect(secret.reveal()).toBe("hunter2");
   const shown = [

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { connect, isPassing, openDb } from "../../src/platform/db.ts";
 import { createWorld, type World } from "../world.ts";
 
-/** What the driver does when Postgres goes away in the middle. It is patched: patches/postgres@3.4.9.patch. */
+/** The driver when Postgres disappears during a query. It is patched: patches/postgres@3.4.9.patch. */
 
 let world: World;
 
@@ -30,9 +30,9 @@ test.each(["idle", "active"])(
         (thrown: unknown) => thrown,
       );
       expect(isPassing(error)).toBe(true);
-      // What was left unheard would end the process in one of the next turns.
+      // An unhandled rejection would end the process in one of the next turns.
       await sleep(100);
-      // Every connection of the pool still serves.
+      // Every connection of the pool still works.
       const all = await Promise.all(Array.from({ length: 8 }, () => db.sql`select 1 as one, pg_sleep(0.05)`));
       expect(all.map(([row]) => row?.one)).toEqual(Array.from({ length: 8 }, () => 1));
     } finally {
@@ -45,10 +45,10 @@ test.each([
   ["the connection is lost", "case when i = 500 then pg_terminate_backend(pg_backend_pid()) end"],
   ["the statement fails", "1 / (500 - i)"],
 ])("after an answer that broke off where %s, the next one has its own rows alone", async (_, breaks) => {
-  // As the ledger's lanes are.
+  // As the ledger's lanes are configured.
   const sql = connect({ databaseUrl: world.url, dbPrepare: true, fetchTypes: false }, 1);
   try {
-    // Wide enough for its first rows to be on their way before it breaks.
+    // Large enough that its first rows are sent before it breaks.
     const broken = sql.unsafe(`select i, repeat('x', 1000), ${breaks} from generate_series(1, 1000) as i`);
     expect(await broken.catch((error: Error) => error)).toBeInstanceOf(Error);
     const next = await sql`select i from generate_series(1, 3) as i`.values();
@@ -58,7 +58,7 @@ test.each([
   }
 });
 
-test("what is under way on the pool is counted while it is: queries, what waits for a connection, transactions; no fragments", async () => {
+test("queries, those that wait for a connection, and transactions are counted while they run; fragments are not", async () => {
   const db = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 2 });
   try {
     expect(db.underWay()).toBe(0);

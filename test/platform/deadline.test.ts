@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { deadline } from "../../src/platform/deadline.ts";
 import { sleep, until } from "./own_redis.ts";
 
-test("each limit comes once, not before its time, those of one length in their order", async () => {
+test("each deadline fires once, not early; those of equal length fire in order", async () => {
   const startedMs = performance.now();
   const came: [string, number][] = [];
   const end = (name: string) => () => came.push([name, performance.now() - startedMs]);
@@ -22,7 +22,7 @@ test("each limit comes once, not before its time, those of one length in their o
   expect(came).toHaveLength(3);
 });
 
-test("one that is taken back never comes, and the same length begins anew when all are gone", async () => {
+test("a cancelled deadline never fires; after all are cancelled the same length works again", async () => {
   let came = 0;
   const takeBack = Array.from({ length: 1000 }, () => deadline(30, () => came++));
   for (const back of takeBack) back();

@@ -1,4 +1,5 @@
-/** What the platform promises, asked on Deno. Prints a line a rule, "ok" or what went wrong. Run by deno.test.ts. */
+/** Checks the platform's rules on Deno. Prints one line per rule: "ok" or what went wrong. Run by deno.test.ts. */
+import { createPdfDrawer } from "../../src/commerce/pdf_drawer.ts";
 import { createTokenCounter } from "../../src/gateway/tokens.ts";
 import { redisBus } from "../../src/platform/bus.ts";
 import { decrypt, digestOfKey, encrypt, newApiKey, newRequestId, Secret } from "../../src/platform/crypto.ts";
@@ -23,7 +24,7 @@ const urlOf = ({ port }: { port: number }) => `http://127.0.0.1:${port}`;
 
 const rules: Record<string, () => Promise<boolean> | boolean> = {
   "the runtime is Deno": () => runtimeName === "deno" && raiseFetchLimit(1000) === Number.POSITIVE_INFINITY,
-  "sha256 is the usual one": () => Buffer.from(sha256("abc")).toString("hex").startsWith("ba7816bf8f01cfea"),
+  "sha256 is correct": () => Buffer.from(sha256("abc")).toString("hex").startsWith("ba7816bf8f01cfea"),
   "keys, ciphertext, ids and secrets": () => {
     const key = newApiKey();
     const ids = Array.from({ length: 10_000 }, () => newRequestId());
@@ -46,7 +47,7 @@ const rules: Record<string, () => Promise<boolean> | boolean> = {
       await server.stop();
     }
   },
-  "a handler that throws is answered by onError, and the peer has an address": async () => {
+  "an error of the handler is answered by onError, and the peer has an address": async () => {
     const server = serving((request, peer) => {
       if (request.url.endsWith("/boom")) throw new Error("boom");
       return new Response(peer.address());
@@ -103,6 +104,28 @@ const rules: Record<string, () => Promise<boolean> | boolean> = {
     counter.close();
     return !count.exact && count.tokens === 1;
   },
+  "an invoice is drawn in the worker": async () => {
+    const drawer = createPdfDrawer(log);
+    const seller = { name: "Acme", address: null, taxLine: null };
+    const buyer = { name: "Ada", email: "ada@example.com", address: null, taxNumber: null };
+    const invoice = {
+      ...{
+        invoiceId: 1,
+        sellerId: 0,
+        accountId: 5,
+        number: 42,
+        kind: "invoice" as const,
+        orderId: 1,
+        reference: "A1B2C3D4E5F6",
+        correctsNumber: null,
+      },
+      ...{ seller, buyer, lines: [{ text: "Pro", quantity: 1, amountNanoUsd: 5_000_000_000n }] },
+      ...{ totalNanoUsd: 5_000_000_000n, issuedAt: "2026-11-23T23:30:00.000Z" },
+    };
+    const file = await drawer.draw(invoice, { brandName: "Acme", logo: null, timeZone: "UTC" });
+    drawer.close();
+    return new TextDecoder("latin1").decode(file).startsWith("%PDF-");
+  },
   "the bus and the limiter work through Redis": async () => {
     const [a, b] = [redisBus(redisUrl, log), redisBus(redisUrl, log)];
     const limiter = createRateLimiter({
@@ -119,7 +142,7 @@ const rules: Record<string, () => Promise<boolean> | boolean> = {
     await a.publish([{ kind: "host", ref: "h" }]);
     await sleep(100);
     const taken = await Promise.allSettled(Array.from({ length: 5 }, () => limiter.take("deno")));
-    const entered = await Promise.allSettled(Array.from({ length: 5 }, () => limiter.enter("deno too")));
+    const entered = await Promise.allSettled(Array.from({ length: 5 }, async () => limiter.begin("deno too").enter()));
     const granted = (results: PromiseSettledResult<unknown>[]) =>
       results.filter(({ status }) => status === "fulfilled").length;
     for (const one of [a, b, limiter]) one.close();

@@ -1,27 +1,16 @@
-import { afterAll, afterEach, expect, setDefaultTimeout, test } from "bun:test";
-import { Redis } from "ioredis";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import type { Refusal } from "../../src/errors.ts";
 import { createFailedAttemptLimiter } from "../../src/platform/failed_attempt_limit.ts";
-import { ownRedis, sleep, until } from "./own_redis.ts";
+import { sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
+import { watchedRedis } from "./watched_redis.ts";
 
 setDefaultTimeout(30_000);
-const redis = await ownRedis();
-const spy = new Redis(redis.url, { retryStrategy: () => 50 });
-spy.on("error", () => {});
-const open: { close(): void }[] = [];
-afterEach(async () => {
-  for (const one of open.splice(0)) one.close();
-  await spy.flushall();
-});
-afterAll(async () => {
-  spy.disconnect();
-  await redis.stop();
-});
+const { redis, spy, open } = await watchedRedis();
 
 const clients = async () => String(await spy.client("LIST")).split("name=tollgate:").length;
 
-/** How many of `n` asked for at once were let through. */
+/** How many of `n` concurrent attempts were allowed. */
 async function granted(n: number, ask: () => Promise<unknown>): Promise<number> {
   const results = await Promise.allSettled(Array.from({ length: n }, ask));
   for (const result of results)
@@ -66,7 +55,7 @@ for (const redisUrl of [redis.url, ""]) {
     await one.check("account:2");
   });
 
-  test(`a success clears the account's failures and leaves the address's, ${where}`, async () => {
+  test(`a success deletes the account's failures and keeps the address's, ${where}`, async () => {
     const one = await attempts(redisUrl);
     for (let i = 0; i < 9; i++) {
       for (const id of ["account:1", "address:1"]) {
@@ -87,7 +76,7 @@ for (const redisUrl of [redis.url, ""]) {
     expect((await refusalOf(one.check("address:1"))).code).toBe("too_many_requests");
   });
 
-  test(`200 guesses at the same moment: ten are judged, ${where}`, async () => {
+  test(`of 200 concurrent guesses ten are checked, ${where}`, async () => {
     const one = await attempts(redisUrl);
     const judged = await granted(200, async () => {
       await one.check("account:1");
@@ -98,7 +87,7 @@ for (const redisUrl of [redis.url, ""]) {
     expect((await refusalOf(one.check("account:1"))).code).toBe("too_many_requests");
   });
 
-  test(`many right passwords from one address are not counted, ${where}`, async () => {
+  test(`right passwords from one address are not counted, ${where}`, async () => {
     const one = await attempts(redisUrl);
     for (let i = 0; i < 50; i++) {
       await one.check("address:1");
@@ -107,7 +96,7 @@ for (const redisUrl of [redis.url, ""]) {
   });
 }
 
-test("an attempt that was never ended stops counting after a while", async () => {
+test("an attempt that never ended stops counting after its time limit", async () => {
   let nowMs = 0;
   const one = await attempts("", () => nowMs);
   for (let i = 0; i < 10; i++) await one.check("account:1");

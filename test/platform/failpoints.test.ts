@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { readConfig } from "../../src/config.ts";
 import { createFailpoint, FAILPOINTS, parseFailpoint } from "../../src/platform/failpoints.ts";
 
-/** Places where a test can have the process die or freeze: never by accident, and never in production. */
+/** Places where a test can kill or freeze the process: only when armed, and never in production. */
 
 const ENV = {
   DATABASE_URL: "postgres://nobody@127.0.0.1:1/none",
@@ -13,7 +13,7 @@ const ENV = {
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 
 describe("the form", () => {
-  test("a name, what happens, and the how-many-eth time, which is the first unless said", () => {
+  test("a name, an action, and the number of the time it acts (default: the first)", () => {
     expect(parseFailpoint("after_reserve=kill@3")).toEqual({ name: "after_reserve", signal: "SIGKILL", at: 3 });
     expect(parseFailpoint("before_settle=freeze")).toEqual({ name: "before_settle", signal: "SIGSTOP", at: 1 });
     for (const name of FAILPOINTS) expect(parseFailpoint(`${name}=kill`)?.name).toBe(name);
@@ -53,7 +53,7 @@ describe("FAILPOINTS in the configuration", () => {
     expect(readConfig({ ...ENV, FAILPOINTS: "" }).failpoints).toEqual([]);
   });
 
-  test("of another form is a problem with a sentence, though others in the list be right", () => {
+  test("a malformed item is reported with a sentence, also among correct ones", () => {
     for (const wrong of ["explode", "after_reserve=kill,explode", "after_reserve=kill@0"])
       expect(() => readConfig({ ...ENV, FAILPOINTS: wrong })).toThrow(
         "FAILPOINTS must be like after_reserve=kill or before_settle=freeze@3",
@@ -86,7 +86,7 @@ describe("FAILPOINTS in the configuration", () => {
 });
 
 describe("the place itself", () => {
-  /** Passes these places in a process of its own, saying each name behind it; what it said, and how it ended. */
+  /** Passes these places in a separate process, which prints each name afterwards. Returns its output and how it ended. */
   function pass(armed: string[], places: string[]) {
     const { stdout, signal, status } = spawnSync(
       process.execPath,
@@ -101,13 +101,13 @@ describe("the place itself", () => {
     return { said: stdout.trim().split(" ").filter(Boolean), signal, status };
   }
 
-  test("with none armed it does nothing", () => {
+  test("without an armed failpoint it does nothing", () => {
     const failpoint = createFailpoint([]);
     for (const name of FAILPOINTS) failpoint(name);
     expect(pass([], [...FAILPOINTS])).toEqual({ said: [...FAILPOINTS], signal: null, status: 0 });
   });
 
-  test("kills the nth time that place is reached, before anything behind it; other places do not count", () => {
+  test("kills the process the nth time that the place is reached, before later code runs; other places do not count", () => {
     const places = ["after_reserve", "before_settle", "after_reserve", "after_settle"];
     expect(pass(["after_reserve=kill@2"], places)).toEqual({
       said: ["after_reserve", "before_settle"],

@@ -11,7 +11,7 @@ import { redisIdempotencyClaims } from "../../src/platform/redis_idempotency_cla
 import { ownRedis, sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
-/** What is claimed is done once. Each replica opens its own claims. */
+/** A claimed request is served once. Each replica opens its own claims. */
 
 setDefaultTimeout(60_000);
 const redis = await ownRedis();
@@ -29,7 +29,7 @@ afterAll(async () => {
 
 type Options = { leaseMs?: number; limits?: Partial<ClaimLimits>; redisUrl?: string; nowMs?: () => number };
 
-/** A busy machine's Redis is not to be taken for one that is away. */
+/** A slow Redis on a busy machine must not count as unreachable. */
 function replica({ redisUrl = redis.url, leaseMs = 60_000, nowMs = () => performance.now(), limits }: Options = {}) {
   const { log, lines } = quietLog();
   const options = { leaseMs, nowMs, log, budgetMs: 5000, ...(limits && { limits }) };
@@ -44,6 +44,7 @@ const wanted = (id: string, over: { content?: string; owner?: string } = {}) => 
   owner: "1",
   content: "what is asked for",
   requestId: `request-${++ids}`,
+  servedBy: "a replica",
   ...over,
 });
 
@@ -60,7 +61,7 @@ for (const [name, redisUrl] of [
   ["in this process", ""],
 ] as const) {
   describe(name, () => {
-    test("of 50 who take an id at once one gets it; the others are told whose it is", async () => {
+    test("of 50 concurrent claims of an id one succeeds; the others learn who has it", async () => {
       const both = redisUrl === "" ? [replica({ redisUrl })] : [replica({ redisUrl }), replica({ redisUrl })];
       const asked = Array.from({ length: 50 }, () => wanted("a"));
       const found = await Promise.all(asked.map((one, i) => (both[i % both.length] as IdempotencyClaims).take(one)));
@@ -70,11 +71,12 @@ for (const [name, redisUrl] of [
         expect(other).toMatchObject({
           state: "in_flight",
           requestId: winner?.requestId ?? "",
+          servedBy: "a replica",
           content: "what is asked for",
         });
     });
 
-    test("what was done keeps its answer, bit by bit; what failed is free", async () => {
+    test("a served request keeps its answer byte for byte; a failed one frees the id", async () => {
       const claims = replica({ redisUrl });
       const bytes = Buffer.from(Array.from({ length: 256 }, (_, i) => i));
       await (await taken(claims, "a")).finish(bytes);
@@ -86,7 +88,7 @@ for (const [name, redisUrl] of [
       expect(await claims.take(wanted("c"))).toMatchObject({ state: "done", answer: undefined });
     });
 
-    test("an answer is forgotten before it is forgotten that it was given", async () => {
+    test("an answer is deleted earlier than the record that it was given", async () => {
       const claims = replica({ redisUrl, limits: { answerKeptMs: 300, doneKeptMs: 1500 } });
       await (await taken(claims, "a")).finish(Buffer.from("answer"));
       const doneAt = performance.now();
@@ -110,7 +112,7 @@ for (const [name, redisUrl] of [
 }
 
 describe("in this process", () => {
-  test("answers and records are bounded: the oldest go first, what is in flight never", async () => {
+  test("answers and records are limited: the oldest are deleted first, claims in flight never", async () => {
     const claims = replica({ redisUrl: "", limits: { doneMax: 100, answersBytesMax: 5000, answerBytesMax: 1000 } });
     await taken(claims, "in flight");
     for (let i = 0; i < 150; i++) await (await taken(claims, `id${i}`)).finish(Buffer.alloc(100, "x"));
@@ -122,7 +124,7 @@ describe("in this process", () => {
     expect((await claims.take(wanted("in flight"))).state).toBe("in_flight");
   });
 
-  test("an id that is taken anew does not bring back the answer of its past", async () => {
+  test("a new claim of an id does not return an earlier answer", async () => {
     const claims = replica({ redisUrl: "", limits: { doneMax: 1 } });
     await (await taken(claims, "a")).finish(Buffer.from("old"));
     await (await taken(claims, "b")).finish();
@@ -132,7 +134,7 @@ describe("in this process", () => {
 });
 
 describe("in Redis", () => {
-  /** A replica that died: its claims are not renewed any more. */
+  /** A replica that died: its claims are no longer renewed. */
   async function dead(id: string, leaseMs: number): Promise<{ claim: IdempotencyClaim; requestId: string }> {
     const victim = redisIdempotencyClaims(redis.url, {
       leaseMs,
@@ -155,7 +157,7 @@ describe("in Redis", () => {
     expect((await other.take(wanted("a"))).state).toBe("in_flight");
   });
 
-  test("a dead replica's claim lapses; of 20 who take over one succeeds, and nobody may before", async () => {
+  test("a dead replica's claim lapses; of 20 concurrent take-overs one succeeds, and none before", async () => {
     const { requestId } = await dead("a", 400);
     const claims = replica();
     await until(async () => (await claims.take(wanted("a"))).state === "lapsed");
@@ -168,10 +170,10 @@ describe("in Redis", () => {
     expect((await claims.take(wanted("a"))).state).toBe("in_flight");
   });
 
-  test("who was taken over knows it, and changes nothing: not by an answer, a failure, or a renewal", async () => {
+  test("a claim that was taken over is not alive, and its answer, failure or renewal changes nothing", async () => {
     for (const ending of ["finish", "free", "renew"] as const) {
       let now = 0;
-      // Frozen: its timer does not run, its clock does.
+      // Frozen: its timers do not run, but its clock does.
       const frozen = replica({ leaseMs: 60_000, nowMs: () => now });
       const old = await taken(frozen, ending);
       expect(old.alive()).toBe(true);
@@ -192,7 +194,7 @@ describe("in Redis", () => {
     }
   });
 
-  test("who lapsed and was heard of again keeps its claim", async () => {
+  test("a lapsed claim that is renewed before a take-over is kept", async () => {
     const holder = replica({ leaseMs: 1500 });
     const claim = await taken(holder, "a");
     const other = replica();
@@ -205,7 +207,7 @@ describe("in Redis", () => {
     expect(answerIn(await other.take(wanted("a")))).toBe("answer");
   });
 
-  test("what lapsed and turns out to be done is done for everybody", async () => {
+  test("a lapsed claim that turns out to be served is served for all callers", async () => {
     await dead("a", 200);
     const claims = replica();
     await until(async () => (await claims.take(wanted("a"))).state === "lapsed");
@@ -214,7 +216,7 @@ describe("in Redis", () => {
     expect(await replica().take(wanted("a"))).toMatchObject({ state: "done", answer: undefined });
   });
 
-  test("a Redis that lost its memory is told again what is in flight", async () => {
+  test("after Redis lost its data, claims in flight are written again", async () => {
     const [holder, other] = [replica({ leaseMs: 1500 }), replica()];
     await taken(holder, "a");
     await spy.flushall();
@@ -222,7 +224,7 @@ describe("in Redis", () => {
     expect((await other.take(wanted("a"))).state).toBe("in_flight");
   });
 
-  test("answers of one owner, and of all, take no more room than they may; an owner's flood leaves room for others", async () => {
+  test("answers are limited in bytes, per owner and in total; one owner's flood leaves room for others", async () => {
     const claims = replica({ limits: { ownerAnswersBytesMax: 1000, answersBytesMax: 1500 } });
     const kept = async (id: string, owner: string) => {
       await (await taken(claims, id, { owner })).finish(Buffer.alloc(300, "x"));
@@ -237,7 +239,7 @@ describe("in Redis", () => {
     for (const key of [...keys, ...(await spy.keys("*"))]) expect(await spy.pttl(key)).toBeGreaterThan(0);
   });
 
-  test("beyond an owner's number of records they are kept as short as answers", async () => {
+  test("records above an owner's limit are kept only as long as answers", async () => {
     const claims = replica({ limits: { ownerDoneMax: 3, doneMax: 4 } });
     const keptMs = async (id: string, owner: string) => {
       await (await taken(claims, id, { owner })).finish();
@@ -255,7 +257,7 @@ describe("in Redis", () => {
     ]);
   });
 
-  test("503 where Redis is silent or away; a yes that comes too late claims nothing", async () => {
+  test("503 if Redis is silent or down; a late success claims nothing", async () => {
     const { log } = quietLog();
     const claims = redisIdempotencyClaims(redis.url, { leaseMs: 60_000, nowMs: () => performance.now(), log });
     open.push(claims);

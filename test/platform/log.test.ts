@@ -20,7 +20,7 @@ test("a line is JSON with time, level, message and plain fields", () => {
   expect(lines[0]?.time).toMatch(/^\d{4}-\d\d-\d\dT/);
 });
 
-test("keys, cookies, authorization and prompts are not written, whatever they are called", () => {
+test("keys, cookies, authorization and prompts are not written, under any field name", () => {
   const { log, lines } = quietLog();
   log.info(
     {
@@ -42,7 +42,7 @@ test("keys, cookies, authorization and prompts are not written, whatever they ar
   expect(line).not.toContain("abcdefghijklmnop");
 });
 
-test("an error keeps its code, stack and cause, and loses the query's values", () => {
+test("an error is logged with code, stack and cause, without the query's values", () => {
   const { log, lines } = quietLog();
   const cause = Object.assign(new Error("duplicate key"), { code: "23505" });
   const error = new Error("Failed query: insert into accounts values ($1)\nparams: someone@example.com,hunter2", {
@@ -54,7 +54,7 @@ test("an error keeps its code, stack and cause, and loses the query's values", (
   expect(lines[0]?.err).toMatchObject({ type: "Error", cause: { message: "duplicate key", code: "23505" } });
 });
 
-test("a query's values are lost whole, whatever lines they have, and the stack stays", () => {
+test("a query's values are removed completely, also with several lines, and the stack stays", () => {
   const { log, lines } = quietLog();
   const error = new Error("Failed query: update accounts\nparams: a first line,\nhunter2\n   at hunter2,x");
   log.error({ err: error }, "failed");
@@ -68,7 +68,7 @@ test("long text is cut", () => {
   expect(JSON.stringify(lines[0]).length).toBeLessThan(3000);
 });
 
-test("below its level nothing is written", () => {
+test("nothing below the level is written", () => {
   const lines: string[] = [];
   const log = createLog("warn", { write: (line) => void lines.push(line) });
   log.info({}, "no");
@@ -76,7 +76,7 @@ test("below its level nothing is written", () => {
   expect(lines.length).toBe(1);
 });
 
-test("standard output gets every line, also when the process exits at once", async () => {
+test("standard output gets every line, also when the process exits immediately", async () => {
   const script = `
     import { createLog } from ${JSON.stringify(new URL("../../src/platform/log.ts", import.meta.url).href)};
     const log = createLog("info");
@@ -89,7 +89,7 @@ test("standard output gets every line, also when the process exits at once", asy
   expect(lines.length).toBe(5000);
 });
 
-test("the last line is written before the process exits, though its thread pool has other things to do", async () => {
+test("the last line is written before the process exits, also while the thread pool is busy", async () => {
   const script = `
     import { pbkdf2 } from "node:crypto";
     import { createLog } from ${JSON.stringify(new URL("../../src/platform/log.ts", import.meta.url).href)};
@@ -125,7 +125,7 @@ const LINE: RequestLine = {
   bytesOut: undefined,
 };
 
-test("lines of requests are gathered into one write, go before what is logged after them, and are written when flushed", async () => {
+test("request lines are written together, before later lines, and on flush", async () => {
   const writes: string[] = [];
   const log = createLog("info", { write: (text) => void writes.push(text) });
   log.request(LINE);
@@ -158,7 +158,7 @@ test("lines of requests are gathered into one write, go before what is logged af
     firstByteMs: 1.5,
   });
   for (let i = 0; i < 400; i++) log.request(LINE);
-  expect(writes.length).toBeGreaterThan(3); // So many do not wait.
+  expect(writes.length).toBeGreaterThan(3); // This many lines are not delayed.
   log.request({ ...LINE, requestId: "r4" });
   for (let i = 0; i < 100 && !writes.join("").includes("r4"); i++)
     await new Promise((resolve) => setTimeout(resolve, 50));

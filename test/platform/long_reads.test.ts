@@ -7,13 +7,13 @@ import { createWorld, type World } from "../world.ts";
 import { sleep, until } from "./own_redis.ts";
 import { quietLog } from "./quiet_log.ts";
 
-/** A long read ends on the server too: at its time limit, when its reader has left, and when the server is silent. */
+/** A long read ends on the server too: at its time limit, when its client leaves, and when the server is silent. */
 
 let world: World;
 let proxy: TcpProxy;
 let reads: LongReads;
 const logged = quietLog();
-const READER = { door: "api", accountId: 1, tenantId: 0 } as const;
+const READER = { side: "api", accountId: 1, tenantId: 0 } as const;
 
 beforeAll(async () => {
   world = await createWorld();
@@ -28,7 +28,7 @@ afterAll(async () => {
 });
 
 type Sleep = (deps: { db: Db }) => Promise<unknown>;
-/** Sleeps in the database for ten minutes, in each way that a store may ask. */
+/** Sleeps in the database for ten minutes, in each way that a store can query. */
 const SLEEPS: [string, Sleep][] = [
   ["in a transaction", ({ db }) => db.orm.transaction((tx) => tx.execute("select pg_sleep(600)"))],
   ["in a transaction of the driver's", ({ db }) => db.sql.begin((tx) => tx`select pg_sleep(600)`)],
@@ -53,7 +53,7 @@ test.each(SLEEPS)("503 at the time limit, and the server has stopped: %s", async
   await until(async () => (await asleep()) === 0 && reads.underWay() === 0);
 });
 
-test.each(SLEEPS)("whose reader has left is cancelled, and its place is free: %s", async (_, work) => {
+test.each(SLEEPS)("a read whose client left is cancelled, and its slot is free: %s", async (_, work) => {
   const client = new AbortController();
   const reading = codeOf(reads.run(READER, { signal: client.signal, readMsMax: 60_000 }, work));
   await until(async () => (await asleep()) === 1);
@@ -62,7 +62,7 @@ test.each(SLEEPS)("whose reader has left is cancelled, and its place is free: %s
   await until(async () => (await asleep()) === 0 && reads.underWay() === 0);
 });
 
-test("nothing further begins for a reader that has left, also between two statements", async () => {
+test("after the client left no further statement begins", async () => {
   const client = new AbortController();
   let second: unknown;
   const reading = reads.run(READER, { signal: client.signal }, async ({ db }) => {
@@ -75,7 +75,7 @@ test("nothing further begins for a reader that has left, also between two statem
   expect(second).toBeInstanceOf(Error);
 });
 
-test("a cancellation meets its own read alone: those that come next on its connection are whole", async () => {
+test("a cancellation affects only its own read, not the next ones on its connection", async () => {
   const outcomes: string[] = [];
   for (let i = 0; i < 60; i++) {
     const client = new AbortController();
@@ -84,7 +84,7 @@ test("a cancellation meets its own read alone: those that come next on its conne
         db.orm.transaction((tx) => tx.execute("select pg_sleep(0.005)")),
       ),
     );
-    // Around the moment in which it ends by itself.
+    // About when it ends by itself.
     await sleep(i % 12);
     client.abort();
     const next = codeOf(
@@ -98,7 +98,7 @@ test("a cancellation meets its own read alone: those that come next on its conne
   expect(new Set(outcomes)).toEqual(new Set(["read"]));
 });
 
-test("an error of the read's own comes as it is", async () => {
+test("an error of the read itself is thrown unchanged", async () => {
   const failing = reads.run(READER, {}, async () => {
     throw new RangeError("its own");
   });
@@ -106,7 +106,7 @@ test("an error of the read's own comes as it is", async () => {
   expect(reads.underWay()).toBe(0);
 });
 
-test("a server that falls silent: 503 in time, and once it is back reads are served on connections anew", async () => {
+test("a silent server: 503 in time; when it is back, reads use new connections", async () => {
   const one: Sleep = ({ db }) => db.orm.transaction((tx) => tx.execute("select 1"));
   expect(await codeOf(reads.run(READER, {}, one))).toBe("read");
   proxy.hang();

@@ -7,7 +7,7 @@ import { migrate, migrationState } from "../../src/platform/migrate.ts";
 import { startReplicaProcess } from "../replica.ts";
 import { until } from "./own_redis.ts";
 
-/** The schema is brought up to date once, by whoever comes first, and nobody works on one that is not its own. */
+/** The schema is migrated once, by the first process; no process works on another release's schema. */
 
 setDefaultTimeout(120_000);
 const CLI = fileURLToPath(new URL("../../src/cli.ts", import.meta.url));
@@ -47,7 +47,7 @@ async function withSql<T>(url: string, work: (sql: postgres.Sql) => Promise<T>):
 
 const query = (url: string, statement: string) => withSql(url, (sql) => sql.unsafe(statement));
 
-/** `cli migrate --json`, a process of its own. */
+/** `cli migrate --json`, in a separate process. */
 function runMigrate(databaseUrl: string): Promise<{ code: number | null; out: string; err: string }> {
   const child = spawn(process.execPath, [CLI, "migrate", "--json"], {
     env: { PATH: process.env.PATH ?? "", DATABASE_URL: databaseUrl },
@@ -64,7 +64,7 @@ function runMigrate(databaseUrl: string): Promise<{ code: number | null; out: st
   return new Promise((resolve) => child.once("close", (code) => resolve({ code, out, err })));
 }
 
-/** Starts a replica that must not start, and returns its exit code and all that it said. */
+/** Starts a replica that must not start. Returns its exit code and its output. */
 async function refusedStart(databaseUrl: string): Promise<string> {
   const started = await startReplicaProcess({ DATABASE_URL: databaseUrl, REDIS_URL: "", SPOOL_DIR: "" }).then(
     async (replica) => {
@@ -79,7 +79,7 @@ async function refusedStart(databaseUrl: string): Promise<string> {
   return said[0] as string;
 }
 
-test(`${AT_ONCE} at once on an empty database: one migrates, the others wait and find nothing to do`, async () => {
+test(`${AT_ONCE} concurrent migrations of an empty database: one migrates, the others wait and have nothing to do`, async () => {
   const url = await emptyDatabase();
   expect(await refusedStart(url)).toBe(`The database has 0 of ${known} migrations. Run: bun run cli migrate`);
   const runs = await Promise.all(Array.from({ length: AT_ONCE }, () => runMigrate(url)));
@@ -94,9 +94,9 @@ test(`${AT_ONCE} at once on an empty database: one migrates, the others wait and
   expect(await replica.stop()).toBe(0);
 });
 
-test("a migration that fails leaves nothing behind, and the next one does all of it", async () => {
+test("a failed migration changes nothing, and the next run does everything", async () => {
   const url = await emptyDatabase();
-  // Of the last migration, so that all others were made before it fails.
+  // In the last migration, so that all others ran before it fails.
   await query(url, "create table inv_package_units ()");
   await expect(migrate(url)).rejects.toThrow(/inv_package_units/);
   const tables = await query(url, "select tablename from pg_tables where schemaname in ('public', 'drizzle')");
@@ -106,7 +106,7 @@ test("a migration that fails leaves nothing behind, and the next one does all of
   expect(await migrate(url)).toEqual({ before: 0, applied: known });
 });
 
-test("it waits for another one longer than the role lets requests wait", async () => {
+test("a migration waits for another one longer than the role's time limit for requests", async () => {
   const url = await emptyDatabase();
   const name = new URL(url).pathname.slice(1);
   for (const limit of ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"])
@@ -152,7 +152,7 @@ test.each([
   },
   {
     schema: "foreign",
-    by: `update drizzle.__drizzle_migrations set hash = 'of somebody else' where id = ${LAST}`,
+    by: `update drizzle.__drizzle_migrations set hash = 'of another program' where id = ${LAST}`,
     says: () =>
       "The database was migrated by something else than a release of this service: name another, or restore a backup of this one.",
   },
@@ -165,7 +165,7 @@ test.each([
     expect(await migrationState(url)).toMatchObject({ known, schema });
     expect(await refusedStart(url)).toBe(says());
     if (schema === "older") return;
-    // Nor does this release change what it does not know.
+    // Nor does this release change a schema that it does not know.
     const rows = await query(url, "select * from drizzle.__drizzle_migrations order by id");
     expect(await runMigrate(url)).toEqual({ code: 1, out: "", err: `${says()}\n` });
     expect(await query(url, "select * from drizzle.__drizzle_migrations order by id")).toEqual(rows);

@@ -2,15 +2,15 @@ import { type Service, startRedis } from "../../scripts/services.ts";
 
 export type OwnRedis = {
   url: string;
-  /** SIGSTOP: it takes connections and answers nothing. */
+  /** SIGSTOP: it accepts connections and answers nothing. */
   freeze(): void;
   thaw(): void;
   stop(): Promise<void>;
-  /** On the same port, with nothing in memory. */
+  /** On the same port, with no data. */
   start(): Promise<void>;
 };
 
-/** A Redis that a test may freeze, stop and start again. */
+/** A Redis that a test can freeze, stop and restart. */
 export async function ownRedis(): Promise<OwnRedis> {
   const first = await startRedis();
   let running: Service | undefined = first;
@@ -22,7 +22,7 @@ export async function ownRedis(): Promise<OwnRedis> {
     freeze: () => signal("SIGSTOP"),
     thaw: () => signal("SIGCONT"),
     async stop() {
-      signal("SIGCONT"); // A stopped process would not hear that it is to end.
+      signal("SIGCONT"); // A stopped process would not handle SIGTERM.
       await running?.stop();
       running = undefined;
     },
@@ -44,8 +44,8 @@ export async function until(holds: () => boolean | Promise<boolean>, maxMs = 500
 export const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
 /**
- * What `work` brings within `ms` of this process's own time; throws if that takes longer. The time is slept in pieces, of which a
- * standstill of the machine takes up one. With 0 it may wait for nothing.
+ * The result of `work`; throws if it takes longer than `ms` of this process's own time. The time is slept in pieces, so that a
+ * pause of the machine counts as one of them. With 0 `work` must not wait.
  */
 export async function before<T>(ms: number, work: Promise<T>): Promise<T> {
   const slept = async () => {

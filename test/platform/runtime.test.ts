@@ -36,7 +36,7 @@ function serving(fetch: ServeOptions["fetch"], port = 0): Server & { url: string
   return { ...server, url: `http://127.0.0.1:${server.port}` };
 }
 
-/** Sends `text` as it stands and returns what comes back until the connection closes or `enough` is seen. */
+/** Sends `text` unchanged. Returns what is received until the connection closes or `enough` is seen. */
 function raw(port: number, text: string, enough: string): Promise<string> {
   return new Promise((resolve, reject) => {
     let got = "";
@@ -68,7 +68,7 @@ test("a taken port is an Error with code EADDRINUSE", () => {
   expect(code).toBe("EADDRINUSE");
 });
 
-test("6,000 requests are refused in one turn of the event loop, with their bodies unread: each is answered, and the server goes on", async () => {
+test("6,000 requests are refused in one turn of the event loop with unread bodies: each is answered, and the server continues", async () => {
   const count = 6_000;
   const child = spawn(process.execPath, [BURST_SERVER, String(count)], { stdio: ["ignore", "pipe", "ignore"] });
   const sockets: Socket[] = [];
@@ -77,7 +77,7 @@ test("6,000 requests are refused in one turn of the event loop, with their bodie
     let answered = 0;
     for (let i = 0; i < count; i++) {
       const socket = connect(port, "127.0.0.1");
-      socket.on("error", () => {}); // One that is cut is not answered, which is counted.
+      socket.on("error", () => {}); // A broken one has no answer, and answers are counted.
       socket.once("data", (bytes) => {
         answered += String(bytes).startsWith("HTTP/1.1 429") ? 1 : 0;
       });
@@ -93,7 +93,7 @@ test("6,000 requests are refused in one turn of the event loop, with their bodie
   }
 });
 
-test("a handler that throws is answered by onError: no page of the runtime, no stack", async () => {
+test("an error of the handler is answered by onError, not by the runtime's page or a stack", async () => {
   for (const fail of [
     () => {
       throw new Error("boom");
@@ -107,7 +107,7 @@ test("a handler that throws is answered by onError: no page of the runtime, no s
   }
 });
 
-test("a body of any announced size reaches the handler: the 413 is ours", async () => {
+test("a body of any declared size reaches the handler, which sends the 413", async () => {
   const { port } = serving(() => Response.json({ error: "ours" }, { status: 413 }));
   const answer = await raw(
     port,
@@ -118,7 +118,7 @@ test("a body of any announced size reaches the handler: the 413 is ours", async 
   expect(answer).toContain("ours");
 });
 
-test("a body that nobody reads is not kept in memory", async () => {
+test("an unread body is not kept in memory", async () => {
   const { url } = serving(async (request) => {
     await request.body?.getReader().read();
     await sleep(300);
@@ -145,7 +145,7 @@ const slowly = () => {
   );
 };
 
-test("stop takes no new connection and waits for the streams under way", async () => {
+test("stop accepts no new connection and waits for open streams", async () => {
   const server = serving(slowly);
   const response = await fetch(server.url);
   let stopped = false;
@@ -157,7 +157,7 @@ test("stop takes no new connection and waits for the streams under way", async (
   await stopping;
 });
 
-test("closeNow ends what stop is waiting for", async () => {
+test("closeNow ends what stop waits for", async () => {
   const server = serving(
     () =>
       new Response(new ReadableStream({ start: (controller) => controller.enqueue(new TextEncoder().encode("x")) })),
@@ -169,19 +169,19 @@ test("closeNow ends what stop is waiting for", async () => {
   expect(response.text()).rejects.toThrow();
 });
 
-test("an idle kept-alive connection does not hold up stop", async () => {
+test("an idle keep-alive connection does not delay stop", async () => {
   const server = serving(() => new Response("a"));
   await (await fetch(server.url)).text();
   await within(2000, server.stop());
 });
 
-test("sha256 is the usual one, of bytes and of UTF-8", () => {
+test("sha256 of bytes and of UTF-8 text", () => {
   for (const data of ["", "é😀", Uint8Array.of(0, 255)]) {
     expect(Buffer.from(sha256(data)).equals(createHash("sha256").update(data).digest())).toBe(true);
   }
 });
 
-test("upstreamFetch follows no redirect, asks for an unencoded body and decodes none", async () => {
+test("upstreamFetch follows no redirect, requests an unencoded body and decodes none", async () => {
   let asked: IncomingHttpHeaders = {};
   const upstream = createServer((request, response) => {
     asked = request.headers;
@@ -200,7 +200,7 @@ test("upstreamFetch follows no redirect, asks for an unencoded body and decodes 
   upstream.close();
 });
 
-test("400 fetches are under way at once after raiseFetchLimit, in the same process, with its arguments", async () => {
+test("400 fetches run concurrently after raiseFetchLimit, in the same process, with its arguments", async () => {
   let now = 0;
   let most = 0;
   const gate = Promise.withResolvers<void>();
@@ -226,7 +226,7 @@ test("400 fetches are under way at once after raiseFetchLimit, in the same proce
   expect(lines).toEqual([`pid ${child.pid} one two`, `pid ${child.pid} one two`, "limit 1000"]);
 });
 
-test("raiseFetchLimit leaves a process alone that has room enough", () => {
+test("raiseFetchLimit does nothing if the limit is high enough", () => {
   expect(raiseFetchLimit(200, {})).toBe(256);
   expect(raiseFetchLimit(5000, { BUN_CONFIG_MAX_HTTP_REQUESTS: "6000" })).toBe(6000);
   expect(raiseFetchLimit(1_000_000, { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" })).toBe(65_535);

@@ -19,7 +19,7 @@ const codeOf = (entering: Promise<unknown>) =>
     (error: unknown) => (error instanceof Refusal ? error.code : String(error)),
   );
 
-test("an account has its share of places and no more; the others' are free", async () => {
+test("an account gets its share of slots and no more; other slots stay free", async () => {
   const places = open();
   const leaves = [await places.enter([account(1)], patient), await places.enter([account(1)], patient)];
   let third = false;
@@ -40,7 +40,7 @@ test("an account has its share of places and no more; the others' are free", asy
   expect(places.taken()).toBe(0);
 });
 
-test("a tenant's accounts share the tenant's places, and one that has none left keeps nobody else waiting", async () => {
+test("a tenant's accounts share the tenant's slots; a tenant without free slots delays no other", async () => {
   const places = open();
   for (const id of [1, 2, 3]) await places.enter([account(id), tenant(1)], patient);
   const waiting = codeOf(places.enter([account(4), tenant(1)], { waitMsMax: 20 }));
@@ -48,7 +48,7 @@ test("a tenant's accounts share the tenant's places, and one that has none left 
   expect(await waiting).toBe("too_many_requests");
 });
 
-test("who waits is let in by turns; who waits in vain is told whose share is full", async () => {
+test("waiting callers are served in turns; at the time limit the error says whose share is full", async () => {
   const places = open(1);
   const leave = await places.enter([account(1)], patient);
   const order: number[] = [];
@@ -64,7 +64,7 @@ test("who waits is let in by turns; who waits in vain is told whose share is ful
   expect(places.taken()).toBe(0);
 });
 
-test("what waits is bounded, for each share and for all", async () => {
+test("the number of waiting callers is limited, per share and in total", async () => {
   const places = open(2, 4);
   for (let i = 0; i < 2; i++) await places.enter([account(1)], patient);
   const waiting = [1, 1, 1].map((id) => places.enter([account(id)], patient));
@@ -74,7 +74,7 @@ test("what waits is bounded, for each share and for all", async () => {
   expect(waiting).toHaveLength(4);
 });
 
-test("who leaves while it waits takes no place, and leaves its room to others", async () => {
+test("a caller that leaves while waiting takes no slot, and frees its place in the queue", async () => {
   const places = open(1);
   const leave = await places.enter([account(1)], patient);
   const client = new AbortController();

@@ -11,7 +11,7 @@ function open(max: number, account: number, tenant: number, min?: number) {
   const fractions = { account, tenant };
   const onShed = (reason: ShedReason) => void shed.push(reason);
   const shares = new ShareLimit({ max, fractions, what: "things", reasons: REASONS, onShed, ...(min && { min }) });
-  /** What refuses `amount` more; undefined: it was taken. */
+  /** The refusal of `amount` more; undefined: it was taken. */
   const take = (accountId: number, tenantId = 0, amount = 1) => {
     try {
       shares.take({ accountId, tenantId }, amount);
@@ -24,7 +24,7 @@ function open(max: number, account: number, tenant: number, min?: number) {
   return { shares, take };
 }
 
-test("429 for an account that has its part and for a tenant that has its, 503 when there is no more; what is given back is free", () => {
+test("429 for an account or a tenant that has used its share, 503 when the replica is full; released amounts are free", () => {
   const { shares, take } = open(8, 0.25, 0.5);
   expect([take(1), take(1), take(1)]).toEqual([undefined, undefined, "in_flight_per_account too_many_requests"]);
   expect([take(2, 7), take(2, 7), take(3, 7), take(7, 7)]).toEqual([undefined, undefined, undefined, undefined]);
@@ -34,7 +34,7 @@ test("429 for an account that has its part and for a tenant that has its, 503 wh
   expect([take(3, 7), shares.held]).toEqual([undefined, 8]);
 });
 
-test("a refusal takes nothing, and says whose limit it is and how much", () => {
+test("a refusal takes nothing, and names whose limit it is, and the limit", () => {
   const { shares, take } = open(100, 0.1, 0.5);
   expect(take(1, 0, 11)).toBe("in_flight_per_account too_many_requests");
   expect(shares.held).toBe(0);
@@ -42,7 +42,7 @@ test("a refusal takes nothing, and says whose limit it is and how much", () => {
   expect([take(1, 0, 10), shares.held]).toEqual([undefined, 10]);
 });
 
-test("an account and a tenant may always hold the least part, and never more than there is", () => {
+test("an account and a tenant can always use the minimum, and never more than the whole", () => {
   const tiny = open(3, 0, 0);
   expect([tiny.take(1, 2), tiny.take(1, 2)]).toEqual([undefined, "in_flight_per_account too_many_requests"]);
   const least = open(50, 0.1, 0.1, 20);
@@ -50,7 +50,7 @@ test("an account and a tenant may always hold the least part, and never more tha
   expect(open(10, 1, 1, 20).take(1, 2, 11)).toBe("full service_unavailable");
 });
 
-test("however it is taken and given back: nobody holds more than its part, and in the end nothing is held", () => {
+test("random takes and releases: no one exceeds its share, and in the end nothing is taken", () => {
   const owner = fc.record({ accountId: fc.integer({ min: 1, max: 4 }), amount: fc.integer({ min: 1, max: 12 }) });
   fc.assert(
     fc.property(fc.array(fc.tuple(owner, fc.boolean())), (steps) => {

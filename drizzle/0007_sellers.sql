@@ -1,0 +1,56 @@
+-- Sellers and retail prices.
+CREATE TABLE "sellers" (
+	"seller_id" bigint PRIMARY KEY NOT NULL,
+	"invoice_name" text,
+	"invoice_address" text,
+	"tax_line" text,
+	"next_invoice" bigint DEFAULT 1 NOT NULL,
+	"instructions" text,
+	"stripe_key_ciphertext" "bytea",
+	"stripe_webhook_ciphertext" "bytea",
+	"shop_secret_ciphertext" "bytea",
+	"shop_url" text,
+	"prices_public" boolean DEFAULT false NOT NULL,
+	"updated_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "sellers_id" CHECK ("sellers"."seller_id" >= 0),
+	CONSTRAINT "sellers_next_invoice" CHECK ("sellers"."next_invoice" > 0)
+);
+--> statement-breakpoint
+CREATE TABLE "retail_prices" (
+	"seller_id" bigint NOT NULL,
+	"offering_id" bigint NOT NULL,
+	"price_nano_usd" bigint NOT NULL,
+	"below_wholesale_confirmed" boolean DEFAULT false NOT NULL,
+	"updated_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "retail_prices_pkey" PRIMARY KEY("seller_id","offering_id"),
+	CONSTRAINT "retail_prices_seller" CHECK ("retail_prices"."seller_id" >= 0),
+	CONSTRAINT "retail_prices_price" CHECK ("retail_prices"."price_nano_usd" between 10000000 and 9000000000000000 and "retail_prices"."price_nano_usd" % 10000000 = 0)
+);
+--> statement-breakpoint
+ALTER TABLE "retail_prices" ADD CONSTRAINT "retail_prices_offering_id_offerings_id_fk" FOREIGN KEY ("offering_id") REFERENCES "public"."offerings"("id") ON DELETE no action ON UPDATE no action;
+--> statement-breakpoint
+CREATE INDEX "retail_prices_offering" ON "retail_prices" USING btree ("offering_id");
+--> statement-breakpoint
+-- A price below wholesale is written only with its confirmation. The offering's row is locked, so that its wholesale price stays as it was read.
+CREATE FUNCTION check_retail_price() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  v_wholesale bigint;
+BEGIN
+  SELECT wholesale_nano_usd INTO v_wholesale FROM offerings WHERE id = NEW.offering_id FOR SHARE;
+  IF NEW.price_nano_usd >= v_wholesale THEN
+    -- A confirmation counts for the price that it was given for, and for no later one.
+    NEW.below_wholesale_confirmed := false;
+  ELSIF NOT NEW.below_wholesale_confirmed THEN
+    RAISE EXCEPTION 'the retail price is below the wholesale price' USING ERRCODE = 'check_violation', CONSTRAINT = 'retail_prices_wholesale';
+  END IF;
+  RETURN NEW;
+END $$;
+--> statement-breakpoint
+CREATE TRIGGER retail_prices_wholesale BEFORE INSERT OR UPDATE ON retail_prices FOR EACH ROW EXECUTE FUNCTION check_retail_price();
+--> statement-breakpoint
+-- The account concerned is the reseller; the operator is none, which an account id of 0 stands for.
+CREATE TRIGGER retail_prices_audit AFTER INSERT OR DELETE OR UPDATE ON retail_prices FOR EACH ROW EXECUTE FUNCTION note_audit('offering_id', 'seller_id', 'price_nano_usd');
+--> statement-breakpoint
+CREATE TRIGGER sellers_audit AFTER INSERT OR DELETE OR UPDATE ON sellers FOR EACH ROW EXECUTE FUNCTION note_audit('seller_id', 'seller_id');
+--> statement-breakpoint
+CREATE TRIGGER sellers_prices_changed AFTER UPDATE OF prices_public ON sellers FOR EACH ROW EXECUTE FUNCTION note_change('account', 'seller_id');

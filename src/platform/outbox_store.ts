@@ -1,0 +1,111 @@
+import type { Tx } from "./db.ts";
+import { outboxMessages } from "./schema_outbox.ts";
+
+/**
+ * What people and webhooks can be told of, and what each kind of message says: texts are made of it, and a webhook gets it as `data`.
+ * Money is a string of nano-USD, times are ISO 8601. `messages/kinds.ts` says who is told. Source: MSG-1.
+ */
+export type MessageData = {
+  invitation: SecretLink;
+  password_reset: SecretLink;
+  email_change: SecretLink & { to: "old" | "new"; address: string };
+  password_changed: Record<never, never>;
+  second_factor_off: Record<never, never>;
+  passkey_added: { name: string; host: string };
+  /** `names`: of all that were removed at once. */
+  passkey_removed: { names: string[] };
+  balance_low: { freeNanoUsd: string; belowNanoUsd: string };
+  package_80_percent: PackageNotice;
+  package_used_up: PackageNotice;
+  package_ending: PackageNotice;
+  package_assigned: {
+    packageId: number;
+    name: string;
+    totalLimit: number;
+    dailyLimit: number;
+    startsAt: string;
+    endsAt: string;
+    timeZone: string;
+  };
+  order_placed: OrderFacts & { note: string | null };
+  payment_received: OrderFacts;
+  order_paid: OrderFacts & { invoiceNumber: number };
+  /** `waitsFor`: the reseller's balance is too low, or the seller must look at it. */
+  order_waits: OrderFacts & { waitsFor: "seller_balance" | "seller" };
+  /** With the times of its package. */
+  order_fulfilled: OrderFacts & { startsAt?: string; endsAt?: string; timeZone?: string };
+  order_declined: OrderFacts & { answer: string | null };
+  /** The customer's bank did not pay. */
+  payment_failed: OrderFacts;
+  /** `refundNano`: billionths of `currency`. `invoiceNumber`: of the credit note; null: the payment had paid for nothing. */
+  refund_made: OrderFacts & {
+    refundId: number;
+    refundNano: string;
+    currency: string;
+    reason: string | null;
+    invoiceNumber: number | null;
+  };
+  /** Stripe sent a top-up back of which `shortfallNano` was already spent. In nano-USD. */
+  refund_shortfall: OrderFacts & { refundId: number; origin: string; refundNano: string; shortfallNano: string };
+  dispute_opened: OrderFacts & DisputeFacts;
+  dispute_closed: OrderFacts & DisputeFacts;
+  domain_lost: { host: string };
+  /** `days`: how long it has failed; missing: it answered that it is gone. */
+  webhook_paused: { endpointId: number; url: string; why: string; days?: number };
+};
+export type MessageKind = keyof MessageData;
+
+/** A link that lets somebody in. It stands encrypted: whoever reads the table could use it. */
+type SecretLink = { urlCiphertext: string; expiresAt: string };
+type PackageNotice = {
+  packageId: number;
+  name: string;
+  left: number;
+  totalLimit: number;
+  endsAt: string;
+  timeZone: string;
+  /** Of the package that follows. */
+  nextName: string | null;
+};
+type OrderFacts = {
+  orderId: number;
+  /** 0: the operator. */
+  sellerId: number;
+  /** What people and payment providers name the order by. */
+  reference: string;
+  customerName: string;
+  /** null for a top-up. */
+  offeringName: string | null;
+  /** Of a top-up. */
+  amountNanoUsd: string | null;
+  priceNanoUsd: string | null;
+};
+/** `disputedNano`: billionths of `currency`. `reason` and `status` are Stripe's words. `dueAt`: until when it can be answered. */
+type DisputeFacts = {
+  externalId: string;
+  disputedNano: string;
+  currency: string;
+  reason: string;
+  status: string;
+  dueAt: string | null;
+};
+
+export type Message<Kind extends MessageKind> = {
+  kind: Kind;
+  /** Whom it concerns. */
+  accountId: number;
+  data: MessageData[Kind];
+  /** Two messages with the same key are one message. */
+  onceKey?: string;
+};
+
+/** Writes a message in the transaction of what it tells of, so that it is sent if and only if that is committed. */
+export async function tell<Kind extends MessageKind>(
+  tx: Tx,
+  { kind, accountId, data, onceKey }: Message<Kind>,
+): Promise<void> {
+  await tx
+    .insert(outboxMessages)
+    .values({ kind, accountId, data, onceKey: onceKey ?? null })
+    .onConflictDoNothing();
+}

@@ -1,0 +1,281 @@
+import { sql } from "drizzle-orm";
+import {
+  bigint,
+  boolean,
+  check,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  smallint,
+  text,
+  uniqueIndex,
+} from "drizzle-orm/pg-core";
+import { bytea, id, instant } from "./schema_columns.ts";
+
+/** Models, their prices, providers and routes. Prices are micro-USD per million tokens (which is pico-USD a token), or micro-USD an image. */
+
+/** The models for sale. A model without prices is sold by package only. */
+export const models = pgTable(
+  "models",
+  {
+    id: text().primaryKey(),
+    name: text().notNull(),
+    ownedBy: text().notNull(),
+    contextLength: integer(),
+    status: text({ enum: ["active", "preview", "deprecated"] })
+      .notNull()
+      .default("active"),
+    modality: text({ enum: ["text", "image", "multimodal", "embedding"] })
+      .notNull()
+      .default("text"),
+    architecture: jsonb().$type<Record<string, unknown>>(),
+    enabled: boolean().notNull().default(true),
+    inputMicroUsd: bigint({ mode: "number" }),
+    cachedInputMicroUsd: bigint({ mode: "number" }),
+    outputMicroUsd: bigint({ mode: "number" }),
+    /** All other token prices: FurtherPrices of `catalog/rates.ts`. */
+    furtherPrices: jsonb().$type<unknown>().notNull().default({}),
+    /** The output cap of a pay-as-you-go request that has none. */
+    defaultCapTokens: integer().notNull().default(4096),
+    /** Input tokens per image in a prompt. */
+    imageInputTokens: integer().notNull().default(2048),
+    /** The operator's margin on reservations: bound × margin / 1,000. What is learned from overruns is in `route_overheads`. */
+    marginPermille: integer().notNull().default(1000),
+    /** Whether it bills hidden tokens; null: unknown, to be learned from its responses. */
+    hidesTokens: boolean(),
+    /** By what the order of its routes is chosen. Source: PRV-19. */
+    routeChoice: text({ enum: ["order", "weight", "price", "latency"] })
+      .notNull()
+      .default("order"),
+    createdAt: instant().notNull().defaultNow(),
+  },
+  (t) => [
+    check("models_status", sql`${t.status} in ('active', 'preview', 'deprecated')`),
+    check("models_modality", sql`${t.modality} in ('text', 'image', 'multimodal', 'embedding')`),
+    check("models_prices_together", sql`(${t.inputMicroUsd} is null) = (${t.outputMicroUsd} is null)`),
+    check(
+      "models_price_range",
+      sql`${t.inputMicroUsd} between 0 and 1000000000 and ${t.cachedInputMicroUsd} between 0 and ${t.inputMicroUsd} and ${t.outputMicroUsd} between 0 and 1000000000`,
+    ),
+    check(
+      "models_further_prices",
+      sql`jsonb_typeof(${t.furtherPrices}) = 'object' and (${t.inputMicroUsd} is not null or ${t.furtherPrices} = '{}')`,
+    ),
+    check("models_cap", sql`${t.defaultCapTokens} between 1 and 1000000`),
+    check("models_margin", sql`${t.marginPermille} between 1000 and 100000`),
+    check("models_route_choice", sql`${t.routeChoice} in ('order', 'weight', 'price', 'latency')`),
+  ],
+);
+
+/** Price of one generated image, by size and quality. */
+export const imagePrices = pgTable(
+  "image_prices",
+  {
+    modelId: text()
+      .notNull()
+      .references(() => models.id),
+    size: text().notNull(),
+    /** `standard`: for requests without a quality. */
+    quality: text().notNull().default("standard"),
+    microUsd: bigint({ mode: "number" }).notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.modelId, t.size, t.quality] }),
+    check("image_prices_range", sql`${t.microUsd} between 0 and 1000000000`),
+    check("image_prices_quality", sql`${t.quality} ~ '^[a-z0-9_-]{1,20}$'`),
+  ],
+);
+
+/**
+ * The prices of a model from a moment on, one row per change; holds and receipts refer to it. Triggers write it in the
+ * transaction that changes `models` or `image_prices` (`note_price_version` in drizzle/0004_prices_changes_audit.sql). Rows
+ * never change. `prices` is a PriceParts of `ledger/price.ts`.
+ */
+export const priceVersions = pgTable(
+  "price_versions",
+  {
+    id: id(),
+    modelId: text().notNull(),
+    prices: jsonb().$type<unknown>().notNull(),
+    validFrom: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [index("price_versions_model").on(t.modelId, t.id)],
+);
+
+/** Upstream AI services. Each has at least one row of `provider_keys`. */
+export const providers = pgTable("providers", {
+  id: id(),
+  name: text().notNull().unique(),
+  baseUrl: text().notNull(),
+  enabled: boolean().notNull().default(true),
+  createdAt: instant().notNull().defaultNow(),
+});
+
+/**
+ * The keys of a provider, encrypted with SECRET_KEY, and whether they are in quarantine, which all replicas share. A cooling key has rows
+ * in `provider_key_pauses`. Source: PRV-9, PRV-10, PRV-11, PRV-14, PRV-15.
+ */
+export const providerKeys = pgTable(
+  "provider_keys",
+  {
+    id: id(),
+    providerId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => providers.id),
+    name: text().notNull(),
+    keyCiphertext: bytea().notNull(),
+    weight: integer().notNull().default(1),
+    enabled: boolean().notNull().default(true),
+    state: text({ enum: ["active", "quarantined"] })
+      .notNull()
+      .default("active"),
+    /** When the state began. */
+    since: instant().notNull().defaultNow(),
+    /** When a quarantined key is probed next. */
+    until: instant(),
+    /** The failure that began the quarantine: a FailureKind of src/platform/metrics.ts. */
+    why: text(),
+    /** Quarantines and failed probes since a request was last served. */
+    failures: integer().notNull().default(0),
+    probedAt: instant(),
+    /** Whose requests met the failure. null: several accounts'. */
+    metAccountId: bigint({ mode: "number" }),
+    /** null: several payers'. */
+    metPayerId: bigint({ mode: "number" }),
+    createdAt: instant().notNull().defaultNow(),
+  },
+  (t) => [
+    uniqueIndex("provider_keys_name").on(t.providerId, t.name),
+    check("provider_keys_weight", sql`${t.weight} between 1 and 1000`),
+    check("provider_keys_state", sql`${t.state} in ('active', 'quarantined')`),
+    check("provider_keys_until", sql`(${t.until} is null) = (${t.state} = 'active')`),
+  ],
+);
+
+/** Pauses that providers asked for, by key and upstream model, because they limit by model. Deleted some time after they end. */
+export const providerKeyPauses = pgTable(
+  "provider_key_pauses",
+  {
+    keyId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => providerKeys.id, { onDelete: "cascade" }),
+    model: text().notNull(),
+    since: instant().notNull(),
+    until: instant().notNull(),
+    /** As in `provider_keys`. */
+    metAccountId: bigint({ mode: "number" }),
+    metPayerId: bigint({ mode: "number" }),
+  },
+  (t) => [primaryKey({ columns: [t.keyId, t.model] })],
+);
+
+/** Routes: a model at a provider. Their model's `routeChoice` says which is tried first. */
+export const routes = pgTable(
+  "routes",
+  {
+    id: id(),
+    modelId: text()
+      .notNull()
+      .references(() => models.id),
+    providerId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => providers.id),
+    upstreamModel: text().notNull(),
+    priority: integer().notNull().default(0),
+    weight: integer().notNull().default(1),
+    capField: text({ enum: ["max_tokens", "max_completion_tokens"] })
+      .notNull()
+      .default("max_tokens"),
+    streamOptions: boolean().notNull().default(true),
+    /** The provider has a /responses of its own for this model. Source: RSP-2. */
+    ownResponses: boolean().notNull().default(false),
+    /** Parameters that this route forwards beyond those of src/gateway/parameters.ts. */
+    allowedParams: text().array().notNull().default(sql`'{}'`),
+    /** What the provider charges the operator, for the choice by price: per million tokens, or per image. null: unknown. */
+    costInputMicroUsd: bigint({ mode: "number" }),
+    costOutputMicroUsd: bigint({ mode: "number" }),
+    costImageMicroUsd: bigint({ mode: "number" }),
+    enabled: boolean().notNull().default(true),
+    /** When its learned overhead was last reset. */
+    overheadResetAt: instant(),
+  },
+  (t) => [
+    uniqueIndex("routes_once").on(t.modelId, t.providerId, t.upstreamModel),
+    check("routes_weight", sql`${t.weight} between 1 and 1000`),
+    check("routes_cap_field", sql`${t.capField} in ('max_tokens', 'max_completion_tokens')`),
+    check("routes_allowed_params", sql`cardinality(${t.allowedParams}) <= 50`),
+    check("routes_costs_together", sql`(${t.costInputMicroUsd} is null) = (${t.costOutputMicroUsd} is null)`),
+    check(
+      "routes_cost_range",
+      sql`${t.costInputMicroUsd} between 0 and 1000000000 and ${t.costOutputMicroUsd} between 0 and 1000000000 and ${t.costImageMicroUsd} between 0 and 1000000000`,
+    ),
+  ],
+);
+
+/**
+ * The overhead of a route beyond the reserved amount, learned from an account's requests. It decays; `decayedAt`: up to when.
+ * Overhead that several payers have seen applies to all requests of the route. Source: MON-8.
+ */
+export const routeOverheads = pgTable(
+  "route_overheads",
+  {
+    accountId: bigint({ mode: "number" }).notNull(),
+    routeId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => routes.id, { onDelete: "cascade" }),
+    /** The account's reseller, or the account itself. */
+    payerId: bigint({ mode: "number" }).notNull(),
+    /** Input tokens per request. */
+    constantTokens: integer().notNull(),
+    /** Input tokens per image in a prompt. */
+    imageTokens: integer().notNull(),
+    /** Text and output × factor / 1,000. */
+    factorPermille: integer().notNull(),
+    firstAt: instant().notNull(),
+    lastAt: instant().notNull(),
+    decayedAt: instant().notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.accountId, t.routeId] }),
+    index("route_overheads_route").on(t.routeId),
+    check("route_overheads_constant", sql`${t.constantTokens} between 0 and 262144`),
+    check("route_overheads_image", sql`${t.imageTokens} between 0 and 262144`),
+    check("route_overheads_factor", sql`${t.factorPermille} between 1000 and 100000`),
+  ],
+);
+
+export type Overhead = Readonly<
+  Pick<typeof routeOverheads.$inferSelect, "constantTokens" | "imageTokens" | "factorPermille">
+>;
+
+/**
+ * How a route did in a span of time: sums that all replicas add to every few seconds. No decision about money depends on them.
+ * Rows of 5 minutes are kept for an hour, rows of an hour for a day. See `catalog/route_stats.ts`.
+ */
+export const routeStats = pgTable(
+  "route_stats",
+  {
+    routeId: bigint({ mode: "number" }).notNull(),
+    /** `stream`: its durations are those to the first event; `whole`: to the end of the answer. */
+    kind: text({ enum: ["stream", "whole"] }).notNull(),
+    /** In minutes: 5 or 60. */
+    span: smallint().notNull(),
+    begins: instant().notNull(),
+    /** Attempts that the provider answered, failed or refused. */
+    requests: bigint({ mode: "number" }).notNull(),
+    errors: bigint({ mode: "number" }).notNull(),
+    /** As reported by the provider. */
+    inputTokens: bigint({ mode: "number" }).notNull(),
+    cachedTokens: bigint({ mode: "number" }).notNull(),
+    /** The number of answers in each bucket of durations. */
+    durations: integer().array().notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.routeId, t.span, t.begins, t.kind] }),
+    index("route_stats_begins").on(t.span, t.begins),
+    check("route_stats_kind", sql`${t.kind} in ('stream', 'whole')`),
+    check("route_stats_span", sql`${t.span} in (5, 60)`),
+  ],
+);

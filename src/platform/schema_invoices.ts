@@ -1,0 +1,61 @@
+import { sql } from "drizzle-orm";
+import { bigint, check, index, jsonb, pgTable, text, uniqueIndex } from "drizzle-orm/pg-core";
+import { accounts } from "./schema_accounts.ts";
+import { id, instant, nanoUsd } from "./schema_columns.ts";
+
+/** One line of an invoice. Amounts are strings of nano-USD, because JSON numbers would round them. */
+export type StoredLine = { text: string; quantity: number; amountNanoUsd: string };
+
+/**
+ * Invoices and credit notes, numbered without gaps per seller. Seller and buyer are written as they were on that day. A trigger refuses
+ * every change.
+ */
+export const invoices = pgTable(
+  "invoices",
+  {
+    id: id(),
+    /** 0: the operator; else the account of a reseller. */
+    sellerId: bigint({ mode: "number" }).notNull(),
+    number: bigint({ mode: "number" }).notNull(),
+    kind: text({ enum: ["invoice", "credit_note"] }).notNull(),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
+    orderId: bigint({ mode: "number" }),
+    /** Of a credit note: the invoice that it corrects; null: none is known. Of an invoice: the credit note that it takes back. */
+    correctsNumber: bigint({ mode: "number" }),
+    /** null: the seller had not entered it. */
+    sellerName: text(),
+    sellerAddress: text(),
+    taxLine: text(),
+    buyerName: text().notNull(),
+    buyerEmail: text().notNull(),
+    buyerAddress: text(),
+    buyerTaxNumber: text(),
+    lines: jsonb().$type<StoredLine[]>().notNull(),
+    /** Above zero, also for a credit note. */
+    totalNanoUsd: nanoUsd().notNull(),
+    issuedAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    uniqueIndex("invoices_number").on(t.sellerId, t.number),
+    index("invoices_account").on(t.accountId, t.id),
+    index("invoices_seller_time").on(t.sellerId, t.issuedAt),
+    index("invoices_seller").on(t.sellerId, t.id),
+    index("invoices_order").on(t.orderId),
+    uniqueIndex("invoices_order_once").on(t.orderId).where(sql`${t.kind} = 'invoice' and ${t.correctsNumber} is null`),
+    check("invoices_kind", sql`${t.kind} in ('invoice', 'credit_note')`),
+    uniqueIndex("invoices_takes_back_once").on(t.sellerId, t.correctsNumber).where(sql`${t.kind} = 'invoice'`),
+    check("invoices_total", sql`${t.totalNanoUsd} > 0`),
+  ],
+);
+
+/** What an account's invoices say about it. Without a row: its name. */
+export const buyerDetails = pgTable("buyer_details", {
+  accountId: bigint({ mode: "number" })
+    .primaryKey()
+    .references(() => accounts.id),
+  name: text(),
+  address: text(),
+  taxNumber: text(),
+});

@@ -1,0 +1,126 @@
+import { sql } from "drizzle-orm";
+import { bigint, boolean, check, index, integer, pgTable, text, uniqueIndex } from "drizzle-orm/pg-core";
+import { accounts } from "./schema_accounts.ts";
+import { areLimits, id, instant, limits, nanoUsd } from "./schema_columns.ts";
+
+/** What is sold, by whom it may be assigned without paying, and what was ordered. */
+
+/**
+ * Offerings: a daily package (1 day, 100–2000 requests) or a custom one (1–30 days). Only `enabled` (for sale) ever changes.
+ * Source: PAY-8.
+ */
+export const offerings = pgTable(
+  "offerings",
+  {
+    id: id(),
+    name: text().notNull().unique(),
+    kind: text({ enum: ["daily", "custom"] }).notNull(),
+    days: integer().notNull(),
+    dailyLimit: integer().notNull(),
+    totalLimit: integer().notNull(),
+    carryover: boolean().notNull().default(false),
+    tokenLimit: bigint({ mode: "number" }),
+    /** Of an account while it has a package of this offering. */
+    limits: limits(),
+    modelIds: text().array(),
+    timeZone: text().notNull(),
+    wholesaleNanoUsd: nanoUsd().notNull(),
+    enabled: boolean().notNull().default(true),
+    createdAt: instant().notNull().defaultNow(),
+  },
+  (t) => [
+    check(
+      "offerings_bounds",
+      sql`(${t.kind} = 'daily' and ${t.days} = 1 and ${t.dailyLimit} between 100 and 2000)
+        or (${t.kind} = 'custom' and ${t.days} between 1 and 30 and ${t.dailyLimit} between 1 and 1000000)`,
+    ),
+    check("offerings_total", sql`${t.totalLimit} between 1 and 30000000`),
+    check("offerings_limits", areLimits(t.limits)),
+    check("offerings_tokens", sql`${t.tokenLimit} > 0`),
+    check("offerings_wholesale", sql`${t.wholesaleNanoUsd} >= 0`),
+  ],
+);
+
+/** Pieces of an offering that an admin granted a reseller to assign without paying. */
+export const allotments = pgTable(
+  "allotments",
+  {
+    id: id(),
+    resellerId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
+    offeringId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => offerings.id),
+    granted: integer().notNull(),
+    used: integer().notNull().default(0),
+    reason: text(),
+    actorId: bigint({ mode: "number" }),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    index("allotments_reseller").on(t.resellerId, t.offeringId),
+    check("allotments_pieces", sql`${t.granted} between 0 and 100000 and ${t.used} between 0 and ${t.granted}`),
+  ],
+);
+
+/** Orders of packages and top-ups. The account's reseller, or an admin if it has none, fulfils or declines them. */
+export const orders = pgTable(
+  "orders",
+  {
+    id: id(),
+    accountId: bigint({ mode: "number" })
+      .notNull()
+      .references(() => accounts.id),
+    kind: text({ enum: ["package", "top_up"] }).notNull(),
+    offeringId: bigint({ mode: "number" }).references(() => offerings.id),
+    amountNanoUsd: nanoUsd(),
+    note: text(),
+    status: text({ enum: ["open", "paid", "fulfilled", "refunded", "declined", "withdrawn"] })
+      .notNull()
+      .default("open"),
+    /** Whom it is bought from; 0: the operator. */
+    sellerId: bigint({ mode: "number" }).notNull().default(0),
+    /** What people and payment providers name it by. */
+    reference: text().notNull().default(sql`upper(substr(replace(gen_random_uuid()::text, '-', ''), 1, 12))`),
+    /** At the time of ordering; null: a person decides, and is paid outside. */
+    priceNanoUsd: nanoUsd(),
+    /** How the customer chose to pay. */
+    method: text({ enum: ["stripe", "instructions", "shop"] }),
+    paidAt: instant(),
+    /** Why a paid order is not fulfilled yet. */
+    waitsFor: text({ enum: ["seller_balance", "seller"] }),
+    /** When fulfilling a paid order is tried again. */
+    tryAt: instant(),
+    /** What fulfilled it: the package, or the entry of the customer's balance. */
+    packageId: bigint({ mode: "number" }),
+    entryId: bigint({ mode: "number" }),
+    /** The message of the person who decided. */
+    answer: text(),
+    decidedBy: bigint({ mode: "number" }),
+    decidedAt: instant(),
+    createdAt: instant().notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    index("orders_account").on(t.accountId, t.id),
+    index("orders_open").on(t.id).where(sql`${t.status} = 'open'`),
+    index("orders_decided").on(t.decidedAt).where(sql`${t.status} <> 'open'`),
+    check(
+      "orders_kind",
+      sql`(${t.kind} = 'package' and ${t.offeringId} is not null and ${t.amountNanoUsd} is null)
+      or (${t.kind} = 'top_up' and ${t.offeringId} is null and ${t.amountNanoUsd} > 0)`,
+    ),
+    check("orders_status", sql`${t.status} in ('open', 'paid', 'fulfilled', 'refunded', 'declined', 'withdrawn')`),
+    check("orders_price", sql`${t.priceNanoUsd} > 0`),
+    check("orders_method", sql`${t.method} in ('stripe', 'instructions', 'shop')`),
+    check(
+      "orders_paid",
+      sql`(${t.status} not in ('paid', 'refunded') or ${t.paidAt} is not null) and (${t.paidAt} is null or ${t.priceNanoUsd} is not null)`,
+    ),
+    check("orders_waits_for", sql`${t.waitsFor} in ('seller_balance', 'seller')`),
+    uniqueIndex("orders_reference").on(t.reference),
+    uniqueIndex("orders_package").on(t.packageId),
+    uniqueIndex("orders_entry").on(t.entryId),
+    index("orders_paid_waiting").on(t.tryAt).where(sql`${t.status} = 'paid'`),
+  ],
+);
