@@ -12,7 +12,15 @@ const NO_ID = "9223372036854775807";
 /** A cursor: the id of a transaction, and the balance before it in nano-USD. */
 export const TRANSACTIONS_CURSOR = "^[1-9][0-9]{0,15}_[0-9]{1,19}$";
 
-export const TRANSACTION_KINDS = ["top_up", "charge", "wholesale", "transfer", "correction"] as const;
+export const TRANSACTION_KINDS = [
+  "top_up",
+  "charge",
+  "wholesale",
+  "transfer",
+  "correction",
+  "refund",
+  "earning",
+] as const;
 export type TransactionKind = (typeof TRANSACTION_KINDS)[number];
 
 export type BalanceTransaction = {
@@ -26,6 +34,8 @@ export type BalanceTransaction = {
   counterpart: { accountId: number; name: string } | null;
   /** The package that was paid for, and its holder. */
   package: { name: string; holder: { accountId: number; name: string } } | null;
+  /** The order that was topped up for, of its buyer's transaction. */
+  orderId: number | null;
   requestId: string | null;
   /** Who did it; null: a request, or the command line. */
   actor: { accountId: number; name: string; role: "customer" | "reseller" | "admin" } | null;
@@ -103,13 +113,14 @@ async function readChunk(
       select * from counted where ${kind === undefined ? sql`true` : sql`kind = ${kind}`} order by id desc limit ${size + 1}
     )
     select read.*, page.*, a.name as actor_name, a.role as actor_role, c.name as counterpart_name,
-      p.name as package_name, h.id as holder_id, h.name as holder_name
+      p.name as package_name, h.id as holder_id, h.name as holder_name, o.id as order_id
     from (select count(*)::int as read, min(id)::text as last, (${balance} - sum(amount_nano_usd))::text as balance_left from chunk) read
     left join page on true
     left join accounts a on a.id = page.actor_id
     left join accounts c on c.id = page.counterpart_id
     left join packages p on p.id = page.package_id
     left join accounts h on h.id = p.account_id
+    left join orders o on o.entry_id = page.id
     order by page.id desc`,
     statementMsMax,
   );
@@ -129,7 +140,8 @@ function toCursor(text: string): Cursor {
   return { id, balanceNanoUsd: BigInt(balance) };
 }
 
-function toTransaction(row: Record<string, unknown>): BalanceTransaction {
+/** A row of `balance_entries` with the names that it refers to. */
+export function toTransaction(row: Record<string, unknown>): BalanceTransaction {
   const role = row.actor_role;
   const kind = TRANSACTION_KINDS.find((one) => one === row.kind);
   if (!kind) throw new Error(`unknown kind of balance transaction: ${row.kind}`);
@@ -150,6 +162,7 @@ function toTransaction(row: Record<string, unknown>): BalanceTransaction {
             name: String(row.package_name),
             holder: { accountId: Number(row.holder_id), name: String(row.holder_name) },
           },
+    orderId: row.order_id === null ? null : Number(row.order_id),
     requestId: row.request_id === null ? null : String(row.request_id),
     actor:
       role === "customer" || role === "reseller" || role === "admin"

@@ -1,9 +1,10 @@
 import type postgres from "postgres";
-import { recentReplicas } from "../ledger/replicas_store.ts";
+import { type ReplicaStatus, recentReplicas } from "../ledger/replicas_store.ts";
 import { type Db, QUERY_CANCELED, type Sql, sqlState } from "../platform/db.ts";
 import { type ExplainedCheck, explain, lastChecks } from "./check_runs_store.ts";
 import type { InvariantName } from "./invariants.ts";
 import { countFindings } from "./invariants.ts";
+import { listUnpriced, type UnpricedCount } from "./unpriced_store.ts";
 import { IS_FOLDED, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
 
 /** What the admin's page "Books" shows: the last checks, open holds, losses, and whether settlements wait in a spool. */
@@ -13,6 +14,8 @@ const HISTORY_MAX = 20;
 const ROWS_MS_MAX = 10_000;
 const LOSSES_MS_MAX = 2_000;
 const LOSSES_DAYS = 30;
+/** A replica without a heartbeat for this long has died, or stands still: the requests it reported last are not running. */
+const SILENT_MS = 10_000;
 
 type Tx = postgres.TransactionSql;
 
@@ -26,6 +29,8 @@ export type BooksOverview = {
   spoolsWaiting: number;
   /** What requests of the last 30 days cost beyond what could be charged; null: it takes too long to add up for a page. */
   lossesNanoUsd: bigint | null;
+  /** What providers report and models have no price for. */
+  unpriced: UnpricedCount[];
   /** When any replica last looked for expired leases. */
   reapedAt: string | null;
 };
@@ -39,9 +44,10 @@ export async function readBooksOverview({ db }: { db: Db }): Promise<BooksOvervi
   return {
     last: last ? explain(last) : null,
     history: checks.map(({ checkedAt, tookMs, results }) => ({ checkedAt, tookMs, ...countFindings(results) })),
-    holds: await openHolds(db.sql),
+    holds: openHolds(replicas.flatMap(({ ageMs, status }) => (ageMs < SILENT_MS && status ? [status] : []))),
     spoolsWaiting: replicas.filter(({ status }) => status?.spoolEmpty === false).length,
     lossesNanoUsd: await recentLosses(db.sql),
+    unpriced: await listUnpriced(db.sql),
     reapedAt: reaped.sort().at(-1) ?? null,
   };
 }
@@ -63,16 +69,12 @@ export async function brokenRows(
 
 type OpenHolds = { alive: number; oldestAgeMs: number | null };
 
-/** How many requests are running in all replicas, and the age of the oldest. */
-async function openHolds(sql: Sql): Promise<OpenHolds> {
-  // Request ids begin with their time: the smallest is the oldest, and the primary key finds it.
-  const [row] = await sql`
-    select (select count(*) from holds)::int as alive,
-      (select extract(epoch from clock_timestamp() - created_at) * 1000 from holds order by request_id limit 1)::float8 as age_ms`;
-  const ageMs = row?.age_ms;
+/** How many requests are running in all replicas, and the age of the oldest, as of their last heartbeats. */
+function openHolds(statuses: readonly ReplicaStatus[]): OpenHolds {
+  const ages = statuses.flatMap(({ oldestHoldMs }) => oldestHoldMs ?? []);
   return {
-    alive: Number(row?.alive),
-    oldestAgeMs: typeof ageMs === "number" ? Math.max(0, Math.round(ageMs)) : null,
+    alive: statuses.reduce((sum, { holds }) => sum + holds, 0),
+    oldestAgeMs: ages.length === 0 ? null : Math.max(...ages),
   };
 }
 

@@ -1,13 +1,10 @@
 import { brokenCharges } from "./check_charges_store.ts";
-import {
-  brokenAllotments,
-  compareDueCounters,
-  requestsHeldAndFinished,
-  restartSweeps,
-  sweepCounters,
-} from "./check_counters_store.ts";
+import { brokenAllotments, compareDueCounters, restartSweeps, sweepCounters } from "./check_counters_store.ts";
+import { brokenPayments } from "./check_payments_store.ts";
+import { brokenPrices } from "./check_prices_store.ts";
 import { sweepRollups } from "./check_rollups_store.ts";
 import { sumsMatchRows, sweepSums } from "./check_sums_store.ts";
+import { brokenEarnings } from "./earnings_store.ts";
 import { FoldingBehindError, foldAll, foldAnew } from "./folding_store.ts";
 import { INVARIANTS, type InvariantName, type InvariantResult, type Violation } from "./invariants.ts";
 import type { Slices } from "./short_transactions_store.ts";
@@ -22,14 +19,15 @@ import type { Slices } from "./short_transactions_store.ts";
  * - Every counter is compared with the closed sums plus the open holds, in a snapshot in which everything is folded: the same
  *   sums over the same rows as in the views (`check_counters_store.ts`). The ledger changes no counter without a hold, a receipt
  *   or a balance transaction, and each of these puts the counter on `book_due`.
- * - `inv_bounds`, `inv_balance_held`, `inv_hold_and_receipt` and `inv_allotments` read nothing that grows with the number of
+ * - Every charge is computed again from its receipt and its price version, in a sweep of its own (`check_prices_store.ts`).
+ * - `inv_bounds`, `inv_balance_held`, `inv_allotments` and `inv_payments` read nothing that grows with the number of
  *   requests.
  *
  * So a check without findings proves that nothing the ledger wrote breaks an invariant. Changes made past the ledger (by hand, or
  * by a failing disk) are found by the sweeps over all sums and all counters. Each check does a part of them: 1,000,000 receipts
  * and balance transactions, 20,000 packages, 80,000 balances and key days. Where there is no more than that, every check covers
  * everything; ten million receipts take an hour. The usage rollups, on which no decision depends, are compared with the receipts of
- * 250,000 requests in each check.
+ * 250,000 requests in each check, and 100,000 charges are computed again.
  *
  * A counter is reported as broken only after its sums were recounted from the rows. Each statement is limited to two seconds
  * and one core.
@@ -39,13 +37,15 @@ import type { Slices } from "./short_transactions_store.ts";
 const SWEPT_ROWS_MAX = 1_000_000;
 /** Requests whose rollups one check compares. */
 const ROLLUPS_ROWS_MAX = 250_000;
+/** Receipts whose charge one check computes again. */
+const PRICED_ROWS_MAX = 100_000;
 /** Slices of counters of each kind that one check compares though they have not changed. */
 const SWEPT_SLICES_MAX = 40;
 /** Broken counters whose sums are recounted from the rows before they are reported. */
 const RECOUNTED_MAX = 20;
 
 /** These invariants are checked without the closed sums. */
-const WITHOUT_SUMS: ReadonlySet<InvariantName> = new Set(["inv_hold_and_receipt", "inv_allotments"]);
+const WITHOUT_SUMS: ReadonlySet<InvariantName> = new Set(["inv_allotments", "inv_prices", "inv_payments"]);
 
 export type CheckOptions = {
   /** Sweep over everything, however long that takes. */
@@ -69,8 +69,12 @@ export async function check(
     if (!(error instanceof FoldingBehindError)) throw error;
     isBehind = true;
   }
-  slices.doing = "checking holds and allotments";
-  found.push(...(await requestsHeldAndFinished(slices)), ...(await brokenAllotments(slices)));
+  slices.doing = "checking allotments";
+  found.push(...(await brokenAllotments(slices)));
+  slices.doing = "checking orders and payments";
+  found.push(...(await brokenPayments(slices)));
+  slices.doing = "computing charges again";
+  found.push(...(await brokenPrices(slices, full ? Number.POSITIVE_INFINITY : PRICED_ROWS_MAX)));
   return INVARIANTS.map(({ name }) => {
     const refs = new Set(found.filter((violation) => violation.name === name).map(({ ref }) => ref));
     return { name, rows: isBehind && !WITHOUT_SUMS.has(name) ? null : refs.size };
@@ -122,6 +126,7 @@ async function compareCounters(slices: Slices, slicesMax: number): Promise<Viola
     ...(await compareDueCounters(slices)),
     ...(await sweepCounters(slices, slicesMax)),
     ...(await brokenCharges(slices)),
+    ...(await brokenEarnings(slices)),
   ];
 }
 

@@ -1,9 +1,10 @@
 import { whenAllFolded } from "./folding_store.ts";
 import { COUNTER_KINDS, type CounterKind, type CounterRef, invariantOf, type Violation } from "./invariants.ts";
 import { type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { ID_MIN } from "./usage_records_store.ts";
 
 /**
- * Counters compared with the closed sums plus the open holds, for a few packages, keys or balances at a time: the same
+ * Counters compared with the closed sums plus what replicas have drawn, for a few packages, keys or balances at a time: the same
  * as the views `inv_*` do, without reading receipts. Each comparison runs in a slice in which everything is folded.
  */
 
@@ -13,16 +14,16 @@ const OTHERS_MAX = 2_000;
 
 /**
  * Compares the counters on `book_due`: those with rows folded since the last comparison, those that were broken then,
- * and those of open holds. Takes the correct ones off the list. Throws FoldingBehindError.
+ * and those of which something is drawn. Takes the correct ones off the list. Throws FoldingBehindError.
  */
 export async function compareDueCounters(slices: Slices): Promise<Violation[]> {
   await slice(
     slices,
     (tx) => tx`
       insert into book_due (kind, id, day)
-      select distinct 'package', package_id, '-infinity'::date from holds where package_id is not null
-      union all select distinct 'key', key_id, key_day from holds where key_day is not null
-      union all select distinct 'account', account_id, '-infinity'::date from holds where mode = 'payg'
+      select distinct 'package', package_id, '-infinity'::date from escrows where package_id > 0 and (units > 0 or tokens > 0)
+      union all select distinct 'key', key_id, day from escrows where key_id > 0 and units > 0
+      union all select distinct 'account', account_id, '-infinity'::date from escrows where package_id = 0 and key_id = 0 and nano_usd > 0
       on conflict do nothing`,
   );
   const broken: Violation[] = [];
@@ -76,7 +77,7 @@ export async function restartSweeps(slices: Slices): Promise<void> {
     slices,
     (tx) => tx`
       update book_closing set receipts_to = -1, entries_to = -1, packages_to = 0, accounts_to = 0, keys_to = 0,
-        key_days_to = '-infinity', usage_to = 0, usage_days_to = 'infinity'`,
+        key_days_to = '-infinity', usage_to = 0, usage_days_to = 'infinity', prices_to = ${ID_MIN}::text::uuid`,
   );
 }
 
@@ -132,8 +133,8 @@ async function brokenPackages(tx: SliceTx, ids: readonly string[]): Promise<Viol
   const rows = await tx`
     with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
     held as materialized (
-      select package_id, coalesce(day, '-infinity') as day, count(*) as units, sum(held_tokens) as tokens
-      from holds where package_id in (select id from asked) group by 1, 2),
+      select package_id, day, sum(units) as units, sum(tokens) as tokens
+      from escrows where package_id in (select id from asked) group by 1, 2),
     used as materialized (
       select s.id as package_id, s.day, s.units, s.tokens from asked join book_sums s on s.kind = 'package' and s.id = asked.id),
     days as materialized (
@@ -174,8 +175,8 @@ async function brokenKeyDays(tx: SliceTx, keyDays: readonly CounterRef[]): Promi
       select d.key_id, d.day, d.units_held as counted_held, d.units_used as counted_used,
         d.held_nano_usd + d.spent_nano_usd as counted_nano, 0 as held, 0 as used, 0 as nano
       from asked join key_days d on d.key_id = asked.key_id and d.day = asked.day
-      union all select h.key_id, h.key_day, 0, 0, 0, 1, 0, h.held_nano_usd
-      from holds h join asked on asked.key_id = h.key_id and asked.day = h.key_day
+      union all select h.key_id, h.day, 0, 0, 0, h.units, 0, h.nano_usd
+      from escrows h join asked on asked.key_id = h.key_id and asked.day = h.day
       union all select s.id, s.day, 0, 0, 0, 0, s.units, s.nano_usd
       from asked join book_sums s on s.kind = 'key' and s.id = asked.key_id and s.day = asked.day) both_sides
     group by key_id, day
@@ -189,7 +190,8 @@ async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Viol
     with asked as materialized (select unnest(${toArray(ids)}::text::bigint[]) as id),
     mine as materialized (select b.* from asked join balances b on b.account_id = asked.id),
     held as materialized (
-      select account_id, sum(held_nano_usd) as nano from holds where account_id in (select id from asked) group by 1)
+      select account_id, sum(nano_usd) as nano from escrows
+      where account_id in (select id from asked) and package_id = 0 and key_id = 0 group by 1)
     select 'inv_balance_entries' as name, b.account_id::text as ref, b.account_id::text as id from mine b
       left join book_sums s on s.kind = 'account' and s.id = b.account_id and s.day = '-infinity'
     where b.balance_nano_usd <> coalesce(s.nano_usd, 0)
@@ -199,24 +201,6 @@ async function brokenAccounts(tx: SliceTx, ids: readonly string[]): Promise<Viol
     union all
     select 'inv_bounds', 'balance/' || account_id, account_id::text from mine where held_nano_usd < 0 or balance_nano_usd < held_nano_usd`;
   return rows.map((row) => toBroken(row, "account"));
-}
-
-/** Requests that have both a hold and a receipt. Holds are few, and their receipts are looked up by id. */
-export async function requestsHeldAndFinished(slices: Slices): Promise<Violation[]> {
-  const broken: Violation[] = [];
-  for (let after: string | null = "00000000-0000-0000-0000-000000000000"; after !== null; ) {
-    const from: string = after;
-    const found = await slice(slices, async (tx, rows) => {
-      await tx`select set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`;
-      return await tx`
-        with page as materialized (select request_id from holds where request_id > ${from}::text::uuid order by 1 limit ${rows})
-        select (select request_id::text from page order by page.request_id desc limit 1) as last, coalesce((
-          select json_agg(request_id) from page join receipts using (request_id)), '[]') as doubled`;
-    });
-    after = found[0]?.last ?? null;
-    for (const ref of toList(found[0]?.doubled)) broken.push({ name: "inv_hold_and_receipt", ref: String(ref) });
-  }
-  return broken;
 }
 
 /** Allotments whose used pieces differ from the packages taken from them. */

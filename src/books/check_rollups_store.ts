@@ -1,6 +1,16 @@
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
 import { ID_MAX, ID_MIN } from "./usage_records_store.ts";
-import { ALL_KEYS, CLOCKS_APART, COUNTS, DAY, MONTH, QUARTER, SUMMED, USED_COLUMNS } from "./usage_rollups_store.ts";
+import {
+  ALL_KEYS,
+  CLOCKS_APART,
+  COUNTS,
+  DAY,
+  EARNED,
+  MONTH,
+  QUARTER,
+  SUMMED,
+  USED_COLUMNS,
+} from "./usage_rollups_store.ts";
 
 /**
  * A sweep that compares the rollups with the receipts they were made of, so that a row changed past folding is found.
@@ -17,7 +27,8 @@ const ACCOUNTS_MAX = 200;
 /** The weights are large and irregular, so that changes of two counts do not cancel out. */
 const WEIGHED = `(738492615049281047::numeric * requests + 296174830561927423::numeric * charges
   + 851930274618350917::numeric * prompt_tokens + 417253986104827351::numeric * cached_tokens
-  + 964817203591746203::numeric * completion_tokens + 583061947260315869::numeric * charged_nano_usd)`;
+  + 964817203591746203::numeric * completion_tokens + 583061947260315869::numeric * charged_nano_usd
+  + 372958160472913661::numeric * earned_nano_usd)`;
 const hashOfRow = (key: string, span: string, begins: string) =>
   `hash_record_extended(row(account_id, ${key}, ${span}::smallint, ${begins}, kind_id), 0)::numeric`;
 const hashOfCrossing = (begins: string, ends: string) =>
@@ -184,7 +195,7 @@ async function printOfPage(
       select coalesce(request_id_floor(nullif(${SINCE}, '-infinity') - interval '${CLOCKS_APART}'), '${ID_MIN}') as first,
         coalesce(request_id_floor(nullif(${UPTO}, 'infinity') + interval '${CLOCKS_APART}'), '${ID_MAX}') as last
     ), page as materialized (
-      select request_id, written_in, ${USED_COLUMNS}, 1 as requests, (charged_nano_usd > 0)::int as charges from receipts
+      select request_id, written_in, ${USED_COLUMNS}, 1 as requests, (charged_nano_usd > 0)::int as charges, ${EARNED} as earned_nano_usd from receipts
       where outcome = 'settled' and request_id >= (select first from ids) and request_id < (select last from ids)
         and ${ACCOUNTS} and (account_id, request_id) > ($5::text::bigint, greatest($6::text::uuid, (select first from ids)))
         and (account_id, request_id) < ($2::text::bigint, (select last from ids))

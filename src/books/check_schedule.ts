@@ -4,11 +4,14 @@ import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
 import type { CheckOptions } from "./check.ts";
 import { type CheckRun, checkIfDue, checkNow, lastChecks } from "./check_runs_store.ts";
+import { closeEarnings, creditEarnings } from "./earnings_store.ts";
 import { countFindings } from "./invariants.ts";
+import { openSlices } from "./short_transactions_store.ts";
+import { NO_UNPRICED_TOKENS, sumUnpricedTokens, type UnpricedTokens } from "./unpriced_store.ts";
 
 /**
  * The books are checked every five minutes, by one replica at a time, and whenever an admin asks. Between checks new rows are
- * folded, so that a check finds little left to fold.
+ * folded, so that a check finds little left to fold. Also resellers' earnings: see earnings_store.ts.
  */
 
 const EVERY_SECONDS = 300;
@@ -17,6 +20,8 @@ const EVERY_SECONDS = 300;
  * charts read unfolded receipts one by one.
  */
 const TICK_MS = 5_000;
+/** Closing the earnings of a day waits no longer for new rows to be folded; the next tick goes on. */
+const CLOSING_MS_MAX = 60_000;
 /** Longer than a check can wait and work: the database server no longer answers. */
 const CHECK_MS_MAX = 600_000;
 /** One connection holds the lock, the other does the work. */
@@ -27,6 +32,8 @@ export type BooksCheck = {
   now(): Promise<CheckRun>;
   /** The last check that this replica knows of, whoever ran it. */
   last(): LastCheck;
+  /** Tokens without a price of their own by kind, of all time, as of the last tick. Source: IMP-6. */
+  unpricedTokens(): UnpricedTokens;
   close(): Promise<void>;
 };
 
@@ -51,6 +58,7 @@ export function startBooksCheck({
   let closed = false;
   let failing = false;
   let last: LastCheck = { checkedUnix: 0, broken: 0, uncounted: 0 };
+  let unpricedTokens = NO_UNPRICED_TOKENS;
   let running: Promise<CheckRun> | undefined;
   let ticking: Promise<void> | undefined;
 
@@ -64,16 +72,19 @@ export function startBooksCheck({
 
   async function tick(): Promise<void> {
     try {
-      const [run, newest] = await connections.run(async (sql) => {
+      const [run, newest, unpriced] = await connections.run(async (sql) => {
         const checked = await checkIfDue(sql, everySeconds, options);
-        return [checked, (await lastChecks(sql, 1))[0]] as const;
+        await closeEarnings(openSlices(sql, { budgetMs: CLOSING_MS_MAX }));
+        await creditEarnings(sql);
+        return [checked, (await lastChecks(sql, 1))[0], await sumUnpricedTokens(sql)] as const;
       });
+      unpricedTokens = unpriced;
       if (newest) last = { checkedUnix: Date.parse(newest.checkedAt) / 1000, ...countFindings(newest.results) };
       failing = false;
       if (run) logRun(run, log);
     } catch (error) {
       // Logged once per outage: other jobs report that the database is unreachable.
-      if (!closed && !failing) log.warn({ err: error }, "the books could not be checked");
+      if (!closed && !failing) log.warn({ err: error }, "the books could not be checked, or earnings not credited");
       failing = true;
     }
   }
@@ -96,6 +107,7 @@ export function startBooksCheck({
   return {
     now: () => (running ??= runNow().finally(() => (running = undefined))),
     last: () => last,
+    unpricedTokens: () => unpricedTokens,
     async close() {
       closed = true;
       clearInterval(timer);

@@ -1,5 +1,6 @@
 import type { Sql } from "../platform/db.ts";
 import { hasTime, type Slices, type SliceTx, slice } from "./short_transactions_store.ts";
+import { UNPRICED } from "./unpriced_store.ts";
 import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
 
 /**
@@ -21,7 +22,9 @@ import { addToRollups, USED_COLUMNS } from "./usage_rollups_store.ts";
 /** The columns of a settled receipt, and of a balance transaction, that the sums depend on, hashed to one number. */
 export const RECEIPT_HASH = `hash_record_extended(row(request_id, account_id, key_id, package_id, day, key_day, mode, units,
   charged_nano_usd, charged_tokens, shortfall_nano_usd, model_id, host, prompt_tokens, cached_tokens, completion_tokens,
-  price_version_id, reported_usage, created_at, finished_at), 0)`;
+  price_version_id, further_counts, reported_usage, markup_basis_points, cost_nano_usd, created_at, finished_at), 0)`;
+/** The kind of the sums of what resellers earned, by reseller and UTC day of the request's end. Source: MRK-6. */
+export const EARNING = "earning";
 export const ENTRY_HASH = "hash_record_extended(row(id, account_id, amount_nano_usd, kind, request_id), 0)";
 /**
  * Rows are hashed in pieces: 65,536 ids of balance transactions; 16 seconds of receipts (`receipts_piece` in the
@@ -177,7 +180,7 @@ async function foldPart(tx: SliceTx, part: Part): Promise<void> {
   await tx`
     with taken as materialized (${of(
       `request_id, package_id, coalesce(day, '-infinity') as day, key_day, outcome = 'settled' as settled, units, charged_tokens,
-        shortfall_nano_usd, ${USED_COLUMNS}, ${RECEIPT_HASH} as hash`,
+        shortfall_nano_usd, price_version_id, reported_usage, ${USED_COLUMNS}, ${RECEIPT_HASH} as hash`,
       "receipts",
     )}),
     entries as materialized (${of(`id, account_id, amount_nano_usd, kind, request_id, ${ENTRY_HASH} as hash`, "balance_entries")}),
@@ -215,6 +218,15 @@ function moves(tx: SliceTx) {
     union all
     select 'losses', 0, request_day(request_id), count(*), 0, 0, sum(shortfall_nano_usd), 0
     from taken where shortfall_nano_usd > 0 group by 3
+    union all
+    select ${EARNING}, a.reseller_id, (finished_at at time zone 'UTC')::date, count(*), 0, 0, sum(charged_nano_usd - cost_nano_usd), 0
+    from taken join accounts a on a.id = account_id
+    where settled and charged_nano_usd > cost_nano_usd and a.reseller_id is not null group by 2, 3
+    union all
+    select ${UNPRICED} || counted.kind, price_version_id, request_day(request_id), count(*), 0, sum(counted.tokens), 0, 0
+    from taken join price_versions v on v.id = price_version_id
+      cross join lateral unpriced_counts(reported_usage, rates_for(v.prices, prompt_tokens)) counted
+    where settled and taken.mode = 'payg' and reported_usage is not null group by 1, 2, 3
     union all
     select 'entries', id >> ${tx.unsafe(String(ENTRY_PIECE_BITS))}, '-infinity', count(*), 0, 0, 0, sum(hash) from entries group by 2`;
 }

@@ -1,16 +1,17 @@
 import { Type } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
 import { minuteOf } from "../accounts/refusal_counts_store.ts";
-import { PriceParts } from "../ledger/price.ts";
+import { FurtherCounts, PriceParts, type Recomputed, type RecomputedLine, recompute } from "../ledger/price.ts";
 import type { UsageReport } from "../ledger/reported_usage.ts";
+import { type TriedRoute, triedOf } from "../ledger/tried_routes.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import type { BillingMode } from "./usage_records_store.ts";
 
-/** One request as recorded: running, settled or released. */
+/** One request as recorded: settled or released. */
 export type Receipt = {
   requestId: string;
-  status: "running" | "settled" | "released";
+  status: "settled" | "released";
   /** Why it ended this way; null while it runs. */
   reason: string | null;
   keyId: number;
@@ -24,25 +25,32 @@ export type Receipt = {
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
+  /** Counts that may have prices of their own, and an image's price key; null: none. */
+  furtherCounts: FurtherCounts | null;
   estimated: boolean;
   /** What else the provider counted, under its own names; null: nothing. Some of it is for the operator only. */
   reportedUsage: UsageReport | null;
+  /** The routes that were tried, for admins only; null: the first one answered. */
+  tried: TriedRoute[] | null;
   /** The prices at admission, by which it is charged; null: its model had none. */
   prices: ReceiptPrices | null;
   heldNanoUsd: bigint;
   chargedNanoUsd: bigint;
   /** What it cost beyond what could be charged: the operator's loss. */
   shortfallNanoUsd: bigint;
-  /** The output cap that the hold covers; known only while it runs on the balance. */
-  capTokens: number | null;
+  /** The reseller's markup at admission; null: none. Only the reseller and admins may see it. Source: MRK-4, MRK-8. */
+  markup: ReceiptMarkup | null;
   /** The package that pays, and how much of it is used now, open holds included; null: the balance pays. */
   package: ReceiptPackage | null;
   createdAt: string;
   finishedAt: string | null;
 };
 
-/** A row of `price_versions`: since when it was valid, and its prices. */
-export type ReceiptPrices = { validFrom: string; parts: PriceParts };
+/** `earnedNanoUsd`: what was charged above the operator's price. */
+export type ReceiptMarkup = { basisPoints: number; costNanoUsd: bigint; earnedNanoUsd: bigint };
+
+/** A row of `price_versions`: its id, since when it was valid, and its prices. */
+export type ReceiptPrices = { versionId: number; validFrom: string; parts: PriceParts };
 
 export type ReceiptPackage = {
   packageId: number;
@@ -57,24 +65,20 @@ export type ReceiptPackage = {
   totalLimit: number;
 };
 
-/** A request of this account, finished or running; undefined if there is none. */
+/** A finished request of this account; undefined if there is none. A request in flight has no receipt yet. */
 export async function findReceipt(
   { db }: { db: Db },
   { accountId, requestId }: { accountId: number; requestId: string },
 ): Promise<Receipt | undefined> {
   const [row] = await db.sql`
     select r.*, r.day::text as day, k.name as key_name, k.prefix || '…' || k.suffix as key_masked, p.name as package_name,
-      p.carryover, p.time_zone, p.daily_limit, p.total_limit, p.units_used + p.units_held as total_units,
-      coalesce(d.units_used + d.units_held, 0) as day_units, v.prices as price_parts, v.valid_from as prices_from
+      p.carryover, p.time_zone, p.daily_limit, p.total_limit, p.units_used + (package_as_shown(p)).units_held as total_units,
+      coalesce(d.units_used + d.units_held - package_idle(p.account_id, p.id, d.day), 0) as day_units, v.prices as price_parts, v.valid_from as prices_from
     from (
       select request_id, outcome as status, reason, key_id, model_id, host, mode, package_id, day, units, held_nano_usd,
-        charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, estimated,
-        price_version_id, reported_usage, null::int as cap_tokens, created_at, finished_at
+        charged_nano_usd, shortfall_nano_usd, prompt_tokens, cached_tokens, completion_tokens, further_counts, estimated,
+        price_version_id, reported_usage, tried, markup_basis_points, cost_nano_usd, created_at, finished_at
       from receipts where request_id = ${requestId}::text::uuid and account_id = ${accountId}
-      union all
-      select request_id, 'running', null, key_id, model_id, host, mode, package_id, day, 0, held_nano_usd, 0, 0, 0, 0, 0,
-        false, price_version_id, null, cap_tokens, created_at, null
-      from holds where request_id = ${requestId}::text::uuid and account_id = ${accountId}
     ) r
     left join keys k on k.id = r.key_id
     left join price_versions v on v.id = r.price_version_id
@@ -84,11 +88,29 @@ export async function findReceipt(
   return row && toReceipt(row);
 }
 
+/**
+ * The parts of a receipt's charge, computed again from its counts and its price version; their sum, rounded up once, is what it
+ * cost. null: nothing was charged, or the parts do not add up to it exactly. Source: MON-17.
+ */
+export function chargeOf(receipt: Receipt): RecomputedLine[] | null {
+  const { prices, status, mode, chargedNanoUsd, shortfallNanoUsd } = receipt;
+  if (prices === null || status !== "settled" || mode !== "payg") return null;
+  const again = recomputeReceipt({ ...receipt, prices });
+  const costNanoUsd = chargedNanoUsd + shortfallNanoUsd;
+  return again === null || costNanoUsd === 0n || again.nanoUsd !== costNanoUsd ? null : again.lines;
+}
+
+/** What a receipt's counts cost by its price version and its markup; null: the version has no price for them. */
+export function recomputeReceipt(receipt: Receipt & { prices: ReceiptPrices }): Recomputed | null {
+  const { prices, furtherCounts, markup } = receipt;
+  return recompute(prices.parts, { ...receipt, further: furtherCounts ?? undefined }, markup?.basisPoints ?? 0);
+}
+
 /** Whose requests may be found: everybody's, or those of an account and its customers. */
 export type RequestScope = "everybody" | { accountId: number };
 
 /**
- * The account of a request, whether it is running, settled, released, or refused (as long as refusals are kept).
+ * The account of a request, whether it is settled, released, or refused (as long as refusals are kept).
  * Undefined: there is none in scope, which says nothing about other accounts.
  */
 export async function findRequestAccount(
@@ -100,7 +122,6 @@ export async function findRequestAccount(
   const [row] = await db.sql`
     select a.id, a.name from (
       select account_id from receipts where request_id = ${requestId}::text::uuid
-      union all select account_id from holds where request_id = ${requestId}::text::uuid
       union all select account_id from refusal_counts
         where minute = ${minuteOf(requestId)}::text::timestamptz and last_request_id = ${requestId}::text::uuid
     ) r join accounts a on a.id = r.account_id
@@ -113,14 +134,14 @@ const Reported = Type.Record(Type.String(), Type.Union([Type.Number(), Type.Stri
 function toPrices({ price_version_id, price_parts, prices_from }: Record<string, unknown>): ReceiptPrices | null {
   if (price_parts === null) return null;
   if (!Value.Check(PriceParts, price_parts)) throw new Error(`price version ${price_version_id} has an unknown format`);
-  return { validFrom: toIso(String(prices_from)), parts: price_parts };
+  return { versionId: Number(price_version_id), validFrom: toIso(String(prices_from)), parts: price_parts };
 }
 
 function toReceipt(row: Record<string, unknown>): Receipt {
   const text = (value: unknown) => (typeof value === "string" ? value : null);
   return {
     requestId: String(row.request_id),
-    status: row.status === "running" ? "running" : row.status === "settled" ? "settled" : "released",
+    status: row.status === "settled" ? "settled" : "released",
     reason: text(row.reason),
     keyId: Number(row.key_id),
     keyName: text(row.key_name),
@@ -132,16 +153,33 @@ function toReceipt(row: Record<string, unknown>): Receipt {
     promptTokens: Number(row.prompt_tokens),
     cachedTokens: Number(row.cached_tokens),
     completionTokens: Number(row.completion_tokens),
+    furtherCounts: Value.Check(FurtherCounts, row.further_counts) ? row.further_counts : null,
     estimated: row.estimated === true,
     reportedUsage: Value.Check(Reported, row.reported_usage) ? row.reported_usage : null,
+    tried: triedOf(row.tried),
     prices: toPrices(row),
     heldNanoUsd: BigInt(String(row.held_nano_usd)),
     chargedNanoUsd: BigInt(String(row.charged_nano_usd)),
     shortfallNanoUsd: BigInt(String(row.shortfall_nano_usd)),
-    capTokens: row.cap_tokens === null ? null : Number(row.cap_tokens),
+    markup: toMarkup(row),
     package: row.package_name === null ? null : toPackage(row),
     createdAt: toIso(String(row.created_at)),
     finishedAt: row.finished_at === null ? null : toIso(String(row.finished_at)),
+  };
+}
+
+function toMarkup({
+  markup_basis_points,
+  cost_nano_usd,
+  charged_nano_usd,
+}: Record<string, unknown>): ReceiptMarkup | null {
+  if (markup_basis_points === null) return null;
+  const costNanoUsd = BigInt(String(cost_nano_usd));
+  const aboveNanoUsd = BigInt(String(charged_nano_usd)) - costNanoUsd;
+  return {
+    basisPoints: Number(markup_basis_points),
+    costNanoUsd,
+    earnedNanoUsd: aboveNanoUsd > 0n ? aboveNanoUsd : 0n,
   };
 }
 

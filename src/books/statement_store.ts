@@ -2,7 +2,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { ALL_KEYS, MONTH, QUARTER, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
+import { ALL_KEYS, EARNED, MONTH, QUARTER, UNFOLDED_RECORDS } from "./usage_rollups_store.ts";
 
 /**
  * A reseller's monthly statement: what its customers used on each host, the packages it assigned, and every transaction
@@ -51,6 +51,9 @@ export type UsageSums = {
   completionTokens: number;
   /** Charged to the customers' balances. */
   chargedNanoUsd: bigint;
+  /** Of that the operator's prices, and what the reseller earned: charged = cost + earned. Source: MRK-9. */
+  costNanoUsd: bigint;
+  earnedNanoUsd: bigint;
 };
 
 export type PackageLine = {
@@ -77,7 +80,7 @@ export type TransactionLine = {
   counterpartId: number | null;
   counterpartName: string | null;
 };
-const STATEMENT_TRANSACTION_KINDS = ["top_up", "wholesale", "transfer", "correction"] as const;
+const STATEMENT_TRANSACTION_KINDS = ["top_up", "wholesale", "transfer", "correction", "refund", "earning"] as const;
 export type StatementTransactionKind = (typeof STATEMENT_TRANSACTION_KINDS)[number];
 
 export type Statement = {
@@ -93,7 +96,7 @@ export type Statement = {
   usage: Rows<UsageLine> & { totals: UsageSums };
   packages: Rows<PackageLine>;
   entries: Rows<TransactionLine>;
-  /** opening + the five sums = closing, always. */
+  /** opening + the six sums = closing, always. */
   balance: {
     openingNanoUsd: bigint;
     sumsNanoUsd: Record<StatementTransactionKind | "charge", bigint>;
@@ -104,8 +107,32 @@ export type Statement = {
 
 /** The statement of a month that has begun. Throws InputError, and an error if it takes too long to read. */
 export async function statementOf({ db }: { db: Db }, query: StatementQuery): Promise<Statement> {
-  if (!MONTH_NAME.test(query.month)) throw new InputError("The month must be written as in 2026-11.", "month");
   const { resellerId, month, timeZone, host = null } = query;
+  return await reading(db, query, async (tx, span) => ({
+    resellerId,
+    month,
+    timeZone,
+    host,
+    ...span,
+    usage: await usageOf(tx, query, span),
+    packages: await packagesOf(tx, query, span),
+    entries: await transactionsOf(tx, query, span),
+    balance: await balanceOf(tx, query, span),
+  }));
+}
+
+/** The sums of the statement's usage alone. Throws as `statementOf`. */
+export async function usageTotalsOf(
+  { db }: { db: Db },
+  month: Pick<StatementQuery, "resellerId" | "month" | "timeZone">,
+): Promise<UsageSums> {
+  const query = { ...month, rowsMax: 0 };
+  return await reading(db, query, async (tx, span) => (await usageOf(tx, query, span)).totals);
+}
+
+/** Reads parts of a statement, all of one moment. */
+async function reading<T>(db: Db, query: StatementQuery, work: (tx: Tx, span: Span) => Promise<T>): Promise<T> {
+  if (!MONTH_NAME.test(query.month)) throw new InputError("The month must be written as in 2026-11.", "month");
   return await db.orm.transaction(
     async (tx) => {
       // Locked before the snapshot is taken: to an older snapshot, rollups that are being rebuilt would look empty.
@@ -114,18 +141,7 @@ export async function statementOf({ db }: { db: Db }, query: StatementQuery): Pr
       await tx.execute(sql`
         select set_config('statement_timeout', ${String(STATEMENT_MS_MAX)}, true), set_config('jit', 'off', true),
           set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`);
-      const span = await spanOf(tx, query);
-      return {
-        resellerId,
-        month,
-        timeZone,
-        host,
-        ...span,
-        usage: await usageOf(tx, query, span),
-        packages: await packagesOf(tx, query, span),
-        entries: await transactionsOf(tx, query, span),
-        balance: await balanceOf(tx, query, span),
-      };
+      return await work(tx, await spanOf(tx, query));
     },
     { isolationLevel: "repeatable read", accessMode: "read only" },
   );
@@ -149,12 +165,13 @@ async function spanOf(tx: Tx, { month, timeZone }: StatementQuery): Promise<Span
  * requests and the sums. `accounts` is a table of account_id; `spans` one of name, since and upto, which are month
  * boundaries or infinite. Fenced (offset 0), so that each account's rows are looked up by their time.
  */
-function endedIn(accounts: SQL, spans: SQL): SQL {
+export function endedIn(accounts: SQL, spans: SQL): SQL {
   const month = (at: SQL) => sql`span_begins(${MONTH}, ${at} + ${sql.raw(`interval '${ZONES_APART}'`)})`;
   const sums = (
     times: SQL,
   ) => sql`${times} * requests as requests, ${times} * charges as charges, ${times} * prompt_tokens as prompt_tokens,
-    ${times} * cached_tokens as cached_tokens, ${times} * completion_tokens as completion_tokens, ${times} * charged_nano_usd as charged_nano_usd`;
+    ${times} * cached_tokens as cached_tokens, ${times} * completion_tokens as completion_tokens, ${times} * charged_nano_usd as charged_nano_usd,
+    ${times} * earned_nano_usd as earned_nano_usd`;
   return sql`(
     with accounts_asked as materialized (${accounts}),
     spans as materialized (select s.*, ${month(sql`since`)} as first, ${month(sql`upto`)} as next from (${spans}) s),
@@ -177,11 +194,11 @@ function endedIn(accounts: SQL, spans: SQL): SQL {
       from accounts_asked a cross join spans s cross join lateral (
         select * from usage_crossings c where c.account_id = a.account_id offset 0) c
     )
-    select name, account_id, host, model_id, mode, r.requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd
+    select name, account_id, host, model_id, mode, r.requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd, earned_nano_usd
     from rolled_up r join usage_kinds k on k.id = r.kind_id
     union all
     select s.name, account_id, host, model_id, mode, 1, (charged_nano_usd > 0)::int, prompt_tokens, cached_tokens, completion_tokens,
-      charged_nano_usd
+      charged_nano_usd, ${sql.raw(EARNED)}
     from ${sql.raw(UNFOLDED_RECORDS)} tail join accounts_asked using (account_id) join spans s on finished_at >= s.since and finished_at < s.upto)`;
 }
 
@@ -190,7 +207,8 @@ async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { 
     select id as account_id from accounts where reseller_id = ${resellerId}::bigint union all select ${resellerId}::bigint`;
   const span = sql`select 'month' as name, ${from}::text::timestamptz as since, ${to}::text::timestamptz as upto`;
   const sums = sql`sum(requests) as requests, sum(package_requests) as package_requests, sum(prompt_tokens) as prompt_tokens,
-    sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens, sum(charged_nano_usd) as charged_nano_usd`;
+    sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens, sum(charged_nano_usd) as charged_nano_usd,
+    sum(earned_nano_usd) as earned_nano_usd`;
   const rows = await tx.execute<Record<string, unknown>>(sql`
     with lines as materialized (
       select host, account_id, model_id, ${sums}
@@ -224,13 +242,17 @@ async function usageOf(tx: Tx, { resellerId, host, rowsMax }: StatementQuery, { 
 
 /** Null (a sum of no rows) becomes 0. */
 function toUsageSums(row: Record<string, unknown>): UsageSums {
+  const chargedNanoUsd = BigInt(String(row.charged_nano_usd ?? 0));
+  const earnedNanoUsd = BigInt(String(row.earned_nano_usd ?? 0));
   return {
     requests: Number(row.requests ?? 0),
     packageRequests: Number(row.package_requests ?? 0),
     promptTokens: Number(row.prompt_tokens ?? 0),
     cachedTokens: Number(row.cached_tokens ?? 0),
     completionTokens: Number(row.completion_tokens ?? 0),
-    chargedNanoUsd: BigInt(String(row.charged_nano_usd ?? 0)),
+    chargedNanoUsd,
+    costNanoUsd: chargedNanoUsd - earnedNanoUsd,
+    earnedNanoUsd,
   };
 }
 
@@ -252,7 +274,7 @@ async function balanceOf(tx: Tx, { resellerId }: StatementQuery, { from, to }: S
     where account_id = ${resellerId}::bigint and kind <> 'charge' and created_at < ${to}::text::timestamptz group by 1, 2`);
   const balance: Statement["balance"] = {
     openingNanoUsd: 0n,
-    sumsNanoUsd: { top_up: 0n, wholesale: 0n, transfer: 0n, correction: 0n, charge: 0n },
+    sumsNanoUsd: { top_up: 0n, wholesale: 0n, transfer: 0n, correction: 0n, refund: 0n, earning: 0n, charge: 0n },
     charges: 0,
     closingNanoUsd: 0n,
   };

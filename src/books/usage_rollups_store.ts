@@ -24,7 +24,7 @@ export const MONTH = 0;
 export const ALL_KEYS = 0;
 /** The columns of a receipt that rollups are made of. */
 export const USED_COLUMNS = `account_id, key_id, model_id, host, mode, prompt_tokens, cached_tokens, completion_tokens,
-  charged_nano_usd, created_at, finished_at`;
+  charged_nano_usd, cost_nano_usd, created_at, finished_at`;
 /**
  * Usage records that are not folded yet, as a table expression. `offset 0` is an optimizer fence: they are looked up by
  * transaction id.
@@ -36,20 +36,25 @@ export const UNFOLDED_RECORDS = `(
   where written_in = any(array(select pg_snapshot_xip(folded) from book_closing)) and outcome = 'settled' offset 0)`;
 /** Condition: the receipt is folded. */
 export const IS_FOLDED = "pg_visible_in_snapshot(written_in, (select folded from book_closing))";
-/** How far a request id's time and the database's clock may differ (`ledger_reserve` enforces it). */
+/** How far a request id's time and the database's clock may differ (`ledger_draw` compares the clocks). */
 export const CLOCKS_APART = "1 hour";
 
-export const COUNTS = "requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd";
+export const COUNTS =
+  "requests, charges, prompt_tokens, cached_tokens, completion_tokens, charged_nano_usd, earned_nano_usd";
+/** What a reseller earned by a receipt: what was charged above the operator's price (MRK-5). Without a markup \`greatest\` ignores the null. */
+export const EARNED = "greatest(charged_nano_usd - cost_nano_usd, 0)";
 const COUNTED = `count(*) as requests, count(*) filter (where charged_nano_usd > 0) as charges,
   sum(prompt_tokens)::bigint as prompt_tokens, sum(cached_tokens)::bigint as cached_tokens,
-  sum(completion_tokens)::bigint as completion_tokens, sum(charged_nano_usd) as charged_nano_usd`;
+  sum(completion_tokens)::bigint as completion_tokens, sum(charged_nano_usd) as charged_nano_usd,
+  sum(${EARNED}) as earned_nano_usd`;
 export const SUMMED = `sum(requests)::bigint as requests, sum(charges)::bigint as charges, sum(prompt_tokens)::bigint as prompt_tokens,
   sum(cached_tokens)::bigint as cached_tokens, sum(completion_tokens)::bigint as completion_tokens,
-  sum(charged_nano_usd) as charged_nano_usd`;
+  sum(charged_nano_usd) as charged_nano_usd, sum(earned_nano_usd) as earned_nano_usd`;
 const ADDED = `requests = s.requests + excluded.requests, charges = s.charges + excluded.charges,
   prompt_tokens = s.prompt_tokens + excluded.prompt_tokens, cached_tokens = s.cached_tokens + excluded.cached_tokens,
   completion_tokens = s.completion_tokens + excluded.completion_tokens,
-  charged_nano_usd = s.charged_nano_usd + excluded.charged_nano_usd`;
+  charged_nano_usd = s.charged_nano_usd + excluded.charged_nano_usd,
+  earned_nano_usd = s.earned_nano_usd + excluded.earned_nano_usd`;
 
 /** CTEs of the folding statement: add the settled receipts of `taken` to the rollups. */
 export function addToRollups(tx: SliceTx) {

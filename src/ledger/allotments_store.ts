@@ -1,12 +1,14 @@
 import { and, desc, eq, lt, type SQL, sql } from "drizzle-orm";
 import { checkInteger, isRowId } from "../accounts/input_checks.ts";
 import { lockAccounts } from "../accounts/locks_store.ts";
+import { requireOnSale } from "../accounts/offerings_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { ALLOTMENT_PIECES } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { accounts, allotments, offerings } from "../platform/schema.ts";
+import { accounts } from "../platform/schema_accounts.ts";
+import { allotments, offerings } from "../platform/schema_offerings.ts";
 import { checkReason } from "./balances_store.ts";
 
 /**
@@ -54,13 +56,7 @@ export async function grantAllotment(
           .where(and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")))
       : [];
     if (reseller.length === 0) throw new InputError("There is no such reseller.", "resellerId");
-    const offering = isRowId(offeringId)
-      ? await tx
-          .select({ id: offerings.id })
-          .from(offerings)
-          .where(and(eq(offerings.id, offeringId), offerings.enabled))
-      : [];
-    if (offering.length === 0) throw new InputError("There is no such offering for sale.", "offeringId");
+    await requireOnSale(tx, offeringId);
     const [added] = await tx
       .insert(allotments)
       .values({ resellerId, offeringId, granted: pieces, reason, actorId })

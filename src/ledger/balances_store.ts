@@ -2,7 +2,7 @@ import { sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, REASON_CHARS_MAX } from "../limits.ts";
-import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { type ChangeDeps, changing, IdleMoneyError } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
 
 /**
@@ -14,7 +14,7 @@ export type BalanceChange = {
   accountId: number;
   /** A top-up is above zero. A correction may be negative, but cannot take reserved money. */
   nanoUsd: bigint;
-  kind: "top_up" | "correction";
+  kind: "top_up" | "correction" | "refund";
   reason: string | null;
   actorId: number | null;
 };
@@ -35,9 +35,10 @@ export async function addBalanceIn(
   checkReason(reason);
   if (!isRowId(accountId)) throw noSuchAccount();
   const [row] = await withinRange(
-    tx.execute<{ balance: string | null }>(sql`
-      select add_balance(${accountId}::bigint, ${String(nanoUsd)}::text::bigint, ${kind}, ${reason}, ${actorId}::bigint) as balance`),
+    tx.execute<{ code: string | null; balance: string | null }>(sql`
+      select * from add_balance(${accountId}::bigint, ${String(nanoUsd)}::text::bigint, ${kind}, ${reason}, ${actorId}::bigint)`),
   );
+  if (row?.code === "idle") throw new IdleMoneyError(accountId);
   if (typeof row?.balance === "string") return BigInt(row.balance);
   const known = await tx.execute(sql`select 1 from balances where account_id = ${accountId}::bigint`);
   throw known.length === 0
@@ -72,6 +73,7 @@ export async function transferIn(tx: Tx, { fromId, toId, nanoUsd, reason, actorI
       select * from transfer_balance(${fromId}::bigint, ${toId}::bigint, ${String(nanoUsd)}::text::bigint, ${reason}, ${actorId}::bigint)`),
   );
   if (row?.code === "not_found") throw noSuchAccount();
+  if (row?.code === "idle") throw new IdleMoneyError(fromId);
   if (row?.code === "insufficient_balance")
     throw insufficientBalance("The payer's balance does not cover the amount.", row.free_nano_usd);
 }

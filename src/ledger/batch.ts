@@ -1,7 +1,11 @@
 import { connect, isPassing, type Sql, sqlState } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
+import type { Escrow } from "./escrow.ts";
+import type { Hold, LaneName } from "./ledger.ts";
 import {
+  type BatchInput,
   type BatchOutput,
+  type Draw,
   type Finish,
   type FinishResult,
   type ReserveRequest,
@@ -17,6 +21,8 @@ import {
  * each further row of it is almost free. More lanes start when enough rows wait, or when a batch takes long.
  * Rows of a locked account move to the `waiting` lanes, so that they delay no other account. Rows of an account that stays
  * locked move on to the `held` lane.
+ *
+ * A batch draws for every account that has a request in it, and for those whose escrow wants a draw (escrow.ts).
  */
 
 /** Limits of a batch: Postgres' lock table is finite, and a batch must be short. */
@@ -30,16 +36,12 @@ const HELD_MS = 10_000;
 /** How many such accounts are remembered. */
 const HELD_MAX = 1_000;
 const RETRY_DELAY_MS = 25;
+/** How long a request waits for a recall before it asks again; the last one repeats. */
+const RECALL_DELAYS_MS = [1, 4, 8, 16, 32, 50];
 /** How often the timer runs. It rejects rows past their deadline, and starts another lane if a batch takes this long. */
 const LOOK_EVERY_MS = 50;
 /** SQLSTATE of a lock timeout. */
 const LOCK_NOT_AVAILABLE = "55P03";
-
-/**
- * The queues: `free` for accounts that nobody has locked, `waiting` for accounts that are locked, `held` for
- * accounts that stay locked. The values are a metrics label.
- */
-export type LaneName = "free" | "waiting" | "held";
 
 /** A row without an answer. */
 export class LedgerError extends Error {
@@ -55,12 +57,14 @@ export class LedgerError extends Error {
   }
 }
 
-/** `firstSentMs`: when the row was first sent, by the monotonic clock. Its lease counts from then. */
-export type Answer<R> = { result: R; firstSentMs: number };
+/** A hold, or the database's refusal. */
+export type Reserved = { hold: Hold } | { refused: ReserveResult };
 
 export type Batcher = {
-  reserve(request: ReserveRequest): Promise<Answer<ReserveResult>>;
-  finish(finish: Finish): Promise<Answer<FinishResult>>;
+  reserve(request: ReserveRequest): Promise<Reserved>;
+  finish(finish: Finish): Promise<FinishResult>;
+  /** Draws for an account, though no request asks for it. Rejects as the others do. */
+  draw(accountId: number): Promise<void>;
   /** Rows waiting or in flight. */
   depth(): number;
   /** Rows waiting, by lane. */
@@ -79,29 +83,35 @@ type BatcherOptions = {
   queueMax: number;
   /** The longest time from submission to answer. One attempt may take half of it. */
   timeoutMs: number;
-  leaseSeconds: number;
+  escrow: Escrow;
+  /** At most one part in this many of what is left is drawn ahead. */
+  share: () => number;
+  /** Takes the lease anew, after the database said that it has ended. */
+  renewLease: () => Promise<void>;
   log: Log;
   nowMs: () => number;
+  unixMs: () => number;
   /** Called for each batch. */
   onBatch?: (lane: LaneName, rows: number) => void;
-  /** Called for each grant whose answer arrived after its row was rejected. */
-  onUnwanted?: (request: ReserveRequest) => void;
+  /** Called when a request waits for what lies unused in escrows of the account. */
+  onRecall?: (accountId: number) => void;
 };
 
-type Work = { reserve: ReserveRequest } | { finish: Finish };
-type AnyAnswer = Answer<ReserveResult | FinishResult>;
+type Work = { reserve: ReserveRequest } | { finish: Finish } | { draw: true };
+type Result = Reserved | FinishResult | undefined;
 
-/** One reservation or one end of a hold, and the promise of its answer. */
+/** One reservation, one end of a hold, or one draw, and the promise of its answer. */
 class Row {
   readonly accountId: number;
   readonly work: Work;
   readonly deadlineMs: number;
-  firstSentMs: number | undefined;
+  wasSent = false;
+  /** How often it found that it has to wait for a recall. */
+  recalls = 0;
   /** It has its answer, or was rejected. */
   over = false;
-  givenUp = false;
   readonly #open: Set<Row>;
-  readonly #waiting: PromiseWithResolvers<AnyAnswer>;
+  readonly #waiting: PromiseWithResolvers<Result>;
 
   /** Stays in `open` until it is over. */
   constructor(accountId: number, work: Work, { deadlineMs, open }: { deadlineMs: number; open: Set<Row> }) {
@@ -113,17 +123,16 @@ class Row {
     open.add(this);
   }
 
-  get answer(): Promise<AnyAnswer> {
+  get answer(): Promise<Result> {
     return this.#waiting.promise;
   }
 
-  resolve(answer: AnyAnswer): void {
+  resolve(result: Result): void {
     this.#end();
-    this.#waiting.resolve(answer);
+    this.#waiting.resolve(result);
   }
 
   reject(error: LedgerError): void {
-    this.givenUp = true;
     this.#end();
     this.#waiting.reject(error);
   }
@@ -147,48 +156,56 @@ export function openBatcher(options: BatcherOptions): Batcher {
     heldUntilMs.set(row.accountId, nowMs() + HELD_MS);
     held.add(row);
   };
-  const held: Queue = new Queue(options, { name: "held", lanes: 1, waits: true, onHeld });
-  const waiting = new Queue(options, { name: "waiting", lanes: WAITING_LANES, waits: true, onHeld });
+  const shared = {
+    underWay: new Set<number>(),
+    onDone: () => {
+      for (const queue of queues) queue.recount();
+    },
+    onRecall: (row: Row) => {
+      options.escrow.recall(row.accountId);
+      options.onRecall?.(row.accountId);
+      const delayMs = RECALL_DELAYS_MS[Math.min(row.recalls++, RECALL_DELAYS_MS.length - 1)];
+      setTimeout(() => free.add(row), delayMs);
+    },
+  };
+  const held: Queue = new Queue(options, { ...shared, name: "held", lanes: 1, waits: true, onHeld });
+  const waiting: Queue = new Queue(options, { ...shared, name: "waiting", lanes: WAITING_LANES, waits: true, onHeld });
   const onBusy = (row: Row) => {
     const isHeld = nowMs() < (heldUntilMs.get(row.accountId) ?? 0);
     (isHeld ? held : waiting).add(row);
   };
-  const free = new Queue(options, { name: "free", lanes: options.lanes, waits: false, onBusy });
-  /** Rows move from one queue to a later one, never back. */
+  const free: Queue = new Queue(options, { ...shared, name: "free", lanes: options.lanes, waits: false, onBusy });
+  /** Rows of locked accounts move from one queue to the next. */
   const queues = [free, waiting, held];
 
-  function submit<R extends ReserveResult | FinishResult>(accountId: number, work: Work): Promise<Answer<R>> {
+  function submit<R extends Result>(accountId: number, work: Work): Promise<R> {
     if (closed) return Promise.reject(new LedgerError("closed", false));
     // A settlement is never rejected here: the client has been served.
     if (open.size >= queueMax && "reserve" in work) return Promise.reject(new LedgerError("full", false));
     const row = new Row(accountId, work, { deadlineMs: nowMs() + timeoutMs, open });
     free.add(row);
-    return row.answer as Promise<Answer<R>>;
+    return row.answer as Promise<R>;
   }
 
   const timer = setInterval(() => {
-    giveUp();
+    giveUp(open, nowMs());
     for (const queue of queues) queue.look();
   }, LOOK_EVERY_MS);
 
-  // Rows are rejected on time even while an attempt is in flight. If that grants a reservation, `onUnwanted` is called.
-  function giveUp(): void {
-    const now = nowMs();
-    for (const row of open) {
-      if (now < row.deadlineMs) break; // All have the same time limit: later rows have later deadlines.
-      row.reject(new LedgerError("unreachable", row.firstSentMs !== undefined));
-    }
-  }
-
   return {
-    reserve: (request) => submit<ReserveResult>(request.accountId, { reserve: request }),
+    reserve: (request) => submit<Reserved>(request.accountId, { reserve: request }),
     finish: (finish) => submit<FinishResult>(finish.accountId, { finish }),
+    draw: async (accountId) => void (await submit(accountId, { draw: true })),
     depth: () => open.size,
     waiting: () => ({ free: free.depth, waiting: waiting.depth, held: held.depth }),
     async close() {
       closed = true;
-      // In this order: rows move from each queue to the next.
-      for (const queue of queues) await queue.idle();
+      // In this order: rows move from each queue to the next, and after a recall back to the first one.
+      for (;;) {
+        for (const queue of queues) await queue.idle();
+        if (open.size === 0) break;
+        await sleep(RETRY_DELAY_MS);
+      }
       clearInterval(timer);
       await Promise.all(queues.map((queue) => queue.end()));
     },
@@ -200,14 +217,38 @@ export function openBatcher(options: BatcherOptions): Batcher {
   };
 }
 
-/** `onBusy` takes the rows of locked accounts, `onHeld` those whose lock timed out. */
-type QueueOptions = { name: LaneName; lanes: number; waits: boolean; onBusy?: OnRow; onHeld?: OnRow };
+/** Rejects late rows, also while an attempt is in flight. If that grants a reservation, the next draw gives it back. */
+function giveUp(open: ReadonlySet<Row>, nowMs: number): void {
+  for (const row of open) {
+    if (nowMs < row.deadlineMs) break; // All have the same time limit: later rows have later deadlines.
+    row.reject(new LedgerError("unreachable", row.wasSent));
+  }
+}
 
-/** Rows, and the lanes that send them. An account is in one batch at a time: a second batch would find it locked. */
+/**
+ * `onBusy` takes the rows of locked accounts, `onHeld` those whose lock timed out, `onRecall` those that wait for what lies unused
+ * in an escrow.
+ */
+type QueueOptions = {
+  name: LaneName;
+  lanes: number;
+  waits: boolean;
+  underWay: Set<number>;
+  onDone: () => void;
+  onBusy?: OnRow;
+  onHeld?: OnRow;
+  onRecall: OnRow;
+};
+
+/**
+ * Rows, and the lanes that send them. An account is in one batch at a time, over all queues: a second batch would find it locked, and
+ * a second draw would not know what the first one brought.
+ */
 class Queue {
   readonly #nowMs: () => number;
   readonly #name: LaneName;
   readonly #onBatch: BatcherOptions["onBatch"];
+  readonly #escrow: Escrow;
   readonly #accountsMax: number;
   /** How many sendable rows start a second lane. */
   readonly #rowsWorth: number;
@@ -215,18 +256,23 @@ class Queue {
   readonly #idle: Lane[];
   readonly #runs = new Set<Promise<void>>();
   #rows: Row[] = [];
-  /** The accounts of the batches in flight. */
-  readonly #underWay = new Set<number>();
+  /** The accounts of the batches in flight, of all queues. */
+  readonly #underWay: Set<number>;
+  /** Called when accounts are no longer under way. */
+  readonly #onDone: () => void;
   /** How many queued rows are of other accounts, and so can be sent. */
   #ready = 0;
   /** A lane is about to take the next batch. */
   #taking = false;
   #tookMs = 0;
 
-  constructor(options: BatcherOptions, { name, lanes, waits, ...others }: QueueOptions) {
+  constructor(options: BatcherOptions, { name, lanes, waits, underWay, onDone, ...others }: QueueOptions) {
+    this.#underWay = underWay;
+    this.#onDone = onDone;
     this.#nowMs = options.nowMs;
     this.#name = name;
     this.#onBatch = options.onBatch;
+    this.#escrow = options.escrow;
     // A batch that waits for locks has one account, so that no account waits for another's lock.
     this.#accountsMax = waits ? 1 : ACCOUNTS_MAX;
     this.#rowsWorth = waits ? 1 : ROWS_WORTH_A_LANE;
@@ -243,6 +289,12 @@ class Queue {
   /** Queued rows, including those that were rejected meanwhile. */
   get depth(): number {
     return this.#rows.length;
+  }
+
+  /** Called when accounts are no longer under way: rows may have become sendable. */
+  recount(): void {
+    this.#count();
+    if (!this.#taking && this.#idle.length > 0 && this.#isWorthABatch(this.#busy)) this.#begin();
   }
 
   /** Called by the timer. Starts another lane when a batch in flight takes long. */
@@ -281,10 +333,10 @@ class Queue {
     do {
       await new Promise<void>(setImmediate);
       const rows = this.#take();
-      this.#onBatch?.(this.#name, rows.length);
+      if (rows.length > 0) this.#onBatch?.(this.#name, rows.length);
       await lane.carry(rows);
       for (const { accountId } of rows) this.#underWay.delete(accountId);
-      this.#count();
+      this.#onDone();
     } while (this.#isWorthABatch(this.#busy - 1));
     this.#idle.push(lane);
   }
@@ -295,7 +347,7 @@ class Queue {
     const taken: Row[] = [];
     const left: Row[] = [];
     for (const row of this.#rows) {
-      if (row.over) continue;
+      if (row.over || this.#isGranted(row)) continue;
       const { accountId } = row;
       const isKnown = accounts.has(accountId);
       const fits =
@@ -313,11 +365,20 @@ class Queue {
     return taken;
   }
 
+  /** A draw since the row was queued may have brought what it needs. */
+  #isGranted(row: Row): boolean {
+    const hold = "reserve" in row.work ? this.#escrow.grant(row.work.reserve) : undefined;
+    if (hold) row.resolve({ hold });
+    return hold !== undefined;
+  }
+
   #count(): void {
     this.#ready = 0;
     for (const row of this.#rows) if (!this.#underWay.has(row.accountId)) this.#ready++;
   }
 }
+
+type LaneOptions = Pick<QueueOptions, "waits" | "onBusy" | "onHeld" | "onRecall">;
 
 /** A connection that sends batches. */
 class Lane {
@@ -325,23 +386,22 @@ class Lane {
   readonly #wait: boolean;
   readonly #onBusy: OnRow | undefined;
   readonly #onHeld: OnRow | undefined;
+  readonly #onRecall: OnRow;
   #connection: Sql | undefined;
-  /** Drops the former connection, if there is one whose answer may still arrive. */
-  #stopListening: (() => void) | undefined;
 
-  constructor(options: BatcherOptions, { waits, onBusy, onHeld }: Omit<QueueOptions, "name" | "lanes">) {
+  constructor(options: BatcherOptions, { waits, onBusy, onHeld, onRecall }: LaneOptions) {
     this.#options = options;
     this.#wait = waits;
     this.#onBusy = onBusy;
     this.#onHeld = onHeld;
+    this.#onRecall = onRecall;
   }
 
   async end(): Promise<void> {
-    this.#stopListening?.();
     await this.#connection?.end({ timeout: 1 });
   }
 
-  /** Sends the rows until each has an answer. Every attempt has the same ids, so a lost reply does no harm. */
+  /** Sends the rows until each has an answer. Ends of holds may be sent twice; draws are numbered. So a lost reply does no harm. */
   async carry(rows: Row[]): Promise<void> {
     const { log } = this.#options;
     let pending = rows;
@@ -349,7 +409,7 @@ class Lane {
       pending = pending.filter((row) => !row.over);
       if (pending.length === 0) return;
       try {
-        pending = this.#answer(pending, await this.#send(pending));
+        pending = await this.#attempt(pending);
       } catch (error) {
         const state = sqlState(error);
         if (state.startsWith("22") || state.startsWith("23")) return this.#split(pending, error);
@@ -378,83 +438,134 @@ class Lane {
     await this.carry(rows.slice(middle));
   }
 
-  /** Resolves the rows. Returns those that must be sent again. */
-  #answer(rows: Row[], output: BatchOutput): Row[] {
-    const again: Row[] = [];
-    let reserve = 0;
-    let finish = 0;
-    for (const row of rows) {
-      const result = "reserve" in row.work ? output.reserved[reserve++] : output.finished[finish++];
-      if (row.over) {
-        this.#reportUnwanted(row, result);
-        continue;
-      }
-      const busy = result !== undefined && ("code" in result ? result.code === "busy" : result.outcome === "busy");
-      if (result === undefined) row.reject(new LedgerError("bad_row", true));
-      else if (!busy) row.resolve({ result, firstSentMs: row.firstSentMs ?? 0 });
-      else if (this.#onBusy) this.#onBusy(row);
-      else again.push(row);
+  /** Sends the rows once. Returns those that must be sent again. */
+  async #attempt(rows: Row[]): Promise<Row[]> {
+    const { escrow, nowMs, renewLease } = this.#options;
+    if (!escrow.isLeased()) await renewLease();
+    const sentMs = nowMs();
+    const input = this.#inputOf(rows);
+    let output: BatchOutput;
+    try {
+      output = await this.#send(rows, input);
+    } catch (error) {
+      for (const draw of input.draws) escrow.lost(draw);
+      throw error;
+    }
+    const { leaseId } = input;
+    const isTimely = escrow.isTimely({ leaseId, sentMs, sentUnixMs: input.nowUnixMs });
+    for (const [i, draw] of input.draws.entries()) {
+      const result = output.drawn[i];
+      if (result && isTimely) escrow.drawn(draw, result, { sentMs, leaseId });
+      else escrow.lost(draw);
+    }
+    const again = this.#answer(rows, output, isTimely);
+    if (output.drawn.some((result) => result?.code === "lease_ended")) {
+      escrow.leaseEnded(leaseId);
+      await renewLease();
     }
     return again;
   }
 
-  #reportUnwanted({ givenUp, work }: Row, result: ReserveResult | FinishResult | undefined): void {
-    const granted = result !== undefined && "mode" in result && result.mode !== null;
-    if (givenUp && granted && "reserve" in work) this.#options.onUnwanted?.(work.reserve);
+  /** What the rows send, and the draws that go with them. */
+  #inputOf(rows: readonly Row[]): BatchInput {
+    const { escrow, share, unixMs } = this.#options;
+    const reserves: ReserveRequest[] = [];
+    const finishes: Finish[] = [];
+    const tenants = new Map<number, number>();
+    for (const { accountId, work } of rows) {
+      if ("reserve" in work) {
+        reserves.push(work.reserve);
+        tenants.set(accountId, work.reserve.tenantId);
+      } else if ("finish" in work) {
+        finishes.push(work.finish);
+        if (!tenants.has(accountId) && escrow.wantsDraw(accountId)) tenants.set(accountId, escrow.tenantOf(accountId));
+      } else if (!tenants.has(accountId)) tenants.set(accountId, escrow.tenantOf(accountId));
+    }
+    const ending = Map.groupBy(finishes, (finish) => finish.accountId);
+    const draws: Draw[] = [];
+    for (const [accountId, tenantId] of tenants)
+      draws.push(escrow.compose(accountId, tenantId, ending.get(accountId) ?? []));
+    const idles = finishes.map((finish) => escrow.idleOf(finish));
+    const { leaseId } = escrow;
+    return { finishes, idles, draws, reserves, leaseId, share: share(), nowUnixMs: unixMs(), wait: this.#wait };
   }
 
-  /**
-   * Keeps listening to a connection that did not answer in time: a server that paused commits the batch when it resumes. Only
-   * to the first one of an outage: connections that were opened during it have delivered no batch to the server.
-   */
-  #listen(connection: Sql, rows: Row[], answering: Promise<BatchOutput>): void {
-    if (this.#stopListening !== undefined) {
-      drop(connection);
-      return;
+  /** Resolves the rows. Returns those that must be sent again. */
+  #answer(rows: Row[], output: BatchOutput, isTimely: boolean): Row[] {
+    const { escrow } = this.#options;
+    const again: Row[] = [];
+    let reserve = 0;
+    let finish = 0;
+    for (const row of rows) {
+      if ("reserve" in row.work) {
+        const result = output.reserved[reserve++];
+        if (row.over && result?.code === null) escrow.unwanted(row.accountId);
+        if (!row.over) this.#answerReserve(row, { request: row.work.reserve, result, isTimely, again });
+      } else if ("finish" in row.work) {
+        const result = output.finished[finish++];
+        if (row.over) continue; // It is in the spool, and will be sent again.
+        if (result?.outcome === "busy") this.#passOn(row, again);
+        else if (result?.outcome === "recall") this.#onRecall(row);
+        else if (result === undefined) row.reject(new LedgerError("bad_row", true));
+        else {
+          // `already`: the answer of the attempt that ended it was lost, and a draw since then may have counted it.
+          escrow.ended(row.work.finish, result.outcome === "gone" || result.outcome === "already");
+          row.resolve(result);
+        }
+      } else if (!row.over) row.resolve(undefined);
     }
-    const stop = () => {
-      clearTimeout(timer);
-      if (this.#stopListening === stop) this.#stopListening = undefined;
-      drop(connection);
-    };
-    // A hold does not live longer than its lease.
-    const timer = setTimeout(stop, this.#options.leaseSeconds * 1000);
-    this.#stopListening = stop;
-    const reserving = rows.filter(({ work }) => "reserve" in work);
-    const reportLate = ({ reserved }: BatchOutput) => {
-      for (const [i, row] of reserving.entries()) this.#reportUnwanted(row, reserved[i]);
-    };
-    // Without an answer the reaper releases the holds.
-    answering.then(reportLate, () => {}).finally(stop);
+    return again;
+  }
+
+  #answerReserve(
+    row: Row,
+    {
+      request,
+      result,
+      isTimely,
+      again,
+    }: {
+      request: ReserveRequest;
+      result: ReserveResult | undefined;
+      isTimely: boolean;
+      again: Row[];
+    },
+  ): void {
+    if (result === undefined) row.reject(new LedgerError("bad_row", true));
+    // Handled too late, what was granted may be somebody else's by now: the next draw gives it back, and asks again.
+    else if (result.code === null && !isTimely) again.push(row);
+    else if (result.code === null) row.resolve({ hold: this.#options.escrow.granted(request, result) });
+    else if (result.code === "busy") this.#passOn(row, again);
+    else if (result.code === "recall") this.#onRecall(row);
+    else if (result.code === "lease_ended" || result.code === "stale") again.push(row);
+    else row.resolve({ refused: result });
+  }
+
+  /** A row of a locked account. */
+  #passOn(row: Row, again: Row[]): void {
+    if (this.#onBusy) this.#onBusy(row);
+    else again.push(row);
   }
 
   /** One attempt. If the server does not answer in time, the next attempt uses a new connection. */
-  async #send(rows: Row[]): Promise<BatchOutput> {
-    const { databaseUrl, dbPrepare, leaseSeconds, nowMs, timeoutMs } = this.#options;
-    // A row that was sent before may have been committed: `ledger_reserve` then looks for it first.
-    const retry = rows.some((row) => row.firstSentMs !== undefined);
-    const sentMs = nowMs();
-    for (const row of rows) row.firstSentMs ??= sentMs;
+  async #send(rows: readonly Row[], input: BatchInput): Promise<BatchOutput> {
+    const { databaseUrl, dbPrepare, nowMs, timeoutMs } = this.#options;
+    for (const row of rows) row.wasSent = true;
     this.#connection ??= connect({ databaseUrl, dbPrepare, fetchTypes: false }, 1);
     const connection = this.#connection;
-    const reserves: ReserveRequest[] = [];
-    const finishes: Finish[] = [];
-    for (const { work } of rows) "reserve" in work ? reserves.push(work.reserve) : finishes.push(work.finish);
     // The attempt ends at the latest when its last row is rejected.
-    const lastMs = Math.max(...rows.map((row) => row.deadlineMs)) - sentMs;
+    const lastMs = Math.max(...rows.map((row) => row.deadlineMs)) - nowMs();
     const patienceMs = Math.min(timeoutMs / 2, Math.max(lastMs, LOOK_EVERY_MS));
     let timer: ReturnType<typeof setTimeout> | undefined;
     const silence = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
         this.#connection = undefined;
-        // Do not wait for it. Its rows are sent again with the same ids.
-        this.#listen(connection, rows, answering);
+        drop(connection);
         reject(new SilentServer());
       }, patienceMs);
     });
-    const answering = runBatch(connection, dbPrepare, { reserves, finishes, wait: this.#wait, retry, leaseSeconds });
     try {
-      return await Promise.race([answering, silence]);
+      return await Promise.race([runBatch(connection, dbPrepare, input), silence]);
     } finally {
       clearTimeout(timer);
     }

@@ -1,7 +1,7 @@
 import type { Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 
-/** What an account could use now, for /models, /balance and the panel. It reserves nothing: `ledger_reserve` decides again. */
+/** What an account could use now, for /models, /balance and the panel. It reserves nothing: `ledger_draw` decides again. */
 
 /** The active package, with the figures of `package_quota` in drizzle/0001_daily_quota.sql. Reserved units count as used. */
 export type PackageState = {
@@ -49,7 +49,7 @@ export type Entitlement = {
 export async function entitlementOf(sql: Sql, accountId: number): Promise<Entitlement> {
   const [row] = await sql`
     with clock as materialized (select ledger_now() as now)
-    select b.payg_enabled, b.balance_nano_usd, b.held_nano_usd, b.tokens_used as balance_tokens, p.*
+    select b.payg_enabled, b.balance_nano_usd, reserved_as_shown(b) as held_nano_usd, b.tokens_used as balance_tokens, p.*
     from clock
     join balances b on b.account_id = ${accountId}
     left join lateral (

@@ -1,9 +1,11 @@
 import type { Log } from "../platform/log.ts";
 import { type Batcher, LedgerError } from "./batch.ts";
-import type { Usage } from "./ledger.ts";
+import type { Escrow } from "./escrow.ts";
+import type { Hold, Usage } from "./ledger.ts";
 import type { EndReason, Finish, FinishResult } from "./ledger_store.ts";
 import { reportedUsage } from "./reported_usage.ts";
 import type { Spool } from "./spool.ts";
+import { triedText } from "./tried_routes.ts";
 
 /** Ends of holds on their way to the database; to the spool if the database is away. */
 
@@ -19,24 +21,26 @@ export type Finisher = {
   idle(): Promise<void>;
 };
 
-export function createFinisher({ batcher, spool, log }: { batcher: Batcher; spool: Spool; log: Log }): Finisher {
+type FinisherOptions = { batcher: Batcher; escrow: Escrow; spool: Spool; log: Log };
+
+export function createFinisher({ batcher, escrow, spool, log }: FinisherOptions): Finisher {
   let inProgress = 0;
   const onIdle: (() => void)[] = [];
 
-  async function send(row: Finish): Promise<FinishResult> {
-    const { result } = await batcher.finish(row);
-    // Happens after an older backup was restored: the usage of this request is lost.
-    if (result.outcome === "unknown") log.error({ requestId: row.requestId }, "the ledger has no such hold");
-    return result;
+  /** The database rejects this row, whatever is tried: an operator has to look at it. What was drawn for it goes back. */
+  async function setAside(row: Finish): Promise<void> {
+    escrow.ended(row, true);
+    log.error({ requestId: row.requestId }, "the end of a request was set aside");
+    await spool.setAside(row);
   }
 
   return {
     async finish(row) {
       inProgress++;
       try {
-        return await send(row);
+        return await batcher.finish(row);
       } catch (error) {
-        if (error instanceof LedgerError && error.kind === "bad_row") await spool.setAside(row);
+        if (error instanceof LedgerError && error.kind === "bad_row") await setAside(row);
         // By the time of the replay the response has been sent: what the balance does not cover is a loss, not a refusal.
         else await spool.add({ ...row, strict: false });
         return "spooled";
@@ -49,10 +53,10 @@ export function createFinisher({ batcher, spool, log }: { batcher: Batcher; spoo
     replay() {
       return spool.replay(async (row) => {
         try {
-          await send(row);
+          await batcher.finish(row);
         } catch (error) {
           if (!(error instanceof LedgerError) || error.kind !== "bad_row") throw error;
-          await spool.setAside(row);
+          await setAside(row);
         }
       });
     },
@@ -61,42 +65,52 @@ export function createFinisher({ batcher, spool, log }: { batcher: Batcher; spoo
   };
 }
 
-type Target = { requestId: string; accountId: number };
-
 /** The end of a hold that is charged. Everything that comes from a provider is clamped here. */
 export function settlementOf(
-  hold: Target,
+  hold: Hold,
   usage: Usage,
   { strict, reason }: { strict: boolean; reason: EndReason },
 ): Finish {
-  const { chargeNanoUsd } = usage;
+  const { chargeNanoUsd, costNanoUsd } = usage;
   return {
     ...releaseOf(hold, reason),
-    kind: "settle",
+    settles: true,
     promptTokens: clampCount(usage.promptTokens),
     cachedTokens: clampCount(usage.cachedTokens),
     completionTokens: clampCount(usage.completionTokens),
-    chargeNanoUsd: chargeNanoUsd < 0n ? 0n : chargeNanoUsd > NANO_MAX ? NANO_MAX : chargeNanoUsd,
+    chargeNanoUsd: clampNano(chargeNanoUsd),
+    costNanoUsd: costNanoUsd === undefined ? null : clampNano(costNanoUsd),
     estimated: usage.estimated,
+    furtherCounts: usage.further === undefined ? null : JSON.stringify(usage.further),
     reportedUsage: reportedUsage(usage.rawUsage, usage.estimated ? undefined : usage),
     strict,
   };
 }
 
 /** The end of a hold that is not charged. */
-export function releaseOf({ requestId, accountId }: Target, reason: EndReason): Finish {
+export function releaseOf(hold: Hold, reason: EndReason): Finish {
+  const { requestId, accountId, keyId, host, modelId, priceVersionId, leaseId, packageId, day, keyDay } = hold;
+  const { markupBasisPoints, heldNanoUsd, heldTokens, capTokens, reservedAtUs } = hold;
   return {
-    requestId,
-    accountId,
-    kind: "release",
+    ...{ requestId, accountId, keyId, host, modelId, priceVersionId, leaseId, packageId, day, keyDay },
+    ...{ markupBasisPoints, heldNanoUsd, heldTokens, capTokens, reservedAtUs },
+    settles: false,
     reason,
     promptTokens: 0,
     cachedTokens: 0,
     completionTokens: 0,
     chargeNanoUsd: 0n,
+    costNanoUsd: null,
     strict: false,
     estimated: false,
+    furtherCounts: null,
+    reportedUsage: null,
+    tried: triedText(hold),
   };
+}
+
+function clampNano(nanoUsd: bigint): bigint {
+  return nanoUsd < 0n ? 0n : nanoUsd > NANO_MAX ? NANO_MAX : nanoUsd;
 }
 
 function clampCount(n: number): number {

@@ -2,7 +2,7 @@ import { eq, inArray, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { packages } from "../platform/schema.ts";
+import { packages } from "../platform/schema_ledger.ts";
 import { type Assignment, notAssignable, type Package, selectPackages } from "./packages_store.ts";
 
 /** What an account has, for people to read: its balance and packages, and a preview of one more package. */
@@ -20,7 +20,7 @@ export type Holdings = {
 /** An account's balance and packages. */
 export async function holdingsOf({ db }: { db: Db }, accountId: number): Promise<Holdings> {
   const [row] = await db.orm.execute<Record<string, unknown>>(sql`
-    select balance_nano_usd, held_nano_usd, payg_enabled from balances where account_id = ${accountId}::bigint`);
+    select balance_nano_usd, reserved_as_shown(balances) as held_nano_usd, payg_enabled from balances where account_id = ${accountId}::bigint`);
   const own = eq(packages.accountId, accountId);
   const ended = sql`(select id from packages where account_id = ${accountId}::bigint and ends_at <= ledger_now()
     order by ends_at desc, id desc limit ${ENDED_SHOWN})`;
@@ -79,7 +79,7 @@ export async function previewAssignment(
       f.name, f.days, f.daily_limit, f.total_limit, f.carryover, f.token_limit, f.time_zone, f.model_ids,
       (select id from own, clock where starts_at <= clock.now order by starts_at desc limit 1) as active_id,
       (select id from own order by ends_at desc, id desc limit 1) as last_id,
-      coalesce(b.balance_nano_usd, 0) as balance, coalesce(b.balance_nano_usd - b.held_nano_usd, 0) as free,
+      coalesce(b.balance_nano_usd, 0) as balance, coalesce(b.balance_nano_usd - reserved_as_shown(b), 0) as free,
       (select coalesce(sum(granted - used), 0) from allotments
        where reseller_id = ${payerId}::bigint and offering_id = f.id) as pieces
     from start cross join offerings f join accounts a on a.id = ${accountId}::bigint

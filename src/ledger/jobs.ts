@@ -2,16 +2,18 @@ import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { runtimeName } from "../platform/runtime.ts";
 import { within } from "../platform/time_limit.ts";
-import { expiredHolds, makeReceiptMonths } from "./holds_store.ts";
+import { accountsOfEndedLeases, makeReceiptMonths, pruneLeases, reapAccount } from "./leases_store.ts";
 import type { Ledger } from "./ledger.ts";
 import { forgetReplicas, heartbeat, leave, type ReplicaStatus } from "./replicas_store.ts";
 
-/** The ledger's upkeep in one replica: heartbeat, spool replay, lease renewal, reaper, receipt months. */
+/** The ledger's upkeep in one replica: heartbeat and lease, spool replay, reaper, receipt months. */
 
 const BEAT_MS = 1000;
 /** A heartbeat that takes longer counts as an unanswered one. */
 const BEAT_MAX_MS = 10_000;
 const REAPED_AT_ONCE = 500;
+/** How often the escrows in the database are compared with those that this process knows. */
+const RECONCILE_EVERY_MS = 10_000;
 const MONTHS_AHEAD = 3;
 const MONTHS_EVERY_MS = 3_600_000;
 /** How long a replica that shuts down waits for its replay. */
@@ -34,7 +36,7 @@ type JobOptions = {
 export type LedgerJobs = {
   /** Whether the last heartbeat reached the database. */
   databaseUp(): boolean;
-  /** `found`: ended leases at the last look. `reaped`: holds released since the start. */
+  /** `found`: accounts with escrows of ended leases at the last look. `reaped`: escrows returned since the start. */
   reaper(): { found: number; reaped: number };
   stop(): Promise<void>;
 };
@@ -80,11 +82,11 @@ class Upkeep {
   /**
    * Since when every heartbeat has reached the database; undefined: the last one did not. After an outage, leases have ended
    * because nobody could renew them. So reap only after the database was up for a full lease without a gap: by then every
-   * living replica has renewed its leases.
+   * living replica has renewed its lease.
    */
   #upSinceMs: number | undefined;
   #lastBeatMs: number;
-  #renewedMs: number;
+  #reconciledMs: number;
   #monthsMadeMs = Number.NEGATIVE_INFINITY;
   #reapedAt: string | null = null;
 
@@ -92,7 +94,7 @@ class Upkeep {
     this.#options = options;
     this.#leaseMs = options.leaseSeconds * 1000;
     this.#lastBeatMs = options.nowMs();
-    this.#renewedMs = options.nowMs();
+    this.#reconciledMs = options.nowMs();
   }
 
   databaseUp(): boolean {
@@ -115,22 +117,24 @@ class Upkeep {
     const { db, ledger, nowMs, replicaId, version } = this.#options;
     // First: other replicas and the panel must see this one even if its spool waits for the database.
     const seenAt = await heartbeat(db.sql, { id: replicaId, version, status: this.#status() });
-    // Not awaited: leases must be renewed during a long replay.
+    await ledger.renewLease();
+    // Not awaited: the lease must be renewed during a long replay.
     if (!ledger.status().spoolEmpty) this.replaying ??= this.#replay();
     const now = nowMs();
     // A pause of this process counts as a gap.
     if (this.#upSinceMs === undefined || now - this.#lastBeatMs > 5 * BEAT_MS) this.#upSinceMs = now;
     this.#lastBeatMs = now;
-    if (now - this.#renewedMs >= this.#leaseMs / 3) {
-      this.#renewedMs = now;
-      await ledger.renewLeases();
+    if (now - this.#reconciledMs >= RECONCILE_EVERY_MS) {
+      this.#reconciledMs = now;
+      await ledger.reconcile();
     }
     if (now - this.#monthsMadeMs >= MONTHS_EVERY_MS) {
       await makeReceiptMonths(db.sql, MONTHS_AHEAD);
       await forgetReplicas(db.sql);
+      await pruneLeases(db.sql);
       this.#monthsMadeMs = now;
     }
-    // Only with an empty spool: it may hold settlements of holds whose lease has ended.
+    // Only with an empty spool: it may hold settlements under a lease that has ended.
     if (now - this.#upSinceMs >= this.#leaseMs && ledger.status().spoolEmpty) {
       await this.#reap();
       this.#reapedAt = seenAt;
@@ -160,15 +164,13 @@ class Upkeep {
   }
 
   async #reap(): Promise<void> {
-    const { db, ledger, log } = this.#options;
-    const expired = await expiredHolds(db.sql, REAPED_AT_ONCE);
-    this.reaper.found = expired.length;
-    const results = await Promise.allSettled(
-      expired.map(({ requestId, accountId }) => ledger.reap(requestId, accountId)),
-    );
-    const reaped = results.filter((r) => r.status === "fulfilled" && r.value).length;
+    const { db, log } = this.#options;
+    const accounts = await accountsOfEndedLeases(db.sql, REAPED_AT_ONCE);
+    this.reaper.found = accounts.length;
+    let reaped = 0;
+    for (const accountId of accounts) reaped += await reapAccount(db.sql, accountId);
     this.reaper.reaped += reaped;
-    if (reaped > 0) log.warn({ reaped }, "released holds whose lease had ended");
+    if (reaped > 0) log.warn({ reaped }, "returned what replicas whose lease had ended had drawn");
   }
 }
 

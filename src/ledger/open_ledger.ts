@@ -4,13 +4,13 @@ import type { Bus } from "../platform/bus.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import type { Metrics } from "../platform/metrics.ts";
-import { type Answer, type Batcher, LedgerError, openBatcher } from "./batch.ts";
+import { type Batcher, LedgerError, openBatcher, type Reserved } from "./batch.ts";
 import { openDatabaseClock } from "./database_clock_store.ts";
+import { Escrow } from "./escrow.ts";
 import { createFinisher, type Finisher, releaseOf, settlementOf } from "./finisher.ts";
-import { renewLeases } from "./holds_store.ts";
+import { drawnBy, endLease, liveLeases, renewLease, takeLease } from "./leases_store.ts";
 import type { Hold, Ledger, Settlement } from "./ledger.ts";
-import type { Finish, FinishResult, ReserveRequest, ReserveResult } from "./ledger_store.ts";
-import { createLiveHolds, type LiveHolds } from "./live_holds.ts";
+import type { Finish, FinishResult, ReserveRequest } from "./ledger_store.ts";
 import { cacheRefusals } from "./refusal_cache.ts";
 import { toRefusal, unanswered } from "./refusals.ts";
 import type { ReserveLatency } from "./reserve_latency.ts";
@@ -21,11 +21,13 @@ import { openSpool } from "./spool.ts";
  *
  *   refusal_cache.ts   refuses from memory what the database refused a moment ago
  *   this file          measures, keeps the open holds, translates refusals
+ *   escrow.ts          grants from memory what was drawn ahead
  *   batch.ts           joins many rows in one transaction
  *   ledger_store.ts    the SQL of a batch
  */
 
-const RENEWALS_PER_STATEMENT = 1000;
+/** How often accounts are looked for whose idle units are due for renewal or return. */
+const DUE_EVERY_MS = 100;
 
 type LedgerOptions = {
   config: Pick<
@@ -36,6 +38,8 @@ type LedgerOptions = {
     | "ledgerQueueMax"
     | "ledgerTimeoutMs"
     | "leaseSeconds"
+    | "escrowUnitsMax"
+    | "escrowShare"
     | "spoolDir"
     | "spoolBytesMax"
   >;
@@ -43,59 +47,91 @@ type LedgerOptions = {
   log: Log;
   /** The monotonic clock, in ms. */
   nowMs: () => number;
+  /** Unix time in ms. */
+  unixMs: () => number;
   /** Unix time in ms when the process started. */
   startedMs: number;
   metrics?: Pick<Metrics, "held" | "holdEnded" | "batched" | "shed" | "refusalRemembered">;
   latency?: ReserveLatency;
-  /** Tells when a cached refusal no longer holds. Without it no refusals are cached. */
-  bus?: Pick<Bus, "subscribe" | "onGap">;
+  /** Tells when a cached refusal no longer holds, and when an account's rights change. Without it no refusals are cached. */
+  bus?: Pick<Bus, "publish" | "subscribe" | "onGap">;
 };
 
 /** The parts that the functions of this file share. */
-type Parts = LedgerOptions & { batcher: Batcher; finisher: Finisher; live: LiveHolds };
+type Parts = LedgerOptions & {
+  escrow: Escrow;
+  batcher: Batcher;
+  finisher: Finisher;
+  /** Open holds by request id, and whether their end is on its way. */
+  open: Map<string, { reservedMs: number; isEnding: boolean }>;
+  /** Accounts for which a draw was submitted. */
+  drawing: Set<number>;
+  replicas: number;
+  renewing: Promise<void> | undefined;
+};
 
 /** Opens the ledger. Its spool may hold settlements from before a restart: call `replaySpool` before admitting work. */
 export async function openLedger(options: LedgerOptions): Promise<Ledger> {
-  const { config, db, log, nowMs, startedMs, metrics, bus } = options;
+  const { config, db, log, nowMs, startedMs, metrics, bus, unixMs } = options;
   const spool = await openSpool({ directory: config.spoolDir, bytesMax: config.spoolBytesMax, startedMs, log });
+  const leaseMs = config.leaseSeconds * 1000;
+  const escrow = new Escrow({ leaseMs, unitsMax: config.escrowUnitsMax, nowMs, unixMs });
   const batcher = openBatcher({
     databaseUrl: config.databaseUrl,
     dbPrepare: config.dbPrepare,
     lanes: config.ledgerLanes,
     queueMax: config.ledgerQueueMax,
     timeoutMs: config.ledgerTimeoutMs,
-    leaseSeconds: config.leaseSeconds,
+    escrow,
+    share: () => config.escrowShare * parts.replicas,
+    renewLease: () => renew(parts),
     log,
     nowMs,
+    unixMs,
     ...(metrics && { onBatch: metrics.batched }),
-    onUnwanted: (request) => void releaseUnanswered(parts, request),
+    onRecall: (accountId) => void bus?.publish([{ kind: "escrow", ref: String(accountId) }]),
   });
-  const finisher = createFinisher({ batcher, spool, log });
-  const live = createLiveHolds({ leaseMs: config.leaseSeconds * 1000, nowMs });
-  const parts: Parts = { ...options, batcher, finisher, live };
+  const finisher = createFinisher({ batcher, escrow, spool, log });
+  const parts: Parts = {
+    ...options,
+    escrow,
+    batcher,
+    finisher,
+    open: new Map(),
+    drawing: new Set(),
+    replicas: 1,
+    renewing: undefined,
+  };
+  await renew(parts).catch((err) => log.warn({ err }, "the ledger has no lease yet"));
+  const timer = setInterval(() => drawDue(parts), DUE_EVERY_MS);
+  if (bus) watchChanges(parts, bus);
 
   const ledger: Ledger = {
     reserve: (request) => reserve(parts, request),
-    alive: live.alive,
+    alive: ({ leaseId }) => escrow.isAlive(leaseId),
     settle: (hold, usage, end) => settle(parts, hold, usage, end),
     release: async (hold, reason) => ({ spooled: (await end(parts, hold, releaseOf(hold, reason))) === "spooled" }),
-    async reap(requestId, accountId) {
-      const { result } = await batcher.finish({ ...releaseOf({ requestId, accountId }, "lease_ended"), kind: "reap" });
-      return result.outcome === "released";
-    },
     replaySpool: finisher.replay,
-    renewLeases: () => renewDueLeases(parts),
+    leaseId: () => escrow.leaseId,
+    renewLease: () => renew(parts),
+    reconcile: () => reconcile(parts),
     ready: () => spool.ready(),
-    status: () => ({ holds: live.count(), queued: batcher.depth(), spoolEmpty: spool.empty() }),
+    status: () => ({ ...openHolds(parts), queued: batcher.depth(), spoolEmpty: spool.empty() }),
     waiting: batcher.waiting,
     spooled: () => spool.waiting(),
     aside: () => spool.aside(),
     async close() {
+      clearInterval(timer);
+      await Promise.all(escrow.close().map((accountId) => draw(parts, accountId)));
       await batcher.close();
       // Rows that the closed lanes rejected are still being written to the spool.
       await finisher.idle();
+      // If it cannot be ended now, it ends by itself.
+      if (spool.empty())
+        await endLease(db.sql, escrow.leaseId).catch((err) => log.warn({ err }, "the lease was not ended"));
     },
     async abandon() {
+      clearInterval(timer);
       batcher.abandon();
       await finisher.idle();
     },
@@ -103,15 +139,102 @@ export async function openLedger(options: LedgerOptions): Promise<Ledger> {
   return bus ? cacheRefusals(ledger, { bus, clock: openDatabaseClock({ db, log, nowMs }), nowMs, metrics }) : ledger;
 }
 
-async function reserve(parts: Parts, request: ReserveRequest): Promise<Hold> {
-  const { batcher, live, log, latency, metrics, nowMs } = parts;
-  const startMs = nowMs();
-  let answer: Answer<ReserveResult>;
+function openHolds({ open, nowMs }: Parts): { holds: number; oldestHoldMs: number | null } {
+  const [oldest] = open.values(); // A Map keeps insertion order.
+  return { holds: open.size, oldestHoldMs: oldest === undefined ? null : Math.round(nowMs() - oldest.reservedMs) };
+}
+
+/** Renews the lease, or takes a new one. Callers at the same time share one attempt. */
+function renew(parts: Parts): Promise<void> {
+  parts.renewing ??= renewOnce(parts).finally(() => {
+    parts.renewing = undefined;
+  });
+  return parts.renewing;
+}
+
+async function renewOnce(parts: Parts): Promise<void> {
+  const { config, db, escrow, log, nowMs } = parts;
+  for (;;) {
+    const { leaseId } = escrow;
+    const sentMs = nowMs();
+    if (!escrow.isLeaseTaken) await takeLease(db.sql, leaseId, config.leaseSeconds);
+    else if (!(await renewLease(db.sql, leaseId, config.leaseSeconds))) {
+      log.warn({ leaseId }, "the lease of this replica had ended; it takes a new one");
+      escrow.leaseEnded(leaseId);
+      continue;
+    }
+    escrow.leaseRenewed(leaseId, sentMs);
+    parts.replicas = Math.max(1, await liveLeases(db.sql));
+    return;
+  }
+}
+
+/** Rights of an account have changed: what is idle is renewed at once. A recall: it goes back. */
+function watchChanges(parts: Parts, bus: Pick<Bus, "subscribe" | "onGap">): void {
+  const { escrow } = parts;
+  bus.subscribe((changes) => {
+    for (const { kind, ref } of changes) {
+      if (kind === "account") escrow.accountChanged(Number(ref));
+      else if (kind === "host") escrow.allChanged();
+      else if (kind === "escrow") escrow.recall(Number(ref));
+    }
+    drawDue(parts);
+  });
+  bus.onGap(() => {
+    escrow.allChanged();
+    drawDue(parts);
+  });
+}
+
+/** Draws for every account whose escrow needs it. */
+function drawDue(parts: Parts): void {
+  for (const accountId of parts.escrow.due()) if (!parts.drawing.has(accountId)) void draw(parts, accountId);
+}
+
+/** A draw that fails is tried again while it is due. */
+async function draw({ batcher, drawing, log }: Parts, accountId: number): Promise<void> {
+  drawing.add(accountId);
   try {
-    answer = await batcher.reserve(request);
+    await batcher.draw(accountId);
+  } catch (err) {
+    log.debug({ err, accountId }, "a draw failed");
+  } finally {
+    drawing.delete(accountId);
+  }
+}
+
+async function reconcile(parts: Parts): Promise<void> {
+  const { db, escrow } = parts;
+  const { leaseId } = escrow;
+  const drawn = await drawnBy(db.sql, leaseId);
+  if (leaseId !== escrow.leaseId) return;
+  const due = drawn.filter(({ accountId, ...amounts }) => escrow.compare(accountId, amounts));
+  await Promise.all(due.map(({ accountId }) => draw(parts, accountId)));
+}
+
+async function reserve(parts: Parts, request: ReserveRequest): Promise<Hold> {
+  const { escrow, open, log } = parts;
+  let hold = escrow.grant(request);
+  if (hold === undefined) {
+    const reserved = await reserveInDatabase(parts, request);
+    if ("refused" in reserved) throw toRefusal(reserved.refused, log);
+    hold = reserved.hold;
+  } else {
+    parts.latency?.note(0);
+    parts.metrics?.held(0);
+  }
+  open.set(hold.requestId, { reservedMs: parts.nowMs(), isEnding: false });
+  return hold;
+}
+
+async function reserveInDatabase(
+  { batcher, latency, metrics, nowMs }: Parts,
+  request: ReserveRequest,
+): Promise<Reserved> {
+  const startMs = nowMs();
+  try {
+    return await batcher.reserve(request);
   } catch (error) {
-    // The reservation may have been committed. If its answer still arrives, `onUnwanted` releases it again.
-    if (error instanceof LedgerError && error.sent) void releaseUnanswered(parts, request);
     if (error instanceof LedgerError && error.kind === "full") metrics?.shed("ledger_queue");
     if (error instanceof LedgerError && error.kind === "unreachable") metrics?.shed("ledger_timeout");
     throw unanswered(error);
@@ -120,21 +243,6 @@ async function reserve(parts: Parts, request: ReserveRequest): Promise<Hold> {
     const tookMs = nowMs() - startMs;
     latency?.note(tookMs);
     metrics?.held(tookMs);
-  }
-  const { code, mode, heldNanoUsd, capTokens } = answer.result;
-  if (code !== null || mode === null) throw toRefusal(answer.result, log);
-  return live.add(request, { mode, heldNanoUsd, capTokens }, answer.firstSentMs);
-}
-
-/** Releases what a reservation without an answer may have reserved. */
-async function releaseUnanswered({ batcher, log }: Parts, request: ReserveRequest): Promise<void> {
-  try {
-    await batcher.finish(releaseOf(request, "reserve_timed_out"));
-  } catch (error) {
-    log.warn(
-      { err: error, requestId: request.requestId },
-      "a reservation without an answer waits for its lease to end",
-    );
   }
 }
 
@@ -156,31 +264,23 @@ async function settle(
   return { chargedNanoUsd: result.chargedNanoUsd, shortfallNanoUsd: result.shortfallNanoUsd, spooled: false };
 }
 
-/** Ends a hold, charged or not. Throws if it was ended before. */
+/** Ends a hold, charged or not. Throws if it was ended before: that is a bug of the caller and must be noticed. */
 async function end(
-  { finisher, live, metrics, nowMs }: Parts,
-  hold: Hold,
+  { finisher, open, metrics, nowMs }: Parts,
+  { requestId }: Hold,
   row: Finish,
 ): Promise<FinishResult | "spooled"> {
   const startMs = nowMs();
-  live.end(hold);
+  const known = open.get(requestId);
+  if (known === undefined || known.isEnding) throw new Error(`hold ${requestId} was ended twice`);
+  known.isEnding = true;
   let spooled = false;
   try {
     const result = await finisher.finish(row);
     spooled = result === "spooled";
     return result;
   } finally {
-    live.delete(hold.requestId);
-    metrics?.holdEnded(row.kind === "settle" ? "settle" : "release", nowMs() - startMs, spooled);
-  }
-}
-
-async function renewDueLeases({ config, db, live, nowMs }: Parts): Promise<void> {
-  const due = live.due();
-  for (let i = 0; i < due.length; i += RENEWALS_PER_STATEMENT) {
-    const ids = due.slice(i, i + RENEWALS_PER_STATEMENT).map(({ requestId }) => requestId);
-    const sentMs = nowMs();
-    const renewed = await renewLeases(db.sql, ids, config.leaseSeconds);
-    for (const requestId of ids) if (renewed.has(requestId)) live.renew(requestId, sentMs);
+    open.delete(requestId);
+    metrics?.holdEnded(row.settles ? "settle" : "release", nowMs() - startMs, spooled);
   }
 }

@@ -1,10 +1,11 @@
 import { desc, eq, type SQL, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError } from "../errors.ts";
-import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { type ChangeDeps, changing, IdleMoneyError } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { packages } from "../platform/schema.ts";
+import { tell } from "../platform/outbox_store.ts";
+import { packages } from "../platform/schema_ledger.ts";
 import { insufficientBalance } from "./balances_store.ts";
 
 /**
@@ -31,7 +32,7 @@ export type Package = {
   tokenLimit: number | null;
   modelIds: string[] | null;
   unitsUsed: number;
-  /** Reserved by open holds. */
+  /** Reserved by requests in flight, without what replicas have drawn ahead. */
   unitsHeld: number;
   /** Reserved tokens included. */
   tokensUsed: number;
@@ -87,21 +88,30 @@ export type Assignment = {
   payerId: number | null;
   /** The payer gives a piece of its allotment instead of paying. */
   fromAllotment?: boolean;
+  /** Kept with the payer's transaction. */
+  reason?: string | null;
   actorId: number | null;
 };
 
 /**
- * Assigns an offering to an account. Throws InputError (also when the allotment is used up), and insufficient_balance if the
+ * Assigns an offering to an account, and tells it. Throws InputError (also when the allotment is used up), and insufficient_balance if the
  * payer's available balance does not cover the wholesale price. Source: PAY-4, RES-1.
  */
 export async function assignPackage(deps: ChangeDeps, assignment: Assignment): Promise<Package> {
-  return changing(deps, (tx) => assignIn(tx, assignment));
+  return changing(deps, async (tx) => {
+    const assigned = await assignIn(tx, assignment);
+    const { accountId, packageId, name, totalLimit, dailyLimit, startsAt, endsAt, timeZone } = assigned;
+    const data = { packageId, name, totalLimit, dailyLimit, startsAt, endsAt, timeZone };
+    // Nobody needs to be told what they gave themselves.
+    if (assignment.actorId !== accountId) await tell(tx, { kind: "package_assigned", accountId, data });
+    return assigned;
+  });
 }
 
 /** The same in the caller's transaction. If it throws, roll back. */
 export async function assignIn(
   tx: Tx,
-  { accountId, offeringId, when, payerId, fromAllotment = false, actorId }: Assignment,
+  { accountId, offeringId, when, payerId, fromAllotment = false, reason = null, actorId }: Assignment,
 ): Promise<Package> {
   if (!isRowId(accountId) || !isRowId(offeringId)) throw notAssignable();
   const [row] = await tx.execute<{
@@ -110,9 +120,10 @@ export async function assignIn(
     free_nano_usd: string | null;
   }>(sql`
     select * from assign_package(${accountId}::bigint, ${offeringId}::bigint, ${when}, ${payerId}::bigint, ${actorId}::bigint,
-      ${fromAllotment})`);
+      ${fromAllotment}, ${reason})`);
   if (row?.code === "insufficient_balance")
     throw insufficientBalance("The payer's balance does not cover the wholesale price.", row.free_nano_usd);
+  if (row?.code === "idle" && payerId !== null) throw new IdleMoneyError(payerId);
   if (row?.code === "allotment_used_up")
     throw new InputError("No piece of this offering is left in the reseller's allotment.", "payWith");
   if (row?.code === "not_found") throw notAssignable();
@@ -127,13 +138,21 @@ export async function endPackage(
   { accountId, packageId }: { accountId: number; packageId: number },
 ): Promise<Package> {
   return changing(deps, async (tx) => {
-    const [row] = await tx.execute<{ ended: boolean }>(
-      sql`select end_package(${accountId}::bigint, ${packageId}::bigint) as ended`,
-    );
-    const [ended] = row?.ended ? await selectPackages(tx, eq(packages.id, packageId)) : [];
+    const ended = await endPackageIn(tx, { accountId, packageId });
     if (!ended) throw new InputError("There is no such package, or it has ended.", "packageId");
     return ended;
   });
+}
+
+/** The same in the caller's transaction. undefined: there is no such package, or it has ended. */
+export async function endPackageIn(
+  tx: Tx,
+  { accountId, packageId }: { accountId: number; packageId: number },
+): Promise<Package | undefined> {
+  const [row] = await tx.execute<{ ended: boolean }>(
+    sql`select end_package(${accountId}::bigint, ${packageId}::bigint) as ended`,
+  );
+  return row?.ended ? (await selectPackages(tx, eq(packages.id, packageId)))[0] : undefined;
 }
 
 /** An account's packages, the latest end first. */
@@ -167,10 +186,12 @@ export async function selectPackages(tx: Tx, where: SQL): Promise<Package[]> {
       tokenLimit: packages.tokenLimit,
       modelIds: packages.modelIds,
       unitsUsed: packages.unitsUsed,
-      unitsHeld: packages.unitsHeld,
+      unitsHeld: sql<number>`(package_as_shown(${packages})).units_held`,
       tokensUsed: sql<number>`${packages.tokensUsed} + ${packages.tokensHeld}`.mapWith(Number),
       endedEarly: packages.endedEarly,
-      unitsDropped: packages.unitsDropped,
+      // What is idle in escrows comes back: nobody used it.
+      unitsDropped: sql<number | null>`case when ${packages.endedEarly} is not null
+        then package_total_left(package_as_shown(${packages})) end`,
       paidByAccountId: packages.paidByAccountId,
       allotmentId: packages.allotmentId,
       quota: sql<Quota>`(select to_jsonb(q) from package_quota(${packages}, ledger_now()) q)`,

@@ -76,7 +76,6 @@ export function cacheRefusals(ledger: Ledger, options: Options): Ledger {
         cache.invalidate(hold.accountId);
       }
     },
-    reap: (requestId, accountId) => ledger.reap(requestId, accountId).finally(() => cache.invalidate(accountId)),
     replaySpool: () => ledger.replaySpool().finally(() => cache.clear()),
   };
 }

@@ -3,11 +3,10 @@ import type { Log } from "../platform/log.ts";
 import { LedgerError } from "./batch.ts";
 import type { ReserveResult } from "./ledger_store.ts";
 
-/** Translates the codes of `ledger_reserve` and failed batches into the API's errors. */
+/** Translates the codes of `ledger_draw` and failed batches into the API's errors. */
 
-const REFUSALS = new Set([
-  "invalid_api_key",
-  "host_not_allowed",
+/** Why nothing pays for a request. */
+export const ENTITLEMENT_REFUSALS = [
   "model_not_found",
   "model_not_in_package",
   "package_required",
@@ -19,7 +18,8 @@ const REFUSALS = new Set([
   "key_spend_limit_exceeded",
   "insufficient_balance",
   "payg_pricing_unavailable",
-] as const);
+] as const;
+const REFUSALS = new Set(["invalid_api_key", "host_not_allowed", ...ENTITLEMENT_REFUSALS] as const);
 /** The API reports this code of the ledger as package_quota_exceeded. */
 const TOKENS_EXCEEDED = "package_tokens_exceeded";
 const SENTENCES = {

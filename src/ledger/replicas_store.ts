@@ -14,6 +14,8 @@ const LIST_MAX = 200;
 export const ReplicaStatus = Type.Object({
   /** Open holds, and ledger rows waiting or in flight. */
   holds: Type.Integer(),
+  /** Age of the oldest open hold; null: there is none. */
+  oldestHoldMs: Type.Union([Type.Integer(), Type.Null()]),
   queued: Type.Integer(),
   /** Whether no settlement waits on its disk. */
   spoolEmpty: Type.Boolean(),

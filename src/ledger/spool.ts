@@ -285,13 +285,25 @@ async function append(path: string, text: string): Promise<void> {
 }
 
 function toLine(finish: Finish): string {
-  return `${JSON.stringify({ ...finish, chargeNanoUsd: String(finish.chargeNanoUsd) })}\n`;
+  const { chargeNanoUsd, heldNanoUsd, costNanoUsd } = finish;
+  const amounts = {
+    chargeNanoUsd: String(chargeNanoUsd),
+    heldNanoUsd: String(heldNanoUsd),
+    costNanoUsd: costNanoUsd === null ? null : String(costNanoUsd),
+  };
+  return `${JSON.stringify({ ...finish, ...amounts })}\n`;
 }
 
 function fromLine(line: string): Finish | undefined {
   try {
     const read = JSON.parse(line);
-    return { ...read, chargeNanoUsd: BigInt(read.chargeNanoUsd) };
+    const amounts = {
+      chargeNanoUsd: BigInt(read.chargeNanoUsd),
+      heldNanoUsd: BigInt(read.heldNanoUsd),
+      costNanoUsd: typeof read.costNanoUsd === "string" ? BigInt(read.costNanoUsd) : null,
+    };
+    // A replica that did not know further counts or markups may have written the line.
+    return { furtherCounts: null, markupBasisPoints: 0, ...read, ...amounts };
   } catch {
     return undefined; // A crash during a write leaves a torn last line. The caller logs it.
   }

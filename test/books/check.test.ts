@@ -8,10 +8,20 @@ import { checkIfDue } from "../../src/books/check_runs_store.ts";
 import { foldAll } from "../../src/books/folding_store.ts";
 import { INVARIANTS, type InvariantName } from "../../src/books/invariants.ts";
 import { openSlices } from "../../src/books/short_transactions_store.ts";
+import { settlementOf } from "../../src/ledger/finisher.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
-import { type Finish, runBatch } from "../../src/ledger/ledger_store.ts";
+import type { Finish } from "../../src/ledger/ledger_store.ts";
 import { connect, type Sql } from "../../src/platform/db.ts";
-import { type OpenLedger, openWorldLedger, requestFor, usageOf } from "../ledger/ledger_world.ts";
+import {
+  drawn,
+  type OpenLedger,
+  openSqlReplica,
+  openWorldLedger,
+  reapLease,
+  requestFor,
+  type SqlReplica,
+  usageOf,
+} from "../ledger/ledger_world.ts";
 import { createWorld, type World } from "../world.ts";
 
 /**
@@ -22,11 +32,13 @@ import { createWorld, type World } from "../world.ts";
 let world: World;
 let one: OpenLedger;
 let two: OpenLedger;
+let replica: SqlReplica;
 
 beforeAll(async () => {
   world = await createWorld();
   one = await openWorldLedger(world, { leaseSeconds: 600 });
   two = await openWorldLedger(world, { leaseSeconds: 600 });
+  replica = await openSqlReplica(world);
 });
 afterAll(async () => {
   await one.close();
@@ -144,24 +156,15 @@ async function writeMany(count: number) {
   return person;
 }
 
-/** Ends a hold's lease, and has the reaper release it. */
-async function reap(hold: Hold): Promise<void> {
-  await world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${hold.requestId}`;
-  expect(await one.ledger.reap(hold.requestId, hold.accountId)).toBe(true);
+/** Ends the lease of a hold, and returns what was drawn under it. */
+async function reap({ leaseId }: Hold): Promise<void> {
+  expect(await reapLease(world, leaseId)).toBeGreaterThan(0);
 }
 
-const settlementOf = (hold: Hold, over: Partial<Finish> = {}): Finish => ({
-  ...usageOf(),
-  requestId: hold.requestId,
-  accountId: hold.accountId,
-  kind: "settle",
-  reason: "complete",
-  strict: false,
-  ...over,
-});
+const settlement = (hold: Hold, chargeNanoUsd = 0n) =>
+  settlementOf(hold, usageOf({ chargeNanoUsd }), { strict: false, reason: "complete" });
 
-const settleIn = (sql: Sql, finishes: Finish[]) =>
-  runBatch(sql, true, { reserves: [], finishes, wait: true, retry: false, leaseSeconds: 600 });
+const settleIn = (sql: Sql, finishes: Finish[]) => replica.finish(finishes, { sql });
 
 describe("folded exactly once", () => {
   test("while two ledgers settle and release, and two processes fold at the same time", async () => {
@@ -194,9 +197,9 @@ describe("folded exactly once", () => {
     const [slowHold, lostHold] = [await one.ledger.reserve(slow.ask()), await one.ledger.reserve(lost.ask())];
     const [commits, rollsBack, folder] = [client(), client(), client()];
     await commits`begin`;
-    await settleIn(commits, [settlementOf(slowHold)]);
+    await settleIn(commits, [settlement(slowHold)]);
     await rollsBack`begin`;
-    await settleIn(rollsBack, [settlementOf(lostHold, { chargeNanoUsd: 5n })]);
+    await settleIn(rollsBack, [settlement(lostHold, 5n)]);
     for (let i = 0; i < 5; i++) {
       await two.ledger.settle(await two.ledger.reserve(busy.ask()), usageOf());
       expect(await fold(folder, 2)).toBe(true);
@@ -240,8 +243,7 @@ describe("folded exactly once", () => {
     await reap(hold);
     const folder = client();
     await fold(folder);
-    const { chargeNanoUsd: _, ...settlement } = settlementOf(hold);
-    const line = `${JSON.stringify({ ...settlement, chargeNanoUsd: "0" })}\n`;
+    const line = `${JSON.stringify({ ...settlement(hold), heldNanoUsd: "0", chargeNanoUsd: "0" })}\n`;
     const directory = join(world.spoolDir, "waited");
     await mkdir(directory, { recursive: true });
     await appendFile(join(directory, "000000000000001-000000.spool"), line + line);
@@ -437,6 +439,14 @@ describe("a check finds what the views show", () => {
       (sql) => sql`update allotments set used = used - 1`,
     ],
     [
+      "an order that is paid without a payment",
+      ["inv_payments"],
+      (sql) => sql`
+        insert into orders (account_id, kind, amount_nano_usd, price_nano_usd, status, paid_at)
+        select min(id), 'top_up', 5, 5, 'paid', now() from accounts`,
+      (sql) => sql`delete from orders where amount_nano_usd = 5`,
+    ],
+    [
       "an old receipt removed",
       ["inv_package_units", "inv_package_days", "inv_key_days"],
       (sql) => remove(sql, "receipts", `request_id = ${firstOf(units)}`),
@@ -472,12 +482,24 @@ describe("a check finds what the views show", () => {
       (sql) => sql`delete from balance_entries where account_id = ${units.accountId}`,
     ],
     [
-      "a request both open and finished",
-      ["inv_hold_and_receipt", "inv_package_units", "inv_package_days", "inv_key_days"],
+      "what a replica has drawn of a package",
+      ["inv_package_units", "inv_package_days"],
+      (sql) => sql.unsafe(`update escrows set units = units + 1 where package_id = ${units.packageId}`),
+      (sql) => sql.unsafe(`update escrows set units = units - 1 where package_id = ${units.packageId}`),
+    ],
+    [
+      "what a replica has drawn of a balance",
+      ["inv_balance_held"],
       (sql) =>
-        sql.unsafe(`insert into holds select request_id, account_id, key_id, model_id, host, mode, package_id, day, 0, 0, null, key_day,
-          clock_timestamp() + interval '1 hour', clock_timestamp() from receipts where request_id = ${firstOf(units)}`),
-      (sql) => sql`delete from holds`,
+        sql.unsafe(`update escrows set nano_usd = nano_usd + 1 where account_id = ${money.accountId} and key_id = 0`),
+      (sql) =>
+        sql.unsafe(`update escrows set nano_usd = nano_usd - 1 where account_id = ${money.accountId} and key_id = 0`),
+    ],
+    [
+      "what a replica has drawn for a key with daily limits",
+      ["inv_key_days"],
+      (sql) => sql.unsafe(`update escrows set units = units + 1 where key_id = ${money.keyId}`),
+      (sql) => sql.unsafe(`update escrows set units = units - 1 where key_id = ${money.keyId}`),
     ],
   ];
 
@@ -599,6 +621,5 @@ test("between checks, one replica at a time folds new rows", async () => {
 
 test("the books balance after all of this", async () => {
   expect(await world.unbalanced()).toEqual([]);
-  const [row] = await world.sql`select count(*)::int as n from holds`;
-  expect(row?.n).toBe(0);
+  expect(await drawn(world)).toEqual({ units: 0, idle_units: 0, nano_usd: 0, idle_nano_usd: 0 });
 });

@@ -4,7 +4,7 @@ import {
   dateIn,
   daysBegun,
   type LedgerModel,
-  type ModelHold,
+  type ModelEscrow,
   type ModelPackage,
   type ModelReceipt,
 } from "../ledger/model.ts";
@@ -15,9 +15,9 @@ import type { World } from "../world.ts";
 /** Compares all that stands in the tables of some accounts, and what they are told, with the model. Throws where they differ. */
 export async function compareBooks({ sql }: World, model: LedgerModel): Promise<void> {
   const ids = [...model.accounts.keys()];
-  const [packages, days, balances, keyDays, holds, receipts, allotments] = await Promise.all([
+  const [packages, days, balances, keyDays, escrows, receipts, allotments] = await Promise.all([
     sql`select id::int, starts_at, ends_at, first_day::text, units_used + units_held as units, units_held,
-          (tokens_used + tokens_held)::int as tokens, units_dropped from packages where account_id = any(${ids}) order by id`,
+          (tokens_used + tokens_held)::int as tokens, ended_early is not null as ended_early from packages where account_id = any(${ids}) order by id`,
     sql`select d.package_id::int as id, d.day::text, d.units_used + d.units_held as units from package_days d
         join packages p on p.id = d.package_id where p.account_id = any(${ids}) and d.units_used + d.units_held > 0 order by 1, 2`,
     sql`select account_id::int as id, balance_nano_usd::text as balance, held_nano_usd::text as held, tokens_used::int as tokens,
@@ -26,8 +26,9 @@ export async function compareBooks({ sql }: World, model: LedgerModel): Promise<
           (d.spent_nano_usd + d.held_nano_usd)::text as nano_usd
         from key_days d join keys k on k.id = d.key_id where k.account_id = any(${ids}) and
           (d.units_used + d.units_held > 0 or d.spent_nano_usd + d.held_nano_usd > 0) order by 1, 2`,
-    sql`select request_id::text as id, mode, day::text, key_day::text, held_nano_usd::text as nano_usd, held_tokens::int as tokens,
-          cap_tokens, lease_ends_at from holds where account_id = any(${ids}) order by request_id`,
+    sql`select account_id::int as account, lease_id::text as lease, package_id::int as package, key_id::int as key, day::text, units,
+          tokens::int, nano_usd::text, idle_units, idle_nano_usd::text, recalled
+        from escrows where account_id = any(${ids}) order by account_id, lease_id::text, package_id, key_id, day`,
     sql`select request_id::text as id, mode, day::text, key_day::text, outcome, reason, units::int, charged_nano_usd::text as charged,
           shortfall_nano_usd::text as shortfall, charged_tokens::int as tokens
         from receipts where account_id = any(${ids}) order by request_id`,
@@ -38,7 +39,13 @@ export async function compareBooks({ sql }: World, model: LedgerModel): Promise<
   same("days", rows(days), model.packages.flatMap((p) => dayRows(model, p)).sort(byIdAndDay));
   same("balances", rows(balances), ids.map((id) => balanceRow(model, id)).sort(byId));
   same("key days", rows(keyDays), keyDayRows(model).sort(byIdAndDay));
-  same("holds", rows(holds), [...model.holds.values()].map(holdRow).sort(byText));
+  same(
+    "escrows",
+    rows(escrows)
+      .map((row) => JSON.stringify(row))
+      .sort(),
+    model.escrows.map((e) => JSON.stringify(escrowRow(e))).sort(),
+  );
   same("receipts", rows(receipts), [...model.receipts.values()].map(receiptRow).sort(byText));
   const wanted = ids.map((id) => entitlementRow(model, id));
   same("entitlements", (await Promise.all(ids.map((id) => entitlementOf(sql, id)))).map(toEntitlementRow), wanted);
@@ -65,9 +72,9 @@ function packageRow(model: LedgerModel, p: ModelPackage): Compared {
     starts_at: new Date(p.startsAtMs),
     ends_at: new Date(p.endsAtMs),
     units: model.units(p),
-    units_held: [...model.holds.values()].filter((hold) => hold.package === p).length,
+    units_held: model.escrows.reduce((n, e) => (e.package === p ? n + e.units : n), 0),
     tokens: model.tokens(p),
-    units_dropped: p.unitsDropped,
+    ended_early: p.endedEarly,
   };
   return p.startsAtMs === p.endsAtMs ? row : { ...row, first_day: dateIn(p.timeZone, p.startsAtMs) };
 }
@@ -85,18 +92,19 @@ function entitlementRow(model: LedgerModel, accountId: number): Compared {
   const p = model.activePackage(accountId);
   const row = {
     balanceNanoUsd: model.balance(accountId),
-    heldNanoUsd: model.held(accountId),
+    // What is drawn ahead is shown as available.
+    heldNanoUsd: model.drawnNano(accountId) - model.idleNano(accountId),
     balanceTokensUsed: balanceRow(model, accountId).tokens,
   };
   if (p === undefined) return row;
-  const { dayLeft, totalLeft, tokensLeft, resetsAt, leftAtReset } = model.allowanceOf(p);
+  const { dayLeft, totalLeft, tokensLeft, resetsAt, leftAtReset } = model.allowanceOf(p, { asShown: true });
   const today = dateIn(p.timeZone, model.nowMs);
   return {
     ...row,
     id: p.packageId,
     daysBegun: daysBegun(p, today),
     dailyRemaining: Math.min(dayLeft, totalLeft),
-    usedToday: model.units(p, (day) => day === today),
+    usedToday: model.units(p, (day) => day === today) - model.idleUnits(p, (day) => day === today),
     totalRemaining: totalLeft,
     resetsAt,
     availableAtReset: leftAtReset,
@@ -106,8 +114,8 @@ function entitlementRow(model: LedgerModel, accountId: number): Compared {
 }
 
 function dayRows(model: LedgerModel, p: ModelPackage): { id: number; day: string; units: number }[] {
-  const holds = [...model.holds.values(), ...[...model.receipts.values()].map(({ hold }) => hold)];
-  const days = new Set(holds.flatMap((hold) => (hold.package === p && hold.day !== null ? hold.day : [])));
+  const used = [...model.receipts.values()].flatMap(({ hold }) => (hold.package === p ? (hold.day ?? []) : []));
+  const days = new Set([...used, ...model.escrows.flatMap((e) => (e.package === p ? e.day : []))]);
   return [...days]
     .map((day) => ({ id: p.packageId, day, units: model.units(p, (other) => other === day) }))
     .filter(({ units }) => units > 0);
@@ -118,15 +126,17 @@ function balanceRow(model: LedgerModel, id: number) {
   return {
     id,
     balance: String(model.balance(id)),
-    held: String(model.held(id)),
+    held: String(model.drawnNano(id)),
     tokens: paid.reduce((n, receipt) => n + receipt.tokens, 0),
     payg_enabled: model.accounts.get(id)?.paygEnabled,
   };
 }
 
 function keyDayRows(model: LedgerModel) {
-  const holds = [...model.holds.values(), ...[...model.receipts.values()].map(({ hold }) => hold)];
-  const days = new Set(holds.flatMap((hold) => (hold.keyDay === null ? [] : `${hold.request.keyId} ${hold.keyDay}`)));
+  const used = [...model.receipts.values()].flatMap(({ hold }) =>
+    hold.keyDay === null ? [] : `${hold.request.keyId} ${hold.keyDay}`,
+  );
+  const days = new Set([...used, ...model.escrows.flatMap((e) => (e.keyId > 0 ? `${e.keyId} ${e.day}` : []))]);
   return [...days]
     .map((name) => {
       const [id, day] = [Number(name.split(" ")[0]), String(name.split(" ")[1])];
@@ -136,16 +146,19 @@ function keyDayRows(model: LedgerModel) {
     .filter(({ units, nano_usd }) => units > 0 || nano_usd !== "0");
 }
 
-function holdRow({ request, mode, day, keyDay, nanoUsd, tokens, capTokens, leaseEndsAtMs }: ModelHold) {
+function escrowRow(e: ModelEscrow) {
   return {
-    id: request.requestId,
-    mode,
-    day,
-    key_day: keyDay,
-    nano_usd: String(nanoUsd),
-    tokens,
-    cap_tokens: capTokens,
-    lease_ends_at: new Date(leaseEndsAtMs),
+    account: e.accountId,
+    lease: e.leaseId,
+    package: e.package?.packageId ?? 0,
+    key: e.keyId,
+    day: e.day,
+    units: e.units,
+    tokens: e.tokens,
+    nano_usd: String(e.nanoUsd),
+    idle_units: e.idleUnits,
+    idle_nano_usd: String(e.idleNanoUsd),
+    recalled: e.recalled,
   };
 }
 

@@ -151,7 +151,11 @@ test(
       let out = "";
       child.stdout.on("data", (chunk) => (out += chunk));
       await new Promise((resolve) => child.on("close", resolve));
-      expect(JSON.parse(out).findings).toContainEqual({ what: "books", state: "ok", detail: "all 9 checks passed" });
+      expect(JSON.parse(out).findings).toContainEqual({
+        what: "books",
+        state: "ok",
+        detail: expect.stringMatching(/^all \d+ checks passed$/),
+      });
     }
   },
   SLOW_MS,

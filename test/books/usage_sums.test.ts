@@ -269,7 +269,7 @@ async function countedMonth(month: string, timeZone: string) {
     select host, account_id::int as "customerId", model_id as "modelId", count(*)::int as requests,
       (count(*) filter (where mode = 'package'))::int as "packageRequests", sum(prompt_tokens)::int as "promptTokens",
       sum(cached_tokens)::int as "cachedTokens", sum(completion_tokens)::int as "completionTokens",
-      sum(charged_nano_usd)::text as "chargedNanoUsd"
+      sum(charged_nano_usd)::text as "chargedNanoUsd", sum(cost_nano_usd)::text as "costNanoUsd"
     from receipts where outcome = 'settled' and to_char(finished_at at time zone ${timeZone}, 'YYYY-MM') = ${month}
     group by 1, 2, 3 order by host collate "C", 2, model_id collate "C"`;
   const [own] = await world.sql`
@@ -278,7 +278,14 @@ async function countedMonth(month: string, timeZone: string) {
         where account_id = ${reseller.accountId} and to_char(finished_at at time zone ${timeZone}, 'YYYY-MM') < ${month})::text as before
     from receipts
     where account_id = ${reseller.accountId} and charged_nano_usd > 0 and to_char(finished_at at time zone ${timeZone}, 'YYYY-MM') = ${month}`;
-  return { lines: lines.map((line) => ({ ...line, chargedNanoUsd: BigInt(String(line.chargedNanoUsd)) })), own };
+  const toLine = (line: (typeof lines)[number]) => {
+    const [charged, cost] = [
+      BigInt(String(line.chargedNanoUsd)),
+      BigInt(String(line.costNanoUsd ?? line.chargedNanoUsd)),
+    ];
+    return { ...line, chargedNanoUsd: charged, costNanoUsd: cost, earnedNanoUsd: charged - cost };
+  };
+  return { lines: lines.map(toLine), own };
 }
 
 test(
@@ -377,7 +384,7 @@ test.each([
   ],
   [
     "a day of a key that does not exist",
-    `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, kind_id, span from usage_sums where ${first(1440)}`,
+    `insert into usage_sums select account_id, 999999999, begins, 1, 1, 1, 1, 1, 1, 0, kind_id, span from usage_sums where ${first(1440)}`,
   ],
   [
     "a crossing",

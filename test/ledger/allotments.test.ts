@@ -8,7 +8,6 @@ import {
 } from "../../src/ledger/allotments_store.ts";
 import { addBalance, transferBalance } from "../../src/ledger/balances_store.ts";
 import { assignPackage } from "../../src/ledger/packages_store.ts";
-import { openDb } from "../../src/platform/db.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
 import type { Person } from "../world.ts";
 import { codeOf, tally } from "./ledger_world.ts";
@@ -25,12 +24,11 @@ const USD = 1_000_000_000n;
 let world: AccountsWorld;
 let deps: AccountsWorld["deps"];
 beforeAll(async () => {
-  world = await createAccountsWorld();
-  deps = { ...world.deps, db: openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: AT_ONCE }) };
+  world = await createAccountsWorld({ connections: AT_ONCE });
+  deps = world.deps;
 });
 afterAll(async () => {
   expect(await world.unbalanced()).toEqual([]);
-  await deps.db.close();
   await world.close();
 });
 
@@ -200,10 +198,10 @@ test("a transfer writes two transactions of the same amount; reserved money and 
     code: "insufficient_balance",
     facts: { remaining: Number(6n * USD) },
   });
-  const key = await world.addKey(reseller, { mode: "payg" });
   await world.sql`
-    insert into holds (request_id, account_id, key_id, model_id, host, mode, held_nano_usd, held_tokens, lease_ends_at, created_at)
-    values (request_id_floor(now()), ${reseller.accountId}, ${key.keyId}, 'm', 'h', 'payg', 5000000000, 0, now(), now())`;
+    insert into escrows (account_id, lease_id, package_id, key_id, day, draw_number, units, tokens, nano_usd, idle_units,
+      idle_nano_usd, epoch, tenant_epoch)
+    values (${reseller.accountId}, gen_random_uuid(), 0, 0, '-infinity', 1, 0, 0, 5000000000, 0, 0, 0, 0)`;
   await world.sql`update balances set held_nano_usd = 5000000000 where account_id = ${reseller.accountId}`;
   await expect(transfer(reseller, customer, 2n * USD)).rejects.toMatchObject({ facts: { remaining: Number(USD) } });
   await transfer(reseller, customer, USD);

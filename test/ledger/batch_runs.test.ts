@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import { type ReserveRequest, type ReserveResult, runBatch } from "../../src/ledger/ledger_store.ts";
+import type { ReserveRequest, ReserveResult } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type Person, type TestKey, type World } from "../world.ts";
-import { requestFor } from "./ledger_world.ts";
+import { openSqlReplica, requestFor } from "./ledger_world.ts";
 
 /**
  * A batch answers many alike reserves at once. What it says must be what the reserves, one after the other, are told: of any keys,
@@ -59,7 +59,6 @@ const run = fc.record({
       capMin: fc.constant(1),
       promptPico: fc.constantFrom<bigint>(0n, 250_000n),
       tokenBound: fc.integer({ min: 1, max: 200 }),
-      skewMinutes: fc.oneof({ weight: 60, arbitrary: fc.constant(0) }, fc.constant(61)),
     }),
     { minLength: 1, maxLength: 9, size: "max" },
   ),
@@ -67,6 +66,8 @@ const run = fc.record({
 const plan = fc.record({
   accounts: fc.tuple(account, account),
   runs: fc.array(run, { minLength: 1, maxLength: 12, size: "max" }),
+  /** How far the replica's clock differs from the database's. */
+  skewMinutes: fc.oneof({ weight: 30, arbitrary: fc.constant(0) }, fc.constantFrom(-61, 61)),
 });
 type Plan = typeof plan extends fc.Arbitrary<infer T> ? T : never;
 
@@ -89,25 +90,10 @@ async function enact({ accounts, runs }: Plan): Promise<ReserveRequest[]> {
   }
   return runs.flatMap(({ account, key, model, outputPico, reserves }) => {
     const { person, keys } = people[account] as { person: Person; keys: TestKey[] };
-    return reserves.map(({ skewMinutes, ...amounts }) =>
-      requestFor(person, keys[key] as TestKey, {
-        ...{ modelId: model, outputPico, ...amounts, requestId: newId(NOW_MS + skewMinutes * 60_000) },
-      }),
+    return reserves.map((amounts) =>
+      requestFor(person, keys[key] as TestKey, { modelId: model, outputPico, ...amounts }),
     );
   });
-}
-
-let ids = 0;
-function newId(ms: number): string {
-  const time = ms.toString(16).padStart(12, "0");
-  return `${time.slice(0, 8)}-${time.slice(8)}-7000-8000-${(++ids).toString(16).padStart(12, "0")}`;
-}
-
-async function reserve(reserves: ReserveRequest[], retry = false): Promise<ReserveResult[]> {
-  const { reserved } = await runBatch(world.sql, true, {
-    ...{ reserves, finishes: [], wait: true, retry, leaseSeconds: 60 },
-  });
-  return reserved;
 }
 
 /** What is counted for the reserves' keys and accounts, in their order. */
@@ -126,6 +112,9 @@ async function countersOf(reserves: ReserveRequest[]) {
   return [packages, days, balances, keyDays].map((rows) => rows.map((row) => ({ ...row })));
 }
 
+/** Two accounts have different packages. */
+const comparable = ({ packageId, ...result }: ReserveResult) => ({ ...result, byPackage: packageId !== null });
+
 const seen = new Set<string>();
 const ALL = [
   ...["carryover_quota_exceeded", "clock_skew", "daily_quota_exceeded", "granted by package", "granted by payg"],
@@ -140,20 +129,21 @@ test(
     console.log(`batch runs: PROPERTY_SEED=${SEED}`);
     const property = fc.asyncProperty(plan, async (made) => {
       const [together, apart] = [await enact(made), await enact(made)];
-      const answers = await reserve(together);
+      const replica = await openSqlReplica(world, () => NOW_MS + made.skewMinutes * 60_000);
+      const draws = replica.draws(together);
+      const { reserved } = await replica.batch({ reserves: together, draws });
       const wanted: ReserveResult[] = [];
-      for (const request of apart) wanted.push(...(await reserve([request])));
-      expect(answers).toEqual(wanted);
+      for (const request of apart) wanted.push(...(await replica.reserve([request])));
+      expect(reserved.map(comparable)).toEqual(wanted.map(comparable));
       expect(await countersOf(together)).toEqual(await countersOf(apart));
-      for (const { code, mode } of answers) seen.add(code ?? `granted by ${mode}`);
+      for (const { code, packageId } of reserved) seen.add(code ?? `granted by ${packageId ? "package" : "payg"}`);
 
-      // The reply was lost: what was granted is told again, and nothing is counted twice.
-      const granted = together.filter((_, i) => answers[i]?.code === null);
+      // The same batch once more: the draws that gave something are stale, and nothing is counted twice.
       const counted = await countersOf(together);
-      const again = await reserve(granted, true);
-      const told = (all: ReserveResult[]) =>
-        all.map(({ code, mode, heldNanoUsd, capTokens }) => ({ code, mode, heldNanoUsd, capTokens }));
-      expect(told(again)).toEqual(told(answers.filter(({ code }) => code === null)));
+      const again = await replica.batch({ reserves: together, draws });
+      const gave = new Set(together.flatMap(({ accountId }, i) => (reserved[i]?.code === null ? [accountId] : [])));
+      for (const [i, { accountId }] of together.entries())
+        if (gave.has(accountId)) expect(again.reserved[i]?.code).toBe("stale");
       expect(await countersOf(together)).toEqual(counted);
     });
     await fc.assert(property, { seed: SEED, numRuns: RUNS });
@@ -172,8 +162,8 @@ test("interleaved reservations of several accounts: each gets its own answer, in
   for (const [i, person] of people.entries()) await world.givePackage(person, { dailyLimit: i + 1 });
   // The account of the highest id first.
   const turns = [2, 0, 1, 2, 0, 1, 2, 0, 1];
-  const reserves = turns.map((i) => requestFor(people[i] as Person, keys[i] as TestKey, { requestId: newId(NOW_MS) }));
-  const answers = await reserve(reserves);
+  const reserves = turns.map((i) => requestFor(people[i] as Person, keys[i] as TestKey));
+  const answers = await (await openSqlReplica(world)).reserve(reserves);
   const granted = [2, 0, 1].map((who) => answers.filter(({ code }, i) => turns[i] === who && code === null).length);
   expect(granted).toEqual([3, 1, 2]);
   expect(answers.map(({ code }) => code === null)).toEqual([true, true, true, true, false, true, true, false, false]);

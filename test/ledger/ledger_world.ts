@@ -1,10 +1,21 @@
+import { randomUUID } from "node:crypto";
 import { join } from "node:path";
-import type { Ledger, Usage } from "../../src/ledger/ledger.ts";
-import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
+import { accountsOfEndedLeases, reapAccount, takeLease } from "../../src/ledger/leases_store.ts";
+import type { Hold, Ledger, Usage } from "../../src/ledger/ledger.ts";
+import {
+  type BatchOutput,
+  type Draw,
+  type Finish,
+  type FinishResult,
+  type ReserveRequest,
+  type ReserveResult,
+  runBatch,
+} from "../../src/ledger/ledger_store.ts";
 import { openLedger } from "../../src/ledger/open_ledger.ts";
 import type { ReserveLatency } from "../../src/ledger/reserve_latency.ts";
+import type { Bus } from "../../src/platform/bus.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
-import type { Db } from "../../src/platform/db.ts";
+import type { Db, Sql } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import type { Person, TestKey, World } from "../world.ts";
 
@@ -21,7 +32,11 @@ export async function openWorldLedger(
     spool?: string;
     databaseUrl?: string;
     nowMs?: () => number;
+    unixMs?: () => number;
     latency?: ReserveLatency;
+    escrowUnitsMax?: number;
+    escrowShare?: number;
+    bus?: Pick<Bus, "publish" | "subscribe" | "onGap">;
   } = {},
 ): Promise<OpenLedger> {
   const db = world.openDb();
@@ -33,14 +48,18 @@ export async function openWorldLedger(
       ledgerQueueMax: 20_000,
       ledgerTimeoutMs: options.timeoutMs ?? 10_000,
       leaseSeconds: options.leaseSeconds ?? 60,
+      escrowUnitsMax: options.escrowUnitsMax ?? 256,
+      escrowShare: options.escrowShare ?? 8,
       spoolDir: join(world.spoolDir, options.spool ?? `ledger${++ledgers}`),
       spoolBytesMax: 1024 * 1024,
     },
     db,
     log: createLog("silent"),
     nowMs: options.nowMs ?? (() => performance.now()),
+    unixMs: options.unixMs ?? world.unixMs,
     startedMs: Date.now(),
     ...(options.latency && { latency: options.latency }),
+    ...(options.bus && { bus: options.bus }),
   });
   return {
     ledger,
@@ -52,7 +71,105 @@ export async function openWorldLedger(
   };
 }
 
-/** An ask of a priceless model for one unit, unless told otherwise. */
+/** Ends a lease at once, as if its replica had died, and returns what ended leases have drawn. Returns how many rows held something. */
+export async function reapLease({ sql }: World, leaseId: string): Promise<number> {
+  await sql`update leases set ended = true where id = ${leaseId}`;
+  let rows = 0;
+  for (const accountId of await accountsOfEndedLeases(sql, 100_000)) rows += await reapAccount(sql, accountId);
+  return rows;
+}
+
+/** Whatever changes, the caller knows of it: such a request may be granted from what was drawn ahead. */
+export const knownAs = (mode: "package" | "payg"): ReserveRequest["known"] => ({
+  mode,
+  epoch: Number.MAX_SAFE_INTEGER,
+  tenantEpoch: Number.MAX_SAFE_INTEGER,
+});
+
+/** Has the replicas return what they have drawn and do not use. */
+export async function returnIdle(world: World, bus: Pick<Bus, "publish">): Promise<void> {
+  for (const deadlineMs = performance.now() + 10_000; ; await Bun.sleep(5)) {
+    const rows = await world.sql`
+      select distinct account_id::text as ref from escrows where idle_units > 0 or idle_nano_usd > 0`;
+    if (rows.length === 0) return;
+    if (performance.now() > deadlineMs) throw new Error("idle units were not returned");
+    await bus.publish(rows.map(({ ref }) => ({ kind: "escrow", ref: String(ref) })));
+  }
+}
+
+/** What is drawn in all escrows, and how much of it no request uses. */
+export async function drawn({ sql }: World, accountId: number | null = null) {
+  const [row] = await sql`
+    select coalesce(sum(units) filter (where key_id = 0), 0)::int as units, coalesce(sum(idle_units), 0)::int as idle_units,
+      coalesce(sum(nano_usd) filter (where key_id = 0), 0)::int as nano_usd, coalesce(sum(idle_nano_usd), 0)::int as idle_nano_usd
+    from escrows where account_id = coalesce(${accountId}, account_id)`;
+  return { ...row } as { units: number; idle_units: number; nano_usd: number; idle_nano_usd: number };
+}
+
+type Rows = { reserves?: readonly ReserveRequest[]; finishes?: readonly Finish[]; sql?: Sql; wait?: boolean };
+
+/** A replica that has no memory: it sends batches, draws nothing ahead, and gives nothing back but by the ends of its requests. */
+export type SqlReplica = {
+  readonly leaseId: string;
+  /** The draws of a batch with these requests, each with its number. */
+  draws(reserves: readonly ReserveRequest[]): Draw[];
+  batch(rows: Rows & { draws?: readonly Draw[] }): Promise<BatchOutput>;
+  reserve(reserves: readonly ReserveRequest[], rows?: Rows): Promise<ReserveResult[]>;
+  finish(finishes: readonly Finish[], rows?: Rows): Promise<FinishResult[]>;
+  /** The hold of a granted request. */
+  holdOf(request: ReserveRequest, result: ReserveResult): Hold;
+};
+
+export async function openSqlReplica(world: World, unixMs: () => number = world.unixMs): Promise<SqlReplica> {
+  const leaseId = randomUUID();
+  let number = 0;
+  await takeLease(world.sql, leaseId, 3600);
+  const replica: SqlReplica = {
+    leaseId,
+    draws(reserves) {
+      const tenants = new Map(reserves.map(({ accountId, tenantId }) => [accountId, tenantId]));
+      return [...tenants].map(([accountId, tenantId]) => ({
+        ...{ accountId, tenantId, number: ++number, units: 0, nanoUsd: 0n, knownEpoch: 0, returns: false, keeps: [] },
+      }));
+    },
+    batch: ({ reserves = [], finishes = [], sql = world.sql, wait = true, draws = replica.draws(reserves) }) =>
+      runBatch(sql, true, {
+        ...{ finishes, draws, reserves, leaseId },
+        idles: finishes.map(() => ({ drawNumber: 0, units: 0, nanoUsd: 0n })),
+        ...{ share: 8, nowUnixMs: unixMs(), wait },
+      }),
+    reserve: async (reserves, rows) => (await replica.batch({ ...rows, reserves })).reserved,
+    finish: async (finishes, rows) => (await replica.batch({ ...rows, finishes })).finished,
+    holdOf(request, { packageId, day, keyDay, heldNanoUsd, heldTokens, capTokens }) {
+      const { requestId, accountId, keyId, host, modelId, priceVersionId, markupBasisPoints } = request;
+      return {
+        ...{
+          requestId,
+          accountId,
+          keyId,
+          host,
+          modelId,
+          priceVersionId,
+          markupBasisPoints,
+          leaseId,
+          packageId: packageId ?? 0,
+          day,
+          keyDay,
+        },
+        ...{
+          heldNanoUsd,
+          heldTokens,
+          capTokens,
+          reservedAtUs: unixMs() * 1000,
+          mode: packageId === null ? "payg" : "package",
+        },
+      };
+    },
+  };
+  return replica;
+}
+
+/** A request for one unit, of a model without a price, unless told otherwise. */
 export function requestFor(person: Person, key: TestKey, over: Partial<ReserveRequest> = {}): ReserveRequest {
   return {
     requestId: newRequestId(),
@@ -68,6 +185,8 @@ export function requestFor(person: Person, key: TestKey, over: Partial<ReserveRe
     capMin: 1000,
     tokenBound: 100,
     priceVersionId: null,
+    markupBasisPoints: 0,
+    known: null,
     ...over,
   };
 }

@@ -1,5 +1,8 @@
 import type {
+  BatchInput,
   BatchOutput,
+  Draw,
+  DrawResult,
   Finish,
   FinishResult,
   ReserveRequest,
@@ -10,6 +13,7 @@ import type {
  * The ledger's rules in memory, written from the rulings and not from the SQL: the other opinion that the property tests ask.
  * It keeps no counters and no queue positions, knows no locks and no batches. It has lists of what was held, what ended and
  * what money came and went, and counts them anew for every question.
+ * Of what replicas draw it has the rows: what is drawn counts as held until it is used or given back.
  * Source: PAY-1, PAY-2, PAY-3, QUO-2, QUO-4, QUO-5, QUO-6, MON-7, END-13.
  */
 
@@ -19,7 +23,10 @@ const MINUTE_MS = 60_000;
 /** No zone's clocks are changed twice within this, nor is a calendar day longer. */
 const ZONE_CALM_MS = 40 * HOUR_MS;
 const PICO_PER_NANO = 1000n;
-const TURNS = ["overrun", "within its hold", "without a hold"] as const;
+const TURNS = ["within what was drawn", "others"] as const;
+const BALANCE_DAY = "-infinity";
+/** The number of a row that the draw under way has added to. */
+const NOT_YET = -1;
 
 /** What an offering sells. */
 export type Terms = {
@@ -37,8 +44,7 @@ export type ModelPackage = Terms & {
   accountId: number;
   startsAtMs: number;
   endsAtMs: number;
-  /** What was left when it was ended before its time; null: it was not. */
-  unitsDropped: number | null;
+  endedEarly: boolean;
   allotmentId: number | null;
 };
 
@@ -59,7 +65,7 @@ type Allotment = { allotmentId: number; resellerId: number; offeringId: number; 
 
 /** A request that was let through. */
 export type ModelHold = {
-  request: ReserveRequest;
+  request: { requestId: string; accountId: number; keyId: number };
   mode: "package" | "payg";
   package: ModelPackage | null;
   /** The day of the reservation, in the package's zone: the one that counts, whenever the request ends. */
@@ -69,8 +75,28 @@ export type ModelHold = {
   nanoUsd: bigint;
   tokens: number;
   capTokens: number | null;
-  leaseEndsAtMs: number;
+  leaseId: string;
 };
+
+/** What a lease has drawn of a package's day, of a balance (package null) or for a key with daily limits (keyId above 0). */
+export type ModelEscrow = {
+  accountId: number;
+  leaseId: string;
+  package: ModelPackage | null;
+  keyId: number;
+  day: string;
+  drawNumber: number;
+  units: number;
+  tokens: number;
+  nanoUsd: bigint;
+  idleUnits: number;
+  idleNanoUsd: bigint;
+  recalled: boolean;
+};
+
+type Decision = Omit<ModelHold, "request" | "leaseId">;
+/** The draw that a request is part of. */
+type Asking = { draw: Draw; leaseId: string };
 
 /** How it ended. */
 export type ModelReceipt = {
@@ -92,7 +118,10 @@ export class LedgerModel {
   readonly allotments: Allotment[] = [];
   /** Money that people moved; what requests cost stands in the receipts. */
   readonly moved: { accountId: number; nanoUsd: bigint }[] = [];
+  /** Requests in flight, as their replicas know them. */
   readonly holds = new Map<string, ModelHold>();
+  escrows: ModelEscrow[] = [];
+  readonly endedLeases = new Set<string>();
   readonly receipts = new Map<string, ModelReceipt>();
 
   constructor(nowMs: number) {
@@ -102,7 +131,22 @@ export class LedgerModel {
   // What an account has, counted.
 
   free(accountId: number): bigint {
-    return this.balance(accountId) - this.held(accountId);
+    return this.balance(accountId) - this.drawnNano(accountId);
+  }
+
+  drawnNano(accountId: number): bigint {
+    return sum(this.escrowsOf(accountId).flatMap((e) => (e.package === null && e.keyId === 0 ? e.nanoUsd : [])));
+  }
+
+  idleNano(accountId: number): bigint {
+    return sum(this.escrowsOf(accountId).map((e) => min(e.idleNanoUsd, e.nanoUsd)));
+  }
+
+  idleUnits(p: ModelPackage, within: (day: string) => boolean = () => true): number {
+    return this.escrows.reduce(
+      (n, e) => (e.package === p && within(e.day) ? n + Math.min(e.idleUnits, e.units) : n),
+      0,
+    );
   }
 
   balance(accountId: number): bigint {
@@ -110,34 +154,31 @@ export class LedgerModel {
     return sum(moved) - sum(this.endedOf(accountId).map((receipt) => receipt.chargedNanoUsd));
   }
 
-  held(accountId: number): bigint {
-    return sum(this.liveOf(accountId).map((hold) => hold.nanoUsd));
-  }
-
   activePackage(accountId: number): ModelPackage | undefined {
     return this.packagesOf(accountId).find((p) => p.startsAtMs <= this.nowMs && this.nowMs < p.endsAtMs);
   }
 
-  /** Units of a package, held and used; of one day, or of all days up to one. */
+  /** Units of a package, drawn and used; of one day, or of all days up to one. */
   units(p: ModelPackage, within: (day: string) => boolean = () => true): number {
-    const on = (hold: ModelHold) => hold.package === p && hold.day !== null && within(hold.day);
-    const held = [...this.holds.values()].filter(on).length;
-    return [...this.receipts.values()].filter((receipt) => on(receipt.hold)).reduce((n, { units }) => n + units, held);
+    const drawn = this.escrows.reduce((n, e) => (e.package === p && within(e.day) ? n + e.units : n), 0);
+    const on = ({ hold }: ModelReceipt) => hold.package === p && hold.day !== null && within(hold.day);
+    return [...this.receipts.values()].filter(on).reduce((n, { units }) => n + units, drawn);
   }
 
   tokens(p: ModelPackage): number {
-    const held = [...this.holds.values()].filter((hold) => hold.package === p).reduce((n, hold) => n + hold.tokens, 0);
-    return [...this.receipts.values()].filter(({ hold }) => hold.package === p).reduce((n, r) => n + r.tokens, held);
+    const drawn = this.escrows.reduce((n, e) => (e.package === p ? n + e.tokens : n), 0);
+    return [...this.receipts.values()].filter(({ hold }) => hold.package === p).reduce((n, r) => n + r.tokens, drawn);
   }
 
-  /** Requests and money of a key on a day, live holds included. */
+  /** Requests and money of a key on a day, with those in flight. */
   keyDay(keyId: number, day: string): { units: number; nanoUsd: bigint } {
-    const on = (hold: ModelHold) => hold.request.keyId === keyId && hold.keyDay === day;
-    const held = [...this.holds.values()].filter(on);
-    const used = [...this.receipts.values()].filter(({ hold, outcome }) => on(hold) && outcome === "settled");
+    const drawn = this.escrows.filter((e) => e.keyId === keyId && e.day === day);
+    const used = [...this.receipts.values()].filter(
+      ({ hold, outcome }) => hold.request.keyId === keyId && hold.keyDay === day && outcome === "settled",
+    );
     return {
-      units: held.length + used.length,
-      nanoUsd: sum(held.map((hold) => hold.nanoUsd)) + sum(used.map((receipt) => receipt.chargedNanoUsd)),
+      units: drawn.reduce((n, e) => n + e.units, 0) + used.length,
+      nanoUsd: sum(drawn.map((e) => e.nanoUsd)) + sum(used.map((receipt) => receipt.chargedNanoUsd)),
     };
   }
 
@@ -145,8 +186,8 @@ export class LedgerModel {
     return this.packages.filter((p) => p.accountId === accountId);
   }
 
-  private liveOf(accountId: number): ModelHold[] {
-    return [...this.holds.values()].filter((hold) => hold.request.accountId === accountId);
+  private escrowsOf(accountId: number): ModelEscrow[] {
+    return this.escrows.filter((e) => e.accountId === accountId);
   }
 
   private endedOf(accountId: number): ModelReceipt[] {
@@ -156,50 +197,213 @@ export class LedgerModel {
   // Requests.
 
   /**
-   * Several at once. What ends frees what the new ones may take. Of those that end together, providers that overran come
-   * first, and what has no hold any more comes last; else each in the order in which it came.
+   * One batch of a replica. What ends frees what is drawn. Of those that end together, those within what was drawn for them come first;
+   * then the others, in the order in which they came.
    */
-  batch(input: {
-    reserves: readonly ReserveRequest[];
-    finishes: readonly Finish[];
-    retry: boolean;
-    leaseSeconds: number;
-  }): BatchOutput {
-    const { reserves, finishes, retry, leaseSeconds } = input;
+  batch(input: BatchInput): BatchOutput {
+    const { finishes, idles, draws, reserves, leaseId } = input;
     const finished: FinishResult[] = new Array(finishes.length);
-    const turns = finishes.map((finish) => this.turnOf(finish));
+    const seen = new Set<string>();
+    const turns = finishes.map((finish) => {
+      const isFirst = !seen.has(finish.requestId);
+      if (!isFirst || !this.isWithin(finish)) return "others";
+      seen.add(finish.requestId);
+      return "within what was drawn";
+    });
     for (const turn of TURNS) {
-      for (const [i, finish] of finishes.entries()) if (turns[i] === turn) finished[i] = this.finish(finish);
+      for (const [i, finish] of finishes.entries()) {
+        if (turns[i] !== turn) continue;
+        finished[i] = this.finish(finish);
+        if (turn !== "within what was drawn") continue;
+        const escrow = this.escrowFor(finish);
+        const idle = idles[i];
+        // After a later draw of its lease, an end says nothing of what is idle.
+        if (escrow === undefined || idle?.drawNumber !== escrow.drawNumber) continue;
+        escrow.idleUnits = Math.min(escrow.idleUnits, idle.units);
+        escrow.idleNanoUsd = min(escrow.idleNanoUsd, idle.nanoUsd);
+      }
     }
-    return { reserved: reserves.map((request) => this.reserve(request, { retry, leaseSeconds })), finished };
+    const codes = draws.map((draw) => this.drawCode(draw, input));
+    const recalled = draws.map((draw) => this.ownOf(draw, leaseId).some((e) => e.recalled));
+    if (draws.some(({ returns }) => returns))
+      for (const [i, draw] of draws.entries()) if (codes[i] === null) this.giveBack(draw, leaseId);
+    const reserved: ReserveResult[] = new Array(reserves.length);
+    const drawn = draws.map((draw, i) => {
+      const isShort = this.decideAll({ draw, code: codes[i] ?? null, reserved, isShort: recalled[i] === true }, input);
+      return this.drawAhead(draw, { code: codes[i] ?? null, isShort, recalled: recalled[i] === true }, input);
+    });
+    return { finished, drawn, reserved };
   }
 
-  private turnOf({ requestId, kind, chargeNanoUsd, promptTokens, completionTokens }: Finish): (typeof TURNS)[number] {
-    const hold = this.holds.get(requestId);
-    if (hold === undefined) return "without a hold";
-    const limited = hold.package !== null && hold.package.tokenLimit !== null;
-    const overran = chargeNanoUsd > hold.nanoUsd || (limited && promptTokens + completionTokens > hold.tokens);
-    return kind === "settle" && overran ? "overrun" : "within its hold";
+  /** Whether an end uses no more than was drawn for it, of an escrow that is still there. */
+  private isWithin(finish: Finish): boolean {
+    if (this.receipts.has(finish.requestId) || this.escrowFor(finish) === undefined) return false;
+    const tokens = finish.promptTokens + finish.completionTokens;
+    return finish.chargeNanoUsd <= finish.heldNanoUsd && (finish.heldTokens === null || tokens <= finish.heldTokens);
   }
 
-  private reserve(
-    request: ReserveRequest,
-    { retry, leaseSeconds }: { retry: boolean; leaseSeconds: number },
-  ): ReserveResult {
-    const known = this.holds.get(request.requestId);
-    if (retry && known !== undefined) return granted(known);
-    if (retry && this.receipts.has(request.requestId)) return refused("ended");
-    const decision = this.decide(request);
-    if ("code" in decision) return decision;
-    const hold: ModelHold = { request, ...decision, leaseEndsAtMs: this.nowMs + leaseSeconds * 1000 };
-    this.holds.set(request.requestId, hold);
-    return granted(hold);
+  escrowFor({ accountId, leaseId, packageId, day }: Pick<Finish, "accountId" | "leaseId" | "packageId" | "day">) {
+    return this.escrows.find(
+      (e) =>
+        e.accountId === accountId &&
+        e.leaseId === leaseId &&
+        (e.package?.packageId ?? 0) === packageId &&
+        e.keyId === 0 &&
+        e.day === (day ?? BALANCE_DAY),
+    );
+  }
+
+  private ownOf({ accountId }: Draw, leaseId: string): ModelEscrow[] {
+    return this.escrowsOf(accountId).filter((e) => e.leaseId === leaseId);
+  }
+
+  /** Why a draw does not run; null: it does. */
+  private drawCode(draw: Draw, { leaseId, nowUnixMs }: BatchInput): string | null {
+    if (this.endedLeases.has(leaseId)) return "lease_ended";
+    if (Math.abs(nowUnixMs - this.nowMs) > HOUR_MS) return "clock_skew";
+    return this.ownOf(draw, leaseId).some((e) => draw.number <= e.drawNumber) ? "stale" : null;
+  }
+
+  /** What a lease has beyond what its replica keeps goes back. */
+  private giveBack(draw: Draw, leaseId: string): void {
+    for (const e of this.ownOf(draw, leaseId)) {
+      const keep = draw.keeps.find(
+        (k) => k.packageId === (e.package?.packageId ?? 0) && k.keyId === e.keyId && k.day === e.day,
+      );
+      e.units = Math.min(e.units, keep?.units ?? 0);
+      e.tokens = Math.min(e.tokens, keep?.tokens ?? 0);
+      e.nanoUsd = min(e.nanoUsd, keep?.nanoUsd ?? 0n);
+      Object.assign(e, { drawNumber: draw.number, idleUnits: 0, idleNanoUsd: 0n, recalled: false });
+    }
+  }
+
+  /** Decides the requests of a draw, in their order. Returns whether somebody waits for what lies unused. */
+  private decideAll(
+    { draw, code, reserved, isShort }: { draw: Draw; code: string | null; reserved: ReserveResult[]; isShort: boolean },
+    { reserves, leaseId }: BatchInput,
+  ): boolean {
+    let short = isShort;
+    for (const [i, request] of reserves.entries()) {
+      if (request.accountId !== draw.accountId) continue;
+      const decision = code === null ? this.decide(request, { draw, leaseId }) : refused(code);
+      if ("limit" in decision) {
+        short ||= decision.code === "recall";
+        reserved[i] = decision;
+        continue;
+      }
+      const hold: ModelHold = { request, ...decision, leaseId };
+      const { package: p, day, keyDay, nanoUsd, tokens } = hold;
+      const units = p === null ? 0 : 1;
+      this.add(
+        { accountId: draw.accountId, leaseId, package: p, keyId: 0, day: day ?? BALANCE_DAY },
+        { units, tokens, nanoUsd },
+      );
+      if (keyDay !== null) {
+        const ofKey = { accountId: draw.accountId, leaseId, package: null, keyId: request.keyId, day: keyDay };
+        this.add(ofKey, { units: 1, tokens: 0, nanoUsd });
+      }
+      reserved[i] = granted(hold);
+    }
+    return short;
+  }
+
+  private drawAhead(
+    draw: Draw,
+    { code, isShort, recalled }: { code: string | null; isShort: boolean; recalled: boolean },
+    { leaseId, share }: BatchInput,
+  ): DrawResult {
+    const { accountId, keeps } = draw;
+    const result: DrawResult = {
+      ...{ code, packageId: null, day: null, goodMs: 0, modelIds: null, units: 0, nanoUsd: null },
+      ...{ epoch: 0, tenantEpoch: 0, recalled, nowUs: this.nowMs * 1000 },
+    };
+    if (code !== null) return result;
+    const touched = new Set(
+      keeps.map((k) => {
+        const p = this.packages.find(({ packageId }) => packageId === k.packageId) ?? null;
+        const of = { accountId, leaseId, package: p, keyId: k.keyId, day: k.day };
+        const e = this.add(of, { units: 0, tokens: 0, nanoUsd: 0n });
+        Object.assign(e, { idleUnits: k.idleUnits, idleNanoUsd: k.idleNanoUsd });
+        return e;
+      }),
+    );
+    for (const e of this.ownOf(draw, leaseId)) {
+      if (e.drawNumber !== NOT_YET && !touched.has(e)) continue;
+      if (!touched.has(e)) Object.assign(e, { idleUnits: 0, idleNanoUsd: 0n });
+      Object.assign(e, { drawNumber: draw.number, recalled: false });
+    }
+    const account = this.accounts.get(accountId);
+    if (account === undefined || !this.mayAct(account)) return result;
+    const p = this.activePackage(accountId);
+    if (p !== undefined && p.tokenLimit === null) {
+      const today = dateIn(p.timeZone, this.nowMs);
+      const { dayLeft, totalLeft } = this.allowanceOf(p);
+      const units = isShort ? 0 : Math.max(0, Math.min(draw.units, Math.trunc(Math.min(dayLeft, totalLeft) / share)));
+      Object.assign(result, { packageId: p.packageId, day: today, modelIds: p.modelIds, units });
+      result.goodMs = Math.min(p.endsAtMs, nextDayMs(p.timeZone, this.nowMs)) - this.nowMs;
+      if (units > 0) {
+        const e = this.add({ accountId, leaseId, package: p, keyId: 0, day: today }, { units, tokens: 0, nanoUsd: 0n });
+        Object.assign(e, { idleUnits: e.idleUnits + units, drawNumber: draw.number, recalled: false });
+      }
+    }
+    if (account.paygEnabled) {
+      const most = min(draw.nanoUsd, this.free(accountId) / BigInt(share));
+      result.nanoUsd = isShort || most < 0n ? 0n : most;
+      if (result.nanoUsd > 0n) {
+        const of = { accountId, leaseId, package: null, keyId: 0, day: BALANCE_DAY };
+        const e = this.add(of, { units: 0, tokens: 0, nanoUsd: result.nanoUsd });
+        Object.assign(e, { idleNanoUsd: e.idleNanoUsd + result.nanoUsd, drawNumber: draw.number, recalled: false });
+      }
+    }
+    return result;
+  }
+
+  private add(
+    of: Pick<ModelEscrow, "accountId" | "leaseId" | "package" | "keyId" | "day">,
+    { units, tokens, nanoUsd }: Pick<ModelEscrow, "units" | "tokens" | "nanoUsd">,
+  ): ModelEscrow {
+    let e = this.escrows.find(
+      (x) =>
+        x.accountId === of.accountId &&
+        x.leaseId === of.leaseId &&
+        x.package === of.package &&
+        x.keyId === of.keyId &&
+        x.day === of.day,
+    );
+    if (e === undefined) {
+      e = {
+        ...of,
+        ...{ units: 0, tokens: 0, nanoUsd: 0n, idleUnits: 0, idleNanoUsd: 0n, recalled: false },
+        drawNumber: 0,
+      };
+      this.escrows.push(e);
+    }
+    e.units += units;
+    e.tokens += tokens;
+    e.nanoUsd += nanoUsd;
+    if (units > 0 || nanoUsd > 0n || tokens > 0) e.drawNumber = NOT_YET;
+    return e;
+  }
+
+  /** Asks the other leases for what they do not use. Returns whether there is something, with what is idle here. */
+  private recall(accountId: number, p: ModelPackage | null, { draw, leaseId }: Asking): boolean {
+    const others = this.escrowsOf(accountId).filter(
+      (e) => e.leaseId !== leaseId && e.package === p && (e.idleUnits > 0 || e.idleNanoUsd > 0n),
+    );
+    for (const e of others) e.recalled = true;
+    const own = draw.keeps.some((k) =>
+      p === null ? k.idleNanoUsd > 0n : k.packageId === p.packageId && k.idleUnits > 0,
+    );
+    return others.length > 0 || own;
+  }
+
+  /** What ended leases have drawn goes back. */
+  reap(): void {
+    this.escrows = this.escrows.filter((e) => !this.endedLeases.has(e.leaseId));
   }
 
   /** The order of refusals: the key, its model scope, its ceilings, the entitlement. Source: ERR-3. */
-  private decide(request: ReserveRequest): ReserveResult | Omit<ModelHold, "request" | "leaseEndsAtMs"> {
-    const skewMs = unixMsOf(request.requestId) - this.nowMs;
-    if (skewMs < -HOUR_MS || skewMs >= HOUR_MS) return refused("clock_skew");
+  private decide(request: ReserveRequest, asking: Asking): ReserveResult | Decision {
     const key = this.keys.get(request.keyId);
     const account = this.accounts.get(request.accountId);
     if (key === undefined || account === undefined || key.status !== "enabled" || !this.mayAct(account)) {
@@ -219,16 +423,17 @@ export class LedgerModel {
     const keyDay = ceiling?.day ?? null;
     if (key.mode === "package") {
       const p = this.activePackage(request.accountId);
-      const refusal = this.packageRefusal(request, p);
+      const refusal = this.packageRefusal(request, p, asking);
       if (refusal === null && p !== undefined) {
         const tokens = p.tokenLimit === null ? 0 : Math.min(request.tokenBound, p.tokenLimit - this.tokens(p));
         const day = dateIn(p.timeZone, this.nowMs);
         return { mode: "package", package: p, day, keyDay, nanoUsd: 0n, tokens, capTokens: null };
       }
       // The balance steps in only where an admin let it, and there is something on it.
+      if (refusal?.code === "recall") return refusal;
       if (refusal !== null && !(account.paygEnabled && this.balance(request.accountId) > 0n)) return refusal;
     }
-    return this.byBalance(request, { account, ceiling, keyDay });
+    return this.byBalance(request, { account, ceiling, keyDay, asking });
   }
 
   private mayAct({ active, resellerId }: Account): boolean {
@@ -252,13 +457,15 @@ export class LedgerModel {
   }
 
   /** Why the package cannot serve; null: it can. */
-  private packageRefusal(request: ReserveRequest, p: ModelPackage | undefined): ReserveResult | null {
+  private packageRefusal(request: ReserveRequest, p: ModelPackage | undefined, asking: Asking): ReserveResult | null {
     if (p === undefined) {
       const had = this.packagesOf(request.accountId).some((x) => x.startsAtMs < x.endsAtMs && x.endsAtMs <= this.nowMs);
       return refused(had ? "package_expired" : "package_required");
     }
     if (p.modelIds !== null && !p.modelIds.includes(request.modelId)) return refused("model_not_in_package");
     const allowance = this.allowanceOf(p);
+    if (Math.min(allowance.dayLeft, allowance.totalLeft) <= 0 && this.recall(request.accountId, p, asking))
+      return refused("recall");
     if (allowance.dayLeft <= 0) {
       return refused(p.carryover ? "carryover_quota_exceeded" : "daily_quota_exceeded", {
         limit: allowance.dayLimit,
@@ -278,12 +485,15 @@ export class LedgerModel {
   }
 
   /** Today's allowance of a package, or the accumulated one, and when there is more. */
-  allowanceOf(p: ModelPackage) {
+  allowanceOf(p: ModelPackage, { asShown = false } = {}) {
     const today = dateIn(p.timeZone, this.nowMs);
+    // People are shown as left what replicas have drawn and do not use.
+    const idle = (within?: (day: string) => boolean) => (asShown ? this.idleUnits(p, within) : 0);
     const begun = daysBegun(p, today);
     const dayLimit = p.carryover ? p.dailyLimit * begun : p.dailyLimit;
-    const dayUsed = this.units(p, p.carryover ? undefined : (day) => day === today);
-    const totalLeft = p.totalLimit - this.units(p);
+    const within = p.carryover ? undefined : (day: string) => day === today;
+    const dayUsed = this.units(p, within) - idle(within);
+    const totalLeft = p.totalLimit - this.units(p) + idle();
     const tokensLeft = p.tokenLimit === null ? null : p.tokenLimit - this.tokens(p);
     const dayLeft = dayLimit - dayUsed;
     const midnightMs = nextDayMs(p.timeZone, this.nowMs);
@@ -308,8 +518,9 @@ export class LedgerModel {
       account,
       ceiling,
       keyDay,
-    }: { account: Account; ceiling: ReturnType<LedgerModel["ceilingOf"]>; keyDay: string | null },
-  ): ReserveResult | Omit<ModelHold, "request" | "leaseEndsAtMs"> {
+      asking,
+    }: { account: Account; ceiling: ReturnType<LedgerModel["ceilingOf"]>; keyDay: string | null; asking: Asking },
+  ): ReserveResult | Decision {
     if (!account.paygEnabled) return refused("package_required");
     if (request.outputPico < 0n) return refused("payg_pricing_unavailable");
     const free = this.free(request.accountId);
@@ -317,6 +528,8 @@ export class LedgerModel {
     const spendable = left !== undefined && left < free ? left : free;
     const bound = (cap: number) => ceilDivide(request.promptPico + BigInt(cap) * request.outputPico, PICO_PER_NANO);
     let capTokens = request.capMax;
+    const isLimited = left !== undefined && left < free;
+    if (bound(capTokens) > free && !isLimited && this.recall(request.accountId, null, asking)) return refused("recall");
     if (bound(capTokens) > spendable) {
       // A cap that the client did not ask for is the largest that can be paid, but not below the least that makes sense.
       while (capTokens > request.capMin && bound(capTokens) > spendable) capTokens--;
@@ -337,13 +550,30 @@ export class LedgerModel {
   }
 
   private finish(finish: Finish): FinishResult {
-    const hold = this.holds.get(finish.requestId);
-    if (hold === undefined) return this.finishAgain(finish);
-    if (finish.kind === "reap" && this.nowMs < hold.leaseEndsAtMs) return ended("alive");
-    const extraMax = this.free(hold.request.accountId);
+    const before = this.receipts.get(finish.requestId);
+    const escrow = this.escrowFor(finish);
+    if (before !== undefined || escrow === undefined) return this.finishAgain(finish, before);
+    const hold = this.holdOf(finish);
+    const isMoney = finish.packageId === 0;
+    const extraMax = this.free(finish.accountId);
+    if (
+      finish.settles &&
+      isMoney &&
+      finish.chargeNanoUsd > hold.nanoUsd &&
+      finish.chargeNanoUsd > hold.nanoUsd + extraMax
+    ) {
+      const others = this.escrowsOf(finish.accountId).filter((e) => e.package === null && e.idleNanoUsd > 0n);
+      for (const e of others) if (e.leaseId !== finish.leaseId) e.recalled = true;
+      if (others.length > 0) return ended("recall");
+    }
     const tokensLeft =
       hold.package?.tokenLimit == null ? undefined : hold.package.tokenLimit - this.tokens(hold.package);
     this.holds.delete(finish.requestId);
+    this.takeBack(escrow, { units: isMoney ? 0 : 1, tokens: hold.tokens, nanoUsd: hold.nanoUsd });
+    const ofKey = this.escrows.find(
+      (e) => e.leaseId === finish.leaseId && e.keyId === finish.keyId && e.day === finish.keyDay,
+    );
+    if (ofKey !== undefined) this.takeBack(ofKey, { units: 1, tokens: 0, nanoUsd: hold.nanoUsd });
     const receipt: ModelReceipt = {
       hold,
       outcome: "released",
@@ -354,7 +584,7 @@ export class LedgerModel {
       tokens: 0,
     };
     this.receipts.set(finish.requestId, receipt);
-    if (finish.kind !== "settle") return ended("released");
+    if (!finish.settles) return ended("released");
 
     const coveredNanoUsd = hold.nanoUsd + (hold.mode === "payg" ? extraMax : 0n);
     if (finish.strict && finish.chargeNanoUsd > coveredNanoUsd) {
@@ -372,18 +602,36 @@ export class LedgerModel {
     return ended("settled", receipt);
   }
 
-  /** A request that has no hold any more, or never had one. */
-  private finishAgain(finish: Finish): FinishResult {
-    const receipt = this.receipts.get(finish.requestId);
-    if (receipt === undefined) return ended("unknown");
-    if (receipt.outcome === "settled") return ended("already", receipt);
-    // What was refused strictly, and delivered all the same since nobody heard of it, comes from the spool, not strict any more.
-    const isLate = receipt.reason === "lease_ended" || (receipt.reason === "overrun_refused" && !finish.strict);
-    if (finish.kind === "settle" && finish.strict && receipt.reason === "overrun_refused") return ended("refused");
-    if (finish.kind !== "settle" || !isLate) return ended("gone");
+  private takeBack(escrow: ModelEscrow, { units, tokens, nanoUsd }: Pick<ModelEscrow, "units" | "tokens" | "nanoUsd">) {
+    escrow.units -= units;
+    escrow.tokens -= tokens;
+    escrow.nanoUsd -= nanoUsd;
+  }
 
+  /** What an end says of its request. */
+  private holdOf(finish: Finish): ModelHold {
+    const p = this.packages.find(({ packageId }) => packageId === finish.packageId) ?? null;
+    return {
+      ...{ request: finish, mode: p === null ? "payg" : "package", package: p, day: finish.day, keyDay: finish.keyDay },
+      ...{ nanoUsd: finish.heldNanoUsd, tokens: finish.heldTokens ?? 0, capTokens: finish.capTokens },
+      leaseId: finish.leaseId,
+    };
+  }
+
+  /** A request that has ended, or whose escrow the reaper has returned. */
+  private finishAgain(finish: Finish, before: ModelReceipt | undefined): FinishResult {
+    if (before?.outcome === "settled") return ended("already", before);
+    // What was refused strictly, and delivered all the same since nobody heard of it, comes from the spool, not strict any more.
+    if (before?.reason === "overrun_refused" && finish.settles && finish.strict) return ended("refused");
+    if (!finish.settles || (before !== undefined && before.reason !== "overrun_refused")) return ended("gone");
+
+    this.holds.delete(finish.requestId);
+    const hold = before?.hold ?? this.holdOf(finish);
+    const receipt: ModelReceipt = before ?? {
+      ...{ hold, outcome: "released", reason: "late", units: 0, chargedNanoUsd: 0n, shortfallNanoUsd: 0n, tokens: 0 },
+    };
+    this.receipts.set(finish.requestId, receipt);
     // The reaper gave it back. The record is written; units and money as far as they are still there, the rest is a loss.
-    const { hold } = receipt;
     const p = hold.package;
     receipt.units = p !== null && hold.day !== null && this.hasRoomOn(p, hold.day) ? 1 : 0;
     let tokens = finish.promptTokens + finish.completionTokens;
@@ -407,16 +655,6 @@ export class LedgerModel {
       if (this.units(p, (other) => other <= at) >= p.dailyLimit * daysBegun(p, at)) return false;
     }
     return true;
-  }
-
-  /** Longer leases; one that has ended is not revived. Returns those that were still alive. */
-  renew(requestIds: readonly string[], leaseSeconds: number): string[] {
-    return requestIds.filter((requestId) => {
-      const hold = this.holds.get(requestId);
-      if (hold === undefined || hold.leaseEndsAtMs <= this.nowMs) return false;
-      hold.leaseEndsAtMs = this.nowMs + leaseSeconds * 1000;
-      return true;
-    });
   }
 
   // What people change.
@@ -452,7 +690,7 @@ export class LedgerModel {
     const { terms } = offering;
     const endsAtMs = daysLaterMs(terms.timeZone, startsAtMs, terms.days);
     const queued = this.queueOf(accountId);
-    this.packages.push({ ...terms, packageId, accountId, startsAtMs, endsAtMs, unitsDropped: null, allotmentId });
+    this.packages.push({ ...terms, packageId, accountId, startsAtMs, endsAtMs, endedEarly: false, allotmentId });
     if (when === "now") lineUp(queued, endsAtMs);
     return null;
   }
@@ -470,7 +708,7 @@ export class LedgerModel {
   }
 
   private cut(p: ModelPackage): void {
-    p.unitsDropped = p.totalLimit - this.units(p);
+    p.endedEarly = true;
     p.startsAtMs = Math.min(p.startsAtMs, this.nowMs);
     p.endsAtMs = this.nowMs;
   }
@@ -512,15 +750,25 @@ export function daysBegun({ startsAtMs, timeZone, days }: ModelPackage, today: s
   return Math.min((Date.parse(today) - Date.parse(firstDay)) / DAY_MS + 1, days);
 }
 
-function granted(hold: ModelHold): ReserveResult {
-  return { ...refused(null), mode: hold.mode, heldNanoUsd: hold.nanoUsd, capTokens: hold.capTokens };
+function granted({ package: p, day, keyDay, nanoUsd, tokens, capTokens }: ModelHold): ReserveResult {
+  const heldTokens = p === null || p.tokenLimit === null ? null : tokens;
+  return {
+    ...refused(null),
+    packageId: p?.packageId ?? null,
+    day,
+    keyDay,
+    heldNanoUsd: nanoUsd,
+    heldTokens,
+    capTokens,
+  };
 }
 
 type RefusalFacts = Partial<Pick<ReserveResult, "limit" | "used" | "remaining" | "resetsAt">>;
 
 function refused(code: string | null, facts: RefusalFacts = {}): ReserveResult {
   const nothing = { limit: null, used: null, remaining: null, resetsAt: null };
-  return { code, mode: null, heldNanoUsd: 0n, capTokens: null, ...nothing, ...facts };
+  const drawn = { packageId: null, day: null, keyDay: null, heldNanoUsd: 0n, heldTokens: null, capTokens: null };
+  return { code, ...drawn, ...nothing, ...facts };
 }
 
 function ended(outcome: FinishResult["outcome"], receipt?: ModelReceipt): FinishResult {
@@ -578,11 +826,6 @@ export function daysLaterMs(timeZone: string, atMs: number, days: number): numbe
 
 export function addDays(date: string, days: number): string {
   return new Date(Date.parse(date) + days * DAY_MS).toISOString().slice(0, 10);
-}
-
-/** The moment in a UUIDv7. */
-export function unixMsOf(requestId: string): number {
-  return Number.parseInt(requestId.slice(0, 8) + requestId.slice(9, 13), 16);
 }
 
 export function toIso(atMs: number): string {

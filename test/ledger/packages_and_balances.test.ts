@@ -3,7 +3,7 @@ import { listBalanceTransactions } from "../../src/books/balance_transactions_st
 import { listUsageRecords } from "../../src/books/usage_records_store.ts";
 import { addBalance, setPayg } from "../../src/ledger/balances_store.ts";
 import { holdingsOf, previewAssignment } from "../../src/ledger/holdings_store.ts";
-import { receiptMonthsAhead } from "../../src/ledger/holds_store.ts";
+import { receiptMonthsAhead } from "../../src/ledger/leases_store.ts";
 import { assignPackage, endPackage, findPackage, listPackages, payerOf } from "../../src/ledger/packages_store.ts";
 import type { Change } from "../../src/platform/bus.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";

@@ -1,8 +1,21 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { type Bound, capWithin, chatBound, chatCharge, imageBound, imageCharge } from "../../src/ledger/price.ts";
+import { FURTHER_PARTS, type Rates, type TokenRates, tokenPricesOf } from "../../src/catalog/rates.ts";
+import {
+  type Bound,
+  capWithin,
+  chargeLines,
+  chatBound,
+  chatCharge,
+  type FurtherCounts,
+  imageBound,
+  imageCharge,
+  type PriceParts,
+  recompute,
+  sumOfLines,
+} from "../../src/ledger/price.ts";
 
-/** Source: MON-1. */
+/** Source: MON-1, MON-11, MON-12, MON-13, MON-14. */
 
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = 5000;
@@ -10,13 +23,14 @@ const RUNS = 5000;
 const BIGINT_MAX = 2n ** 63n - 1n;
 const BALANCE_NANO_USD_MAX = 9_000_000_000_000_000n;
 
-const PRICES = { inputMicroUsd: 3_000_000, cachedInputMicroUsd: 300_000, outputMicroUsd: 15_000_000 };
+const RATES = { input: 3_000_000, cached_input: 300_000, output: 15_000_000 };
+const PRICES = tokenPricesOf(RATES);
 
 test("a charge is tokens × price, rounded up once, on the total, to a nano-USD", () => {
   expect(chatCharge(PRICES, { promptTokens: 812, cachedTokens: 0, completionTokens: 640 })).toBe(
     812n * 3000n + 640n * 15000n,
   );
-  const cheap = { inputMicroUsd: 1, cachedInputMicroUsd: null, outputMicroUsd: 1 };
+  const cheap = tokenPricesOf({ input: 1, output: 1 });
   // 1 + 1 pico-USD: two roundings would make two nano-USD of it.
   expect(chatCharge(cheap, { promptTokens: 1, cachedTokens: 0, completionTokens: 1 })).toBe(1n);
   expect(chatCharge(cheap, { promptTokens: 0, cachedTokens: 0, completionTokens: 0 })).toBe(0n);
@@ -49,7 +63,7 @@ test("the factor applies to text and output, the margin to everything; of both t
   const tokens = { textTokens: 100, fixedTokens: 40, choices: 1 };
   const boundOf = (marginPermille: number, factorPermille: number) => {
     const { promptPico, outputPico } = chatBound(PRICES, tokens, { marginPermille, factorPermille });
-    return [Number(promptPico) / PRICES.inputMicroUsd, Number(outputPico) / PRICES.outputMicroUsd];
+    return [Number(promptPico) / RATES.input, Number(outputPico) / RATES.output];
   };
   expect(boundOf(1000, 1000)).toEqual([140, 1]);
   expect(boundOf(1000, 2000)).toEqual([240, 2]);
@@ -59,7 +73,7 @@ test("the factor applies to text and output, the margin to everything; of both t
 
 test("a cap is lowered only if its price exceeds the range of SQL's integers", () => {
   const { outputPico } = chatBound(
-    { ...PRICES, outputMicroUsd: 1_000_000_000 },
+    tokenPricesOf({ ...RATES, output: 1_000_000_000 }),
     { textTokens: 0, fixedTokens: 0, choices: 128 },
     { marginPermille: 100_000, factorPermille: 1000 },
   );
@@ -68,17 +82,37 @@ test("a cap is lowered only if its price exceeds the range of SQL's integers", (
   expect(capWithin({ promptPico: 0n, outputPico: -1n }, 4096)).toBe(4096);
 });
 
-// All that the tables allow, and prompts of a body full of the dearest images.
-const prices = fc
-  .record({
-    inputMicroUsd: fc.integer({ min: 0, max: 1_000_000_000 }),
-    cachedShare: fc.option(fc.double({ min: 0, max: 1, noNaN: true })),
-    outputMicroUsd: fc.integer({ min: 0, max: 1_000_000_000 }),
-  })
-  .map(({ cachedShare, ...spec }) => ({
-    ...spec,
-    cachedInputMicroUsd: cachedShare === null ? null : Math.floor(spec.inputMicroUsd * cachedShare),
-  }));
+// All that an operator may enter, and prompts of a body full of the dearest images.
+const rate = fc.integer({ min: 0, max: 1_000_000_000 });
+const rates: fc.Arbitrary<Rates> = fc
+  .record(
+    {
+      ...{ input: rate, output: rate, cachedShare: fc.double({ min: 0, max: 1, noNaN: true }) },
+      ...Object.fromEntries(FURTHER_PARTS.map((part) => [part, rate])),
+    },
+    { requiredKeys: ["input", "output"] },
+  )
+  .map(({ cachedShare, ...spec }) =>
+    cachedShare === undefined ? spec : { ...spec, cached_input: Math.floor(spec.input * cachedShare) },
+  );
+const tokenRates: fc.Arbitrary<TokenRates> = fc
+  .tuple(rates, fc.array(fc.tuple(fc.integer({ min: 1, max: 2_000_000 }), rates), { maxLength: 4 }))
+  .map(([base, tiers]) => {
+    const ascending = new Map(tiers.sort(([a], [b]) => a - b));
+    return { ...base, tiers: [...ascending].map(([above, tier]) => ({ above_input_tokens: above, ...tier })) };
+  });
+const parts: fc.Arbitrary<PriceParts & { tokens: TokenRates }> = fc.record(
+  { tokens: tokenRates, request: rate },
+  { requiredKeys: ["tokens"] },
+);
+/** Each kind may be reported or not, in any number: also more than its whole has. */
+const further: fc.Arbitrary<FurtherCounts | undefined> = fc.option(
+  fc.record(Object.fromEntries(FURTHER_PARTS.map((part) => [part, fc.integer({ min: 1, max: 3_000_000 })])), {
+    requiredKeys: [],
+  }),
+  { nil: undefined },
+);
+const pricesOf = ({ tokens, request }: PriceParts & { tokens: TokenRates }) => tokenPricesOf(tokens, request);
 const marginPermille = fc.integer({ min: 1000, max: 100_000 });
 const factorPermille = fc.integer({ min: 1000, max: 100_000 });
 const choices = fc.integer({ min: 1, max: 128 });
@@ -86,7 +120,7 @@ const capTokens = fc.integer({ min: 1, max: 2_000_000_000 });
 const tokens = fc.oneof(fc.nat(10_000), fc.nat(30_000_000), fc.integer({ min: 0, max: 500_000_000_000 }));
 const part = fc.double({ min: 0, max: 1, noNaN: true });
 
-/** What ledger_reserve holds for a bound and a cap. */
+/** What ledger_draw holds for a bound and a cap. */
 function heldNanoUsd({ promptPico, outputPico }: Bound, cap: number): bigint {
   return (promptPico + BigInt(cap) * outputPico + 999n) / 1000n;
 }
@@ -96,22 +130,35 @@ function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
   fc.assert(fc.property(arbitrary, rule), { seed: SEED, numRuns: RUNS });
 }
 
-test("any response within its bound costs at most the reserved amount, at any price, margin and number of choices", () => {
+test("any response within its bound costs at most the reserved amount, at any price, tier, margin and number of choices", () => {
   const answers = fc.record({
-    ...{ prices, marginPermille, factorPermille, choices, capTokens: fc.nat(1_000_000) },
-    ...{ textTokens: fc.nat(30_000_000), fixedTokens: fc.nat(30_000_000) },
+    ...{
+      parts,
+      further,
+      marginPermille,
+      factorPermille,
+      choices,
+      capTokens: fc.nat(1_000_000),
+      hasMedia: fc.boolean(),
+    },
+    ...{ textTokens: fc.oneof(fc.nat(3_000_000), fc.nat(30_000_000)), fixedTokens: fc.nat(1_000_000) },
     ...{ promptPart: part, cachedPart: part, completionPart: part },
   });
   check(
     answers,
-    ({ prices, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens, ...parts }) => {
-      const bound = chatBound(prices, { textTokens, fixedTokens, choices }, { marginPermille, factorPermille });
-      const cap = capWithin(bound, capTokens);
-      const prompt = Math.floor((textTokens + fixedTokens) * parts.promptPart);
+    ({ parts, further, hasMedia, marginPermille, factorPermille, choices, textTokens, fixedTokens, ...rest }) => {
+      const prices = pricesOf(parts);
+      const tokens = { textTokens, fixedTokens, choices, hasMedia };
+      const bound = chatBound(prices, tokens, { marginPermille, factorPermille });
+      const cap = capWithin(bound, rest.capTokens);
+      const prompt = Math.floor((textTokens + fixedTokens) * rest.promptPart);
+      // A provider counts no audio or images in a prompt that has only text.
+      const { audio_input: _, image_input: __, ...ofText } = further ?? {};
       const charge = chatCharge(prices, {
         promptTokens: prompt,
-        cachedTokens: Math.floor(prompt * parts.cachedPart),
-        completionTokens: Math.floor(cap * choices * parts.completionPart),
+        cachedTokens: Math.floor(prompt * rest.cachedPart),
+        completionTokens: Math.floor(cap * choices * rest.completionPart),
+        further: hasMedia ? further : ofText,
       });
       // What a balance can pay at all: beyond it the bound is cut, and no balance covers it.
       const held = heldNanoUsd(bound, cap);
@@ -120,34 +167,150 @@ test("any response within its bound costs at most the reserved amount, at any pr
   );
 });
 
+test("the bound is no higher than the dearest rates that apply: a plain request of a model with three rates holds these", () => {
+  const plain = { textTokens: 100, fixedTokens: 0, choices: 1 };
+  const noMargin = { marginPermille: 1000, factorPermille: 1000 };
+  expect(chatBound(PRICES, plain, noMargin)).toEqual({ promptPico: 300_000_000n, outputPico: 15_000_000n });
+  const media = tokenPricesOf({ ...RATES, cache_write: 3_750_000, audio_input: 40_000_000, reasoning: 20_000_000 });
+  expect(chatBound(media, plain, noMargin)).toEqual({ promptPico: 375_000_000n, outputPico: 20_000_000n });
+  const withMedia = chatBound(media, { ...plain, hasMedia: true }, noMargin);
+  expect(withMedia.promptPico).toBe(4_000_000_000n);
+  const tiers = [{ above_input_tokens: 99, input: 6_000_000, output: 1 }];
+  const tiered = tokenPricesOf({ ...RATES, tiers }, 2_000);
+  // The price per request on top; output at the dearer first tier, since fewer tokens than bound may be reported.
+  expect(chatBound(tiered, plain, noMargin)).toEqual({ promptPico: 2_600_000_000n, outputPico: 15_000_000n });
+  expect(chatBound(tiered, { ...plain, textTokens: 99 }, noMargin).promptPico).toBe(2_297_000_000n);
+});
+
+test("each kind of token costs its own rate, and what no kind covers the base rate", () => {
+  const tokens = { ...RATES, cache_write: 3_750_000, cache_write_1h: 6_000_000, reasoning: 20_000_000 };
+  const media = { audio_input: 40_000_000, image_input: 5_000_000, audio_output: 80_000_000, image_output: 30_000_000 };
+  const counts = { promptTokens: 1_000, cachedTokens: 200, completionTokens: 500 };
+  const further = {
+    cache_write: 100,
+    cache_write_1h: 50,
+    audio_input: 30,
+    image_input: 20,
+    reasoning: 300,
+    audio_output: 40,
+  };
+  const lines = chargeLines(tokenPricesOf({ ...tokens, ...media }, 1_000), { ...counts, further });
+  expect(lines.map(({ part, count, microUsd }) => [part, count, microUsd])).toEqual([
+    ["input", 600, 3_000_000],
+    ["cache_write_1h", 50, 6_000_000],
+    ["cache_write", 100, 3_750_000],
+    ["audio_input", 30, 40_000_000],
+    ["image_input", 20, 5_000_000],
+    ["cached_input", 200, 300_000],
+    ["output", 160, 15_000_000],
+    ["audio_output", 40, 80_000_000],
+    ["reasoning", 300, 20_000_000],
+    ["request", 1, 1_000],
+  ]);
+  expect(sumOfLines(lines)).toBe(
+    300_000n +
+      375_000n +
+      1_200_000n +
+      100_000n +
+      60_000n +
+      1_800_000n +
+      3_200_000n +
+      6_000_000n +
+      2_400_000n +
+      1_000_000n,
+  );
+});
+
+test("a kind without a price costs the dearest of its kind, never nothing; cached input and reasoning the base rate", () => {
+  const counts = { promptTokens: 100, cachedTokens: 0, completionTokens: 100 };
+  const priceOf = (rates: Rates, part: (typeof FURTHER_PARTS)[number]) =>
+    chargeLines(tokenPricesOf(rates), { ...counts, further: { [part]: 10 } }).find((line) => line.part === part)
+      ?.microUsd;
+  const bare = { input: 3, output: 15 };
+  for (const part of ["cache_write", "cache_write_1h", "audio_input", "image_input"] as const)
+    expect(priceOf(bare, part)).toBe(3);
+  for (const part of ["reasoning", "audio_output", "image_output"] as const) expect(priceOf(bare, part)).toBe(15);
+  expect(priceOf({ ...bare, cache_write: 4 }, "cache_write_1h")).toBe(4);
+  expect(priceOf({ ...bare, audio_input: 40 }, "cache_write")).toBe(3);
+  expect(priceOf({ ...bare, audio_input: 40 }, "image_input")).toBe(40);
+  expect(priceOf({ ...bare, audio_output: 80 }, "image_output")).toBe(80);
+  expect(priceOf({ ...bare, audio_output: 80 }, "reasoning")).toBe(15);
+  const cached = chargeLines(tokenPricesOf({ ...bare, cache_write: 4 }), { ...counts, cachedTokens: 5 });
+  expect(cached.find(({ part }) => part === "cached_input")?.microUsd).toBe(3);
+});
+
+test("a tier's rates replace those of the whole request once its input tokens are above the number", () => {
+  const tiers = [
+    { above_input_tokens: 100, input: 20, output: 200 },
+    { above_input_tokens: 1_000, input: 30, output: 300, cached_input: 3 },
+  ];
+  const prices = tokenPricesOf({ input: 10, output: 100, cached_input: 1, tiers });
+  const ratesAt = (promptTokens: number) =>
+    chargeLines(prices, { promptTokens, cachedTokens: 1, completionTokens: 1 }).map(({ microUsd }) => microUsd);
+  expect(ratesAt(100)).toEqual([10, 1, 100]);
+  // Without a cached price of its own, a tier's cached input costs as its input: nothing is inherited.
+  expect(ratesAt(101)).toEqual([20, 20, 200]);
+  expect(ratesAt(1_000)).toEqual([20, 20, 200]);
+  expect(ratesAt(1_001)).toEqual([30, 3, 300]);
+});
+
+test("a receipt's counts and price version give the charge again, and say which kinds had no price of their own", () => {
+  const tokens = { input: 3, output: 15, audio_input: 40 };
+  const counts = { promptTokens: 100, cachedTokens: 10, completionTokens: 50 };
+  const again = recompute(
+    { tokens, request: 7 },
+    { ...counts, further: { cache_write: 5, audio_input: 1, reasoning: 9 } },
+  );
+  expect(again?.lines.filter(({ hasOwnPrice }) => !hasOwnPrice).map(({ part }) => part)).toEqual(["cache_write"]);
+  expect(again?.nanoUsd).toBe(7_000n + 2n);
+  const images = { "1024x1024/high": 40_000 };
+  expect(recompute({ images }, { ...counts, further: { image: "1024x1024/high" } })?.nanoUsd).toBe(40_000_000n);
+  expect(recompute({ images }, { ...counts, further: { image: "1024x1024" } })).toBeNull();
+  expect(recompute({ images }, counts)).toBeNull();
+});
+
+const counts = fc.record({ promptTokens: tokens, cachedTokens: tokens, completionTokens: tokens, further });
+
 test("a charge is rounded up once: never below the exact sum, never a whole nano-USD above it", () => {
-  const used = fc.record({ prices, promptTokens: tokens, cachedTokens: tokens, completionTokens: tokens });
-  check(used, ({ prices, promptTokens, cachedTokens, completionTokens }) => {
-    const cached = Math.min(cachedTokens, promptTokens);
-    const lines: [tokens: number, microUsd: number][] = [
-      [promptTokens - cached, prices.inputMicroUsd],
-      [cached, prices.cachedInputMicroUsd ?? prices.inputMicroUsd],
-      [completionTokens, prices.outputMicroUsd],
-    ];
-    const exact = lines.reduce((pico, [count, microUsd]) => pico + BigInt(count) * BigInt(microUsd), 0n);
-    const above = chatCharge(prices, { promptTokens, cachedTokens, completionTokens }) * 1000n - exact;
+  check(fc.record({ parts, counts }), ({ parts, counts }) => {
+    const lines = chargeLines(pricesOf(parts), counts);
+    const exact = lines.reduce((pico, { count, microUsd, part }) => {
+      return pico + BigInt(count) * BigInt(microUsd) * (part === "request" ? 1_000_000n : 1n);
+    }, 0n);
+    const above = chatCharge(pricesOf(parts), counts) * 1000n - exact;
     expect(above >= 0n && above < 1000n).toBe(true);
+    expect(recompute(parts, counts)?.nanoUsd).toBe(chatCharge(pricesOf(parts), counts));
+  });
+});
+
+test("every token is charged exactly once: the lines of input are the prompt, those of output the completion", () => {
+  check(fc.record({ parts, counts }), ({ parts, counts }) => {
+    const sums = { in: 0, out: 0 };
+    for (const { part, count } of chargeLines(pricesOf(parts), counts)) {
+      expect(count).toBeGreaterThan(0);
+      if (part === "request") continue;
+      sums[part === "output" || part === "reasoning" || part.endsWith("_output") ? "out" : "in"] += count;
+    }
+    expect(sums).toEqual({ in: counts.promptTokens, out: counts.completionTokens });
   });
 });
 
 test("every bound fits SQL's integers, and a limited one is above any balance", () => {
   const asked = fc.record({
-    ...{ prices, marginPermille, factorPermille, choices, textTokens: tokens, fixedTokens: tokens, capTokens },
+    ...{ parts, marginPermille, factorPermille, choices, textTokens: tokens, fixedTokens: tokens, capTokens },
   });
-  check(asked, ({ prices, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens }) => {
+  check(asked, ({ parts, marginPermille, factorPermille, choices, textTokens, fixedTokens, capTokens }) => {
+    const prices = pricesOf(parts);
     const bound = chatBound(prices, { textTokens, fixedTokens, choices }, { marginPermille, factorPermille });
     const cap = capWithin(bound, capTokens);
     expect(cap >= 0 && cap <= capTokens).toBe(true);
     expect(bound.promptPico + BigInt(cap) * bound.outputPico + 999n <= BIGINT_MAX).toBe(true);
-    const pico = (count: number, permille: number) =>
-      (BigInt(count) * BigInt(prices.inputMicroUsd) * BigInt(permille) + 999n) / 1000n;
-    const rawPico = pico(textTokens, Math.max(marginPermille, factorPermille)) + pico(fixedTokens, marginPermille);
-    if (cap < capTokens || bound.promptPico < rawPico)
+    // A prompt's part is never cut below what any of its rates would make of it, except to the range of SQL's integers.
+    const all = [parts.tokens, ...(parts.tokens.tiers ?? [])];
+    const least = Math.min(...all.map(({ input }) => input));
+    const pico = (count: number, permille: number) => (BigInt(count) * BigInt(least) * BigInt(permille) + 999n) / 1000n;
+    const leastPico = pico(textTokens, Math.max(marginPermille, factorPermille)) + pico(fixedTokens, marginPermille);
+    if (cap < capTokens || bound.promptPico < leastPico || bound.promptPico === 9_100_000_000_000_000_000n)
       expect(heldNanoUsd(bound, cap)).toBeGreaterThan(BALANCE_NANO_USD_MAX);
   });
 });

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { loadCatalog } from "../../src/catalog/catalog_store.ts";
 import { addModel, setImagePrice, setPrices, updateModel } from "../../src/catalog/models_store.ts";
-import { runBatch } from "../../src/ledger/ledger_store.ts";
+import type { Hold } from "../../src/ledger/ledger.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { createWorld, type World } from "../world.ts";
-import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
+import { openWorldLedger, reapLease, requestFor, usageOf } from "./ledger_world.ts";
 
 /** Prices are kept as they change, and a receipt names those it was charged by. Source: MON-10. */
 
@@ -54,6 +54,21 @@ test("each change of a model's prices adds a version; other changes add none", a
     { tokens: cached, images: { "512x512": 30_000, "1024x1024": 40_000 } },
     { tokens: cached, images: { "1024x1024": 40_000 } },
     { images: { "1024x1024": 40_000 } },
+  ]);
+});
+
+test("a version has every further price, its tiers and the price per request; one change of them is one version", async () => {
+  const tier = { above_input_tokens: 200_000, input: 6_000_000, output: 22_500_000, cache_write: 7_500_000 };
+  const further = { cache_write: 3_750_000, reasoning: 20_000_000, tiers: [tier], request: 1_000 };
+  await addModel(deps, { id: "further", prices: { ...PRICES, further } });
+  await setPrices(deps, "further", { ...PRICES, further });
+  await setPrices(deps, "further", { ...PRICES, further: { audio_input: null, image_output: 0 } });
+  await setPrices(deps, "further", PRICES);
+  const { request, ...rates } = further;
+  expect(await pricesOf("further")).toEqual([
+    { tokens: { ...TOKENS, ...rates }, request },
+    { tokens: { ...TOKENS, image_output: 0 } },
+    { tokens: TOKENS },
   ]);
 });
 
@@ -106,34 +121,26 @@ test("the catalog has each model's present version", async () => {
   expect(models.find(({ id }) => id === "d")).toMatchObject({ inputMicroUsd: 4_000_000, priceVersionId: latest?.id });
 });
 
-test("hold and receipt refer to the version of the reservation, also after the reaper and a late settlement", async () => {
+test("a hold and its receipt refer to the version of the reservation, also after the reaper and a late settlement", async () => {
   const open = await openWorldLedger(world);
   const person = await world.addCustomer();
   const key = await world.addKey(person);
   await world.givePackage(person);
-  const versionOf = async (table: string, id: string) =>
-    (await world.sql.unsafe(`select price_version_id::int as id from ${table} where request_id = '${id}'`))[0]?.id;
-  // Asks of one batch that differ in nothing else are no run.
-  const asks = [7, 7, 8, null, 7].map((priceVersionId) => requestFor(person, key, { priceVersionId }));
-  const { reserved } = await runBatch(world.sql, true, {
-    ...{ reserves: asks, finishes: [], wait: true, retry: false, leaseSeconds: 60 },
-  });
-  expect(reserved.map(({ code }) => code)).toEqual([null, null, null, null, null]);
-  for (const { requestId, priceVersionId } of asks) expect(await versionOf("holds", requestId)).toBe(priceVersionId);
-
-  const [settled, late] = [
-    await open.ledger.reserve(requestFor(person, key, { priceVersionId: 9 })),
-    asks[2] as (typeof asks)[0],
-  ];
-  await open.ledger.settle(settled, usageOf());
-  expect(await versionOf("receipts", settled.requestId)).toBe(9);
-  await world.sql`update holds set lease_ends_at = ledger_now() where request_id = ${late.requestId}`;
-  expect(await open.ledger.reap(late.requestId, late.accountId)).toBe(true);
-  const hold = { ...settled, requestId: late.requestId };
-  const finish = { ...hold, ...usageOf(), kind: "settle", reason: "complete", strict: false } as const;
-  await runBatch(world.sql, true, { reserves: [], finishes: [finish], wait: true, retry: false, leaseSeconds: 60 });
-  const [row] =
-    await world.sql`select reason, price_version_id::int as id from receipts where request_id = ${late.requestId}`;
-  expect({ ...row }).toEqual({ reason: "late", id: 8 });
+  // Requests of one batch that differ in nothing else.
+  const holds = await Promise.all(
+    [7, 7, 8, null, 9].map((priceVersionId) => open.ledger.reserve(requestFor(person, key, { priceVersionId }))),
+  );
+  expect(holds.map(({ priceVersionId }) => priceVersionId)).toEqual([7, 7, 8, null, 9]);
+  const [, , late, ...others] = holds as [Hold, Hold, Hold, Hold, Hold];
+  await Promise.all(others.map((hold) => open.ledger.settle(hold, usageOf())));
+  await reapLease(world, late.leaseId);
+  await open.ledger.settle(late, usageOf());
+  const rows = await world.sql`
+    select reason, price_version_id::int as id from receipts where account_id = ${person.accountId} order by id nulls first`;
+  expect(rows.map((row) => ({ ...row }))).toEqual([
+    { reason: "complete", id: null },
+    { reason: "late", id: 8 },
+    { reason: "complete", id: 9 },
+  ]);
   await open.close();
 });

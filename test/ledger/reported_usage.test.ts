@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
 import { NAMES_MAX, reportedUsage } from "../../src/ledger/reported_usage.ts";
 import { createWorld, type World } from "../world.ts";
-import { openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
+import { openWorldLedger, reapLease, requestFor, usageOf } from "./ledger_world.ts";
 
 /** What a receipt keeps of a provider's report. Source: MON-10. */
 
@@ -131,9 +131,7 @@ test("each receipt of a batch keeps its own report, or none", async () => {
 test("a late settlement keeps its report", async () => {
   const open = await openWorldLedger(world);
   const hold = await open.ledger.reserve((await customer()).ask());
-  await world.sql`update holds set lease_ends_at = ledger_now() where request_id = ${hold.requestId}`;
-  expect(await open.ledger.reap(hold.requestId, hold.accountId)).toBe(true);
-  expect(await kept(hold.requestId)).toBeNull();
+  expect(await reapLease(world, hold.leaseId)).toBe(1);
   await open.ledger.settle(hold, usageOf({ rawUsage: RAW }));
   expect(await kept(hold.requestId)).toEqual(KEPT);
   await open.close();

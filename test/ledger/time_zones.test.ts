@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import { type Finish, type FinishResult, type ReserveResult, runBatch } from "../../src/ledger/ledger_store.ts";
+import { releaseOf, settlementOf } from "../../src/ledger/finisher.ts";
+import type { Hold } from "../../src/ledger/ledger.ts";
+import type { FinishResult, ReserveResult } from "../../src/ledger/ledger_store.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { requestFor, tally } from "./ledger_world.ts";
+import { openSqlReplica, reapLease, requestFor, type SqlReplica, tally, usageOf } from "./ledger_world.ts";
 import { dateIn, daysLaterMs, nextDayMs, toIso, wallMs } from "./model.ts";
 
 /**
@@ -16,7 +18,6 @@ const SEARCH_MS_MAX = Math.max(2 * 60_000, RUNS * 2000);
 const TEST_TIMEOUT_MS = SEARCH_MS_MAX + 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-const LEASE_SECONDS = 60;
 /** Zones that the database and the runtime have of different age. */
 const STALE_ZONES_MAX = 10;
 const YEAR_FROM_MS = Date.parse("2026-01-01T00:00:00Z");
@@ -25,12 +26,13 @@ const YEAR_DAYS = 365;
 let world: World;
 let zones: string[] = [];
 let nowMs = 0;
-let requests = 0;
+let replica: SqlReplica;
 
 beforeAll(async () => {
   world = await createWorld();
   await clock("2026-01-15T00:00:00Z");
   await world.sql`select make_receipt_months(14)`;
+  replica = await openSqlReplica(world);
   zones = await sharedZones();
 });
 afterAll(() => world.close());
@@ -58,8 +60,9 @@ async function sharedZones(): Promise<string[]> {
 type Customer = {
   accountId: number;
   packageId: number;
-  ask(): Promise<ReserveResult & { requestId: string }>;
-  end(requestId: string, kind: Finish["kind"]): Promise<FinishResult>;
+  ask(replica?: SqlReplica): Promise<ReserveResult & { hold: Hold }>;
+  settle(hold: Hold): Promise<FinishResult>;
+  release(hold: Hold): Promise<FinishResult>;
   /** Units by day, held and used. */
   days(): Promise<Record<string, [held: number, used: number]>>;
 };
@@ -71,23 +74,22 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
     update keys set daily_units_max = ${key.unitsMax ?? null}, time_zone = ${key.timeZone ?? "UTC"}
     where id = ${testKey.keyId}`;
   const packageId = await world.givePackage(person, spec);
-  const batch = { wait: true, retry: false, leaseSeconds: LEASE_SECONDS };
   return {
     accountId: person.accountId,
     packageId,
-    async ask() {
-      const row = requestFor(person, testKey, { requestId: newId() });
-      const { reserved } = await runBatch(world.sql, true, { reserves: [row], finishes: [], ...batch });
-      return { ...(reserved[0] as ReserveResult), requestId: row.requestId };
+    async ask(from = replica) {
+      const row = requestFor(person, testKey);
+      const [result] = (await from.reserve([row])) as [ReserveResult];
+      return { ...result, hold: from.holdOf(row, result) };
     },
-    async end(requestId, kind) {
-      const finish: Finish = {
-        ...{ requestId, accountId: person.accountId, kind },
-        ...{ reason: kind === "reap" ? "lease_ended" : "complete", chargeNanoUsd: 0n, strict: false, estimated: false },
-        ...{ promptTokens: 1, cachedTokens: 0, completionTokens: 1 },
-      };
-      const { finished } = await runBatch(world.sql, true, { reserves: [], finishes: [finish], ...batch });
-      return finished[0] as FinishResult;
+    async settle(hold) {
+      const usage = usageOf({ promptTokens: 1, completionTokens: 1 });
+      const [result] = await replica.finish([settlementOf(hold, usage, { strict: false, reason: "complete" })]);
+      return result as FinishResult;
+    },
+    async release(hold) {
+      const [result] = await replica.finish([releaseOf(hold, "provider_failed")]);
+      return result as FinishResult;
     },
     async days() {
       const rows = await world.sql`
@@ -95,11 +97,6 @@ async function customer(spec: OfferingSpec, key: { unitsMax?: number; timeZone?:
       return Object.fromEntries(rows.map(({ day, held, used }) => [day, [held, used]]));
     },
   };
-}
-
-function newId(): string {
-  const ms = nowMs.toString(16).padStart(12, "0");
-  return `${ms.slice(0, 8)}-${ms.slice(8)}-7000-8000-${(++requests).toString(16).padStart(12, "0")}`;
 }
 
 /** How many of so many are granted, and the code of the others. */
@@ -187,16 +184,17 @@ test("a request across midnight counts on the day it was reserved, however it en
   ] as const) {
     await clock(before);
     const one = await customer({ dailyLimit: 3, days: 4, timeZone: "Europe/Berlin" });
-    const [settled, released, reaped] = [await one.ask(), await one.ask(), await one.ask()];
+    const dead = await openSqlReplica(world);
+    const [settled, released, reaped] = [await one.ask(), await one.ask(), await one.ask(dead)];
     await clock(after);
-    expect((await one.end(settled.requestId, "settle")).outcome).toBe("settled");
-    expect((await one.end(released.requestId, "release")).outcome).toBe("released");
+    expect((await one.settle(settled.hold)).outcome).toBe("settled");
+    expect((await one.release(released.hold)).outcome).toBe("released");
     expect(await one.days()).toEqual({ [day]: [1, 1] });
     // The new day is whole: what yesterday gave back is yesterday's.
     expect(await codes(one, 4)).toEqual({ granted: 3, daily_quota_exceeded: 1 });
-    await clock(nowMs + LEASE_SECONDS * 1000);
-    expect((await one.end(reaped.requestId, "reap")).outcome).toBe("released");
-    expect(await one.end(reaped.requestId, "settle")).toMatchObject({ outcome: "settled", units: 1 });
+    await reapLease(world, dead.leaseId);
+    expect(await one.days()).toEqual({ [day]: [0, 1], [next]: [3, 0] });
+    expect(await one.settle(reaped.hold)).toMatchObject({ outcome: "settled", units: 1 });
     expect(await one.days()).toEqual({ [day]: [0, 2], [next]: [3, 0] });
   }
 });
@@ -204,9 +202,9 @@ test("a request across midnight counts on the day it was reserved, however it en
 test("carryover: a unit released after midnight can be used on the new day", async () => {
   await clock("2026-10-25T22:59:00Z");
   const one = await customer({ dailyLimit: 1, days: 3, carryover: true, timeZone: "Europe/Berlin" });
-  const hold = await one.ask();
+  const { hold } = await one.ask();
   await clock("2026-10-25T23:00:00Z");
-  await one.end(hold.requestId, "release");
+  await one.release(hold);
   expect(await codes(one, 3)).toEqual({ granted: 2, carryover_quota_exceeded: 1 });
   expect(await one.days()).toEqual({ "2026-10-25": [0, 0], "2026-10-26": [2, 0] });
 });
@@ -249,7 +247,7 @@ test("a package ends at the same local time days later, through skipped and repe
     expect(last.code).toBeNull();
     await clock(ends);
     expect((await one.ask()).code).toBe("package_expired");
-    expect((await one.end(last.requestId, "settle")).outcome).toBe("settled");
+    expect((await one.settle(last.hold)).outcome).toBe("settled");
   }
 });
 
@@ -258,13 +256,13 @@ test("a package that ends during a request is charged for it, and the next packa
   const one = await customer({ dailyLimit: 3, days: 1, timeZone: "Europe/Berlin" });
   const [person, offering] = [{ accountId: one.accountId }, await world.addOffering({ dailyLimit: 3, days: 2 })];
   const { packageId: nextId } = await world.assign(person, offering, "after");
-  const [stream, broken, lost] = [await one.ask(), await one.ask(), await one.ask()];
+  const dead = await openSqlReplica(world);
+  const [stream, broken, lost] = [await one.ask(), await one.ask(), await one.ask(dead)];
   await clock(await endOf(one));
-  expect((await one.end(stream.requestId, "settle")).outcome).toBe("settled");
-  expect((await one.end(broken.requestId, "release")).outcome).toBe("released");
-  await clock(nowMs + LEASE_SECONDS * 1000);
-  await one.end(lost.requestId, "reap");
-  expect(await one.end(lost.requestId, "settle")).toMatchObject({ outcome: "settled", units: 1 });
+  expect((await one.settle(stream.hold)).outcome).toBe("settled");
+  expect((await one.release(broken.hold)).outcome).toBe("released");
+  await reapLease(world, dead.leaseId);
+  expect(await one.settle(lost.hold)).toMatchObject({ outcome: "settled", units: 1 });
   // The queued one took over at that very instant, and is whole.
   expect(await codes(one, 4)).toEqual({ granted: 3, daily_quota_exceeded: 1 });
   const rows = await world.sql`
@@ -356,17 +354,9 @@ test(
   TEST_TIMEOUT_MS,
 );
 
-test("the books balance after all of this, and no hold is left when the leases have ended", async () => {
+test("the books balance after all of this, and nothing is drawn when the leases have ended", async () => {
   expect(await world.unbalanced()).toEqual([]);
-  const holds = await world.sql`select request_id::text as id, account_id::int as account from holds`;
-  await clock("2027-02-01T00:00:00Z");
-  const finishes = holds.map(
-    ({ id, account }): Finish => ({
-      ...{ requestId: id, accountId: account, kind: "reap", reason: "lease_ended", chargeNanoUsd: 0n },
-      ...{ promptTokens: 0, cachedTokens: 0, completionTokens: 0, strict: false, estimated: false },
-    }),
-  );
-  await runBatch(world.sql, true, { reserves: [], finishes, wait: true, retry: false, leaseSeconds: LEASE_SECONDS });
-  expect(await world.sql`select request_id from holds`).toHaveLength(0);
+  await reapLease(world, replica.leaseId);
+  expect(await world.sql`select lease_id from escrows`).toHaveLength(0);
   expect(await world.unbalanced()).toEqual([]);
 });

@@ -4,15 +4,25 @@ import { join } from "node:path";
 import { checkIfDue, checkNow, lastChecks } from "../../src/books/check_runs_store.ts";
 import { startBooksCheck } from "../../src/books/check_schedule.ts";
 import { INVARIANTS } from "../../src/books/invariants.ts";
+import { settlementOf } from "../../src/ledger/finisher.ts";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
-import { runBatch } from "../../src/ledger/ledger_store.ts";
+import { reapAccount } from "../../src/ledger/leases_store.ts";
+import type { Hold } from "../../src/ledger/ledger.ts";
 import { heartbeat, recentReplicas } from "../../src/ledger/replicas_store.ts";
 import { createReserveLatency } from "../../src/ledger/reserve_latency.ts";
 import { connect } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { startTcpProxy } from "../tcp_proxy.ts";
 import { createWorld, type OfferingSpec, type World } from "../world.ts";
-import { codeOf, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
+import {
+  codeOf,
+  type OpenLedger,
+  openSqlReplica,
+  openWorldLedger,
+  reapLease,
+  requestFor,
+  usageOf,
+} from "./ledger_world.ts";
 
 /**
  * Leases, the reaper, late settlements, the spool, heartbeats and the books' check. Source: END-13, END-14, REL-3, REL-6, REL-8.
@@ -79,21 +89,21 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
   }
 }
 
-/** Ends the lease of a hold as time would. */
-const endLease = (requestId: string) =>
-  world.sql`update holds set lease_ends_at = clock_timestamp() where request_id = ${requestId}`;
-
-test("the reaper releases the hold of a dead replica when its lease has ended, and not before", async () => {
-  const { ask, counters } = await customer();
+test("the reaper returns what a dead replica had drawn when its lease has ended, and not before; the request has no receipt", async () => {
+  const { ask, counters, accountId } = await customer();
   const hold = await open.ledger.reserve(ask());
-  expect(await open.ledger.reap(hold.requestId, hold.accountId)).toBe(false);
-  await endLease(hold.requestId);
-  expect(await open.ledger.reap(hold.requestId, hold.accountId)).toBe(true);
-  expect(await receiptOf(hold.requestId)).toMatchObject({ outcome: "released", reason: "lease_ended", units: 0 });
+  expect(await reapAccount(world.sql, accountId)).toBe(0);
+  expect(await counters()).toEqual({ units_used: 0, units_held: 1 });
+  await reapLease(world, hold.leaseId);
+  expect(await receiptOf(hold.requestId)).toBeUndefined();
+  expect(await counters()).toEqual({ units_used: 0, units_held: 0 });
+  // Its end comes later: there is nothing left to release, and nothing is written.
+  await open.ledger.release(hold, "provider_failed");
+  expect(await receiptOf(hold.requestId)).toBeUndefined();
   expect(await counters()).toEqual({ units_used: 0, units_held: 0 });
 });
 
-test("a replica knows by its own clock when a lease has ended, and then does not dispatch", async () => {
+test("a replica knows by its own clock when its lease has ended, and then does not dispatch", async () => {
   let now = 0;
   const paused = await openWorldLedger(world, { leaseSeconds: 2, nowMs: () => now });
   const hold = await paused.ledger.reserve((await customer()).ask());
@@ -105,38 +115,36 @@ test("a replica knows by its own clock when a lease has ended, and then does not
   await paused.close();
 });
 
-test("an open hold's lease is renewed, so the reaper does not release it", async () => {
-  const { ask } = await customer();
-  const hold = await open.ledger.reserve(ask());
+test("the lease is renewed, so the reaper does not return what open requests hold", async () => {
+  const { ask, counters } = await customer();
   const jobs = startJobs();
+  await until(async () => open.ledger.alive({ leaseId: open.ledger.leaseId() } as Hold));
+  const hold = await open.ledger.reserve(ask());
   await Bun.sleep(3500);
-  expect(await receiptOf(hold.requestId)).toBeUndefined();
+  expect(await counters()).toEqual({ units_used: 0, units_held: 1 });
   expect(open.ledger.alive(hold)).toBe(true);
   await open.ledger.settle(hold, usageOf());
   await jobs.stop();
 });
 
 test("the reaper waits until it has seen the database up for a whole lease", async () => {
-  const { ask } = await customer();
-  const [dead] = (
-    await runBatch(open.db.sql, true, { reserves: [ask()], finishes: [], wait: true, retry: false, leaseSeconds: 60 })
-  ).reserved;
-  expect(dead?.code).toBeNull();
-  const [row] = await world.sql`select request_id from holds order by request_id desc limit 1`;
-  await endLease(row?.request_id);
+  const { ask, counters } = await customer();
+  const dead = await openSqlReplica(world);
+  expect((await dead.reserve([ask()]))[0]?.code).toBeNull();
+  await world.sql`update leases set ends_at = clock_timestamp() where id = ${dead.leaseId}`;
   const jobs = startJobs();
   await Bun.sleep(1500);
-  expect(await receiptOf(row?.request_id)).toBeUndefined();
+  expect(await counters()).toEqual({ units_used: 0, units_held: 1 });
   await Bun.sleep(2500);
-  expect(await receiptOf(row?.request_id)).toMatchObject({ reason: "lease_ended" });
+  expect(await counters()).toEqual({ units_used: 0, units_held: 0 });
+  expect(jobs.reaper().reaped).toBeGreaterThan(0);
   await jobs.stop();
 });
 
 test("a late settlement writes its usage record and takes the unit if it is still available", async () => {
   const { ask, counters } = await customer();
   const hold = await open.ledger.reserve(ask());
-  await endLease(hold.requestId);
-  await open.ledger.reap(hold.requestId, hold.accountId);
+  await reapLease(world, hold.leaseId);
   await open.ledger.settle(hold, usageOf({ promptTokens: 7 }));
   expect(await receiptOf(hold.requestId)).toMatchObject({
     outcome: "settled",
@@ -150,8 +158,7 @@ test("a late settlement writes its usage record and takes the unit if it is stil
 test("a late settlement whose unit was used by another request records 0 units", async () => {
   const { ask, counters } = await customer({ dailyLimit: 1, days: 2, carryover: true });
   const late = await open.ledger.reserve(ask());
-  await endLease(late.requestId);
-  await open.ledger.reap(late.requestId, late.accountId);
+  await reapLease(world, late.leaseId);
   await open.ledger.settle(await open.ledger.reserve(ask()), usageOf());
   await open.ledger.settle(late, usageOf());
   expect(await receiptOf(late.requestId)).toMatchObject({ outcome: "settled", reason: "late", units: 0 });
@@ -163,8 +170,7 @@ test("a late charge takes the available balance; the rest is recorded as a loss"
   const key = await world.addKey(person, { mode: "payg" });
   await world.setBalance(person, 1000n);
   const hold = await open.ledger.reserve(requestFor(person, key, { outputPico: 1000n }));
-  await endLease(hold.requestId);
-  await open.ledger.reap(hold.requestId, hold.accountId);
+  await reapLease(world, hold.leaseId);
   await open.ledger.settle(
     await open.ledger.reserve(requestFor(person, key, { outputPico: 1000n })),
     usageOf({ chargeNanoUsd: 600n }),
@@ -186,15 +192,11 @@ test("database away after dispatch: the settlement is spooled, and replayed once
   // A hold of the real database, in the hands of a ledger whose database is gone.
   const hold = await open.ledger.reserve(ask());
   const away = await openWorldLedger(world, { databaseUrl: NOWHERE, timeoutMs: 200, spool: "crashed" });
-  const finish = {
-    requestId: hold.requestId,
-    accountId: hold.accountId,
-    kind: "settle",
+  const { chargeNanoUsd, ...row } = settlementOf(hold, usageOf({ promptTokens: 5 }), {
+    strict: false,
     reason: "complete",
-    promptTokens: 5,
-    cachedTokens: 0,
-  } as const;
-  const line = `${JSON.stringify({ ...finish, completionTokens: 6, chargeNanoUsd: "0", strict: false, estimated: false })}\n`;
+  });
+  const line = `${JSON.stringify({ ...row, heldNanoUsd: "0", chargeNanoUsd: String(chargeNanoUsd) })}\n`;
   expect(away.ledger.status().spoolEmpty).toBe(true);
   await away.close();
   // The file as a crash leaves it: the settlement twice, and a line torn in the middle.
@@ -296,6 +298,7 @@ test("a replica writes its status every second; one that shuts down deletes its 
   const later = await replica(id);
   expect(later?.status).toEqual({
     holds: open.ledger.status().holds,
+    oldestHoldMs: expect.any(Number),
     queued: 0,
     spoolEmpty: true,
     inFlight: 4,

@@ -1,0 +1,29 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { createWorld, type World } from "../world.ts";
+import { codeOf, openWorldLedger, requestFor } from "./ledger_world.ts";
+
+/** What a replica that shuts down does with requests that still wait for the database. */
+
+let world: World;
+beforeAll(async () => {
+  world = await createWorld();
+});
+afterAll(() => world.close());
+
+test("a request that waits for a recall while its replica shuts down is refused in time", async () => {
+  const person = await world.addCustomer();
+  await world.givePackage(person, { dailyLimit: 1, days: 1 });
+  const key = await world.addKey(person);
+  const holder = await openWorldLedger(world);
+  const closing = await openWorldLedger(world, { timeoutMs: 600 });
+  const hold = await holder.ledger.reserve(requestFor(person, key));
+  // As if its holder had drawn the unit ahead, and died.
+  await world.sql`update escrows set idle_units = 1 where account_id = ${person.accountId}`;
+  const code = codeOf(closing.ledger.reserve(requestFor(person, key)));
+  await Bun.sleep(100);
+  await closing.close();
+  expect(await Promise.race([code, Bun.sleep(2_000)])).toBe("service_unavailable");
+  await holder.ledger.release(hold, "not_dispatched");
+  await holder.close();
+  expect(await world.unbalanced()).toEqual([]);
+});

@@ -1,0 +1,576 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { addBalance, transferBalance } from "../../src/ledger/balances_store.ts";
+import { entitlementOf } from "../../src/ledger/entitlement_store.ts";
+import { Escrow } from "../../src/ledger/escrow.ts";
+import type { Hold, Ledger } from "../../src/ledger/ledger.ts";
+import type { ReserveRequest } from "../../src/ledger/ledger_store.ts";
+import { assignPackage } from "../../src/ledger/packages_store.ts";
+import { type Bus, inProcessBus } from "../../src/platform/bus.ts";
+import { changing } from "../../src/platform/changes_store.ts";
+import type { Db, Tx } from "../../src/platform/db.ts";
+import { createLog } from "../../src/platform/log.ts";
+import { sleep, until } from "../platform/own_redis.ts";
+import { startTcpProxy } from "../tcp_proxy.ts";
+import { createWorld, type OfferingSpec, type Person, type TestKey, type World } from "../world.ts";
+import {
+  codeOf,
+  drawn,
+  knownAs,
+  type OpenLedger,
+  openSqlReplica,
+  openWorldLedger,
+  reapLease,
+  requestFor,
+  tally,
+  usageOf,
+} from "./ledger_world.ts";
+
+/**
+ * What must stay true while replicas draw units and money ahead of the requests that use them (src/ledger/README.md): three
+ * ledgers on one database. Source: PAY-9, QUO-3, MON-2, END-13, ESC-4, REL-6.
+ */
+
+setDefaultTimeout(120_000);
+/** Changes of rights wait at most this long, and a busy machine needs a little more. */
+const CHANGE_MS_MAX = 2_600;
+/** A balance that pays 1,000 nano-USD for each request. */
+const PRICED: Partial<ReserveRequest> = { outputPico: 1000n, capMax: 1000, capMin: 1000 };
+
+let world: World;
+let db: Db;
+let bus: Bus;
+const opened: OpenLedger[] = [];
+
+beforeAll(async () => {
+  world = await createWorld();
+  db = world.openDb();
+});
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((open) => open.close()));
+  // How many leases run decides how much is drawn ahead.
+  for (const { id } of await world.sql`select id::text from leases where not ended`) await reapLease(world, id);
+  await world.setClock(null);
+  expect(await world.unbalanced()).toEqual([]);
+});
+afterAll(async () => {
+  await db.close();
+  await world.close();
+});
+
+/** Delivers nothing, as while Redis is frozen. */
+const frozenBus = (): Bus => ({ ...inProcessBus(createLog("silent")), publish: async () => {} });
+
+async function openLedgers(
+  count: number,
+  options: Parameters<typeof openWorldLedger>[1] = {},
+  over: Bus | null = inProcessBus(createLog("silent")),
+): Promise<OpenLedger[]> {
+  bus = over ?? frozenBus();
+  const ledgers = await Promise.all(
+    Array.from({ length: count }, () => openWorldLedger(world, { ...(over && { bus: over }), ...options })),
+  );
+  opened.push(...ledgers);
+  return ledgers;
+}
+
+type Customer = Person & { key: TestKey; packageId: number; mode: "package" | "payg" };
+
+async function addCustomer(spec: OfferingSpec | null, nanoUsd = 0n): Promise<Customer> {
+  const person = await world.addCustomer();
+  const mode = spec === null ? "payg" : "package";
+  const packageId = spec === null ? 0 : await world.givePackage(person, spec);
+  if (nanoUsd > 0n) await world.setBalance(person, nanoUsd);
+  return { ...person, key: await world.addKey(person, { mode }), packageId, mode };
+}
+
+const ask = (customer: Customer, over: Partial<ReserveRequest> = {}) =>
+  requestFor(customer, customer.key, { ...PRICED, known: knownAs(customer.mode), ...over });
+
+/** Requests one after the other, which stay open. */
+async function reserveSome({ ledger }: { ledger: Ledger }, customer: Customer, count: number): Promise<Hold[]> {
+  const holds: Hold[] = [];
+  for (let i = 0; i < count; i++) holds.push(await ledger.reserve(ask(customer)));
+  return holds;
+}
+
+/** Requests enough that something is drawn ahead. Returns those that stay open. */
+async function drawAhead(open: OpenLedger, customer: Customer, count = 6): Promise<Hold[]> {
+  const holds = await reserveSome(open, customer, count);
+  const { idle_units, idle_nano_usd } = await drawn(world, customer.accountId);
+  expect(idle_units + idle_nano_usd).toBeGreaterThan(0);
+  return holds;
+}
+
+const release = ({ ledger }: OpenLedger, holds: readonly Hold[]) =>
+  Promise.all(holds.map((hold) => ledger.release(hold, "provider_failed")));
+
+async function countersOf({ accountId, packageId }: Customer) {
+  const [row] = await world.sql`
+    select (select units_used from packages where id = ${packageId}) as used,
+      (select units_held from packages where id = ${packageId}) as held, balance_nano_usd::int as balance,
+      (select count(*) from receipts where account_id = ${accountId} and outcome = 'settled')::int as settled
+    from balances where account_id = ${accountId}`;
+  return { ...row } as { used: number; held: number; balance: number; settled: number };
+}
+
+describe("never oversold", () => {
+  test.each([
+    { escrowUnitsMax: 256, escrowShare: 8 },
+    { escrowUnitsMax: 256, escrowShare: 1 },
+    { escrowUnitsMax: 4, escrowShare: 1 },
+    { escrowUnitsMax: 0, escrowShare: 8 },
+  ])(
+    "500 requests at once on three ledgers for 50: exactly 50 are granted, the others get 402 (%o)",
+    async (options) => {
+      for (const withBus of [true, false]) {
+        const ledgers = await openLedgers(3, options, withBus ? undefined : null);
+        const units = await addCustomer({ dailyLimit: 50, days: 5 });
+        const money = await addCustomer(null, 50_000n);
+        const burst = (customer: Customer) =>
+          Promise.all(
+            Array.from({ length: 500 }, (_, i) => codeOf((ledgers[i % 3] as OpenLedger).ledger.reserve(ask(customer)))),
+          );
+        expect(tally(await burst(units))).toEqual({ granted: 50, daily_quota_exceeded: 450 });
+        expect(tally(await burst(money))).toEqual({ granted: 50, insufficient_balance: 450 });
+      }
+    },
+  );
+
+  test.each([true, false])(
+    "requests that settle and fail while others come: calls, units, receipts and answers are equal (bus: %p)",
+    async (withBus) => {
+      const ledgers = await openLedgers(3, { escrowShare: 2 }, withBus ? undefined : null);
+      const limit = 150;
+      const customer = await addCustomer({ dailyLimit: limit, days: 5, carryover: true });
+      const seen = { settled: 0, failed: 0 };
+      const worker = async (n: number) => {
+        const { ledger } = ledgers[n % 3] as OpenLedger;
+        for (let i = n; ; i++) {
+          let hold: Hold;
+          try {
+            hold = await ledger.reserve(ask(customer));
+          } catch (error) {
+            return error instanceof Error && "code" in error ? String(error.code) : "failed";
+          }
+          await sleep(i % 5);
+          if (i % 4 === 0) {
+            await ledger.release(hold, "provider_failed");
+            seen.failed++;
+          } else {
+            await ledger.settle(hold, usageOf());
+            seen.settled++;
+          }
+        }
+      };
+      // A worker stops at 402: units that others then release are used by the next round.
+      const codes: string[] = [];
+      while ((await countersOf(customer)).used < limit)
+        codes.push(...(await Promise.all(Array.from({ length: 24 }, (_, n) => worker(n)))));
+      expect(Object.keys(tally(codes))).toEqual(["carryover_quota_exceeded"]);
+      const { used, settled } = await countersOf(customer);
+      expect([used, settled, seen.settled]).toEqual([limit, limit, limit]);
+    },
+  );
+});
+
+describe("no false refusal and no false charge while units lie unused in another replica", () => {
+  test.each([true, false])("units are called back: no 402, and the balance pays nothing (bus: %p)", async (withBus) => {
+    const [a, b] = (await openLedgers(2, { escrowShare: 1 }, withBus ? undefined : null)) as [OpenLedger, OpenLedger];
+    for (let round = 0; round < 5; round++) {
+      const customer = await addCustomer({ dailyLimit: 20, days: 5 }, 100_000n);
+      const holds = await drawAhead(a, customer);
+      const rest = await Promise.all(Array.from({ length: 14 }, () => b.ledger.reserve(ask(customer))));
+      expect([...holds, ...rest].map(({ mode }) => mode)).toEqual(Array(20).fill("package"));
+      // Now the units are used up, and the balance does pay.
+      const next = await b.ledger.reserve(ask(customer));
+      expect(next.mode).toBe("payg");
+      await release(a, holds);
+      await release(b, [...rest, next]);
+    }
+  });
+
+  test("money is called back: no 402, no lower output cap, and an overrun is no loss", async () => {
+    const [a, b] = (await openLedgers(2, { escrowShare: 1 })) as [OpenLedger, OpenLedger];
+    const customer = await addCustomer(null, 20_000n);
+    const holds = await drawAhead(a, customer);
+    const rest = await Promise.all(Array.from({ length: 14 }, () => b.ledger.reserve(ask(customer, { capMin: 1 }))));
+    expect(rest.map(({ capTokens }) => capTokens)).toEqual(Array(14).fill(1000));
+    expect(await codeOf(b.ledger.reserve(ask(customer)))).toBe("insufficient_balance");
+    await release(a, holds);
+    await release(b, rest);
+
+    const second = await addCustomer(null, 20_000n);
+    const open = await drawAhead(a, second);
+    const own = await b.ledger.reserve(ask(second));
+    expect(await b.ledger.settle(own, usageOf({ chargeNanoUsd: 14_000n }))).toMatchObject({ shortfallNanoUsd: 0n });
+    await release(a, open);
+  });
+
+  test("their holder is dead: 503, not 402, and no charge, until its lease has ended; then they are granted", async () => {
+    const [dead] = (await openLedgers(1, { escrowShare: 1 }, null)) as [OpenLedger];
+    const [alive] = (await openLedgers(1, { timeoutMs: 400 }, null)) as [OpenLedger];
+    const customer = await addCustomer({ dailyLimit: 12, days: 5 }, 100_000n);
+    await drawAhead(dead, customer);
+    await dead.ledger.abandon();
+    const { units, idle_units } = await drawn(world, customer.accountId);
+    const own = await reserveSome(alive, customer, 12 - units);
+    expect(await codeOf(alive.ledger.reserve(ask(customer)))).toBe("service_unavailable");
+    await reapLease(world, dead.ledger.leaseId());
+    own.push(...(await reserveSome(alive, customer, units)));
+    expect(own.map(({ mode }) => mode)).toEqual(Array(12).fill("package"));
+    expect(idle_units).toBeGreaterThan(0);
+    await release(alive, own);
+  });
+
+  test.each([true, false])(
+    "a correction, a transfer and an assignment get money that lies unused in a replica (bus: %p)",
+    async (withBus) => {
+      const [a] = (await openLedgers(1, { escrowShare: 1 }, withBus ? undefined : null)) as [OpenLedger];
+      const deps = { db, bus };
+      const offeringId = await world.addOffering({ wholesaleNanoUsd: 19_000n });
+      for (const take of [
+        ({ accountId }: Customer) =>
+          addBalance(deps, { accountId, nanoUsd: -19_000n, kind: "correction", reason: null, actorId: null }),
+        async ({ accountId }: Customer) =>
+          transferBalance(deps, {
+            ...{ fromId: accountId, toId: (await world.addCustomer()).accountId },
+            ...{ nanoUsd: 19_000n, reason: null, actorId: null },
+          }),
+        async ({ accountId: payerId }: Customer) =>
+          assignPackage(deps, { ...(await world.addCustomer()), offeringId, when: "now", payerId, actorId: null }),
+      ]) {
+        const customer = await addCustomer(null, 20_000n);
+        await release(a, await drawAhead(a, customer));
+        const startMs = performance.now();
+        await take(customer);
+        expect(performance.now() - startMs).toBeLessThan(3_000);
+        expect((await countersOf(customer)).balance).toBe(1_000);
+      }
+    },
+  );
+});
+
+describe("a change of rights: no request is granted on what was true before, once the change has returned", () => {
+  const CHANGES: [what: string, change: (tx: Tx, customer: Customer) => Promise<unknown>][] = [
+    ["key disabled", (tx, { key }) => run(tx, `update keys set status = 'disabled' where id = ${key.keyId}`)],
+    ["key revoked", (tx, { key }) => run(tx, `update keys set status = 'revoked' where id = ${key.keyId}`)],
+    [
+      "key for other models",
+      (tx, { key }) => run(tx, `update keys set model_ids = '{model-b}' where id = ${key.keyId}`),
+    ],
+    ["key for other hosts", (tx, { key }) => run(tx, `update keys set hosts = '{b.example}' where id = ${key.keyId}`)],
+    [
+      "account suspended",
+      (tx, { accountId }) => run(tx, `update accounts set status = 'suspended' where id = ${accountId}`),
+    ],
+    ["package ended", (tx, { accountId, packageId }) => run(tx, `select end_package(${accountId}, ${packageId})`)],
+    ["pay-as-you-go off", (tx, { accountId }) => run(tx, `select set_payg(${accountId}, false)`)],
+  ];
+  const run = (tx: Tx, text: string) => tx.execute(text);
+
+  async function endWhileBusy(
+    ledgers: readonly OpenLedger[],
+    { customer, change }: { customer: Customer; change: (tx: Tx, customer: Customer) => Promise<unknown> },
+  ): Promise<{ before: number; after: number; tookMs: number }> {
+    const [row] = await world.sql`select epoch::int from epochs where account_id = ${customer.accountId}`;
+    // What a cache that hears of nothing says.
+    const known = { mode: customer.mode, epoch: Number(row?.epoch ?? 0), tenantEpoch: 0 };
+    let [isOver, isDone, before, after] = [false, false, 0, 0];
+    const hammer = async (open: OpenLedger) => {
+      while (!isDone) {
+        const isLate = isOver;
+        const reserving = open.ledger.reserve(ask(customer, { known }));
+        if ((await codeOf(reserving)) === "granted") {
+          if (isLate) after++;
+          else before++;
+          await open.ledger.release(await reserving, "provider_failed");
+        }
+        await sleep(1);
+      }
+    };
+    const hammers = ledgers.map(hammer);
+    await until(() => before > 5, 20_000);
+    const startMs = performance.now();
+    await changing({ db, bus }, async (tx) => {
+      await run(tx, `select lock_accounts(array[${customer.accountId}]::bigint[])`);
+      await change(tx, customer);
+    });
+    const tookMs = performance.now() - startMs;
+    isOver = true;
+    await sleep(100);
+    isDone = true;
+    await Promise.all(hammers);
+    return { before, after, tookMs };
+  }
+
+  test.each(CHANGES)("%s, with the bus and without, twenty times each", async (what, change) => {
+    for (const withBus of [true, false]) {
+      const ledgers = await openLedgers(2, {}, withBus ? undefined : null);
+      const isMoney = what === "pay-as-you-go off";
+      const customers = await Promise.all(
+        Array.from({ length: 20 }, () =>
+          isMoney ? addCustomer(null, 1_000_000_000n) : addCustomer({ dailyLimit: 1_000_000 }),
+        ),
+      );
+      const results = await Promise.all(customers.map((customer) => endWhileBusy(ledgers, { customer, change })));
+      expect(results.filter(({ before }) => before === 0)).toEqual([]);
+      expect(results.filter(({ after }) => after > 0)).toEqual([]);
+      const slowest = Math.max(...results.map(({ tookMs }) => tookMs));
+      console.log(`${what}, ${withBus ? "with" : "without"} the bus: ${Math.round(slowest)} ms at most`);
+      expect(slowest).toBeLessThan(CHANGE_MS_MAX);
+    }
+  });
+
+  test("a package replaced by another: the old one gives nothing any more", async () => {
+    const [a] = (await openLedgers(1, {}, null)) as [OpenLedger];
+    const customer = await addCustomer({ dailyLimit: 1_000_000 });
+    const offeringId = await world.addOffering({ dailyLimit: 1_000_000 });
+    const holds = await drawAhead(a, customer);
+    const order = { accountId: customer.accountId, offeringId, when: "now", payerId: null, actorId: null } as const;
+    const { packageId } = await assignPackage({ db, bus }, order);
+    const after = await reserveSome(a, customer, 5);
+    expect(after.map((hold) => hold.packageId)).toEqual(Array(5).fill(packageId));
+    await release(a, [...holds, ...after]);
+  });
+});
+
+describe("what was drawn ahead is valid for two seconds", () => {
+  test("the database is away: requests are granted for at most two seconds, then 503", async () => {
+    const proxy = await startTcpProxy(world.url);
+    const [a] = (await openLedgers(1, { databaseUrl: proxy.url, timeoutMs: 300 }, null)) as [OpenLedger];
+    const customer = await addCustomer({ dailyLimit: 100_000 });
+    const holds = await drawAhead(a, customer, 50);
+    const cutMs = performance.now();
+    proxy.cut();
+    holds.push(await a.ledger.reserve(ask(customer)));
+    let lastMs = performance.now();
+    while (performance.now() - cutMs < 2_600) {
+      const reserving = a.ledger.reserve(ask(customer));
+      const code = await codeOf(reserving);
+      if (code === "granted") {
+        holds.push(await reserving);
+        lastMs = performance.now();
+      } else expect(code).toBe("service_unavailable");
+      await sleep(50);
+    }
+    expect(lastMs - cutMs).toBeLessThan(2_050);
+    proxy.mend();
+    await release(a, holds);
+    await a.ledger.replaySpool();
+    await a.close();
+    opened.length = 0;
+    await proxy.close();
+  });
+
+  test("a machine that was suspended grants nothing of what it had", async () => {
+    const proxy = await startTcpProxy(world.url);
+    let jumpMs = 0;
+    const [a] = (await openLedgers(
+      1,
+      { databaseUrl: proxy.url, timeoutMs: 300, unixMs: () => Date.now() + jumpMs },
+      null,
+    )) as [OpenLedger];
+    const customer = await addCustomer({ dailyLimit: 100_000 });
+    const holds = await drawAhead(a, customer, 20);
+    proxy.cut();
+    holds.push(await a.ledger.reserve(ask(customer)));
+    jumpMs = 1_500;
+    expect(await codeOf(a.ledger.reserve(ask(customer)))).toBe("service_unavailable");
+    proxy.mend();
+    holds.push(await a.ledger.reserve(ask(customer)));
+    await release(a, holds);
+    await a.close();
+    opened.length = 0;
+    await proxy.close();
+  });
+
+  test.each([false, true])(
+    "at the day's end: units of yesterday are not granted today, and go back (carryover: %p)",
+    async (carryover) => {
+      // The clocks run: of the database, and of the replica.
+      const shiftMs = Math.round(Date.parse("2026-05-10T23:59:58Z") - Date.now());
+      const unixMs = () => Date.now() + shiftMs;
+      await world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as
+        $$ select clock_timestamp() + interval '${shiftMs} milliseconds' $$`);
+      const [a] = (await openLedgers(1, { unixMs, escrowShare: 1 }, null)) as [OpenLedger];
+      const customer = await addCustomer({ dailyLimit: 30, days: 5, carryover });
+      const holds = await drawAhead(a, customer, 10);
+      expect(new Set(holds.map(({ day }) => day))).toEqual(new Set(["2026-05-10"]));
+      await until(() => unixMs() > Date.parse("2026-05-11T00:00:00.005Z"));
+      const today = await Promise.all(
+        Array.from({ length: carryover ? 50 : 30 }, () => a.ledger.reserve(ask(customer))),
+      );
+      expect(new Set(today.map(({ day }) => day))).toEqual(new Set(["2026-05-11"]));
+      expect(await codeOf(a.ledger.reserve(ask(customer)))).toBe(
+        carryover ? "carryover_quota_exceeded" : "daily_quota_exceeded",
+      );
+      const days = await world.sql`
+      select day::text, units_held from package_days where package_id = ${customer.packageId} order by 1`;
+      expect(days.map((row) => ({ ...row }))).toEqual([
+        { day: "2026-05-10", units_held: 10 },
+        { day: "2026-05-11", units_held: carryover ? 50 : 30 },
+      ]);
+      await release(a, [...holds, ...today]);
+    },
+  );
+});
+
+test("/balance shows requests in flight as reserved, and not what is drawn ahead", async () => {
+  const [a] = (await openLedgers(1)) as [OpenLedger];
+  const units = await addCustomer({ dailyLimit: 1000, days: 5 });
+  const money = await addCustomer(null, 1_000_000n);
+  const [unitHolds, moneyHolds] = [await drawAhead(a, units), await drawAhead(a, money)];
+  const shown = async () => {
+    const [{ package: shownPackage }, balance] = [
+      await entitlementOf(db.sql, units.accountId),
+      await entitlementOf(db.sql, money.accountId),
+    ];
+    return [shownPackage?.usedToday, 1000 - (shownPackage?.dailyRemaining ?? 0), Number(balance.heldNanoUsd) / 1000];
+  };
+  // Requests that were granted from memory are shown with the next draw.
+  for (const figure of await shown()) expect(figure).toBeLessThanOrEqual(6);
+  await until(async () => (await shown()).every((figure) => figure === 6), 2_500);
+  await release(a, [...unitHolds, ...moneyHolds]);
+});
+
+test("a quiet account's unused units go back within two seconds; those of an open request stay", async () => {
+  const [a] = (await openLedgers(1, {}, null)) as [OpenLedger];
+  const customer = await addCustomer({ dailyLimit: 1000 });
+  const holds = await drawAhead(a, customer);
+  await until(async () => (await drawn(world, customer.accountId)).idle_units === 0, 2_500);
+  expect((await drawn(world, customer.accountId)).units).toBe(6);
+  await release(a, holds);
+});
+
+test("a ledger that closes returns all that it does not use, and ends its lease", async () => {
+  const open = await openWorldLedger(world);
+  const [units, money] = [await addCustomer({ dailyLimit: 1000 }), await addCustomer(null, 1_000_000n)];
+  await release(open, await drawAhead(open, units));
+  await release(open, await drawAhead(open, money));
+  const leaseId = open.ledger.leaseId();
+  await open.close();
+  for (const { accountId } of [units, money])
+    expect(await drawn(world, accountId)).toEqual({ units: 0, idle_units: 0, nano_usd: 0, idle_nano_usd: 0 });
+  expect((await world.sql`select ended from leases where id = ${leaseId}`)[0]?.ended).toBe(true);
+});
+
+test("units that were drawn under a ledger's lease and that it does not know of go back", async () => {
+  const [a] = (await openLedgers(1, {}, null)) as [OpenLedger];
+  const [unknown, known] = [await addCustomer({ dailyLimit: 10 }), await addCustomer({ dailyLimit: 10 })];
+  const open = await a.ledger.reserve(ask(known, { known: null }));
+  for (const { accountId, packageId } of [unknown, known]) {
+    await world.sql`
+      insert into escrows (account_id, lease_id, package_id, key_id, day, draw_number, units, tokens, nano_usd, idle_units,
+        idle_nano_usd, epoch, tenant_epoch)
+      values (${accountId}, ${a.ledger.leaseId()}, ${packageId}, 0, current_date, 0, 3, 0, 0, 0, 0, 0, 0)
+      on conflict (account_id, lease_id, package_id, key_id, day) do update set units = escrows.units + 3`;
+    await world.sql`update packages set units_held = units_held + 3 where id = ${packageId}`;
+    await world.sql`
+      insert into package_days (package_id, day, units_held, units_max) values (${packageId}, current_date, 3, 10)
+      on conflict (package_id, day) do update set units_held = package_days.units_held + 3`;
+  }
+  // Once says nothing of an account that has requests: an end may be on its way.
+  await a.ledger.reconcile();
+  await a.ledger.reconcile();
+  expect([(await countersOf(unknown)).held, (await countersOf(known)).held]).toEqual([0, 1]);
+  await release(a, [open]);
+});
+
+test("an account that a ledger knows of only from its rows: its first request tells the tenant, whose suspension counts", async () => {
+  const [a] = (await openLedgers(1, {}, null)) as [OpenLedger];
+  const reseller = await world.addReseller();
+  const person = await world.addCustomer(reseller.accountId);
+  const customer: Customer = {
+    ...{ ...person, mode: "package", key: await world.addKey(person) },
+    packageId: await world.givePackage(person),
+  };
+  await world.sql`
+    insert into escrows (account_id, lease_id, package_id, key_id, day, draw_number, units, tokens, nano_usd, idle_units,
+      idle_nano_usd, epoch, tenant_epoch)
+    values (${person.accountId}, ${a.ledger.leaseId()}, ${customer.packageId}, 0, current_date, 0, 1, 0, 0, 0, 0, 0, 0)`;
+  await world.sql`update packages set units_held = 1 where id = ${customer.packageId}`;
+  await world.sql`
+    insert into package_days (package_id, day, units_held, units_max) values (${customer.packageId}, current_date, 1, 10)`;
+  await a.ledger.reconcile();
+  await world.sql`update accounts set status = 'suspended' where id = ${reseller.accountId}`;
+  const over = { tenantId: reseller.accountId, known: null };
+  expect(await codeOf(a.ledger.reserve(ask(customer, over)))).toBe("invalid_api_key");
+});
+
+test("a draw whose answer is lost: the request is granted once, and what the lost answer gave goes back", async () => {
+  const proxy = await startTcpProxy(world.url);
+  const [a] = (await openLedgers(1, { databaseUrl: proxy.url, escrowShare: 1 }, null)) as [OpenLedger];
+  const customer = await addCustomer({ dailyLimit: 100 });
+  const holds = await reserveSome(a, customer, 2);
+  const lost = proxy.dropNextReply();
+  const more = Array.from({ length: 30 }, () => a.ledger.reserve(ask(customer)));
+  await lost;
+  holds.push(...(await Promise.all(more)));
+  await until(async () => (await drawn(world, customer.accountId)).units === 32, 4_000);
+  const codes = await Promise.all(Array.from({ length: 80 }, () => codeOf(a.ledger.reserve(ask(customer)))));
+  expect(tally(codes)).toEqual({ granted: 68, daily_quota_exceeded: 12 });
+  await a.close();
+  opened.length = 0;
+  await reapLease(world, a.ledger.leaseId());
+  await proxy.close();
+});
+
+test("a draw that runs late, after the next one, has no effect", async () => {
+  const customer = await addCustomer({ dailyLimit: 10 });
+  const replica = await openSqlReplica(world);
+  const [first, second] = [replica.draws([ask(customer)]), replica.draws([ask(customer)])];
+  expect((await replica.batch({ reserves: [ask(customer)], draws: second })).reserved[0]?.code).toBeNull();
+  const late = await replica.batch({ reserves: [ask(customer)], draws: first });
+  expect([late.reserved[0]?.code, late.drawn[0]?.code]).toEqual(["stale", "stale"]);
+  expect((await countersOf(customer)).held).toBe(1);
+});
+
+test("the ends of requests that were granted from memory: sent twice, late, or under an ended lease", async () => {
+  const [a] = (await openLedgers(1, {}, null)) as [OpenLedger];
+  const customer = await addCustomer({ dailyLimit: 100 });
+  const holds = await drawAhead(a, customer, 10);
+  const [settled, late, released] = holds as [Hold, Hold, Hold];
+  await a.ledger.settle(settled, usageOf());
+  await expect(a.ledger.settle(settled, usageOf())).rejects.toThrow("ended twice");
+  await reapLease(world, a.ledger.leaseId());
+  expect(await countersOf(customer)).toMatchObject({ used: 1, held: 0 });
+  expect(a.ledger.alive(late)).toBe(true);
+  // The next draw tells that the lease has ended; the request goes on under a new one.
+  const next = await a.ledger.reserve(ask(customer, { known: null }));
+  expect(a.ledger.alive(late)).toBe(false);
+  expect(a.ledger.alive(next)).toBe(true);
+  await a.ledger.settle(late, usageOf());
+  await a.ledger.release(released, "provider_failed");
+  expect(await countersOf(customer)).toMatchObject({ used: 2, held: 1, settled: 2 });
+  await release(a, [next, ...holds.slice(3)]);
+});
+
+test("a quiet account whose draw is under way is not forgotten: the answer is accounted for", () => {
+  let nowMs = 0;
+  const escrow = new Escrow({ leaseMs: 600_000, unitsMax: 10, nowMs: () => nowMs, unixMs: () => nowMs });
+  escrow.leaseRenewed(escrow.leaseId, nowMs);
+  const request = requestFor({ accountId: 7, role: "customer" } as Person, { keyId: 8 } as TestKey, {
+    known: { mode: "package", epoch: 0, tenantEpoch: 0 },
+  });
+  const answered = {
+    ...{
+      code: null,
+      packageId: 9,
+      day: "2026-11-23",
+      goodMs: 60_000,
+      modelIds: null,
+      nanoUsd: null,
+      epoch: 0,
+      tenantEpoch: 0,
+    },
+    recalled: false,
+  };
+  const first = escrow.compose(7, 0, []);
+  escrow.drawn(first, { ...answered, units: 0, nowUs: 1_000_000 }, { sentMs: nowMs, leaseId: escrow.leaseId });
+  nowMs = 11_000;
+  const second = escrow.compose(7, 0, []);
+  expect(escrow.due()).toEqual([]);
+  escrow.drawn(second, { ...answered, units: 1, nowUs: 12_000_000 }, { sentMs: nowMs, leaseId: escrow.leaseId });
+  expect(escrow.grant(request)).toMatchObject({ packageId: 9, reservedAtUs: 12_000_000 });
+  expect(escrow.compare(7, { units: 1, nanoUsd: 0n })).toBe(false);
+});
