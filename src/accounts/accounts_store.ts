@@ -1,11 +1,12 @@
-import { and, desc, eq, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "drizzle-orm";
+import { and, asc, desc, eq, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { accounts, balances } from "../platform/schema.ts";
+import { accounts } from "../platform/schema_accounts.ts";
+import { balances } from "../platform/schema_ledger.ts";
 import { checkEmail, checkInteger, checkName, isRowId } from "./input_checks.ts";
 import { lockAccounts, lockTenant } from "./locks_store.ts";
 import type { Role } from "./roles.ts";
@@ -71,14 +72,22 @@ function checkAccountName(name: string): string {
 }
 
 async function checkReseller(tx: Tx, resellerId: number, email: string): Promise<void> {
-  const reseller = isRowId(resellerId) ? await find(tx, eq(accounts.id, resellerId)) : undefined;
+  if (!isRowId(resellerId)) throw new InputError("There is no such reseller.", "resellerId");
+  // Locked, so that the reseller cannot change its own address to this one meanwhile.
+  const [reseller] = await tx
+    .select({ role: accounts.role, email: accounts.email })
+    .from(accounts)
+    .where(eq(accounts.id, resellerId))
+    .for("share");
   if (reseller?.role !== "reseller") throw new InputError("There is no such reseller.", "resellerId");
   // Both sign in on the reseller's host, where an e-mail address must identify one person.
-  if (reseller.email === email) throw emailTaken();
+  if (reseller.email.toLowerCase() === email) throw emailTaken();
 }
 
 /** `invited`: has no password yet. */
 export type AccountState = "active" | "invited" | "suspended";
+
+export type AccountSort = "added" | "name" | "balance";
 
 export type AccountFilter = {
   role?: Role;
@@ -87,15 +96,17 @@ export type AccountFilter = {
   resellerId?: number;
   /** Prefix of the e-mail address or of the name; case-insensitive. */
   q?: string;
+  /** Newest first, by name, or the smallest balance first. */
+  sort?: AccountSort;
   /** The last id of the previous page. */
   before?: number;
   limit?: number;
 };
 
-/** Accounts, newest first. */
+/** Accounts, newest first unless `sort` says otherwise. */
 export async function listAccounts(
   { db }: { db: Db },
-  { role, state, resellerId, q, before, limit = 100 }: AccountFilter = {},
+  { role, state, resellerId, q, sort = "added", before, limit = 100 }: AccountFilter = {},
 ): Promise<{ rows: Account[]; hasMore: boolean }> {
   const size = Math.min(Math.max(limit, 1), PAGE_MAX);
   const rows = await select(
@@ -105,11 +116,30 @@ export async function listAccounts(
       state === undefined ? undefined : isInState(state),
       resellerId === undefined ? undefined : eq(accounts.resellerId, resellerId),
       q === undefined ? undefined : beginsWith(q),
-      before === undefined ? undefined : lt(accounts.id, before),
+      before === undefined ? undefined : isAfter(sort, before, resellerId),
     ),
     size + 1,
+    ORDERS[sort],
   );
   return { rows: rows.slice(0, size), hasMore: rows.length > size };
+}
+
+/** By the id last, so that the order is total. */
+const ORDERS: Record<AccountSort, SQL[]> = {
+  added: [desc(accounts.id)],
+  name: [asc(sql`lower(${accounts.name})`), asc(accounts.id)],
+  balance: [asc(sql`coalesce(${balances.balanceNanoUsd}, 0)`), asc(accounts.id)],
+};
+
+/** Whether a row comes after the account `before`, which must be in the same list: else its name could be guessed by comparing. */
+function isAfter(sort: AccountSort, before: number, resellerId: number | undefined): SQL {
+  if (sort === "added") return lt(accounts.id, before);
+  if (!isRowId(before)) return sql`false`;
+  const value = { name: sql`lower(${accounts.name})`, balance: sql`coalesce(${balances.balanceNanoUsd}, 0)` }[sort];
+  const last = { name: sql`lower(last.name)`, balance: sql`coalesce(b.balance_nano_usd, 0)` }[sort];
+  return sql`(${value}, ${accounts.id}) > (
+    select ${last}, last.id from accounts last left join balances b on b.account_id = last.id
+    where last.id = ${before} and ${resellerId === undefined ? sql`true` : sql`last.reseller_id = ${resellerId}`})`;
 }
 
 function isInState(state: AccountState): SQL | undefined {
@@ -227,7 +257,7 @@ export async function suspendAccount(deps: ChangeDeps, accountId: number, party:
     await endSessions(tx, accountId);
     return true;
   };
-  return changing(deps, suspend, { protects: true });
+  return changing(deps, suspend, { protects: true, endsTenantRight: () => account.role === "reseller" });
 }
 
 /** Locks the rows, so that of two admins who suspend each other at the same time only one succeeds. */
@@ -281,7 +311,16 @@ export function emailIs(email: string): SQL {
   return sql`lower(${accounts.email}) = ${email.trim().toLowerCase().replaceAll("\0", "")}`;
 }
 
-function emailTaken(): InputError {
+/**
+ * Whether an account may sign in on a host. On a reseller's host: that reseller and its customers. On the service's own
+ * (`resellerId` null): every account without a reseller. Source: DOM-5.
+ */
+export function signsInOn(resellerId: number | null): SQL | undefined {
+  if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;
+  return or(eq(accounts.resellerId, resellerId), and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
+}
+
+export function emailTaken(): InputError {
   return new InputError("This e-mail address is already in use.", "email");
 }
 
@@ -289,7 +328,7 @@ async function find(tx: Tx, where: SQL | undefined): Promise<Account | undefined
   return (await select(tx, where, 1))[0];
 }
 
-async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Account[]> {
+async function select(tx: Tx, where: SQL | undefined, limit: number, order = ORDERS.added): Promise<Account[]> {
   const reseller = alias(accounts, "reseller");
   const rows = await tx
     .select({
@@ -307,7 +346,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ac
         where p.account_id = ${accounts.id} and p.starts_at <= clock.now and p.ends_at > clock.now
         order by p.starts_at desc limit 1)`,
       balanceNanoUsd: sql<string>`coalesce(${balances.balanceNanoUsd}, 0)`.mapWith(BigInt),
-      heldNanoUsd: sql<string>`coalesce(${balances.heldNanoUsd}, 0)`.mapWith(BigInt),
+      heldNanoUsd: sql<string>`coalesce(reserved_as_shown(${balances}), 0)`.mapWith(BigInt),
       paygEnabled: sql<boolean>`coalesce(${balances.paygEnabled}, false)`,
       maySwitchPayg: accounts.maySwitchPayg,
       createdAt: accounts.createdAt,
@@ -316,7 +355,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number): Promise<Ac
     .leftJoin(balances, eq(balances.accountId, accounts.id))
     .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
     .where(where)
-    .orderBy(desc(accounts.id))
+    .orderBy(...order)
     .limit(limit);
   return rows.map((row) => ({ ...row, createdAt: toIso(row.createdAt) }));
 }

@@ -4,7 +4,8 @@ import type { Actor } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
-import { accounts, auditEntries } from "../platform/schema.ts";
+import { accounts } from "../platform/schema_accounts.ts";
+import { auditEntries } from "../platform/schema_service.ts";
 
 /** The audit log. Written by triggers (note_audit), and by `noteAction` where no trigger can know enough. */
 
@@ -15,7 +16,9 @@ const PRUNE_ROWS = 5_000;
 /** One lookup by primary key for each entry of a page. A route is named by its model. */
 const SUBJECT_NAME = sql<string | null>`case ${auditEntries.subject}
   when 'keys' then (select name from keys where id = ${auditEntries.subjectId}::bigint)
+  when 'passkeys' then (select name from passkeys where id = ${auditEntries.subjectId}::bigint)
   when 'packages' then (select name from packages where id = ${auditEntries.subjectId}::bigint)
+  when 'retail_prices' then (select name from offerings where id = ${auditEntries.subjectId}::bigint)
   when 'offerings' then (select name from offerings where id = ${auditEntries.subjectId}::bigint)
   when 'providers' then (select name from providers where id = ${auditEntries.subjectId}::bigint)
   when 'routes' then (select model_id from routes where id = ${auditEntries.subjectId}::bigint)

@@ -4,7 +4,7 @@ import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { sha256 } from "../platform/runtime.ts";
-import { accounts, brands } from "../platform/schema.ts";
+import { accounts, brands } from "../platform/schema_accounts.ts";
 import { accentCss } from "./accent.ts";
 import { checkEmail, checkName, isRowId } from "./input_checks.ts";
 import { lockResellerRow } from "./locks_store.ts";

@@ -1,7 +1,8 @@
 import { and, eq, type SQL, sql } from "drizzle-orm";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { hosts } from "../platform/schema.ts";
+import { tell } from "../platform/outbox_store.ts";
+import { hosts } from "../platform/schema_accounts.ts";
 import type { DnsReport } from "./dns_check.ts";
 import { afterCheck, type HostStatus, type Step } from "./domain_states.ts";
 import {
@@ -94,7 +95,8 @@ export type CheckOutcome = { from: HostStatus; to: HostStatus } | undefined;
  * suspends the previous owner's row, and afterwards none of the previous owner's requests is granted.
  */
 export async function finishCheck(deps: ChangeDeps, done: StartedCheck, report: DnsReport): Promise<CheckOutcome> {
-  return changing(deps, async (tx) => {
+  let ends = false;
+  const finish = async (tx: Tx): Promise<CheckOutcome> => {
     // The owner may lose the domain, to a claimant or because its records are wrong. Locks first, rows after.
     const ownerId = await ownerOf(tx, done.host);
     const mayLose = report.verdict === (ownerId === done.resellerId ? "wrong" : "ok");
@@ -113,7 +115,11 @@ export async function finishCheck(deps: ChangeDeps, done: StartedCheck, report: 
       await tx.update(hosts).set({ nextCheckAt: now }).where(isRow(done));
       return undefined;
     }
-    if (becomesActive) await takeFromOthers(tx, done);
+    if (becomesActive) {
+      if (ownerId !== undefined && ownerId !== done.resellerId)
+        await tellLost(tx, { host: done.host, resellerId: ownerId });
+      await takeFromOthers(tx, done);
+    }
     await tx
       .update(hosts)
       .set({
@@ -125,8 +131,15 @@ export async function finishCheck(deps: ChangeDeps, done: StartedCheck, report: 
         ...(becomesActive && { activatedAt: now }),
       })
       .where(isRow(done));
+    if (row.status === "active" && step.status !== "active") await tellLost(tx, done);
+    ends = (row.status === "active" && step.status !== "active") || (becomesActive && row.contested);
     return { from: row.status, to: step.status };
-  });
+  };
+  return changing(deps, finish, { endsTenantRight: () => ends });
+}
+
+async function tellLost(tx: Tx, { host, resellerId }: HostRef): Promise<void> {
+  await tell(tx, { kind: "domain_lost", accountId: resellerId, data: { host } });
 }
 
 function nextCheckAt({ nextSeconds }: Step, { plannedAt }: StartedCheck): SQL | string | null {

@@ -1,6 +1,6 @@
 import { and, eq, sql } from "drizzle-orm";
 import type { Db } from "../platform/db.ts";
-import { sentForms } from "../platform/schema.ts";
+import { sentForms } from "../platform/schema_service.ts";
 
 /** Submitted forms, by the key that each opened form has, so that a double click creates one thing. */
 

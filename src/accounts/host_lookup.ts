@@ -18,12 +18,15 @@ const SERVE_STALE_MS = 5_000;
 /** Between two reads of uncached names: anybody can send any Host header, so at most 50 reads a second. */
 const READ_PAUSE_MS = 20;
 
+/** An active domain. `tenantEpoch`: the epoch of its reseller when this was read. */
+export type ActiveHost = { resellerId: number; tenantEpoch: number };
+
 export type HostLookup = {
   /** Whether the host is the service's own: API, alias, panel, or a local one where those are allowed. */
   isOwn(host: string): boolean;
   /** undefined: not cached; null: known not to be an active domain. */
-  peek(host: string): { resellerId: number } | undefined | null;
-  get(host: string): Promise<{ resellerId: number } | undefined>;
+  peek(host: string): ActiveHost | undefined | null;
+  get(host: string): Promise<ActiveHost | undefined>;
   readonly counters: Readonly<CacheCounters>;
   close(): void;
 };
@@ -39,7 +42,7 @@ type HostLookupOptions = {
 /** Opens the lookup. Its hosts are in lower case and without a port. */
 export function openHostLookup({ db, bus, config, nowMs }: HostLookupOptions): HostLookup {
   const own = ownHosts(config);
-  const { peek, get, counters, close } = openCachedLookup<{ host: string; resellerId: number }>({
+  const { peek, get, counters, close } = openCachedLookup<ActiveHost & { host: string }>({
     bus,
     nowMs,
     max: HOSTS_MAX,

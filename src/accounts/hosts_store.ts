@@ -4,13 +4,15 @@ import { DOMAIN_REASON_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { accounts, auditEntries, hosts, sessions } from "../platform/schema.ts";
+import { accounts, hosts, sessions } from "../platform/schema_accounts.ts";
+import { auditEntries } from "../platform/schema_service.ts";
+import { signsInOn } from "./accounts_store.ts";
 import { type DnsReport, isDnsReport } from "./dns_check.ts";
 import type { DomainState, HostStatus } from "./domain_states.ts";
 import { checkDomain, type HostConfig, isHostName, ownHosts } from "./host_names.ts";
 import { checkName, isRowId } from "./input_checks.ts";
+import { epochOf } from "./key_snapshots_store.ts";
 import { lockResellerRow, lockTenant } from "./locks_store.ts";
-import { signsInOn } from "./sign_in_store.ts";
 
 /**
  * Resellers' own domains. Several resellers may claim a name, and at most one has it active: the owner. Only active domains are
@@ -157,7 +159,7 @@ export async function setHostStatus(
   const known = await findHost(deps, { host, ...(resellerId !== undefined && { resellerId }) });
   if (!known) throw noSuchHost();
   const ref = { host, resellerId: known.resellerId };
-  return changing(deps, async (tx) => {
+  const change = async (tx: Tx) => {
     if (status === "active") {
       await activateByHand(tx, ref);
     } else {
@@ -169,7 +171,8 @@ export async function setHostStatus(
     }
     if (why !== undefined) await noteReason(tx, deps, ref, why);
     return findOrThrow(tx, ref);
-  });
+  };
+  return changing(deps, change, { endsTenantRight: () => status !== "active" });
 }
 
 /**
@@ -188,7 +191,7 @@ export async function removeHost(deps: ChangeDeps, ref: HostRef, isAdmin: boolea
     await tx.update(hosts).set({ status: "removed", nextCheckAt: null }).where(isRow(ref));
     return true;
   };
-  return changing(deps, remove, { protects: true });
+  return changing(deps, remove, { protects: true, endsTenantRight: () => true });
 }
 
 /** When a suspended domain was suspended, and the reason if an admin gave one. Read from the audit log. */
@@ -208,11 +211,14 @@ export async function suspensionOf(
 }
 
 /** Which of these names (lower case) are active domains of active resellers, and whose. */
-export async function loadActiveHosts({ db }: { db: Db }, names: readonly string[]): Promise<Map<string, HostRef>> {
+export async function loadActiveHosts(
+  { db }: { db: Db },
+  names: readonly string[],
+): Promise<Map<string, HostRef & { tenantEpoch: number }>> {
   // One array literal, so that the statement is the same for any number. Host names need no quoting in it.
   const literal = `{${names.filter(isHostName).join(",")}}`;
   const rows = await db.orm
-    .select({ host: hosts.host, resellerId: hosts.resellerId })
+    .select({ host: hosts.host, resellerId: hosts.resellerId, tenantEpoch: epochOf(hosts.resellerId) })
     .from(hosts)
     .innerJoin(accounts, and(eq(accounts.id, hosts.resellerId), eq(accounts.status, "active")))
     .where(and(sql`${hosts.host} = any(${literal}::text::text[])`, eq(hosts.status, "active")));

@@ -3,8 +3,9 @@ import { EMAIL_CHARS_MAX } from "../limits.ts";
 
 /** Checks of what people type. Each returns the normalized value or throws InputError. */
 
-// Excludes control characters: Postgres rejects NUL in text, and the others could forge lines in logs and tables.
-const EMAIL = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u;
+// Excludes control, formatting and unassigned characters: Postgres rejects NUL in text, and the others could forge lines in logs, tables and the
+// headers of mail. Excludes what separates addresses, comments and names in such headers too. Source: RFC 5322 › 3.4.
+const EMAIL = /^[^\s@\p{C}()<>[\]:;,"\\]+@[^\s@\p{C}()<>[\]:;,"\\]+$/u;
 const CONTROL = /\p{Cc}/u;
 const SURROGATE = /\p{Cs}/u;
 

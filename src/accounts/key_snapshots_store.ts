@@ -1,8 +1,14 @@
-import { and, desc, eq, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, type SQL, type SQLWrapper, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Db } from "../platform/db.ts";
-import { accounts, keys, type Overhead } from "../platform/schema.ts";
+import type { RequestLimits } from "../platform/rate_tallies.ts";
+import { accounts, keys } from "../platform/schema_accounts.ts";
+import type { Overhead } from "../platform/schema_catalog.ts";
+import { epochs } from "../platform/schema_ledger.ts";
 import { isRowId } from "./input_checks.ts";
+import { type Markups, sharedMarkups } from "./markups.ts";
+import { requestLimits } from "./rate_limits.ts";
+import { packageLimits } from "./rate_limits_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 
 /** What the gateway must know of a key before it asks the ledger. Read by the key lookup, and by the panel's own requests. */
@@ -23,8 +29,17 @@ export type KeySnapshot = {
   tenantStatus: "active" | "suspended";
   /** Unix time in ms. */
   expiresAtMs: number | null;
+  /** Whether the key has daily limits of its own. */
+  hasLimits: boolean;
+  /** What was set for the key and its account beyond the configured limits; null: nothing. */
+  limits: RequestLimits | null;
+  /** The epochs of the account and of its tenant when this was read: the ledger grants nothing from an older snapshot. */
+  epoch: number;
+  tenantEpoch: number;
   /** Usage beyond a model's bounds that the account's own requests have shown, by model; null: none. Source: MON-8. */
   overheads: ReadonlyMap<string, Overhead> | null;
+  /** What the account's reseller adds to balance prices; null: nothing. Source: MRK-1. */
+  markups: Markups | null;
 };
 
 /** The snapshots of the keys with these SHA-256 digests (hex). Unknown digests are left out. */
@@ -78,7 +93,15 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
       accountStatus: accounts.status,
       resellerStatus: reseller.status,
       expiresAt: keys.expiresAt,
+      hasLimits: sql<boolean>`${keys.dailyUnitsMax} is not null or ${keys.dailySpendMaxNanoUsd} is not null`,
+      keyLimits: keys.limits,
+      accountLimits: { own: accounts.limits, package: packageLimits(accounts.id), reseller: reseller.limits },
+      epoch: epochOf(keys.accountId),
+      tenantEpoch: epochOf(
+        sql`coalesce(${accounts.resellerId}, case when ${accounts.role} = 'reseller' then ${accounts.id} end)`,
+      ),
       overheads: OWN_OVERHEADS,
+      markups: MARKUPS_OF_RESELLER,
     })
     .from(keys)
     .innerJoin(accounts, eq(accounts.id, keys.accountId))
@@ -86,19 +109,35 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
     .where(where)
     .orderBy(desc(keys.id))
     .limit(rowsMax);
-  return rows.map(({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, overheads, ...row }) => [
-    digest.toString("hex"),
-    {
-      ...row,
-      tenantId: tenantOf({ ...row, resellerId }),
-      tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
-      modelIds: modelIds && new Set(modelIds),
-      hosts: hostList && new Set(hostList),
-      expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
-      overheads: overheads && new Map(overheads.map(({ modelId, ...overhead }) => [modelId, overhead])),
+  return rows.map(
+    ({ digest, resellerId, resellerStatus, expiresAt, modelIds, hosts: hostList, overheads, markups, ...rest }) => {
+      const { keyLimits, accountLimits, ...row } = rest;
+      const snapshot = {
+        ...row,
+        limits: requestLimits(keyLimits, accountLimits),
+        tenantId: tenantOf({ ...row, resellerId }),
+        tenantStatus: resellerStatus ?? (row.role === "reseller" ? row.accountStatus : "active"),
+        modelIds: modelIds && new Set(modelIds),
+        hosts: hostList && new Set(hostList),
+        expiresAtMs: expiresAt === null ? null : Date.parse(expiresAt),
+        overheads: overheads && new Map(overheads.map(({ modelId, ...overhead }) => [modelId, overhead])),
+        markups: resellerId === null || markups === null ? null : sharedMarkups(resellerId, markups),
+      };
+      return [digest.toString("hex"), snapshot];
     },
-  ]);
+  );
 }
+
+/** The epoch of an account: see `epochs` in schema_ledger.ts. */
+export function epochOf(accountId: SQLWrapper): SQL<number> {
+  return sql<number>`coalesce((select ${epochs.epoch} from ${epochs} where ${epochs.accountId} = ${accountId}), 0)`.mapWith(
+    Number,
+  );
+}
+
+/** The markups of the reseller of the key's account, as JSON text: few rows differ, so it is parsed once. */
+const MARKUPS_OF_RESELLER = sql<string | null>`(
+  select json_object_agg(model_id, basis_points order by model_id)::text from markups where markups.reseller_id = ${accounts.resellerId})`;
 
 /** For each model, the highest overhead that any of its routes has shown to the key's account. Few accounts have one. */
 const OWN_OVERHEADS = sql<(Overhead & { modelId: string })[] | null>`(

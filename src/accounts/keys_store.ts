@@ -7,12 +7,16 @@ import { newApiKey } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { inSlices } from "../platform/prune.ts";
-import { accounts, hosts, keyDays, keys, keyUses } from "../platform/schema.ts";
+import type { RateLimits } from "../platform/rate_tallies.ts";
+import { accounts, hosts, keys, keyUses } from "../platform/schema_accounts.ts";
+import { keyDays } from "../platform/schema_ledger.ts";
 import { type HostConfig, ownHosts } from "./host_names.ts";
 import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
 import { isUsable } from "./key_snapshots_store.ts";
 import { lockAccountRow, lockAccounts } from "./locks_store.ts";
 import { checkModelIds } from "./model_scope_store.ts";
+import { appliedLimits, checkRateLimits, type LimitSetInput } from "./rate_limits.ts";
+import { selectLimits } from "./rate_limits_store.ts";
 
 /**
  * API keys. The secret is returned once, when the key is created; lists show its first and last characters. A change that ends a
@@ -48,6 +52,8 @@ export type Key = {
   dailyUnitsMax: number | null;
   dailySpendMaxNanoUsd: bigint | null;
   timeZone: string;
+  /** The key's own limits of requests and tokens a minute, and of requests at once; null: none. */
+  limits: RateLimits | null;
   createdAt: string;
 };
 
@@ -59,6 +65,7 @@ export type NewKey = {
   hosts: readonly string[] | null;
   /** ISO 8601 with a time zone, in the future; null: never. */
   expiresAt: string | null;
+  limits?: LimitSetInput | null | undefined;
 } & Partial<Ceilings>;
 
 /** A key's own daily limits: requests, and nano-USD of the balance. null: none. */
@@ -85,8 +92,10 @@ export async function createKey(
     await checkHosts(tx, { accountId: wanted.accountId, own: ownHosts(deps.config), hostList });
     const expiresAt = await checkExpiry(tx, wanted.expiresAt);
     const timeZone = deps.config.billingTimeZone;
+    const limits = await checkKeyLimits(tx, wanted.accountId, wanted.limits ?? null);
     return insertKey(tx, {
       ...wanted,
+      limits,
       name,
       modelIds,
       hosts: hostList,
@@ -166,24 +175,24 @@ export async function listShownKeys({ db }: { db: Db }, accountId: number): Prom
   }));
 }
 
-export type KeyChange = { name?: string } & Partial<Ceilings>;
+export type KeyChange = { name?: string; limits?: LimitSetInput | null | undefined } & Partial<Ceilings>;
 
 /**
- * Renames a key, or sets its daily limits; omitted fields stay. A new limit applies from now on. Throws InputError, also for a revoked
- * key.
+ * Renames a key, or sets its limits; omitted fields stay. A new limit applies from now on. Throws InputError, also for a revoked key.
  */
 export async function updateKey(deps: ChangeDeps, { accountId, keyId }: KeyOf, change: KeyChange): Promise<Key> {
   const { dailyUnitsMax, dailySpendMaxNanoUsd } = change;
   const name =
     change.name === undefined ? undefined : checkName(change.name, { param: "name", charsMax: KEY_NAME_CHARS_MAX });
   checkCeilings({ dailyUnitsMax: dailyUnitsMax ?? null, dailySpendMaxNanoUsd: dailySpendMaxNanoUsd ?? null });
-  const limits = dailyUnitsMax !== undefined || dailySpendMaxNanoUsd !== undefined;
+  const hasCeilings = dailyUnitsMax !== undefined || dailySpendMaxNanoUsd !== undefined;
   return changing(deps, async (tx) => {
-    if (limits) await lockAccounts(tx, [accountId]);
+    if (hasCeilings) await lockAccounts(tx, [accountId]);
     const before = await findOf(tx, { accountId, keyId });
     if (before.status === "revoked") throw new InputError("This key is revoked, which cannot be undone.", "keyId");
-    if (name === undefined && !limits) return before;
-    await tx.update(keys).set({ name, dailyUnitsMax, dailySpendMaxNanoUsd }).where(eq(keys.id, keyId));
+    if (name === undefined && !hasCeilings && change.limits === undefined) return before;
+    const limits = change.limits === undefined ? undefined : await checkKeyLimits(tx, accountId, change.limits);
+    await tx.update(keys).set({ name, dailyUnitsMax, dailySpendMaxNanoUsd, limits }).where(eq(keys.id, keyId));
     return findOf(tx, { accountId, keyId });
   });
 }
@@ -292,7 +301,14 @@ async function lockKeySet(tx: Tx, accountId: number): Promise<void> {
 
 async function insertKey(
   tx: Tx,
-  { accountId, name, mode, modelIds, hosts: hostList, ...rest }: NewKey & Ceilings & { timeZone: string },
+  {
+    accountId,
+    name,
+    mode,
+    modelIds,
+    hosts: hostList,
+    ...rest
+  }: Omit<NewKey, "limits"> & Ceilings & Pick<Key, "timeZone" | "limits">,
 ): Promise<CreatedKey> {
   const { secret, digest, prefix, suffix } = newApiKey();
   const [added] = await tx
@@ -310,6 +326,7 @@ async function insertKey(
       dailyUnitsMax: rest.dailyUnitsMax,
       dailySpendMaxNanoUsd: rest.dailySpendMaxNanoUsd,
       timeZone: rest.timeZone,
+      limits: rest.limits,
     })
     .returning({ keyId: keys.id });
   if (!added) throw new Error("an insert returned nothing");
@@ -335,6 +352,15 @@ async function checkHosts(
   const unknown = foreign.find((host) => !known.has(host));
   if (unknown !== undefined)
     throw new InputError(`The host ${unknown} belongs neither to the service nor to the account's reseller.`, "hosts");
+}
+
+/** A key may have at most what its account has. Throws InputError. Source: LIM-6. */
+async function checkKeyLimits(tx: Tx, accountId: number, limits: LimitSetInput | null): Promise<RateLimits | null> {
+  if (limits === null) return null;
+  const applied = appliedLimits(await selectLimits(tx, accountId));
+  const { requestsPerMinute, tokensPerMinute, requestsAtOnce } = limits;
+  const given = { requestsPerMinute, tokensPerMinute, requestsAtOnce };
+  return checkRateLimits(given, { limits: applied, whose: "the account's limit" });
 }
 
 /** Throws InputError. */
@@ -387,6 +413,7 @@ const COLUMNS = {
   dailyUnitsMax: keys.dailyUnitsMax,
   dailySpendMaxNanoUsd: keys.dailySpendMaxNanoUsd,
   timeZone: keys.timeZone,
+  limits: keys.limits,
   createdAt: keys.createdAt,
 };
 

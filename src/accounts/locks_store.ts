@@ -1,7 +1,7 @@
 import { and, eq, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Tx } from "../platform/db.ts";
-import { accounts } from "../platform/schema.ts";
+import { accounts } from "../platform/schema_accounts.ts";
 import { isRowId } from "./input_checks.ts";
 
 /**

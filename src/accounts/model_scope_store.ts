@@ -1,10 +1,10 @@
 import { inArray } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import type { Tx } from "../platform/db.ts";
-import { models } from "../platform/schema.ts";
+import { models } from "../platform/schema_catalog.ts";
 
-/** Throws InputError if a scope names a model that is not in the catalog. null means all models. */
-export async function checkModelIds(tx: Tx, modelIds: readonly string[] | null): Promise<void> {
+/** Throws InputError if a list names a model that is not in the catalog. null means all models. `param`: the field of the list. */
+export async function checkModelIds(tx: Tx, modelIds: readonly string[] | null, param = "modelIds"): Promise<void> {
   if (modelIds === null) return;
   const rows = await tx
     .select({ id: models.id })
@@ -12,5 +12,5 @@ export async function checkModelIds(tx: Tx, modelIds: readonly string[] | null):
     .where(inArray(models.id, [...modelIds]));
   const known = new Set(rows.map(({ id }) => id));
   const unknown = modelIds.find((id) => !known.has(id));
-  if (unknown !== undefined) throw new InputError(`There is no model ${unknown}.`, "modelIds");
+  if (unknown !== undefined) throw new InputError(`There is no model ${unknown}.`, param);
 }

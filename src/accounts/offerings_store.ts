@@ -1,4 +1,4 @@
-import { desc, eq, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, type SQL, sql } from "drizzle-orm";
 import { isTimeZone } from "../config_values.ts";
 import { InputError } from "../errors.ts";
 import {
@@ -13,9 +13,12 @@ import {
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { offerings } from "../platform/schema.ts";
+import type { RateLimits } from "../platform/rate_tallies.ts";
+import { offerings } from "../platform/schema_offerings.ts";
 import { checkInteger, checkList, checkName, isRowId } from "./input_checks.ts";
 import { checkModelIds } from "./model_scope_store.ts";
+import { checkRateLimits, type RateLimitsInput } from "./rate_limits.ts";
+import { checkLimitedModels } from "./rate_limits_store.ts";
 
 /**
  * What can be sold as a package. A daily offering has one day and 100 to 2000 requests; a custom one has 1 to 30 days and any daily
@@ -35,6 +38,8 @@ export type Offering = {
   /** Unused requests of a day are added to the next. */
   carryover: boolean;
   tokenLimit: number | null;
+  /** Limits of an account while it has a package of this offering; null: none. */
+  limits: RateLimits | null;
   /** null: all models. */
   modelIds: string[] | null;
   timeZone: string;
@@ -46,20 +51,26 @@ export type Offering = {
 
 export type NewOffering = Pick<Offering, "name" | "kind" | "dailyLimit" | "timeZone" | "wholesaleNanoUsd"> &
   /** `days`: 1 for daily. `totalLimit`: dailyLimit × days unless given. */
-  Partial<Pick<Offering, "days" | "totalLimit" | "carryover" | "tokenLimit" | "modelIds">>;
+  Partial<Pick<Offering, "days" | "totalLimit" | "carryover" | "tokenLimit" | "modelIds">> & {
+    limits?: RateLimitsInput | null | undefined;
+  };
 
 /** Adds an offering. Throws InputError. */
 export async function addOffering(deps: ChangeDeps, wanted: NewOffering): Promise<Offering> {
+  return changing(deps, (tx) => insertOffering(tx, wanted));
+}
+
+/** As `addOffering`, in the caller's transaction. */
+export async function insertOffering(tx: Tx, wanted: NewOffering): Promise<Offering> {
   const row = checkOffering(wanted);
-  return changing(deps, async (tx) => {
-    await checkModelIds(tx, row.modelIds);
-    await checkPostgresKnows(tx, row.timeZone);
-    const [added] = await tx.insert(offerings).values(row).onConflictDoNothing().returning({ id: offerings.id });
-    if (!added) throw new InputError(`There is already an offering named ${row.name}.`, "name");
-    const [offering] = await select(tx, eq(offerings.id, added.id));
-    if (!offering) throw new Error(`offering ${added.id} vanished`);
-    return offering;
-  });
+  await checkModelIds(tx, row.modelIds);
+  await checkLimitedModels(tx, row.limits);
+  await checkPostgresKnows(tx, row.timeZone);
+  const [added] = await tx.insert(offerings).values(row).onConflictDoNothing().returning({ id: offerings.id });
+  if (!added) throw new InputError(`There is already an offering named ${row.name}.`, "name");
+  const [offering] = await select(tx, eq(offerings.id, added.id));
+  if (!offering) throw new Error(`offering ${added.id} vanished`);
+  return offering;
 }
 
 function checkOffering(wanted: NewOffering) {
@@ -91,6 +102,7 @@ function checkOffering(wanted: NewOffering) {
     totalLimit,
     carryover,
     tokenLimit,
+    limits: checkRateLimits(wanted.limits ?? null),
     modelIds: checkList(wanted.modelIds ?? null, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX }),
     timeZone,
     wholesaleNanoUsd,
@@ -140,4 +152,19 @@ export async function setOfferingEnabled(
 async function select(tx: Tx, where: SQL | undefined): Promise<Offering[]> {
   const rows = await tx.select().from(offerings).where(where).orderBy(desc(offerings.id)).limit(LIST_MAX);
   return rows.map(({ id, ...row }) => ({ offeringId: id, ...row, createdAt: toIso(row.createdAt) }));
+}
+
+/** Throws InputError for `offeringId` unless it is an offering on sale. */
+export async function requireOnSale(tx: Tx, offeringId: number): Promise<void> {
+  const found = isRowId(offeringId)
+    ? await tx
+        .select({ id: offerings.id })
+        .from(offerings)
+        .where(and(eq(offerings.id, offeringId), offerings.enabled))
+    : [];
+  if (found.length === 0) throw notForSale();
+}
+
+export function notForSale(): InputError {
+  return new InputError("There is no such offering for sale.", "offeringId");
 }

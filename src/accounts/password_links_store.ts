@@ -1,22 +1,30 @@
-import { and, eq, gt, sql } from "drizzle-orm";
+import { and, eq, gt, inArray, isNotNull, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
+import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
-import { digestOfToken, newToken } from "../platform/crypto.ts";
+import { digestOfToken, encrypt, newToken } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { accounts, hosts, links } from "../platform/schema.ts";
-import { type Account, insertAccount, type NewAccount } from "./accounts_store.ts";
+import { tell } from "../platform/outbox_store.ts";
+import { accounts, hosts, links } from "../platform/schema_accounts.ts";
+import { holdSecretKey } from "../platform/secret_key_store.ts";
+import { type Account, emailIs, insertAccount, type NewAccount, signsInOn } from "./accounts_store.ts";
+import { endEmailChanges } from "./email_changes_store.ts";
+import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
-import { signsInOn } from "./sign_in_store.ts";
 
 /**
- * Links that set a password: an invitation, or a reset that an admin or reseller passes on. One per account; the database has the
+ * Links that set a password: an invitation, a reset that an admin or reseller passes on, or one that the person asked for by mail. One per account; the database has the
  * digest of its token. It works only on hosts where its account signs in, and does not replace the second factor.
  */
 
 const INVITATION_HOURS = 7 * 24;
 const RESET_HOURS = 24;
+/** A reset by mail is used at once. */
+const OWN_RESET_HOURS = 1;
+/** One mail to an account in this time: anyone can ask for it. */
+const OWN_RESET_PAUSE_MINUTES = 5;
 
 export type LinkKind = "invitation" | "reset";
 /** A new link. Its `token` cannot be shown again. `expiresAt` is ISO 8601. */
@@ -24,28 +32,35 @@ export type NewLink = { kind: LinkKind; token: string; expiresAt: string };
 /** A link as the person who opens it sees it. */
 export type OpenedLink = { accountId: number; kind: LinkKind; name: string; email: string; expiresAt: string };
 
-type By = ChangeDeps & { by: Actor };
+/** `config`: encrypts the links of mails. */
+type By = ChangeDeps & { by: Actor; config: { secretKey: Uint8Array } };
+
+/** `site`: where the account signs in. `isMailed`: the link is mailed too. */
+type Sending = { site: string; isMailed: boolean };
 
 /** Adds an account without a password, and its invitation. Throws InputError. */
 export async function inviteAccount(
   deps: By,
   wanted: Omit<NewAccount, "passwordHash">,
+  sending: Sending,
 ): Promise<{ account: Account; link: NewLink }> {
   return changing(deps, async (tx) => {
     const account = await insertAccount(tx, { ...wanted, passwordHash: null });
-    return { account, link: await putLink(tx, account.accountId, deps.by) };
+    return { account, link: await putLink(tx, account.accountId, { ...deps, ...sending }) };
   });
 }
 
 /**
- * Creates a link for an account and replaces the previous one: an invitation while it has no password, otherwise a reset. Throws
+ * Creates a link for an account, and replaces the previous one: an invitation while it has no password, otherwise a reset. Throws
  * InputError for a suspended account, and for an admin with a password: another admin could impersonate that one unnoticed.
  */
-export async function createLink(deps: By, accountId: number): Promise<NewLink> {
-  return changing(deps, (tx) => putLink(tx, accountId, deps.by));
+export async function createLink(deps: By, accountId: number, sending: Sending): Promise<NewLink> {
+  return changing(deps, (tx) => putLink(tx, accountId, { ...deps, ...sending }));
 }
 
-async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
+type Putting = Pick<By, "by" | "config"> & Sending;
+
+async function putLink(tx: Tx, accountId: number, { by, config, site, isMailed }: Putting): Promise<NewLink> {
   const [account] = await tx
     .select({ role: accounts.role, status: accounts.status, hasPassword: sql<boolean>`password_hash is not null` })
     .from(accounts)
@@ -70,7 +85,83 @@ async function putLink(tx: Tx, accountId: number, by: Actor): Promise<NewLink> {
     .onConflictDoUpdate({ target: links.accountId, set: row })
     .returning({ expiresAt: links.expiresAt });
   if (!put) throw new Error("an insert returned nothing");
-  return { kind, token, expiresAt: toIso(put.expiresAt) };
+  const link = { kind, token, expiresAt: toIso(put.expiresAt) };
+  // Decided now, and not by the mail server that there may be later: whoever made the link was told whether it is mailed.
+  if (!isMailed) return link;
+  await holdSecretKey(tx, config.secretKey);
+  // The token must not stand in a table: whoever reads it could take the account.
+  const urlCiphertext = encrypt(config.secretKey, linkUrl(site, link)).toString("base64");
+  await tell(tx, {
+    kind: kind === "reset" ? "password_reset" : "invitation",
+    accountId,
+    data: { urlCiphertext, expiresAt: link.expiresAt },
+  });
+  return link;
+}
+
+/** The address of a link's page. */
+export function linkUrl(site: string, { kind, token }: Pick<NewLink, "kind" | "token">): string {
+  return `${site}/${kind === "invitation" ? "invite" : "reset"}/${token}`;
+}
+
+type Forgotten = {
+  email: string;
+  /** Who can be mailed. */
+  roles: readonly Exclude<Role, "admin">[];
+  /** Of the host where it was asked for; null: the service's own. */
+  resellerId: number | null;
+  /** The origin of the link. */
+  site: string;
+};
+
+/**
+ * Sends a link to the account that signs in with this address on the host, and replaces a previous link. Does nothing, and says nothing,
+ * if there is no such account, it is suspended or of another role (an admin's always), has no password yet, or got a link in the last
+ * minutes. Source: SGN-1, SGN-3.
+ */
+export async function sendOwnReset(
+  deps: ChangeDeps & { config: Pick<Config, "secretKey"> },
+  { email, roles, resellerId, site }: Forgotten,
+): Promise<void> {
+  const { secretKey } = deps.config;
+  await changing(deps, async (tx) => {
+    const reseller = alias(accounts, "reseller");
+    const [account] = await tx
+      .select({ accountId: accounts.id })
+      .from(accounts)
+      .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+      .where(
+        and(
+          emailIs(email),
+          signsInOn(resellerId),
+          inArray(accounts.role, [...roles]),
+          eq(accounts.status, "active"),
+          isNotNull(accounts.passwordHash),
+          sql`coalesce(${reseller.status}, 'active') = 'active'`,
+        ),
+      )
+      .for("no key update", { of: accounts });
+    if (!account) return;
+    const { accountId } = account;
+    const { token, digest } = newToken();
+    const row = {
+      ...{ digest, kind: "reset" as const, createdBy: null, createdAt: sql`clock_timestamp()` },
+      expiresAt: sql`clock_timestamp() + make_interval(hours => ${OWN_RESET_HOURS})`,
+    };
+    const [put] = await tx
+      .insert(links)
+      .values({ accountId, ...row })
+      .onConflictDoUpdate({
+        target: links.accountId,
+        set: row,
+        setWhere: sql`${links.createdAt} < clock_timestamp() - make_interval(mins => ${OWN_RESET_PAUSE_MINUTES})`,
+      })
+      .returning({ expiresAt: links.expiresAt });
+    if (!put) return;
+    await holdSecretKey(tx, secretKey);
+    const urlCiphertext = encrypt(secretKey, linkUrl(site, { kind: "reset", token })).toString("base64");
+    await tell(tx, { kind: "password_reset", accountId, data: { urlCiphertext, expiresAt: toIso(put.expiresAt) } });
+  });
 }
 
 /** An account's link that has not expired, for those who manage the account. */
@@ -119,8 +210,8 @@ export async function findLink(
 }
 
 /**
- * Sets the password with a link that `findLink` found. The link is deleted and the account's sessions end. Of two concurrent calls
- * one succeeds; the other returns undefined. `totpEnabled`: the person still has to sign in, with a code.
+ * Sets the password with a link that `findLink` found. The link is deleted; the account's sessions and its change of
+ * address end, and the owner of a changed password is told. Of two concurrent calls one succeeds; the other returns undefined. `totpEnabled`: the person still has to sign in, with a code.
  */
 export async function takeLink(
   deps: ChangeDeps,
@@ -131,7 +222,10 @@ export async function takeLink(
   return changing(deps, async (tx) => {
     // Lock order: the account's row before the link's.
     const [account] = await tx
-      .select({ totpEnabled: sql<boolean>`totp_enabled_at is not null` })
+      .select({
+        totpEnabled: sql<boolean>`totp_enabled_at is not null`,
+        hadPassword: sql<boolean>`password_hash is not null`,
+      })
       .from(accounts)
       .where(and(eq(accounts.id, accountId), eq(accounts.status, "active")))
       .for("no key update");
@@ -142,8 +236,10 @@ export async function takeLink(
       .returning({ accountId: links.accountId });
     if (used.length === 0) return undefined;
     await tx.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId));
+    await endEmailChanges(tx, accountId);
     await endSessions(tx, accountId);
-    return account;
+    if (account.hadPassword) await tell(tx, { kind: "password_changed", accountId, data: {} });
+    return { totpEnabled: account.totpEnabled };
   });
 }
 

@@ -10,15 +10,19 @@ const RUNNING_MAX = 2;
 const WAITING_MAX = 64;
 const RETRY_AFTER_SECONDS = 2;
 
-/** Hashes a new password. Throws InputError (for field `param`) if it is too short or too long, and service_unavailable if too many hashes wait. */
-export async function hashPassword(password: string, param = "password"): Promise<string> {
+/** Hashes a new password. Throws as `checkNewPassword`, and service_unavailable if too many hashes wait. */
+export async function hashPassword(password: string): Promise<string> {
+  const clean = checkNewPassword(password);
+  return inTurn(() => hash(clean, PARAMETERS));
+}
+
+/** A new password as it is hashed. Throws InputError (for field `param`) if it is too short or too long. */
+export function checkNewPassword(password: string, param = "password"): string {
   const clean = normalize(password);
   const chars = [...clean].length;
   const { min, max } = NEW_PASSWORD_CHARS;
-  if (chars < min || chars > max) {
-    throw new InputError(`The password must have ${min} to ${max} characters.`, param);
-  }
-  return inTurn(() => hash(clean, PARAMETERS));
+  if (chars < min || chars > max) throw new InputError(`The password must have ${min} to ${max} characters.`, param);
+  return clean;
 }
 
 /**

@@ -2,7 +2,8 @@ import { and, eq, isNotNull, isNull, lt, sql } from "drizzle-orm";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { accounts, recoveryCodes } from "../platform/schema.ts";
+import { tell } from "../platform/outbox_store.ts";
+import { accounts, recoveryCodes } from "../platform/schema_accounts.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
 import { noteAction } from "./audit_store.ts";
 import { endSessions } from "./sessions_store.ts";
@@ -144,9 +145,17 @@ export async function replaceRecoveryCodes(
   });
 }
 
-/** Removes the second factor, also a pending one, and ends the account's sessions except `keepSession`. False: there was none. */
+/**
+ * Removes the second factor, also a pending one, and ends the account's sessions except `keepSession`. Its owner is told if it was on.
+ * False: there was none. Source: SGN-14.
+ */
 export async function removeTotp(deps: ChangeDeps, accountId: number, keepSession?: Buffer): Promise<boolean> {
   return changing(deps, async (tx) => {
+    const [before] = await tx
+      .select({ enabledAt: accounts.totpEnabledAt })
+      .from(accounts)
+      .where(eq(accounts.id, accountId))
+      .for("no key update");
     const removed = await tx
       .update(accounts)
       .set({ totpCiphertext: null, totpEnabledAt: null, totpLastStep: 0 })
@@ -155,6 +164,7 @@ export async function removeTotp(deps: ChangeDeps, accountId: number, keepSessio
     if (removed.length === 0) return false;
     await putRecoveryCodes(tx, accountId, []);
     await endSessions(tx, accountId, keepSession);
+    if (before?.enabledAt) await tell(tx, { kind: "second_factor_off", accountId, data: {} });
     return true;
   });
 }

@@ -38,7 +38,7 @@ export type BegunSession = { token: string; csrfToken: string; expiresAt: string
 export type Device = { userAgent: string; address: string };
 
 export type Sessions = {
-  /** Begins a new session, at sign-in. undefined: the password or second factor has changed since it was checked. */
+  /** Begins a new session, at sign-in. undefined: what was checked has changed since. */
   begin(owner: { accountId: number; host: string; device: Device; proof: Proof }): Promise<BegunSession | undefined>;
   /** The session with this token on this host, if it has not ended. */
   find(token: string, host: string): Promise<Session | undefined>;

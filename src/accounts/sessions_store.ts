@@ -1,11 +1,15 @@
-import { and, desc, eq, ne, type SQL, sql } from "drizzle-orm";
+import { and, desc, eq, isNull, ne, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import type { Bus } from "../platform/bus.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
-import { accounts, sessions } from "../platform/schema.ts";
+import type { RequestLimits } from "../platform/rate_tallies.ts";
+import { accounts, sessions } from "../platform/schema_accounts.ts";
+import { passkeys } from "../platform/schema_sign_in.ts";
 import { noteAction } from "./audit_store.ts";
+import { requestLimits } from "./rate_limits.ts";
+import { packageLimits } from "./rate_limits_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 
 /** Sessions in the database, with the digest of the token, never the token. Ages use the database's clock. */
@@ -38,6 +42,8 @@ export type StoredSession = {
   name: string;
   host: string;
   csrfToken: string;
+  /** What was set for the account beyond the configured limits, which requests of the playground count towards; null: nothing. */
+  limits: RequestLimits | null;
   /** The account whose panel an admin views, read-only; null: their own. */
   viewing: Viewed | null;
   /** ms until the absolute end, and since the session was last used, both at the time of the query. */
@@ -66,12 +72,12 @@ export type NewSession = {
   proof: Proof;
 };
 
-/** The credentials of an account as they were when they were checked. */
-export type Proof = { passwordHash: string | null; totpEnabled: boolean };
+/** The credentials of an account as they were when they were checked: its password, with a code if it has to; or a passkey. */
+export type Proof = { passwordHash: string | null; totpEnabled: boolean } | { passkeyId: number };
 
 /**
  * Stores a session. Deletes the account's ended sessions and those beyond SESSIONS_MAX. Returns its absolute end; undefined if the
- * password or the second factor has changed since they were checked.
+ * password, the second factor or the passkey has changed since it was checked.
  */
 export async function insertSession(
   deps: Deps,
@@ -80,19 +86,7 @@ export async function insertSession(
 ): Promise<string | undefined> {
   const { accountId } = session;
   return changing(deps, async (tx) => {
-    // The lock delays a concurrent change of the credentials, which then ends this session with the others.
-    const proven = await tx
-      .select({ accountId: accounts.id })
-      .from(accounts)
-      .where(
-        and(
-          eq(accounts.id, accountId),
-          sql`${accounts.passwordHash} is not distinct from ${proof.passwordHash}`,
-          sql`(${accounts.totpEnabledAt} is not null) = ${proof.totpEnabled}`,
-        ),
-      )
-      .for("share");
-    if (proven.length === 0) return undefined;
+    if (!(await isStillProven(tx, accountId, proof))) return undefined;
     await tx.execute(sql`
       delete from sessions where account_id = ${accountId} and (
         expires_at <= clock_timestamp() or seen_at <= clock_timestamp() - make_interval(secs => ${idleSeconds})
@@ -104,6 +98,29 @@ export async function insertSession(
     if (!row) throw new Error("an insert returned nothing");
     return toIso(row.expiresAt);
   });
+}
+
+/** Locks the account's row, which delays a concurrent change of the credentials; that change then ends this session with the others. */
+async function isStillProven(tx: Tx, accountId: number, proof: Proof): Promise<boolean> {
+  const isSame =
+    "passkeyId" in proof
+      ? undefined
+      : and(
+          sql`${accounts.passwordHash} is not distinct from ${proof.passwordHash}`,
+          sql`(${accounts.totpEnabledAt} is not null) = ${proof.totpEnabled}`,
+        );
+  const same = await tx
+    .select({ accountId: accounts.id })
+    .from(accounts)
+    .where(and(eq(accounts.id, accountId), isSame))
+    .for("share");
+  if (same.length === 0 || !("passkeyId" in proof)) return same.length > 0;
+  // A statement of its own, after the lock: it sees what was removed while this one waited.
+  const found = await tx
+    .select({ id: passkeys.id })
+    .from(passkeys)
+    .where(and(eq(passkeys.id, proof.passkeyId), eq(passkeys.accountId, accountId), isNull(passkeys.clonedAt)));
+  return found.length > 0;
 }
 
 /** The session with this digest, unless it has ended or its account or the account's reseller is suspended. */
@@ -130,6 +147,7 @@ export async function loadSession(
       name: accounts.name,
       host: sessions.host,
       csrfToken: sessions.csrfToken,
+      accountLimits: { own: accounts.limits, package: packageLimits(accounts.id), reseller: reseller.limits },
       endsInMs: msSql(sql`${sessions.expiresAt} - clock_timestamp()`),
       unseenMs: msSql(sql`clock_timestamp() - ${sessions.seenAt}`),
     })
@@ -144,9 +162,10 @@ export async function loadSession(
       and(eq(sessions.digest, digest), alive(idleSeconds), sql`coalesce(${reseller.status}, 'active') = 'active'`),
     );
   if (!row) return undefined;
-  const { resellerId, viewed: seen, ...rest } = row;
+  const { resellerId, viewed: seen, accountLimits, ...rest } = row;
   return {
     ...rest,
+    limits: requestLimits(null, accountLimits),
     digestHex: digest.toString("hex"),
     tenantId: tenantOf({ ...row, resellerId }),
     viewing: seen && { ...withoutReseller(seen), tenantId: tenantOf(seen) },

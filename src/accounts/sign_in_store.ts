@@ -1,9 +1,11 @@
-import { and, eq, or, type SQL, sql } from "drizzle-orm";
+import { and, eq, isNull, type SQL, sql } from "drizzle-orm";
 import { alias } from "drizzle-orm/pg-core";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { accounts, links } from "../platform/schema.ts";
-import { emailIs } from "./accounts_store.ts";
+import { tell } from "../platform/outbox_store.ts";
+import { accounts, links } from "../platform/schema_accounts.ts";
+import { emailIs, signsInOn } from "./accounts_store.ts";
+import { endEmailChanges } from "./email_changes_store.ts";
 import { isRowId } from "./input_checks.ts";
 import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
@@ -40,15 +42,6 @@ export async function findSignIn(
   return row;
 }
 
-/**
- * Whether an account may sign in on a host. On a reseller's host: that reseller and its customers. On the service's own
- * (`resellerId` null): every account without a reseller. Source: DOM-5.
- */
-export function signsInOn(resellerId: number | null): SQL | undefined {
-  if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;
-  return or(eq(accounts.resellerId, resellerId), and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
-}
-
 /** The hash of an account's password, to check the current password; null: none. */
 export async function passwordHashOf({ db }: { db: Db }, accountId: number): Promise<string | null> {
   const [row] = await db.orm
@@ -61,13 +54,16 @@ export async function passwordHashOf({ db }: { db: Db }, accountId: number): Pro
 export type NewPassword = {
   accountId: number;
   passwordHash: string;
-  /** The hash of the current password as it was checked. If it has changed since, nothing is set. */
-  was?: string;
+  /** The hash of the current password (null: none), read before the person confirmed the change. If it has changed since, nothing is set. */
+  was?: string | null;
   /** The digest of the one session that stays. */
   keepSession?: Buffer;
 };
 
-/** Sets the password. Ends the account's sessions and its password link. False: no such account, or `was` is not its hash. */
+/**
+ * Sets the password, and tells its owner. Ends the account's sessions, its password link and its change of address. False: no such account,
+ * or `was` is not its hash. Source: SGN-14.
+ */
 export async function setPassword(
   deps: ChangeDeps,
   { accountId, passwordHash, was, keepSession }: NewPassword,
@@ -77,12 +73,18 @@ export async function setPassword(
     const found = await tx
       .update(accounts)
       .set({ passwordHash })
-      .where(and(eq(accounts.id, accountId), was === undefined ? undefined : eq(accounts.passwordHash, was)))
+      .where(and(eq(accounts.id, accountId), was === undefined ? undefined : hasHash(was)))
       .returning({ id: accounts.id });
     if (found.length === 0) return false;
     await tx.delete(links).where(eq(links.accountId, accountId));
+    await endEmailChanges(tx, accountId);
     await endSessions(tx, accountId, keepSession);
+    await tell(tx, { kind: "password_changed", accountId, data: {} });
     return true;
   };
   return changing(deps, set, { protects: true });
+}
+
+function hasHash(passwordHash: string | null): SQL {
+  return passwordHash === null ? isNull(accounts.passwordHash) : eq(accounts.passwordHash, passwordHash);
 }

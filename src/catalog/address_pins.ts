@@ -1,4 +1,5 @@
 import { connect } from "node:net";
+import { orAborted } from "../platform/stop.ts";
 import { type Address, assertCallable, GuardError, type Resolve } from "./guard.ts";
 import { ProviderFailure } from "./provider_errors.ts";
 
@@ -52,7 +53,12 @@ export function createAddressPins({ connectMs, allowPrivate, now, resolve }: Pin
       connectMs,
     );
     try {
-      const guard = { allowPrivate, purpose: "The provider's base URL", ...(resolve && { resolve }) };
+      const guard = {
+        allowPrivate,
+        purpose: "The provider's base URL",
+        tellsAddresses: true,
+        ...(resolve && { resolve }),
+      };
       const target = await orAborted(assertCallable(url, guard), deadline.signal);
       const address = await connectToAny(target.addresses, target.port, deadline.signal);
       if (pins.size >= ORIGINS_MAX) pins.clear();
@@ -99,17 +105,6 @@ export function createAddressPins({ connectMs, allowPrivate, now, resolve }: Pin
     },
     unpin: ({ origin }) => void pins.delete(origin),
   };
-}
-
-/** `promise`, or the reason of `signal` if that comes first. A later failure of `promise` is ignored. */
-export async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  let abort: () => void = () => {};
-  const aborted = new Promise<never>((_, reject) => {
-    abort = () => reject(signal.reason);
-    if (signal.aborted) abort();
-    else signal.addEventListener("abort", abort, { once: true });
-  });
-  return await Promise.race([promise, aborted]).finally(() => signal.removeEventListener("abort", abort));
 }
 
 /** The first address that accepts a connection: a family without a route must not use up the other's time. */

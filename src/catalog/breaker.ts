@@ -21,8 +21,6 @@ export type Pass = {
   succeeded(): void;
   /** `unreachable`: no connection could be made, which no request can cause. */
   failed(how?: { unreachable: boolean }): void;
-  /** The provider works, and asks for a pause of this length. */
-  coolDown(ms: number): void;
   /** The provider works but cannot serve this request, for a reason that the operator should know. */
   unserved(kind: FailureKind): void;
   /** The attempt ended for a reason that says nothing about the provider. */
@@ -38,8 +36,8 @@ export type Breakers = {
   isForAll(routeId: number): boolean;
   /** Why the route could not serve a request since its last success; null: no such reason. */
   trouble(routeId: number): FailureKind | null;
-  /** How many routes have an open breaker, wait for a probe, or pause because their provider asked for it. */
-  states(): { open: number; half_open: number; cooling: number };
+  /** How many routes have an open breaker, or wait for a probe. */
+  states(): { open: number; half_open: number };
 };
 
 type State = {
@@ -55,7 +53,6 @@ type State = {
   probe: Probe | null;
 };
 type Probe = { readonly state: State; readonly since: number };
-type Pause = { until: number; witnesses: Witnesses };
 
 /**
  * A circuit breaker per route: closed; open for a growing time after FAILURES_MAX consecutive failures; then half open: one
@@ -74,7 +71,6 @@ class RouteBreakers implements Breakers {
   readonly #now: () => number;
   readonly #onOpen: (() => void) | undefined;
   readonly #states = new Map<number, State>();
-  readonly #pauses = new Map<number, Pause>();
   readonly #troubles = new Map<number, FailureKind>();
 
   constructor({ now, onOpen }: { now: () => number; onOpen?: () => void }) {
@@ -83,7 +79,6 @@ class RouteBreakers implements Breakers {
   }
 
   enter(routeId: number, requester: Requester): Pass | undefined {
-    if (this.#pauses.size > 0 && this.#pausedMs(routeId, requester) > 0) return undefined;
     const state = this.#states.get(routeId);
     if (state === undefined || !isOpenFor(state, requester)) return new OncePass(this, routeId, requester);
     if (waitMs(state, this.#now(), requester) > 0) return undefined;
@@ -94,12 +89,12 @@ class RouteBreakers implements Breakers {
   dueInMs(routeId: number, requester?: Requester): number {
     const state = this.#states.get(routeId);
     const isOpen = state !== undefined && (requester === undefined || isOpenFor(state, requester));
-    return Math.max(isOpen ? waitMs(state, this.#now(), requester) : 0, this.#pausedMs(routeId, requester));
+    return isOpen ? waitMs(state, this.#now(), requester) : 0;
   }
 
   isForAll(routeId: number): boolean {
     const state = this.#states.get(routeId);
-    return (state !== undefined && isOpenForAll(state)) || this.#pauseOf(routeId)?.witnesses.areForAll() === true;
+    return state !== undefined && isOpenForAll(state);
   }
 
   trouble(routeId: number): FailureKind | null {
@@ -108,10 +103,9 @@ class RouteBreakers implements Breakers {
 
   /** An arrow function, because the metrics call it without its object. */
   readonly states = () => {
-    const counted = { open: 0, half_open: 0, cooling: 0 };
+    const counted = { open: 0, half_open: 0 };
     for (const { openings, openUntil } of this.#states.values())
       if (openings > 0) counted[openUntil > this.#now() ? "open" : "half_open"]++;
-    for (const { until } of this.#pauses.values()) if (until > this.#now()) counted.cooling++;
     return counted;
   };
 
@@ -147,14 +141,6 @@ class RouteBreakers implements Breakers {
     return true;
   }
 
-  pause(routeId: number, requester: Requester, ms: number): void {
-    const until = this.#now() + ms;
-    const pause = this.#pauseOf(routeId) ?? remember(this.#pauses, routeId, { until, witnesses: new Witnesses() });
-    // What a second payer is told replaces what the first was told: one large request may have been told to wait for long.
-    pause.until = pause.witnesses.has(requester) ? Math.max(pause.until, until) : until;
-    pause.witnesses.add(requester);
-  }
-
   noteTrouble(routeId: number, kind: FailureKind): void {
     remember(this.#troubles, routeId, kind);
   }
@@ -165,19 +151,6 @@ class RouteBreakers implements Breakers {
     state.openings += 1;
     this.#onOpen?.();
     state.failures = 0;
-  }
-
-  #pauseOf(routeId: number): Pause | undefined {
-    const pause = this.#pauses.get(routeId);
-    if (pause === undefined || pause.until > this.#now()) return pause;
-    this.#pauses.delete(routeId);
-    return undefined;
-  }
-
-  #pausedMs(routeId: number, requester?: Requester): number {
-    const pause = this.#pauseOf(routeId);
-    const concerns = pause !== undefined && (requester === undefined || pause.witnesses.concern(requester));
-    return concerns ? pause.until - this.#now() : 0;
   }
 }
 
@@ -202,10 +175,6 @@ class OncePass implements Pass {
     const requester = this.#requester;
     if (this.#probe === undefined) this.#once()?.fail(this.#routeId, requester, unreachable);
     else this.#once()?.failProbe(this.#routeId, this.#probe, { requester, unreachable });
-  }
-
-  coolDown(ms: number): void {
-    this.#ended()?.pause(this.#routeId, this.#requester, ms);
   }
 
   unserved(kind: FailureKind): void {

@@ -4,15 +4,19 @@ import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
 import { within } from "../platform/time_limit.ts";
-import { imagePriceKey } from "./catalog_input.ts";
-import { type CatalogRows, loadCatalog, type ProviderRow } from "./catalog_store.ts";
+import { imagePriceKey, type Modality, type RouteChoice } from "./catalog_input.ts";
+import { type CatalogRows, loadCatalog } from "./catalog_store.ts";
 import { greaterOverhead, NO_OVERHEAD, type Overhead } from "./overhead.ts";
+import type { TokenPrices } from "./rates.ts";
+import { type ColumnsRead, pricesOfColumns } from "./token_prices.ts";
 
 /** A load that takes longer fails: if Postgres does not answer, postgres.js would wait forever. */
 const LOAD_MS_MAX = 5_000;
 /** The wait after a failed load, doubled up to the maximum. */
 const RETRY_FIRST_MS = 1_000;
 const RETRY_MAX_MS = 30_000;
+/** Input tokens for each output token, when costs of routes are compared. */
+const INPUT_FOR_OUTPUT = 3;
 
 export type Model = {
   readonly id: string;
@@ -20,15 +24,11 @@ export type Model = {
   readonly ownedBy: string;
   readonly contextLength: number | null;
   readonly status: "active" | "preview" | "deprecated";
-  readonly modality: "text" | "image" | "multimodal";
+  readonly modality: Modality;
   readonly architecture: Readonly<Record<string, unknown>> | null;
   readonly createdUnix: number;
-  /** Micro-USD per million tokens; null: sold by package only. */
-  readonly prices: {
-    readonly inputMicroUsd: number;
-    readonly cachedInputMicroUsd: number;
-    readonly outputMicroUsd: number;
-  } | null;
+  /** null: it is sold by package only, or by images. */
+  readonly prices: TokenPrices | null;
   /** The row of `price_versions` with these prices; null: the model has never had any. */
   readonly priceVersionId: number | null;
   /** Micro-USD per image, by `imagePriceKey` of its size and quality. */
@@ -43,8 +43,12 @@ export type Model = {
   readonly hidesTokens: boolean | null;
   /** Parameters that any of its routes allows beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
+  /** By what the order of its routes is chosen. */
+  readonly routeChoice: RouteChoice;
   /** If empty, no request can be served. */
-  readonly routes: readonly Route[];
+  readonly routes: readonly ModelRoute[];
+  /** There is more than one route or key to choose from. */
+  readonly hasChoice: boolean;
 };
 
 /** A route: a model at a provider. */
@@ -53,24 +57,44 @@ export type Route = {
   readonly providerId: number;
   readonly providerName: string;
   readonly baseUrl: string;
-  readonly apiKey: Secret;
   readonly upstreamModel: string;
   /** Lowest number first. */
   readonly priority: number;
   readonly weight: number;
+  /**
+   * What the provider charges the operator, to compare the routes of one model: micro-USD for an image, or for 3 million input
+   * tokens and 1 million output tokens. null: not known.
+   */
+  readonly cost: number | null;
   /** The field that the provider reads the output cap from. */
   readonly capField: "max_tokens" | "max_completion_tokens";
   /** Whether the provider understands `stream_options`. */
   readonly streamOptions: boolean;
+  /** Whether the provider has a /responses of its own: others are sent a translation to chat. Source: RSP-2. */
+  readonly ownResponses: boolean;
   /** Parameters that are sent to it beyond those of gateway/parameters.ts. */
   readonly allowedParams: ReadonlySet<string>;
   readonly overhead: Overhead;
 };
 
+/** A key of a provider: enabled, and decrypted. */
+export type ProviderKey = { readonly id: number; readonly name: string; readonly weight: number };
+
+/** A route with one of its provider's keys: what a request is sent to. */
+export type KeyedRoute = Route & { readonly key: ProviderKey; readonly apiKey: Secret };
+
+/** A route with each of its provider's keys; there is at least one. */
+export type ModelRoute = Route & { readonly keyed: readonly KeyedRoute[] };
+
+/** What a provider is called with. */
+export type Upstream = Pick<KeyedRoute, "providerName" | "baseUrl" | "apiKey">;
+
 export type Catalog = {
   model(id: string): Model | undefined;
   /** Every enabled model, by id. */
   models(): readonly Model[];
+  /** The provider of a key, with that key; undefined if one of the two is disabled. */
+  upstreamOf(keyId: number): Upstream | undefined;
   /** Resolves when a load that began after this call is in use; rejects if that load failed (it is then retried). */
   reload(): Promise<void>;
   close(): void;
@@ -78,7 +102,11 @@ export type Catalog = {
 
 type CatalogDeps = { db: Db; bus: Bus; config: Pick<Config, "secretKey">; log: Log };
 
-type Snapshot = { readonly byId: ReadonlyMap<string, Model>; readonly models: readonly Model[] };
+type Snapshot = {
+  readonly byId: ReadonlyMap<string, Model>;
+  readonly models: readonly Model[];
+  readonly upstreams: ReadonlyMap<number, Upstream>;
+};
 
 /**
  * The models on sale and their routes, as an immutable snapshot in memory: enabled models, providers and routes only. It is
@@ -86,7 +114,7 @@ type Snapshot = { readonly byId: ReadonlyMap<string, Model>; readonly models: re
  * and is retried. Throws when the first load fails.
  */
 export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promise<Catalog> {
-  let snapshot: Snapshot = { byId: new Map(), models: [] };
+  let snapshot: Snapshot = { byId: new Map(), models: [], upstreams: new Map() };
   let closed = false;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let failures = 0;
@@ -136,14 +164,20 @@ export async function openCatalog({ db, bus, config, log }: CatalogDeps): Promis
     close();
     throw thrown;
   }
-  return { model: (id) => snapshot.byId.get(id), models: () => snapshot.models, reload, close };
+  return {
+    model: (id) => snapshot.byId.get(id),
+    models: () => snapshot.models,
+    upstreamOf: (keyId) => snapshot.upstreams.get(keyId),
+    reload,
+    close,
+  };
 }
 
 /**
  * Runs `work` once at a time. The returned function resolves after a run that began after it was called: the run in progress
  * may have read before the change, so one more follows it, however many callers ask.
  */
-function oneAfterAnother(work: () => Promise<void>): () => Promise<void> {
+export function oneAfterAnother(work: () => Promise<void>): () => Promise<void> {
   let running: Promise<void> | undefined;
   let next: Promise<void> | undefined;
 
@@ -167,60 +201,90 @@ function oneAfterAnother(work: () => Promise<void>): () => Promise<void> {
 }
 
 function toSnapshot(rows: CatalogRows, secretKey: Uint8Array, log: Log): Snapshot {
-  const routes = routesByModel(rows, secretKey, log);
+  const providers = keysByProvider(rows, secretKey, log);
+  const routes = routesByModel(rows, providers);
   const imagePrices = new Map<string, Map<string, number>>();
   for (const { modelId, size, quality, microUsd } of rows.imagePrices) {
     const known = imagePrices.get(modelId) ?? new Map<string, number>();
     imagePrices.set(modelId, known.set(imagePriceKey(size, quality), microUsd));
   }
   const models = rows.models.map(
-    ({ inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }): Model => ({
+    ({ inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, furtherPrices, ...model }): Model => ({
       ...model,
-      prices:
-        inputMicroUsd === null || outputMicroUsd === null
-          ? null
-          : // Without a price of its own, cached input costs the same as input.
-            { inputMicroUsd, cachedInputMicroUsd: cachedInputMicroUsd ?? inputMicroUsd, outputMicroUsd },
+      prices: readPrices(
+        { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, furtherPrices },
+        { model: model.id, log },
+      ),
       imagePrices: imagePrices.get(model.id) ?? new Map(),
       overhead: (routes.get(model.id) ?? []).map(({ overhead }) => overhead).reduce(greaterOverhead, NO_OVERHEAD),
       allowedParams: new Set((routes.get(model.id) ?? []).flatMap(({ allowedParams }) => [...allowedParams])),
       routes: Object.freeze(routes.get(model.id) ?? []),
+      hasChoice: (routes.get(model.id) ?? []).flatMap(({ keyed }) => keyed).length > 1,
     }),
   );
-  return { byId: new Map(models.map((model) => [model.id, Object.freeze(model)])), models: Object.freeze(models) };
+  return {
+    byId: new Map(models.map((model) => [model.id, Object.freeze(model)])),
+    models: Object.freeze(models),
+    upstreams: new Map([...providers.values()].flatMap((keys) => keys.map((one) => [one.key.id, one]))),
+  };
 }
 
-function routesByModel(rows: CatalogRows, secretKey: Uint8Array, log: Log): Map<string, Route[]> {
-  const providers = new Map<number, { row: ProviderRow; apiKey: Secret }>();
-  for (const row of rows.providers) {
-    const apiKey = readKey(row, secretKey, log);
-    if (apiKey) providers.set(row.id, { row, apiKey });
-  }
-  const overheads = new Map(rows.overheads.map(({ routeId, overhead }) => [routeId, overhead]));
-  const routes = new Map<string, Route[]>();
-  for (const { modelId, allowedParams, ...route } of rows.routes) {
-    const provider = providers.get(route.providerId);
+/** Null, and logged, if they cannot be read: a wrong price must not be charged. */
+function readPrices(columns: ColumnsRead, { model, log }: { model: string; log: Log }): TokenPrices | null {
+  const prices = pricesOfColumns(columns);
+  if (prices === undefined) log.error({ model }, "a model is sold by package only: its further prices cannot be read");
+  return prices?.tokens ?? null;
+}
+
+type KeyedProvider = Upstream & { readonly key: ProviderKey };
+
+/** The providers' keys by provider. Those that were encrypted with another SECRET_KEY are left out, and logged: the others still serve. */
+function keysByProvider(rows: CatalogRows, secretKey: Uint8Array, log: Log): Map<number, KeyedProvider[]> {
+  const providers = new Map(rows.providers.map((provider) => [provider.id, provider]));
+  const keys = new Map<number, KeyedProvider[]>();
+  for (const { id, providerId, name, weight, keyCiphertext } of rows.providerKeys) {
+    const provider = providers.get(providerId);
     if (!provider) continue;
-    listIn(routes, modelId).push({
-      ...route,
-      allowedParams: new Set(allowedParams),
-      providerName: provider.row.name,
-      baseUrl: provider.row.baseUrl,
-      apiKey: provider.apiKey,
-      overhead: overheads.get(route.id) ?? NO_OVERHEAD,
-    });
+    try {
+      const apiKey = new Secret(decrypt(secretKey, keyCiphertext));
+      const { name: providerName, baseUrl } = provider;
+      listIn(keys, providerId).push({ providerName, baseUrl, apiKey, key: { id, name, weight } });
+    } catch (thrown) {
+      log.error(
+        { provider: provider.name, key: name, err: thrown },
+        "a provider's key is left out: it cannot be decrypted",
+      );
+    }
+  }
+  return keys;
+}
+
+function routesByModel(rows: CatalogRows, providers: ReadonlyMap<number, KeyedProvider[]>): Map<string, ModelRoute[]> {
+  const overheads = new Map(rows.overheads.map(({ routeId, overhead }) => [routeId, overhead]));
+  const imageModels = new Set(rows.models.filter(({ modality }) => modality === "image").map(({ id }) => id));
+  const routes = new Map<string, ModelRoute[]>();
+  for (const {
+    modelId,
+    allowedParams,
+    costInputMicroUsd,
+    costOutputMicroUsd,
+    costImageMicroUsd,
+    ...row
+  } of rows.routes) {
+    const keys = providers.get(row.providerId);
+    if (!keys?.[0]) continue;
+    const { providerName, baseUrl } = keys[0];
+    const overhead = overheads.get(row.id) ?? NO_OVERHEAD;
+    const cost = imageModels.has(modelId) ? costImageMicroUsd : tokenCost(costInputMicroUsd, costOutputMicroUsd);
+    const route: Route = { ...row, allowedParams: new Set(allowedParams), cost, providerName, baseUrl, overhead };
+    const keyed = keys.map(({ key, apiKey }): KeyedRoute => Object.freeze({ ...route, key, apiKey }));
+    listIn(routes, modelId).push({ ...route, keyed: Object.freeze(keyed) });
   }
   return routes;
 }
 
-/** Undefined, and logged, if the key was encrypted with another SECRET_KEY: the other providers still serve. */
-function readKey({ name, keyCiphertext }: ProviderRow, secretKey: Uint8Array, log: Log): Secret | undefined {
-  try {
-    return new Secret(decrypt(secretKey, keyCiphertext));
-  } catch (thrown) {
-    log.error({ provider: name, err: thrown }, "a provider is left out: its key cannot be decrypted");
-    return undefined;
-  }
+function tokenCost(inputMicroUsd: number | null, outputMicroUsd: number | null): number | null {
+  return inputMicroUsd === null || outputMicroUsd === null ? null : INPUT_FOR_OUTPUT * inputMicroUsd + outputMicroUsd;
 }
 
 function listIn<K, V>(map: Map<K, V[]>, key: K): V[] {

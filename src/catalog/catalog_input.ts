@@ -18,8 +18,15 @@ import {
 const MODEL_ID = /^[A-Za-z0-9][\w.:@+/-]{0,127}$/;
 const ARCHITECTURE_CHARS_MAX = 4_000;
 const STATUSES = ["active", "preview", "deprecated"] as const;
-const MODALITIES = ["text", "image", "multimodal"] as const;
+export const MODALITIES = ["text", "image", "multimodal", "embedding"] as const;
+export type Modality = (typeof MODALITIES)[number];
 const CAP_FIELDS = ["max_tokens", "max_completion_tokens"] as const;
+/**
+ * How the order of a model's routes is chosen: the lowest priority number first; any, in proportion to the weights; the one
+ * that costs the operator least; the one that answers fastest. Source: PRV-19.
+ */
+export const ROUTE_CHOICES = ["order", "weight", "price", "latency"] as const;
+export type RouteChoice = (typeof ROUTE_CHOICES)[number];
 /** The quality of a request that names none. */
 export const QUALITY_DEFAULT = "standard";
 /** For example `high` or `hd`. The table has the same CHECK. */
@@ -37,21 +44,29 @@ const PARAM = /^[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*){0,2}$/;
  */
 const PARAMS_OF_THE_GATEWAY: ReadonlySet<string> = new Set(
   (
-    "model models messages prompt size quality n stream stream_options max_tokens max_completion_tokens " +
+    "model models messages input prompt encoding_format size quality n stream stream_options max_tokens max_completion_tokens " +
     "max_output_tokens max_new_tokens max_length n_predict num_predict best_of num_return_sequences n_cmpl " +
     "use_beam_search num_images partial_images deferred extra_body options"
   ).split(" "),
 );
 
-/** Micro-USD per million tokens. `cachedInputMicroUsd` null: as input. */
-export type PricesInput = { inputMicroUsd: number; cachedInputMicroUsd?: number | null; outputMicroUsd: number };
+/**
+ * Micro-USD per million tokens. `cachedInputMicroUsd` null: as input. `further`: FurtherPrices of `rates.ts`, not checked yet; null:
+ * none.
+ */
+export type PricesInput = {
+  inputMicroUsd: number;
+  cachedInputMicroUsd?: number | null | undefined;
+  outputMicroUsd: number;
+  further?: Readonly<Record<string, unknown>> | null | undefined;
+};
 
 export type ModelPatch = {
   name?: string | undefined;
   ownedBy?: string | undefined;
   contextLength?: number | null | undefined;
   status?: (typeof STATUSES)[number] | undefined;
-  modality?: (typeof MODALITIES)[number] | undefined;
+  modality?: Modality | undefined;
   architecture?: Record<string, unknown> | null | undefined;
   enabled?: boolean | undefined;
   defaultCapTokens?: number | undefined;
@@ -60,6 +75,7 @@ export type ModelPatch = {
   marginPermille?: number | undefined;
   /** null: learned from its answers. */
   hidesTokens?: boolean | null | undefined;
+  routeChoice?: RouteChoice | undefined;
 };
 /** `name` defaults to the id, `ownedBy` to "tollgate". */
 export type ModelInput = ModelPatch & {
@@ -72,14 +88,23 @@ export type ModelInput = ModelPatch & {
 export type ProviderInput = { name: string; baseUrl: string; apiKey: string; enabled?: boolean };
 export type ProviderPatch = { [Field in keyof ProviderInput]?: ProviderInput[Field] | undefined };
 
+/** `weight` defaults to 1. */
+export type ProviderKeyInput = { name: string; apiKey: string; weight?: number; enabled?: boolean };
+export type ProviderKeyPatch = { [Field in keyof ProviderKeyInput]?: ProviderKeyInput[Field] | undefined };
+
 export type RoutePatch = {
   upstreamModel?: string | undefined;
   priority?: number | undefined;
   weight?: number | undefined;
   capField?: (typeof CAP_FIELDS)[number] | undefined;
   streamOptions?: boolean | undefined;
+  ownResponses?: boolean | undefined;
   /** For example `documents`, `reasoning.max_tokens` or `tools.web_search`: src/gateway/parameters.ts. */
   allowedParams?: string[] | undefined;
+  /** What the provider charges the operator: micro-USD per million tokens, or per image. null: not known. */
+  costInputMicroUsd?: number | null | undefined;
+  costOutputMicroUsd?: number | null | undefined;
+  costImageMicroUsd?: number | null | undefined;
   enabled?: boolean | undefined;
 };
 /** `upstreamModel` defaults to the model's id. */
@@ -122,23 +147,8 @@ export function checkModel(patch: ModelPatch): ModelPatch {
       checkInteger(margin, "marginPermille", MODEL_MARGIN_PERMILLE),
     ),
     hidesTokens: patch.hidesTokens,
+    routeChoice: given(patch.routeChoice, (choice) => checkOneOf(choice, "routeChoice", ROUTE_CHOICES)),
   };
-}
-
-/** The three price columns; all null for a model that is sold by package only. */
-export function checkPrices(prices: PricesInput | null): {
-  inputMicroUsd: number | null;
-  cachedInputMicroUsd: number | null;
-  outputMicroUsd: number | null;
-} {
-  if (prices === null) return { inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null };
-  const inputMicroUsd = checkInteger(prices.inputMicroUsd, "inputMicroUsd", PRICE_MICRO_USD);
-  const outputMicroUsd = checkInteger(prices.outputMicroUsd, "outputMicroUsd", PRICE_MICRO_USD);
-  const cached = prices.cachedInputMicroUsd ?? null;
-  // Holds are computed with the full input price, so a higher cached price could exceed them.
-  const cachedInputMicroUsd =
-    cached === null ? null : checkInteger(cached, "cachedInputMicroUsd", { min: 0, max: inputMicroUsd });
-  return { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
 }
 
 /** The key of an image price: `1024x1024`, or `1024x1024/high` for another quality than the default. */
@@ -167,16 +177,39 @@ export function checkProvider(patch: ProviderPatch): ProviderPatch {
   };
 }
 
+export function checkProviderKey(patch: ProviderKeyPatch): ProviderKeyPatch {
+  return {
+    name: given(patch.name, (name) => checkText(name, "name", CATALOG_NAME_CHARS_MAX)),
+    apiKey: given(patch.apiKey, checkKey),
+    weight: given(patch.weight, (weight) => checkInteger(weight, "weight", ROUTE_WEIGHT)),
+    enabled: patch.enabled,
+  };
+}
+
 export function checkRoute(patch: RoutePatch): RoutePatch {
+  const { costInputMicroUsd: input, costOutputMicroUsd: output } = patch;
+  if (((input ?? null) === null) !== ((output ?? null) === null) || (input === undefined) !== (output === undefined))
+    throw new InputError(
+      "Give the costs of input and output together, or neither.",
+      (input ?? null) === null ? "costInputMicroUsd" : "costOutputMicroUsd",
+    );
   return {
     upstreamModel: given(patch.upstreamModel, (name) => checkText(name, "upstreamModel", CATALOG_NAME_CHARS_MAX)),
     priority: given(patch.priority, (priority) => checkInteger(priority, "priority", ROUTE_PRIORITY)),
     weight: given(patch.weight, (weight) => checkInteger(weight, "weight", ROUTE_WEIGHT)),
     capField: given(patch.capField, (field) => checkOneOf(field, "capField", CAP_FIELDS)),
     streamOptions: patch.streamOptions,
+    ownResponses: patch.ownResponses,
     allowedParams: given(patch.allowedParams, checkParams),
+    costInputMicroUsd: given(input, (cost) => checkCost(cost, "costInputMicroUsd")),
+    costOutputMicroUsd: given(output, (cost) => checkCost(cost, "costOutputMicroUsd")),
+    costImageMicroUsd: given(patch.costImageMicroUsd, (cost) => checkCost(cost, "costImageMicroUsd")),
     enabled: patch.enabled,
   };
+}
+
+function checkCost(microUsd: number | null, param: string): number | null {
+  return microUsd === null ? null : checkInteger(microUsd, param, PRICE_MICRO_USD);
 }
 
 /** The names, sorted, without duplicates. */
@@ -230,8 +263,8 @@ function checkText(value: string, param: string, charsMax: number): string {
   return text;
 }
 
-function checkInteger(value: number, param: string, { min, max }: { min: number; max: number }): number {
-  if (!Number.isSafeInteger(value) || value < min || value > max) {
+export function checkInteger(value: unknown, param: string, { min, max }: { min: number; max: number }): number {
+  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min || value > max) {
     throw new InputError(`The ${param} must be a whole number from ${min} to ${max}.`, param);
   }
   return value;

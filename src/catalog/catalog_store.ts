@@ -1,7 +1,7 @@
 import { asc, desc, eq, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import { type Orm, sqlState, type Tx } from "../platform/db.ts";
-import { imagePrices, models, providers, routes } from "../platform/schema.ts";
+import { imagePrices, models, providerKeys, providers, routes } from "../platform/schema_catalog.ts";
 import { QUALITY_DEFAULT } from "./catalog_input.ts";
 import { loadOverheads } from "./overhead_store.ts";
 
@@ -27,10 +27,12 @@ export const modelColumns = {
   inputMicroUsd: models.inputMicroUsd,
   cachedInputMicroUsd: models.cachedInputMicroUsd,
   outputMicroUsd: models.outputMicroUsd,
+  furtherPrices: models.furtherPrices,
   defaultCapTokens: models.defaultCapTokens,
   imageInputTokens: models.imageInputTokens,
   marginPermille: models.marginPermille,
   hidesTokens: models.hidesTokens,
+  routeChoice: models.routeChoice,
 };
 export const routeColumns = {
   id: routes.id,
@@ -41,7 +43,11 @@ export const routeColumns = {
   weight: routes.weight,
   capField: routes.capField,
   streamOptions: routes.streamOptions,
+  ownResponses: routes.ownResponses,
   allowedParams: routes.allowedParams,
+  costInputMicroUsd: routes.costInputMicroUsd,
+  costOutputMicroUsd: routes.costOutputMicroUsd,
+  costImageMicroUsd: routes.costImageMicroUsd,
 };
 
 /** The default quality of a size comes before its other qualities. */
@@ -53,7 +59,6 @@ export const imagePriceOrder = [
 ];
 
 export type CatalogRows = Awaited<ReturnType<typeof loadCatalog>>;
-export type ProviderRow = CatalogRows["providers"][number];
 
 /** Every enabled model, provider and route, from one snapshot. */
 export async function loadCatalog(orm: Orm) {
@@ -76,10 +81,20 @@ export async function loadCatalog(orm: Orm) {
         id: providers.id,
         name: providers.name,
         baseUrl: providers.baseUrl,
-        keyCiphertext: providers.keyCiphertext,
       })
       .from(providers)
       .where(eq(providers.enabled, true)),
+    providerKeys: await tx
+      .select({
+        id: providerKeys.id,
+        providerId: providerKeys.providerId,
+        name: providerKeys.name,
+        weight: providerKeys.weight,
+        keyCiphertext: providerKeys.keyCiphertext,
+      })
+      .from(providerKeys)
+      .where(eq(providerKeys.enabled, true))
+      .orderBy(asc(providerKeys.id)),
     routes: await tx
       .select(routeColumns)
       .from(routes)

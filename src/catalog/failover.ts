@@ -1,33 +1,43 @@
-import { Refusal } from "../errors.ts";
+import { RETRY_AFTER_SECONDS_MAX, Refusal } from "../errors.ts";
 import type { Log } from "../platform/log.ts";
-import type { TimeLimit } from "../platform/metrics.ts";
 import type { StopSignal } from "../platform/stop.ts";
+import { type Draw, drawsOf, rankOf } from "./affinity.ts";
 import type { Breakers, Pass, Requester } from "./breaker.ts";
-import type { Route } from "./catalog.ts";
+import type { KeyedRoute, ModelRoute, Route } from "./catalog.ts";
+import type { RouteChoice } from "./catalog_input.ts";
+import type { KeyPool } from "./key_pool.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
+import type { SpeedRanks } from "./route_speeds.ts";
 
-/** Routes tried for one request. More would only keep the client waiting. */
+/** Attempts of one request that fail by the route or the request. More would only keep the client waiting. */
 const ATTEMPTS_MAX = 5;
-/** Longest Retry-After sent to a client; a breaker stays open for at most half of it. */
-const RETRY_AFTER_SECONDS_MAX = 60;
-/** The pause of a provider that asks for one without saying how long. */
-const COOL_DOWN_DEFAULT_SECONDS = 1;
+/** Attempts of one request that fail by the key alone. Each takes its key out for the next request. */
+const KEY_FAILURES_MAX = 64;
 /** Retry-After for a model without any route: retrying sooner would not help. */
 const RETRY_AFTER_NO_ROUTE_SECONDS = 30;
+const NO_KEYS: readonly KeyedRoute[] = [];
 
-type Failover = {
-  routes: readonly Route[];
+/** One request in this many ignores the ranks of a choice by latency, so that a slow route is measured again. */
+const EXPLORED_ONE_IN = 20;
+
+type Failover = RouteOrder & {
+  routes: readonly ModelRoute[];
   breakers: Breakers;
+  keys: KeyPool;
   /** The account that makes the request. */
   requester: Requester;
-  /** Returns a number from 0 to below 1, like Math.random. */
-  random: () => number;
   signal: StopSignal;
   log: Log;
-  /** Called for each time limit that a provider exceeds. */
-  onTimeOut?: (limit: TimeLimit) => void;
-  /** Called for each failed attempt. */
-  onFailure?: (kind: FailureKind) => void;
+  observer?: Observer;
+};
+
+/** Is told of each attempt that does not serve the request, before the next key or route is tried. */
+export type Observer = {
+  /** The route's breaker is open, or none of its keys may be used: it was not called. */
+  skipped(route: Route): void;
+  failed(route: KeyedRoute, failure: ProviderFailure): void;
+  /** The provider refused the request itself. */
+  rejected(route: KeyedRoute, rejection: ProviderRejection): void;
 };
 
 /**
@@ -41,57 +51,48 @@ const UNSERVED: Partial<Readonly<Record<FailureKind, string>>> = {
 };
 
 /**
- * Runs `attempt` on one route after another until one succeeds: lowest priority number first, by weight among equal
- * ones, skipping open breakers. `attempt` ends at the first byte, and throws ProviderFailure (the next route is tried)
- * or ProviderRejection (no further route); any other error passes through. It must itself obey `signal`.
+ * Runs `attempt` on one route after another, and within a route on one key after another, until one succeeds: in the order
+ * of `orderRoutes`, skipping open breakers and keys that rest. `attempt` ends at the first byte, and throws ProviderFailure
+ * (the next key or route is tried) or ProviderRejection (no further one); any other error passes through. It must itself
+ * obey `signal`.
  *
  * Throws invalid_request (with the provider's cleaned message; or with ours, if each route refused the request for its
  * own reasons), provider_unavailable, or the reason of `signal`.
- * Source: PRV-3, PRV-4, PRV-5.
+ * Source: PRV-3, PRV-4, PRV-5, PRV-12, PRV-13.
  */
-export async function withFailover<T>(failover: Failover, attempt: (route: Route) => Promise<T>): Promise<T> {
-  const { routes, breakers, requester, random, signal, log } = failover;
-  const failures: Failures = { retryAfter: undefined, unserved: undefined, others: 0 };
-  let attempts = 0;
-  for (const route of orderRoutes(routes, random)) {
-    if (attempts >= ATTEMPTS_MAX) break;
+export async function withFailover<T>(failover: Failover, attempt: (route: KeyedRoute) => Promise<T>): Promise<T> {
+  const { routes, breakers, keys, requester, affinity, random, signal, observer } = failover;
+  const failures: Failures = { retryAfter: undefined, unserved: undefined, others: 0, attempts: 0, keyFailures: 0 };
+  for (const route of orderRoutes(routes, failover)) {
+    if (isEnough(failures)) break;
     signal.throwIfAborted();
     const pass = breakers.enter(route.id, requester);
-    if (!pass) {
+    // A different draw than the routes': otherwise the choice of a route would decide that of its key.
+    const usable = pass ? keys.usable(route, requester, affinity === undefined ? random : drawsOf(~affinity)) : NO_KEYS;
+    if (pass === undefined || usable.length === 0) {
+      pass?.abandoned();
       failures.others += 1;
+      observer?.skipped(route);
       continue;
     }
-    attempts += 1;
-    try {
-      const result = await attempt(route);
-      pass.succeeded();
-      return result;
-    } catch (thrown) {
-      if (signal.aborted) {
-        // It says nothing about the provider, which may fail because we cancelled the call.
-        pass.abandoned();
-        throw signal.reason;
-      }
-      if (thrown instanceof ProviderRejection) {
+    let worst: ProviderFailure | undefined;
+    for (const keyed of usable) {
+      const wasQuarantined = keys.isQuarantined(keyed.key.id);
+      try {
+        const result = await attempt(keyed);
         pass.succeeded();
-        log.info({ ...namesOf(route), status: thrown.status, param: thrown.param }, "provider refused the request");
-        throw new Refusal("invalid_request", { message: thrown.message, param: thrown.param });
+        if (wasQuarantined) keys.recovered(keyed.key.id);
+        return result;
+      } catch (thrown) {
+        const failure = providerFailureOf(thrown, { failover, keyed, pass });
+        note(failover, { keyed, failures }, failure);
+        worst = worseOf(worst, failure);
+        if (!mayNextKeyServe(failure) || isEnough(failures)) break;
       }
-      if (!(thrown instanceof ProviderFailure)) {
-        pass.abandoned();
-        throw thrown;
-      }
-      note(failover, { route, pass, failures }, thrown);
     }
+    endPass(pass, worst);
   }
-  if (failures.unserved !== undefined && failures.others === 0) {
-    throw new Refusal("invalid_request", { message: UNSERVED[failures.unserved] ?? "The request cannot be served." });
-  }
-  const retryAfterSeconds = soonestSeconds(routes, (route) =>
-    Math.max(breakers.dueInMs(route.id, requester) / 1000, failures.retryAfter?.get(route.id) ?? 0),
-  );
-  log.error({ routes: routes.length, attempts, retryAfterSeconds }, "no route could serve");
-  throw new Refusal("provider_unavailable", { retryAfterSeconds });
+  throw unservedRefusal(failover, failures);
 }
 
 /** What is known of the routes that did not serve the request. */
@@ -100,52 +101,140 @@ type Failures = {
   retryAfter: Map<number, number> | undefined;
   /** Why the first route that cannot serve this request cannot. */
   unserved: FailureKind | undefined;
-  /** Routes that may serve it later: those that failed, and those that were skipped. */
+  /** Routes and keys that may serve it later: those that failed, and those that were skipped. */
   others: number;
+  attempts: number;
+  keyFailures: number;
 };
-type Attempted = { route: Route; pass: Pass; failures: Failures };
 
-/** Reports a failure to the breaker, the log and the metrics. */
+function isEnough({ attempts, keyFailures }: Failures): boolean {
+  return attempts >= ATTEMPTS_MAX || keyFailures >= KEY_FAILURES_MAX;
+}
+
+type Attempted = { failover: Failover; keyed: KeyedRoute; pass: Pass };
+
+/** The failure after which the next key or route is tried. Throws what ends the request instead, and ends its pass. */
+function providerFailureOf(thrown: unknown, { failover, keyed, pass }: Attempted): ProviderFailure {
+  const { signal, log, observer } = failover;
+  if (signal.aborted) {
+    // It says nothing about the provider, which may fail because we cancelled the call.
+    pass.abandoned();
+    throw signal.reason;
+  }
+  if (thrown instanceof ProviderRejection) {
+    pass.succeeded();
+    observer?.rejected(keyed, thrown);
+    log.info({ ...namesOf(keyed), status: thrown.status, param: thrown.param }, "provider refused the request");
+    throw new Refusal("invalid_request", { message: thrown.message, param: thrown.param });
+  }
+  if (thrown instanceof ProviderFailure) return thrown;
+  pass.abandoned();
+  throw thrown;
+}
+
+/** Reports a failure to the key pool, the log and the observer. */
 function note(
-  { log, onTimeOut, onFailure }: Failover,
-  { route, pass, failures }: Attempted,
+  { keys, requester, log, observer }: Failover,
+  { keyed, failures }: { keyed: KeyedRoute; failures: Failures },
   failure: ProviderFailure,
 ): void {
-  const { kind, status, message: detail, retryAfterSeconds, limit, blame } = failure;
-  onFailure?.(kind);
-  if (limit !== null) onTimeOut?.(limit);
+  const { kind, status, message: detail, retryAfterSeconds, blame } = failure;
+  observer?.failed(keyed, failure);
+  keys.failed(keyed, requester, failure);
+  if (blame === "key") failures.keyFailures += 1;
+  else failures.attempts += 1;
   if (blame === "request") {
     failures.unserved ??= kind;
-    pass.unserved(kind);
-    log.warn({ ...namesOf(route), kind, status, detail }, "a route does not serve this request");
+    log.warn({ ...namesOf(keyed), kind, status, detail }, "a route does not serve this request");
     return;
   }
   failures.others += 1;
-  if (retryAfterSeconds !== null) {
+  if (blame !== "key" && retryAfterSeconds !== null) {
     failures.retryAfter ??= new Map();
-    failures.retryAfter.set(route.id, retryAfterSeconds);
+    failures.retryAfter.set(keyed.id, retryAfterSeconds);
   }
-  if (blame === "rate") pass.coolDown(Math.max(1, retryAfterSeconds ?? COOL_DOWN_DEFAULT_SECONDS) * 1000);
-  else pass.failed({ unreachable: blame === "connection" });
-  log.warn({ ...namesOf(route), kind, status, detail }, "provider failed");
+  log.warn({ ...namesOf(keyed), kind, status, detail }, "provider failed");
 }
 
-/** All routes in the order in which they are tried: by priority, in random order weighted by `weight` within one. */
-export function orderRoutes(routes: readonly Route[], random: () => number): readonly Route[] {
+/** Whether another key of the same provider may serve what this one did not: its limits, credit or permissions differ. */
+function mayNextKeyServe({ kind, blame }: ProviderFailure): boolean {
+  return blame === "key" || blame === "request" || kind === "credentials";
+}
+
+/** Of the failures of a route's keys, the one that says most about the route. */
+function worseOf(one: ProviderFailure | undefined, other: ProviderFailure): ProviderFailure {
+  return one !== undefined && SEVERITY[one.blame] >= SEVERITY[other.blame] ? one : other;
+}
+const SEVERITY: Readonly<Record<ProviderFailure["blame"], number>> = { key: 0, request: 1, provider: 2, connection: 3 };
+
+function endPass(pass: Pass, worst: ProviderFailure | undefined): void {
+  if (worst === undefined || worst.blame === "key") pass.abandoned();
+  else if (worst.blame === "request") pass.unserved(worst.kind);
+  else pass.failed({ unreachable: worst.blame === "connection" });
+}
+
+/** What the client is told if no route served its request. */
+function unservedRefusal({ routes, breakers, keys, requester, log }: Failover, failures: Failures): Refusal {
+  if (failures.unserved !== undefined && failures.others === 0)
+    return new Refusal("invalid_request", { message: UNSERVED[failures.unserved] ?? "The request cannot be served." });
+  const retryAfterSeconds = soonestSeconds(routes, (route) =>
+    Math.max(
+      breakers.dueInMs(route.id, requester) / 1000,
+      keys.dueInMs(route, requester) / 1000,
+      failures.retryAfter?.get(route.id) ?? 0,
+    ),
+  );
+  const { attempts, keyFailures } = failures;
+  log.error({ routes: routes.length, attempts, keyFailures, retryAfterSeconds }, "no route could serve");
+  return new Refusal("provider_unavailable", { retryAfterSeconds });
+}
+
+/** By what routes are ordered. */
+export type RouteOrder = {
+  choice: RouteChoice;
+  /** For the choice by latency. */
+  speeds: SpeedRanks;
+  /** Chooses among equal routes and keys, alike on every replica; undefined: `random` does. */
+  affinity?: number | undefined;
+  /** Returns a number from 0 to below 1, like Math.random. */
+  random: () => number;
+};
+
+/**
+ * All routes in the order in which they are tried: by the model's choice, then by priority number (with `weight`, priorities do not
+ * count). Among routes that are equal in both, affinity decides, or else a random draw by weight. Now and then a choice by latency
+ * ignores speeds, priorities and affinity. Source: PRV-19, PRV-20, PRV-21, PRV-17.
+ */
+export function orderRoutes<R extends Route>(
+  routes: readonly R[],
+  { choice, speeds, affinity, random }: RouteOrder,
+): readonly R[] {
   if (routes.length <= 1) return routes;
-  // Each route draws a key from an exponential distribution of its weight; the smallest key comes first in proportion
-  // to the weight.
-  const keyed = routes.map((route) => ({ route, key: -Math.log(1 - random()) / route.weight }));
-  keyed.sort((a, b) => a.route.priority - b.route.priority || a.key - b.key);
-  return keyed.map(({ route }) => route);
+  const explores = choice === "latency" && random() * EXPLORED_ONE_IN < 1;
+  const isAny = explores || choice === "weight";
+  const draw: Draw = explores || affinity === undefined ? random : drawsOf(affinity);
+  const places = routes.map((route) => ({
+    route,
+    standing: isAny ? 0 : standingOf(route, choice, speeds),
+    priority: isAny ? 0 : route.priority,
+    drawn: rankOf(draw(route.id), route.weight),
+  }));
+  places.sort((a, b) => a.standing - b.standing || a.priority - b.priority || a.drawn - b.drawn);
+  return places.map(({ route }) => route);
 }
 
-function soonestSeconds(routes: readonly Route[], waitSeconds: (route: Route) => number): number {
+/** By the model's choice, lower is tried first. A route whose cost is not known comes after those whose cost is. */
+function standingOf({ id, cost }: Route, choice: RouteChoice, speeds: SpeedRanks): number {
+  if (choice === "price") return cost ?? Number.MAX_SAFE_INTEGER;
+  return choice === "latency" ? (speeds.get(id) ?? 0) : 0;
+}
+
+function soonestSeconds(routes: readonly ModelRoute[], waitSeconds: (route: ModelRoute) => number): number {
   if (routes.length === 0) return RETRY_AFTER_NO_ROUTE_SECONDS;
   const soonest = Math.min(...routes.map(waitSeconds));
   return Math.min(RETRY_AFTER_SECONDS_MAX, Math.max(1, Math.ceil(soonest)));
 }
 
-function namesOf(route: Route): { provider: string; routeId: number; upstreamModel: string } {
-  return { provider: route.providerName, routeId: route.id, upstreamModel: route.upstreamModel };
+function namesOf({ providerName: provider, key, id: routeId, upstreamModel }: KeyedRoute) {
+  return { provider, key: key.name, routeId, upstreamModel };
 }

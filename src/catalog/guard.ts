@@ -1,8 +1,10 @@
 import { lookup as systemLookup } from "node:dns/promises";
-import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
+import { request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import { isIP, isIPv4, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
+import { orAborted } from "../platform/stop.ts";
+import { within } from "../platform/time_limit.ts";
 
 /** Longest URL accepted; browsers and proxies have about the same limit. */
 const URL_CHARACTERS_MAX = 2048;
@@ -18,23 +20,37 @@ export type Resolve = (host: string) => Promise<Address[]>;
 /** A URL that may be called, and the addresses of its host at this moment. */
 export type Callable = { url: URL; host: string; port: number; addresses: Address[] };
 
+/** Whether the operator allows this URL's host and port to be on private addresses. */
+export function mayBePrivate(address: string, allowPrivate: readonly string[]): boolean {
+  const url = URL.parse(address);
+  return url !== null && isAllowed(bareHost(url), portOf(url), allowPrivate);
+}
+
 type GuardOptions = {
   /** `host:port` pairs that the operator allows to be on private addresses. */
   allowPrivate: readonly string[];
   /** What the URL is, for error messages: "The provider's base URL". */
   purpose: string;
+  /**
+   * Errors name the address, or why there is none: for what the operator reads. Otherwise they do not tell the two apart, because a customer
+   * who chooses the URL could ask which names exist inside, and where.
+   */
+  tellsAddresses?: boolean;
   /** Looks a name up. Only tests give one. */
   resolve?: Resolve;
 };
 
-/** An outbound call that was refused or failed. The message is for operators, never for clients. */
+/** An outbound call that was refused or failed. The message is for the operator; one about a look-up also for others, without `tellsAddresses`. */
 export class GuardError extends Error {
   override readonly name = "GuardError";
   readonly kind: "refused" | "unresolved" | "failed" | "timeout" | "oversized";
+  /** The HTTP status, if it was the failure. */
+  readonly status: number | undefined;
 
-  constructor(kind: GuardError["kind"], message: string) {
+  constructor(kind: GuardError["kind"], message: string, status?: number) {
     super(message);
     this.kind = kind;
+    this.status = status;
   }
 }
 
@@ -62,83 +78,120 @@ export function guardedLookup(port: number, options: GuardOptions): LookupFuncti
   };
 }
 
-type FetchGuardedOptions = {
+export type FileOptions = {
   bytesMax: number;
   /** Time limit for all of it: look-up, connect, headers, body. */
   timeoutMs: number;
+  /** Time limit for the headers, and for each further piece; default: `timeoutMs`. */
+  idleMs?: number;
   allowPrivate: readonly string[];
+  /** Sent besides the fixed headers. */
+  headers?: Readonly<Record<string, string>>;
   purpose?: string;
   signal?: AbortSignal;
   resolve?: Resolve;
 };
 
-/**
- * Gets a public URL: no redirects, no compression, limits on size and time. Throws GuardError, or the reason of
- * `signal`. Uses node's client, because `fetch` cannot be told which address to connect to.
- */
+/** A file whose headers have arrived. Nothing is read ahead of `read`. */
+export type OpenFile = {
+  contentType: string;
+  /** In bytes; undefined if the server did not say. */
+  length: number | undefined;
+  /** The next bytes; undefined at the end. Throws GuardError (oversized, timeout, failed), or the reason of the signal. */
+  read(): Promise<Uint8Array | undefined>;
+  /** Ends the connection; idempotent. Whoever opens a file closes it. */
+  close(): void;
+};
+
+/** Gets a public URL whole. Throws as `openGuarded` and `read` do. */
 export async function fetchGuarded(
   address: string,
-  { bytesMax, timeoutMs, signal, ...options }: FetchGuardedOptions,
+  options: FileOptions,
 ): Promise<{ bytes: Uint8Array; contentType: string }> {
-  signal?.throwIfAborted();
-  const guard = { purpose: "The file's address", ...options };
+  const file = await openGuarded(address, options);
+  try {
+    const pieces: Uint8Array[] = [];
+    for (let piece = await file.read(); piece !== undefined; piece = await file.read()) pieces.push(piece);
+    return { bytes: new Uint8Array(Buffer.concat(pieces)), contentType: file.contentType };
+  } finally {
+    file.close();
+  }
+}
+
+/**
+ * Opens a public URL: no redirects, no compression, limits on size and time. Throws GuardError, or the reason of `signal`. Uses
+ * node's client, because `fetch` cannot be told which address to connect to.
+ */
+export async function openGuarded(address: string, options: FileOptions): Promise<OpenFile> {
+  const { bytesMax, timeoutMs, idleMs = timeoutMs, signal, headers, ...more } = options;
+  const guard = { purpose: "The file's address", tellsAddresses: true, ...more };
   const { url, host, port } = parseCallable(address, guard.purpose);
   // `lookup` is not called for a host that is an IP address.
   if (isIP(host)) await resolveChecked(host, port, guard);
-  const request = url.protocol === "https:" ? httpsRequest : httpRequest;
-  const init: RequestOptions = {
+  signal?.throwIfAborted();
+  const ended = new AbortController();
+  const leave = () => ended.abort(signal?.reason);
+  signal?.addEventListener("abort", leave, { once: true });
+  const late = () => new GuardError("timeout", `No whole answer within ${timeoutMs} ms.`);
+  const idle = () => new GuardError("timeout", `No bytes within ${idleMs} ms.`);
+  const timer = setTimeout(() => ended.abort(late()), timeoutMs);
+  const call = (url.protocol === "https:" ? httpsRequest : httpRequest)(url.href, {
     method: "GET",
     agent: false,
     lookup: guardedLookup(port, guard),
-    headers: { accept: "*/*", "accept-encoding": "identity", "user-agent": "tollgate" },
-  };
-  return new Promise((resolve, reject) => {
-    const call = request(url.href, init, (response) => collect(response, bytesMax).then(succeed, fail));
-    const timer = setTimeout(
-      () => fail(new GuardError("timeout", `No whole answer within ${timeoutMs} ms.`)),
-      timeoutMs,
-    );
-    const abort = () => fail(signal?.reason);
-    const finish = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", abort);
-      call.destroy();
-    };
-    const succeed = (file: { bytes: Uint8Array; contentType: string }) => {
-      finish();
-      resolve(file);
-    };
-    const fail = (reason: unknown) => {
-      finish();
-      reject(reason instanceof GuardError || signal?.aborted ? reason : new GuardError("failed", messageOf(reason)));
-    };
-    signal?.addEventListener("abort", abort, { once: true });
-    call.on("error", fail);
-    call.end();
+    headers: { ...headers, accept: "*/*", "accept-encoding": "identity", "user-agent": "tollgate" },
   });
+  const answered = new Promise<IncomingMessage>((resolve, reject) => {
+    call.on("response", resolve);
+    call.on("error", reject); // Stays, because a destroyed call may still emit an error.
+  });
+  answered.catch(() => {}); // Handled below, unless a limit comes first.
+  const close = () => {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", leave);
+    call.destroy();
+  };
+  ended.signal.addEventListener("abort", close, { once: true });
+  /** `promise` within the limits; any failure as a GuardError. */
+  const limited = async <T>(promise: Promise<T>): Promise<T> => {
+    try {
+      return await within(idleMs, orAborted(promise, ended.signal), idle);
+    } catch (thrown) {
+      close();
+      throw thrown instanceof GuardError || signal?.aborted ? thrown : new GuardError("failed", messageOf(thrown));
+    }
+  };
+  call.end();
+  const response = await limited(answered);
+  response.on("error", () => {}); // `read` reports it; destroying the call must not raise it again.
+  return await limited(openFile(response, { bytesMax, limited, close }));
 }
 
-async function collect(
-  response: IncomingMessage,
-  bytesMax: number,
-): Promise<{ bytes: Uint8Array; contentType: string }> {
+type Reading = { bytesMax: number; limited: <T>(promise: Promise<T>) => Promise<T>; close: () => void };
+
+async function openFile(response: IncomingMessage, { bytesMax, limited, close }: Reading): Promise<OpenFile> {
   const { statusCode, headers } = response;
-  response.on("error", () => {}); // The loop below reports the error; destroying the call must not raise it again.
-  if (statusCode !== 200) throw new GuardError("failed", `Answered with status ${statusCode}.`);
+  if (statusCode !== 200) throw new GuardError("failed", `Answered with status ${statusCode}.`, statusCode);
   const encoding = headers["content-encoding"];
   if (encoding !== undefined && encoding !== "identity")
     throw new GuardError("failed", "Answered compressed, which was not asked for.");
-  const oversized = new GuardError("oversized", `Larger than ${bytesMax} bytes.`);
-  if (Number(headers["content-length"] ?? 0) > bytesMax) throw oversized;
-  const chunks: Uint8Array[] = [];
+  const oversized = () => new GuardError("oversized", `Larger than ${bytesMax} bytes.`);
+  const said = headers["content-length"];
+  const length = said === undefined ? undefined : Number(said);
+  if (length !== undefined && length > bytesMax) throw oversized();
+  const pieces: AsyncIterator<Uint8Array> = response[Symbol.asyncIterator]();
   let size = 0;
-  for await (const chunk of response as AsyncIterable<Uint8Array>) {
-    size += chunk.byteLength;
-    if (size > bytesMax) throw oversized;
-    chunks.push(chunk);
-  }
-  if (!response.complete) throw new GuardError("failed", "The answer broke off.");
-  return { bytes: new Uint8Array(Buffer.concat(chunks)), contentType: headers["content-type"] ?? "" };
+  const next = async (): Promise<Uint8Array | undefined> => {
+    const { done, value } = await pieces.next();
+    if (done === true) {
+      if (response.complete) return undefined;
+      throw new GuardError("failed", "The answer broke off.");
+    }
+    size += value.byteLength;
+    if (size > bytesMax) throw oversized();
+    return value;
+  };
+  return { contentType: headers["content-type"] ?? "", length, read: () => limited(next()), close };
 }
 
 /** Checks a URL without looking its host up. Throws GuardError (refused). */
@@ -148,6 +201,8 @@ function parseCallable(address: string | URL, purpose: string): Omit<Callable, "
   if (written.length > URL_CHARACTERS_MAX) throw refuse("is too long");
   const url = URL.parse(written);
   if (!url) throw refuse("is not a URL");
+  // Percent-encoding can make it longer than it was written.
+  if (url.href.length > URL_CHARACTERS_MAX) throw refuse("is too long");
   if (url.protocol !== "https:" && url.protocol !== "http:") throw refuse("must begin with https:// or http://");
   if (url.username !== "" || url.password !== "") throw refuse("must not contain a user name or password");
   const host = bareHost(url);
@@ -158,21 +213,23 @@ function parseCallable(address: string | URL, purpose: string): Omit<Callable, "
 }
 
 async function resolveChecked(host: string, port: number, options: GuardOptions): Promise<Address[]> {
-  const { purpose, allowPrivate, resolve = resolveBySystem } = options;
+  const { purpose, allowPrivate, tellsAddresses = false, resolve = resolveBySystem } = options;
+  const refuse = (kind: GuardError["kind"], detail: string) =>
+    new GuardError(kind, purpose + (tellsAddresses ? detail : ": this host is unknown, or not a public address."));
   const family = isIP(host);
   const found =
     family === 0
       ? await resolve(host).catch((error: unknown) => {
-          throw new GuardError("unresolved", `${purpose}: ${host} cannot be looked up (${messageOf(error)}).`);
+          throw refuse("unresolved", `: ${host} cannot be looked up (${messageOf(error)}).`);
         })
       : [{ address: host, family: family === 6 ? 6 : 4 } as const];
   const addresses = found.slice(0, ADDRESSES_MAX);
-  if (addresses.length === 0) throw new GuardError("unresolved", `${purpose}: ${host} has no address.`);
+  if (addresses.length === 0) throw refuse("unresolved", `: ${host} has no address.`);
   if (isAllowed(host, port, allowPrivate)) return addresses;
   // A single private address among public ones is refused too: which one is connected to would be chance.
   for (const { address } of addresses) {
     const why = whyNotPublic(address);
-    if (why) throw new GuardError("refused", `${purpose} leads to ${address}, which is not a public address (${why}).`);
+    if (why) throw refuse("refused", ` leads to ${address}, which is not a public address (${why}).`);
   }
   return addresses;
 }

@@ -2,12 +2,11 @@ import { and, asc, eq, gt, inArray, isNull, type SQL, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { imagePrices, models } from "../platform/schema.ts";
+import { imagePrices, models } from "../platform/schema_catalog.ts";
 import {
   checkImagePrice,
   checkModel,
   checkModelId,
-  checkPrices,
   imagePriceKey,
   isModelId,
   type ModelInput,
@@ -22,6 +21,7 @@ import {
   type RowPage,
   refusing,
 } from "./catalog_store.ts";
+import { checkPrices } from "./token_prices.ts";
 
 /** Models and their prices, as an operator lists and changes them. */
 
@@ -93,7 +93,7 @@ export async function updateModel(deps: ChangeDeps, id: string, patch: ModelPatc
   });
 }
 
-/** Sets a model's token prices; null: it is sold by package only. */
+/** Replaces all token prices of a model, the further ones included; null: it is sold by package only. */
 export async function setPrices(deps: ChangeDeps, modelId: string, prices: PricesInput | null): Promise<void> {
   checkModelId(modelId);
   const values = checkPrices(prices);

@@ -1,5 +1,4 @@
-import type { Overhead } from "../platform/schema.ts";
-import type { PricesInput } from "./catalog_input.ts";
+import type { Overhead } from "../platform/schema_catalog.ts";
 
 /**
  * The *overhead* of a route: how much more its answers used than the bounds that requests are held for. It has a
@@ -8,7 +7,7 @@ import type { PricesInput } from "./catalog_input.ts";
  * Source: MON-8.
  */
 
-export type { Overhead } from "../platform/schema.ts";
+export type { Overhead } from "../platform/schema_catalog.ts";
 
 /** No more than the bound. */
 export const NO_OVERHEAD: Overhead = Object.freeze({ constantTokens: 0, imageTokens: 0, factorPermille: 1000 });
@@ -56,7 +55,7 @@ type UsedTokens = { promptTokens: number; completionTokens: number };
 export function overheadShown(
   held: HeldTokens,
   used: UsedTokens,
-  { known, prices }: { known: Overhead; prices: Pick<PricesInput, "inputMicroUsd" | "outputMicroUsd"> },
+  { known, prices }: { known: Overhead; prices: { inputMicroUsd: number; outputMicroUsd: number } },
 ): Overhead | undefined {
   const { textTokens, images, imageInputTokens, outputTokens } = held;
   const shown = { ...NO_OVERHEAD };

@@ -2,7 +2,7 @@ import { eq, inArray, sql } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { routeOverheads, routes } from "../platform/schema.ts";
+import { routeOverheads, routes } from "../platform/schema_catalog.ts";
 import { isNone, OVERHEAD_MAX, OVERHEAD_PAYERS_MIN, type Overhead, OWN_OVERHEAD_MAX, within } from "./overhead.ts";
 
 /**

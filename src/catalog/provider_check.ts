@@ -3,11 +3,12 @@ import { InputError, Refusal } from "../errors.ts";
 import { decrypt, Secret } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Log } from "../platform/log.ts";
-import type { ProviderRow } from "./catalog_store.ts";
+import type { Upstream } from "./catalog.ts";
 import { GuardError } from "./guard.ts";
 import { findModel } from "./models_store.ts";
-import { createProviderClient, type ProviderClient, type Upstream } from "./provider_client.ts";
+import { createProviderClient, type ProviderClient } from "./provider_client.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "./provider_errors.ts";
+import { findStoredKey } from "./provider_keys_store.ts";
 import { findProvider } from "./providers_store.ts";
 import { listRoutes, listRoutesTo } from "./routes_store.ts";
 
@@ -38,8 +39,15 @@ export type ProviderTest = {
   problem: string | null;
 };
 
-/** A chat of one token, as a route would send it. */
-export type TestChat = { upstreamModel: string; capField: "max_tokens" | "max_completion_tokens" };
+/** A provider, with the key that is tested. */
+export type TestedProvider = { name: string; baseUrl: string; keyCiphertext: Uint8Array };
+
+/** A chat of one token, as a route would send it; of an embedding model, the embedding of one word. */
+export type TestChat = {
+  upstreamModel: string;
+  capField: "max_tokens" | "max_completion_tokens";
+  isEmbedding?: boolean;
+};
 export type TestOptions = {
   /** The upstream models of its routes, to compare with its list. */
   upstreamModels: readonly string[];
@@ -53,7 +61,7 @@ type TestDeps = {
 /** Lists a provider's models, and asks for one token if `chat` is given. Never throws. */
 export async function testProvider(
   deps: TestDeps,
-  { name, baseUrl, keyCiphertext }: ProviderRow,
+  { name, baseUrl, keyCiphertext }: TestedProvider,
   { upstreamModels, chat }: TestOptions,
 ): Promise<ProviderTest> {
   const nothing = { models: 0, unlisted: [], chatTookMs: null, kind: null, problem: null };
@@ -103,18 +111,24 @@ function isListed(listed: ReadonlySet<string>, model: string): boolean {
 async function askForOneToken(
   client: ProviderClient,
   upstream: Upstream,
-  { chat: { upstreamModel, capField }, signal }: { chat: TestChat; signal: AbortSignal },
+  { chat: { upstreamModel, capField, isEmbedding }, signal }: { chat: TestChat; signal: AbortSignal },
 ): Promise<void> {
-  const body = { model: upstreamModel, messages: [{ role: "user", content: "Hi" }], [capField]: 1 };
   const limits = { signal, totalMs: TEST_MS_MAX, bytesMax: CHAT_BODY_BYTES_MAX };
+  if (isEmbedding) {
+    const asked = JSON.stringify({ model: upstreamModel, input: "Hi" });
+    if (!hasList(await client.postWhole(upstream, "/embeddings", asked, limits), "data"))
+      throw new ProviderFailure("not_json", "Its answer is no list of embeddings.");
+    return;
+  }
+  const body = { model: upstreamModel, messages: [{ role: "user", content: "Hi" }], [capField]: 1 };
   const text = await client.postWhole(upstream, "/chat/completions", JSON.stringify(body), limits);
-  if (!hasChoices(text)) throw new ProviderFailure("not_json", "Its answer to a chat is no chat completion.");
+  if (!hasList(text, "choices")) throw new ProviderFailure("not_json", "Its answer to a chat is no chat completion.");
 }
 
-function hasChoices(text: string): boolean {
+function hasList(text: string, field: "choices" | "data"): boolean {
   try {
     const parsed: unknown = JSON.parse(text);
-    return typeof parsed === "object" && parsed !== null && "choices" in parsed && Array.isArray(parsed.choices);
+    return typeof parsed === "object" && parsed !== null && Array.isArray(Reflect.get(parsed, field));
   } catch {
     return false; // The caller reports it.
   }
@@ -122,36 +136,41 @@ function hasChoices(text: string): boolean {
 
 export type ProviderTests = {
   /**
-   * Tests a provider of the catalog; with `modelId`, also its first route of that model. Throws not_found, InputError,
-   * too_many_requests.
+   * Tests a provider of the catalog with one of its keys, by default its first; with `modelId`, also its first route of that
+   * model. Throws not_found, InputError, too_many_requests.
    */
-  run(providerId: number, modelId?: string): Promise<ProviderTest>;
+  run(providerId: number, what?: TestChoice): Promise<ProviderTest>;
 };
+export type TestChoice = { modelId?: string | undefined; keyId?: number | undefined };
 
 /**
  * Tests for the panel: one at a time per provider and replica. A repeated request for the same test shares its result.
  */
 export function createProviderTests(deps: TestDeps & { db: Db }): ProviderTests {
-  const running = new Map<number, { modelId: string | undefined; test: Promise<ProviderTest> }>();
+  const running = new Map<number, { what: string; test: Promise<ProviderTest> }>();
 
-  async function start(providerId: number, modelId: string | undefined): Promise<ProviderTest> {
+  async function start(providerId: number, { modelId, keyId }: TestChoice): Promise<ProviderTest> {
     const provider = await findProvider(deps, providerId);
     if (!provider) throw new Refusal("not_found", { message: "There is no such provider." });
+    const stored = await findStoredKey(deps, { providerId, keyId });
+    if (!stored) throw new InputError("The provider has no such key.", "keyId");
     const chat = modelId === undefined ? undefined : await chatOf(deps, provider, modelId);
     const routes = await listRoutesTo(deps, { providerId, limit: ROUTES_MAX });
     const upstreamModels = routes.filter(({ enabled }) => enabled).map(({ upstreamModel }) => upstreamModel);
-    return await testProvider(deps, provider, { upstreamModels, chat });
+    const { keyCiphertext } = stored;
+    return await testProvider(deps, { ...provider, keyCiphertext }, { upstreamModels, chat });
   }
 
   return {
-    async run(providerId, modelId) {
+    async run(providerId, choice = {}) {
+      const what = JSON.stringify([choice.modelId, choice.keyId]);
       const under = running.get(providerId);
       if (under) {
-        if (under.modelId === modelId) return await under.test;
+        if (under.what === what) return await under.test;
         throw new Refusal("too_many_requests", { message: "Another test of this provider is under way." });
       }
-      const test = start(providerId, modelId).finally(() => running.delete(providerId));
-      running.set(providerId, { modelId, test });
+      const test = start(providerId, choice).finally(() => running.delete(providerId));
+      running.set(providerId, { what, test });
       return await test;
     },
   };
@@ -164,7 +183,7 @@ async function chatOf(deps: { db: Db }, provider: { id: number; name: string }, 
   if (model.modality === "image") throw new InputError("An image model is not tested: a picture would cost.", "model");
   const route = (await listRoutes(deps, modelId)).find(({ providerId }) => providerId === provider.id);
   if (!route) throw new InputError(`The model ${modelId} has no route to ${provider.name}.`, "model");
-  return route;
+  return { ...route, isEmbedding: model.modality === "embedding" };
 }
 
 function kindOf(thrown: unknown): TestFailureKind {

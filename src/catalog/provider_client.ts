@@ -4,7 +4,7 @@ import type { Log } from "../platform/log.ts";
 import { type UpstreamTarget, upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
 import { controllerBy, type StopSignal } from "../platform/stop.ts";
 import { createAddressPins } from "./address_pins.ts";
-import type { Route } from "./catalog.ts";
+import type { Upstream } from "./catalog.ts";
 import type { Resolve } from "./guard.ts";
 import { cleanWords, ProviderFailure } from "./provider_errors.ts";
 import { isUsable, type MediaType, messageOf, readUpTo, toError } from "./provider_response.ts";
@@ -16,8 +16,6 @@ const MODELS_BODY_BYTES_MAX = 8 * 1024 * 1024;
 const MODELS_MS_MAX = 10_000;
 const MODELS_MAX = 20_000;
 
-/** What is needed to call a provider; a Route has it. */
-export type Upstream = Pick<Route, "providerName" | "baseUrl" | "apiKey">;
 type Body = string | Uint8Array<ArrayBuffer>;
 
 type CallOptions = {

@@ -41,10 +41,10 @@ const CONTENT_POLICY = /content_?(?:policy|filter)|moderation|safety/i;
 
 /**
  * What a failure is attributed to. `connection`: none could be made, which no request can cause. `provider`: it failed,
- * perhaps only for this request. `rate`: it works, and asks for a pause. `request`: this route cannot serve this
- * request.
+ * perhaps only for this request. `key`: the provider works, but not with this key now. `request`: this route cannot serve
+ * this request.
  */
-export type Blame = "connection" | "provider" | "rate" | "request";
+export type Blame = "connection" | "provider" | "key" | "request";
 
 export type FailureFacts = { status?: number | null; retryAfterSeconds?: number | null; limit?: TimeLimit };
 
@@ -71,13 +71,15 @@ export class ProviderFailure extends Error {
   }
 }
 
-/** Source: PRV-4, PRV-5, PRV-6. */
+/** Source: PRV-4, PRV-5, PRV-6, PRV-10. */
 function blameOf({ kind, status, limit }: Pick<ProviderFailure, "kind" | "status" | "limit">): Blame {
   if (kind === "connect" || kind === "address" || limit === "provider_connect") return "connection";
   if (kind === "too_large" || kind === "unknown_model") return "request";
   // With a 402 some providers refuse only what one request may cost, and still serve smaller ones.
-  if (kind === "no_credit") return status === 429 ? "rate" : "request";
-  return kind === "rate_limited" ? "rate" : "provider";
+  if (kind === "no_credit") return status === 429 ? "key" : "request";
+  // A 403 may be about the request: its content, its country, a model that the key may not use.
+  if (kind === "credentials") return status === 403 ? "provider" : "key";
+  return kind === "rate_limited" ? "key" : "provider";
 }
 
 /**

@@ -1,7 +1,6 @@
 import type { Secret } from "../platform/crypto.ts";
 import { deadline } from "../platform/deadline.ts";
-import { controllerBy, type StopSignal } from "../platform/stop.ts";
-import { orAborted } from "./address_pins.ts";
+import { controllerBy, orAborted, type StopSignal } from "../platform/stop.ts";
 import { redactPrompt } from "./prompt_redaction.ts";
 import { cleanWords, ProviderFailure, type ProviderRejection, toProviderError } from "./provider_errors.ts";
 

@@ -2,7 +2,7 @@ import { asc, eq, inArray, type SQL } from "drizzle-orm";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
-import { providers, routes } from "../platform/schema.ts";
+import { providers, routes } from "../platform/schema_catalog.ts";
 import { checkModelId, checkRoute, type RouteInput, type RoutePatch } from "./catalog_input.ts";
 import { FOREIGN_KEY_VIOLATION, givenFields, refusing, routeColumns, UNIQUE_VIOLATION } from "./catalog_store.ts";
 

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { type Accent, accentCss, GROUNDS, type Shades } from "../../src/accounts/accent.ts";
 
-/** Source: PAN-7. Contrasts and hues are reckoned by others than the code's formulas. */
+/** Source: PAN-7. Contrasts and hues are computed by other formulas than the code's. */
 
 const { converter, formatHex } = createRequire(import.meta.url)("culori");
 const toLinear = converter("lrgb");
@@ -12,7 +12,7 @@ const toOklch = converter("oklch");
 const APP_CSS = readFileSync(new URL("../../src/panel/web/app.css", import.meta.url), "utf8");
 const THEMES = ["light", "dark"] as const;
 
-/** What app.css gives a token in each theme. */
+/** The value of a token of app.css in each theme. */
 function tokenOf(name: string): { light: string; dark: string } {
   const [, light = "", dark = ""] =
     new RegExp(`--${name}: light-dark\\(((?:oklch\\([^)]*\\)|\\w+)), ((?:oklch\\([^)]*\\)|\\w+))\\);`).exec(APP_CSS) ??
@@ -35,7 +35,7 @@ const TOKENS = ["bg", "surface", "sunken", "raised", "text", "text-2", "text-3"]
 const [BG, SURFACE, SUNKEN, RAISED, ...INKS] = TOKENS;
 const GROUND_TOKENS = [BG, SURFACE, SUNKEN, RAISED];
 
-/** Every broken promise of one colour, in words; none when all is well. */
+/** Each rule that a colour breaks, in words. */
 function broken(chosen: string, { light, dark }: Accent): string[] {
   const problems: string[] = [];
   const need = (what: string, value: number, min: number) => {
@@ -51,7 +51,7 @@ function broken(chosen: string, { light, dark }: Accent): string[] {
     for (const ink of INKS) need(`${theme} ${ink[theme]} on the soft ground`, contrast(ink[theme], accentSoft), 4.5);
     for (const shade of [accent, accentText, accentSoft]) {
       const { c, h } = toOklch(shade);
-      // Eight bits a channel move a colour a little, the darker the more.
+      // Rounding to eight bits a channel changes a colour a little, dark ones more.
       need(`${theme} chroma of ${shade}, under its cap by`, 0.2 - c, -0.005);
       const turned = Math.abs((((h ?? 0) - (toOklch(chosen).h ?? 0) + 540) % 360) - 180);
       if (toOklch(chosen).c > 0.02 && c > 0.02)
@@ -62,7 +62,7 @@ function broken(chosen: string, { light, dark }: Accent): string[] {
   return problems;
 }
 
-test("the grounds reckoned with are those of app.css", () => {
+test("the backgrounds used for contrasts are those of app.css", () => {
   for (const theme of THEMES) {
     const written = GROUNDS[theme].grounds.map(([l, c, h]) => `oklch(${Number((l * 100).toFixed(1))}% ${c} ${h})`);
     expect(written).toEqual(GROUND_TOKENS.map((token) => token?.[theme] ?? ""));
@@ -76,20 +76,20 @@ test.each(["#ffffff", "#000000", "#ffd400", "#00ff00", "#ff0000", "#0000ff", "#7
   },
 );
 
-test("a sweep of 512 colours: every contrast holds in both themes, hue and cap are kept", () => {
+test("512 colours: each has enough contrast in both themes, keeps its hue, and stays below the chroma limit", () => {
   const channel = [0, 0x24, 0x49, 0x6d, 0x92, 0xb6, 0xdb, 0xff].map((value) => value.toString(16).padStart(2, "0"));
   const colours = channel.flatMap((r) => channel.flatMap((g) => channel.map((b) => `#${r}${g}${b}`)));
   expect(colours.flatMap((hex) => broken(hex, accentCss(hex)))).toEqual([]);
 });
 
-test("what is well as it is stays as it is, whatever the case it was written in", () => {
+test("a readable colour is not changed, in upper or lower case", () => {
   const { adjusted, light, dark } = accentCss("#0A5C7D");
   expect({ adjusted, light }).toMatchObject({
     adjusted: false,
     light: { accent: "#0a5c7d", accentText: "#0a5c7d", onAccent: "#ffffff", fillChange: "none", textChange: "none" },
   });
   expect(dark.textChange).toBe("lighter");
-  // The other way round: a light colour is right at night, and darker by day.
+  // The opposite: a light colour is readable in the dark theme, and made darker in the light one.
   const yellow = accentCss("#ffd400");
   expect(yellow.dark).toMatchObject({
     accent: "#ffd400",
@@ -100,14 +100,14 @@ test("what is well as it is stays as it is, whatever the case it was written in"
   expect(yellow).toMatchObject({ adjusted: true, light: { fillChange: "darker", textChange: "darker" } });
 });
 
-test("more chroma than the cap is taken away, and said", () => {
+test("chroma above the limit is removed and reported", () => {
   const { adjusted, light } = accentCss("#0000ff");
   expect(adjusted).toBe(true);
   expect(light).toMatchObject({ fillChange: "softer", textChange: "softer" });
   expect(toOklch(light.accent).l).toBeCloseTo(toOklch("#0000ff").l, 2);
 });
 
-test("no move is larger than it must be: a step back, and the text would not be read", () => {
+test("no change is larger than needed: one step less would not be readable", () => {
   for (const hex of ["#ffd400", "#00ff00", "#ff8800", "#33ccff", "#ffffff"]) {
     const { accentText, accentSoft } = accentCss(hex).light;
     const { l, c, h } = toOklch(accentText);
@@ -117,7 +117,7 @@ test("no move is larger than it must be: a step back, and the text would not be 
   }
 });
 
-test("the css sets app.css's variables again, by colour scheme, and nothing else", () => {
+test("the CSS sets variables of app.css by colour scheme, and nothing else", () => {
   const { css, light, dark } = accentCss("#e11d48");
   expect(css).toBe(
     `:root{--accent:light-dark(${light.accent},${dark.accent});--on-accent:light-dark(${light.onAccent},${dark.onAccent});` +

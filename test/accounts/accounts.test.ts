@@ -42,7 +42,7 @@ test("an e-mail address is trimmed and stored in lower case; the account has an 
   expect(account.hasPassword).toBe(false);
 });
 
-test("an e-mail address is unique within a tenant, and free in another", async () => {
+test("an e-mail address is unique within a tenant, and can be used in another", async () => {
   const [one, two] = [
     await add({ email: "one@resellers.example", role: "reseller" }),
     await add({ email: "two@resellers.example", role: "reseller" }),
@@ -54,19 +54,19 @@ test("an e-mail address is unique within a tenant, and free in another", async (
   expect(await findAccountsByEmail(world.deps, "Bob@Example.com")).toHaveLength(3);
 });
 
-test("twenty at once with one address: one account", async () => {
+test("twenty concurrent creations with one address make one account", async () => {
   const results = await Promise.allSettled(Array.from({ length: 20 }, () => add({ email: "race@example.com" })));
   expect(results.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
 });
 
-test("a customer cannot have its reseller's address: both sign in on one host", async () => {
+test("a customer cannot have its reseller's address, because both sign in on one host", async () => {
   const reseller = await add({ email: "boss@resellers.example", role: "reseller" });
   await expect(add({ email: "boss@resellers.example", resellerId: reseller.accountId })).rejects.toThrow(
     "already in use",
   );
 });
 
-test("only a customer belongs to a reseller, and only to a reseller", async () => {
+test("only a customer can belong to another account, which must be a reseller", async () => {
   const customer = await add({ email: "c@example.com" });
   await expect(add({ email: "d@example.com", resellerId: customer.accountId })).rejects.toThrow("no such reseller");
   await expect(add({ email: "e@example.com", resellerId: 999_999 })).rejects.toThrow("no such reseller");
@@ -76,7 +76,7 @@ test("only a customer belongs to a reseller, and only to a reseller", async () =
   );
 });
 
-test("what is no address and no name is refused", async () => {
+test("an invalid address or name is refused", async () => {
   for (const email of [
     "",
     "nobody",
@@ -119,7 +119,7 @@ test("another tenant's account reads the same as an absent one", async () => {
   for (const id of [0, -1, 1.5, Number.NaN, 2 ** 60]) expect(await findAccount(world.deps, id)).toBeUndefined();
 });
 
-test("sign-in: a reseller's host knows that reseller and its customers, the service's own host everybody else", async () => {
+test("sign-in: a reseller's host serves that reseller and its customers, the service's own host all other accounts", async () => {
   const reseller = await add({ email: "signin@r.example", role: "reseller" });
   const customer = await add({ email: "signin@example.com", resellerId: reseller.accountId });
   const direct = await add({ email: "signin@example.com" });
@@ -134,7 +134,7 @@ test("sign-in: a reseller's host knows that reseller and its customers, the serv
   expect(await on("admin@example.com", reseller.accountId)).toBeUndefined();
 });
 
-test("a suspended reseller suspends the sign-in of its customers", async () => {
+test("customers of a suspended reseller cannot sign in", async () => {
   const reseller = await add({ email: "closing@r.example", role: "reseller" });
   await add({ email: "left@example.com", resellerId: reseller.accountId });
   const suspended = async () =>
@@ -146,14 +146,14 @@ test("a suspended reseller suspends the sign-in of its customers", async () => {
   expect(await suspended()).toBe(false);
 });
 
-test("a suspension waits for the batch that holds the account's lock", async () => {
+test("a suspension waits for the ledger batch that has the account's lock", async () => {
   const { accountId } = await add({ email: "locked@example.com" });
   await world.whileLocked(`select lock_accounts(array[${accountId}]::bigint[])`, () =>
     suspendAccount(world.deps, accountId),
   );
 });
 
-test("a reseller's suspension waits for batches of its customers, and shows in their cached keys at once", async () => {
+test("a reseller's suspension waits for its customers' ledger batches, and reaches their cached keys immediately", async () => {
   const reseller = await add({ email: "tenant@r.example", role: "reseller" });
   const customer = await add({ email: "tenant@example.com", resellerId: reseller.accountId });
   const { secret } = await createKey(world.deps, {
@@ -172,7 +172,7 @@ test("a reseller's suspension waits for batches of its customers, and shows in t
   expect(await lookup.find(secret)).toMatchObject({ tenantStatus: "suspended", accountStatus: "active" });
 });
 
-test("a new password ends every session but the one it was set in", async () => {
+test("a new password ends all sessions except the one that set it", async () => {
   const passwordHash = await hashPassword("an old password");
   const { accountId } = await add({ email: "secret@example.com", passwordHash });
   const sessions = openSessions({ ...world.deps, nowMs: () => performance.now() });
@@ -198,7 +198,7 @@ test("a new password ends every session but the one it was set in", async () => 
   expect(await verifyPassword(stored?.passwordHash, "an old password")).toBe(false);
 });
 
-test("a password is set only on what was proven: of ten at once on the same old one, one succeeds", async () => {
+test("of ten concurrent changes that give the same current password, one succeeds", async () => {
   const { accountId } = await add({ email: "once@example.com", passwordHash: "old" });
   const results = await Promise.all(
     Array.from({ length: 10 }, (_, i) => setPassword(world.deps, { accountId, was: "old", passwordHash: `new${i}` })),
@@ -206,14 +206,14 @@ test("a password is set only on what was proven: of ten at once on the same old 
   expect(results.filter(Boolean)).toHaveLength(1);
 });
 
-test("a new password takes a waiting link away", async () => {
+test("a new password removes an open password link", async () => {
   const { accountId } = await add({ email: "linked@example.com" });
   await world.sql`insert into links (digest, kind, account_id, expires_at) values ('x', 'reset', ${accountId}, now() + interval '1 day')`;
   await setPassword(world.deps, { accountId, passwordHash: "new" });
   expect(await world.sql`select 1 from links where account_id = ${accountId}`).toHaveLength(0);
 });
 
-test("people are found by how their address or name begins, whatever its case; % and _ are letters like others", async () => {
+test("people are found by the beginning of their address or name, in any case; % and _ are not wildcards", async () => {
   const reseller = await add({ email: "search@r.example", role: "reseller", name: "Search Ltd" });
   const { accountId: resellerId } = reseller;
   await add({ email: "zoe@example.com", name: "Zoë Ünal", resellerId });
@@ -234,7 +234,7 @@ test("people are found by how their address or name begins, whatever its case; %
   expect(found).toMatchObject({ resellerName: "Search Ltd", packageName: null, totpEnabled: false });
 });
 
-test("a row says which package is active now, not one that ended or waits", async () => {
+test("a row shows the active package, not an ended or queued one", async () => {
   const { accountId } = await add({ email: "packed@example.com" });
   const name = async () => (await findAccount(world.deps, accountId))?.packageName;
   expect(await name()).toBeNull();
@@ -246,7 +246,7 @@ test("a row says which package is active now, not one that ended or waits", asyn
   expect(await name()).toBeNull();
 });
 
-test("the last active admin cannot be suspended; two who suspend each other at once: one stays", async () => {
+test("the last active admin cannot be suspended, also when two suspend each other concurrently", async () => {
   await world.sql`update accounts set status = 'suspended' where role = 'admin'`;
   const [one, two] = [
     await add({ email: "one@admins.example", role: "admin" }),
@@ -258,7 +258,7 @@ test("the last active admin cannot be suspended; two who suspend each other at o
   await expect(suspendAccount(world.deps, left?.id)).rejects.toThrow("only active admin");
 });
 
-test("a name is changed and checked; notices keep what is not given, and their bounds", async () => {
+test("a changed name is checked; notices keep fields that are not given, and have limits", async () => {
   const { accountId } = await add({ email: "notices@example.com" });
   expect(await renameAccount(world.deps, accountId, "  <script>alert(1)</script> ")).toBe(true);
   expect((await findAccount(world.deps, accountId))?.name).toBe("<script>alert(1)</script>");
@@ -287,7 +287,7 @@ test("a name is changed and checked; notices keep what is not given, and their b
   expect(await noticesOf(world.deps, accountId)).toEqual({ unitsPercent: 0, balanceNanoUsd: 0n, days: 30 });
 });
 
-test("who acted is named for one change alone: the next on the same connection, by the command line, names nobody", async () => {
+test("the audit log names the actor of each change: a later change on the same connection, by the command line, names none", async () => {
   const [{ accountId }, admin] = [await add({ email: "acted@example.com" }), await add({ email: "actor@example.com" })];
   const db = openDb({ databaseUrl: world.url, dbPrepare: true, dbPoolMax: 1 });
   const by = { accountId: admin.accountId, requestId: newRequestId() };

@@ -4,13 +4,13 @@ import { inProcessBus } from "../../src/platform/bus.ts";
 import { createLog } from "../../src/platform/log.ts";
 import { createWorld } from "../world.ts";
 
-/** Long enough to see that something waits. */
+/** Long enough to observe that an operation waits. */
 const WAIT_MS = 200;
 
 export type AccountsWorld = Awaited<ReturnType<typeof createAccountsWorld>>;
 
-/** A database of its own, and what the stores of `src/accounts` are handed. */
-export async function createAccountsWorld() {
+/** A separate database, and the arguments that the stores of `src/accounts` take. `connections`: for what is to be at once. */
+export async function createAccountsWorld({ connections }: { connections?: number } = {}) {
   const world = await createWorld();
   const log = createLog("silent");
   const config = readConfig({
@@ -19,12 +19,12 @@ export async function createAccountsWorld() {
     BASE_URL: "https://api.tollgate.example/v1",
     PANEL_URL: "https://panel.tollgate.example",
   });
-  const deps = { db: world.openDb(), bus: inProcessBus(log), config };
+  const deps = { db: world.openDb(connections), bus: inProcessBus(log), config };
   return {
     ...world,
     deps,
 
-    /** Runs `work` while another transaction holds what `lock` takes; it must wait for that one's end, and no longer. */
+    /** Runs `work` while another transaction has the lock that `lock` takes. `work` must wait for that transaction's end, and no longer. */
     async whileLocked<T>(lock: string, work: () => Promise<T>): Promise<T> {
       let running: Promise<T> | undefined;
       await world.sql.begin(async (tx) => {

@@ -39,7 +39,7 @@ function drawn(width: number, height: number, background = "#0a7d5c"): Sharp {
   return sharp({ create: { width, height, channels: 4, background } });
 }
 
-/** One chunk of a PNG file, its checksum right. */
+/** One chunk of a PNG file, with a correct checksum. */
 function chunk(type: string, data: Uint8Array): Buffer {
   const head = Buffer.alloc(8);
   head.writeUInt32BE(data.length);
@@ -49,7 +49,7 @@ function chunk(type: string, data: Uint8Array): Buffer {
   return Buffer.concat([head, data, end]);
 }
 
-/** A PNG file by hand: its header says `width` × `height`, its other chunks are as given. */
+/** A handmade PNG file: its header declares `width` × `height`, the other chunks are as given. */
 function pngOf(width: number, height: number, ...chunks: Buffer[]): Buffer {
   const header = Buffer.alloc(13);
   header.writeUInt32BE(width, 0);
@@ -64,7 +64,7 @@ function pixels(width: number, height: number): Buffer {
 }
 
 describe("name, colour, support", () => {
-  test("a reseller without a brand has its account's name and nothing else; who is no reseller has none", async () => {
+  test("a reseller without a brand shows its account's name only; other accounts have no brand", async () => {
     const resellerId = await addReseller();
     const customer = await world.addCustomer(resellerId);
     const [row] = await world.sql`select name from accounts where id = ${resellerId}`;
@@ -86,7 +86,7 @@ describe("name, colour, support", () => {
     expect(await world.sql`select 1 from brands`).toHaveLength(0);
   });
 
-  test("what is saved is what is loaded; the css is the accent's; another reseller's brand is untouched", async () => {
+  test("a brand is loaded as it was saved; its CSS is made from the accent; other resellers' brands do not change", async () => {
     const [one, two] = [await addReseller(), await addReseller()];
     await saveBrand(world.deps, { resellerId: two, ...SPEC, name: "Other" });
     const before = await loadBrand(world.deps, two);
@@ -101,7 +101,7 @@ describe("name, colour, support", () => {
     });
   });
 
-  test("script text, quotes and other alphabets in a name are text", async () => {
+  test("script text, quotes and other alphabets in a name are shown as text", async () => {
     const resellerId = await addReseller();
     for (const name of [
       `<script>alert("1")</script>`,
@@ -114,7 +114,7 @@ describe("name, colour, support", () => {
     }
   });
 
-  test("the version changes with everything that is shown, and with nothing else", async () => {
+  test("the version changes with anything that is shown, and with nothing else", async () => {
     const resellerId = await addReseller();
     const seen: string[] = [];
     const note = ({ version }: { version: string }) => seen.push(version);
@@ -158,7 +158,7 @@ describe("name, colour, support", () => {
     expect((await loadBrand(world.deps, resellerId))?.version).toBe("none");
   });
 
-  test("a support page keeps its address, an e-mail address is in lower case", async () => {
+  test("a support page's URL is kept, an e-mail address is stored in lower case", async () => {
     const resellerId = await addReseller();
     const support = async (value: string) =>
       (await saveBrand(world.deps, { resellerId, ...SPEC, support: value })).support;
@@ -166,7 +166,7 @@ describe("name, colour, support", () => {
     expect(await support("Help@Acme.example")).toBe("help@acme.example");
   });
 
-  test("name and logo saved at once: neither is lost", async () => {
+  test("concurrent changes of name and logo are both kept", async () => {
     const resellerId = await addReseller();
     const logo = await drawn(40, 40).png().toBuffer();
     await Promise.all([
@@ -179,7 +179,7 @@ describe("name, colour, support", () => {
     expect([brand?.logoLight, brand?.logoDark, brand?.icon].every((bytes) => (bytes?.length ?? 0) > 0)).toBe(true);
   });
 
-  test("the audit log has who changed what, and of pictures only that they changed", async () => {
+  test("the audit log names who changed what; of pictures it says only that they changed", async () => {
     const resellerId = await addReseller();
     const deps = { ...world.deps, by: { accountId: resellerId, requestId: "0198c5f0-0000-7000-8000-000000000001" } };
     await saveBrand(deps, { resellerId, ...SPEC });
@@ -201,7 +201,7 @@ describe("name, colour, support", () => {
 });
 
 describe("pictures", () => {
-  test("a logo becomes WebP within 480 × 120, never enlarged, its shape kept", async () => {
+  test("a logo becomes WebP of at most 480 × 120, never enlarged, with its proportions", async () => {
     const resellerId = await addReseller();
     const cases: [from: [number, number], to: [number, number]][] = [
       [
@@ -233,7 +233,7 @@ describe("pictures", () => {
     }
   });
 
-  test("what is transparent stays so; grey, palette and 16 bits are read", async () => {
+  test("transparency is kept; grey, palette and 16-bit pictures are accepted", async () => {
     const resellerId = await addReseller();
     const half = await drawn(20, 20, "#ff000080").png().toBuffer();
     const { logoDark } = await put(resellerId, "logoDark", half);
@@ -250,7 +250,7 @@ describe("pictures", () => {
     }
   });
 
-  test("metadata is gone: EXIF with a place, XMP, a colour profile, text; the turn it asks for is made first", async () => {
+  test("metadata is removed (EXIF with a place, XMP, colour profile, text), after the EXIF rotation is applied", async () => {
     const resellerId = await addReseller();
     const described = (picture: Sharp) =>
       picture
@@ -278,7 +278,7 @@ describe("pictures", () => {
     }
   });
 
-  test("a picture that is something else as well (page, archive, script) is only a picture afterwards", async () => {
+  test("a picture that is also a page, archive or script is only a picture afterwards", async () => {
     const resellerId = await addReseller();
     const image = await drawn(40, 40).png().toBuffer();
     const evil = "<html><script>alert(document.cookie)</script></html>";
@@ -295,7 +295,7 @@ describe("pictures", () => {
     }
   });
 
-  test("an upload of 256 KB is taken; what unpacks to far more than it shows is not unpacked", async () => {
+  test("an upload of 256 KB is accepted; a decompression bomb is not unpacked", async () => {
     const resellerId = await addReseller();
     const far = deflateSync(Buffer.alloc(150_000_000), { level: 9 });
     for (const image of [
@@ -322,11 +322,11 @@ describe("pictures", () => {
   const hostile: [what: string, message: string, image: () => Promise<Uint8Array> | Uint8Array][] = [
     ["a header of 30,000 × 30,000", "2048 × 2048", () => pngOf(30_000, 30_000, pixels(10, 10))],
     ["a header of 2³¹ − 1 pixels a side", "damaged", () => pngOf(2 ** 31 - 1, 2 ** 31 - 1, pixels(10, 10))],
-    ["2049 pixels wide, and few", "2048 × 2048", () => pngOf(2049, 1, pixels(2049, 1))],
-    ["2049 pixels high, and few", "2048 × 2048", () => pngOf(1, 2049, pixels(1, 2049))],
+    ["2049 pixels wide, few in total", "2048 × 2048", () => pngOf(2049, 1, pixels(2049, 1))],
+    ["2049 pixels high, few in total", "2048 × 2048", () => pngOf(1, 2049, pixels(1, 2049))],
     ["WebP of 4,000 × 3,000", "2048 × 2048", () => drawn(4000, 3000).webp({ lossless: true, effort: 0 }).toBuffer()],
     ["more than 256 KB", "256 KB", () => pngOf(10, 10, pixels(10, 10), chunk("prVt", Buffer.alloc(256 * KB)))],
-    ["no pixels at all", "damaged", () => pngOf(0, 0, pixels(1, 1))],
+    ["no pixels", "damaged", () => pngOf(0, 0, pixels(1, 1))],
     ["PNG without its end", "end is missing", async () => cut(await drawn(40, 40).png().toBuffer(), 12)],
     ["PNG without its last byte", "end is missing", async () => cut(await drawn(40, 40).png().toBuffer(), 1)],
     ["PNG cut in its pixels", "end is missing", async () => cut(await drawn(40, 40).png().toBuffer(), 40)],
@@ -364,7 +364,7 @@ describe("pictures", () => {
       "damaged",
       () => Buffer.from('RIFF\xff\0\0\0WEBP<svg xmlns="http://www.w3.org/2000/svg"/>', "latin1"),
     ],
-    ["a sound of the same container", "PNG or WebP", () => Buffer.from("RIFF\x24\0\0\0WAVEfmt ", "latin1")],
+    ["WAV in the same container", "PNG or WebP", () => Buffer.from("RIFF\x24\0\0\0WAVEfmt ", "latin1")],
     ["nothing", "PNG or WebP", () => new Uint8Array()],
   ];
   test.each(hostile)("422 image: %s", async (_, message, image) => {
@@ -377,7 +377,7 @@ describe("pictures", () => {
     expect(await world.sql`select 1 from brands where reseller_id = ${resellerId}`).toHaveLength(0);
   });
 
-  test("the icon is made from the logo, 64 × 64, and follows it; one's own stays until it is taken away", async () => {
+  test("the icon is made from the logo, 64 × 64, and changes with it; an uploaded icon stays until it is removed", async () => {
     const resellerId = await addReseller();
     const [red, blue, own] = [
       await drawn(480, 120, "#ff0000").png().toBuffer(),
@@ -399,7 +399,7 @@ describe("pictures", () => {
       .raw()
       .toBuffer({ resolveWithObject: true });
     expect(data[3]).toBe(0);
-    // The light logo is the first choice.
+    // The light logo is preferred.
     expect(await middle((await put(resellerId, "logoLight", blue)).icon)).toEqual([0, 0, 255, 255]);
     expect(await middle((await put(resellerId, "logoDark", null)).icon)).toEqual([0, 0, 255, 255]);
     expect(await middle((await put(resellerId, "icon", own)).icon)).toEqual([0, 255, 0, 255]);
@@ -410,7 +410,7 @@ describe("pictures", () => {
   });
 });
 
-describe("the look-up", () => {
+describe("brand look-up", () => {
   const open = (over: { brandName?: string; brandSupport?: string; nowMs?: () => number } = {}) =>
     openBrandLookup({
       ...world.deps,
@@ -430,7 +430,7 @@ describe("the look-up", () => {
     expect(await named.get(null)).toMatchObject({ name: "Operator Inc", support: "help@operator.example" });
   });
 
-  test("a reseller has nothing of the service's own, with a brand or without; who is no reseller has no brand", async () => {
+  test("a reseller's host shows nothing of the service's own, with a brand or without; other accounts have no brand", async () => {
     const lookup = open({ brandName: "Operator Inc", brandSupport: "help@operator.example" });
     const resellerId = await addReseller();
     const bare = await lookup.get(resellerId);
@@ -447,7 +447,7 @@ describe("the look-up", () => {
     await expect(lookup.get(999_999)).rejects.toThrow("is not a reseller");
   });
 
-  test("every change shows at once: of the brand, its pictures, and the account's name while no other was chosen", async () => {
+  test("every change is seen immediately: of the brand, its pictures, and the account's name if the brand has none", async () => {
     const lookup = open();
     const [resellerId, other] = [await addReseller(), await addReseller()];
     const untouched = await lookup.get(other);
@@ -471,7 +471,7 @@ describe("the look-up", () => {
     expect(await lookup.get(other)).toBe(untouched);
   });
 
-  test("it answers from memory, and what nobody told is seen after the TTL", async () => {
+  test("it answers from memory; an unannounced change is seen after the TTL", async () => {
     let nowMs = 0;
     const lookup = open({ nowMs: () => nowMs });
     const resellerId = await addReseller();
@@ -483,7 +483,7 @@ describe("the look-up", () => {
     expect((await lookup.get(resellerId)).name).toBe("By hand");
   });
 
-  test("a change of a brand by hand is noted for every replica", async () => {
+  test("a change of a brand in SQL is announced to every replica", async () => {
     const resellerId = await addReseller();
     await saveBrand(world.deps, { resellerId, ...SPEC });
     const noted = async () =>

@@ -10,7 +10,7 @@ const OURS = "203.0.113.7";
 const SECOND = "203.0.113.8";
 const THEIRS = "198.51.100.4";
 const TOKEN = "8KdQ2vXw0pTz";
-/** A label and a name as long as they may be. */
+/** A label and a name of maximum length. */
 const LABEL = "l".repeat(63);
 const LONG = `${[LABEL, LABEL, LABEL].join(".")}.${"m".repeat(253 - 3 * 64 - ".acme.test".length)}`;
 const hostile: { close(): unknown }[] = [];
@@ -86,7 +86,7 @@ function found(report: DnsReport, type: string): string[] {
 const allRight = "A ok, AAAA ok, CNAME ok";
 const unanswered = "A unanswered, AAAA unanswered, CNAME unanswered";
 
-test("our A record and nothing else, seen by both resolvers: ok, nothing to do", async () => {
+test("only our A record, seen by both resolvers: ok, nothing to do", async () => {
   const report = await check("right.acme.test");
   expect(report).toEqual({
     verdict: "ok",
@@ -122,7 +122,7 @@ test("ours and another A record: keep ours, delete the other", async () => {
   expect(report.todo).toEqual([{ kind: "delete_a", value: THEIRS, keep: [OURS] }]);
 });
 
-test("two addresses of ours, and both stand there: ok in any order", async () => {
+test("two addresses of ours, both found: ok in any order", async () => {
   for (const addresses of [
     [OURS, SECOND],
     [SECOND, OURS],
@@ -130,7 +130,7 @@ test("two addresses of ours, and both stand there: ok in any order", async () =>
     expect((await check("pair.acme.test", { addresses })).verdict).toBe("ok");
 });
 
-test("two addresses of ours: what is missing is added, what is not ours becomes ours", async () => {
+test("two addresses of ours: add the missing one, change one that is not ours", async () => {
   const addresses = [OURS, SECOND];
   const lacking = await check("right.acme.test", { addresses });
   expect(statuses(lacking)).toBe("A missing, AAAA ok, CNAME ok");
@@ -145,7 +145,7 @@ test("two addresses of ours: what is missing is added, what is not ours becomes 
   ]);
 });
 
-test("a CNAME is named and must go, even when it leads to our address", async () => {
+test("a CNAME is reported and must be removed, even if it leads to our address", async () => {
   const report = await check("alias.acme.test");
   expect(report.verdict).toBe("wrong");
   expect(statuses(report)).toBe("A missing, AAAA ok, CNAME unexpected");
@@ -156,7 +156,7 @@ test("a CNAME is named and must go, even when it leads to our address", async ()
   ]);
 });
 
-test("a CNAME that leads nowhere, to itself or to another CNAME is named as well, and alone", async () => {
+test("a CNAME to nothing, to itself or to another CNAME is reported, and nothing else is", async () => {
   for (const [host, target] of Object.entries({ dangling: "nothing", circle: "circle", hop: "alias" })) {
     const report = await check(`${host}.acme.test`);
     expect(report.todo).toEqual([
@@ -166,14 +166,14 @@ test("a CNAME that leads nowhere, to itself or to another CNAME is named as well
   }
 });
 
-test("a stray AAAA record must go, though the A record is right", async () => {
+test("an AAAA record must be removed, even if the A record is right", async () => {
   const report = await check("stray.acme.test");
   expect(report.verdict).toBe("wrong");
   expect(statuses(report)).toBe("A ok, AAAA unexpected, CNAME ok");
   expect(report.todo).toEqual([{ kind: "delete_aaaa", value: "2001:db8::1" }]);
 });
 
-test("no such name, and a name without addresses: the A record is missing", async () => {
+test("an unknown name, or one without addresses: the A record is missing", async () => {
   for (const host of ["nobody", "text"]) {
     const report = await check(`${host}.acme.test`);
     expect(report.verdict).toBe("wrong");
@@ -190,13 +190,13 @@ test("contested: without the TXT record, or with another, it is not ok", async (
   const wrong = await check("wrong.acme.test", contested("wrong"));
   expect([wrong.verdict, statuses(wrong)]).toEqual(["wrong", `${allRight}, TXT wrong`]);
   expect(wrong.todo).toEqual([{ kind: "change_txt", name: name("wrong"), from: "somebody else's", to: TOKEN }]);
-  // Large and small letters differ in a token.
+  // A token is case-sensitive.
   const noise = await check("noise.acme.test", contested("noise"));
   expect([noise.verdict, statuses(noise)]).toEqual(["wrong", `${allRight}, TXT wrong`]);
   expect(noise.todo).toEqual([{ kind: "add_txt", name: name("noise"), value: TOKEN }]);
 });
 
-test("contested: the right TXT record among others, in pieces, behind a CNAME, or one of 201: ok", async () => {
+test("contested: ok if the right TXT record is among others, in pieces, behind a CNAME, or one of 201", async () => {
   for (const label of ["among", "torn", "moved", "crowd"]) {
     const report = await check(`${label}.acme.test`, contested(label));
     expect([label, report.verdict, statuses(report)]).toEqual([label, "ok", `${allRight}, TXT ok`]);
@@ -205,7 +205,7 @@ test("contested: the right TXT record among others, in pieces, behind a CNAME, o
   }
 });
 
-test("a resolver that is not there: unknown, not wrong", async () => {
+test("a resolver that cannot be reached: unknown, not wrong", async () => {
   const report = await check("right.acme.test", { resolvers: [first.resolver, dead], timeoutMs: 300 });
   expect(report.verdict).toBe("unknown");
   expect([statuses(report, 0), statuses(report, 1)]).toEqual([allRight, unanswered]);
@@ -214,13 +214,13 @@ test("a resolver that is not there: unknown, not wrong", async () => {
   ]);
 });
 
-test("a resolver that is not there does not hide what the other one saw", async () => {
+test("a resolver that cannot be reached does not hide the other one's answer", async () => {
   const report = await check("other.acme.test", { resolvers: [dead, first.resolver], timeoutMs: 300 });
   expect(report.verdict).toBe("wrong");
   expect(report.todo.map(({ kind }) => kind)).toEqual(["change_a", "resolver_silent"]);
 });
 
-test("REFUSED, SERVFAIL and a pointer to other servers are no answers", async () => {
+test("REFUSED, SERVFAIL and a referral are not answers", async () => {
   for (const [host, failure] of Object.entries({
     "ai.foreign.test": "refused",
     "ai.broken.test": "failed",
@@ -232,7 +232,7 @@ test("REFUSED, SERVFAIL and a pointer to other servers are no answers", async ()
   }
 });
 
-test("one resolver sees it and the other not yet: wait, and change nothing", async () => {
+test("only one resolver sees it: wait, and change nothing", async () => {
   const [seer, late] = [first.resolver, second.resolver];
   const split = await check("ai.split.test");
   expect(split.verdict).toBe("wrong");
@@ -242,7 +242,7 @@ test("one resolver sees it and the other not yet: wait, and change nothing", asy
   expect(fresh.todo).toEqual([{ kind: "waiting_for_resolver", resolver: seer, seenBy: [late], types: ["A"] }]);
 });
 
-test("two resolvers see it wrong in different ways: one list of steps", async () => {
+test("two resolvers see different mistakes: one list of steps", async () => {
   const report = await check("gone.split.test");
   expect([statuses(report, 0), statuses(report, 1)]).toEqual([
     "A missing, AAAA ok, CNAME ok",
@@ -251,7 +251,7 @@ test("two resolvers see it wrong in different ways: one list of steps", async ()
   expect(report.todo).toEqual([{ kind: "change_a", from: THEIRS, to: OURS }]);
 });
 
-test("a record that is changed is seen by the next check", async () => {
+test("the next check sees a changed record", async () => {
   const server = await startDnsServer({ "turn.test": [`ai A ${THEIRS}`] });
   const see = async () => (await check("ai.turn.test", { resolvers: [server.resolver], timeoutMs: 1000 })).verdict;
   expect(await see()).toBe("wrong");
@@ -261,7 +261,7 @@ test("a record that is changed is seen by the next check", async () => {
   expect(await see()).toBe("unknown");
 });
 
-test("301 addresses: ours first, ten listed, the rest counted", async () => {
+test("301 addresses: ours first, ten listed, the others counted", async () => {
   const report = await check("many.acme.test");
   expect(report.verdict).toBe("wrong");
   expect(found(report, "A")).toEqual([OURS, ...[...many].sort().slice(0, 9)]);
@@ -272,20 +272,20 @@ test("301 addresses: ours first, ten listed, the rest counted", async () => {
   expect(JSON.stringify([report, flood]).length).toBeLessThan(10_000);
 });
 
-test("control characters and long texts: cleaned and cut", async () => {
+test("control characters are removed, and long texts are cut", async () => {
   const report = await check("control.acme.test", contested("control"));
   expect(found(report, "TXT")).toEqual(["??[31mred??<b>", `${"y".repeat(250)}...`]);
   expect(JSON.stringify(report)).toMatch(/^[\x20-\x7e]+$/);
 });
 
-test("names as long as they may be, asked for and found", async () => {
+test("names of maximum length are found", async () => {
   const name = `${LONG}.acme.test`;
   expect(name.length).toBe(253);
   expect((await check(name)).verdict).toBe("ok");
   expect(found(await check("longalias.acme.test"), "CNAME")).toEqual([name]);
 });
 
-/** A DNS server that sends for each question what `reply` makes of it; null: nothing. */
+/** A DNS server that answers each question with `reply`; null: no answer. */
 async function hostileServer(reply: (question: Buffer) => Buffer | null): Promise<string> {
   const server = createServer((socket: Socket) => {
     socket.on("error", () => socket.destroy());
@@ -306,7 +306,7 @@ async function hostileServer(reply: (question: Buffer) => Buffer | null): Promis
   return `127.0.0.1:${address !== null && typeof address === "object" ? address.port : 0}`;
 }
 
-/** An answer to `question`: flags (0x8580 is a resolver's yes) and one record with these bytes, if any. */
+/** An answer to `question`: flags (0x8580 is a resolver's success) and one record with these bytes, if any. */
 function answerTo(question: Buffer, flags: number, record: number[] = []): Buffer {
   const message = Buffer.concat([question, Buffer.from(record)]);
   message.writeUInt16BE(flags, 2);
@@ -318,7 +318,7 @@ const typeOf = (question: Buffer) => question.readUInt16BE(question.length - 4);
 const ownA = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 203, 0, 113, 7];
 const rightAnswer = (question: Buffer) => answerTo(question, 0x8580, typeOf(question) === 1 ? ownA : []);
 
-test("an AAAA question that fails is not an absent AAAA record: unknown", async () => {
+test("a failed AAAA question does not mean that there is no AAAA record: unknown", async () => {
   for (const [flags, failure] of [
     [0x8182, "failed"],
     [0x8185, "refused"],
@@ -334,7 +334,7 @@ test("an AAAA question that fails is not an absent AAAA record: unknown", async 
   }
 });
 
-test("a resolver that is silent on one question: the rest counts, and the wait has an end", async () => {
+test("a resolver that does not answer one question: its other answers count, and the wait is limited", async () => {
   const resolver = await hostileServer((question) => (typeOf(question) === 28 ? null : rightAnswer(question)));
   const startedAt = performance.now();
   const report = await check("ai.acme.test", { resolvers: [resolver], timeoutMs: 300 });
@@ -343,14 +343,14 @@ test("a resolver that is silent on one question: the rest counts, and the wait h
   expect(report.todo).toMatchObject([{ failure: "silent" }]);
 });
 
-test("a CNAME question that fails: an A answer without a CNAME is proof enough", async () => {
+test("a failed CNAME question: an A answer without a CNAME proves that there is none", async () => {
   const resolver = await hostileServer((question) =>
     typeOf(question) === 5 ? answerTo(question, 0x8182) : rightAnswer(question),
   );
   expect((await check("ai.acme.test", { resolvers: [resolver] })).verdict).toBe("ok");
 });
 
-test("a CNAME whose target fails: the CNAME is what is wrong", async () => {
+test("a CNAME whose target fails: the CNAME is the mistake", async () => {
   const ownAlias = [0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 2, 0xc0, 15];
   const resolver = await hostileServer((question) =>
     typeOf(question) === 5 ? answerTo(question, 0x8580, ownAlias) : answerTo(question, 0x8182),
@@ -363,7 +363,7 @@ test("a CNAME whose target fails: the CNAME is what is wrong", async () => {
   ]);
 });
 
-test("answers that are no DNS messages: unanswered, at once", async () => {
+test("answers that are not DNS messages count as unanswered immediately", async () => {
   const broken: Record<string, (question: Buffer) => Buffer> = {
     "text instead of DNS": () => Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n".repeat(4000)),
     "an empty message": () => Buffer.alloc(2),
@@ -382,7 +382,7 @@ test("answers that are no DNS messages: unanswered, at once", async () => {
   }
 });
 
-/** A resolver without TCP: `reply` gets a question, and what sends a message back; a forged one from another port. */
+/** A resolver without TCP. `reply` gets a question, and a function that sends a message back, also a forged one from another port. */
 async function udpResolver(
   reply: (question: Buffer, send: (message: Buffer, isForged?: boolean) => void) => void,
 ): Promise<string> {
@@ -395,7 +395,7 @@ async function udpResolver(
   return `127.0.0.1:${socket.address().port}`;
 }
 
-/** Hands a question on to the first server, over UDP. */
+/** Forwards a question to the first server, over UDP. */
 function askFirst(question: Buffer, send: (message: Buffer) => void): void {
   const socket = createSocket("udp4");
   socket.on("message", (message) => {
@@ -405,7 +405,7 @@ function askFirst(question: Buffer, send: (message: Buffer) => void): void {
   socket.send(question, Number(first.resolver.split(":")[1]), "127.0.0.1");
 }
 
-test("a resolver without TCP is asked over UDP; an answer too long for that is none", async () => {
+test("a resolver without TCP is asked over UDP; an answer that is too long for UDP does not count", async () => {
   const resolvers = [await udpResolver(askFirst)];
   expect((await check("right.acme.test", { resolvers })).verdict).toBe("ok");
   expect((await check("extra.acme.test", { resolvers })).todo).toEqual([
@@ -416,7 +416,7 @@ test("a resolver without TCP is asked over UDP; an answer too long for that is n
   expect(many.todo).toMatchObject([{ kind: "resolver_silent", failure: "garbled" }]);
 });
 
-test("over UDP a lost packet is sent again, and forged answers are passed over", async () => {
+test("over UDP a lost packet is sent again, and forged answers are ignored", async () => {
   const seen = new Set<string>();
   const resolver = await udpResolver((question, send) => {
     const isFirst = !seen.has(question.toString("hex"));
@@ -435,7 +435,7 @@ test("over UDP a lost packet is sent again, and forged answers are passed over",
   expect(seen.size).toBe(3);
 });
 
-test("options that make no sense are refused in words", async () => {
+test("invalid options are refused with a message", async () => {
   const wrong: [Partial<DnsCheckOptions>, RegExp][] = [
     [{ host: "ai..acme.test" }, /not the name of a host/],
     [{ host: "AI.acme.test" }, /not the name of a host/],

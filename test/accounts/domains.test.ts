@@ -44,7 +44,7 @@ function setRecords(...more: string[]): void {
   for (const server of dns) server.setRecords(ZONE, records);
 }
 
-/** Drops the records of these labels. */
+/** Deletes the records of these labels. */
 function dropRecords(...labels: string[]): void {
   const left = records.filter((record) => !labels.includes(record.split(" ")[0] ?? ""));
   records.splice(0, records.length, ...left);
@@ -76,18 +76,18 @@ async function look(ref: HostRef) {
   return found;
 }
 
-/** As if the last check were long ago. */
+/** Moves the last check into the past. */
 async function forgetLastCheck({ host }: HostRef): Promise<void> {
   await world.sql`update hosts set checked_at = null where host = ${host}`;
 }
 
-/** Asks for a check, whenever the last one was. */
+/** Requests a check, regardless of when the last one was. */
 async function ask(checks: DomainChecks, ref: HostRef) {
   await forgetLastCheck(ref);
   return checks.now(ref, by);
 }
 
-/** The next check is due: made as the job makes it. */
+/** Makes the next check due, and runs it as the job does. */
 async function due(checks: DomainChecks, ref: HostRef) {
   await world.sql`update hosts set next_check_at = clock_timestamp() - interval '1 second'
     where host = ${ref.host} and reseller_id = ${ref.resellerId}`;
@@ -105,7 +105,7 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
   }
 }
 
-describe("what a check makes of a domain", () => {
+describe("the state after a check", () => {
   const state = (over: Partial<DomainState> = {}): DomainState => ({
     status: "active",
     failures: 0,
@@ -113,7 +113,7 @@ describe("what a check makes of a domain", () => {
     ...over,
   });
 
-  test("verifying: every minute at first, then slower, and after 72 hours of wrong answers it has failed", () => {
+  test("verifying: checked every minute at first, then less often; failed after 72 hours of wrong answers", () => {
     let at = 0;
     let failures = 0;
     const pace: number[] = [];
@@ -135,7 +135,7 @@ describe("what a check makes of a domain", () => {
     });
   });
 
-  test("active: wrong three times in a row, over a day, switches it off", () => {
+  test("active: three wrong checks in a row, over a day, switch it off", () => {
     const once = afterCheck(state(), "wrong", true);
     const twice = afterCheck(state(once), "wrong", true);
     expect([once.status, twice.status]).toEqual(["active", "active"]);
@@ -144,7 +144,7 @@ describe("what a check makes of a domain", () => {
     expect(afterCheck(state(twice), "ok", true)).toEqual({ status: "active", failures: 0, nextSeconds: 24 * HOUR });
   });
 
-  test("what is not known switches nothing off and forgives nothing", () => {
+  test("an unknown result neither switches a domain off nor resets its wrong checks", () => {
     for (const failures of [0, 1, 2, 500])
       expect(afterCheck(state({ failures }), "unknown", true)).toEqual({
         status: "active",
@@ -153,7 +153,7 @@ describe("what a check makes of a domain", () => {
       });
   });
 
-  test("a check that was not due counts only when it is right", () => {
+  test("a check that was not due counts only if it is right", () => {
     for (const status of ["verifying", "active", "suspended"] as const) {
       const before = state({ status, failures: 2 });
       const kept = { status, failures: 2, nextSeconds: "kept" as const };
@@ -163,7 +163,7 @@ describe("what a check makes of a domain", () => {
     }
   });
 
-  test("suspended: asked each hour, on again once it is right; by hand: never, and by hand active stays so until it is right", () => {
+  test("suspended by checks: checked each hour, active when right; suspended by hand: never; activated by hand: active until a check is right", () => {
     const off = state({ status: "suspended", failures: 3 });
     expect(afterCheck(off, "wrong", true)).toEqual({ status: "suspended", failures: 3, nextSeconds: HOUR });
     expect(afterCheck(off, "ok", true)).toMatchObject({ status: "active", failures: 0 });
@@ -183,7 +183,7 @@ describe("what a check makes of a domain", () => {
   });
 });
 
-test("records to set: an A record for each address, TXT only for a contested name, labels as in the zone", () => {
+test("records to set: an A record for each address, TXT only for a contested name, with labels relative to the zone", () => {
   const domain = { host: "ai.acme.co.uk", contested: false, token: "t0ken" };
   const two = { serverAddresses: [OURS, "203.0.113.8"] };
   expect(recordsOf(domain, two)).toEqual([
@@ -200,7 +200,7 @@ test("records to set: an A record for each address, TXT only for a contested nam
 });
 
 describe("checks", () => {
-  test("pending waits; asked for it is verified; wrong says what to do; right makes it active, until tomorrow's check", async () => {
+  test("a pending domain waits; a requested check verifies it: a wrong answer says what to do, a right one makes it active until tomorrow's check", async () => {
     const checks = start();
     const ref = await addDomain("first.acme.test");
     setRecords(`first A ${THEIRS}`);
@@ -224,7 +224,7 @@ describe("checks", () => {
     ]);
   });
 
-  test("AAAA beside the right A: not active", async () => {
+  test("an AAAA record beside the right A record: not active", async () => {
     const ref = await addDomain("six.acme.test");
     setRecords(`six A ${OURS}`, "six AAAA 2001:db8::1");
     const seen = await start().now(ref, by);
@@ -232,7 +232,7 @@ describe("checks", () => {
     expect(seen.report?.todo).toEqual([{ kind: "delete_aaaa", value: "2001:db8::1" }]);
   });
 
-  test("two checks of a domain are five seconds apart, whoever asks; another's and an absent one are not found", async () => {
+  test("checks of a domain are at least five seconds apart; another account's domain and an absent one are not found", async () => {
     const [checks, elsewhere] = [start(), start()];
     const ref = await addDomain("often.acme.test");
     const answers = await Promise.allSettled(
@@ -250,7 +250,7 @@ describe("checks", () => {
       await expect(checks.now(absent, by)).rejects.toMatchObject({ code: "not_found" });
   });
 
-  test("72 hours without success: failed, not asked any more; asked for, it begins again", async () => {
+  test("after 72 hours without success a domain has failed and is not checked; a requested check starts again", async () => {
     const checks = start();
     const ref = await addDomain("never.acme.test");
     await checks.now(ref, by);
@@ -260,7 +260,7 @@ describe("checks", () => {
     expect(await ask(checks, ref)).toMatchObject({ status: "verifying", failures: 1 });
   });
 
-  test("an active domain that goes wrong is off after its third check that was due, stays so, and comes back by itself", async () => {
+  test("an active domain with wrong records is off after three scheduled checks, and active again when they are right", async () => {
     const checks = start();
     const ref = await addDomain("turn.acme.test");
     setRecords(`turn A ${OURS}`);
@@ -280,7 +280,7 @@ describe("checks", () => {
     const still = await due(checks, ref);
     expect(still).toMatchObject({ status: "suspended", contested: false });
     expect(secondsUntil(still.nextCheckAt)).toBeWithin(HOUR - 10, HOUR + 1);
-    // That somebody claims the name meanwhile does not hold its owner up.
+    // Another account's claim does not delay the owner.
     await addHost(world.deps, { host: ref.host, resellerId: (await world.addReseller()).accountId });
     dropRecords("turn");
     setRecords(`turn A ${OURS}`);
@@ -289,7 +289,7 @@ describe("checks", () => {
     expect(Date.parse(back.activatedAt ?? "")).toBeGreaterThan(Date.parse(activatedAt ?? ""));
   });
 
-  test("resolvers that do not answer switch nothing off, however long", async () => {
+  test("resolvers that do not answer never switch a domain off", async () => {
     const ref = await addDomain("calm.acme.test");
     setRecords(`calm A ${OURS}`);
     const checks = start();
@@ -305,7 +305,7 @@ describe("checks", () => {
     expect(await due(checks, ref)).toMatchObject({ status: "suspended" });
   }, 20_000);
 
-  test("set by hand: wrong answers change nothing; a right one hands an active domain over to the checks", async () => {
+  test("set by hand: wrong answers change nothing; after a right one the checks decide", async () => {
     const checks = start();
     const ref = await addDomain("hand.acme.test", "active");
     expect(await ask(checks, ref)).toMatchObject({ status: "active", byHand: true, failures: 0, nextCheckAt: null });
@@ -322,7 +322,7 @@ describe("checks", () => {
     await expect(setHostStatus(world.deps, { ...ref, status: "suspended", reason: "a\nb" })).rejects.toThrow("plain");
   });
 
-  test("without addresses of our own nothing is checked, in words", async () => {
+  test("without configured addresses nothing is checked, and a message says so", async () => {
     const config = { serverAddresses: [], dnsResolvers: dns.map(({ resolver }) => resolver) };
     const checks = startDomainChecks({ ...world.deps, config, log: createLog("silent"), tickMs: 10 });
     open.push(checks);
@@ -335,7 +335,7 @@ describe("checks", () => {
 describe("contested names", () => {
   const proof = (label: string, token: string) => `_verify.${label} TXT "${token}"`;
 
-  test("a claimant who proves the name takes it over; the former owner is off at once, and must prove it anew", async () => {
+  test("a claimant who proves the name takes it over; the former owner's domain is off immediately and needs a new proof", async () => {
     const checks = start();
     const owner = await addDomain("prize.acme.test");
     setRecords(`prize A ${OURS}`);
@@ -355,7 +355,7 @@ describe("contested names", () => {
     const lost = await look(owner);
     expect(lost).toMatchObject({ status: "suspended", contested: true, byHand: false });
 
-    // Its old proof still stands in the DNS, and proves nothing any more.
+    // Its old proof is still in the DNS, but is no longer valid.
     const again = await due(checks, owner);
     expect(again.status).toBe("suspended");
     expect(again.report?.todo).toMatchObject([{ kind: "add_txt", value: lost.token }]);
@@ -365,7 +365,7 @@ describe("contested names", () => {
     expect((await look(claimant)).status).toBe("suspended");
   });
 
-  test("a name that was given up must be proven by whoever comes after", async () => {
+  test("a name that was given up must be proven by the next claimant", async () => {
     const checks = start();
     const former = await addDomain("given.acme.test");
     setRecords(`given A ${OURS}`);
@@ -385,7 +385,7 @@ describe("contested names", () => {
     return claim;
   };
 
-  test("a claim made while the first one is checked: not active without a proof, checked again at once", async () => {
+  test("a second claim during the first one's check: not active without a proof, checked again immediately", async () => {
     const first = await addDomain("late.acme.test");
     const claim = await claimOf(first);
     expect(claim.contested).toBe(false);
@@ -396,7 +396,7 @@ describe("contested names", () => {
     expect(secondsUntil(seen.nextCheckAt)).toBeLessThanOrEqual(0);
   });
 
-  test("two claimants who prove a name at the same moment, twenty names: each has exactly one owner", async () => {
+  test("two claimants prove a name at the same moment, for twenty names: each name has exactly one owner", async () => {
     const pairs: HostRef[][] = [];
     for (let i = 0; i < 20; i++)
       pairs.push([await addDomain(`race${i}.acme.test`), await addDomain(`race${i}.acme.test`)]);
@@ -409,7 +409,7 @@ describe("contested names", () => {
     expect(owners.map(({ owners: count }) => count)).toEqual(Array(20).fill(1));
   });
 
-  test("two claimants, both proofs in the DNS, twenty checks at once: one owner, and it stays", async () => {
+  test("two claimants, both proofs in the DNS, twenty concurrent checks: one owner, who stays the owner", async () => {
     const checks = [start(), start()] as const;
     const claimants = [await addDomain("both.acme.test"), await addDomain("both.acme.test")];
     const tokens = await Promise.all(claimants.map(async (ref) => (await look(ref)).token));
@@ -423,7 +423,7 @@ describe("contested names", () => {
     expect(await statuses()).toEqual(["active", "verifying"]);
   });
 
-  test("what became of a domain while it was checked wins over the check", async () => {
+  test("a change of a domain during its check wins over the check", async () => {
     const removed = await addDomain("gone.acme.test");
     const claim = await claimOf(removed);
     await removeHost(world.deps, removed, false);
@@ -448,7 +448,7 @@ describe("contested names", () => {
   });
 });
 
-test("addresses and resolvers are checked at start; two resolvers must be able to agree", () => {
+test("addresses and resolvers are checked at start; there must be two resolvers", () => {
   const env = { DATABASE_URL: world.url, SECRET_KEY: "11".repeat(32) };
   expect(readConfig(env)).toMatchObject({ serverAddresses: [], dnsResolvers: ["1.1.1.1", "9.9.9.9"] });
   expect(
@@ -470,7 +470,7 @@ test("addresses and resolvers are checked at start; two resolvers must be able t
 });
 
 describe("the job", () => {
-  test("what is due is checked by itself, the rest is not", async () => {
+  test("domains that are due are checked, others are not", async () => {
     const [verifying, pending] = [await addDomain("self.acme.test"), await addDomain("idle.acme.test")];
     setRecords(`self A ${OURS}`, `idle A ${OURS}`);
     await world.sql`update hosts set status = 'verifying', next_check_at = clock_timestamp() where host = ${verifying.host}`;
@@ -483,7 +483,7 @@ describe("the job", () => {
     expect(entry).toMatchObject({ actor_id: null, request_id: null, before: { status: "verifying" } });
   });
 
-  test("three replicas, forty domains due at once: each is asked for once", async () => {
+  test("three replicas, forty domains due at once: each is checked once", async () => {
     const refs: HostRef[] = [];
     const { accountId: resellerId } = await world.addReseller();
     for (let i = 0; i < 40; i++) refs.push({ host: `many${i}.acme.test`, resellerId });
@@ -503,7 +503,7 @@ describe("the job", () => {
     expect(asked).toEqual(refs.map(({ host }): [string, number] => [host, 1]).sort());
   });
 
-  test("two callers never claim the same domain; a claim whose replica died is due again half a minute later", async () => {
+  test("two callers never claim the same domain; after a replica died its domain is due again in half a minute", async () => {
     const ref = await addDomain("dead.acme.test");
     await world.sql`update hosts set status = 'verifying', next_check_at = clock_timestamp() where host = ${ref.host}`;
     const claims = (await Promise.all([1, 2, 3, 4].map(() => startDueChecks(world.deps, 5)))).flat();
@@ -513,7 +513,7 @@ describe("the job", () => {
     expect(secondsUntil(left.nextCheckAt)).toBeWithin(20, 31);
   });
 
-  test("a claim never brings a check nearer", async () => {
+  test("a claim never makes a check due earlier", async () => {
     const ref = await addDomain("far.acme.test", "active");
     await world.sql`update hosts set next_check_at = clock_timestamp() + interval '1 day' where host = ${ref.host}`;
     const claim = await startCheck(world.deps, ref);
@@ -521,7 +521,7 @@ describe("the job", () => {
     expect(secondsUntil((await look(ref)).nextCheckAt)).toBeGreaterThan(23 * HOUR);
   });
 
-  test("closing waits for the check under way, and nothing begins after it", async () => {
+  test("closing waits for the running check, and starts no other", async () => {
     const ref = await addDomain("close.acme.test");
     await world.sql`update hosts set status = 'verifying', next_check_at = clock_timestamp() where host = ${ref.host}`;
     const checks = start({ tickMs: 10 });
@@ -536,7 +536,7 @@ describe("the job", () => {
 
 type CountingRelay = { resolver: string; asked: Map<string, number>; close(): void };
 
-/** Passes questions on to a DNS server, and counts the A questions by name. */
+/** Forwards questions to a DNS server, and counts the A questions by name. */
 async function startCountingRelay(resolver: string): Promise<CountingRelay> {
   const asked = new Map<string, number>();
   const server: Server = createServer((client: Socket) => {

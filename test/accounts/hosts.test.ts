@@ -21,7 +21,7 @@ const OWN = ownHosts({
   allowLocalHosts: true,
 });
 
-test("the service's own hosts are those of its addresses, without ports, and the local ones where allowed", () => {
+test("the service's own hosts are those of its URLs, without ports, and local ones where allowed", () => {
   expect([...OWN].sort()).toEqual([
     "127.0.0.1",
     "api.tollgate.example",
@@ -71,7 +71,7 @@ test.each([
   ["api.tollgate.example", "belongs to the service"],
   ["x.panel.tollgate.example", "belongs to the service"],
   ["x.y.tollgate.test", "belongs to the service"],
-  // A wildcard record of the operator's zone would prove these to anybody.
+  // A wildcard record of the operator's zone would verify these for any reseller.
   ["login.tollgate.example", "belongs to the service"],
   ["ai.acme.localhost", "belongs to the service"],
   [`${"x".repeat(60)}.${"y".repeat(60)}.${"z".repeat(60)}.${"w".repeat(55)}.com`, "at most 240"],
@@ -91,23 +91,23 @@ test.each([
   expect(() => checkDomain(domain, OWN)).toThrow(why);
 });
 
-test("what the operator gives may lie in its own zone, but is no host of the service itself", () => {
+test("a domain that the operator adds may be in its own zone, but not be a host of the service", () => {
   for (const domain of ["login.tollgate.example", "x.panel.tollgate.example"])
     expect(checkDomain(domain, OWN, true)).toBe(domain);
   expect(() => checkDomain("api.tollgate.example", OWN, true)).toThrow("belongs to the service");
 });
 
-test("a record's name inside its zone", () => {
+test("the name of a record relative to its zone", () => {
   const labels = ["ai.acme.com", "_verify.ai.acme.com", "a.b.acme.co.uk", "_verify.ai.acme.com.au", "x.y.acme.dev"];
   expect(labels.map(labelOf)).toEqual(["ai", "_verify.ai", "a.b", "_verify.ai", "x.y"]);
 });
 
-test("a Host header of any spelling is no reason to fail", () => {
+test("no Host header causes an internal error", () => {
   for (const host of ["", ".", "a".repeat(10_000), "a.b\0", "💥.example.com", "a b.example.com"])
     expect(isHostName(host)).toBe(false);
 });
 
-test("a domain is added once by a reseller, and waits for its check; several may claim a name", async () => {
+test("a reseller adds a domain once, and it waits for its check; several resellers may claim a name", async () => {
   const [one, two] = [await world.addReseller(), await world.addReseller()];
   const customer = await world.addCustomer();
   const added = await addHost(world.deps, { host: "ai.one.example", resellerId: one.accountId });
@@ -143,7 +143,7 @@ test("a domain is added once by a reseller, and waits for its check; several may
   expect(await findHost(world.deps, { host: "ai.one.example" })).toEqual(added);
 });
 
-test("a name is contested by living claims and by whoever had it active, not by who only once claimed it", async () => {
+test("a name is contested by open claims and by former owners, not by former claims", async () => {
   const [one, two] = [await world.addReseller(), await world.addReseller()];
   const host = "ai.contested.example";
   const [mine, theirs] = [one, two].map(({ accountId }) => ({ host, resellerId: accountId })) as [Ref, Ref];
@@ -162,7 +162,7 @@ test("a name is contested by living claims and by whoever had it active, not by 
 });
 type Ref = { host: string; resellerId: number };
 
-test("its owner need not prove a name that others claim, also when it was off in between; after another owner it must", async () => {
+test("the owner need not prove a name that others claim, also after it was off; after another owner it must", async () => {
   const [one, two] = [await world.addReseller(), await world.addReseller()];
   const host = "ai.owner.example";
   const [mine, theirs] = [one, two].map(({ accountId }) => ({ host, resellerId: accountId })) as [Ref, Ref];
@@ -176,7 +176,7 @@ test("its owner need not prove a name that others claim, also when it was off in
   expect(await findHost(world.deps, mine)).toMatchObject({ contested: true });
 });
 
-test("a removed domain stops, is kept, and begins anew with another token when it is added again", async () => {
+test("a removed domain is not served; its row is kept; added again it has a new token", async () => {
   const { accountId: resellerId } = await world.addReseller();
   const ref = { host: "ai.again.example", resellerId };
   const first = await addHost(world.deps, { ...ref, status: "active" });
@@ -191,7 +191,7 @@ test("a removed domain stops, is kept, and begins anew with another token when i
   expect(again.token).not.toBe(first.token);
 });
 
-test("by hand: no check comes by itself, another's active domain is not taken, and only an admin removes what was switched off", async () => {
+test("set by hand: no check is scheduled, another reseller's active domain cannot be taken, and only an admin removes a domain that was switched off", async () => {
   const [one, two] = [await world.addReseller(), await world.addReseller()];
   const host = "ai.byhand.example";
   const mine = { host, resellerId: one.accountId };
@@ -208,7 +208,7 @@ test("by hand: no check comes by itself, another's active domain is not taken, a
   expect(await removeHost(world.deps, mine, true)).toBe(true);
 });
 
-test("whoever gets a name ends the sessions that others have on it, and every proof made before", async () => {
+test("a new owner of a name ends others' sessions on it, and all earlier proofs", async () => {
   const [one, two] = [await world.addReseller(), await world.addReseller()];
   const [customer, stranger] = [await world.addCustomer(one.accountId), await world.addCustomer(two.accountId)];
   const host = "ai.sessions.example";
@@ -224,7 +224,7 @@ test("whoever gets a name ends the sessions that others have on it, and every pr
   expect(after?.token).not.toBe(before.token);
 });
 
-test("only an active domain of an active reseller is known; every change shows at once", async () => {
+test("only an active domain of an active reseller is found; every change is seen immediately", async () => {
   const reseller = await world.addReseller();
   const host = "ai.lookup.example";
   const lookup = openHostLookup({ ...world.deps, nowMs: () => performance.now() });
@@ -245,7 +245,7 @@ test("only an active domain of an active reseller is known; every change shows a
   expect(lookup.peek(host)).toBeNull();
 });
 
-test("2,000 names that nobody has are read in a handful of statements, and a domain among them is found", async () => {
+test("2,000 unknown names are read in a few statements, and a domain among them is found", async () => {
   const reseller = await world.addReseller();
   await addHost(world.deps, { host: "ai.among.example", resellerId: reseller.accountId, status: "active" });
   const { db } = world.deps;
@@ -265,14 +265,14 @@ test("2,000 names that nobody has are read in a handful of statements, and a dom
   expect(reads).toBeLessThanOrEqual(Math.ceil(2_000 / 256) + 1);
   // From memory.
   expect(names.map((name) => lookup.peek(name)).filter((host) => host === null)).toHaveLength(1_999);
-  // One at a time, as fast as they are answered: no more than 50 reads a second.
+  // One at a time, without a pause: no more than 50 reads a second.
   reads = 0;
   const startedMs = performance.now();
   for (let i = 0; i < 40; i++) expect(await lookup.get(`one${i}.stranger.example`)).toBeUndefined();
   expect(reads).toBeLessThanOrEqual((performance.now() - startedMs) / 20 + 1);
 });
 
-test("suspending a domain waits for the tenant's batches", async () => {
+test("suspending a domain waits for the tenant's ledger batches", async () => {
   const reseller = await world.addReseller();
   await addHost(world.deps, { host: "ai.locked.example", resellerId: reseller.accountId, status: "active" });
   const lock = `select pg_advisory_xact_lock_shared(-${reseller.accountId})`;
@@ -285,7 +285,7 @@ test("suspending a domain waits for the tenant's batches", async () => {
   );
 });
 
-test("a reseller has at most 50 domains, however many are added at once", async () => {
+test("a reseller has at most 50 domains, also when more are added concurrently", async () => {
   const reseller = await world.addReseller();
   const added = await Promise.allSettled(
     Array.from({ length: 60 }, (_, i) =>

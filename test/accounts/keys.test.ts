@@ -44,7 +44,7 @@ const inSeconds = async (seconds: number): Promise<string> => {
   return row?.at.toISOString();
 };
 
-test("the secret is handed out once: the database has its digest, a list its ends", async () => {
+test("the secret is shown once: the database has its digest, a list its first and last characters", async () => {
   const person = await world.addCustomer();
   const { secret, key } = await create(person);
   expect(digestOfKey(secret)).toBeDefined();
@@ -63,14 +63,14 @@ test("the secret is handed out once: the database has its digest, a list its end
   expect(stored.every(({ row }) => !row.includes(secret.slice(12, -6)))).toBe(true);
 });
 
-test("a name has 1 to 100 characters, counted as people count", async () => {
+test("a name has 1 to 100 characters as people count them", async () => {
   const person = await world.addCustomer();
   await create(person, { name: "🔑".repeat(100) });
   for (const name of ["", "   ", "x".repeat(101), "a\0b", "two\nlines"])
     await expect(create(person, { name })).rejects.toThrow("name");
 });
 
-test("a key is made for an account that exists, with models and hosts that exist", async () => {
+test("a key needs an account, models and hosts that exist", async () => {
   const reseller = await world.addReseller();
   const stranger = await world.addReseller();
   const person = await world.addCustomer(reseller.accountId);
@@ -88,7 +88,7 @@ test("a key is made for an account that exists, with models and hosts that exist
   expect((await create(reseller, { hosts: ["ai.keys.example"] })).key.hosts).toEqual(["ai.keys.example"]);
 });
 
-test("an expiry lies in the future, by the database's clock", async () => {
+test("an expiry must be in the future, by the database's clock", async () => {
   const person = await world.addCustomer();
   for (const expiresAt of ["soon", await inSeconds(-1), "9999-01-01T00:00:00Z", "+275760-09-13T00:00:00Z"]) {
     await expect(create(person, { expiresAt })).rejects.toThrow("expiry");
@@ -120,7 +120,7 @@ test("another account's key reads the same as an absent one", async () => {
   expect((await findKey(world.deps, { keyId }))?.status).toBe("enabled");
 });
 
-test("rotation: the same settings on a new key, the old one until the overlap ends", async () => {
+test("rotation makes a new key with the same settings; the old one works until the overlap ends", async () => {
   const person = await world.addCustomer();
   const first = await create(person, { name: "server", mode: "payg", modelIds: ["chat-2"], hosts: ["localhost"] });
   const rotated = await rotateKey(world.deps, { ...person, keyId: first.key.keyId, overlapSeconds: 3600 });
@@ -139,7 +139,7 @@ test("rotation: the same settings on a new key, the old one until the overlap en
   expect(left).toBeLessThanOrEqual(3_600_000);
 });
 
-test("rotation without overlap ends the old key at once, and never prolongs one", async () => {
+test("rotation without overlap ends the old key immediately, and never extends one", async () => {
   const person = await world.addCustomer();
   const first = await create(person);
   const second = await rotateKey(world.deps, { ...person, keyId: first.key.keyId, overlapSeconds: 0 });
@@ -157,7 +157,7 @@ test("rotation without overlap ends the old key at once, and never prolongs one"
   );
 });
 
-test("ceilings are given with a key or later, within their range, and rotation keeps them", async () => {
+test("daily limits are set with a key or later, within their range; rotation keeps them", async () => {
   const person = await world.addCustomer();
   const bare = (await create(person)).key;
   expect(bare).toMatchObject({ dailyUnitsMax: null, dailySpendMaxNanoUsd: null, timeZone: "UTC" });
@@ -179,7 +179,7 @@ test("ceilings are given with a key or later, within their range, and rotation k
     await expect(create(person, { dailySpendMaxNanoUsd })).rejects.toThrow("daily spending limit");
 });
 
-test("a key is named anew and limited anew; what is left out stays, null takes a ceiling away", async () => {
+test("a key's name and daily limits change; a field that is left out stays, null removes a limit", async () => {
   const person = await world.addCustomer();
   const { key } = await create(person, { dailyUnitsMax: 5, dailySpendMaxNanoUsd: 7n });
   const of = { ...person, keyId: key.keyId };
@@ -199,7 +199,7 @@ test("a key is named anew and limited anew; what is left out stays, null takes a
   await expect(updateKey(world.deps, of, { name: "x" })).rejects.toThrow("revoked");
 });
 
-test("a new ceiling waits for the batch that holds the account's lock; a new name does not", async () => {
+test("a new daily limit waits for the ledger batch that has the account's lock; a new name does not", async () => {
   const person = await world.addCustomer();
   const lock = `select lock_accounts(array[${person.accountId}]::bigint[])`;
   const of = { ...person, keyId: (await create(person)).key.keyId };
@@ -211,7 +211,7 @@ test("a new ceiling waits for the batch that holds the account's lock; a new nam
   });
 });
 
-test("the page's list: keys that may still act, and the last fifty that were revoked", async () => {
+test("the page's list: keys that are not revoked, and the fifty revoked last", async () => {
   const person = await world.addCustomer();
   const kept = (await create(person)).key.keyId;
   const revoked: number[] = [];
@@ -222,14 +222,14 @@ test("the page's list: keys that may still act, and the last fifty that were rev
   expect(rows.map(({ keyId }) => keyId)).toEqual([...revoked.slice(5).reverse(), kept]);
 });
 
-test("the page's list: what counts against the ceilings today is read in the key's zone; null without ceilings", async () => {
+test("the page's list: today's use of the daily limits, in the key's time zone; null without limits", async () => {
   const person = await world.addCustomer();
   const [counted, idle, free] = [
     (await create(person, { dailyUnitsMax: 9 })).key.keyId,
     (await create(person, { dailySpendMaxNanoUsd: 9n })).key.keyId,
     (await create(person)).key.keyId,
   ];
-  // Where these keys are it is always another date than in the other zone.
+  // The date in these keys' zone always differs from the other zone's.
   await world.sql`update keys set time_zone = 'Pacific/Kiritimati' where id = ${counted}`;
   await world.sql`insert into key_days (key_id, day, units_used, units_held, spent_nano_usd, held_nano_usd) values
     (${counted}, (clock_timestamp() at time zone 'Pacific/Kiritimati')::date, 3, 1, 500, 70),
@@ -242,7 +242,7 @@ test("the page's list: what counts against the ceilings today is read in the key
   ]);
 });
 
-test("last used: many keys in one statement, the latest of two replicas wins, and its moment is the database's", async () => {
+test("last used: many keys in one statement, the latest of two replicas wins, by the database's clock", async () => {
   const person = await world.addCustomer();
   let nowMs = 1_000_000;
   const open = () => openKeyUses({ db: world.deps.db, log: createLog("silent"), nowMs: () => nowMs });
@@ -266,7 +266,7 @@ test("last used: many keys in one statement, the latest of two replicas wins, an
   await b.stop();
 });
 
-test("whatever ends a key's right waits for the batch that holds the account's lock", async () => {
+test("a change that ends a key waits for the ledger batch that has the account's lock", async () => {
   const person = await world.addCustomer();
   const lock = `select lock_accounts(array[${person.accountId}]::bigint[])`;
   const keyId = async () => (await create(person)).key.keyId;
@@ -276,7 +276,7 @@ test("whatever ends a key's right waits for the batch that holds the account's l
   await world.whileLocked(lock, () => rotateKey(world.deps, { ...person, keyId: c, overlapSeconds: 0 }));
 });
 
-test("an account has at most 200 keys that are not revoked, however many are asked for at once", async () => {
+test("an account has at most 200 keys that are not revoked, also with concurrent requests", async () => {
   const person = await world.addCustomer();
   for (let i = 0; i < 198; i++) await world.addKey(person);
   const results = await Promise.allSettled(Array.from({ length: 8 }, () => create(person)));
@@ -286,7 +286,7 @@ test("an account has at most 200 keys that are not revoked, however many are ask
   await create(person);
 });
 
-test("look-up: garbage asks no database, an unknown key is remembered as unknown until an account changes", async () => {
+test("look-up: a malformed key causes no query; an unknown key is cached until an account changes", async () => {
   const person = await world.addCustomer();
   const lookup = openLookup();
   expect(await lookup.find("sk-garbage")).toBeUndefined();
@@ -310,7 +310,7 @@ test("look-up: garbage asks no database, an unknown key is remembered as unknown
   expect(lookup.peek(unknown)).toBeUndefined();
 });
 
-test("look-up: a change of the key shows at once, scopes are sets, a reseller is its own tenant", async () => {
+test("look-up: a change of the key is seen immediately; scopes are sets; a reseller is its own tenant", async () => {
   const reseller = await world.addReseller();
   const lookup = openLookup();
   const { secret, key } = await create(reseller, {
@@ -333,7 +333,7 @@ test("look-up: a change of the key shows at once, scopes are sets, a reseller is
   expect((await lookup.find(secret))?.status).toBe("disabled");
 });
 
-test("the key of a panel call is the latest that may act on that host", async () => {
+test("a panel call uses the latest key that is allowed on that host", async () => {
   const person = await world.addCustomer();
   const use = async (host: string, keyId?: number) =>
     (await findUsableKey(world.deps, { ...person, host, ...(keyId !== undefined && { keyId }) }))?.keyId;

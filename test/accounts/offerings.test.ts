@@ -70,14 +70,14 @@ test("tokens, wholesale price and models stay within their bounds", async () => 
   await expect(add({ totalLimit: 0 })).rejects.toThrow("total limit");
 });
 
-test("a time zone is one that the runtime and Postgres both know; an offset means opposite things to them", async () => {
+test("a time zone must be known to the runtime and to Postgres; an offset is refused, because they read it in opposite ways", async () => {
   expect(await add({ timeZone: "Europe/Berlin" })).toMatchObject({ timeZone: "Europe/Berlin" });
   for (const timeZone of ["", "Mars/Olympus", "+01:00", "UTC+1", "'; drop table offerings; --"]) {
     await expect(add({ timeZone })).rejects.toThrow("time zone");
   }
 });
 
-test("a name is taken once; an offering is found by name or id, and taken off sale", async () => {
+test("names are unique; an offering is found by name or id, and can be taken off sale", async () => {
   const offering = await add({ name: " Pro " });
   await expect(add({ name: "Pro" })).rejects.toThrow("already an offering");
   expect(await findOffering(world.deps, { name: "Pro" })).toEqual(offering);

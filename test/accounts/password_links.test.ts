@@ -17,6 +17,7 @@ import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 /** Source: ACC-6. */
 
 const HOUR_MS = 3_600_000;
+const SITE = "https://panel.tollgate.example";
 
 let world: AccountsWorld;
 let names = 0;
@@ -35,12 +36,12 @@ const add = (wanted: Partial<NewAccount> = {}) =>
     ...wanted,
   });
 const acting = () => ({ ...world.deps, by: { accountId: 1, requestId: newRequestId() } });
-const link = (accountId: number) => createLink(acting(), accountId);
+const link = (accountId: number) => createLink(acting(), accountId, { site: SITE, isMailed: true });
 const opens = async (token: string, resellerId: number | null = null) =>
   (await findLink(world.deps, { token, resellerId })) !== undefined;
 const hoursLeft = (expiresAt: string) => (Date.parse(expiresAt) - Date.now()) / HOUR_MS;
 
-test("an invitation for who has no password, a reset for who has one; the token is 32 bytes and stored as its digest", async () => {
+test("an account without a password gets an invitation, one with a password a reset; the token has 32 bytes and is stored as its digest", async () => {
   const { accountId } = await add();
   const invitation = await link(accountId);
   expect(invitation.kind).toBe("invitation");
@@ -65,19 +66,19 @@ test("an invitation for who has no password, a reset for who has one; the token 
   expect(hoursLeft(reset.expiresAt)).toBeCloseTo(24, 1);
 });
 
-test("an account and its invitation are added together or not at all", async () => {
+test("an account and its invitation are created together or not at all", async () => {
   const wanted = { role: "customer", name: "New", email: "together@example.com", resellerId: null } as const;
-  const { account, link: invited } = await inviteAccount(acting(), wanted);
+  const { account, link: invited } = await inviteAccount(acting(), wanted, { site: SITE, isMailed: true });
   expect(account.hasPassword).toBe(false);
   expect(await pendingLinkOf(world.deps, account.accountId)).toEqual({
     kind: "invitation",
     expiresAt: invited.expiresAt,
   });
-  await expect(inviteAccount(acting(), wanted)).rejects.toThrow("already in use");
+  await expect(inviteAccount(acting(), wanted, { site: SITE, isMailed: true })).rejects.toThrow("already in use");
   expect(await opens(invited.token)).toBe(true);
 });
 
-test("a new link replaces the one before; ten at once: one works", async () => {
+test("a new link replaces the former one; of ten concurrent ones one works", async () => {
   const { accountId } = await add();
   const first = await link(accountId);
   const made = await Promise.all(Array.from({ length: 10 }, () => link(accountId)));
@@ -85,7 +86,7 @@ test("a new link replaces the one before; ten at once: one works", async () => {
   expect((await Promise.all(made.map(({ token }) => opens(token)))).filter(Boolean)).toHaveLength(1);
 });
 
-test("a link works once: of twenty at once one sets the password", async () => {
+test("a link works once: of twenty concurrent uses one sets the password", async () => {
   const { accountId } = await add();
   const { token } = await link(accountId);
   const taken = await Promise.all(
@@ -108,7 +109,7 @@ test("an expired link opens nothing and sets nothing", async () => {
   expect((await findAccount(world.deps, accountId))?.hasPassword).toBe(false);
 });
 
-test("what is no token, an unknown one, and one with another account's id: nothing", async () => {
+test("a malformed token, an unknown one and one with another account's id open nothing", async () => {
   const [mine, other] = [await add(), await add()];
   const { token } = await link(mine.accountId);
   for (const wrong of ["", "x", token.slice(1), `${token}A`, `${token.slice(0, -1)}!`, "A".repeat(43), "\0".repeat(43)])
@@ -135,7 +136,7 @@ test("a link opens only where its account signs in", async () => {
   expect(await where(admin)).toEqual([true, false, false]);
 });
 
-test("a suspended account has no link and gets none; nor works one of a suspended reseller's customer", async () => {
+test("a suspended account's link does not work and none is made; nor does that of a suspended reseller's customer", async () => {
   const reseller = await add({ role: "reseller" });
   const customer = await add({ resellerId: reseller.accountId });
   const suspended = await add();
@@ -150,7 +151,7 @@ test("a suspended account has no link and gets none; nor works one of a suspende
   expect(await opens(theirs.token, reseller.accountId)).toBe(false);
 });
 
-test("an admin who has a password is sent no link: the command line resets it", async () => {
+test("an admin with a password gets no link: the command line resets it", async () => {
   const admin = await add({ role: "admin" });
   const { token, kind } = await link(admin.accountId);
   expect(kind).toBe("invitation");
@@ -159,7 +160,7 @@ test("an admin who has a password is sent no link: the command line resets it", 
   await expect(link(999_999)).rejects.toThrow("no such account");
 });
 
-test("setting a password by a link ends every session, and leaves the second factor on", async () => {
+test("setting a password by a link ends all sessions, and keeps the second factor", async () => {
   const { accountId } = await add({ passwordHash: "old" });
   const sessions = openSessions({ ...world.deps, nowMs: () => performance.now() });
   const device = { userAgent: "", address: "" };
@@ -174,7 +175,7 @@ test("setting a password by a link ends every session, and leaves the second fac
   expect(await findSignIn(world.deps, { email, resellerId: null })).toMatchObject({ totpEnabled: true });
 });
 
-test("a reseller's people sign in on the domain asked from, else the oldest that is active; on none if none is", async () => {
+test("a reseller and its customers sign in on the domain of the request if it is active, or on the oldest active domain, or on none", async () => {
   const reseller = await add({ role: "reseller" });
   const where = (preferred: string) => signInHostOf(world.deps, { resellerId: reseller.accountId, preferred });
   expect(await where("panel.tollgate.example")).toBeUndefined();
@@ -188,11 +189,11 @@ test("a reseller's people sign in on the domain asked from, else the oldest that
   expect(await where("off.links.example")).toBe("old.links.example");
 });
 
-test("the audit log names who made a link and what it led to, never its token", async () => {
+test("the audit log names who made a link and how it ended, never its token", async () => {
   const admin = await add({ role: "admin" });
   const { accountId } = await add();
   const by = { accountId: admin.accountId, requestId: newRequestId() };
-  const { token } = await createLink({ ...world.deps, by }, accountId);
+  const { token } = await createLink({ ...world.deps, by }, accountId, { site: SITE, isMailed: true });
   const own = { accountId, requestId: newRequestId() };
   await takeLink({ ...world.deps, by: own }, { token, accountId, passwordHash: "$argon2id$secret" });
   const rows = await world.sql`select actor_id::int, request_id, action, subject, before, after

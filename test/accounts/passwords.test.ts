@@ -4,7 +4,7 @@ import { Refusal } from "../../src/errors.ts";
 
 const PASSWORD = "correct horse battery";
 
-test("a password is hashed by argon2id with 19 MiB and two passes, each time with another salt", async () => {
+test("a password is hashed by argon2id with 19 MiB, two passes and a new salt", async () => {
   const [one, two] = await Promise.all([hashPassword(PASSWORD), hashPassword(PASSWORD)]);
   expect(one).toStartWith("$argon2id$v=19$m=19456,t=2,p=1$");
   expect(one).not.toBe(two);
@@ -12,7 +12,7 @@ test("a password is hashed by argon2id with 19 MiB and two passes, each time wit
   expect(await verifyPassword(one, `${PASSWORD}!`)).toBe(false);
 });
 
-test("one password in two Unicode spellings is one password", async () => {
+test("two Unicode spellings of a password are the same password", async () => {
   expect(await verifyPassword(await hashPassword("Zugbr\u00fccke 77"), "Zugbru\u0308cke 77")).toBe(true);
 });
 
@@ -20,7 +20,7 @@ test("an unknown account is refused, and costs as much as a wrong password", asy
   const hash = await hashPassword(PASSWORD);
   expect(await verifyPassword(undefined, PASSWORD)).toBe(false);
   expect(await verifyPassword(null, "nobody's password")).toBe(false);
-  // The fastest of several, by turns: other work on this machine slows both.
+  // The fastest of several, in turns: other work on this machine slows both.
   let [known, unknown] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
   for (let i = 0; i < 8; i++) {
     known = Math.min(known, await msOf(() => verifyPassword(hash, "a wrong password")));
@@ -30,7 +30,7 @@ test("an unknown account is refused, and costs as much as a wrong password", asy
   expect(unknown / known).toBeLessThan(3);
 });
 
-test("too short, too long: refused when set, false when tried", async () => {
+test("a password that is too short or too long is refused when set, and wrong at sign-in", async () => {
   await expect(hashPassword("too short")).rejects.toThrow("10 to 200 characters");
   await expect(hashPassword("x".repeat(201))).rejects.toThrow("10 to 200 characters");
   const hash = await hashPassword("x".repeat(200));
@@ -39,7 +39,7 @@ test("too short, too long: refused when set, false when tried", async () => {
   expect(await verifyPassword(hash, "")).toBe(false);
 });
 
-test("two at a time, a short queue, then service_unavailable; the queue empties again", async () => {
+test("two passwords are checked at a time, a few wait, others get service_unavailable; the queue empties again", async () => {
   const hash = await hashPassword(PASSWORD);
   const results = await Promise.allSettled(Array.from({ length: 80 }, () => verifyPassword(hash, PASSWORD)));
   const refused = results.filter((result) => result.status === "rejected");

@@ -4,10 +4,10 @@ import { addHost } from "../../src/accounts/hosts_store.ts";
 import { createKey, listKeys, pruneKeys, revokeKey } from "../../src/accounts/keys_store.ts";
 import { findReceipt } from "../../src/books/receipts_store.ts";
 import { listUsageRecords } from "../../src/books/usage_records_store.ts";
-import { placeOrder, pruneOrders, withdrawOrder } from "../../src/ledger/orders_store.ts";
+import { placeOrder, pruneOrders, withdrawOrder } from "../../src/commerce/orders_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
-/** What grows with every change is kept for HISTORY_DAYS, and then forgotten in slices; the books stay as they are. */
+/** What grows with every change is kept for HISTORY_DAYS and then deleted in slices. The ledger's records stay. */
 
 const KEPT_DAYS = 400;
 
@@ -23,7 +23,7 @@ afterAll(async () => {
 const count = async (table: string) =>
   Number((await world.sql.unsafe(`select count(*)::int as n from ${table}`))[0]?.n);
 
-test("entries of the audit log are forgotten when they are older, in slices, the oldest first", async () => {
+test("older entries of the audit log are deleted in slices, the oldest first", async () => {
   await world.sql`
     insert into audit_entries (action, subject, subject_id, created_at)
     select 'changed', 'accounts', '1', clock_timestamp() - make_interval(days => ${KEPT_DAYS}::int + 1) from generate_series(1, 12000)`;
@@ -35,7 +35,7 @@ test("entries of the audit log are forgotten when they are older, in slices, the
   expect((await listAudit(world.deps)).entries.filter(({ subjectId }) => subjectId === "1")).toHaveLength(1);
 });
 
-test("a revoked key is forgotten when that is longer ago; its receipts stay, with its id, and the books balance", async () => {
+test("a key revoked longer ago is deleted; its receipts stay, with its id, and the books balance", async () => {
   const person = await world.addCustomer();
   const wanted = { ...person, name: "ci", mode: "package", modelIds: null, hosts: null, expiresAt: null } as const;
   const create = async () => (await createKey(world.deps, { ...wanted, dailyUnitsMax: 10 })).key;
@@ -64,7 +64,7 @@ test("a revoked key is forgotten when that is longer ago; its receipts stay, wit
   expect(await world.unbalanced()).toEqual([]);
 });
 
-test("an order is forgotten when it was decided longer ago; an open one never", async () => {
+test("an order decided longer ago is deleted; an open one never is", async () => {
   const person = await world.addCustomer();
   const place = () => placeOrder(world.deps, person.accountId, { kind: "top_up", amountNanoUsd: 1n });
   const [old, recent, open] = [await place(), await place(), await place()];
@@ -76,7 +76,7 @@ test("an order is forgotten when it was decided longer ago; an open one never", 
   expect(left.map(({ id }) => id)).toEqual([recent.orderId, open.orderId]);
 });
 
-test("two replicas that prune at once delete each row once", async () => {
+test("two replicas that prune concurrently delete each row once", async () => {
   const reseller = await world.addReseller();
   await addHost(world.deps, { host: "ai.prune.example", resellerId: reseller.accountId });
   await world.sql`

@@ -15,7 +15,7 @@ import { codeAt, wrongCode } from "./authenticator.ts";
 
 /** Source: ACC-7, RFC 6238 (codes and steps; 5.2: a code is taken once), RFC 4226 (digits). */
 
-/** The digest of no session. */
+/** A digest that no session has. */
 const KEEP_NONE = Buffer.alloc(32);
 
 let world: AccountsWorld;
@@ -28,19 +28,19 @@ const begin = (person: Person) =>
   beginSecondFactor(world.deps, { ...person, issuer: "ai.acme.example", label: "ann@example.com" });
 const confirm = (person: Person, code: string) =>
   confirmSecondFactor(world.deps, { ...person, code, keepSession: KEEP_NONE });
-/** Somebody whose second factor is on; the codes of the step before now and of now are used up. */
+/** An account with a second factor; the codes of the previous and the current step are used up. */
 async function addSecured() {
   const person = await world.addCustomer();
   const { secret } = await begin(person);
   const unixMs = Date.now();
   const recoveryCodes = (await confirm(person, codeAt(secret, 0, unixMs))) ?? [];
-  /** Counted in steps from the one that was confirmed with. */
+  /** In steps from the one that confirmed it. */
   return { person, secret, recoveryCodes, code: (steps: number) => codeAt(secret, steps, unixMs) };
 }
 const reset = (person: Person) => world.sql`update accounts set totp_last_step = 0 where id = ${person.accountId}`;
 const results = <T>(count: number, attempt: () => Promise<T>) => Promise.all(Array.from({ length: count }, attempt));
 
-test("the address names issuer, account and secret; the database has the secret encrypted, and it counts once confirmed", async () => {
+test("the otpauth URL names issuer, account and secret; the secret is stored encrypted, and is required once confirmed", async () => {
   const person = await world.addCustomer();
   const { secret, uri } = await begin(person);
   expect(secret).toMatch(/^[A-Z2-7]{32}$/);
@@ -66,7 +66,7 @@ test("the address names issuer, account and secret; the database has the secret 
   expect(await secondFactorOf(world.deps, person.accountId)).toEqual({ totpEnabled: true, recoveryCodesLeft: 10 });
 });
 
-test("a pending secret is replaced by the next; once one is on, none is begun and nothing confirmed", async () => {
+test("a pending secret is replaced by the next; while the second factor is on, none can be begun or confirmed", async () => {
   const person = await world.addCustomer();
   const first = await begin(person);
   const second = await begin(person);
@@ -79,7 +79,7 @@ test("a pending secret is replaced by the next; once one is on, none is begun an
   await expect(confirm(other, "123456")).rejects.toThrow("Start again");
 });
 
-test("confirmed twice at once: one set of recovery codes", async () => {
+test("two concurrent confirmations: one set of recovery codes", async () => {
   const person = await world.addCustomer();
   const { secret } = await begin(person);
   const settled = await Promise.allSettled(Array.from({ length: 8 }, () => confirm(person, codeAt(secret))));
@@ -87,7 +87,7 @@ test("confirmed twice at once: one set of recovery codes", async () => {
   expect((await secondFactorOf(world.deps, person.accountId)).recoveryCodesLeft).toBe(10);
 });
 
-test("the code of now, of the step before and of the step after are taken; three away they are not", async () => {
+test("the codes of the current, previous and next step are accepted; those three steps away are not", async () => {
   const { person, secret } = await addSecured();
   for (const steps of [-3, 3]) expect(await takeCode(world.deps, person.accountId, codeAt(secret, steps))).toBe(false);
   for (const steps of [-1, 0, 1]) {
@@ -96,20 +96,20 @@ test("the code of now, of the step before and of the step after are taken; three
   }
 });
 
-test("a code works once, and none before it works after it", async () => {
+test("a code works once, and no earlier code works after it", async () => {
   const { person, code } = await addSecured();
   for (const steps of [0, -1]) expect(await takeCode(world.deps, person.accountId, code(steps))).toBe(false);
   expect(await takeCode(world.deps, person.accountId, code(1))).toBe(true);
   expect(await takeCode(world.deps, person.accountId, code(1))).toBe(false);
 });
 
-test("thirty at once with one code: exactly one", async () => {
+test("of thirty concurrent uses of one code exactly one succeeds", async () => {
   const { person, code } = await addSecured();
   const one = code(1);
   expect((await results(30, () => takeCode(world.deps, person.accountId, one))).filter(Boolean)).toHaveLength(1);
 });
 
-test("what is no code is wrong: other lengths, letters, another account's, and none where the second factor is off", async () => {
+test("wrong: other lengths, letters, another account's code, and any code while the second factor is off", async () => {
   const [mine, theirs] = [await addSecured(), await addSecured()];
   const wrong = [
     "",
@@ -132,7 +132,7 @@ test("what is no code is wrong: other lengths, letters, another account's, and n
   expect(await takeCode(world.deps, mine.person.accountId, ` ${typed.slice(0, 3)} ${typed.slice(3)} `)).toBe(true);
 });
 
-test("ten recovery codes, stored as digests; each is taken once, in any case, with or without dashes", async () => {
+test("ten recovery codes, stored as digests; each works once, in any case, with or without dashes", async () => {
   const { person, recoveryCodes } = await addSecured();
   expect(new Set(recoveryCodes).size).toBe(10);
   for (const code of recoveryCodes) expect(code).toMatch(/^([A-HJ-NP-Z2-9]{4}-){3}[A-HJ-NP-Z2-9]{4}$/);
@@ -145,7 +145,7 @@ test("ten recovery codes, stored as digests; each is taken once, in any case, wi
   expect((await secondFactorOf(world.deps, person.accountId)).recoveryCodesLeft).toBe(8);
 });
 
-test("new recovery codes end the old ones; renewed ten times at once there are ten, of one set", async () => {
+test("new recovery codes replace the old ones; after ten concurrent renewals there are ten codes, of one set", async () => {
   const { person, recoveryCodes } = await addSecured();
   const by = { ...person, requestId: newRequestId() };
   const sets = await results(10, () => renewRecoveryCodes({ ...world.deps, by }, person.accountId));
@@ -160,7 +160,7 @@ test("new recovery codes end the old ones; renewed ten times at once there are t
   expect(noted[0]).toEqual({ actor_id: person.accountId, after: { codes: 10 } });
 });
 
-test("switching it on or off ends every other session; off, the secret and the recovery codes are gone", async () => {
+test("switching it on or off ends all other sessions; off deletes the secret and the recovery codes", async () => {
   const person = await world.addCustomer();
   const sessions = openSessions({ ...world.deps, nowMs: () => performance.now() });
   const signIn = async (totpEnabled: boolean) => {
@@ -188,7 +188,7 @@ test("switching it on or off ends every other session; off, the secret and the r
   expect(await confirm(person, codeAt(again.secret))).toHaveLength(10);
 });
 
-test("the audit log tells that it changed, never the secret, a code or a digest", async () => {
+test("the audit log says that it changed, but never the secret, a code or a digest", async () => {
   const { person, secret, recoveryCodes } = await addSecured();
   await takeCode(world.deps, person.accountId, codeAt(secret, 1));
   await removeTotp(world.deps, person.accountId);
@@ -203,7 +203,7 @@ test("the audit log tells that it changed, never the secret, a code or a digest"
   ]);
 });
 
-test("a secret of a lost SECRET_KEY: whoever types a code is told to use a recovery code, which works; no code is taken for right", async () => {
+test("a secret encrypted with a lost SECRET_KEY: every code is refused with the advice to use a recovery code, which works", async () => {
   const { person, recoveryCodes, code } = await addSecured();
   const pending = await world.addCustomer();
   const { secret } = await begin(pending);
@@ -213,12 +213,12 @@ test("a secret of a lost SECRET_KEY: whoever types a code is told to use a recov
   const confirmed = { ...pending, code: codeAt(secret), keepSession: KEEP_NONE };
   await expect(confirmSecondFactor(other, confirmed)).rejects.toThrow("Start again");
   expect(await takeCode(other, person.accountId, recoveryCodes[0] ?? "")).toBe(true);
-  // Nothing new is encrypted with a key that is not the database's.
+  // Nothing is encrypted with a key that is not the database's.
   const third = await world.addCustomer();
   const names = { issuer: "ai.acme.example", label: "ann@example.com" };
   await expect(beginSecondFactor(other, { ...third, ...names })).rejects.toThrow("SECRET_KEY is not the key");
   const [row] = await world.sql`select totp_ciphertext from accounts where id = ${third.accountId}`;
   expect(row?.totp_ciphertext).toBeNull();
-  // With the right key the app works as before.
+  // With the right key the codes work as before.
   expect(await takeCode(world.deps, person.accountId, code(1))).toBe(true);
 });

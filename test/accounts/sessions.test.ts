@@ -18,7 +18,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-/** Sessions with a clock of their own; the database's ages are moved by `age`. */
+/** Sessions with a test clock; `age` moves their times in the database. */
 function open() {
   const clock = { ms: 1_000_000 };
   const config = {
@@ -28,7 +28,7 @@ function open() {
     cacheTtlMs: 3_600_000,
   };
   const sessions = openSessions({ ...world.deps, config, nowMs: () => clock.ms });
-  /** Signs in somebody of the world, who has no password: that is what was proven. */
+  /** Signs in an account of the test world, which has no password: that is what was verified. */
   const begin = async ({ accountId }: { accountId: number }, device: Partial<Device> = {}) => {
     const proof = { passwordHash: null, totpEnabled: false };
     const begun = await sessions.begin({ accountId, host: HOST, device: { ...DEVICE, ...device }, proof });
@@ -38,7 +38,7 @@ function open() {
   return { clock, sessions, begin };
 }
 
-/** Makes every session of an account older by some seconds, as if they had passed. */
+/** Makes every session of an account some seconds older. */
 async function age(accountId: number, seconds: number): Promise<void> {
   await world.sql`update sessions set seen_at = seen_at - make_interval(secs => ${seconds}), expires_at = expires_at - make_interval(secs => ${seconds})
     where account_id = ${accountId}`;
@@ -50,7 +50,7 @@ async function unseenSeconds(accountId: number): Promise<number> {
   return row?.s;
 }
 
-test("the token is 32 bytes and stored as its digest; the session says who it is and which CSRF token is due", async () => {
+test("the token has 32 bytes and is stored as its digest; the session has the account and the expected CSRF token", async () => {
   const reseller = await world.addReseller();
   const person = await world.addCustomer(reseller.accountId);
   const { sessions, begin } = open();
@@ -68,7 +68,7 @@ test("the token is 32 bytes and stored as its digest; the session says who it is
   });
 });
 
-test("a session is bound to its host, and a wrong token finds none", async () => {
+test("a session is bound to its host; a wrong token finds no session", async () => {
   const person = await world.addCustomer();
   const { sessions, begin } = open();
   const { token } = await begin(person);
@@ -79,7 +79,7 @@ test("a session is bound to its host, and a wrong token finds none", async () =>
   expect(await sessions.find(token, HOST)).toBeDefined();
 });
 
-test("a session that is used lives to its absolute end, also from memory", async () => {
+test("a session in use ends at its maximum age, also in the cache", async () => {
   const person = await world.addCustomer();
   const { clock, sessions, begin } = open();
   const { token } = await begin(person);
@@ -94,7 +94,7 @@ test("a session that is used lives to its absolute end, also from memory", async
   expect(await sessions.find(token, HOST)).toBeUndefined();
 });
 
-test("a session that is not used for its idle time ends, also from memory", async () => {
+test("a session that is idle for too long ends, also in the cache", async () => {
   const person = await world.addCustomer();
   const { clock, sessions, begin } = open();
   const { token } = await begin(person);
@@ -104,7 +104,7 @@ test("a session that is not used for its idle time ends, also from memory", asyn
   expect(await sessions.find(token, HOST)).toBeUndefined();
 });
 
-test("being used is noted at most once a minute", async () => {
+test("use of a session is recorded at most once a minute", async () => {
   const person = await world.addCustomer();
   const { clock, sessions, begin } = open();
   const { token } = await begin(person);
@@ -120,7 +120,7 @@ test("being used is noted at most once a minute", async () => {
   expect(await pass(58)).toBeGreaterThan(55);
 });
 
-test("signing out ends one session, everywhere ends all but this one, on every replica", async () => {
+test("signing out ends one session, signing out everywhere ends all others, on every replica", async () => {
   const person = await world.addCustomer();
   const [{ sessions, begin }, { sessions: otherReplica }] = [open(), open()];
   const tokens: string[] = [];
@@ -141,7 +141,7 @@ test("signing out ends one session, everywhere ends all but this one, on every r
   expect(await alive()).toEqual([false, false, false]);
 });
 
-test("a listed session can be ended by its owner only", async () => {
+test("only its owner can end a listed session", async () => {
   const [person, other] = [await world.addCustomer(), await world.addCustomer()];
   const { sessions, begin } = open();
   const { token } = await begin(person);
@@ -153,7 +153,7 @@ test("a listed session can be ended by its owner only", async () => {
   expect(await sessions.find(token, HOST)).toBeUndefined();
 });
 
-test("a suspension ends the account's sessions for good, and its customers' for as long as it lasts", async () => {
+test("a suspension ends the account's sessions for good, and blocks its customers' sessions while it lasts", async () => {
   const reseller = await world.addReseller();
   const customer = await world.addCustomer(reseller.accountId);
   const { sessions, begin } = open();
@@ -167,7 +167,7 @@ test("a suspension ends the account's sessions for good, and its customers' for 
   expect(await sessions.find(theirs, HOST)).toMatchObject(customer);
 });
 
-test("the fifty-first session takes the place of the one unused for longest", async () => {
+test("the fifty-first session replaces the one that was unused for longest", async () => {
   const person = await world.addCustomer();
   const { sessions, begin } = open();
   const first = (await begin(person)).token;
@@ -178,7 +178,7 @@ test("the fifty-first session takes the place of the one unused for longest", as
   expect(await sessions.find(second, HOST)).toBeDefined();
 });
 
-test("ended sessions are forgotten, living ones stay", async () => {
+test("ended sessions are deleted, open ones stay", async () => {
   const [gone, here] = [await world.addCustomer(), await world.addCustomer()];
   const { sessions, begin } = open();
   await begin(gone);
@@ -189,7 +189,7 @@ test("ended sessions are forgotten, living ones stay", async () => {
   expect(await sessions.find(token, HOST)).toBeDefined();
 });
 
-test("a device is kept as one line of text, cut to its limit", async () => {
+test("a device is stored as one line of text, cut to its limit", async () => {
   const person = await world.addCustomer();
   const { sessions, begin } = open();
   const userAgent = `<b>Fire\u0000fox\r\n</b>\ud800${"x".repeat(400)}`;
@@ -201,7 +201,7 @@ test("a device is kept as one line of text, cut to its limit", async () => {
   expect((await sessions.find(token, HOST))?.digestHex.startsWith(listed?.sessionId ?? "none")).toBe(true);
 });
 
-test("no session begins on a proof that holds no longer: another password, a second factor switched on", async () => {
+test("no session begins if the password changed or a second factor was switched on after the check", async () => {
   const person = await world.addCustomer();
   const { sessions } = open();
   const owner = { ...person, host: HOST, device: DEVICE };
@@ -214,7 +214,7 @@ test("no session begins on a proof that holds no longer: another password, a sec
   expect(await sessions.list(person.accountId)).toEqual([]);
 });
 
-test("a sign-in that meets a change of the password waits for it, and begins no session", async () => {
+test("a sign-in during a change of the password waits for it, and begins no session", async () => {
   const person = await world.addCustomer();
   const { sessions } = open();
   const begun = await world.whileLocked(
@@ -230,7 +230,7 @@ test("a sign-in that meets a change of the password waits for it, and begins no 
   expect(begun).toBeUndefined();
 });
 
-test("twenty sign-ins while the password changes: none outlives it", async () => {
+test("twenty sign-ins while the password changes: no session remains", async () => {
   const person = await world.addCustomer();
   await world.sql`update accounts set password_hash = 'old' where id = ${person.accountId}`;
   const { sessions } = open();
@@ -242,7 +242,7 @@ test("twenty sign-ins while the password changes: none outlives it", async () =>
   expect(await sessions.list(person.accountId)).toEqual([]);
 });
 
-test("looking at a panel shows on every replica at once, is recorded, and follows the person looked at", async () => {
+test("viewing an account's panel takes effect on every replica immediately, is recorded, and shows the account as it is now", async () => {
   const [admin, person] = [await world.addAdmin(), await world.addCustomer()];
   const [{ sessions, begin }, { sessions: otherReplica }] = [open(), open()];
   const { token } = await begin(admin);
@@ -270,7 +270,7 @@ test("looking at a panel shows on every replica at once, is recorded, and follow
   ]);
 });
 
-test("nobody but an admin looks at a panel, and at no admin's, whatever stands in the session's row", async () => {
+test("only an admin can view an account, and never an admin's, whatever the session's row says", async () => {
   const [admin, otherAdmin, person, other] = [
     await world.addAdmin(),
     await world.addAdmin(),

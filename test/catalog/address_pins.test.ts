@@ -12,12 +12,12 @@ import { quietLog } from "../platform/quiet_log.ts";
 import { AUTHORITY, CERTIFICATES } from "./certificates.ts";
 import { rejectionOf, route } from "./sockets.ts";
 
-/** Providers are called at the address that was checked, whatever their name leads to a moment later. */
+/** Providers are called at the checked address, even if their name resolves to another one a moment later. */
 
 setDefaultTimeout(60_000);
 const REACHED_FOR_MS = 10_000;
 const FIRST: Address = { address: "127.0.0.1", family: 4 };
-/** A second address of this machine: macOS has but one of IPv4. */
+/** A second address of this machine: macOS has only one of IPv4. */
 const LATER: Address =
   process.platform === "darwin" ? { address: "::1", family: 6 } : { address: "127.0.0.2", family: 4 };
 const CHECKED_FOR_MS = 60_000;
@@ -27,7 +27,7 @@ afterEach(() => {
   for (const close of closers.splice(0)) close();
 });
 
-/** Two machines of this one, on the same port: what the name leads to at first, and what it leads to later. */
+/** Two servers on the same port: the one that the name resolves to first, and the one later. */
 async function twoMachines() {
   const calls = { first: 0, later: 0 };
   const start = (which: "first" | "later", host: string, port: number) =>
@@ -51,7 +51,7 @@ async function twoMachines() {
   return { port, calls };
 }
 
-/** A client whose resolver answers as `leadsTo` says, and a clock that is moved by hand. */
+/** A client whose resolver answers with `leadsTo`, and a test clock. */
 function clientOf(port: number) {
   const state = { leadsTo: FIRST, isResolverAway: false, lookups: 0, ms: 0 };
   const allowed = [`rebind.example:${port}`];
@@ -68,7 +68,7 @@ function clientOf(port: number) {
   return { state, allowed, post };
 }
 
-/** As `post` fails, or undefined. */
+/** The error of `post`, or undefined. */
 const kindOf = async (call: Promise<unknown>) => {
   const thrown = await rejectionOf(call);
   return thrown instanceof ProviderFailure ? thrown.kind : String(thrown);
@@ -100,7 +100,7 @@ describe("a provider's name whose address changes (DNS rebinding)", () => {
     const { port, calls } = await twoMachines();
     const { state, allowed, post } = clientOf(port);
     await post();
-    // From here on the name is like any other that is not allowed to be private.
+    // From here on the name is like any other that may not be private.
     allowed.length = 0;
     state.leadsTo = LATER;
     while (state.ms < CHECKED_FOR_MS) {

@@ -1,7 +1,7 @@
 /**
- * Calls `https://NAME:PORT/v1/models` for each name given, in that order, where every name leads to 127.0.0.1, and prints what
- * each answered or how it failed. A process of its own, since a runtime reads its extra authority when it starts. Run by
- * address_pins.test.ts, on Bun and on Deno.
+ * Calls `https://NAME:PORT/v1/models` for each given name in order. Every name resolves to 127.0.0.1. Prints each answer or
+ * error. A separate process, because a runtime reads its extra authority when it starts. Run by address_pins.test.ts, on Bun
+ * and on Deno.
  */
 import process from "node:process";
 import { createProviderClient } from "../../src/catalog/provider_client.ts";

@@ -14,7 +14,7 @@ function clocked() {
   const fail = (times: number, routeId = 1, requester = ANN) => {
     for (let i = 0; i < times; i++) breakers.enter(routeId, requester)?.failed();
   };
-  /** As many failures, met by two payers in turn. */
+  /** The same number of failures, of two payers in turn. */
   const failForAll = (times: number, routeId = 1) => {
     for (let i = 0; i < times; i++) fail(1, routeId, i % 2 === 0 ? ANN : BEN);
   };
@@ -101,7 +101,7 @@ test("a probe that never reports is replaced after 10 s, and its late failure ch
   const second = breakers.enter(1, ANN);
   expect(second).toBeDefined();
   lost?.failed();
-  expect(breakers.dueInMs(1)).toBe(1000); // The second probe's place, not a new opening.
+  expect(breakers.dueInMs(1)).toBe(1000); // The second probe's lease, not a new opening.
   second?.succeeded();
   expect(breakers.enter(1, ANN)).toBeDefined();
 });
@@ -129,12 +129,12 @@ test("states() counts open and half-open routes; working ones are neither", () =
   fail(4, 1);
   fail(5, 2);
   fail(5, 3);
-  expect(states()).toEqual({ open: 2, half_open: 0, cooling: 0 });
+  expect(states()).toEqual({ open: 2, half_open: 0 });
   clock.ms = 1000;
-  expect(breakers.states()).toEqual({ open: 0, half_open: 2, cooling: 0 });
+  expect(breakers.states()).toEqual({ open: 0, half_open: 2 });
   breakers.enter(2, ANN)?.succeeded();
   breakers.enter(3, ANN)?.failed();
-  expect(breakers.states()).toEqual({ open: 1, half_open: 0, cooling: 0 });
+  expect(breakers.states()).toEqual({ open: 1, half_open: 0 });
 });
 
 test("five failures of one account close the route off for that account only", () => {
@@ -190,26 +190,11 @@ test("a payer that causes failures cannot keep others out with failed probes: th
   expect(breakers.enter(1, ANN)).toBeDefined();
 });
 
-test("a pause asked of one account concerns that account only; a second payer's pause concerns everybody, and has that one's length", () => {
-  const { clock, breakers } = clocked();
-  breakers.enter(1, ANN)?.coolDown(40_000);
-  expect(breakers.enter(1, ANN)).toBeUndefined();
-  expect(breakers.dueInMs(1, ANN)).toBe(40_000);
-  const meets = breakers.enter(1, BEN);
-  expect(meets).toBeDefined();
-  meets?.coolDown(3_000);
-  expect(breakers.enter(1, CARA)).toBeUndefined();
-  expect(breakers.states()).toEqual({ open: 0, half_open: 0, cooling: 1 });
-  clock.ms = 3_000;
-  for (const requester of [ANN, BEN, CARA]) expect(breakers.enter(1, requester)).toBeDefined();
-  expect(breakers.states().cooling).toBe(0);
-});
-
-test("pauses, and requests that a route cannot serve, are not failures: the breaker stays closed", () => {
+test("failures of a key, and requests that a route cannot serve, are not failures: the breaker stays closed", () => {
   const { clock, breakers } = clocked();
   for (let i = 0; i < 20; i++) {
     breakers.enter(1, i % 2 ? ANN : BEN)?.unserved("unknown_model");
-    breakers.enter(1, i % 2 ? ANN : BEN)?.coolDown(1000);
+    breakers.enter(1, i % 2 ? ANN : BEN)?.abandoned();
     clock.ms += 1000;
   }
   expect(breakers.enter(1, CARA)).toBeDefined();
@@ -224,12 +209,12 @@ test("the reason why a route could not serve a request is kept until it serves o
   expect(breakers.trouble(1)).toBeNull();
 });
 
-test("after a probe that ends in a pause, or cannot serve the request, the next one is allowed immediately", () => {
+test("after a probe that fails by its key, or cannot serve the request, the next one is allowed immediately", () => {
   const { clock, breakers, failForAll } = clocked();
   failForAll(5);
   clock.ms = 1000;
   breakers.enter(1, ANN)?.unserved("too_large");
-  breakers.enter(1, ANN)?.coolDown(500);
+  breakers.enter(1, ANN)?.abandoned();
   expect(breakers.enter(1, BEN)).toBeDefined();
 });
 

@@ -29,7 +29,7 @@ afterEach(() => {
 });
 afterAll(() => world.close());
 
-/** Opens a catalog on a bus of its own, which hears only what the test tells it. */
+/** Opens a catalog on a separate bus, which gets only the test's messages. */
 async function openQuiet(fields: Partial<CatalogWorld["deps"]> = {}) {
   const { log, lines } = quietLog();
   const bus = inProcessBus(log);
@@ -73,7 +73,7 @@ test("a model has its prices, image prices and routes; its provider's key is not
     status: "active",
     modality: "text",
     architecture: { family: "x" },
-    prices: { inputMicroUsd: 500, cachedInputMicroUsd: 500, outputMicroUsd: 1500 },
+    prices: { requestMicroUsd: 0, tiers: [{ rates: { input: 500, cached_input: 500, output: 1500 } }] },
     defaultCapTokens: 4096,
     imageInputTokens: 2048,
     marginPermille: 1000,
@@ -91,8 +91,9 @@ test("a model has its prices, image prices and routes; its provider's key is not
     weight: 3,
     capField: "max_tokens",
     streamOptions: true,
+    ownResponses: false,
   });
-  expect(route?.apiKey.reveal()).toBe("sk-canary-0123456789");
+  expect(route?.keyed[0]?.apiKey.reveal()).toBe("sk-canary-0123456789");
   expect(JSON.stringify(model) + Bun.inspect(model)).not.toContain("sk-canary");
 });
 
@@ -104,7 +105,7 @@ test("a model without prices has none; an unknown one is undefined", async () =>
   expect(catalog.model("__proto__")).toBeUndefined();
 });
 
-test("models are listed by id, without disabled ones", async () => {
+test("models are listed by id; disabled models, routes and providers are left out", async () => {
   const { providerId, routeId } = await seed();
   await addModel(deps, { id: "a0" });
   await addModel(deps, { id: "z9", enabled: false });
@@ -124,7 +125,7 @@ test("a committed change of the catalog is soon in use; other changes cause no l
   const catalog = await openCatalog(deps);
   open.push(catalog);
   await setPrices(deps, "m1", { inputMicroUsd: 7, outputMicroUsd: 8 });
-  await until(() => catalog.model("m1")?.prices?.inputMicroUsd === 7);
+  await until(() => catalog.model("m1")?.prices?.tiers[0].rates.input === 7);
   const { catalog: quiet, tell } = await openQuiet();
   const before = quiet.models();
   tell("account");
@@ -193,7 +194,7 @@ test("a failed reload keeps the old snapshot, is logged and retried until it suc
     proxy.mend();
     await until(() => catalog.model("m1")?.name === "Two");
   } finally {
-    db.reset(); // The cut connections would hold up its end.
+    db.reset(); // Broken connections would delay its close.
     await db.close();
     await proxy.close();
   }
@@ -209,9 +210,9 @@ test("opening the catalog fails if the first load fails", async () => {
 test("a provider whose key was encrypted with another SECRET_KEY is left out and logged; the others serve", async () => {
   await seed();
   const lost = await addProvider(deps, { name: "lost", baseUrl: BASE_URL, apiKey: "sk-x-123456" });
-  // As after a key that was lost: nobody can store it so.
+  // As after a lost key. The stores cannot create this state.
   const ciphertext = encrypt(randomBytes(32), "sk-x-123456");
-  await world.sql`update providers set key_ciphertext = ${ciphertext} where id = ${lost}`;
+  await world.sql`update provider_keys set key_ciphertext = ${ciphertext} where provider_id = ${lost}`;
   await addRoute(deps, { modelId: "m1", providerId: lost });
   const { catalog, lines } = await openQuiet();
   expect(catalog.model("m1")?.routes.map(({ providerName }) => providerName)).toEqual(["acme"]);

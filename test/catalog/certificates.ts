@@ -1,6 +1,6 @@
 /**
- * Certificates for a.example and b.example, and the authority that signed them. They are made for these tests alone, no
- * machine trusts them, and they end in a hundred years.
+ * Certificates for a.example and b.example, and the authority that signed them. They are made for these tests, no machine
+ * trusts them, and they are valid for a hundred years.
  */
 export const AUTHORITY = `-----BEGIN CERTIFICATE-----
 MIIBmDCCAT+gAwIBAgIUUJRpL8eIky1cGvTRPBO6JpL1itUwCgYIKoZIzj0EAwIw

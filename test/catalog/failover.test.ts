@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
 import { createBreakers } from "../../src/catalog/breaker.ts";
-import type { Route } from "../../src/catalog/catalog.ts";
+import type { KeyedRoute, ModelRoute } from "../../src/catalog/catalog.ts";
 import { orderRoutes, withFailover } from "../../src/catalog/failover.ts";
+import { createKeyPool, type KeyReport } from "../../src/catalog/key_pool.ts";
 import { type FailureKind, ProviderFailure, ProviderRejection } from "../../src/catalog/provider_errors.ts";
 import { Refusal } from "../../src/errors.ts";
 import { quietLog } from "../platform/quiet_log.ts";
@@ -11,21 +12,27 @@ const ANN = { accountId: 1, payerId: 1 };
 const BEN = { accountId: 2, payerId: 2 };
 const A = route("https://a.example/v1", { id: 1, providerName: "a" });
 const B = route("https://b.example/v1", { id: 2, providerName: "b", priority: 1 });
+const IN_ORDER = { choice: "order", speeds: new Map<number, number>() } as const;
 const down = (kind: FailureKind = "connect", retryAfterSeconds: number | null = null) =>
   new ProviderFailure(kind, "they said no", { status: null, retryAfterSeconds });
 
-function setUp(routes: readonly Route[] = [A, B]) {
+function setUp(routes: readonly ModelRoute[] = [A, B]) {
   const clock = { ms: 0 };
   const { log, lines } = quietLog();
   const breakers = createBreakers({ now: () => clock.ms });
+  const reports: KeyReport[] = [];
+  const keys = createKeyPool({ now: () => clock.ms, onReport: (report) => void reports.push(report) });
   const control = new AbortController();
   const tried: number[] = [];
-  const run = <T>(attempt: (route: Route) => Promise<T> | T, requester = ANN) =>
-    withFailover({ routes, breakers, requester, random: () => 0.5, signal: control.signal, log }, async (one) => {
-      tried.push(one.id);
-      return await attempt(one);
-    });
-  return { clock, lines, breakers, control, tried, run };
+  const run = <T>(attempt: (route: KeyedRoute) => Promise<T> | T, requester = ANN) =>
+    withFailover(
+      { routes, ...IN_ORDER, random: () => 0.5, breakers, keys, requester, signal: control.signal, log },
+      async (one) => {
+        tried.push(one.key.id);
+        return await attempt(one);
+      },
+    );
+  return { clock, lines, breakers, keys, reports, control, tried, run };
 }
 
 test("after a failure the next route is tried, and its answer is returned", async () => {
@@ -78,12 +85,16 @@ test("a route with an open breaker is skipped; all open: provider_unavailable wi
   expect(await run((one) => one.providerName)).toBe("a");
 });
 
-test("Retry-After is the smallest that any route asks for", async () => {
-  const { run } = setUp();
-  const refusal = (await rejectionOf(
-    run((one) => Promise.reject(down("rate_limited", one.id === 1 ? 40 : 7))),
-  )) as Refusal;
-  expect(refusal.facts.retryAfterSeconds).toBe(7);
+/** Source: API-12. */
+test("Retry-After is the shortest time that any route asks for, and less than a minute", async () => {
+  for (const [first, others, expected] of [
+    [40, 7, 7],
+    [60, 60, 59],
+  ]) {
+    const { run } = setUp();
+    const failing = run((one) => Promise.reject(down("rate_limited", one.id === 1 ? first : others)));
+    expect(((await rejectionOf(failing)) as Refusal).facts.retryAfterSeconds).toBe(expected);
+  }
 });
 
 test("an abort ends the attempt immediately with its reason: no further route, no breaker failure", async () => {
@@ -121,7 +132,7 @@ test("an internal error passes through and is no breaker failure", async () => {
 });
 
 test("at most five routes are tried for one request", async () => {
-  const { run, tried } = setUp(Array.from({ length: 9 }, (_, id) => ({ ...A, id })));
+  const { run, tried } = setUp(Array.from({ length: 9 }, (_, id) => route(A.baseUrl, { id })));
   await rejectionOf(run(() => Promise.reject(down())));
   expect(tried.length).toBe(5);
 });
@@ -144,7 +155,7 @@ test("priority comes before weight; within one priority a route is first in prop
   ];
   let first = 0;
   for (let i = 0; i < 10_000; i++) {
-    const order = orderRoutes(routes, random).map(({ id }) => id);
+    const order = orderRoutes(routes, { ...IN_ORDER, random }).map(({ id }) => id);
     if (order[0] === 1) first += 1;
     expect(order[2]).toBe(3);
   }
@@ -180,13 +191,13 @@ test("a request that one route cannot serve goes to the next; if that one fails 
 });
 
 test("a provider that asks for a pause is skipped for that time, and does not count as failing", async () => {
-  const { run, tried, clock, breakers } = setUp();
-  const limited = (one: Route) => (one.id === 1 ? Promise.reject(down("rate_limited", 7)) : "b");
+  const { run, tried, clock, keys } = setUp();
+  const limited = (one: KeyedRoute) => (one.id === 1 ? Promise.reject(down("rate_limited", 7)) : "b");
   for (const requester of [ANN, BEN]) expect(await run(limited, requester)).toBe("b");
   tried.length = 0;
   for (let i = 0; i < 5; i++) await run(limited, { accountId: 3, payerId: 3 });
   expect(tried).toEqual([2, 2, 2, 2, 2]);
-  expect(breakers.states()).toEqual({ open: 0, half_open: 0, cooling: 1 });
+  expect(keys.states()).toEqual({ cooling: 1, quarantined: 0 });
   clock.ms = 7000;
   expect(await run((one) => one.providerName)).toBe("a");
 });

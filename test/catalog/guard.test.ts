@@ -1,7 +1,15 @@
 import { afterEach, expect, test } from "bun:test";
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
-import { type Address, assertCallable, fetchGuarded, GuardError } from "../../src/catalog/guard.ts";
+import {
+  type Address,
+  assertCallable,
+  fetchGuarded,
+  GuardError,
+  mayBePrivate,
+  openGuarded,
+} from "../../src/catalog/guard.ts";
+import { sleep, until } from "../platform/own_redis.ts";
 import { answerOf, rejectionOf, startRawServer } from "./sockets.ts";
 
 /** Source: SEC-3, IMG-2. */
@@ -52,6 +60,25 @@ test("a public name or address may be called, by http and https", async () => {
   ]) {
     expect(await verdict(url)).toBe("callable");
   }
+});
+
+test("a URL that a customer chose is refused in the same words whether its host is unknown or inside; the operator is told the address", async () => {
+  const said = (url: string, resolve: () => Promise<Address[]>, tellsAddresses?: boolean) =>
+    rejectionOf(
+      assertCallable(url, {
+        allowPrivate: [],
+        purpose: PURPOSE,
+        resolve,
+        ...(tellsAddresses !== undefined && { tellsAddresses }),
+      }),
+    ).then((thrown) => (thrown instanceof Error ? thrown.message : ""));
+  const unknown = () => Promise.reject(new Error("getaddrinfo ENOTFOUND db.internal"));
+  const terse = "The address: this host is unknown, or not a public address.";
+  for (const resolve of [leadsTo(v4("10.0.0.5")), leadsTo(), unknown])
+    expect(await said("https://db.internal/", resolve)).toBe(terse);
+  expect(await said("https://10.0.0.5/", leadsTo())).toBe(terse);
+  expect(await said("https://db.internal/", leadsTo(v4("10.0.0.5")), true)).toContain("10.0.0.5");
+  expect(await said("https://db.internal/", unknown, true)).toContain("ENOTFOUND");
 });
 
 test("every special address is refused, by number and by name", async () => {
@@ -271,7 +298,7 @@ test("fetchGuarded: a private address is refused and no connection is made, by n
 test("fetchGuarded: rebinding is impossible, since the name is looked up once and that address is connected to", async () => {
   const { port, calls } = await serve((_, response) => response.end("secret"));
   let lookups = 0;
-  // The first answer is public and not there; a second look-up would lead to the server on this machine.
+  // The first answer is a public address without a server; a second look-up would find the server on this machine.
   const resolve = async () => (++lookups === 1 ? [v4("192.0.2.1")] : [v4("127.0.0.1")]);
   await rejectionOf(
     fetchGuarded(`http://rebind.example:${port}/`, {
@@ -377,4 +404,79 @@ test("fetchGuarded: sends no more than five headers, and no cookie or referrer",
     .map((line) => line.split(":")[0]?.toLowerCase() ?? "")
     .sort();
   expect(names).toEqual(["accept", "accept-encoding", "connection", "host", "user-agent"]);
+});
+
+test("openGuarded: reads only what is asked for, to the end; close ends the connection", async () => {
+  let sent = 0;
+  let closed = 0;
+  const piece = Buffer.alloc(64 * 1024, 1);
+  const { port } = await serve((_, response) => {
+    response.on("close", () => closed++);
+    const more = () => {
+      while (response.writable && sent < 40_000_000) {
+        sent += piece.length;
+        if (!response.write(piece)) return void response.once("drain", more);
+      }
+      response.end();
+    };
+    more();
+  });
+  const options = { bytesMax: 50_000_000, timeoutMs: 10_000, allowPrivate: [`127.0.0.1:${port}`] };
+  const file = await openGuarded(`http://127.0.0.1:${port}/`, options);
+  expect((await file.read())?.length).toBeGreaterThan(0);
+  let before = -1;
+  for (; before !== sent; await sleep(500)) before = sent;
+  expect(sent).toBeLessThan(20_000_000);
+  file.close();
+  file.close();
+  await until(() => closed === 1);
+  expect(((await rejectionOf(file.read())) as GuardError).kind).toBe("failed");
+
+  sent = 39_000_000;
+  const short = await openGuarded(`http://127.0.0.1:${port}/`, options);
+  let bytes = 0;
+  for (let got = await short.read(); got !== undefined; got = await short.read()) bytes += got.length;
+  expect(bytes).toBe(sent - 39_000_000);
+  short.close();
+});
+
+test("openGuarded: a limit between two pieces, besides that on all of it", async () => {
+  const { port } = await serve((request, response) => {
+    if (request.url === "/stops") response.writeHead(200).write("x");
+    if (request.url === "/drips") {
+      const drip = setInterval(() => response.write("x"), 20);
+      response.on("close", () => clearInterval(drip));
+    }
+  });
+  const limits = { bytesMax: 1000, timeoutMs: 600, idleMs: 200, allowPrivate: [`127.0.0.1:${port}`] };
+  const silent = openGuarded(`http://127.0.0.1:${port}/silent`, limits);
+  expect(((await rejectionOf(silent)) as GuardError).message).toContain("200 ms");
+  for (const [path, ms] of [
+    ["/stops", "200 ms"],
+    ["/drips", "600 ms"],
+  ] as const) {
+    const file = await openGuarded(`http://127.0.0.1:${port}${path}`, limits);
+    const all = (async () => {
+      while ((await file.read()) !== undefined);
+    })();
+    expect([path, ((await rejectionOf(all)) as GuardError).message]).toEqual([path, expect.stringContaining(ms)]);
+  }
+});
+
+test("openGuarded: an error's status is told", async () => {
+  const { port } = await serve((_, response) => response.writeHead(410).end());
+  const failed = openGuarded(`http://127.0.0.1:${port}/`, {
+    bytesMax: 1,
+    timeoutMs: 2000,
+    allowPrivate: [`127.0.0.1:${port}`],
+  });
+  expect((await rejectionOf(failed)) as GuardError).toMatchObject({ kind: "failed", status: 410 });
+});
+
+test("mayBePrivate: host and port, as they are listed", () => {
+  const allow = ["models.internal:443", "10.0.0.7:8000"];
+  for (const url of ["https://models.internal/v1", "https://MODELS.internal./v1", "http://10.0.0.7:8000/v1"])
+    expect([url, mayBePrivate(url, allow)]).toEqual([url, true]);
+  for (const url of ["http://models.internal/v1", "http://10.0.0.7/v1", "https://api.example.com/v1", "none"])
+    expect([url, mayBePrivate(url, allow)]).toEqual([url, false]);
 });

@@ -26,7 +26,7 @@ import { InputError } from "../../src/errors.ts";
 import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
 import { rejectionOf } from "./sockets.ts";
 
-/** What overruns teach, to whom, and for how long. Source: MON-8. */
+/** What is learned from overruns, for which accounts, and for how long. Source: MON-8. */
 
 let world: CatalogWorld;
 let deps: CatalogWorld["deps"];
@@ -54,7 +54,7 @@ const own = async (routeId: number, accountId: number) => {
     from route_overheads where route_id = ${routeId} and account_id = ${accountId}`;
   return row && { ...row };
 };
-/** Sets the database's clock to so many hours from a fixed moment; null: it runs again. */
+/** Sets the database's clock to this many hours after a fixed moment; null: it runs again. */
 const setClock = (hours: number | null) =>
   world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as $$
     select ${hours === null ? "clock_timestamp()" : `timestamptz '2031-01-01' + interval '${hours} hours'`} $$`);
@@ -141,7 +141,7 @@ test("the bound plus the overhead that an answer showed covers that answer, up t
   );
 });
 
-test("fewer than three payers change only their own overhead, whatever they show: nothing more is held for others", async () => {
+test("fewer than three payers change only their own overhead, whatever they show: nothing more is reserved for others", async () => {
   const part = fc.record({
     constantTokens: fc.integer({ min: -5, max: 2 ** 40 }),
     imageTokens: fc.integer({ min: -5, max: 2 ** 40 }),
@@ -161,7 +161,7 @@ test("fewer than three payers change only their own overhead, whatever they show
   await fc.assert(
     fc.asyncProperty(overruns, async (sequence) => {
       const routeId = await newRoute();
-      // An account has one payer for good.
+      // An account's payer never changes.
       for (const { account, payer, part } of sequence) await learn(routeId, 1 + payer * 100 + account, part, payer);
       expect(await forAll(routeId)).toEqual(NO_OVERHEAD);
       for (const known of await listOverheads(deps, [routeId])) {
@@ -202,7 +202,7 @@ test("the accounts of one tenant are one payer", async () => {
   expect((await listOverheads(deps, [routeId]))[0]).toMatchObject({ payers: 1, accounts: 4 });
 });
 
-test("of two hundred overruns at once the largest value of each part is stored; smaller values write nothing", async () => {
+test("two hundred concurrent overruns: the largest value of each part is stored; smaller values write nothing", async () => {
   const routeId = await newRoute();
   await Promise.all(
     Array.from({ length: 200 }, (_, i) => learn(routeId, 1, { constantTokens: (i * 37) % 200, imageTokens: i })),
@@ -229,7 +229,7 @@ test("an overhead is halved each day by the database's clock, however often the 
     expect(after.constantTokens).toBeWithin(175, 201);
     expect(after.imageTokens).toBeWithin(17_300, 17_395);
     expect(after.factorPermille).toBeWithin(1975, 2001);
-    // Nobody looked for nine days.
+    // The job did not run for nine days.
     await setClock(240);
     await decayOverheads(deps);
     expect((await forAll(routeId)).imageTokens).toBeWithin(32, 35);

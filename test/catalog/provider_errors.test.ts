@@ -89,7 +89,7 @@ test("Retry-After in seconds is kept, at most 60; other forms are not", () => {
   ]).toEqual([7, 60, null, null, null]);
 });
 
-/** As the providers' own users reported them. */
+/** As users of the providers reported them. */
 const LIMITS = {
   openAi:
     "Request too large for gpt-4o in organization org-VDAWofJASuLH0vVz8o9tiQZr on tokens per min (TPM): Limit 30000, Requested 36835. The input or output tokens must be reduced in order to run successfully. Visit https://platform.openai.com/account/rate-limits to learn more.",
@@ -109,7 +109,7 @@ test("a 429 (or Groq's 413) for a request above the operator's whole rate is att
   }
 });
 
-test("a 429 of the rate asks for a pause: as long as the header, or else the message, says; at most a minute", () => {
+test("a 429 of the rate asks for a pause of the key: as long as the header, or else the message, says; at most a minute", () => {
   const words: [string, number | null][] = [
     [
       "Rate limit reached for gpt-4o in organization org-uOtiSEwvUnroadaOnJJquBEC on tokens per min (TPM): Limit 30000, Used 29937, Requested 385. Please try again in 644ms.",
@@ -136,12 +136,12 @@ test("a 429 of the rate asks for a pause: as long as the header, or else the mes
   ];
   for (const [message, seconds] of words) {
     const failure = of(429, openAi({ message })) as ProviderFailure;
-    expect([failure.kind, failure.blame, failure.retryAfterSeconds]).toEqual(["rate_limited", "rate", seconds]);
+    expect([failure.kind, failure.blame, failure.retryAfterSeconds]).toEqual(["rate_limited", "key", seconds]);
     expect((of(429, openAi({ message }), "7") as ProviderFailure).retryAfterSeconds).toBe(7);
   }
 });
 
-test("a failure is attributed to the connection, the provider, its rate, or the request", () => {
+test("a failure is attributed to the connection, the provider, its key, or the request", () => {
   const blameOf = (status: number, body: unknown) => {
     const { kind, blame } = of(status, body) as ProviderFailure;
     return `${kind}: ${blame}`;
@@ -153,14 +153,16 @@ test("a failure is attributed to the connection, the provider, its rate, or the 
     "no_credit: request",
   );
   expect(blameOf(429, openAi({ code: "insufficient_quota", message: "You exceeded your current quota" }))).toBe(
-    "no_credit: rate",
+    "no_credit: key",
   );
   expect(blameOf(404, { error: { message: "No endpoints found that support image input", code: 404 } })).toBe(
     "unknown_model: request",
   );
   expect(blameOf(404, openAi({ code: "model_not_found" }))).toBe("unknown_model: request");
   expect(blameOf(404, "<html>no such page</html>")).toBe("not_json: provider");
-  expect(blameOf(401, openAi({ code: "invalid_api_key" }))).toBe("credentials: provider");
+  expect(blameOf(401, openAi({ code: "invalid_api_key" }))).toBe("credentials: key");
+  // It may be about the request: its content, or a model that the key may not use.
+  expect(blameOf(403, openAi({ code: "unsupported_country" }))).toBe("credentials: provider");
   expect(blameOf(500, openAi({}))).toBe("status: provider");
   expect(new ProviderFailure("connect", "refused").blame).toBe("connection");
   expect(new ProviderFailure("timeout", "late", { limit: "provider_connect" }).blame).toBe("connection");
@@ -229,7 +231,7 @@ test("messages are cut to 500 whole characters", () => {
 test("a megabyte of hostile text is cleaned quickly", () => {
   for (const part of ["a.", "sk-", "1.1.", "a@b.", "data:", "[::", "- ", "a-1", "x://", "\u0000 ", "bearer ", "-"]) {
     const text = part.repeat(1_000_000 / part.length);
-    // Of the processor: others may be using it.
+    // CPU time, because other processes may be running.
     const before = process.cpuUsage();
     cleanWords(text);
     const { user, system } = process.cpuUsage(before);

@@ -1,31 +1,36 @@
 import { spawn } from "node:child_process";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import type { Route } from "../../src/catalog/catalog.ts";
+import type { KeyedRoute, ModelRoute } from "../../src/catalog/catalog.ts";
 import { NO_OVERHEAD } from "../../src/catalog/overhead.ts";
 import { Secret } from "../../src/platform/crypto.ts";
 
-/** Raw peers that no HTTP server would imitate, and a route to them. */
+/** Raw peers that behave as no HTTP server does, and a route to them. */
 
 /** More than any listen queue on the machines we test on (net.core.somaxconn is 4096). */
 const QUEUE_MAX = 5_000;
 const CONNECT_WAIT_MS = 300;
 
-export function route(baseUrl: string, fields: Partial<Route> = {}): Route {
-  return {
+/** A route with one key, as an attempt is given it, and as a model has it. */
+export function route(baseUrl: string, fields: Partial<KeyedRoute> = {}): KeyedRoute & ModelRoute {
+  const only: KeyedRoute = {
     id: 1,
     providerId: 1,
     providerName: "acme",
     baseUrl,
+    key: { id: fields.id ?? 1, name: "default", weight: 1 },
     apiKey: new Secret("sk-acme-0123456789abcdef"),
     upstreamModel: "up-1",
     priority: 0,
     weight: 1,
+    cost: null,
     capField: "max_tokens",
     streamOptions: true,
+    ownResponses: false,
     allowedParams: new Set(),
     overhead: NO_OVERHEAD,
     ...fields,
   };
+  return { ...only, keyed: [only] };
 }
 
 export type RawServer = {
@@ -37,7 +42,7 @@ export type RawServer = {
   close(): void;
 };
 
-/** Hands every request's head and first bytes to `answer`, which writes what it likes. */
+/** Passes every request's head and first bytes to `answer`, which writes anything. */
 export async function startRawServer(answer: (socket: Socket, request: string) => void): Promise<RawServer> {
   const sockets = new Set<Socket>();
   const requests: string[] = [];
@@ -77,14 +82,14 @@ export function answerOf(status: number, headers: Record<string, string>, body: 
   ]);
 }
 
-/** A port where connections stay unanswered for ever: its process sleeps, and its queue is full. */
+/** A port where connections are never accepted: its process sleeps, and its queue is full. */
 export async function startHungPort(): Promise<{ port: number; close(): void }> {
   const { hang, ...hung } = await startHangingPort();
   await hang();
   return hung;
 }
 
-/** A port that gives each request `answer` and closes its connection, until it is told to hang. */
+/** A port that sends `answer` to each request and closes the connection, until the test makes it hang. */
 export async function startHangingPort(answer = ""): Promise<{ port: number; hang(): Promise<void>; close(): void }> {
   const program = `
     const server = require("node:net").createServer((socket) => {

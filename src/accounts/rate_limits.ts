@@ -1,0 +1,110 @@
+import { InputError } from "../errors.ts";
+import { LIMITED_MODELS_MAX, REQUESTS_AT_ONCE, REQUESTS_PER_MINUTE, TOKENS_PER_MINUTE } from "../limits.ts";
+import type { LimitSet, RateLimits, RequestLimits } from "../platform/rate_tallies.ts";
+import { checkInteger } from "./input_checks.ts";
+
+/**
+ * The limits that people set: requests a minute, tokens a minute, and requests at once, of an offering, an account or a key. Every limit
+ * that is set applies, and the lowest decides. Pure. Source: LIM-1, LIM-2.
+ */
+
+/** Limits as they are given: what is missing is not limited. */
+export type LimitSetInput = { readonly [Name in keyof LimitSet]?: number | null | undefined };
+export type RateLimitsInput = LimitSetInput & {
+  readonly models?: Readonly<Record<string, LimitSetInput>> | undefined;
+};
+
+const KINDS = {
+  requestsPerMinute: { what: "requests a minute", ...REQUESTS_PER_MINUTE },
+  tokensPerMinute: { what: "tokens a minute", ...TOKENS_PER_MINUTE },
+  requestsAtOnce: { what: "requests at once", ...REQUESTS_AT_ONCE },
+} as const;
+type KindName = keyof typeof KINDS;
+const KIND_NAMES = Object.keys(KINDS) as KindName[];
+const NO_LIMITS: LimitSet = { requestsPerMinute: null, tokensPerMinute: null, requestsAtOnce: null };
+
+/** Whose limits may not be exceeded, as a message names it: "your own limit". */
+export type Ceiling = { limits: RateLimits | null; whose: string };
+
+/**
+ * Checks limits, and returns them in full; null if nothing is limited. With a ceiling, none may be above it. Throws InputError, which names
+ * the field: `limits.tokensPerMinute`, `limits.models.gpt-x.requestsAtOnce`.
+ */
+export function checkRateLimits(given: RateLimitsInput | null, ceiling?: Ceiling): RateLimits | null {
+  if (given === null) return null;
+  const own = checkSet(given, "limits", ceiling);
+  const models: [string, LimitSet][] = [];
+  const ids = Object.keys(given.models ?? {});
+  if (ids.length > LIMITED_MODELS_MAX)
+    throw new InputError(`At most ${LIMITED_MODELS_MAX} models may have limits of their own.`, "limits.models");
+  for (const id of ids) {
+    const ofModel = ceiling?.limits ? lowest(ceiling.limits, ceiling.limits.models[id] ?? null) : null;
+    const set = checkSet(given.models?.[id] ?? {}, `limits.models.${id}`, ceiling && { ...ceiling, limits: ofModel });
+    if (isLimited(set)) models.push([id, set]);
+  }
+  return isLimited(own) || models.length > 0 ? { ...own, models: Object.fromEntries(models) } : null;
+}
+
+function checkSet(
+  given: LimitSetInput,
+  param: string,
+  ceiling: { limits: LimitSet | null; whose: string } | undefined,
+): LimitSet {
+  const set: Record<KindName, number | null> = { ...NO_LIMITS };
+  for (const name of KIND_NAMES) {
+    const value = given[name] ?? null;
+    if (value === null) continue;
+    const { what, min, max } = KINDS[name];
+    checkInteger(value, { param: `${param}.${name}`, what: `limit of ${what}`, min, max });
+    const most = ceiling?.limits?.[name] ?? null;
+    if (most !== null && value > most)
+      throw new InputError(
+        `The limit of ${what} must be at most ${most}: that is ${ceiling?.whose}.`,
+        `${param}.${name}`,
+      );
+    set[name] = value;
+  }
+  return set;
+}
+
+function isLimited(set: LimitSet): boolean {
+  return KIND_NAMES.some((name) => set[name] !== null);
+}
+
+/** The lowest of each limit; null: no limit at all. */
+export function lowest(...sets: readonly (LimitSet | null | undefined)[]): LimitSet | null {
+  const low: Record<KindName, number | null> = { ...NO_LIMITS };
+  for (const set of sets) {
+    for (const name of KIND_NAMES) {
+      const value = set?.[name] ?? null;
+      if (value !== null) low[name] = Math.min(value, low[name] ?? value);
+    }
+  }
+  return isLimited(low) ? low : null;
+}
+
+/** Where the limits of an account come from; each null: it sets none. */
+export type AccountLimits = {
+  /** Set for the account itself. */
+  own: RateLimits | null;
+  /** Those of its active package. */
+  package: RateLimits | null;
+  /** Those of its reseller: no customer may have more. */
+  reseller: RateLimits | null;
+};
+
+/** The limits that apply to an account: the lowest of all that were set. null: none. */
+export function appliedLimits({ own, package: ofPackage, reseller }: AccountLimits): RateLimits | null {
+  const all = [own, ofPackage, reseller].filter((limits) => limits !== null);
+  if (all.length === 0) return null;
+  const ids = new Set(all.flatMap((limits) => Object.keys(limits.models)));
+  const models = [...ids].map((id) => [id, lowest(...all.map((limits) => limits.models[id])) ?? NO_LIMITS] as const);
+  return { ...(lowest(...all) ?? NO_LIMITS), models: Object.fromEntries(models) };
+}
+
+/** The limits as the rate limiter takes them; null: none. */
+export function requestLimits(key: RateLimits | null, account: AccountLimits): RequestLimits | null {
+  const applied = appliedLimits(account);
+  if (key === null && applied === null) return null;
+  return { key: lowest(key), account: lowest(applied), models: new Map(Object.entries(applied?.models ?? {})) };
+}

@@ -1,0 +1,58 @@
+import { eq, type SQL, type SQLWrapper, sql } from "drizzle-orm";
+import { alias } from "drizzle-orm/pg-core";
+import { InputError } from "../errors.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import type { RateLimits } from "../platform/rate_tallies.ts";
+import { accounts } from "../platform/schema_accounts.ts";
+import { checkModelIds } from "./model_scope_store.ts";
+import { type AccountLimits, checkRateLimits, type RateLimitsInput } from "./rate_limits.ts";
+
+/** The limits of accounts in the database. Those of offerings and keys are columns of their rows. */
+
+/** The limits of an account's active package. */
+export function packageLimits(accountId: SQLWrapper): SQL<RateLimits | null> {
+  return sql<RateLimits | null>`(select p.limits from packages p, (select ledger_now() as now offset 0) clock
+    where p.account_id = ${accountId} and p.starts_at <= clock.now and p.ends_at > clock.now
+    order by p.starts_at desc limit 1)`;
+}
+
+/** The limits that apply to an account, by where they come from. Throws InputError if there is no such account. */
+export async function accountLimits({ db }: { db: Db }, accountId: number): Promise<AccountLimits> {
+  return selectLimits(db.orm, accountId);
+}
+
+/** As `accountLimits`, in the caller's transaction. */
+export async function selectLimits(tx: Tx, accountId: number): Promise<AccountLimits> {
+  const reseller = alias(accounts, "reseller");
+  const [row] = await tx
+    .select({ own: accounts.limits, package: packageLimits(accounts.id), reseller: reseller.limits })
+    .from(accounts)
+    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .where(eq(accounts.id, accountId));
+  if (!row) throw new InputError("There is no such account.", "accountId");
+  return row;
+}
+
+/**
+ * Sets the limits of an account; null: none of its own. A reseller may give its customer no more than it has itself. Throws
+ * InputError. Source: LIM-6.
+ */
+export async function setAccountLimits(
+  deps: ChangeDeps,
+  { accountId, limits }: { accountId: number; limits: RateLimitsInput | null },
+): Promise<AccountLimits> {
+  return changing(deps, async (tx) => {
+    const { reseller } = await selectLimits(tx, accountId);
+    const checked = checkRateLimits(limits, { limits: reseller, whose: "the reseller's own limit" });
+    await checkLimitedModels(tx, checked);
+    await tx.update(accounts).set({ limits: checked }).where(eq(accounts.id, accountId));
+    return selectLimits(tx, accountId);
+  });
+}
+
+/** Throws InputError if limits name a model that is not in the catalog. */
+export async function checkLimitedModels(tx: Tx, limits: RateLimits | null): Promise<void> {
+  const ids = Object.keys(limits?.models ?? {});
+  if (ids.length > 0) await checkModelIds(tx, ids, "limits.models");
+}

@@ -1,0 +1,193 @@
+import { InputError } from "../errors.ts";
+import { MARKUP_PERCENT, PRICE_MICRO_USD } from "../limits.ts";
+import type { ListedModel, ListedPrices } from "./price_list.ts";
+
+/**
+ * Listed prices as prices of a model, with the operator's markup. Pure, and exact: decimal text and integers, no floating point.
+ * What a model's prices cannot express is returned by name, never dropped silently. Source: IMP-2, IMP-3.
+ */
+
+/** Percent with at most two decimals, which parts of 10,000 hold exactly. */
+const MARKUP = /^(\d{1,4})(?:\.(\d{1,2}))?$/;
+/** Parts of 10,000 in a whole, and in one percent. */
+const WHOLE = 10_000n;
+const PERCENT = 100n;
+/** What a double holds faithfully. The digits after them are noise of its binary form: 0.18000000000000002. */
+const FAITHFUL_DIGITS = 15;
+const MICRO_DIGITS = 6;
+/** Tiers of a model: each number of input tokens from which on any of its prices differs. */
+const TIERS_MAX = 10;
+
+/** Micro-USD per million tokens. A missing optional rate is charged as its kind's base, `input` or `output`. */
+export type Rates = { input: number; output: number } & { [Rate in OptionalRate]?: number };
+/** A tier replaces the rates of the whole request if it has more input tokens. */
+export type Tier = { above_input_tokens: number } & Rates;
+/** The prices of a model that a list can set: the shape of `PriceParts`. `request`: micro-USD per request. */
+export type ModelPrices = { tokens?: Rates & { tiers?: Tier[] }; request?: number };
+
+/** Rates by the names of a price list. */
+const RATE_OF: Readonly<Record<string, keyof Rates>> = {
+  input_mtok: "input",
+  output_mtok: "output",
+  cache_read_mtok: "cached_input",
+  cache_write_mtok: "cache_write",
+  cache_write_1h_mtok: "cache_write_1h",
+  output_reasoning_mtok: "reasoning",
+  input_audio_mtok: "audio_input",
+  output_audio_mtok: "audio_output",
+  input_image_mtok: "image_input",
+  output_image_mtok: "image_output",
+};
+type OptionalRate =
+  | "cached_input"
+  | "cache_write"
+  | "cache_write_1h"
+  | "reasoning"
+  | "audio_input"
+  | "audio_output"
+  | "image_input"
+  | "image_output";
+/** In the order in which they are shown and compared. */
+export const RATES = Object.values(RATE_OF);
+/** USD for a thousand requests. */
+const REQUESTS_PRICE = "requests_kcount";
+const REQUESTS = 1_000n;
+
+/** What is added to listed prices, in parts of 10,000. */
+export type Markup = bigint;
+
+/** "20", "12.5" → a markup in percent. Throws InputError. */
+export function readMarkup(percent: string): Markup {
+  const [, whole, decimals = ""] = MARKUP.exec(percent.trim()) ?? [];
+  const markup = whole === undefined ? -1n : BigInt(whole + decimals.padEnd(2, "0"));
+  if (markup < 0n || markup > BigInt(MARKUP_PERCENT.max) * PERCENT)
+    throw new InputError(
+      "A markup is a percentage from 0 to 1,000 with at most two decimals, as in 20 or 12.5.",
+      "markup",
+    );
+  return markup;
+}
+
+/** The prices of a model, and what is not exactly as the list has it; or why it has none that can be used. */
+export type Mapped = { prices: ModelPrices; notes: string[] } | { reason: string };
+
+/** Maps a listed model. `day` is today in UTC, as 2026-01-31: lists have changes of prices in advance. */
+export function mapPrices(listed: ListedModel, { markup, day }: { markup: Markup; day: string }): Mapped {
+  const versions = Array.isArray(listed.prices) ? listed.prices : [{ prices: listed.prices }];
+  if (versions.some(({ constraint }) => constraint && "start_time" in constraint))
+    return { reason: "Its prices depend on the time of day." };
+  const starts = (constraint: (typeof versions)[number]["constraint"]) =>
+    constraint && "start_date" in constraint ? constraint.start_date : "";
+  const valid = versions.findLast(({ constraint }) => starts(constraint) <= day);
+  if (valid === undefined) return { reason: "Its prices are not valid yet." };
+  const next = versions.map(({ constraint }) => starts(constraint)).find((date) => date > day);
+  const mapped = mapValid(valid.prices, { markup, isEmbedding: isEmbedding(listed) });
+  if (next !== undefined && "notes" in mapped)
+    mapped.notes.push(`Its prices change on ${next}: import them again then`);
+  return mapped;
+}
+
+/** Models that only read. The list does not say it, but it has no price for their output. */
+export function isEmbedding({ id, name = "" }: Pick<ListedModel, "id" | "name">): boolean {
+  return /embed/i.test(`${id} ${name}`);
+}
+
+function mapValid(listed: ListedPrices, given: { markup: Markup; isEmbedding: boolean }): Mapped {
+  const { markup } = given;
+  const rounded: string[] = [];
+  const convert = (usd: number, name: string, units = 1n) => {
+    const { microUsd, isExact } = toMicroUsd(usd, { markup, units });
+    if (!isExact && !rounded.includes(name)) rounded.push(name);
+    return microUsd;
+  };
+  const ratesAt = (tokens: number) => ratesOf(listed, (name, price) => convert(priceAt(price, tokens), name));
+  const base = ratesAt(0);
+  const lacking = lacks(base, given.isEmbedding);
+  if (lacking !== undefined) return { reason: `${lacking}. It has: ${Object.keys(listed).join(", ") || "nothing"}.` };
+  const starts = startsOf(listed);
+  if (starts.length > TIERS_MAX) return { reason: `It has more than ${TIERS_MAX} tiers.` };
+  const tiers = starts.map((start) => ({ above_input_tokens: start, ...complete(ratesAt(start + 1)) }));
+  const perRequest = listed[REQUESTS_PRICE];
+  const prices: ModelPrices = {
+    tokens: { ...complete(base), ...(tiers.length > 0 && { tiers }) },
+    ...(perRequest !== undefined && { request: convert(priceAt(perRequest, 0), REQUESTS_PRICE, REQUESTS) }),
+  };
+  if (highest(prices) > PRICE_MICRO_USD.max) return { reason: "A price is above $1,000 per million tokens." };
+  const unknown = Object.keys(listed).filter((name) => RATE_OF[name] === undefined && name !== REQUESTS_PRICE);
+  return {
+    prices,
+    notes: [
+      ...unknown.map((name) => `Not imported, because models have no such price: ${name}, ${priceText(listed[name])}`),
+      ...(rounded.length > 0 ? [`Rounded up to whole micro-USD: ${rounded.join(", ")}`] : []),
+    ],
+  };
+}
+
+/** Why the rates do not make a model that can be sold by the token; undefined if they do. */
+function lacks({ input, output }: Partial<Rates>, embeds: boolean): string | undefined {
+  if (input === undefined) return "It has no price of input tokens";
+  return output === undefined && !embeds ? "It has no price of output tokens" : undefined;
+}
+
+function ratesOf(listed: ListedPrices, convert: (name: string, price: ListedPrices[string]) => number): Partial<Rates> {
+  const rates: Partial<Rates> = {};
+  for (const [name, price] of Object.entries(listed)) {
+    const rate = RATE_OF[name];
+    if (rate !== undefined) rates[rate] = convert(name, price);
+  }
+  return rates;
+}
+
+/**
+ * With the rates that the list implies: an embedding costs nothing to write; a cache write for an hour costs at least what a cache
+ * write costs, where a missing rate would be charged as plain input.
+ */
+function complete({ input = 0, output = 0, ...others }: Partial<Rates>): Rates {
+  const { cache_write, cache_write_1h = cache_write } = others;
+  return { input, output, ...others, ...(cache_write_1h !== undefined && { cache_write_1h }) };
+}
+
+/** The listed price of a request with so many input tokens. */
+function priceAt(price: ListedPrices[string], inputTokens: number): number {
+  if (typeof price === "number") return price;
+  const reached = price.tiers.filter(({ start }) => inputTokens > start).sort((a, b) => a.start - b.start);
+  return reached.at(-1)?.price ?? price.base;
+}
+
+/** Every number of input tokens above which a rate of the model differs. */
+function startsOf(listed: ListedPrices): number[] {
+  const starts = Object.entries(listed).flatMap(([name, price]) =>
+    RATE_OF[name] === undefined || typeof price === "number" ? [] : price.tiers.map(({ start }) => start),
+  );
+  return [...new Set(starts)].sort((a, b) => a - b);
+}
+
+function highest({ tokens, request = 0 }: ModelPrices): number {
+  const rates = tokens ? [tokens, ...(tokens.tiers ?? [])].flatMap((of) => RATES.map((rate) => of[rate] ?? 0)) : [];
+  return Math.max(request, ...rates);
+}
+
+/**
+ * USD for a million tokens (or for `units` pieces of what is sold one by one), with the markup, in micro-USD. Rounded up once, at the
+ * end: a price is never below what the provider takes.
+ */
+function toMicroUsd(usd: number, { markup, units }: { markup: Markup; units: bigint }) {
+  const { digits, exponent } = decimalOf(usd);
+  const power = exponent + MICRO_DIGITS;
+  const numerator = digits * (WHOLE + markup) * (power > 0 ? 10n ** BigInt(power) : 1n);
+  const denominator = WHOLE * units * (power < 0 ? 10n ** BigInt(-power) : 1n);
+  return {
+    microUsd: Number((numerator + denominator - 1n) / denominator),
+    isExact: numerator % denominator === 0n,
+  };
+}
+
+/** The decimal number that a double was written as: `digits` × 10 ^ `exponent`. */
+function decimalOf(value: number): { digits: bigint; exponent: number } {
+  const [mantissa = "", exponent = "0"] = value.toExponential(FAITHFUL_DIGITS - 1).split("e");
+  return { digits: BigInt(mantissa.replace(".", "")), exponent: Number(exponent) - (FAITHFUL_DIGITS - 1) };
+}
+
+function priceText(price: ListedPrices[string] | undefined): string {
+  return price === undefined ? "" : typeof price === "number" ? `$${price}` : `from $${price.base}`;
+}

@@ -1,0 +1,155 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
+import {
+  endQuarantine,
+  loadKeyRests,
+  prunePauses,
+  type RestToStore,
+  storeRest,
+  takeProbe,
+} from "../../src/catalog/key_states_store.ts";
+import { listProviderKeys, updateProviderKey } from "../../src/catalog/provider_keys_store.ts";
+import { addProvider } from "../../src/catalog/providers_store.ts";
+import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
+
+/** The states of keys in the database: how reports of replicas are merged, and when a key is probed. Source: PRV-11, PRV-14, PRV-15. */
+
+let world: CatalogWorld;
+let deps: CatalogWorld["deps"];
+let providerId: number;
+let keyId: number;
+let changes: CatalogWorld["changes"];
+
+beforeAll(async () => {
+  world = await createCatalogWorld();
+  ({ deps, changes } = world);
+});
+afterAll(() => world.close());
+let names = 0;
+beforeEach(async () => {
+  providerId = await addProvider(deps, {
+    name: `p${++names}`,
+    baseUrl: "http://127.0.0.1:9000/v1",
+    apiKey: "sk-0123456789",
+  });
+  keyId = (await listProviderKeys(deps, [providerId]))[0]?.id ?? 0;
+  changes.length = 0;
+});
+
+const quarantine = (over: Partial<RestToStore> = {}) =>
+  storeRest(deps, {
+    ...{ keyId, state: "quarantined", why: "credentials", model: null, seconds: 1, isProbe: false },
+    ...{ accountId: 1, payerId: 1 },
+    ...over,
+  });
+const pause = (over: Partial<RestToStore> = {}) =>
+  quarantine({ state: "cooling", why: "rate_limited", model: "gpt", seconds: 30, ...over });
+const rests = async () => (await loadKeyRests(deps)).filter((rest) => rest.keyId === keyId);
+const only = async () => {
+  const all = await rests();
+  expect(all.length).toBe(1);
+  return all[0];
+};
+const leftSeconds = async () => ((await only())?.leftMs ?? Number.NaN) / 1000;
+const listed = async () => (await listProviderKeys(deps, [providerId]))[0];
+
+test("a refused key is probed at once, then after 5 s, doubling up to 5 minutes; without credit the first wait is 5 s", async () => {
+  for (const [why, waits] of [
+    ["credentials", [0, 5, 10, 20, 40, 80, 160, 300, 300]],
+    ["no_credit", [5, 10, 20, 40, 80, 160, 300, 300]],
+  ] as const) {
+    for (const [i, wait] of waits.entries()) {
+      await quarantine({ why, isProbe: i > 0 });
+      expect(await leftSeconds()).toBeWithin(wait - 2, wait + 0.1);
+    }
+    await endQuarantine(deps, { keyId, isServed: true });
+  }
+});
+
+test("what other requests meet in quarantine does not move the probe", async () => {
+  await quarantine({ why: "no_credit" });
+  for (let i = 0; i < 20; i++) await quarantine({ why: "no_credit", accountId: i, payerId: i });
+  expect(await leftSeconds()).toBeWithin(2, 5.1);
+});
+
+test("a list of models ends a quarantine but keeps its failures; a served request forgets them, and so does a minute", async () => {
+  await quarantine();
+  await endQuarantine(deps, { keyId, isServed: false });
+  expect(await rests()).toEqual([]);
+  await quarantine();
+  expect(await leftSeconds()).toBeWithin(3, 5.1);
+  await endQuarantine(deps, { keyId, isServed: true });
+  await quarantine();
+  expect(await leftSeconds()).toBe(0);
+  await endQuarantine(deps, { keyId, isServed: false });
+  await world.sql`update provider_keys set since = now() - interval '61 seconds' where id = ${keyId}`;
+  await quarantine();
+  expect(await leftSeconds()).toBe(0);
+});
+
+test("two accounts of one payer, then two payers, widen whom a quarantine concerns; so does a probe that proves it", async () => {
+  await quarantine({ accountId: 11, payerId: 10 });
+  expect(await only()).toMatchObject({ accountId: 11, payerId: 10 });
+  await quarantine({ accountId: 12, payerId: 10 });
+  expect(await only()).toMatchObject({ accountId: null, payerId: 10 });
+  await quarantine({ accountId: 20, payerId: 20 });
+  expect(await only()).toMatchObject({ accountId: null, payerId: null });
+  await endQuarantine(deps, { keyId, isServed: true });
+  await quarantine({ accountId: 11, payerId: 10 });
+  await quarantine({ accountId: 0, payerId: 0, isProbe: true });
+  expect(await only()).toMatchObject({ accountId: 11, payerId: 10 });
+  await quarantine({ accountId: 0, payerId: 0, isProbe: true, isProven: true });
+  expect(await only()).toMatchObject({ accountId: null, payerId: null });
+});
+
+test("a 402 concerns nobody until another failure does", async () => {
+  await quarantine({ why: "no_credit", accountId: 0, payerId: 0 });
+  expect(await only()).toMatchObject({ accountId: 0, payerId: 0 });
+  await quarantine({ why: "no_credit", accountId: 3, payerId: 3 });
+  expect(await only()).toMatchObject({ accountId: 3, payerId: 3 });
+});
+
+test("of eight replicas that want to probe, one does, and the next only after its lease", async () => {
+  await quarantine();
+  const take = () => takeProbe(deps, { keyId, leaseSeconds: 15 });
+  const taken = await Promise.all(Array.from({ length: 8 }, take));
+  expect(taken.filter(Boolean).length).toBe(1);
+  expect(await take()).toBe(false);
+  await world.sql`update provider_keys set until = now() where id = ${keyId}`;
+  expect(await take()).toBe(true);
+});
+
+test("pauses are kept by model: of two payers the second one's length counts, of one the longer", async () => {
+  await pause();
+  await pause({ model: "other", accountId: 2, payerId: 2 });
+  expect((await rests()).map(({ model, payerId }) => [model, payerId]).sort()).toEqual([
+    ["gpt", 1],
+    ["other", 2],
+  ]);
+  await world.sql`delete from provider_key_pauses where model = 'other'`;
+  await pause({ seconds: 2 });
+  expect(await leftSeconds()).toBeWithin(20, 31);
+  await pause({ accountId: 2, payerId: null, seconds: 2 });
+  expect(await leftSeconds()).toBeWithin(0, 2.1);
+  expect(await only()).toMatchObject({ accountId: null, payerId: null });
+});
+
+test("a pause that is over is listed no more, begins anew, and is deleted an hour later", async () => {
+  await pause();
+  expect(await listed()).toMatchObject({ state: "cooling", models: ["gpt"], why: null });
+  await world.sql`update provider_key_pauses set until = now() - interval '1 second' where key_id = ${keyId}`;
+  expect([await rests(), (await listed())?.state]).toEqual([[], "active"]);
+  await pause({ accountId: 9, payerId: 9 });
+  expect(await only()).toMatchObject({ accountId: 9, payerId: 9 });
+  await world.sql`update provider_key_pauses set until = now() - interval '61 minutes' where key_id = ${keyId}`;
+  await prunePauses(deps);
+  expect((await world.sql`select 1 from provider_key_pauses where key_id = ${keyId}`).length).toBe(0);
+});
+
+test("a state tells the replicas of that key alone: the catalog is not loaded again; a new secret ends all", async () => {
+  await pause();
+  await quarantine();
+  expect(new Set(changes.map(({ kind, ref }) => `${kind} ${ref}`))).toEqual(new Set([`provider_key ${keyId}`]));
+  expect(await listed()).toMatchObject({ state: "quarantined", why: "credentials", forAll: false });
+  await updateProviderKey(deps, keyId, { apiKey: "sk-new-0123456789" });
+  expect([await rests(), await listed()]).toMatchObject([[], { state: "active", why: null, until: null }]);
+});

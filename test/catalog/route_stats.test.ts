@@ -1,0 +1,95 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
+import { bucketOf } from "../../src/catalog/durations.ts";
+import { openRouteStats } from "../../src/catalog/route_stats.ts";
+import { addRouteStats, pruneRouteStats, readRouteStats } from "../../src/catalog/route_stats_store.ts";
+import { noSums } from "../../src/catalog/route_sums.ts";
+import { type CatalogWorld, createCatalogWorld } from "./catalog_world.ts";
+
+/** The sums of routes that replicas share. Source: PRV-22. */
+
+let world: CatalogWorld;
+let deps: CatalogWorld["deps"];
+beforeAll(async () => {
+  world = await createCatalogWorld();
+  deps = world.deps;
+});
+beforeEach(async () => {
+  await world.sql`delete from route_stats`;
+  await setClock("2031-01-01 12:02");
+});
+afterAll(() => world.close());
+
+/** Sets the database's clock, in UTC. */
+const setClock = (at: string) =>
+  world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as $$
+    select timestamptz '${at}+00' $$`);
+const day = (routeIds?: number[]) => readRouteStats(deps, "day", routeIds);
+
+test("what two replicas write at the same time adds up exactly", async () => {
+  const replicas = [openRouteStats(deps), openRouteStats(deps)];
+  for (let round = 0; round < 20; round++) {
+    for (const stats of replicas) {
+      for (let routeId = 1; routeId <= 5; routeId++) {
+        stats.answered(routeId, "whole", 100);
+        stats.answered(routeId, "stream", 10);
+        stats.failed(routeId, "whole");
+        stats.rejected(routeId, "stream");
+        stats.brokeOff(routeId);
+        stats.used(routeId, "stream", { promptTokens: 100, cachedTokens: 60 });
+      }
+    }
+    await Promise.all(replicas.map((stats) => stats.flush()));
+  }
+  await Promise.all(replicas.map((stats) => stats.stop()));
+  const sums = await day();
+  expect(sums.length).toBe(10);
+  for (const { kind, durations, routeId, ...counts } of sums) {
+    expect(durations.reduce((sum, count) => sum + count, 0)).toBe(40);
+    expect(durations[bucketOf(kind === "whole" ? 100 : 10)]).toBe(40);
+    expect(counts).toEqual(
+      kind === "whole"
+        ? { requests: 80, errors: 40, inputTokens: 0, cachedTokens: 0 }
+        : { requests: 80, errors: 40, inputTokens: 4_000, cachedTokens: 2_400 },
+    );
+  }
+  expect(world.lines.filter(({ level }) => level === "warn")).toEqual([]);
+});
+
+test("hostile token counts are bounded: no sum is too large for the table", async () => {
+  const stats = openRouteStats(deps);
+  for (let i = 0; i < 3; i++) stats.used(1, "whole", { promptTokens: Number.MAX_SAFE_INTEGER, cachedTokens: 1e300 });
+  await stats.stop();
+  expect(await day()).toMatchObject([{ inputTokens: 6e9, cachedTokens: 6e9 }]);
+});
+
+test("a day is this hour and the 23 before it; recent is these 5 minutes and the 10 before; older rows are deleted", async () => {
+  const sums = { ...noSums(7, "whole"), requests: 1 };
+  for (const at of ["2031-01-01 12:02", "2031-01-01 12:04", "2031-01-01 12:14"]) {
+    await setClock(at);
+    await addRouteStats(deps, [sums]);
+  }
+  expect(await readRouteStats(deps, "recent", [7])).toMatchObject([{ requests: 3 }]);
+  await setClock("2031-01-02 11:59");
+  await addRouteStats(deps, [sums]);
+  expect(await day()).toMatchObject([{ requests: 4 }]);
+  expect(await readRouteStats(deps, "recent")).toMatchObject([{ requests: 1 }]);
+  await setClock("2031-01-02 12:00");
+  expect(await day()).toMatchObject([{ requests: 1 }]);
+  expect(await readRouteStats(deps, "recent", [8])).toEqual([]);
+  // Rows of 5 minutes: 12:00 and 12:10 of the day before. The hour's row is deleted an hour later.
+  expect(await pruneRouteStats(deps)).toBe(2);
+  await setClock("2031-01-02 13:01");
+  expect(await pruneRouteStats(deps)).toBe(2);
+  expect(await pruneRouteStats(deps)).toBe(0);
+});
+
+test("while the database is away, sums are kept and written later", async () => {
+  const stats = openRouteStats(deps);
+  stats.answered(3, "whole", 100);
+  await world.sql`alter table route_stats rename to route_stats_away`;
+  await stats.flush();
+  stats.answered(3, "whole", 100);
+  await world.sql`alter table route_stats_away rename to route_stats`;
+  await stats.stop();
+  expect(await day([3])).toMatchObject([{ requests: 2 }]);
+});
