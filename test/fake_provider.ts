@@ -8,21 +8,21 @@ import {
 const WAIT_MS_MAX = 5_000;
 const POLL_MS = 2;
 
-/** The simulated provider as tests use it: with control over HTTP, a key, and ways to wait for what it sees. */
+/** The simulated provider for tests: with control endpoints, an API key, and functions that wait for calls. */
 export interface FakeProvider extends SimulatedProvider {
   readonly apiKey: string;
-  /** Calls of a model since the start or the last reset. 0 proves that a refused request reached no provider. */
+  /** Model calls since the start or the last reset. 0 proves that a refused request did not reach the provider. */
   callCount(): number;
   lastCall(): Readonly<Call> | undefined;
-  /** Resolves with all calls of a model once there are `n`. Rejects after `timeoutMs`. */
+  /** Resolves with all model calls when there are `n`. Rejects after `timeoutMs`. */
   waitForCalls(n: number, timeoutMs?: number): Promise<Readonly<Call>[]>;
-  /** Resolves once the call was left by its caller. Rejects after `timeoutMs`. */
+  /** Resolves when the caller has left the call. Rejects after `timeoutMs`. */
   waitForAborted(id: number, timeoutMs?: number): Promise<Readonly<Call>>;
-  /** Resolves once the call is over, however it ended. Rejects after `timeoutMs`. */
+  /** Resolves when the call has ended in any way. Rejects after `timeoutMs`. */
   waitForEnd(id: number, timeoutMs?: number): Promise<Readonly<Call>>;
 }
 
-/** Starts a simulated provider on a free port. It takes any model id and does not pace, unless told otherwise. */
+/** Starts a simulated provider on a free port. By default it accepts any model id and answers without delays. */
 export async function startFakeProvider(options: SimulatedProviderOptions = {}): Promise<FakeProvider> {
   const apiKey = options.apiKey ?? "sk-fake-provider-0123456789abcdef";
   const provider = await startSimulatedProvider({ models: "any", control: true, ...options, apiKey });
@@ -30,12 +30,12 @@ export async function startFakeProvider(options: SimulatedProviderOptions = {}):
   const waitForOutcome = async (
     id: number,
     what: string,
-    isSo: (call: Readonly<Call>) => boolean,
+    condition: (call: Readonly<Call>) => boolean,
     timeoutMs?: number,
   ) => {
     const seen = () => provider.call(id);
     await until(
-      () => isSo(seen() ?? missing(id)),
+      () => condition(seen() ?? missing(id)),
       () => `call ${id} to be ${what}; it is ${seen()?.outcome}`,
       timeoutMs,
     );
@@ -60,9 +60,9 @@ export async function startFakeProvider(options: SimulatedProviderOptions = {}):
   };
 }
 
-async function until(isSo: () => boolean, what: () => string, timeoutMs = WAIT_MS_MAX): Promise<void> {
+async function until(condition: () => boolean, what: () => string, timeoutMs = WAIT_MS_MAX): Promise<void> {
   const deadline = performance.now() + timeoutMs;
-  while (!isSo()) {
+  while (!condition()) {
     if (performance.now() > deadline) throw new Error(`waited ${timeoutMs} ms for ${what()}`);
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }

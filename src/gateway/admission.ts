@@ -1,6 +1,7 @@
 import type { Deps } from "../deps.ts";
 import type { BodyRoom } from "../http/body.ts";
 import { type Body, readBody } from "../http/body.ts";
+import type { LimitedRequest } from "../platform/rate_limit.ts";
 import type { Owner } from "../platform/share_limit.ts";
 import type { Admission } from "./limits.ts";
 
@@ -11,34 +12,42 @@ import type { Admission } from "./limits.ts";
  * long as its stream is open.
  */
 export class Slots {
+  readonly limits: LimitedRequest;
   admission: Admission | undefined;
-  rate: (() => void) | undefined;
   room: BodyRoom | undefined;
+  /** Tokens that the request has used; they replace those that it had reserved of tokens a minute. Set when its hold ends. */
+  tokensUsed = 0;
 
-  /** Releases the concurrency and rate slots and the body's memory; idempotent. */
+  constructor(limits: LimitedRequest) {
+    this.limits = limits;
+  }
+
+  /** Releases the slots and the body's memory, and corrects the tokens of the minute; idempotent. */
   release(): void {
     this.room?.close();
     this.admission?.release();
-    this.rate?.();
+    this.limits.release(this.tokensUsed);
   }
 }
 
 /** A request that has passed the limits: its body, and the slots that it holds until its hold has ended. */
-export type Admitted = { raw: Body; slots: Slots };
+export type Admitted = { request: Request; raw: Body; slots: Slots };
 
 /**
  * Gate → rate and per-key concurrency → body → replica slot, in this order: no byte of the body is read for a request over its rate
- * limit. Fills `slots`; the caller releases them, also after an error. `rateId` names what the rate limits count, as in `key:7`; `owner` is whose
- * share of the replica is used. Throws too_many_requests, service_unavailable, and what `readBody` throws.
+ * limit. Fills `slots`; the caller releases them, also after an error. `owner` is whose share of the replica is used;
+ * `numbersMax` as in `readBody`. Throws too_many_requests, service_unavailable, and what `readBody` throws.
  */
 export async function admit(
   deps: Deps,
   request: Request,
-  { rateId, owner, slots }: { rateId: string; owner: Owner; slots: Slots },
+  { owner, slots, numbersMax }: { owner: Owner; slots: Slots; numbersMax?: number | undefined },
 ): Promise<Body> {
   slots.admission = deps.gate.admit(owner);
-  slots.rate = await deps.limiter.enter(rateId, owner);
-  const raw = await readBody(deps, request, { bytesMax: deps.config.bodyBytesMax, owner });
+  // Awaited only when it is a promise: far below its limits a request costs no turn of the event loop.
+  const entered = slots.limits.enter();
+  if (entered !== undefined) await entered;
+  const raw = await readBody(deps, request, { bytesMax: deps.config.bodyBytesMax, owner, numbersMax });
   slots.room = raw.room;
   slots.admission.takeSlot();
   return raw;

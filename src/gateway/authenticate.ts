@@ -4,6 +4,7 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Host, hostOf, unservedHost } from "../http/host.ts";
 import { keyPrefixOf } from "../platform/crypto.ts";
+import type { LimitedRequest } from "../platform/rate_limit.ts";
 import { countRefusal } from "./refusal_counts.ts";
 import { type RequestRecord, startRecord } from "./request_record.ts";
 
@@ -20,6 +21,8 @@ export type Caller = {
   /** Aborted when the client leaves. */
   signal: AbortSignal;
   record: RequestRecord;
+  /** What the request counts towards: rate limits and concurrency limits. */
+  limits: LimitedRequest;
   /** Set for a request with an Idempotency-Key. */
   claim?: CallerClaim;
 };
@@ -46,7 +49,8 @@ export async function authenticate(deps: Deps, request: Request): Promise<Caller
   if (found && secret) record.keyPrefix = keyPrefixOf(secret);
   try {
     const key = requireUsableKey(found, host, deps.clock.unixMs());
-    return { requestId: record.requestId, key, host, signal: request.signal, record };
+    const limits = deps.limiter.begin(`key:${key.keyId}`, key, key.limits);
+    return { requestId: record.requestId, key, host, signal: request.signal, record, limits };
   } catch (error) {
     countRefusal(deps, record, error);
     throw error;

@@ -1,18 +1,21 @@
 import type { Route } from "../catalog/catalog.ts";
+import { imagePriceKey } from "../catalog/catalog_input.ts";
 import { overheadShown } from "../catalog/overhead.ts";
 import { learnOverhead } from "../catalog/overhead_store.ts";
 import type { Deps } from "../deps.ts";
 import type { Usage } from "../ledger/ledger.ts";
-import { chatCharge, imageCharge } from "../ledger/price.ts";
+import { retailChatCharge, retailImageCharge } from "../ledger/price.ts";
 import { requesterOf } from "./authenticate.ts";
-import type { ReportedUsage } from "./chunks.ts";
 import type { PromptSample } from "./prompt.ts";
 import { type ImagePrice, overheadOf, type ReservedRequest } from "./reserve.ts";
+import type { ReportedUsage } from "./usage_counts.ts";
 
-/** What an answer used, and what that costs. Source: MON-1, MON-7, END-5. */
+/** What an answer used, and what that costs. Source: MON-1, MON-7, END-5, MRK-2. */
 
 /** Rough estimate for text that is too long for the tokenizer. */
 const BYTES_A_TOKEN = 4;
+/** A package pays. */
+const FREE = { chargeNanoUsd: 0n };
 
 type ChatToCharge = ReservedRequest & { prompt: PromptSample };
 type ChatToLearnFrom = ReservedRequest & { prompt: Pick<PromptSample, "framedTokens" | "images">; choices: number };
@@ -35,18 +38,21 @@ export const NOTHING_RELAYED: AnswerToCount = { usage: undefined, completionText
 export async function chatUsage({ deps, model, hold, prompt }: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
   const { usage, isPart = false } = answer;
   const estimated = usage === undefined || isPart;
-  const { promptTokens, cachedTokens, completionTokens } = estimated
+  const { promptTokens, cachedTokens, completionTokens, further } = estimated
     ? largerOf(await estimate(deps, answer, { prompt, imageInputTokens: model.imageInputTokens }), usage)
     : usage;
-  const counts = { promptTokens, cachedTokens, completionTokens };
-  const chargeNanoUsd = hold.mode === "payg" && model.prices !== null ? chatCharge(model.prices, counts) : 0n;
-  return { ...counts, chargeNanoUsd, estimated, rawUsage: answer.rawUsage };
+  const counts = { promptTokens, cachedTokens, completionTokens, further };
+  const isCharged = hold.mode === "payg" && model.prices !== null;
+  const charge = isCharged ? retailChatCharge(model.prices, counts, hold.markupBasisPoints) : FREE;
+  return { ...counts, ...charge, estimated, rawUsage: answer.rawUsage };
 }
 
-/** What an image used and costs. Images count no tokens. */
-export function imageUsage({ hold }: ReservedRequest, { microUsd }: ImagePrice): Usage {
-  const chargeNanoUsd = hold.mode === "payg" && microUsd !== undefined ? imageCharge(microUsd) : 0n;
-  return { promptTokens: 0, cachedTokens: 0, completionTokens: 0, chargeNanoUsd, estimated: false };
+/** What an image used and costs. Images count no tokens; the receipt names the price by its size and quality. */
+export function imageUsage({ hold }: ReservedRequest, { size, quality, microUsd }: ImagePrice): Usage {
+  const isCharged = hold.mode === "payg" && microUsd !== undefined;
+  const charge = isCharged ? retailImageCharge(microUsd, hold.markupBasisPoints) : FREE;
+  const further = { image: imagePriceKey(size, quality) };
+  return { promptTokens: 0, cachedTokens: 0, completionTokens: 0, further, ...charge, estimated: false };
 }
 
 type PromptToCount = { prompt: PromptSample; imageInputTokens: number };
@@ -56,7 +62,7 @@ async function estimate(
   answer: AnswerToCount,
   { prompt, imageInputTokens }: PromptToCount,
 ): Promise<ReportedUsage> {
-  const { text, textBytes, images } = prompt;
+  const { text, textBytes, images, ids } = prompt;
   const [prompted, completed] = await Promise.all([deps.tokens.count(text), deps.tokens.count(answer.completionText)]);
   const countedBytes = Buffer.byteLength(text);
   const promptTokens =
@@ -64,22 +70,21 @@ async function estimate(
   const beyond = Math.max(0, (answer.completionChars ?? 0) - answer.completionText.length);
   return {
     // Never zero: a prompt without text still has its message format. Source: END-5.
-    promptTokens: Math.max(1, promptTokens + images * imageInputTokens),
+    promptTokens: Math.max(1, promptTokens + ids + images * imageInputTokens),
     cachedTokens: 0,
     completionTokens: completed.tokens + Math.ceil(beyond / BYTES_A_TOKEN),
-    reasoningTokens: 0,
   };
 }
 
 /** The minimum that a partial answer used. The prompt does not grow, so for it the reported count is used. */
 function largerOf(counted: ReportedUsage, reported: ReportedUsage | undefined): ReportedUsage {
   if (reported === undefined) return counted;
-  const { promptTokens, cachedTokens, completionTokens, reasoningTokens } = reported;
+  const { promptTokens, cachedTokens, completionTokens, further } = reported;
   return {
     promptTokens: promptTokens || counted.promptTokens,
     cachedTokens,
-    completionTokens: Math.max(completionTokens, reasoningTokens, counted.completionTokens),
-    reasoningTokens,
+    completionTokens: Math.max(completionTokens, counted.completionTokens),
+    further,
   };
 }
 
@@ -102,7 +107,12 @@ export function learnOverrun(
   };
   // Our own estimate says nothing about how the provider counts.
   const known = overheadOf(model, caller.key);
-  const shown = usage.estimated ? undefined : overheadShown(reserved, usage, { known, prices: model.prices });
+  const { held } = model.prices.tiers[0];
+  const prices = {
+    inputMicroUsd: prompt.images > 0 ? held.anyInput : held.textInput,
+    outputMicroUsd: held.output,
+  };
+  const shown = usage.estimated ? undefined : overheadShown(reserved, usage, { known, prices });
   const facts = { requestId: caller.requestId, model: model.id, provider: route.providerName, routeId: route.id };
   const { heldNanoUsd } = hold;
   deps.log.warn(

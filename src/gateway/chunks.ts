@@ -1,5 +1,7 @@
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import type { Span } from "../http/json_text.ts";
+import type { Usage } from "../ledger/ledger.ts";
+import { isCount, type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
 
 /** Rewrites the chunks of a chat stream for the client, and reads the text and usage out of them. Source: STR-3, STR-4. */
 
@@ -12,18 +14,13 @@ const FRAMES_FREE = 8;
 const USES_A_FRAME = 64;
 /** The content of a JSON string without escapes. Others are parsed. */
 const PLAIN = /^[^"\\\p{Cc}]*$/u;
+/** How the events that are sent begin and end. Only events that are received in this form can have a frame. */
+const EVENT_START = "data: ";
+const EVENT_END = "\n\n";
+const DONE_EVENT = "data: [DONE]\n\n";
 const LETTERS = /^[\w-]*$/;
 /** Fields of a chunk that are not sent on as received. */
 const EDITED: ReadonlySet<string> = new Set(["id", "object", "created", "model", "usage", "choices"]);
-
-/** Token counts as a provider reports them. */
-export type ReportedUsage = {
-  promptTokens: number;
-  cachedTokens: number;
-  completionTokens: number;
-  /** The part of the completion tokens that is reasoning, visible or not. */
-  reasoningTokens: number;
-};
 
 /** What the client has been sent so far. */
 export type Relayed = {
@@ -38,10 +35,33 @@ export type Relayed = {
 
 export type StreamFacts = { requestId: string; createdUnix: number; modelId: string; wantsUsage: boolean };
 
+/** Turns the events of a provider's stream into those of the client, and reads the text and usage out of them. */
+export type StreamRewriter = {
+  /** What the client has been sent so far. */
+  readonly relayed: Relayed;
+  /** What the provider reported last. */
+  readonly usage: ReportedUsage | undefined;
+  /** The answer is complete: the provider may still break off, or report the usage. */
+  readonly finished: boolean;
+  /** The last payload was the end of the stream. `[DONE]` is always one, and is not given to the rewriter. */
+  readonly isOver: boolean;
+  /** Fast path: as `EventSink.takeEvent`. What it returns an index for stands in `rewritten`. */
+  rewriteEvent(text: string, at: number): number;
+  readonly rewritten: string;
+  /** The events for the client; undefined if none is sent now. Throws if the payload is no event of an answer. */
+  rewrite(payload: string): string | undefined;
+  /** What the answer used, as it is charged. Called before `lastEvents`. */
+  counted?(usage: Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens">): void;
+  /** The last events of an answer that is complete. */
+  lastEvents(): string;
+  /** The last events of a stream that broke off. `error`: an error envelope as JSON. */
+  errorEvents(error: string | undefined): string;
+};
+
 /**
- * What stays the same in the chunks of a stream, as received and as sent on: the text around one or two values that change. A chunk
- * that has the frame is valid JSON if its changing values are. So only these are checked, and all the rest is neither parsed nor
- * searched.
+ * What stays the same in the events of a stream, as received and as sent: the text around one or two values that change. The chunk of
+ * an event that has the frame is valid JSON if its changing values are. So only these are checked, and all the rest is neither parsed
+ * nor searched.
  *
  *   received: head · first · middle · second · tail          sent: outHead · first · outMiddle · [second] · outTail
  *
@@ -57,10 +77,12 @@ type Frame = {
   outTail: string;
   first: "text" | "choices";
   second: "none" | "letters" | "usage";
+  /** Events with the frame are sent as received. */
+  isUnchanged: boolean;
 };
 
 /** Gives all chunks of a stream the same id, the same created and the client's model name, and takes the usage out of them. */
-export class ChunkRewriter {
+export class ChunkRewriter implements StreamRewriter {
   readonly #facts: StreamFacts;
   readonly #model: string;
   #id: string | undefined;
@@ -76,6 +98,8 @@ export class ChunkRewriter {
   #rawUsage: unknown;
   readonly #written = new Written();
   finished = false;
+  /** A chat stream ends with [DONE]. */
+  readonly isOver = false;
 
   constructor(facts: StreamFacts) {
     this.#facts = facts;
@@ -96,38 +120,53 @@ export class ChunkRewriter {
     return this.#usage;
   }
 
-  /** Returns the payload for the client; undefined if it is not sent now. Throws if the provider's payload is not a chunk. */
+  /** Returns the event for the client; undefined if none is sent now. Throws if the provider's payload is not a chunk. */
   rewrite(received: string): string | undefined {
     // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
     const payload = received.includes("\n") ? received.replaceAll("\n", " ") : received;
-    return (
-      this.#rewriteFramed(payload, this.#textFrame) ??
-      this.#rewriteFramed(payload, this.#choicesFrame) ??
-      this.#rewriteWhole(payload)
-    );
+    if (this.#choicesFrame !== undefined && this.rewriteEvent(eventOf(payload), 0) > 0) return this.rewritten;
+    const rewritten = this.#rewriteWhole(payload);
+    return rewritten === undefined ? undefined : eventOf(rewritten);
   }
 
-  /** Fast path: a chunk that differs from an earlier one only in the values that the frame leaves open. */
-  #rewriteFramed(payload: string, frame: Frame | undefined): string | undefined {
-    if (frame === undefined || !payload.startsWith(frame.head) || !payload.endsWith(frame.tail)) return undefined;
-    const start = frame.head.length;
-    const end = payload.length - frame.tail.length;
-    const firstEnd = frame.second === "none" ? end : payload.lastIndexOf(frame.middle, end - frame.middle.length);
-    const secondStart = firstEnd + frame.middle.length;
-    if (firstEnd < start || secondStart > end) return undefined;
-    const first = payload.slice(start, firstEnd);
-    const second = payload.slice(secondStart, end);
-    if (frame.second === "letters" && !LETTERS.test(second)) return undefined;
-    const usage = frame.second === "usage" ? parsed(second) : undefined;
+  /** The event for the client, after `rewriteEvent` has found one. */
+  rewritten = "";
+
+  /**
+   * Fast path: rewrites the event that begins at `at`, if it differs from an earlier one only in the values that a frame leaves open.
+   * Returns the index after it and sets `rewritten`; otherwise returns −1, and nothing was noted.
+   */
+  rewriteEvent(text: string, at: number): number {
+    if (this.#textFrame !== undefined) {
+      const end = this.#rewriteFramed(text, at, this.#textFrame);
+      if (end > 0) return end;
+    }
+    return this.#choicesFrame === undefined ? -1 : this.#rewriteFramed(text, at, this.#choicesFrame);
+  }
+
+  #rewriteFramed(text: string, at: number, frame: Frame): number {
+    const { head, middle, tail, second: kind } = frame;
+    if (!text.startsWith(head, at)) return -1;
+    const start = at + head.length;
+    const end = text.indexOf(EVENT_END, start) + EVENT_END.length;
+    const tailStart = end - tail.length;
+    if (tailStart < start || !text.startsWith(tail, tailStart)) return -1;
+    const firstEnd = kind === "none" ? tailStart : text.indexOf(middle, start);
+    const secondStart = firstEnd + middle.length;
+    if (firstEnd < start || secondStart > tailStart) return -1;
+    const first = text.slice(start, firstEnd);
+    const second = kind === "none" ? "" : text.slice(secondStart, tailStart);
+    if (kind === "letters" && !LETTERS.test(second)) return -1;
+    const usage = kind === "usage" ? parsedLine(second) : undefined;
     const reported = reportedUsageOf(usage);
-    if (frame.second === "usage" && reported === undefined) return undefined;
-    if (!this.#noteFirst(first, frame, { sourceChars: payload.length, hasUsage: reported !== undefined }))
-      return undefined;
+    if (kind === "usage" && reported === undefined) return -1;
+    if (!this.#noteFirst(first, frame, { sourceChars: end - at, hasUsage: reported !== undefined })) return -1;
     if (reported !== undefined) this.#noteUsage(usage, reported, second);
     this.#choicesBudget.used++;
-    const { head, middle, tail, outHead, outMiddle, outTail } = frame;
-    if (frame.second !== "usage" && head === outHead && middle === outMiddle && tail === outTail) return payload;
-    return outHead + first + outMiddle + (frame.second === "letters" ? second : "") + outTail;
+    const { outHead, outMiddle, outTail, isUnchanged } = frame;
+    if (isUnchanged) this.rewritten = text.slice(at, end);
+    else this.rewritten = outHead + first + outMiddle + (kind === "letters" ? second : "") + outTail;
+    return end;
   }
 
   /** Notes the text of a chunk that has the frame; false if its first value is not what the frame expects. */
@@ -143,11 +182,11 @@ export class ChunkRewriter {
       this.#textBudget.used++;
       return true;
     }
-    const choices = parsed(first);
+    const choices = parsedLine(first);
     // A chunk with only the usage is not sent now.
     if (!Array.isArray(choices) || (choices.length === 0 && hasUsage)) return false;
     const text = this.#count(choices, sourceChars);
-    if (text !== "" && this.#textBudget.take()) this.#textFrame = textFrameOf(first, text, frame);
+    if (text !== "" && this.#textBudget.take()) this.#textFrame = copied(textFrameOf(first, text, frame));
     return true;
   }
 
@@ -189,8 +228,18 @@ export class ChunkRewriter {
     edits.set("usage", this.#facts.wantsUsage ? "null" : null);
     const out = this.#patched(payload, spans, edits);
     if ((!hasUsage || usage !== undefined) && this.#choicesBudget.take())
-      this.#choicesFrame = frameOf(payload, spans, out, hasUsage);
+      this.#choicesFrame = copied(frameOf(payload, spans, out, hasUsage));
     return out;
+  }
+
+  lastEvents(): string {
+    const usage = this.usageChunk();
+    return `${usage === undefined ? "" : eventOf(usage)}${DONE_EVENT}`;
+  }
+
+  /** No [DONE]: a clean end would read as success. */
+  errorEvents(error: string | undefined): string {
+    return eventOf(String(error));
   }
 
   /** The last chunk for a client that asked for usage. */
@@ -231,29 +280,49 @@ class FrameBudget {
 }
 
 /** The text of the model so far: its beginning, and the length of all of it. */
-class Written {
+export class Written {
   /** In characters. */
   length = 0;
-  #pieces: string[] = [];
+  #kept: string[] = [];
   #keptChars = 0;
+  /** The last pieces, which may be slices. */
+  #recent: string[] = [];
+  /** Length of the strings that the recent pieces are slices of. */
   #slicedChars = 0;
 
-  /** `sourceChars`: the length of the string that the piece may be a slice of. */
+  /** `sourceChars`: the length of the part of the source that the piece is a slice of. */
   add(piece: string, sourceChars: number): void {
     this.length += piece.length;
     if (piece === "" || this.#keptChars >= TEXT_KEPT_MAX) return;
     const kept = piece.slice(0, TEXT_KEPT_MAX);
     this.#keptChars += kept.length;
-    this.#pieces.push(kept);
+    this.#recent.push(kept);
     this.#slicedChars += sourceChars;
-    if (this.#slicedChars > SLICED_CHARS_MAX) this.#pieces = [this.text];
+    if (this.#slicedChars > SLICED_CHARS_MAX) this.#copyRecent();
   }
 
-  /** The kept text, copied into one string. */
-  get text(): string {
+  /** Copies the recent pieces into one string of their own. */
+  #copyRecent(): void {
+    const [only = ""] = this.#recent;
+    // Joining a single piece returns the piece itself.
+    this.#kept.push(this.#recent.length === 1 ? copyOf(only) : this.#recent.join(""));
+    this.#recent = [];
     this.#slicedChars = 0;
-    return this.#pieces.join("");
   }
+
+  /** The kept text, in one string. */
+  get text(): string {
+    return this.#kept.join("") + this.#recent.join("");
+  }
+}
+
+/** A string of its own: a slice keeps the string that it was cut from in memory, and a concatenation all its parts. */
+function copyOf(text: string): string {
+  return Buffer.from(text).toString();
+}
+
+function eventOf(payload: string): string {
+  return EVENT_START + payload + EVENT_END;
 }
 
 /** The frame around the choices of a chunk, and around what changes behind them; undefined if it has none. */
@@ -262,28 +331,47 @@ function frameOf(payload: string, spans: ReadonlyMap<string, Span>, out: string,
   const outSpans = out === payload ? spans : topLevelSpans(out);
   const outChoices = outSpans?.get("choices");
   if (choices === undefined || outSpans === undefined || outChoices === undefined) return undefined;
-  const heads = { head: payload.slice(0, choices.start), outHead: out.slice(0, outChoices.start) };
+  const heads = {
+    head: EVENT_START + payload.slice(0, choices.start),
+    outHead: EVENT_START + out.slice(0, outChoices.start),
+    isUnchanged: out === payload,
+  };
   const first = "choices";
   if (hasUsage) {
     const usage = spans.get("usage") as Span;
     if (usage.start < choices.end) return undefined;
-    const received = { middle: payload.slice(choices.end, usage.start), tail: payload.slice(usage.end) };
+    const received = { middle: payload.slice(choices.end, usage.start), tail: payload.slice(usage.end) + EVENT_END };
     // In what is sent on nothing changes behind the choices.
-    return { ...heads, ...received, outMiddle: out.slice(outChoices.end), outTail: "", first, second: "usage" };
+    return { ...heads, ...received, outMiddle: out.slice(outChoices.end), outTail: EVENT_END, first, second: "usage" };
   }
   const [letters, outLetters] = lettersBehind(payload, spans, outSpans);
   if (letters === undefined || outLetters === undefined) {
-    const tails = { tail: payload.slice(choices.end), outTail: out.slice(outChoices.end) };
+    const tails = { tail: payload.slice(choices.end) + EVENT_END, outTail: out.slice(outChoices.end) + EVENT_END };
     return { ...heads, ...tails, middle: "", outMiddle: "", first, second: "none" };
   }
   return {
     ...heads,
     middle: payload.slice(choices.end, letters.start + 1),
-    tail: payload.slice(letters.end - 1),
+    tail: payload.slice(letters.end - 1) + EVENT_END,
     outMiddle: out.slice(outChoices.end, outLetters.start + 1),
-    outTail: out.slice(outLetters.end - 1),
+    outTail: out.slice(outLetters.end - 1) + EVENT_END,
     first,
     second: "letters",
+  };
+}
+
+/** The frame with strings of its own: it lives as long as the stream. */
+function copied(frame: Frame | undefined): Frame | undefined {
+  if (frame === undefined) return undefined;
+  const { head, middle, tail, outHead, outMiddle, outTail } = frame;
+  return {
+    ...frame,
+    head: copyOf(head),
+    middle: copyOf(middle),
+    tail: copyOf(tail),
+    outHead: copyOf(outHead),
+    outMiddle: copyOf(outMiddle),
+    outTail: copyOf(outTail),
   };
 }
 
@@ -324,6 +412,11 @@ function parsed(json: string): unknown {
   }
 }
 
+/** As `parsed`, but undefined for JSON with line breaks: in an event as it was received they end a line. */
+function parsedLine(json: string): unknown {
+  return json.includes("\n") || json.includes("\r") ? undefined : parsed(json);
+}
+
 function isFinish(choice: unknown): boolean {
   return isRecord(choice) && typeof choice.finish_reason === "string" && choice.finish_reason !== "";
 }
@@ -360,27 +453,4 @@ function isPresent(value: unknown): boolean {
 function rawOf(text: string, spans: ReadonlyMap<string, Span>, name: string): string | undefined {
   const span = spans.get(name);
   return span && text.slice(span.start, span.end);
-}
-
-/** The counts of a provider's usage object; undefined if they are not valid counts. */
-export function reportedUsageOf(usage: unknown): ReportedUsage | undefined {
-  if (!isRecord(usage)) return undefined;
-  const { prompt_tokens, completion_tokens, prompt_tokens_details, completion_tokens_details } = usage;
-  if (!isCount(prompt_tokens) || !isCount(completion_tokens)) return undefined;
-  return {
-    promptTokens: prompt_tokens,
-    cachedTokens: Math.min(countIn(prompt_tokens_details, "cached_tokens"), prompt_tokens),
-    completionTokens: completion_tokens,
-    reasoningTokens: countIn(completion_tokens_details, "reasoning_tokens"),
-  };
-}
-
-/** 0 if there is no such count. */
-function countIn(details: unknown, name: string): number {
-  const count = isRecord(details) ? details[name] : undefined;
-  return isCount(count) ? count : 0;
-}
-
-function isCount(value: unknown): value is number {
-  return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= 2_000_000_000;
 }

@@ -1,7 +1,10 @@
-import type { Route } from "../catalog/catalog.ts";
-import { withFailover } from "../catalog/failover.ts";
+import type { KeyedRoute, Route } from "../catalog/catalog.ts";
+import { type Observer, withFailover } from "../catalog/failover.ts";
+import type { ProviderFailure, ProviderRejection } from "../catalog/provider_errors.ts";
+import type { AnswerKind } from "../catalog/route_sums.ts";
 import { Refusal } from "../errors.ts";
 import type { EndReason } from "../ledger/ledger_store.ts";
+import { noteTried } from "../ledger/tried_routes.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop, type StopSignal } from "../platform/stop.ts";
 import { requesterOf } from "./authenticate.ts";
@@ -14,12 +17,15 @@ import { traced } from "./trace_spans.ts";
  * A request is dispatched when its first byte is written to a provider. `fetch` does not report that moment. If the client leaves
  * after `fetch` was called and before the provider sends headers, the call therefore goes on for up to SEND_MS_MAX, and is decided by
  * what happens until then. Source: END-8, END-9, END-10.
+ *
+ * What became of each route goes to the sums of the route (`deps.routeStats`) and, if a route failed, to the hold, whose receipt
+ * keeps it. Source: PRV-22, PRV-24.
  */
 
 /** After this a request has been sent, or its provider cannot be connected to: three round trips and one lost packet. */
 const SEND_MS_MAX = 2_000;
 
-type Answered<T> = { how: "answered"; answer: T; route: Route };
+type Answered<T> = { how: "answered"; answer: T; route: KeyedRoute };
 /** Nobody pays. `error` is what the client gets. */
 type Failed = { how: "failed"; reason: EndReason; error: unknown };
 
@@ -47,7 +53,7 @@ export type Attempt = {
   onHeaders: () => void;
 };
 
-type Try<T> = (route: Route, own: Attempt) => Promise<T>;
+type Try<T> = (route: KeyedRoute, own: Attempt) => Promise<T>;
 
 /** Calls the model's routes in turn until one answers. Never throws. */
 export function dispatch<T>(
@@ -72,20 +78,23 @@ export async function dispatch<T>(
     const answer = await withFailover(
       {
         routes: model.routes,
+        choice: model.routeChoice,
+        speeds: deps.routeSpeeds.ranks(calls.kind),
         breakers: deps.breakers,
+        keys: deps.keyStates.pool,
         requester: requesterOf(caller.key),
+        affinity: request.affinity,
         random: Math.random,
         signal: calls.signal,
         log: deps.log,
-        onTimeOut: deps.metrics.timedOut,
-        onFailure: deps.metrics.providerFailed,
+        observer: calls,
       },
       (route) => {
         calls.begin(route);
         return traced(caller.record, route, deps.clock, (traceparent) => attempt(route, calls.attempt(traceparent)));
       },
     );
-    caller.record.answeredMs = deps.clock.nowMs();
+    calls.answered();
     return { how: "answered", answer, route: calls.route };
   } catch (error) {
     return calls.resultOf(error);
@@ -109,13 +118,19 @@ class ClientLeft extends Refusal {
 type Cut = "shutdown" | "left_charged" | "left_free";
 
 /** The calls of one request, one after another: the state of the current call, and why the calls were cut. */
-class Calls {
+class Calls implements Observer {
   readonly signal = new Stop();
+  /** Only a stream's calls may end when the client leaves. */
+  readonly kind: AnswerKind;
   readonly #request: ReservedRequest;
   readonly #whenLeft: WhenLeft;
   #cut: Cut | undefined;
   /** The current route; undefined before the first. */
-  #route: Route | undefined;
+  #route: KeyedRoute | undefined;
+  /** When the call of the current route began. */
+  #beganMs = 0;
+  /** The current route has neither answered nor failed. */
+  #isOpen = false;
   /** When the request was sent to the current route. */
   #sentMs: number | undefined;
   /** The request was sent to an earlier route, which failed. */
@@ -127,10 +142,11 @@ class Calls {
   constructor(request: ReservedRequest, whenLeft: WhenLeft) {
     this.#request = request;
     this.#whenLeft = whenLeft;
+    this.kind = whenLeft === "finish" ? "whole" : "stream";
   }
 
   /** The current route. */
-  get route(): Route {
+  get route(): KeyedRoute {
     if (this.#route === undefined) throw new Error("no route was tried");
     return this.#route;
   }
@@ -151,12 +167,14 @@ class Calls {
   }
 
   /** Starts the call of a route. Throws if no provider may be called any more. */
-  begin(route: Route): void {
+  begin(route: KeyedRoute): void {
     const { deps, caller, hold } = this.#request;
     if (caller.signal.aborted) throw new ClientLeft();
     // Past its lease the hold may have been released by the reaper, or a retry may have taken the claim over.
     if (!deps.ledger.alive(hold) || caller.claim?.alive() === false) throw new Refusal("service_unavailable");
     this.#route = route;
+    this.#beganMs = deps.clock.nowMs();
+    this.#isOpen = true;
     this.#hasFailed ||= this.#sentMs !== undefined;
     this.#sentMs = undefined;
     this.#hasHeaders = false;
@@ -167,8 +185,50 @@ class Calls {
     return { signal: this.signal, traceparent, beforeSend: this.#beforeSend, onHeaders: this.#onHeaders };
   }
 
+  /** The current route answered. */
+  answered(): void {
+    const { deps, caller, hold } = this.#request;
+    const { route } = this;
+    const nowMs = deps.clock.nowMs();
+    this.#isOpen = false;
+    caller.record.answeredMs = nowMs;
+    deps.routeStats.answered(route.id, this.kind, nowMs - this.#beganMs);
+    // The receipt of a request that the first route answered names none.
+    if (hold.tried !== undefined) this.#note(route, "answered");
+  }
+
+  skipped({ id, providerName, upstreamModel }: Route): void {
+    const tried = { routeId: id, provider: providerName, upstreamModel, key: null, ms: 0, status: null };
+    noteTried(this.#request.hold, { ...tried, why: "skipped" });
+  }
+
+  failed(route: KeyedRoute, { kind, status, limit, blame }: ProviderFailure): void {
+    const { metrics, routeStats } = this.#request.deps;
+    this.#isOpen = false;
+    metrics.providerFailed(kind);
+    if (limit !== null) metrics.timedOut(limit);
+    // Requests that a route cannot serve do not make it look bad: one account could send many. Source: PRV-5.
+    if (blame === "request") routeStats.rejected(route.id, this.kind);
+    else routeStats.failed(route.id, this.kind);
+    this.#note(route, kind, status);
+  }
+
+  rejected(route: KeyedRoute, { status }: ProviderRejection): void {
+    this.#isOpen = false;
+    this.#request.deps.routeStats.rejected(route.id, this.kind);
+    this.#note(route, "rejected", status);
+  }
+
+  /** Adds the current attempt to the hold, for the receipt. */
+  #note({ id, providerName, upstreamModel, key }: KeyedRoute, why: string, status: number | null = null): void {
+    const { deps, hold } = this.#request;
+    const ms = deps.clock.nowMs() - this.#beganMs;
+    noteTried(hold, { routeId: id, provider: providerName, upstreamModel, key: key.name, ms, status, why });
+  }
+
   /** The result of calls that ended with this error. */
   resultOf(error: unknown): Unanswered {
+    if (this.#cut !== undefined && this.#isOpen) this.#noteCut(this.route);
     switch (this.#cut) {
       case "left_charged":
         return { how: "client_left", error: new ClientLeft() };
@@ -181,6 +241,14 @@ class Calls {
     if (this.#route === undefined) return { how: "failed", reason: "not_dispatched", error };
     const isRejection = error instanceof Refusal && error.code === "invalid_request";
     return { how: "failed", reason: isRejection ? "provider_rejected" : "provider_failed", error };
+  }
+
+  /** We ended the call of this route. A provider that left its client waiting until it was gone has failed. */
+  #noteCut(route: KeyedRoute): void {
+    const { deps, hold } = this.#request;
+    const isFailure = this.#cut === "left_free" && this.#sentMs !== undefined;
+    if (isFailure) deps.routeStats.failed(route.id, this.kind);
+    if (isFailure || hold.tried !== undefined) this.#note(route, "ended");
   }
 
   #unsentOrFailed(): EndReason {

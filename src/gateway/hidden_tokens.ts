@@ -67,8 +67,8 @@ export function createHiddenTokens(deps: ChangeDeps & { log: Log }): HiddenToken
 /** Whether more tokens were reported than the visible text can contain: more than its bytes, or, with reasoning, more than half of them. */
 function hidesTokens({ usage, completionText, completionChars = 0 }: AnswerToCount): boolean {
   if (usage === undefined) return false;
-  const { completionTokens, reasoningTokens } = usage;
-  const tokensPerByte = reasoningTokens >= HIDDEN_TOKENS_MIN ? BYTES_A_TOKEN_MIN : 1;
+  const { completionTokens, further } = usage;
+  const tokensPerByte = (further?.reasoning ?? 0) >= HIDDEN_TOKENS_MIN ? BYTES_A_TOKEN_MIN : 1;
   // A text has at least as many bytes as characters. This settles most answers without counting bytes.
   const chars = Math.max(completionText.length, completionChars);
   if ((completionTokens - HIDDEN_TOKENS_MIN) * tokensPerByte <= chars) return false;

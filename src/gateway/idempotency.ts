@@ -1,14 +1,14 @@
 import { createHmac } from "node:crypto";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
-import { closeUnsettled } from "../ledger/holds_store.ts";
+import { closeUnsettled } from "../ledger/leases_store.ts";
 import { decrypt, encrypt } from "../platform/crypto.ts";
 import type { Found, Holder, IdempotencyClaim, Lapsed, Wanted } from "../platform/idempotency_claims.ts";
 import { sha256 } from "../platform/runtime.ts";
 import { inTime } from "../platform/time_limit.ts";
 import type { Admitted } from "./admission.ts";
+import { DROPPED_HEADER, jsonResponse } from "./answers.ts";
 import type { Caller, CallerClaim } from "./authenticate.ts";
-import { DROPPED_HEADER, jsonResponse } from "./responses.ts";
 
 /**
  * A request with an `Idempotency-Key` is served and charged at most once for each API key, path and idempotency key. This step comes
@@ -57,7 +57,7 @@ async function serveByKey(deps: Deps, call: Call & { key: string }, serve: Serve
 }
 
 /** The claim to take. Redis gets neither the key nor the body, only keyed digests that it cannot guess. Throws invalid_request. */
-function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string): Wanted {
+function wantedOf({ config, ledger }: Deps, { caller, request, raw }: Call, key: string): Wanted {
   if (!KEY_FORM.test(key))
     throw new Refusal("invalid_request", {
       message: "The header Idempotency-Key must be 1 to 255 visible ASCII characters.",
@@ -68,6 +68,7 @@ function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string)
     id: digestOf("key", `${caller.key.keyId} ${new URL(request.url).pathname} ${key}`),
     owner: String(caller.key.accountId),
     requestId: caller.requestId,
+    servedBy: ledger.leaseId(),
     content: digestOf("body", sha256(raw.text)),
   };
 }
@@ -75,12 +76,12 @@ function wantedOf({ config }: Deps, { caller, request, raw }: Call, key: string)
 /** Serves a claimed request. The claim ends as the hold ends: finished if it was charged, and otherwise freed. */
 async function serveClaimed(
   deps: Deps,
-  { caller, raw, slots }: Call,
+  { caller, request, raw, slots }: Call,
   { serve, wanted, claim }: { serve: Serve; wanted: Wanted; claim: IdempotencyClaim },
 ): Promise<Response> {
   const served = new ServedClaim(claim);
   try {
-    const response = await serve(deps, { ...caller, claim: served }, { raw, slots });
+    const response = await serve(deps, { ...caller, claim: served }, { request, raw, slots });
     if (!isJson(response)) {
       void served.ended.then(() => served.end()); // The hold of a stream ends later.
       return response;
@@ -162,11 +163,12 @@ function openKept({ config, log }: Deps, { id, requestId }: Wanted, answer: Uint
 /** Takes over the claim of a replica that died, unless the ledger says that its request was charged. Throws idempotency_conflict, idempotency_mismatch. */
 async function takeOver(
   deps: Deps,
-  { key }: Caller,
+  { key, host }: Caller,
   { wanted, found }: { wanted: Wanted; found: { lapsed: Lapsed } & Holder },
 ): Promise<IdempotencyClaim> {
-  const { lapsed, requestId } = found;
-  const status = await inTime(closeUnsettled(deps, { accountId: key.accountId, requestId }));
+  const { lapsed, requestId, servedBy: leaseId } = found;
+  const request = { accountId: key.accountId, requestId, leaseId, keyId: key.keyId, host: host.name };
+  const status = await inTime(closeUnsettled(deps, request));
   if (status === "over") {
     const claim = await lapsed.takeOver();
     if (claim) return claim;

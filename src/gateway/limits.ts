@@ -6,7 +6,7 @@ import { type Fractions, type Owner, ShareLimit } from "../platform/share_limit.
 
 /**
  * The limits of one replica on metered requests: how many are in flight, how far the event loop may lag, and how much memory request
- * bodies may take. `admission.ts` applies them, together with the rate limits.
+ * bodies and expected embeddings may take. `admission.ts` applies them, together with the rate limits.
  */
 
 /** `Retry-After` when the replica takes no new work. */
@@ -230,7 +230,7 @@ export function createBodies({ readsMax, bytesMax, bodyBytesMax, fractions, onSh
     max: bytesMax,
     fractions,
     min: WIDE_TEXT * bodyBytesMax,
-    what: "bytes of request bodies in flight",
+    what: "bytes of requests in flight",
     reasons: { replica: "body_bytes_full", account: "body_bytes_per_account", tenant: "body_bytes_per_tenant" },
     onShed,
   });
@@ -260,7 +260,7 @@ class TakenRoom implements BodyRoom {
 
   grow(bytes: number): void {
     // The request may have been answered while its body still arrives. Such a body is no longer counted, and must not be kept.
-    if (this.#state !== "reading") throw new Error("the body is not read any more");
+    if (this.#state === "closed") throw new Error("the body is not kept any more");
     this.#shares.bytes.take(this.#owner, bytes);
     this.#bytes += bytes;
   }

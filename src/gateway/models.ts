@@ -8,20 +8,21 @@ import type { ModelOnWire } from "./response_shapes.ts";
 
 /** Which models a key may use: the model that a request names, and GET /models. */
 
+/** What a request wants of a model, and what that is called in an error. */
+const SERVICES = { text: "chat", image: "images", embedding: "embeddings" } as const;
+export type Service = keyof typeof SERVICES;
+
 /**
  * The model that a request names. It is recorded whether or not the key may use it. Throws model_not_found, also for a model outside
  * the key's scope, and invalid_request for a model of the wrong modality.
  */
-export function requireModel(deps: Deps, { record, key }: Caller, modelId: string, wants: "text" | "image"): Model {
+export function requireModel(deps: Deps, { record, key }: Caller, modelId: string, wants: Service): Model {
   const model = deps.catalog.model(modelId);
   record.modelId = model?.id ?? "";
   if (model === undefined || !keyAllowsModel(key, model.id)) throw new Refusal("model_not_found", { param: "model" });
-  const serves = model.modality === "multimodal" || model.modality === wants;
+  const serves = model.modality === wants || (model.modality === "multimodal" && wants !== "embedding");
   if (!serves) {
-    throw new Refusal("invalid_request", {
-      message: `The model does not serve ${wants === "text" ? "chat" : "images"}.`,
-      param: "model",
-    });
+    throw new Refusal("invalid_request", { message: `The model does not serve ${SERVICES[wants]}.`, param: "model" });
   }
   return model;
 }

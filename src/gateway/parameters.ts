@@ -192,10 +192,21 @@ const IMAGE_GROUPS: readonly ParameterGroup[] = [
   },
 ];
 
-export type RequestKind = "chat" | "image";
+const EMBEDDING_GROUPS: readonly ParameterGroup[] = [
+  { title: "Basics", names: words("model input encoding_format dimensions") },
+  {
+    title: "End user",
+    names: words("user safety_identifier"),
+    filter: only((value) => typeof value === "string" && value.length <= TEXT_CHARS_MAX),
+    condition: `a string of at most ${TEXT_CHARS_MAX} characters`,
+  },
+];
+
+export type RequestKind = "chat" | "image" | "embedding";
 export const PARAMETER_GROUPS: Readonly<Record<RequestKind, readonly ParameterGroup[]>> = {
   chat: CHAT_GROUPS,
   image: IMAGE_GROUPS,
+  embedding: EMBEDDING_GROUPS,
 };
 
 /** In place of a filter: the value passes unchanged. */
@@ -203,6 +214,7 @@ const UNFILTERED = null;
 const FILTERS: Readonly<Record<RequestKind, ReadonlyMap<string, Filter | typeof UNFILTERED>>> = {
   chat: filtersOf(CHAT_GROUPS),
   image: filtersOf(IMAGE_GROUPS),
+  embedding: filtersOf(EMBEDDING_GROUPS),
 };
 
 function filtersOf(groups: readonly ParameterGroup[]): Map<string, Filter | typeof UNFILTERED> {
@@ -281,13 +293,19 @@ class Filtering implements Filtered {
 
   /** Notes a dropped part by its path, as in `messages.0.content.1`. */
   drop(path: string): void {
-    if (this.count++ < NAMES_MAX) this.#names.push(safeName(path));
+    if (this.count++ < NAMES_MAX) this.#names.push(path);
   }
 
   get dropped(): string | undefined {
-    if (this.count === 0) return undefined;
-    return [...this.#names, ...(this.count > NAMES_MAX ? [`+${this.count - NAMES_MAX}`] : [])].join(", ");
+    return droppedNames(this.#names, this.count);
   }
+}
+
+/** What the header says of dropped parts: undefined if there are none. `count`: of all, if `paths` are only the first. */
+export function droppedNames(paths: readonly string[], count = paths.length): string | undefined {
+  if (count === 0) return undefined;
+  const names = paths.slice(0, NAMES_MAX).map(safeName);
+  return (count > NAMES_MAX ? [...names, `+${count - NAMES_MAX}`] : names).join(", ");
 }
 
 /** Makes a name that the client chose safe for a header. */

@@ -1,5 +1,6 @@
 import type { Overhead } from "../catalog/overhead.ts";
 import type { Body } from "../http/body.ts";
+import type { EmbeddingInput } from "./embedding_input.ts";
 import type { ChatBody } from "./request_shapes.ts";
 
 /**
@@ -41,29 +42,36 @@ export type PromptSample = {
   /** Bytes of the whole text, as UTF-8. */
   readonly textBytes: number;
   readonly images: number;
+  /** Token ids that the client sent in place of text. */
+  readonly ids: number;
   readonly framedTokens: number;
 };
+
+type PromptFacts = { messages: number; images: number; ids?: number; beyond?: number; hasMedia?: boolean };
 
 /** What a provider reads as prompt: its text, and the number of messages and images. */
 export class Prompt {
   readonly messages: number;
   readonly images: number;
+  /** Token ids that the client sent in place of text. They are part of `beyond`. */
+  readonly ids: number;
   /** Bytes of everything that is sent: of the text, as UTF-8, and `beyond`. */
   readonly bytes: number;
   /** The part of `bytes` that is in no text, and that the tokenizer therefore does not count. */
   readonly beyond: number;
+  /** It has images, or messages with anything unknown, such as audio: a provider may report any kind of input. */
+  readonly hasMedia: boolean;
   /** The bound in tokens that is reserved: the bytes, or the tokenizer's count. */
   textTokens: number;
   readonly #texts: readonly string[];
 
-  constructor(
-    texts: readonly string[],
-    { messages, images, beyond = 0 }: { messages: number; images: number; beyond?: number },
-  ) {
+  constructor(texts: readonly string[], { messages, images, ids = 0, beyond = 0, hasMedia = images > 0 }: PromptFacts) {
     this.#texts = texts;
     this.messages = messages;
     this.images = images;
+    this.ids = ids;
     this.beyond = beyond;
+    this.hasMedia = hasMedia;
     this.bytes = this.textTokens = beyond + bytesOf(texts);
   }
 
@@ -84,16 +92,16 @@ export class Prompt {
 
   /** The sample. Its places are random, so that nobody can write a prompt that is counted too low. */
   sample(random: () => number = Math.random): PromptSample {
-    const { textBytes, images, framedTokens } = this;
+    const { textBytes, images, ids, framedTokens } = this;
     let chars = Math.max(0, this.#texts.length - 1);
     for (const text of this.#texts) chars += text.length;
-    if (chars <= SAMPLE_CHARS) return { text: this.text, textBytes, images, framedTokens };
+    if (chars <= SAMPLE_CHARS) return { text: this.text, textBytes, images, ids, framedTokens };
     const stride = chars / SAMPLE_PIECES;
     const starts = Array.from({ length: SAMPLE_PIECES }, (_, i) =>
       Math.floor(i * stride + random() * (stride - PIECE_CHARS)),
     );
     // Copied: a slice of a string keeps the whole string in memory.
-    return { text: Buffer.from(piecesOf(this.#texts, starts)).toString(), textBytes, images, framedTokens };
+    return { text: Buffer.from(piecesOf(this.#texts, starts)).toString(), textBytes, images, ids, framedTokens };
   }
 }
 
@@ -121,7 +129,8 @@ const UNCHANGED: Changed = new Map();
 /** The prompt of a chat request. `raw` is sent on, except for the fields in `changed`. Every field of it counts. */
 export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, changed: Changed = UNCHANGED): Prompt {
   const messages = changed.get("messages") ?? body.messages;
-  const found = readMessages(messages) ?? readUnknown(messages, sentBytes("messages", raw, changed));
+  const known = readMessages(messages);
+  const found = known ?? readUnknown(messages, sentBytes("messages", raw, changed));
   const fields = body as Record<string, unknown>;
   for (const name of raw.spans.keys()) {
     if (name === "messages" || name === "model") continue;
@@ -131,7 +140,27 @@ export function promptOf(body: ChatBody, raw: Pick<Body, "text" | "spans">, chan
     found.texts.push(json);
     found.beyond += Math.max(0, sentBytes(name, raw, changed) - Buffer.byteLength(json));
   }
-  return new Prompt(found.texts, { messages: body.messages.length, images: found.images, beyond: found.beyond });
+  const { texts, images, beyond } = found;
+  const hasMedia = known === undefined || images > 0;
+  return new Prompt(texts, { messages: body.messages.length, images, beyond, hasMedia });
+}
+
+/** Fields of an embedding request that are no text for the model. `input` is counted by itself. */
+const EMBEDDING_SCALARS: ReadonlySet<string> = new Set(["model", "input", "encoding_format", "dimensions"]);
+
+/** The prompt of an embedding request: its texts, or a token for each token id. All other fields that are sent on count by their bytes. */
+export function embeddingPromptOf(
+  { count, texts, ids }: EmbeddingInput,
+  raw: Pick<Body, "text" | "spans">,
+  changed: Changed,
+): Prompt {
+  let beyond = ids;
+  for (const name of raw.spans.keys()) {
+    if (EMBEDDING_SCALARS.has(name) || (changed.has(name) && changed.get(name) === undefined)) continue;
+    beyond += sentBytes(name, raw, changed);
+  }
+  // Models add tokens to each input, as a chat format does to a message.
+  return new Prompt(texts, { messages: count, images: 0, ids, beyond });
 }
 
 /** Bytes of a field with its name, as it is sent: a provider may read spaces or digits that parsing removes. */
@@ -161,7 +190,9 @@ function readMessages(messages: unknown): Found | undefined {
   const found: Found = { texts: [], images: 0, beyond: 0 };
   for (const message of messages as unknown[]) {
     if (!isRecord(message)) return undefined;
-    for (const [name, value] of Object.entries(message)) {
+    // A loop over names: Object.entries makes a list for each field of each message. The objects come from JSON.parse.
+    for (const name in message) {
+      const value = message[name];
       if (!MESSAGE_FIELDS.has(name)) return undefined;
       if (name === "role" || value === null) continue;
       if (typeof value === "string") found.texts.push(value);
@@ -232,7 +263,7 @@ function isImageUrl(value: unknown): value is { url: string } {
 }
 
 function hasOnly(value: Record<string, unknown>, names: ReadonlySet<string>): boolean {
-  for (const name of Object.keys(value)) if (!names.has(name)) return false;
+  for (const name in value) if (!names.has(name)) return false;
   return true;
 }
 

@@ -1,7 +1,7 @@
 import { deadline } from "../platform/deadline.ts";
 import type { Stop } from "../platform/stop.ts";
-import { ChunkRewriter, type Relayed, type StreamFacts } from "./chunks.ts";
-import type { SseReader } from "./sse.ts";
+import { ChunkRewriter, type Relayed, type StreamFacts, type StreamRewriter } from "./chunks.ts";
+import type { EventSink, SseReader } from "./sse.ts";
 
 /**
  * Relays a provider's stream to the client until the first of its possible ends. Nothing here knows about money: `stream_ends.ts` says
@@ -25,6 +25,8 @@ export type OpenedStream = {
   sse: SseReader;
   /** The payloads that arrived with the first event, it included. */
   first: string[];
+  /** What makes the client's events, if they are not chunks of a chat. */
+  rewriter?: StreamRewriter;
   /** Aborts the provider's call. Not a closure, which would keep the request's body in memory while the stream is open. */
   call: Stop;
 };
@@ -93,7 +95,7 @@ export type RelayOptions = {
   nowMs: () => number;
   /** Called when a stream is ended because one side was silent. */
   onTimeout?: (limit: IdleLimit) => void;
-  /** Called when the owner failed to end the hold, which then waits for its lease to end. */
+  /** Called when the owner failed to end the hold, which then waits until the replica stops. */
   onFailure?: (error: unknown) => void;
 };
 
@@ -136,22 +138,28 @@ type RelaySets = {
  * One stream. The first event that ends it decides: from the provider, the client, an idle limit or the replica. No method rejects,
  * because calls by a timer or a cancelled stream are not awaited, and a rejection would end the process.
  */
-class Relay implements UnderlyingDefaultSource<Uint8Array> {
+class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   readonly stream: ReadableStream<Uint8Array>;
-  readonly #opened: OpenedStream;
+  readonly #reader: OpenedStream["reader"];
+  readonly #sse: SseReader;
+  readonly #call: Stop;
   readonly #owner: StreamOwner;
   readonly #options: RelayOptions;
   readonly #sets: RelaySets;
   readonly #readsOn: boolean;
-  readonly #rewriter: ChunkRewriter;
+  readonly #rewriter: StreamRewriter;
   #controller!: ReadableStreamDefaultController<Uint8Array>;
   #ended = false;
-  /** The provider sent [DONE]. */
+  /** The provider sent its last event: [DONE] in chat. */
   #sawDone = false;
   /** The provider closed its stream. */
   #sawEnd = false;
-  /** Payloads that were received and not written yet. */
-  #payloads: string[];
+  /** The first payloads, until the client can take them. */
+  #first: readonly string[];
+  /** Events that were rewritten and not sent yet. */
+  #out = "";
+  /** The error of a payload that is not a chunk. What came before it is sent first. */
+  #broken: unknown;
   /** A read of the provider is pending. There is one at a time, started only when the client has taken what came before. */
   #isReading = false;
   /** Since when the next line of the provider is awaited; undefined if it is not. */
@@ -166,13 +174,15 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     opened: OpenedStream,
     { plan, owner, options, sets }: { plan: StreamPlan; owner: StreamOwner; options: RelayOptions; sets: RelaySets },
   ) {
-    this.#opened = opened;
+    this.#reader = opened.reader;
+    this.#sse = opened.sse;
+    this.#call = opened.call;
     this.#owner = owner;
     this.#options = options;
     this.#sets = sets;
     this.#readsOn = plan.readsOn === true;
-    this.#payloads = opened.first;
-    this.#rewriter = new ChunkRewriter(plan);
+    this.#first = opened.first;
+    this.#rewriter = opened.rewriter ?? new ChunkRewriter(plan);
     this.#wroteMs = options.nowMs();
     sets.open.add(this);
     this.stream = new ReadableStream<Uint8Array>(this);
@@ -192,11 +202,14 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     return this.#clientLeft();
   }
 
-  /** Writes all received payloads in one piece, or ends the stream. If there are none, reads the provider. */
+  /** Sends all events that were received in one piece, or ends the stream. If there are none, reads the provider. */
   #write(): void {
     if (this.#ended) return;
     try {
-      const { out, broken } = this.#rewritten();
+      if (this.#first.length > 0) this.#takeFirst();
+      const out = this.#out;
+      const broken = this.#broken;
+      this.#out = "";
       // An end without [DONE] is a good one if a finish_reason came. Source: END-3, END-11.
       const isWhole = this.#sawDone || (this.#sawEnd && this.#rewriter.finished);
       // Sent immediately, even if the end arrived with it: only [DONE] waits for the settlement.
@@ -213,7 +226,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
   #read(): void {
     this.#isReading = true;
     this.#awaitsProviderSinceMs ??= this.#options.nowMs();
-    this.#opened.reader.read().then(this.#onRead, this.#broke);
+    this.#reader.read().then(this.#onRead, this.#broke);
   }
 
   readonly #onRead = ({ done, value }: ProviderRead): void => {
@@ -221,10 +234,10 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     // A complete line shows that the provider is alive, even a comment. Bytes without a line end do not.
     if (done || value.includes(LF) || value.includes(CR)) this.#awaitsProviderSinceMs = undefined;
     try {
-      this.#payloads = done ? this.#opened.sse.end() : this.#opened.sse.push(value);
+      if (done) this.#sse.finish(this);
+      else this.#sse.read(value, this);
     } catch (error) {
-      this.#broke(error);
-      return;
+      this.#broken ??= error;
     }
     this.#sawEnd = done;
     if (this.#left === undefined) this.#write();
@@ -236,24 +249,33 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     else void this.#brokeOff(error instanceof Error ? error.message : String(error));
   };
 
-  /** Rewrites the received payloads into one text. `broken`: the error of a payload that is not a chunk; `out` is what came before it. */
-  #rewritten(): { out: string; broken?: unknown } {
-    let out = "";
-    const payloads = this.#payloads;
-    this.#payloads = [];
-    for (const payload of payloads) {
-      if (payload === "[DONE]") {
-        this.#sawDone = true;
-        break;
-      }
-      try {
-        const rewritten = this.#rewriter.rewrite(payload);
-        if (rewritten !== undefined) out += `data: ${rewritten}\n\n`;
-      } catch (broken) {
-        return { out, broken };
-      }
+  /** Called by the SseReader, like `takePayload`. Nothing behind [DONE] or a broken payload is read. */
+  takeEvent(text: string, at: number): number {
+    if (this.#sawDone) return -1;
+    const end = this.#rewriter.rewriteEvent(text, at);
+    if (end > 0) this.#out += this.#rewriter.rewritten;
+    return end;
+  }
+
+  takePayload(payload: string): void {
+    if (this.#sawDone) return;
+    if (payload === "[DONE]") {
+      this.#sawDone = true;
+      return;
     }
-    return { out };
+    this.#out += this.#rewriter.rewrite(payload) ?? "";
+    if (this.#rewriter.isOver) this.#sawDone = true;
+  }
+
+  /** Takes the payloads that arrived before the stream was opened. */
+  #takeFirst(): void {
+    const first = this.#first;
+    this.#first = [];
+    try {
+      for (const payload of first) this.takePayload(payload);
+    } catch (error) {
+      this.#broken ??= error;
+    }
   }
 
   async #complete(): Promise<void> {
@@ -262,16 +284,15 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     // Settled before the last byte is sent: a client that has read [DONE] has been charged, exactly once.
     await this.#tell(async () => {
       await this.#owner.ended({ how: "complete", relayed: this.#rewriter.relayed });
-      const usage = this.#rewriter.usageChunk();
-      this.#close(`${usage === undefined ? "" : `data: ${usage}\n\n`}data: [DONE]\n\n`);
+      this.#close(this.#rewriter.lastEvents());
     });
   }
 
   /** Reads the end of the stream behind [DONE]: only then can the connection be used again. */
   #letProviderClose(): void {
-    const { reader, call } = this.#opened;
+    const call = this.#call;
     const stopClock = deadline(CLOSE_AFTER_DONE_MS, () => call.stop());
-    reader.read().then(({ done }) => {
+    this.#reader.read().then(({ done }) => {
       stopClock();
       if (!done) call.stop();
     }, stopClock); // The answer is complete; how the connection ends no longer matters.
@@ -279,13 +300,13 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
 
   async #brokeOff(why: string): Promise<void> {
     if (!this.#end()) return;
-    this.#opened.call.stop();
+    this.#call.stop();
     const { finished, relayed } = this.#rewriter;
     await this.#tell(async () => {
       const payload = await this.#owner.ended(
         finished ? { how: "broke_after_finish", relayed, why } : { how: "broke_off", why },
       );
-      this.#close(`data: ${payload}\n\n`);
+      this.#close(this.#rewriter.errorEvents(payload));
     });
   }
 
@@ -295,21 +316,21 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     const { nowMs, readOnMs, readOnMax = READ_ON_MAX } = this.#options;
     const { relayed } = this.#rewriter;
     // Payloads that were received and not relayed may contain the usage.
-    this.#rewritten();
+    this.#takeFirst();
     if (this.#readsOn && !this.#isWhole() && !over && readOn.size < readOnMax) {
       this.#left = { relayed, untilMs: nowMs() + readOnMs };
       readOn.add(this);
       this.#readAfterLeave();
       return;
     }
-    this.#opened.call.stop();
+    this.#call.stop();
     await this.#tellLeft(relayed);
   }
 
   /** Takes the usage out of the received payloads, and reads on until the provider's end. */
   #readAfterLeave(): void {
-    const { broken } = this.#rewritten();
-    if (broken !== undefined || this.#sawDone || this.#sawEnd) void this.endReadOn();
+    this.#out = "";
+    if (this.#broken !== undefined || this.#sawDone || this.#sawEnd) void this.endReadOn();
     else if (!this.#isReading) this.#read();
   }
 
@@ -320,7 +341,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
     this.#left = undefined;
     this.#sets.readOn.delete(this);
     if (this.#sawDone && !this.#sawEnd) this.#letProviderClose();
-    else this.#opened.call.stop();
+    else this.#call.stop();
     await this.#tellLeft(relayed);
   }
 
@@ -339,8 +360,11 @@ class Relay implements UnderlyingDefaultSource<Uint8Array> {
 
   async endByUs(): Promise<void> {
     if (!this.#end()) return;
-    this.#opened.call.stop();
-    await this.#tell(async () => this.#close(`data: ${await this.#owner.ended({ how: "ended_by_us" })}\n\n`));
+    this.#call.stop();
+    await this.#tell(async () => {
+      const payload = await this.#owner.ended({ how: "ended_by_us" });
+      this.#close(this.#rewriter.errorEvents(payload));
+    });
   }
 
   /** Lets the owner end the hold. If that fails the stream is cut: a clean end would report success. */

@@ -1,6 +1,7 @@
 import type { Host } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
 import type { AnswerKind } from "../platform/metrics.ts";
+import type { LimitedRequest } from "../platform/rate_limit.ts";
 import type { Trace } from "../platform/tracing.ts";
 
 /**
@@ -44,6 +45,8 @@ export class RequestRecord {
   streamStart: { endpoint: string; startedMs: number; firstByteMs: number } | undefined;
   /** The stream is over, and its hold has ended. */
   isStreamOver = false;
+  /** What a metered request counts towards: its answer's headers say how much is left. */
+  limits: LimitedRequest | undefined;
   /** The request's trace, which is passed on to its provider; undefined if tracing is off. */
   trace: Trace | undefined;
 

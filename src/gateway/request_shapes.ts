@@ -2,9 +2,16 @@ import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/t
 import { Refusal } from "../errors.ts";
 import type { Body } from "../http/body.ts";
 import { checker, INSTANT } from "../http/checks.ts";
-import { IMAGE_PROMPT_CHARS, IMAGE_SIZES } from "../limits.ts";
+import {
+  EMBEDDING_DIMENSIONS,
+  EMBEDDING_INPUT_TOKENS_MAX,
+  EMBEDDING_INPUTS_MAX,
+  IMAGE_PROMPT_CHARS,
+  IMAGE_SIZES,
+} from "../limits.ts";
+import { type EmbeddingInput, readInput, TOKEN_ID_MAX } from "./embedding_input.ts";
 
-/** The shapes of requests, and the functions that check bodies against them. Source: API-5, API-6, API-7. */
+/** The shapes of requests, and the functions that check bodies against them. Source: API-5, API-6, API-7, EMB-2. */
 
 /** Optional, or null: SDKs send null for options that were not set. */
 const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
@@ -95,8 +102,53 @@ export const ImageBody = Type.Object(
 );
 export type ImageBody = Static<typeof ImageBody>;
 
+const EmbeddingText = Type.String({ minLength: 1 });
+const EmbeddingTokens = Type.Array(Type.Integer({ minimum: 0, maximum: TOKEN_ID_MAX }), {
+  minItems: 1,
+  maxItems: EMBEDDING_INPUT_TOKENS_MAX,
+});
+const many = { minItems: 1, maxItems: EMBEDDING_INPUTS_MAX };
+const EmbeddingModelId = Type.String({ minLength: 1, maxLength: 200, description: "The id of an embedding model." });
+const EMBEDDING_OPTIONS = {
+  encoding_format: Optional(Type.Union([Type.Literal("float"), Type.Literal("base64")]), {
+    default: "float",
+    description: "base64: the numbers as little-endian float32. Always honored, whatever the model returns.",
+  }),
+  dimensions: Optional(Type.Integer({ minimum: EMBEDDING_DIMENSIONS.min, maximum: EMBEDDING_DIMENSIONS.max }), {
+    description: "Numbers per embedding, for models that can shorten them.",
+  }),
+  user: Optional(Type.String(), { description: "Your identifier of the end user." }),
+};
+
+export const EmbeddingBody = Type.Object(
+  {
+    model: EmbeddingModelId,
+    input: Type.Union(
+      [EmbeddingText, Type.Array(EmbeddingText, many), EmbeddingTokens, Type.Array(EmbeddingTokens, many)],
+      {
+        description:
+          "A text, up to 2,048 texts, the token ids of a text, or up to 2,048 arrays of token ids. At most 8,192 tokens each, and 300,000 token ids in all.",
+      },
+    ),
+    ...EMBEDDING_OPTIONS,
+  },
+  {
+    title: "EmbeddingRequest",
+    description:
+      "Other fields are accepted. Supported ones are passed on to the model unchanged; the others are dropped, and named in the response header X-Dropped-Params.",
+    additionalProperties: true,
+  },
+);
+
 const checkChat = checker(ChatBody);
 const checkImage = checker(ImageBody);
+/** Without `input`: `readInput` checks it, because the errors of a union of lists would name the wrong variant. */
+const EmbeddingFields = Type.Object(
+  { model: EmbeddingModelId, input: Type.Unknown(), ...EMBEDDING_OPTIONS },
+  { additionalProperties: true },
+);
+export type EmbeddingFields = Static<typeof EmbeddingFields>;
+const checkEmbeddingFields = checker(EmbeddingFields);
 
 /** Checks the body of a chat request by every rule that needs no model. Throws invalid_request. */
 export function readChat(raw: Body): ChatBody {
@@ -129,6 +181,15 @@ export function readImage(raw: Body): ImageBody {
     message: `The field prompt must have ${IMAGE_PROMPT_CHARS.min} to ${IMAGE_PROMPT_CHARS.max} characters.`,
     param: "prompt",
   });
+}
+
+/** An embedding request: its fields, and what it wants embedded. */
+export type EmbeddingRequest = { fields: EmbeddingFields; input: EmbeddingInput };
+
+/** Checks the body of an embedding request by every rule that needs no model. Throws invalid_request. */
+export function readEmbedding(raw: Body): EmbeddingRequest {
+  const fields = checkEmbeddingFields(raw.value);
+  return { fields, input: readInput(fields.input) };
 }
 
 export const USAGE_LIMIT_DEFAULT = 100;

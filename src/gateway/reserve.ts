@@ -1,4 +1,5 @@
 import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
+import { markupFor } from "../accounts/markups.ts";
 import type { Model } from "../catalog/catalog.ts";
 import { imagePriceKey, QUALITY_DEFAULT } from "../catalog/catalog_input.ts";
 import { greaterOverhead, type Overhead } from "../catalog/overhead.ts";
@@ -6,28 +7,43 @@ import type { Deps } from "../deps.ts";
 import { type ErrorCode, Refusal } from "../errors.ts";
 import type { Hold } from "../ledger/ledger.ts";
 import type { ReserveRequest } from "../ledger/ledger_store.ts";
-import { type Bound, capWithin, chatBound, imageBound, UNPRICED } from "../ledger/price.ts";
+import { type Bound, capWithin, chatBound, imageBound, UNPRICED, withMarkup } from "../ledger/price.ts";
 import type { Slots } from "./admission.ts";
 import type { Caller } from "./authenticate.ts";
 import { type Prompt, promptTokens } from "./prompt.ts";
 import { type ChatBody, IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 
 /**
- * What a request reserves before its provider is called: the most that it can cost. Here the database decides whether the account is
- * entitled to it.
+ * What a request reserves before its provider is called: the most that it can cost. Here it is decided whether the account is
+ * entitled to it: from what this replica has drawn ahead, or else by the database.
  */
 
 /** Text up to this size is counted by the tokenizer when the bound by bytes exceeds the balance. Source: MON-4. */
 const TOKENIZED_BYTES_MAX = 32 * 1024;
 /** An output cap that the client did not ask for is never lowered below this. Source: MON-5. */
 const CAP_TOKENS_MIN = 256;
+/** The database checks a key that ends within this time: its clock decides, and this machine's may differ by as much. */
+const KEY_ENDS_SOON_MS = 3_600_000;
 /** Refusals that a tighter bound may avoid: the bound by bytes reserves too much. */
 const MONEY_SHORT: readonly ErrorCode[] = ["insufficient_balance", "key_spend_limit_exceeded"];
 
 /** A request that has a hold. `flow.ts` ends the hold, exactly once. */
-export type ReservedRequest = { deps: Deps; caller: Caller; model: Model; hold: Hold; slots: Slots };
+export type ReservedRequest = {
+  deps: Deps;
+  caller: Caller;
+  model: Model;
+  hold: Hold;
+  slots: Slots;
+  /** Which of equal routes and keys are tried first, by `affinityOf`; undefined: any, by weight. */
+  affinity?: number | undefined;
+};
 
-type ChatToReserve = { model: Model; body: ChatBody; prompt: Prompt; choices: number };
+type ChatToReserve = {
+  model: Model;
+  body: Pick<ChatBody, "max_tokens" | "max_completion_tokens">;
+  prompt: Prompt;
+  choices: number;
+};
 
 /**
  * Reserves a chat request: by the bound in bytes, and if only the money falls short and the text is short, by the tokenizer's
@@ -43,11 +59,15 @@ export async function reserveChat(
   const onTop = { marginPermille: model.marginPermille, factorPermille: overhead.factorPermille };
   const ask = (): ReserveRequest => {
     const { textTokens, fixedTokens } = promptTokens(prompt, { imageInputTokens: model.imageInputTokens, overhead });
-    const bound =
-      model.prices === null ? UNPRICED : chatBound(model.prices, { textTokens, fixedTokens, choices }, onTop);
+    const bound = withMarkup(
+      model.prices === null
+        ? UNPRICED
+        : chatBound(model.prices, { textTokens, fixedTokens, choices, hasMedia: prompt.hasMedia }, onTop),
+      markupFor(caller.key.markups, model.id),
+    );
     const capMax = capWithin(bound, wanted ?? model.defaultCapTokens);
     const capMin = wanted === undefined || wanted === null ? Math.min(CAP_TOKENS_MIN, capMax) : capMax;
-    return { ...askOf(caller, model, bound), capMax, capMin, tokenBound: textTokens + fixedTokens + capMax };
+    return { ...askOf(deps, caller, model, bound), capMax, capMin, tokenBound: textTokens + fixedTokens + capMax };
   };
   try {
     return await reserve(deps, caller, ask());
@@ -61,6 +81,15 @@ export async function reserveChat(
   }
 }
 
+/** Reserves an embedding request: a chat request without output. Throws the entitlement's refusal. */
+export function reserveEmbedding(
+  deps: Deps,
+  caller: Caller,
+  { model, prompt }: Pick<ChatToReserve, "model" | "prompt">,
+): Promise<Hold> {
+  return reserveChat(deps, caller, { model, prompt, body: { max_tokens: 0 }, choices: 0 });
+}
+
 /**
  * Reserves an image request. Throws the entitlement's refusal; if the model has prices, but none for this size or quality, the
  * message says so.
@@ -71,9 +100,10 @@ export async function reserveImage(
   { model, price }: { model: Model; price: ImagePrice },
 ): Promise<Hold> {
   const { size, quality, microUsd } = price;
-  const bound = microUsd === undefined ? UNPRICED : imageBound(microUsd);
+  const priced = microUsd === undefined ? UNPRICED : imageBound(microUsd);
+  const bound = withMarkup(priced, markupFor(caller.key.markups, model.id));
   try {
-    return await reserve(deps, caller, { ...askOf(caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
+    return await reserve(deps, caller, { ...askOf(deps, caller, model, bound), capMax: 0, capMin: 0, tokenBound: 0 });
   } catch (error) {
     if (!(error instanceof Refusal) || error.code !== "payg_pricing_unavailable" || model.imagePrices.size === 0)
       throw error;
@@ -108,8 +138,14 @@ export function qualityOf(body: Readonly<Record<string, unknown>>): unknown {
   return body.quality;
 }
 
-/** Asks the ledger for a hold. Throws the entitlement's refusal. */
-async function reserve(deps: Deps, { record, key, host }: Caller, ask: ReserveRequest): Promise<Hold> {
+/**
+ * Counts the request to the limits of its model and of tokens a minute, and asks the ledger for a hold. Throws too_many_requests, and the
+ * entitlement's refusal.
+ */
+async function reserve(deps: Deps, { record, key, host, limits }: Caller, ask: ReserveRequest): Promise<Hold> {
+  // Awaited only when it is a promise: a request without such limits costs no turn of the event loop.
+  const entered = limits.enterModel(ask.modelId, ask.tokenBound);
+  if (entered !== undefined) await entered;
   deps.failpoint("before_reserve");
   record.reserveStartedMs = deps.clock.nowMs();
   let hold: Hold;
@@ -126,11 +162,22 @@ async function reserve(deps: Deps, { record, key, host }: Caller, ask: ReserveRe
   return hold;
 }
 
+/** What the ledger may rely on without asking the database: nothing for a key that only the database can check. */
+function knownOf({ key, host }: Caller, nowUnixMs: number): ReserveRequest["known"] {
+  const endsSoon = key.expiresAtMs !== null && key.expiresAtMs - nowUnixMs < KEY_ENDS_SOON_MS;
+  if (key.hasLimits || endsSoon) return null;
+  if (host.resellerId === null) return { mode: key.mode, epoch: key.epoch, tenantEpoch: key.tenantEpoch };
+  if (host.tenantEpoch === undefined) return null;
+  return { mode: key.mode, epoch: key.epoch, tenantEpoch: Math.min(key.tenantEpoch, host.tenantEpoch) };
+}
+
 function askOf(
-  { requestId, key, host }: Caller,
+  deps: Deps,
+  caller: Caller,
   model: Model,
   bound: Bound,
 ): Omit<ReserveRequest, "capMax" | "capMin" | "tokenBound"> {
+  const { requestId, key, host } = caller;
   return {
     requestId,
     accountId: key.accountId,
@@ -142,6 +189,8 @@ function askOf(
     promptPico: bound.promptPico,
     outputPico: bound.outputPico,
     priceVersionId: model.priceVersionId,
+    markupBasisPoints: markupFor(key.markups, model.id),
+    known: knownOf(caller, deps.clock.unixMs()),
   };
 }
 

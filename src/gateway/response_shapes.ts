@@ -1,4 +1,5 @@
 import { type Static, type TSchema, Type } from "@sinclair/typebox";
+import { MODALITIES } from "../catalog/catalog_input.ts";
 
 /**
  * The shapes of the API's responses. They are published in the OpenAPI document, and `Static` makes of them the types that the handlers
@@ -24,9 +25,10 @@ export const ModelOnWire = Type.Object(
     context_length: Type.Optional(Nullable(Type.Integer({ description: "In tokens." }))),
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("preview"), Type.Literal("deprecated")])),
     modality: Type.Optional(
-      Type.Union([Type.Literal("text"), Type.Literal("image"), Type.Literal("multimodal")], {
-        description: "text: chat; image: images; multimodal: both.",
-      }),
+      Type.Union(
+        MODALITIES.map((modality) => Type.Literal(modality)),
+        { description: "text: chat; image: images; multimodal: both; embedding: embeddings." },
+      ),
     ),
     architecture: Type.Optional(FreeForm),
   },
@@ -69,6 +71,41 @@ export const ChatCompletionChunk = Type.Object(
   { title: "ChatCompletionChunk" },
 );
 
+const ResponseUsage = Type.Object(
+  {
+    input_tokens: count,
+    input_tokens_details: Type.Object({ cached_tokens: count }, { additionalProperties: true }),
+    output_tokens: count,
+    output_tokens_details: Type.Object({ reasoning_tokens: count }, { additionalProperties: true }),
+    total_tokens: count,
+  },
+  { title: "ResponseUsage" },
+);
+
+export const ResponseObject = Type.Object(
+  {
+    id: Type.String(),
+    object: Type.Literal("response"),
+    created_at: unixTime,
+    status: Type.String({ description: "completed, incomplete or failed; in_progress at the beginning of a stream." }),
+    model: Type.String({ description: "The model id of the request." }),
+    output: Type.Array(FreeForm, { description: "As in OpenAI's API: messages, tool calls and reasoning." }),
+    error: Type.Optional(Nullable(FreeForm)),
+    incomplete_details: Type.Optional(Nullable(FreeForm)),
+    usage: Type.Optional(Nullable(ResponseUsage)),
+  },
+  { title: "Response", additionalProperties: true },
+);
+
+export const ResponseEvent = Type.Object(
+  {
+    type: Type.String({ description: "As in OpenAI's API. The last is response.completed, .incomplete or .failed." }),
+    sequence_number: count,
+    response: Type.Optional(ResponseObject),
+  },
+  { title: "ResponseEvent", additionalProperties: true },
+);
+
 export const ImageGenerationResponse = Type.Object(
   {
     created: unixTime,
@@ -83,6 +120,25 @@ export const ImageGenerationResponse = Type.Object(
     ),
   },
   { title: "ImageGenerationResponse" },
+);
+
+export const EmbeddingList = Type.Object(
+  {
+    object: list,
+    data: Type.Array(
+      Type.Object({
+        object: Type.Literal("embedding"),
+        index: Type.Integer({ minimum: 0, description: "The place of its input in the request." }),
+        embedding: Type.Union([Type.Array(Type.Number()), Type.String()], {
+          description: "Numbers, or with encoding_format: base64 their little-endian float32 in base64.",
+        }),
+      }),
+      { minItems: 1, description: "One embedding for each input, in the order of the inputs." },
+    ),
+    model: Type.String({ description: "The model id of the request." }),
+    usage: Type.Object({ prompt_tokens: count, total_tokens: count }),
+  },
+  { title: "EmbeddingList" },
 );
 
 export const PackageEntitlement = Type.Object(

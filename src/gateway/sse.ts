@@ -10,6 +10,8 @@ const LF = 10;
 const CR = 13;
 const DATA = "data:";
 const SPACE = 32;
+/** Completes the last line and the last event. */
+const BLANK_LINES = Uint8Array.of(LF, LF);
 const BYTE_ORDER_MARK = 0xfeff;
 /** Has no state between calls: only whole lines are decoded. */
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -17,6 +19,17 @@ const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 export class OversizedEvent extends Error {
   override readonly name = "OversizedEvent";
 }
+
+/** Receives the events of a stream in their order. */
+export type EventSink = {
+  /**
+   * Called where an event may begin, with text that ends with a complete line. Returns the index after the event if it has taken it
+   * as it stands in the text, with the blank line; otherwise −1, and the event is parsed.
+   */
+  takeEvent(text: string, at: number): number;
+  /** Called with the payload of each event that `takeEvent` has not taken. */
+  takePayload(payload: string): void;
+};
 
 /** Parses one stream. */
 export class SseReader {
@@ -30,38 +43,53 @@ export class SseReader {
   /** Returns the payloads that this chunk completes. Throws OversizedEvent. */
   push(chunk: Uint8Array): string[] {
     const payloads: string[] = [];
+    this.read(chunk, { takeEvent: () => -1, takePayload: (payload) => payloads.push(payload) });
+    return payloads;
+  }
+
+  /** Gives `sink` the events that this chunk completes. Throws OversizedEvent, and what the sink throws. */
+  read(chunk: Uint8Array, sink: EventSink): void {
     let at = this.#afterCr && chunk[0] === LF ? 1 : 0;
     if (chunk.length > 0) this.#afterCr = false;
     const end = endOfLines(chunk);
     if (end > at) {
       // All complete lines are decoded at once: decoding them one by one costs more than parsing them.
       const isWhole = at === 0 && end === chunk.length && this.#partial.bytes === 0;
-      this.#readLines(UTF_8.decode(isWhole ? chunk : this.#partial.with(chunk.subarray(at, end))), payloads);
+      this.#readLines(UTF_8.decode(isWhole ? chunk : this.#partial.with(chunk.subarray(at, end))), sink);
       this.#afterCr = end === chunk.length && chunk[end - 1] === CR;
       at = end;
     }
     if (this.#partial.bytes + chunk.length - at + (this.#data?.length ?? 0) > EVENT_SIZE_MAX) throw oversized();
     if (at < chunk.length) this.#partial.keep(chunk.subarray(at));
-    return payloads;
   }
 
   /** Returns the payload that the end of the stream completes, if any: some providers leave out the last blank line. */
   end(): string[] {
-    return this.push(Uint8Array.of(LF, LF));
+    return this.push(BLANK_LINES);
+  }
+
+  /** Gives `sink` the event that the end of the stream completes, if any. */
+  finish(sink: EventSink): void {
+    this.read(BLANK_LINES, sink);
   }
 
   /** Parses whole lines, each with its line end. */
-  #readLines(text: string, payloads: string[]): void {
+  #readLines(text: string, sink: EventSink): void {
     let at = 0;
-    let lf = indexFrom(text, "\n", 0);
-    let cr = indexFrom(text, "\r", 0);
+    let lf = -1;
+    let cr = -1;
     while (at < text.length) {
+      const next = this.#data === undefined ? sink.takeEvent(text, at) : -1;
+      if (next > at) {
+        at = next;
+        continue;
+      }
       // Each search continues from the last result. Otherwise a text without CR would be searched to its end for every line.
       if (lf < at) lf = indexFrom(text, "\n", at);
       if (cr < at) cr = indexFrom(text, "\r", at);
       const end = Math.min(lf, cr);
       const payload = this.#endLine(text, at, end);
-      if (payload !== undefined) payloads.push(payload);
+      if (payload !== undefined) sink.takePayload(payload);
       at = lf === cr + 1 ? lf + 1 : end + 1;
     }
   }

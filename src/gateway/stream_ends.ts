@@ -6,7 +6,29 @@ import { restarting } from "./dispatch.ts";
 import type { RelayEnd } from "./relay.ts";
 import type { ReservedRequest } from "./reserve.ts";
 
-/** What each end of a stream means: for its hold, and for the client. How much is charged is in charge.ts. Source: END-3, END-5, END-8, END-11. */
+/**
+ * What each end of a request means: who pays how much, and what the client gets. `streamOutcome` decides the ends of an open stream:
+ *
+ *   end                  when                                        what is charged                                 the client gets
+ *   complete             the provider finished                       what the provider reports, or else our count    [DONE]
+ *   client_left          the client left, or read too slowly         the larger of what was relayed (our count)      nothing more
+ *                                                                    and what was reported last; `estimated`
+ *     isWhole            the same; the model hides tokens, so it     what the provider reports                       nothing more
+ *                        was read to its end in the background
+ *   broke_after_finish   broke off after a finish_reason             as `complete`                                   an error event
+ *   broke_off            broke off before                            nothing                                         an error event
+ *   ended_by_us          the replica shuts down                      nothing                                         an error event
+ *
+ * Before a stream's first event, `Calls` in dispatch.ts decides, and `endUnanswered` in flow.ts acts on it. A client that leaves before
+ * the request was sent to a provider, or when the provider has sent no headers for `PROVIDER_HEADERS_MS`, pays nothing. A client that
+ * leaves while a provider works on the request pays its prompt. A client that leaves an answer that is not streamed pays as if it had
+ * stayed: the call runs to its end (`jsonChat`, `image` in flow.ts).
+ *
+ * "Charged" means tokens at the model's prices if the balance pays, and one unit if a package pays. A charged prompt has at least one
+ * token. The counting is in charge.ts.
+ *
+ * Source: END-3, END-5, END-6, END-7, END-8, END-9, END-10, END-11, END-12.
+ */
 
 /** `event`: the error event that the client is sent. */
 export type StreamOutcome =

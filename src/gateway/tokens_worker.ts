@@ -1,5 +1,6 @@
 import { countTokens } from "gpt-tokenizer/encoding/o200k_base";
-import type { TokenJob, TokenReply } from "./tokens.ts";
+import { serveJobs } from "../platform/worker_side.ts";
+import type { TokenJob } from "./tokens.ts";
 
 /**
  * Counts tokens in a worker, within a job's time budget. The tokenizer's time grows with the square of the length of an unbroken
@@ -35,19 +36,6 @@ function endOfRun(text: string, start: number): number {
   return last >= 0xd800 && last <= 0xdbff ? end - 1 : end;
 }
 
-type Scope = {
-  addEventListener(type: "message", listener: (event: MessageEvent<TokenJob>) => void): void;
-  postMessage(reply: TokenReply): void;
-};
-const scope = globalThis as unknown as Scope;
-
-scope.addEventListener("message", ({ data: job }) => {
-  try {
-    scope.postMessage({ id: job.id, tokens: countInRuns(job.text, job.budgetMs) });
-  } catch {
-    scope.postMessage({ id: job.id, tokens: undefined }); // An estimate is used instead.
-  }
-});
 // The first count builds the tokenizer's tables.
 countTokens("warm", AS_PLAIN_TEXT);
-scope.postMessage({ ready: true });
+serveJobs(({ text, budgetMs }: TokenJob) => countInRuns(text, budgetMs));

@@ -6,7 +6,7 @@ import { newSpanId, type SpanFacts, type Trace, traceparentOf } from "../platfor
 import { RequestRecord } from "./request_record.ts";
 
 /**
- * The spans of one request, made from its record when it has ended: `door` (everything before the reserve), `reserve`, one `provider`
+ * The spans of one request, made from its record when it has ended: `admission` (everything before the reserve), `reserve`, one `provider`
  * for each route that was tried, `relay` for a stream, and `settle` or `release`; all are children of the request's span.
  */
 
@@ -30,7 +30,7 @@ export function spansOf(trace: Trace, of: RequestRecord | RequestFacts, end: Req
     // A step without an end of its own ended with the request.
     if (fromMs > 0) spans.push({ ...partOf(trace, name), startedMs: fromMs, endedMs: toMs || endedMs, ...more });
   };
-  if (of.reserveStartedMs > 0) add("door", startedMs, of.reserveStartedMs);
+  if (of.reserveStartedMs > 0) add("admission", startedMs, of.reserveStartedMs);
   add("reserve", of.reserveStartedMs, of.reservedMs || of.reserveRefusedMs, {
     attributes: { "tollgate.held": of.isReserved },
   });

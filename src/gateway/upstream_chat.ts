@@ -1,27 +1,37 @@
-import type { Model, Route } from "../catalog/catalog.ts";
-import type { ProviderClient } from "../catalog/provider_client.ts";
+import type { KeyedRoute, Model, Route } from "../catalog/catalog.ts";
+import type { ProviderClient, WholeOptions } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch, topLevelSpans } from "../http/json_spans.ts";
 import { DuplicateField, type Span } from "../http/json_text.ts";
+import type { Usage } from "../ledger/ledger.ts";
 import { deadline } from "../platform/deadline.ts";
 import { Stop } from "../platform/stop.ts";
-import { type ReportedUsage, reportedUsageOf, writtenIn } from "./chunks.ts";
+import { writtenIn } from "./chunks.ts";
 import type { Attempt } from "./dispatch.ts";
 import { type Filtered, filterParameters } from "./parameters.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
 import type { ChatBody } from "./request_shapes.ts";
 import { OversizedEvent, SseReader } from "./sse.ts";
+import { type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
 
 /** Chat requests to a provider and its answers: what is changed in the body on the way out, and what is read on the way back. */
 
 /** Maximum size of an answer that is not streamed. */
 const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
-const PATH = "/chat/completions";
+/** Maximum number of events that are read before one that begins the answer. */
+const OPENING_PAYLOADS_MAX = 1_000;
+export const CHAT_PATH = "/chat/completions";
 
-export type ChatCall = Attempt & {
+/** A call of one route for text: what it needs besides the body. */
+export type TextCall = Attempt & {
   provider: ProviderClient;
   requestId: string;
+  firstByteMs: number;
+  totalMs: number;
+};
+
+export type ChatCall = TextCall & {
   body: ChatBody;
   raw: Body;
   /** The body filtered by what any of the model's routes allows. */
@@ -29,8 +39,6 @@ export type ChatCall = Attempt & {
   model: Pick<Model, "allowedParams">;
   /** The output cap that was reserved; null if the client's own is sent on unchanged. */
   capTokens: number | null;
-  firstByteMs: number;
-  totalMs: number;
 };
 
 /** The body for a provider. `dropped`: the parameters that are not sent on, for the header `x-dropped-params`. */
@@ -63,27 +71,27 @@ export function chatPayload({ body, raw, filtered, model, capTokens }: ChatCall,
   return { text: patch(raw.text, raw.spans, edits), dropped };
 }
 
-/** A whole answer. `text` is the JSON that the client gets, `completionText` what the model wrote in it. */
+/**
+ * A whole answer. `text` is the JSON that the client gets; a function if it contains the counts that are charged. `completionText` is
+ * what the model wrote in it.
+ */
 export type ChatAnswer = {
-  text: string;
+  text: string | ((usage: Usage) => string);
   usage: ReportedUsage | undefined;
   /** The provider's usage object, unchanged. */
   rawUsage: unknown;
   completionText: string;
+  /** The length of the whole completion text, if `completionText` is only its beginning. */
+  completionChars?: number;
   dropped: string | undefined;
 };
 
 /** Calls a route and reads its whole answer. Throws ProviderFailure if it is not a chat completion. */
-export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix: number): Promise<ChatAnswer> {
-  const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
-  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
+export async function fetchChatAnswer(call: ChatCall, route: KeyedRoute, createdUnix: number): Promise<ChatAnswer> {
+  const { provider, requestId } = call;
   const payload = chatPayload(call, route);
-  const text = await provider.postWhole(route, PATH, payload.text, limits);
-  const answer = parseObject(text);
-  if (answer === undefined || !Array.isArray(answer.value.choices)) {
-    throw new ProviderFailure("not_json", "the answer is not a chat completion");
-  }
-  const { value, spans } = answer;
+  const text = await provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
+  const { value, spans, choices } = completionOf(text);
   const edits = new Map<string, string>();
   if (value.model !== call.body.model) edits.set("model", JSON.stringify(call.body.model));
   if (typeof value.id !== "string") edits.set("id", JSON.stringify(`chatcmpl-${requestId}`));
@@ -93,17 +101,41 @@ export async function fetchChatAnswer(call: ChatCall, route: Route, createdUnix:
     text: patch(text, spans, edits),
     usage: reportedUsageOf(value.usage),
     rawUsage: value.usage,
-    completionText: completionText(answer.value.choices),
+    completionText: completionText(choices),
     dropped: payload.dropped,
   };
 }
 
+/** The limits of a call whose answer is read whole. */
+export function limitsOf({ requestId, traceparent, beforeSend, signal, totalMs }: TextCall): WholeOptions {
+  return { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
+}
+
+/** Parses a whole chat answer. Throws ProviderFailure if it is none. */
+export function completionOf(text: string): JsonObject & { choices: unknown[] } {
+  const answer = parseObject(text);
+  const choices = answer?.value.choices;
+  if (answer === undefined || !Array.isArray(choices))
+    throw new ProviderFailure("not_json", "the answer is not a chat completion");
+  return { ...answer, choices };
+}
+
 export type OpenedChat = OpenedStream & Pick<Payload, "dropped">;
 
-/** Calls a route and waits for the first event of its stream. Throws ProviderFailure if there is none, or it is an error. */
-export async function openChatStream(call: ChatCall, route: Route): Promise<OpenedChat> {
+/** Calls a route and waits for the first chunk of its stream. Throws ProviderFailure if there is none, or it is an error. */
+export function openChatStream(call: ChatCall, route: KeyedRoute): Promise<OpenedChat> {
+  return openStream(call, route, { path: CHAT_PATH, ...chatPayload(call, route) });
+}
+
+/**
+ * What is sent to open a stream. `begins`: whether a payload is the first event of an answer; a failure before it is tried on the next
+ * route. Without it every payload is.
+ */
+type StreamToOpen = Payload & { path: string; begins?: (event: Readonly<Record<string, unknown>>) => boolean };
+
+/** Calls a path of a route and waits for the first event of its stream. Throws ProviderFailure if there is none, or it is an error. */
+export async function openStream(call: TextCall, route: KeyedRoute, sent: StreamToOpen): Promise<OpenedChat> {
   const { provider, requestId, traceparent, beforeSend, signal, firstByteMs } = call;
-  const payload = chatPayload(call, route);
   const stop = new Stop();
   const onAbort = () => stop.stop();
   signal.addEventListener("abort", onAbort, { once: true });
@@ -113,7 +145,7 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
     stop.stop();
   });
   try {
-    const response = await provider.post(route, PATH, payload.text, {
+    const response = await provider.post(route, sent.path, sent.text, {
       signal: stop,
       requestId,
       traceparent,
@@ -125,8 +157,8 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
     if (response.body === null) throw new ProviderFailure("not_json", "the answer is not an event stream");
     const reader = response.body.getReader();
     const sse = new SseReader();
-    const first = await firstPayloads(reader, sse);
-    return { reader, sse, first, call: stop, dropped: payload.dropped };
+    const first = await firstPayloads(reader, sse, sent.begins);
+    return { reader, sse, first, call: stop, dropped: sent.dropped };
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
     stop.stop();
@@ -139,18 +171,30 @@ export async function openChatStream(call: ChatCall, route: Route): Promise<Open
   }
 }
 
-/** Reads until the first payload, which must be a chunk. Returns all payloads that arrived with it. Throws ProviderFailure, OversizedEvent. */
-async function firstPayloads(reader: OpenedStream["reader"], sse: OpenedStream["sse"]): Promise<string[]> {
+/**
+ * Reads until the first payload that begins the answer; each before it must be a good event. Returns all payloads that arrived until
+ * then. Throws ProviderFailure, OversizedEvent.
+ */
+async function firstPayloads(
+  reader: OpenedStream["reader"],
+  sse: OpenedStream["sse"],
+  begins: StreamToOpen["begins"],
+): Promise<string[]> {
+  let payloads: string[] = [];
+  let checked = 0;
   for (;;) {
     const { done, value } = await firstBytes(reader);
-    const payloads = done ? sse.end() : sse.push(value);
-    const [first] = payloads;
-    if (first !== undefined) {
-      const event = first === "[DONE]" ? undefined : parseObject(first)?.value;
-      if (event === undefined || (event.error !== undefined && event.error !== null)) {
+    const arrived = done ? sse.end() : sse.push(value);
+    payloads = payloads.length === 0 ? arrived : [...payloads, ...arrived];
+    for (; checked < payloads.length; checked++) {
+      const payload = payloads[checked] as string;
+      // An answer may also end before it has begun: with nothing but its usage.
+      if (checked > 0 && payload === "[DONE]") return payloads;
+      const event = payload === "[DONE]" ? undefined : parseObject(payload)?.value;
+      if (event === undefined || (event.error !== undefined && event.error !== null))
         throw new ProviderFailure("not_json", "the stream began with an error");
-      }
-      return payloads;
+      if (begins === undefined || begins(event)) return payloads;
+      if (payloads.length > OPENING_PAYLOADS_MAX) return payloads;
     }
     if (done) throw new ProviderFailure("not_json", "the stream ended before it began");
   }
@@ -164,10 +208,10 @@ async function firstBytes(reader: OpenedStream["reader"]): Promise<ProviderRead>
   }
 }
 
-type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span> };
+export type JsonObject = { value: Record<string, unknown>; spans: Map<string, Span> };
 
 /** Parses a JSON object, with the places of its fields. Returns undefined if the text is not one, or has a field twice. */
-function parseObject(text: string): JsonObject | undefined {
+export function parseObject(text: string): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(text);
     const spans = topLevelSpans(text);

@@ -1,27 +1,33 @@
-import type { Route } from "../catalog/catalog.ts";
-import { fetchGuarded, GuardError } from "../catalog/guard.ts";
+import type { KeyedRoute } from "../catalog/catalog.ts";
+import { assertCallable, fetchGuarded, GuardError } from "../catalog/guard.ts";
 import type { ProviderClient } from "../catalog/provider_client.ts";
 import { ProviderFailure } from "../catalog/provider_errors.ts";
 import type { Body } from "../http/body.ts";
 import { patch } from "../http/json_spans.ts";
 import { controllerBy } from "../platform/stop.ts";
+import { within } from "../platform/time_limit.ts";
 import type { Attempt } from "./dispatch.ts";
+import { type ImageToken, imageUrl } from "./image_addresses.ts";
+import { accessOf, IMAGE_BYTES_MAX, imageTypeOf } from "./image_files.ts";
 import { filterParameters } from "./parameters.ts";
 import { IMAGE_SIZE_DEFAULT, type ImageBody } from "./request_shapes.ts";
 import { type ImagePrice, qualityOf } from "./reserve.ts";
 import type { Payload } from "./upstream_chat.ts";
 
 /**
- * Image requests to a provider and its answers. The client gets its `response_format`, whatever the provider returns.
- * Source: IMG-1.
+ * Image requests to a provider and its answers. The client gets its `response_format`, whatever the provider returns, and never an
+ * address of the provider's. Source: IMG-1, IMG-4.
  */
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
-const IMAGE_BYTES_MAX = 32 * 1024 * 1024;
 const IMAGE_FETCH_MS = 30_000;
-/** One image is requested and charged. Without this limit a provider could make us fetch any number. Source: IMG-1. */
-const IMAGES_MAX = 1;
+/** For looking up the host of an address that is handed out. */
+const LOOK_UP_MS = 5_000;
 const PATH = "/images/generations";
+/** Members of an answer, and of its image, that are passed on. Others could contain the provider's address or prices. Source: IMG-4. */
+const ANSWER_FIELDS = ["background", "output_format", "quality", "size", "usage"];
+const IMAGE_FIELDS = ["revised_prompt"];
+const NO_IMAGE = "the answer contains no image";
 
 export type ImageCall = Attempt & {
   provider: ProviderClient;
@@ -32,29 +38,37 @@ export type ImageCall = Attempt & {
   totalMs: number;
   allowPrivate: readonly string[];
   createdUnix: number;
+  links: ImageLinks;
 };
+
+/** What the URLs that are handed out are made of. `origin` is that of the request, as clients reach it. */
+export type ImageLinks = {
+  secretKey: Uint8Array;
+  origin: string;
+  expiresUnixMs: () => number;
+} & Pick<ImageToken, "accountId" | "tenantId">;
 
 /** `text` is the JSON that the client gets; `rawUsage` is the provider's usage object, unchanged. */
 export type ImageAnswer = { text: string; rawUsage: unknown; dropped: string | undefined };
 
-/** Calls a route and reads its answer. Throws ProviderFailure if it contains no image. */
-export async function fetchImageAnswer(call: ImageCall, route: Route): Promise<ImageAnswer> {
+/** Calls a route and reads its answer. Throws ProviderFailure if it contains no image, or one at an address that may not be called. */
+export async function fetchImageAnswer(call: ImageCall, route: KeyedRoute): Promise<ImageAnswer> {
   const { provider, requestId, traceparent, beforeSend, signal, totalMs } = call;
   const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
   const payload = imagePayload(call, route);
   const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
-  const data = await Promise.all(answer.data.map((item) => inFormat(item, call)));
+  const image = { ...(await inFormat(answer.image, call, route)), ...pick(answer.image, IMAGE_FIELDS) };
   const text = JSON.stringify({
-    ...answer,
-    created: typeof answer.created === "number" ? answer.created : call.createdUnix,
+    ...pick(answer.fields, ANSWER_FIELDS),
+    created: typeof answer.fields.created === "number" ? answer.fields.created : call.createdUnix,
     model: call.body.model,
-    data,
+    data: [image],
   });
-  return { text, rawUsage: answer.usage, dropped: payload.dropped };
+  return { text, rawUsage: answer.fields.usage, dropped: payload.dropped };
 }
 
 /** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and a size. */
-function imagePayload({ body, raw, price }: ImageCall, route: Route): Payload {
+function imagePayload({ body, raw, price }: ImageCall, route: KeyedRoute): Payload {
   const { changed, dropped } = filterParameters({
     kind: "image",
     body,
@@ -71,30 +85,25 @@ function imagePayload({ body, raw, price }: ImageCall, route: Route): Payload {
 }
 
 type Item = Record<string, unknown>;
-type Answer = Item & { data: Item[] };
+type Answer = { fields: Item; image: Item };
 
+/** The answer's fields, and its first image. Throws ProviderFailure. */
 function parseAnswer(text: string): Answer {
-  let value: unknown;
+  let fields: unknown;
   try {
-    value = JSON.parse(text);
+    fields = JSON.parse(text);
   } catch {
     throw new ProviderFailure("not_json", "the answer is not JSON");
   }
-  const answer = firstImages(value);
-  if (answer === undefined) throw new ProviderFailure("not_json", "the answer contains no image");
-  return answer;
+  if (!isObject(fields) || !Array.isArray(fields.data)) throw new ProviderFailure("not_json", NO_IMAGE);
+  // One image is requested and charged. A provider that sends more must not make us fetch them.
+  const image: unknown = fields.data[0];
+  if (!isObject(image)) throw new ProviderFailure("not_json", NO_IMAGE);
+  return { fields, image };
 }
 
-function firstImages(value: unknown): Answer | undefined {
-  if (typeof value !== "object" || value === null || !("data" in value) || !Array.isArray(value.data)) return undefined;
-  const data = value.data.slice(0, IMAGES_MAX);
-  return data.length > 0 && data.every(isImage) ? { ...value, data } : undefined;
-}
-
-function isImage(item: unknown): item is Item {
-  if (typeof item !== "object" || item === null) return false;
-  const fields: Item = { ...item };
-  return (textIn(fields, "url") ?? textIn(fields, "b64_json")) !== undefined;
+function isObject(value: unknown): value is Item {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function textIn(item: Item, name: string): string | undefined {
@@ -102,35 +111,65 @@ function textIn(item: Item, name: string): string | undefined {
   return typeof value === "string" && value !== "" ? value : undefined;
 }
 
-/** One image in the client's format: a URL (a data URL if the provider sent base64), or base64 (fetched if the provider sent a URL). */
-async function inFormat(item: Item, call: ImageCall): Promise<Item> {
-  const { url: _url, b64_json: _b64, ...rest } = item;
+/** The listed fields that are there. */
+function pick(item: Item, names: readonly string[]): Item {
+  return Object.fromEntries(names.flatMap((name) => (item[name] === undefined ? [] : [[name, item[name]]])));
+}
+
+/** The image in the client's format: base64, fetched if the provider sent an address; or a URL, which is ours or contains the base64. */
+async function inFormat(item: Item, call: ImageCall, route: KeyedRoute): Promise<Item> {
+  const { address, base64, type } = readImage(item);
+  if (call.body.response_format === "b64_json") {
+    if (base64 !== undefined) return { b64_json: base64 };
+    if (address !== undefined) return { b64_json: await fetchBase64(address, call, route) };
+  } else {
+    if (address !== undefined) return { url: await handOut(address, call, route) };
+    if (base64 !== undefined) return { url: `data:${type ?? typeOf(base64)};base64,${base64}` };
+  }
+  throw new ProviderFailure("not_json", NO_IMAGE);
+}
+
+/** What the provider sent of an image: its address, its base64, or both. A data URL contains the base64, and says its type. */
+function readImage(item: Item): { address?: string; base64?: string; type?: string } {
   const url = textIn(item, "url");
-  const base64 = textIn(item, "b64_json") ?? base64OfDataUrl(url);
-  if (call.body.response_format === "b64_json")
-    return { ...rest, b64_json: base64 ?? (await fetchBase64(url as string, call)) };
-  return { ...rest, url: url ?? `data:${imageType(base64 as string)};base64,${base64}` };
+  const [, type, content] = /^data:(image\/[\w.+-]+);base64,(.+)$/s.exec(url ?? "") ?? [];
+  const base64 = textIn(item, "b64_json") ?? content;
+  return {
+    ...(url !== undefined && !url.startsWith("data:") && { address: url }),
+    ...(base64 !== undefined && { base64 }),
+    ...(type !== undefined && { type }),
+  };
 }
 
-function base64OfDataUrl(url: string | undefined): string | undefined {
-  return url === undefined ? undefined : /^data:image\/[\w.+-]+;base64,(.+)$/s.exec(url)?.[1];
+/** By the first bytes. If they do not tell it, most probably PNG. */
+function typeOf(base64: string): string {
+  return imageTypeOf(Buffer.from(base64.slice(0, 64), "base64")) ?? "image/png";
 }
 
-async function fetchBase64(url: string, { allowPrivate, signal }: ImageCall): Promise<string> {
-  const limits = { bytesMax: IMAGE_BYTES_MAX, timeoutMs: IMAGE_FETCH_MS };
+async function fetchBase64(address: string, { allowPrivate, signal }: ImageCall, route: KeyedRoute): Promise<string> {
+  const limits = { bytesMax: IMAGE_BYTES_MAX, timeoutMs: IMAGE_FETCH_MS, signal: controllerBy(signal).signal };
+  const { bytes } = await callable(fetchGuarded(address, { ...accessOf(route, address, allowPrivate), ...limits }));
+  return Buffer.from(bytes).toString("base64");
+}
+
+/** Our URL for a provider's address, which must be one that can be fetched later: the image is charged now. Source: IMG-6. */
+async function handOut(address: string, { allowPrivate, links }: ImageCall, route: KeyedRoute): Promise<string> {
+  const { secretKey, origin, accountId, tenantId, expiresUnixMs } = links;
+  const { providerId, key } = route;
+  const access = accessOf(route, address, allowPrivate);
+  const late = () => new GuardError("timeout", `No address within ${LOOK_UP_MS} ms.`);
+  const checked = assertCallable(address, { ...access, purpose: "The image's address", tellsAddresses: true });
+  const { url } = await callable(within(LOOK_UP_MS, checked, late));
+  const token = { url: url.href, providerId, keyId: key.id, accountId, tenantId, expiresUnixMs: expiresUnixMs() };
+  return imageUrl(secretKey, origin, token);
+}
+
+/** Turns a refusal of the guard into a failure of the provider: without its message, into which a provider could put a prompt. */
+async function callable<T>(work: Promise<T>): Promise<T> {
   try {
-    const { bytes } = await fetchGuarded(url, { ...limits, allowPrivate, signal: controllerBy(signal).signal });
-    return Buffer.from(bytes).toString("base64");
+    return await work;
   } catch (error) {
-    // Without the guard's message, which names the host: a provider could put a prompt into it.
     const why = error instanceof GuardError ? error.kind : "failed";
     throw new ProviderFailure("not_json", `the image could not be fetched from its URL: ${why}`);
   }
-}
-
-/** The media type, by the first bytes of the image. */
-function imageType(base64: string): string {
-  if (base64.startsWith("/9j/")) return "image/jpeg";
-  if (base64.startsWith("UklGR")) return "image/webp";
-  return "image/png";
 }

@@ -84,7 +84,7 @@ export async function listUsage(
     ...(query.end !== undefined && { end: query.end }),
     ...(query.model !== undefined && { modelId: query.model }),
   };
-  const reader = { door: "api", accountId: key.accountId, tenantId: key.tenantId } as const;
+  const reader = { side: "api", accountId: key.accountId, tenantId: key.tenantId } as const;
   const { rows, hasMore, nextAfter } = await longReads.run(reader, { signal }, (deps) => listUsageRecords(deps, asked));
   const body = {
     object: "list",

@@ -1,16 +1,22 @@
 import { type TSchema, Type } from "@sinclair/typebox";
 import type { ErrorCode } from "../errors.ts";
 import { type Operation, refusalsOf } from "../http/openapi.ts";
-import { ChatBody, IMAGE_SIZE_DEFAULT, ImageBody, UsageQuery } from "./request_shapes.ts";
+import { ENTITLEMENT_REFUSALS } from "../ledger/refusals.ts";
+import { IMAGE_TYPES } from "./image_files.ts";
+import { ChatBody, EmbeddingBody, IMAGE_SIZE_DEFAULT, ImageBody, UsageQuery } from "./request_shapes.ts";
 import {
   Balance,
   ChatCompletion,
   ChatCompletionChunk,
+  EmbeddingList,
   ImageGenerationResponse,
   ModelList,
   ModelOnWire,
+  ResponseEvent,
+  ResponseObject,
   UsageList,
 } from "./response_shapes.ts";
+import { ResponsesBody } from "./responses/request.ts";
 
 /** The OpenAPI description of each endpoint under /v1. Source: API-2, ERR-2. */
 
@@ -28,17 +34,7 @@ export const METERED = [
   "invalid_request",
   "request_too_large",
   "unsupported_media_type",
-  "model_not_found",
-  "model_not_in_package",
-  "package_required",
-  "package_expired",
-  "package_quota_exceeded",
-  "daily_quota_exceeded",
-  "carryover_quota_exceeded",
-  "key_request_limit_exceeded",
-  "key_spend_limit_exceeded",
-  "insufficient_balance",
-  "payg_pricing_unavailable",
+  ...ENTITLEMENT_REFUSALS,
   "provider_unavailable",
 ] as const satisfies ErrorCode[];
 
@@ -53,17 +49,27 @@ const IdempotencyHeader = Type.Object({
   ),
 });
 
-/** What a chat or an image costs an account. */
+/** What a chat, an image or a request for embeddings costs an account. */
 const METERED_DESCRIPTION =
   "Counts as one request of the package, or is charged to the balance. A request that is refused, or that the model does not answer, costs nothing.";
 
 export const CHAT_EXAMPLE = { model: "gpt-mini", messages: [{ role: "user", content: "What is a toll gate?" }] };
 export const IMAGE_EXAMPLE = { model: "painter", prompt: "A toll gate at dawn", size: IMAGE_SIZE_DEFAULT };
+export const RESPONSE_EXAMPLE = { model: "gpt-mini", input: "What is a toll gate?" };
+export const EMBEDDING_EXAMPLE = { model: "embed-small", input: ["What is a toll gate?", "A road with a barrier"] };
 export const CHAT_ANSWER: Operation["answer"] = {
   schema: ChatCompletion,
   description: "The model's answer. With stream: true, server-sent events.",
 };
+export const RESPONSE_ANSWER: Operation["answer"] = {
+  schema: ResponseObject,
+  description: "The model's response. With stream: true, server-sent events.",
+};
 export const IMAGE_ANSWER: Operation["answer"] = { schema: ImageGenerationResponse, description: "The image." };
+export const EMBEDDING_ANSWER: Operation["answer"] = {
+  schema: EmbeddingList,
+  description: "The embeddings, in the order of the inputs.",
+};
 
 const read = (
   more: Pick<Operation, "id" | "tag" | "summary" | "description" | "params" | "query">,
@@ -123,6 +129,43 @@ export const CREATE_IMAGE: Operation = {
   headers: IdempotencyHeader,
   body: { schema: ImageBody, example: IMAGE_EXAMPLE },
   answer: IMAGE_ANSWER,
+  refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
+};
+
+export const GET_IMAGE_FILE: Operation = {
+  id: "getImageFile",
+  tag: "Images",
+  summary: "Get an image that was created with response_format url",
+  description:
+    "This is the url of the answer. It works without an API key, on its own host and for a limited time, an hour by default. The image is not stored: the provider may delete it earlier, so download it soon. Not metered.",
+  caller: "anyone",
+  params: Type.Object({ token: Type.String({ description: "The end of the url." }) }),
+  answer: { mediaTypes: IMAGE_TYPES, description: "The image." },
+  refusals: refusalsOf("not_found", "provider_unavailable", ...ALWAYS.filter((code) => code !== "invalid_api_key")),
+};
+
+export const CREATE_RESPONSE: Operation = {
+  id: "createResponse",
+  tag: "Responses",
+  summary: "Create a response, whole or as a stream of events",
+  description: `${METERED_DESCRIPTION} Nothing is stored: send the whole conversation with each request.`,
+  caller: "key",
+  headers: IdempotencyHeader,
+  body: { schema: ResponsesBody, example: RESPONSE_EXAMPLE },
+  answer: RESPONSE_ANSWER,
+  events: ResponseEvent,
+  refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
+};
+
+export const CREATE_EMBEDDING: Operation = {
+  id: "createEmbedding",
+  tag: "Embeddings",
+  summary: "Create embeddings",
+  description: `${METERED_DESCRIPTION} The balance is charged for the tokens of the input.`,
+  caller: "key",
+  headers: IdempotencyHeader,
+  body: { schema: EmbeddingBody, example: EMBEDDING_EXAMPLE },
+  answer: EMBEDDING_ANSWER,
   refusals: refusalsOf(...ALWAYS, ...METERED, ...IDEMPOTENT),
 };
 

@@ -4,10 +4,23 @@ import { Refusal } from "../errors.ts";
 import { described } from "../http/openapi.ts";
 import { inTime } from "../platform/time_limit.ts";
 import { authenticate, type Caller } from "./authenticate.ts";
-import { chat, image, rateIdOf, serveMetered } from "./flow.ts";
+import { EMBEDDINGS } from "./embeddings.ts";
+import { CHAT, IMAGES, serveMetered } from "./flow.ts";
+import { getImageFile } from "./image_files.ts";
 import { getModel, listModels } from "./models.ts";
+import { RESPONSES } from "./responses/endpoint.ts";
 import { getBalance, listUsage } from "./v1_account.ts";
-import { CREATE_CHAT, CREATE_IMAGE, GET_BALANCE, GET_MODEL, LIST_MODELS, LIST_USAGE } from "./v1_operations.ts";
+import {
+  CREATE_CHAT,
+  CREATE_EMBEDDING,
+  CREATE_IMAGE,
+  CREATE_RESPONSE,
+  GET_BALANCE,
+  GET_IMAGE_FILE,
+  GET_MODEL,
+  LIST_MODELS,
+  LIST_USAGE,
+} from "./v1_operations.ts";
 
 /**
  * The metered endpoints by path; all are POST. Nearly all requests are for these, so `server/app.ts` calls them directly: the
@@ -15,8 +28,10 @@ import { CREATE_CHAT, CREATE_IMAGE, GET_BALANCE, GET_MODEL, LIST_MODELS, LIST_US
  */
 export function meteredRoutes(deps: Deps) {
   return {
-    "/v1/chat/completions": (request: Request) => serveMetered(deps, request, chat),
-    "/v1/images/generations": (request: Request) => serveMetered(deps, request, image),
+    "/v1/chat/completions": (request: Request) => serveMetered(deps, request, CHAT),
+    "/v1/images/generations": (request: Request) => serveMetered(deps, request, IMAGES),
+    "/v1/embeddings": (request: Request) => serveMetered(deps, request, EMBEDDINGS),
+    "/v1/responses": (request: Request) => serveMetered(deps, request, RESPONSES),
   } as const;
 }
 
@@ -47,6 +62,17 @@ export function v1Routes(deps: Deps, metered = meteredRoutes(deps)) {
     .post("/images/generations", ({ request }) => metered["/v1/images/generations"](request), {
       parse: "none",
       detail: described(CREATE_IMAGE),
+    })
+    .get("/images/files/:token", ({ request, params }) => getImageFile(deps, request, params.token), {
+      detail: described(GET_IMAGE_FILE),
+    })
+    .post("/responses", ({ request }) => metered["/v1/responses"](request), {
+      parse: "none",
+      detail: described(CREATE_RESPONSE),
+    })
+    .post("/embeddings", ({ request }) => metered["/v1/embeddings"](request), {
+      parse: "none",
+      detail: described(CREATE_EMBEDDING),
     });
 }
 
@@ -56,7 +82,7 @@ async function unmetered(
   answer: (caller: Caller) => Promise<Response>,
 ): Promise<Response> {
   const caller = await authenticate(deps, request);
-  await deps.limiter.take(rateIdOf(caller), caller.key);
+  await caller.limits.take();
   return await answer(caller);
 }
 

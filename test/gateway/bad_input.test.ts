@@ -4,6 +4,7 @@ import { gzipSync } from "node:zlib";
 import { badInputPage } from "../../scripts/bad_input_table.ts";
 import {
   BAD_CHAT,
+  BAD_EMBEDDING,
   BAD_ENCODINGS,
   BAD_IMAGE,
   BAD_METHODS,
@@ -14,6 +15,7 @@ import {
   BY_THE_RUNTIME,
   BYTES_MAX,
   GOOD_CHAT,
+  GOOD_EMBEDDING,
   GOOD_IMAGE,
   type GoodBody,
   NO_HTTP,
@@ -23,9 +25,10 @@ import {
   TWICE,
   UNKNOWN_PATHS,
 } from "../http/body_cases.ts";
+import { BAD_RESPONSES, GOOD_RESPONSES } from "../http/responses_cases.ts";
 import { until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, RUNTIME } from "../replica.ts";
-import { type Expected, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
+import { closeBalanced, type Expected, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { openRawClient } from "./raw_client.ts";
 import { type Answer, chatBody, imageBody, openShop, type Shop } from "./shop.ts";
 
@@ -33,6 +36,8 @@ import { type Answer, chatBody, imageBody, openShop, type Shop } from "./shop.ts
 
 const CHAT = "/v1/chat/completions";
 const IMAGES = "/v1/images/generations";
+const EMBEDDINGS = "/v1/embeddings";
+const RESPONSES = "/v1/responses";
 
 let shop: Shop;
 /** A replica whose maximum body size is BYTES_MAX. */
@@ -44,10 +49,7 @@ beforeAll(async () => {
   small = await shop.start({ BODY_BYTES_MAX: String(BYTES_MAX) });
   ({ secret } = await shop.customer());
 }, 60_000);
-afterAll(async () => {
-  await small.kill();
-  await shop.close();
-});
+afterAll(() => closeBalanced(shop, small.kill));
 
 /** Sends a body unchanged, with only these headers. */
 function post(
@@ -90,7 +92,7 @@ function accepts(path: string, cases: readonly GoodBody[]): void {
   }
 }
 
-describe("a body that is no JSON object", () => {
+describe("a body that is not a JSON object", () => {
   refuses(CHAT, NO_JSON);
 
   test("nested within reason: accepted", async () => {
@@ -111,6 +113,16 @@ describe("chat", () => {
 describe("images", () => {
   refuses(IMAGES, BAD_IMAGE);
   accepts(IMAGES, GOOD_IMAGE);
+});
+
+describe("embeddings", () => {
+  refuses(EMBEDDINGS, BAD_EMBEDDING);
+  accepts(EMBEDDINGS, GOOD_EMBEDDING);
+});
+
+describe("responses", () => {
+  refuses(RESPONSES, BAD_RESPONSES);
+  accepts(RESPONSES, GOOD_RESPONSES);
 });
 
 describe("size, type and coding of the body", () => {

@@ -1,9 +1,15 @@
 import { expect } from "bun:test";
 import { connect } from "node:net";
+import { until } from "../platform/own_redis.ts";
 import type { Answer, Shop } from "./shop.ts";
 
-/** What must be true of every refusal: the rulings' table, deliberately written down a second time. */
-export const RULED: Readonly<Record<string, readonly [status: number, type: string]>> = {
+/** What a replica has drawn ahead goes back within two seconds; what a killed one had drawn, when its lease ends. */
+const DRAWN_MS_MAX = 20_000;
+/** A replica renews its lease every second: one that has not for this long is dead. */
+const DEAD_MS = 6_000;
+
+/** Status and type of each error code: the error table, deliberately written a second time. Source: ERR-2. */
+export const ERRORS: Readonly<Record<string, readonly [status: number, type: string]>> = {
   invalid_api_key: [401, "authentication_error"],
   host_not_allowed: [403, "permission_error"],
   package_required: [402, "billing_error"],
@@ -42,12 +48,12 @@ const LEAKS = /\bat \S+ \(|\.ts:\d|node_modules|postgres|<html|<!doctype|select 
 
 export type Expected = { param?: string | null; status?: number };
 
-/** Checks status, envelope and headers of a refusal, by the rulings' table. */
+/** Checks status, envelope and headers of a refusal by the error table. */
 export function expectRefusal(answer: Answer, code: string, { param = null, status }: Expected = {}): void {
-  const [ruledStatus, type] = RULED[code] as readonly [number, string];
+  const [tableStatus, type] = ERRORS[code] as readonly [number, string];
   const { error, request_id: requestId, ...rest } = answer.json ?? {};
   expect({ status: answer.status, ...error, message: typeof error?.message }).toMatchObject({
-    status: status ?? ruledStatus,
+    status: status ?? tableStatus,
     message: "string",
     type,
     code,
@@ -60,30 +66,41 @@ export function expectRefusal(answer: Answer, code: string, { param = null, stat
   expect(answer.headers.get("x-request-id")).toBe(requestId);
   expect(answer.headers.get("content-type")).toMatch(/^application\/json\b/);
   expect(answer.text).not.toMatch(LEAKS);
-  if (ruledStatus === 402) {
+  if (tableStatus === 402) {
     expect(answer.headers.get("x-should-retry")).toBe(answer.status === 402 ? "false" : null);
   }
-  if (ruledStatus === 429 || ruledStatus === 503) {
+  if (tableStatus === 429 || tableStatus === 503) {
     expect(answer.headers.get("retry-after")).toMatch(/^[1-9]\d*$/);
   }
-  if (ruledStatus === 409) {
+  if (tableStatus === 409) {
     // Either worth a retry, with a time, or not at all.
     const after = answer.headers.get("retry-after");
     if (after !== null) expect(after).toMatch(/^[1-9]\d*$/);
     expect(answer.headers.get("x-should-retry")).toBe(after === null ? "false" : null);
   }
-  if (ruledStatus === 405) expect(answer.headers.get("allow")).toMatch(/^[A-Z]+(, [A-Z]+)*$/);
+  if (tableStatus === 405) expect(answer.headers.get("allow")).toMatch(/^[A-Z]+(, [A-Z]+)*$/);
 }
 
-/** Everything that a refusal must not change, over all accounts. */
+/** The number of answers by kind: `served`, or status and code as in `402 package_required`. */
+export function tally(answers: readonly Answer[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { status, json } of answers) {
+    const name = status === 200 ? "served" : `${status} ${json?.error?.code}`;
+    counts[name] = (counts[name] ?? 0) + 1;
+  }
+  return counts;
+}
+
+/** Everything that a refusal must not change, over all accounts. What replicas have drawn ahead comes and goes by itself. */
 async function effects(shop: Shop) {
   const [books] = await shop.world.sql`
-    select (select count(*)::int from receipts) as receipts, (select count(*)::int from holds) as holds,
+    select (select count(*)::int from receipts) as receipts,
       (select count(*)::int from balance_entries) as entries,
-      (select coalesce(sum(units_used + units_held), 0)::int from packages) as units,
+      (select coalesce(sum(units_used), 0)::int from packages) as units,
       (select coalesce(sum(tokens_used + tokens_held), 0)::int from packages) as tokens,
       (select coalesce(sum(balance_nano_usd), 0)::text from balances) as balance,
-      (select coalesce(sum(held_nano_usd), 0)::text from balances) as held`;
+      (select coalesce(sum(units - least(idle_units, units)), 0)::int from escrows) as units_in_flight,
+      (select coalesce(sum(nano_usd - least(idle_nano_usd, nano_usd)), 0)::text from escrows) as money_in_flight`;
   return { ...books, providerCalls: shop.provider.callCount() + shop.second.callCount() };
 }
 
@@ -93,6 +110,45 @@ export async function withoutEffect<T>(shop: Shop, work: () => Promise<T>): Prom
   const result = await work();
   expect(await effects(shop)).toEqual(before);
   return result;
+}
+
+/**
+ * Waits until nothing is drawn: no request is in flight, and replicas have returned what they had drawn ahead. Does not wait for the
+ * leases of killed replicas: it ends them.
+ */
+async function untilNothingIsDrawn({ world: { sql } }: Shop): Promise<void> {
+  const startedMs = performance.now();
+  const leases = await sql`select id, ends_at::text as ends_at from leases where not ended`;
+  await until(async () => {
+    const [drawn] = await sql`select from escrows where units > 0 or tokens > 0 or nano_usd > 0 limit 1`;
+    if (drawn !== undefined && performance.now() - startedMs > DEAD_MS) {
+      for (const { id, ends_at } of leases)
+        await sql`update leases set ended = true where id = ${id} and ends_at::text = ${ends_at}`;
+      await sql`
+        select reap_account(account_id) from (
+          select distinct account_id from escrows join leases on leases.id = lease_id where ended) as accounts`;
+    }
+    return drawn === undefined;
+  }, DRAWN_MS_MAX);
+}
+
+/** Ends a test file: waits until nothing is drawn, checks that the books balance, then runs `others` and closes the shop. */
+export async function closeBalanced(shop: Shop, ...others: (() => unknown)[]): Promise<void> {
+  try {
+    await untilNothingIsDrawn(shop);
+    expect(await shop.world.unbalanced()).toEqual([]);
+  } finally {
+    for (const other of others) await other();
+    await shop.close();
+  }
+}
+
+/** Ends the provider's faults after a test. A good answer to `call` closes the route's breaker. */
+export async function endFaults(shop: Shop, call: (secret: string) => Promise<Answer>): Promise<void> {
+  shop.provider.reset();
+  const { secret } = await shop.customer();
+  await until(async () => (await call(secret)).status === 200, 10_000);
+  shop.provider.reset();
 }
 
 /** Sends raw bytes and reads the first response to its end: for input that no HTTP client would send. */

@@ -18,6 +18,14 @@ beforeAll(() => console.log(`seed ${SEED}, ${RUNS} runs a property`));
 const check = <T extends [unknown, ...unknown[]]>(property: fc.IProperty<T>) =>
   fc.assert(property, { seed: SEED, numRuns: RUNS });
 
+/** The payload that the client gets for a payload of the provider; undefined if none is sent now. */
+function sentBy(rewriter: ChunkRewriter, payload: string): string | undefined {
+  const event = rewriter.rewrite(payload);
+  if (event === undefined) return undefined;
+  expect(event.startsWith("data: ") && event.endsWith("\n\n")).toBe(true);
+  return event.slice("data: ".length, -2);
+}
+
 /** Keys with a meaning here, keys that break careless code, and arbitrary ones. */
 const key = fc.oneof(
   fc.constantFrom(
@@ -79,7 +87,7 @@ const entriesOf = (json: string) => {
 /** What a rewriter returns for a payload, and its state afterwards. */
 function told(rewriter: ChunkRewriter, payload: string) {
   try {
-    return { out: rewriter.rewrite(payload), relayed: rewriter.relayed, finished: rewriter.finished };
+    return { out: sentBy(rewriter, payload), relayed: rewriter.relayed, finished: rewriter.finished };
   } catch (error) {
     return { thrown: error instanceof Error ? error.message : error };
   }
@@ -97,7 +105,7 @@ describe("any JSON objects", () => {
           const heads = new Set<string>();
           for (const all of chunks) {
             const sent = written(all, space);
-            const got = rewriter.rewrite(sent);
+            const got = sentBy(rewriter, sent);
             const value = new Map(all);
             const hasUsage = value.get("usage") !== undefined && value.get("usage") !== null;
             const choices = value.get("choices");
@@ -288,7 +296,7 @@ describe("anything else", () => {
       fc.property(broken, (payload) => {
         const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: true });
         try {
-          const got = rewriter.rewrite(payload);
+          const got = sentBy(rewriter, payload);
           if (got !== undefined) entriesOf(got);
         } catch (error) {
           const isSaid =
@@ -301,6 +309,19 @@ describe("anything else", () => {
       }),
     );
   });
+
+  test.each([",", "\n,", "\r,", "\r\n,"])(
+    "in the text of a read, a line break within an event ends its line: %j",
+    (comma) => {
+      const event = (text: string, between: string) =>
+        `data: {"id":"c","created":1,"choices":[{"index":0${between}"delta":{"content":"${text}"}}]}\n\n`;
+      const rewriter = new ChunkRewriter({ ...FACTS, wantsUsage: true });
+      // After two events both frames are known: around the choices, and around their text.
+      for (const text of ["one", "two"]) rewriter.rewrite(event(text, ",").slice("data: ".length, -2));
+      expect(rewriter.rewriteEvent(event("three", comma), 0) > 0).toBe(comma === ",");
+      expect(rewriter.relayed.text).toBe(comma === "," ? "onetwothree" : "onetwo");
+    },
+  );
 
   test("deeply nested, very long or very many: refused or rewritten quickly", () => {
     const hostile = [

@@ -1,12 +1,11 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import type { Person } from "../world.ts";
-import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
-import { gaugeOf, shedBy } from "./metrics_reader.ts";
+import { closeBalanced, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
+import { gaugeOf, shedBy, withGrowth } from "./metrics_reader.ts";
 import { type Answer, chatBody, openShop, type Shop } from "./shop.ts";
 
 /**
@@ -59,14 +58,7 @@ afterEach(async () => {
   for (const gauge of ["body_reads", "body_bytes", "in_flight_requests"])
     await until(async () => (await gaugeOf(replica, gauge)) === 0, 20_000);
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 const head = (secret: string, length: number | "chunked") =>
   [
@@ -104,25 +96,6 @@ async function servedToNeighbour(): Promise<number> {
   };
   await Promise.all(Array.from({ length: 10 }, ask));
   return served;
-}
-
-/** The maximum growth of the replica's memory while `work` runs, in MiB. */
-async function growthDuring(work: () => Promise<unknown>): Promise<number> {
-  const rssMib = () => {
-    const status = readFileSync(`/proc/${replica.process.pid}/status`, "utf8");
-    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
-  };
-  const beforeMib = rssMib();
-  let mostMib = beforeMib;
-  const watch = setInterval(() => {
-    mostMib = Math.max(mostMib, rssMib());
-  }, 20);
-  try {
-    await work();
-  } finally {
-    clearInterval(watch);
-  }
-  return mostMib - beforeMib;
 }
 
 const keysOf = (person: Person, count: number) =>
@@ -182,7 +155,7 @@ describe("bodies that are large", () => {
   const accountBytes = BODY_MEMORY_MAX * ACCOUNT_SHARE;
 
   test("60 stalled bodies of 20 MiB from one key: all but two are refused unread; another account is served", async () => {
-    const growth = await growthDuring(async () => {
+    const { growthMib } = await withGrowth(replica, async () => {
       const all = Array.from({ length: 60 }, () =>
         openSocket(head(attacker.secret, large.length), large.subarray(0, -1)),
       );
@@ -191,8 +164,8 @@ describe("bodies that are large", () => {
       expect(await shedBy(replica, "body_bytes_per_account")).toBe(58);
       expect(await servedToNeighbour()).toBe(100);
     });
-    console.log(`60 bodies of 20 MiB took ${Math.round(growth)} MiB`);
-    expect(growth).toBeLessThan(GROWTH_MIB_MAX);
+    console.log(`60 bodies of 20 MiB took ${Math.round(growthMib)} MiB`);
+    expect(growthMib).toBeLessThan(GROWTH_MIB_MAX);
     expectRefusal(
       await rawCall(replica.port, head(attacker.secret, accountBytes - 2 * large.length + 1)),
       "too_many_requests",
@@ -214,6 +187,23 @@ describe("bodies that are large", () => {
     await until(async () => (await gaugeOf(replica, "body_bytes")) === 0);
     expect(await gaugeOf(replica, "open_streams")).toBe(1);
     expect([(await stream).status, (await json).status]).toEqual([200, 200]);
+  });
+
+  test("what is made of a body for a provider is counted in its place, until the provider has answered", async () => {
+    shop.provider.always({ delayMs: 1_500, chunkDelayMs: 300, tokens: 10 });
+    // In the arguments of a function, each quotation mark takes four characters in place of two.
+    const called = { type: "custom_tool_call", call_id: "call_1", name: "a", input: '"'.repeat(50_000) };
+    const output = { type: "custom_tool_call_output", call_id: "call_1", output: "1" };
+    const asked = { model: "chat-a", input: [called, output], tools: [{ type: "custom", name: "a" }], stream: true };
+    const received = JSON.stringify(asked).length;
+    const stream = shop.call("/v1/responses", { secret: neighbour.secret, body: asked });
+    await shop.provider.waitForCalls(1);
+    const counted = (await gaugeOf(replica, "body_bytes")) ?? 0;
+    expect(received).toBeLessThan(101_000);
+    expect([counted > 200_000, counted < 201_000]).toEqual([true, true]);
+    await until(async () => (await gaugeOf(replica, "open_streams")) === 1);
+    expect(await gaugeOf(replica, "body_bytes")).toBe(0);
+    expect((await stream).status).toBe(200);
   });
 
   test("a chunked body is counted as it grows, and refused above the account's share; an abandoned one is no longer counted", async () => {
@@ -240,7 +230,7 @@ describe("bodies of many values", () => {
     test(`20 MiB of ${what}, nine times: 400 with the field; nothing is charged, and memory does not grow`, async () => {
       const bomb = Buffer.from(bombOf(BODY_BYTES_MAX - 100));
       expect(bomb.length).toBeGreaterThan(BODY_BYTES_MAX - 200);
-      const growth = await growthDuring(() =>
+      const { growthMib } = await withGrowth(replica, () =>
         withoutEffect(shop, async () => {
           for (let i = 0; i < 9; i++) {
             const answer = await rawCall(replica.port, head(attacker.secret, bomb.length), bomb);
@@ -249,8 +239,8 @@ describe("bodies of many values", () => {
           }
         }),
       );
-      console.log(`nine bombs of 20 MiB took ${Math.round(growth)} MiB`);
-      expect(growth).toBeLessThan(GROWTH_MIB_MAX);
+      console.log(`nine bombs of 20 MiB took ${Math.round(growthMib)} MiB`);
+      expect(growthMib).toBeLessThan(GROWTH_MIB_MAX);
       expect((await shop.chat(neighbour.secret)).status).toBe(200);
     });
   }

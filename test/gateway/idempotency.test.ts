@@ -8,7 +8,7 @@ import type { Db } from "../../src/platform/db.ts";
 import { ownRedis, sleep, until } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import type { ReplicaProcess } from "../replica.ts";
-import { expectRefusal, rawCall, withoutEffect } from "./checks.ts";
+import { closeBalanced, expectRefusal, rawCall, withoutEffect } from "./checks.ts";
 import { expectConflict, isFirst, isReplay } from "./idempotent_answers.ts";
 import { type Answer, type CallOptions, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
@@ -40,18 +40,7 @@ beforeAll(async () => {
 afterEach(() => {
   shop.provider.reset();
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 20_000);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    bus.close();
-    spy.disconnect();
-    await db.close();
-    await shop.close();
-    await redis.stop();
-  }
-});
+afterAll(() => closeBalanced(shop, bus.close, () => spy.disconnect(), db.close, redis.stop));
 
 const other = () => (shop.replicas[1] as ReplicaProcess).origin;
 

@@ -3,6 +3,7 @@ import { encrypt } from "../../src/platform/crypto.ts";
 import { answerOf, startHangingPort, startHungPort } from "../catalog/sockets.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, TEST_SECRET_KEY } from "../replica.ts";
+import { closeBalanced } from "./checks.ts";
 import { openRawClient } from "./raw_client.ts";
 import { openShop, PRICES, type Shop } from "./shop.ts";
 
@@ -41,16 +42,7 @@ afterEach(() => {
   shop.provider.reset();
   shop.second.reset();
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await replica.kill();
-    hung.close();
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop, replica.kill, hung.close));
 
 async function addModel(id: string): Promise<void> {
   await shop.world.sql`
@@ -60,8 +52,7 @@ async function addModel(id: string): Promise<void> {
 
 async function addProvider(name: string, port: number): Promise<void> {
   const key = encrypt(Buffer.from(TEST_SECRET_KEY, "base64"), "sk-other-0123456789abcdef");
-  await shop.world
-    .sql`insert into providers (name, base_url, key_ciphertext) values (${name}, ${`http://127.0.0.1:${port}/v1`}, ${key})`;
+  await shop.world.addProvider(name, `http://127.0.0.1:${port}/v1`, key);
 }
 
 async function addRoute(model: string, provider: string, priority = 0): Promise<void> {
@@ -172,26 +163,27 @@ describe("a request that was sent to no provider", () => {
   });
 });
 
-describe("a provider that is silent before its headers", () => {
-  test("clients that leave early pay for the prompt, the provider calls are aborted, and the breaker stays closed", async () => {
-    shop.provider.always({ hang: "headers" });
-    await Promise.all(
-      Array.from({ length: 8 }, async () => {
-        const { secret, accountId } = await shop.customer();
-        const client = leaver(secret, { model: "chat-two-routes" });
-        await shop.provider.waitForCalls(8);
-        client.leave();
-        const receipt = await receiptOf(accountId);
-        expect(receipt).toMatchObject({ outcome: "settled", reason: "client_left", units: 1, completion_tokens: 0 });
-        expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
-      }),
-    );
-    await until(() => shop.provider.counters().open === 0, 10_000);
-    shop.provider.reset();
-    const { secret } = await shop.customer();
-    expect((await shop.chat(secret, { model: "chat-two-routes" }, { origin: replica.origin })).status).toBe(200);
-    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
-  });
+describe("a provider that is silent before its first event", () => {
+  for (const hang of ["headers", "first_byte"] as const)
+    test(`clients that leave early pay for the prompt, the provider calls are aborted, and the breaker stays closed: hangs before its ${hang}`, async () => {
+      shop.provider.always({ hang });
+      await Promise.all(
+        Array.from({ length: 8 }, async () => {
+          const { secret, accountId } = await shop.customer();
+          const client = leaver(secret, { model: "chat-two-routes" });
+          await shop.provider.waitForCalls(8);
+          client.leave();
+          const receipt = await receiptOf(accountId);
+          expect(receipt).toMatchObject({ outcome: "settled", reason: "client_left", units: 1, completion_tokens: 0 });
+          expect(Number(receipt.prompt_tokens)).toBeGreaterThan(0);
+        }),
+      );
+      await until(() => shop.provider.counters().open === 0, 10_000);
+      shop.provider.reset();
+      const { secret } = await shop.customer();
+      expect((await shop.chat(secret, { model: "chat-two-routes" }, { origin: replica.origin })).status).toBe(200);
+      expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);
+    });
 
   test("a client that leaves after PROVIDER_HEADERS_MS pays nothing, because the provider was too slow", async () => {
     const { secret, accountId } = await shop.customer();
@@ -228,29 +220,31 @@ test("a replica that shuts down before it is known whether a client that left pa
 });
 
 describe("leaving in the middle of an answer", () => {
-  test("is charged for the larger of the relayed text and the last reported usage", async () => {
-    for (const [reported, expected] of [
-      [5_000, 5_000],
-      [0, undefined],
-    ] as const) {
+  const REPORTS = [
+    ["5,000 tokens reported", { usageIn: "every", usage: { prompt_tokens: 11, completion_tokens: 5_000 } }, 5_000],
+    [
+      "no completion tokens reported",
+      { usageIn: "every", usage: { prompt_tokens: 11, completion_tokens: 0 } },
+      undefined,
+    ],
+    ["nothing reported", {}, undefined],
+  ] as const;
+  for (const [what, usage, expected] of REPORTS)
+    test(`is charged for the larger of the relayed text and the last reported usage: ${what}`, async () => {
       const { secret, accountId } = await shop.payer(10_000_000_000n);
-      shop.provider.next({
-        usageIn: "every",
-        tokens: 500,
-        chunkDelayMs: 20,
-        usage: { prompt_tokens: 11, completion_tokens: reported },
-      });
+      shop.provider.next({ ...usage, tokens: 500, chunkDelayMs: 20 });
       const client = leaver(secret, { max_tokens: 20_000 });
-      await until(() => client.events() >= 5);
+      await until(() => client.events() >= 8);
       client.leave();
       const receipt = await receiptOf(accountId);
-      expect(receipt).toMatchObject({ reason: "client_left", estimated: true, prompt_tokens: 11 });
-      const completion = Number(receipt.completion_tokens);
+      expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
+      const [prompt, completion] = [Number(receipt.prompt_tokens), Number(receipt.completion_tokens)];
+      if ("usage" in usage) expect(prompt).toBe(11);
       if (expected !== undefined) expect(completion).toBe(expected);
-      else expect(completion).toBeGreaterThan(0);
-      expect(Number(receipt.charged_nano_usd)).toBe(11 * 3_000 + completion * 15_000);
-    }
-  });
+      else expect(completion).toBeGreaterThan(5);
+      expect(Number(receipt.charged_nano_usd)).toBe(prompt * 3_000 + completion * 15_000);
+      expect(Number(receipt.charged_nano_usd)).toBeLessThan(Number(receipt.held_nano_usd));
+    });
 });
 
 describe("a model that hides tokens", () => {

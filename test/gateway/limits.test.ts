@@ -1,4 +1,5 @@
 import { describe, expect, test } from "bun:test";
+import { asDuration } from "../../src/gateway/limit_headers.ts";
 import { createGate, type LagState, watchLag } from "../../src/gateway/limits.ts";
 import type { ShedReason } from "../../src/platform/metrics.ts";
 import { sleep, until } from "../platform/own_redis.ts";
@@ -122,4 +123,9 @@ describe("the event loop's lag", () => {
       watch.close();
     }
   });
+});
+
+test("a reset is written as OpenAI does, and never earlier than it is", () => {
+  const times = [0.2, 999, 999.2, 1_000.5, 59_001, 75_000];
+  expect(times.map(asDuration)).toEqual(["1ms", "999ms", "1s", "2s", "1m0s", "1m15s"]);
 });

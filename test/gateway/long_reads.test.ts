@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { signInTo } from "../panel/panel_client.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import type { TestKey } from "../world.ts";
-import { expectRefusal } from "./checks.ts";
+import { closeBalanced, expectRefusal, tally } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
@@ -29,14 +29,7 @@ beforeAll(async () => {
   reader = { accountId, keys };
   await fill(accountId, keys[0]?.keyId ?? 0, RECEIPTS);
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 20_000);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 /** Usage records of the last two days that cost nothing. */
 async function fill(accountId: number, keyId: number, count: number): Promise<void> {
@@ -71,15 +64,6 @@ function hammer(ask: (key: TestKey) => Promise<Answer>) {
       await Promise.all(sending);
     },
   };
-}
-
-function tally(answers: readonly Answer[]): Record<string, number> {
-  const counts: Record<string, number> = {};
-  for (const { status, json } of answers) {
-    const name = status === 200 ? "served" : `${status} ${json?.error?.code}`;
-    counts[name] = (counts[name] ?? 0) + 1;
-  }
-  return counts;
 }
 
 test("three keys that flood a filtered GET /v1/usage within their rate limit: no other account's request is refused", async () => {

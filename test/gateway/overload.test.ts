@@ -1,10 +1,12 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import process from "node:process";
 import { startRedis } from "../../scripts/services.ts";
+import { withReplica } from "../faults/fault_shop.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
-import { expectRefusal, withoutEffect } from "./checks.ts";
+import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
 import { gaugeOf, metricsOf, shedBy, timeOutsOf } from "./metrics_reader.ts";
+import { openRawClient } from "./raw_client.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
@@ -23,27 +25,11 @@ beforeAll(async () => {
 afterEach(() => {
   shop.provider.reset();
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 /** Runs `work` with its own replica. */
-async function withReplica(
-  env: Record<string, string>,
-  work: (replica: ReplicaProcess) => Promise<void>,
-): Promise<void> {
-  const replica = await shop.start(env);
-  try {
-    await work(replica);
-  } finally {
-    await replica.kill();
-  }
-}
+const withOwn = (env: Record<string, string>, work: (replica: ReplicaProcess) => Promise<void>) =>
+  withReplica(() => shop.start(env), work);
 
 const chatAt = (replica: ReplicaProcess, secret: string, over: Record<string, unknown> = {}) =>
   shop.chat(secret, over, { origin: replica.origin });
@@ -70,7 +56,7 @@ const statuses = (answers: readonly Answer[]) => answers.map(({ status }) => sta
 
 describe("503 service_unavailable while the replica is full; admitted requests are served", () => {
   test("IN_FLIGHT_MAX: refused immediately with Retry-After; lists are served; the next request is admitted when one ends", async () => {
-    await withReplica({ IN_FLIGHT_MAX: "3" }, async (replica) => {
+    await withOwn({ IN_FLIGHT_MAX: "3" }, async (replica) => {
       const customers = await Promise.all([shop.customer(), shop.customer(), shop.customer(), shop.customer()]);
       const [first, second, third, other] = customers;
       shop.provider.always({ delayMs: 3_000 });
@@ -98,7 +84,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
   });
 
   test("LEDGER_QUEUE_MAX: refused before the ledger is asked, also other accounts; the queue is served when the lock is released", async () => {
-    await withReplica({ LEDGER_QUEUE_MAX: "2", LEDGER_TIMEOUT_MS: "30000" }, async (replica) => {
+    await withOwn({ LEDGER_QUEUE_MAX: "2", LEDGER_TIMEOUT_MS: "30000" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
       const queued = [chatAt(replica, busy.secret), chatAt(replica, busy.secret)];
@@ -114,7 +100,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
   });
 
   test("LEDGER_TIMEOUT_MS: a reserve that waits longer is refused, and leaves no hold; other accounts are served meanwhile", async () => {
-    await withReplica({ LEDGER_TIMEOUT_MS: "600" }, async (replica) => {
+    await withOwn({ LEDGER_TIMEOUT_MS: "600" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const lock = await lockAccount(busy.accountId);
       const calls = shop.provider.callCount();
@@ -131,7 +117,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
   });
 
   test("SPOOL_BYTES_MAX: while the spool is full, requests are refused immediately and the replica is not ready; served when it is replayed", async () => {
-    await withReplica({ SPOOL_BYTES_MAX: "1024", LEDGER_TIMEOUT_MS: "400" }, async (replica) => {
+    await withOwn({ SPOOL_BYTES_MAX: "1024", LEDGER_TIMEOUT_MS: "1800" }, async (replica) => {
       const [busy, other] = await Promise.all([shop.customer(), shop.customer()]);
       const streams = 8;
       shop.provider.always({ chunkDelayMs: 40, tokens: 50 });
@@ -162,7 +148,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
   });
 
   test("EVENT_LOOP_LAG_MAX_MS: while the event loop lags, an account with requests in progress gets no more admitted; admitted ones are served; recovers afterwards", async () => {
-    await withReplica({ EVENT_LOOP_LAG_MAX_MS: "100" }, async (replica) => {
+    await withOwn({ EVENT_LOOP_LAG_MAX_MS: "100", LEDGER_TIMEOUT_MS: "10000" }, async (replica) => {
       const customer = await shop.customer({ dailyLimit: 100_000 });
       const answers: Answer[] = [];
       const asked: Promise<unknown>[] = [];
@@ -189,7 +175,7 @@ describe("503 service_unavailable while the replica is full; admitted requests a
   });
 
   test("one pause of the whole process is not an overload: requests that arrived during it are served", async () => {
-    await withReplica({ EVENT_LOOP_LAG_MAX_MS: "500" }, async (replica) => {
+    await withOwn({ EVENT_LOOP_LAG_MAX_MS: "500" }, async (replica) => {
       const customer = await shop.customer();
       expect((await chatAt(replica, customer.secret)).status).toBe(200);
       process.kill(replica.process.pid ?? 0, "SIGSTOP");
@@ -203,28 +189,39 @@ describe("503 service_unavailable while the replica is full; admitted requests a
 });
 
 describe("429 too_many_requests for one key; others are served", () => {
-  test("RATE_IN_FLIGHT: the concurrency limit", async () => {
-    await withReplica({ RATE_IN_FLIGHT: "2" }, async (replica) => {
+  test("RATE_IN_FLIGHT: the concurrency limit; a slot is released when the answer has ended or the client left", async () => {
+    await withOwn({ RATE_IN_FLIGHT: "2" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
-      shop.provider.always({ delayMs: 2_500 });
-      const admitted = [chatAt(replica, one.secret), chatAt(replica, one.secret, { stream: true })];
-      await shop.provider.waitForCalls(2);
+      shop.provider.next({ delayMs: 2_500 });
+      const slow = chatAt(replica, one.secret);
+      await shop.provider.waitForCalls(1);
+      shop.provider.next({ chunkDelayMs: 50, tokens: 5_000 });
+      const stream = openRawClient(replica.port, one.secret);
+      await until(() => stream.events() > 0);
       await expectShed(replica, one.secret, 10, "too_many_requests");
       expect(await shedBy(replica, "in_flight_per_key")).toBe(10);
+      expect((await shop.call("/v1/models", { secret: one.secret, origin: replica.origin })).status).toBe(200);
       expect((await chatAt(replica, other.secret)).status).toBe(200);
-      expect(statuses(await Promise.all(admitted))).toEqual([200, 200]);
-      shop.provider.reset();
-      await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 0);
+      expect((await slow).status).toBe(200);
       expect((await chatAt(replica, one.secret)).status).toBe(200);
+      stream.leave();
+      await until(async () => (await gaugeOf(replica, "in_flight_requests")) === 0);
+      shop.provider.always({ delayMs: 200 });
+      const both = await Promise.all([chatAt(replica, one.secret), chatAt(replica, one.secret)]);
+      expect(statuses(both)).toEqual([200, 200]);
+      expect(await shop.counters(one.accountId)).toMatchObject({ holds: 0, usage: 5, units: 5 });
     });
   });
 
-  test("RATE_PER_MINUTE: the rate limit", async () => {
-    await withReplica({ RATE_PER_MINUTE: "3" }, async (replica) => {
+  test("RATE_PER_MINUTE: the rate limit, over all endpoints", async () => {
+    await withOwn({ RATE_PER_MINUTE: "3" }, async (replica) => {
       const [one, other] = await Promise.all([shop.customer(), shop.customer()]);
-      for (let i = 0; i < 3; i++) expect((await chatAt(replica, one.secret)).status).toBe(200);
+      const call = (path: string) => shop.call(path, { secret: one.secret, origin: replica.origin });
+      for (let i = 0; i < 2; i++) expect((await chatAt(replica, one.secret)).status).toBe(200);
+      expect((await call("/v1/balance")).status).toBe(200);
       await expectShed(replica, one.secret, 5, "too_many_requests");
-      expect(await shedBy(replica, "rate")).toBe(5);
+      expectRefusal(await call("/v1/models"), "too_many_requests");
+      expect(await shedBy(replica, "rate")).toBe(6);
       expect((await chatAt(replica, other.secret)).status).toBe(200);
     });
   });
@@ -233,7 +230,7 @@ describe("429 too_many_requests for one key; others are served", () => {
 describe("time limits on providers and Redis; each timeout is counted", () => {
   test("a provider that is too slow: with the first byte, the whole answer, or between two chunks; then its breaker opens", async () => {
     const env = { PROVIDER_FIRST_BYTE_MS: "300", PROVIDER_TOTAL_MS: "300", PROVIDER_IDLE_MS: "300" };
-    await withReplica(env, async (replica) => {
+    await withOwn(env, async (replica) => {
       const { secret, accountId } = await shop.customer();
       shop.provider.always({ hang: "mid_stream", cutAfterChunks: 2, tokens: 9 });
       expect((await chatAt(replica, secret, { stream: true })).text).toContain("provider_unavailable");
@@ -253,7 +250,7 @@ describe("time limits on providers and Redis; each timeout is counted", () => {
   test("RATE_REDIS_MS: a Redis that does not answer delays nobody, and is counted", async () => {
     const redis = await startRedis();
     try {
-      await withReplica({ REDIS_URL: redis.url }, async (replica) => {
+      await withOwn({ REDIS_URL: redis.url }, async (replica) => {
         const { secret } = await shop.customer();
         // The limiter is not asked until its connection is open.
         await until(async () => (await chatAt(replica, secret)).status === 200);

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { until } from "../platform/own_redis.ts";
-import { expectRefusal } from "./checks.ts";
+import { closeBalanced, expectRefusal } from "./checks.ts";
 import { openShop, PRICES, type Shop } from "./shop.ts";
 
 /** Answers that cost more than was reserved, and which accounts reserve more afterwards. Source: MON-7, MON-8. */
@@ -21,14 +21,7 @@ let shop: Shop;
 beforeAll(async () => {
   shop = await openShop({ replicas: 2 });
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 /** Each test has its own model, so that learned overheads do not affect other tests. */
 async function newModel(id: string): Promise<string> {

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { until } from "../platform/own_redis.ts";
-import { expectRefusal } from "./checks.ts";
+import { closeBalanced, expectRefusal } from "./checks.ts";
 import { type Answer, openShop, type Shop } from "./shop.ts";
 
 /**
@@ -27,14 +27,7 @@ afterEach(async () => {
   shop.provider.reset();
   shop.second.reset();
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 const told = (status: number, message: string, more: Record<string, unknown> = {}, headers = {}): Behaviour => ({
   status,

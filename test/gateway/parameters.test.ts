@@ -5,8 +5,8 @@ import { filterParameters, PARAMETER_GROUPS, type RequestKind } from "../../src/
 import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
-import { expectRefusal } from "./checks.ts";
-import { type Answer, chatBody, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
+import { closeBalanced, expectRefusal } from "./checks.ts";
+import { type Answer, chatBody, embeddingBody, imageBody, openShop, PRICES, type Shop } from "./shop.ts";
 
 /** Which fields of a request reach a provider. Source: PRV-1, PRV-2. */
 
@@ -34,14 +34,7 @@ beforeAll(async () => {
   await until(async () => (await shop.chat(secret, { model: "chat-more" })).status === 200);
 });
 afterEach(() => shop.provider.reset());
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 const sentText = () => shop.provider.lastCall()?.body ?? "";
 const sent = () => JSON.parse(sentText());
@@ -53,8 +46,9 @@ describe("the list", () => {
   test("docs/api.md has every parameter of the list, with its condition", () => {
     // The formatter widens columns.
     const plain = (page: string) => page.replace(/ +/g, " ").replace(/-{3,}/g, "---");
-    const isThere = (kind: RequestKind) => plain(API_GUIDE).includes(plain(parametersTable(kind)));
-    expect({ chat: isThere("chat"), image: isThere("image") }).toEqual({ chat: true, image: true });
+    const isThere = (kind: Parameters<typeof parametersTable>[0]) =>
+      plain(API_GUIDE).includes(plain(parametersTable(kind)));
+    expect((["chat", "image", "responses", "embedding"] as const).map(isThere)).toEqual([true, true, true, true]);
   });
 
   /** The names in the first column of the guide's tables of dropped parameters. */
@@ -86,7 +80,7 @@ describe("the list", () => {
   }
 
   const filteredOf = (kind: RequestKind, over: Record<string, unknown>) => {
-    const body = kind === "chat" ? chatBody(over) : imageBody(over);
+    const body = { chat: chatBody, image: imageBody, embedding: embeddingBody }[kind](over);
     const spans = topLevelSpans(JSON.stringify(body)) ?? new Map();
     return filterParameters({ kind, body, spans, allowed: NO_MORE, ...(kind === "image" && { leaveOut: "quality" }) });
   };
@@ -94,6 +88,7 @@ describe("the list", () => {
   test.each([
     ["chat", "What is left out of a chat", 60],
     ["image", "What is left out of an image", 8],
+    ["embedding", "What is left out of a request for embeddings", 8],
   ] as const)("%s: every parameter that docs/api.md says is left out is left out, and named", (kind, title, least) => {
     const names = leftOut(title);
     expect(names.length).toBeGreaterThan(least);
@@ -110,7 +105,7 @@ describe("the list", () => {
   });
 
   test("no name is listed twice, and no look-up finds a name of the prototype", () => {
-    for (const kind of ["chat", "image"] as const) {
+    for (const kind of ["chat", "image", "embedding"] as const) {
       const names = PARAMETER_GROUPS[kind].flatMap((group) => group.names);
       expect(new Set(names).size).toBe(names.length);
       for (const name of ["__proto__", "constructor", "toString", "hasOwnProperty"])

@@ -19,7 +19,7 @@ function promptOfText(text: string) {
 const promptOfBody = (over: Record<string, unknown>) =>
   promptOfText(JSON.stringify({ model: "m", messages: HI, ...over }));
 
-test("a chat of texts and images: its texts in UTF-8 with one byte between them, and the number of its images, whatever their size", () => {
+test("a chat of texts and images: the bytes of its texts with one byte between them, and the number of its images, of any size", () => {
   expect(promptOfBody({}).bytes).toBe(2);
   expect(promptOfBody({ messages: [...HI, { role: "assistant", content: "متن", name: "x" }] }).bytes).toBe(
     2 + 1 + 6 + 1 + 1,

@@ -14,12 +14,13 @@ describe("the sample of a prompt", () => {
         text: texts.join("\n"),
         textBytes: prompt.textBytes,
         images: 1,
+        ids: 0,
         framedTokens: prompt.framedTokens,
       });
     }
   });
 
-  test("of a large prompt is small, whatever its content, and has the length of the whole", () => {
+  test("of a large prompt is small for any content, and has the length of the whole prompt", () => {
     for (const texts of [
       ["x".repeat(20_000_000)],
       ["世界".repeat(1_000_000)],

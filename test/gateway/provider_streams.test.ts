@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { createParser } from "eventsource-parser";
 import { ChunkRewriter } from "../../src/gateway/chunks.ts";
-import { SseReader } from "../../src/gateway/sse.ts";
+import { type EventSink, SseReader } from "../../src/gateway/sse.ts";
 import { PROVIDER_STREAMS, type ProviderStream, wireOf } from "./provider_streams.ts";
 
 /** What a client gets of the streams of real providers, compared with what another parser reads out of them. Source: STR-3, STR-4, STR-5. */
@@ -31,12 +31,21 @@ function sentOf(wire: string, wantsUsage: boolean, pieceBytes: number): { sent: 
   const reader = new SseReader();
   const rewriter = new ChunkRewriter({ requestId: REQUEST_ID, createdUnix: 5, modelId: MODEL, wantsUsage });
   const bytes = new TextEncoder().encode(wire);
-  const sent: (string | undefined)[] = [];
-  for (let at = 0; at < bytes.length; at += pieceBytes)
-    for (const payload of reader.push(bytes.subarray(at, at + pieceBytes)))
-      if (payload !== "[DONE]") sent.push(rewriter.rewrite(payload));
-  sent.push(rewriter.usageChunk());
-  return { sent: sent.filter((one) => one !== undefined).map((one) => JSON.parse(one)), rewriter };
+  let sent = "";
+  const sink: EventSink = {
+    takeEvent(text, at) {
+      const end = rewriter.rewriteEvent(text, at);
+      if (end > 0) sent += rewriter.rewritten;
+      return end;
+    },
+    takePayload(payload) {
+      if (payload !== "[DONE]") sent += rewriter.rewrite(payload) ?? "";
+    },
+  };
+  for (let at = 0; at < bytes.length; at += pieceBytes) reader.read(bytes.subarray(at, at + pieceBytes), sink);
+  const usage = rewriter.usageChunk();
+  if (usage !== undefined) sent += `data: ${usage}\n\n`;
+  return { sent: chunksIn(sent), rewriter };
 }
 
 /** The text in a chunk's deltas, in the field that the stream uses. */

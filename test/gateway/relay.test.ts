@@ -1,21 +1,28 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import type { Socket } from "node:net";
+import { connect, type Socket } from "node:net";
 import { createProviderClient, type ProviderClient } from "../../src/catalog/provider_client.ts";
 import { ProviderFailure } from "../../src/catalog/provider_errors.ts";
-import type { Relayed } from "../../src/gateway/chunks.ts";
-import {
-  createRelays,
-  type IdleLimit,
-  type OpenedStream,
-  type RelayEnd,
-  type RelayOptions,
-  type StreamOwner,
-} from "../../src/gateway/relay.ts";
-import { openChatStream } from "../../src/gateway/upstream_chat.ts";
-import { NO_ROOM } from "../../src/http/body.ts";
+import { serve } from "../../src/platform/runtime.ts";
 import { type RawServer, rejectionOf, route, startRawServer } from "../catalog/sockets.ts";
-import { sleep, until } from "../platform/own_redis.ts";
+import { sleep } from "../platform/own_redis.ts";
 import { quietLog } from "../platform/quiet_log.ts";
+import { randomOf } from "../random.ts";
+import {
+  BROKE_OFF,
+  bytesOf,
+  CHUNK,
+  CLIENT_MODEL,
+  type Ended,
+  facts,
+  noteEnds,
+  type Outcome,
+  open,
+  openOne,
+  piecesFrom,
+  relayed,
+  relays,
+  SEED,
+} from "./relay_streams.ts";
 import {
   payloadsIn,
   relayedChunks,
@@ -31,109 +38,10 @@ import {
  */
 
 setDefaultTimeout(120_000);
-const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
-const CLIENT_MODEL = "client/model";
 const USAGE_PLACES: UsageIn[] = ["own", "finish", "every", "none"];
-const BROKE_OFF = '{"error":"broke off"}';
 const AT_ONCE = 16;
 
 beforeAll(() => console.log(`seed ${SEED}`));
-
-/** A clock that a test sets. */
-const nowMs = 1_000_000;
-const relays = createRelays({ providerIdleMs: 10_000, clientIdleMs: 5_000, readOnMs: 60_000, nowMs: () => nowMs });
-afterAll(() => {
-  expect(relays.count()).toBe(0);
-  relays.close();
-});
-
-type Ended = { how: RelayEnd["how"]; relayed?: Relayed; isWhole?: boolean };
-/** What a test does instead, for one kind of end. */
-type OnEnd = Partial<Record<RelayEnd["how"], () => Promise<void>>>;
-
-/** An owner that notes the ends of its stream. More than one end is a failure of the relay. */
-function noteEnds(onEnd: OnEnd = {}) {
-  const ended: Ended[] = [];
-  const owner: StreamOwner = {
-    async ended(end) {
-      const { how } = end;
-      if (onEnd[how]) return void (await onEnd[how]());
-      ended.push({
-        how,
-        ...("relayed" in end && { relayed: end.relayed }),
-        ...(how === "client_left" && { isWhole: end.isWhole }),
-      });
-      if (how === "ended_by_us") return '{"error":"ended by us"}';
-      return how === "broke_off" || how === "broke_after_finish" ? BROKE_OFF : undefined;
-    },
-  };
-  return { ended, owner };
-}
-
-const facts = (wantsUsage = true) => ({ requestId: "r1", createdUnix: 5, modelId: CLIENT_MODEL, wantsUsage });
-
-/** A provider whose answer is these pieces, each read separately, followed by this end. */
-function piecesFrom(pieces: readonly Uint8Array[], end: "end" | "cut" = "end"): ProviderClient {
-  let next = 0;
-  const body = () =>
-    new ReadableStream<Uint8Array>(
-      {
-        pull(controller) {
-          const piece = pieces[next++];
-          if (piece !== undefined) controller.enqueue(piece);
-          else if (end === "end") controller.close();
-          else controller.error(new Error("the connection was reset"));
-        },
-      },
-      { highWaterMark: 0 },
-    );
-  return providerOf(async () => new Response(body(), { headers: { "content-type": "text/event-stream" } }));
-}
-
-function providerOf(post: ProviderClient["post"]): ProviderClient {
-  const none = () => Promise.reject(new Error("not asked for here"));
-  return { post, postWhole: none, listModels: none, ping: none, canConnect: none };
-}
-
-function open(provider: ProviderClient, requestId = "r1", to = route("http://127.0.0.1:1")): Promise<OpenedStream> {
-  const text = "{}";
-  return openChatStream(
-    {
-      provider,
-      requestId,
-      body: { model: CLIENT_MODEL, messages: [{ role: "user", content: "hello" }] },
-      raw: { text, value: {}, spans: new Map(), room: NO_ROOM },
-      filtered: { changed: new Map(), dropped: undefined },
-      model: { allowedParams: new Set<string>() },
-      capTokens: null,
-      signal: new AbortController().signal,
-      traceparent: undefined,
-      beforeSend: () => {},
-      onHeaders: () => {},
-      firstByteMs: 20_000,
-      totalMs: 20_000,
-    },
-    to,
-  );
-}
-
-/** What a client of the stream gets; `refused` if there was no first event. */
-type Outcome = { refused?: unknown; text: string; ended: Ended[] };
-
-async function relayed(
-  provider: ProviderClient,
-  { wantsUsage = true, requestId = "r1", to = route("http://127.0.0.1:1") } = {},
-): Promise<Outcome> {
-  let opened: OpenedStream;
-  try {
-    opened = await open(provider, requestId, to);
-  } catch (refused) {
-    return { refused, text: "", ended: [] };
-  }
-  const { ended, owner } = noteEnds();
-  const text = await new Response(relays.start(opened, facts(wantsUsage), owner)).text();
-  return { text, ended };
-}
 
 /** The expected output, as the chunk sent for each payload. */
 function expectedOf({ chunks }: Transcript, wantsUsage: boolean) {
@@ -195,7 +103,7 @@ describe("the same output however the bytes are split", () => {
   });
 
   test("byte by byte with empty pieces between, and 500 random splits", async () => {
-    const random = randomFrom(SEED);
+    const random = randomOf(SEED).next;
     const transcript = richTranscript("own");
     const whole = await wholeText(transcript, true);
     const single = [...transcript.bytes].flatMap((byte) => [new Uint8Array(0), Uint8Array.of(byte)]);
@@ -300,6 +208,24 @@ describe("a cut at every byte: the whole answer, or its beginning and an error e
   });
 });
 
+const FINISH_AND_DONE =
+  'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n';
+
+/** The answer to a GET as it is on the wire, read until the connection closes. */
+function rawAnswer(port: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let answer = "";
+    const socket = connect({ port, host: "127.0.0.1" }, () => {
+      socket.write("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    });
+    socket.on("data", (part) => {
+      answer += part;
+    });
+    socket.on("error", reject);
+    socket.on("close", () => resolve(answer));
+  });
+}
+
 /** How a real provider may cut its answer: with a length, in chunks, or until the connection closes. */
 type Framing = "length" | "chunked" | "close";
 type Plan = { pieces: Uint8Array[]; framing: Framing; end: "whole" | "fin" | "rst"; lengthSaid: number };
@@ -342,6 +268,29 @@ describe("over sockets", () => {
     if (end === "rst") socket.resetAndDestroy();
     else socket.end();
   }
+
+  test("events that arrive in one segment leave in one HTTP chunk", async () => {
+    const event = (text: string) => `data: {"id":"c","choices":[{"index":0,"delta":{"content":"${text}"}}]}\n\n`;
+    const texts = Array.from({ length: 20 }, (_, n) => `word ${n}`);
+    const pieces = [event("first"), texts.map(event).join(""), FINISH_AND_DONE].map((piece) => Buffer.from(piece));
+    plans.set("segment", { pieces, framing: "close", end: "whole", lengthSaid: 0 });
+    const gateway = serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      fetch: async () =>
+        new Response(relays.start(await open(provider, "segment", route(server.baseUrl)), facts(), noteEnds().owner)),
+      onError: (error) => new Response(String(error), { status: 500 }),
+    });
+    try {
+      const answer = await rawAnswer(gateway.port);
+      const chunks = answer.split(/\r\n[0-9a-f]+\r\n/i);
+      const together = chunks.filter((chunk) => chunk.includes('"word '));
+      expect(together).toHaveLength(1);
+      for (const text of texts) expect(together[0]).toContain(`"${text}"`);
+    } finally {
+      await gateway.closeNow();
+    }
+  });
 
   let calls = 0;
   async function ask(plan: Plan): Promise<Outcome> {
@@ -395,64 +344,6 @@ describe("over sockets", () => {
     expect(exact).toBeGreaterThan(bytes.length / 2);
   });
 });
-
-const CHUNK = (delta: unknown, finish: string | null = null) =>
-  `data: ${JSON.stringify({ id: "c", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
-const bytesOf = (text: string) => new TextEncoder().encode(text);
-
-/** A provider that the test controls. `aborted`: the relay aborted the call. */
-function handProvider(first = CHUNK({ content: "one" })) {
-  let controller!: ReadableStreamDefaultController<Uint8Array>;
-  const state = { aborted: false };
-  const body = new ReadableStream<Uint8Array>({
-    start(c) {
-      controller = c;
-      c.enqueue(bytesOf(first));
-    },
-  });
-  const provider = providerOf(async (_route, _path, _body, { signal }) => {
-    signal.addEventListener("abort", () => {
-      state.aborted = true;
-      controller.error(signal.reason);
-    });
-    return new Response(body, { headers: { "content-type": "text/event-stream" } });
-  });
-  return {
-    provider,
-    state,
-    send: (text: string) => controller.enqueue(bytesOf(text)),
-    close: () => controller.close(),
-  };
-}
-
-/** A stream with its own relay, so that it has its own clock, options and failures. */
-async function openOne(options: Partial<RelayOptions> = {}, onEnd: OnEnd = {}, readsOn = false) {
-  const timeouts: IdleLimit[] = [];
-  const failures: unknown[] = [];
-  const clock = { ms: 0 };
-  const own = createRelays({
-    providerIdleMs: 120_000,
-    clientIdleMs: 60_000,
-    readOnMs: 300_000,
-    nowMs: () => clock.ms,
-    onTimeout: (limit) => timeouts.push(limit),
-    onFailure: (error) => failures.push(error),
-    ...options,
-  });
-  const hand = handProvider();
-  const noted = noteEnds(onEnd);
-  const opened = await open(hand.provider);
-  const reader = own.start(opened, { ...facts(), readsOn }, noted.owner).getReader();
-  const next = async () => new TextDecoder().decode((await reader.read()).value);
-  /** Moves the clock after all sent data has been read, and lets the relays' timer run. */
-  const jump = async (ms: number) => {
-    await sleep(20);
-    clock.ms += ms;
-    await sleep(1_300);
-  };
-  return { ...hand, own, reader, next, jump, ended: noted.ended, timeouts, failures };
-}
-
 describe("silence", () => {
   test("a keep-alive after 15 s without output, whatever the provider sends; one at a time for a client that does not read", async () => {
     const { own, next, jump, send, ended, reader, timeouts, state } = await openOne();
@@ -530,307 +421,6 @@ describe("silence", () => {
   });
 });
 
-describe("an end that the ledger fails to take", () => {
-  const failing = async () => {
-    throw new Error("the disk is full");
-  };
-
-  /** Nothing is left open, the failure was reported once, and the client got no clean end. */
-  async function expectFailed(
-    { own, failures, reader, state }: Awaited<ReturnType<typeof openOne>>,
-    isCancelled = false,
-  ): Promise<void> {
-    await until(() => failures.length > 0);
-    expect(failures).toEqual([new Error("the disk is full")]);
-    let text = "";
-    const broke = await (async () => {
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) return false;
-        text += new TextDecoder().decode(value);
-      }
-    })().catch(() => true);
-    expect({ broke, done: text.includes("[DONE]") }).toEqual({ broke: !isCancelled, done: false });
-    expect([own.count(), state.aborted]).toEqual([0, true]);
-    own.close();
-  }
-
-  test("complete: the stream is cut without [DONE]", async () => {
-    const one = await openOne({}, { complete: failing });
-    await one.next();
-    one.send("data: [DONE]\n\n: more\n\n");
-    one.send(": and more\n\n");
-    await expectFailed(one);
-  });
-  test("the provider broke off", async () => {
-    const one = await openOne({}, { broke_off: failing });
-    await one.next();
-    one.send("data: oops\n\n");
-    await expectFailed(one);
-  });
-  test("the provider is silent: detected by the timer, which nothing awaits", async () => {
-    const one = await openOne({}, { broke_off: failing });
-    await one.next();
-    one.send(": line\n");
-    await one.jump(121_000);
-    await expectFailed(one);
-  });
-  test("the client left", async () => {
-    const one = await openOne({}, { client_left: failing });
-    await one.next();
-    await one.reader.cancel();
-    await expectFailed(one, true);
-  });
-  test("the client reads too slowly: detected by the timer, which nothing awaits", async () => {
-    const one = await openOne({}, { client_left: failing });
-    await one.jump(61_000);
-    await expectFailed(one);
-  });
-  test("the replica shuts down: the other streams are ended too", async () => {
-    const one = await openOne({}, { ended_by_us: failing });
-    const other = noteEnds();
-    const stream = one.own.start(await open(handProvider().provider), facts(), other.owner);
-    await one.own.endAll();
-    expect(other.ended).toEqual([{ how: "ended_by_us" }]);
-    expect(await new Response(stream).text()).toEndWith('data: {"error":"ended by us"}\n\n');
-    await expectFailed(one);
-  });
-  test("a rejection in these tests would have ended the process", async () => {
-    // The tests above rely on this: the runtime ends the process for an unhandled rejection.
-    const child = Bun.spawn(
-      [process.execPath, "-e", "void (async () => { throw new Error('x') })(); setTimeout(() => {}, 1000)"],
-      { stderr: "ignore" },
-    );
-    expect(await child.exited).not.toBe(0);
-  });
-});
-
-describe("exactly one end", () => {
-  test("a stream that starts after the shutdown is ended too", async () => {
-    const one = await openOne();
-    await one.own.endAll();
-    const late = noteEnds();
-    const hand = handProvider();
-    const text = await new Response(one.own.start(await open(hand.provider), facts(), late.owner)).text();
-    expect(text).toBe('data: {"error":"ended by us"}\n\n');
-    expect([late.ended, hand.state.aborted, one.own.count()]).toEqual([[{ how: "ended_by_us" }], true, 0]);
-    one.own.close();
-  });
-
-  test("the client leaves while the end is being settled: there is no second end", async () => {
-    const settled = Promise.withResolvers<void>();
-    const ended: string[] = [];
-    const one = await openOne(
-      {},
-      {
-        complete: async () => {
-          ended.push("complete");
-          await settled.promise;
-        },
-        client_left: async () => void ended.push("client_left"),
-      },
-    );
-    await one.next();
-    one.send(CHUNK({}, "stop"));
-    await one.next();
-    one.close();
-    await until(() => ended.length === 1);
-    await one.reader.cancel();
-    settled.resolve();
-    await one.own.endAll();
-    await sleep(10);
-    expect([ended, one.failures, one.own.count()]).toEqual([["complete"], [], 0]);
-    one.own.close();
-  });
-
-  test("everything at once, 300 times: one end each", async () => {
-    const random = randomFrom(SEED);
-    for (let round = 0; round < 300; round++) {
-      const one = await openOne();
-      const acts = [
-        () => one.send(CHUNK({ content: "x" })),
-        () => one.send("data: [DONE]\n\n"),
-        () => one.send("data: oops\n\n"),
-        () => void one.own.endAll(),
-        () => void one.reader.cancel(),
-        () => void one.reader.read().catch(() => {}), // It may break off: which end came first is not the question.
-      ];
-      for (let i = 0; i < 6; i++) {
-        try {
-          acts[Math.floor(random() * acts.length)]?.();
-        } catch {
-          // The provider's side is closed already.
-        }
-        if (random() < 0.5) await Promise.resolve();
-        if (random() < 0.2) await sleep(0);
-      }
-      await one.own.endAll();
-      await until(() => one.ended.length > 0);
-      if (one.ended.length !== 1 || one.failures.length > 0)
-        expect({ SEED, round, ended: one.ended, failures: one.failures }).toEqual({
-          SEED,
-          round,
-          ended: [expect.anything()],
-          failures: [],
-        });
-      expect(one.own.count()).toBe(0);
-      one.own.close();
-    }
-  });
-});
-
-describe("reading on after the client has left", () => {
-  const usage = (tokens: number) =>
-    `data: ${JSON.stringify({ choices: [], usage: { prompt_tokens: 1, completion_tokens: tokens } })}\n\n`;
-  const openLeft = async (options: Partial<RelayOptions> = {}) => {
-    const one = await openOne(options, {}, true);
-    expect(await one.next()).toContain("one");
-    await one.reader.cancel();
-    expect([one.own.count(), one.own.readOn(), one.ended, one.state.aborted]).toEqual([0, 1, [], false]);
-    return one;
-  };
-
-  test("to the provider's end: the usage is the provider's, the text is what was relayed", async () => {
-    const one = await openLeft();
-    one.send(CHUNK({ content: "not relayed" }));
-    one.send(CHUNK({}, "stop"));
-    one.send(usage(700));
-    one.send("data: [DONE]\n\n");
-    one.close();
-    await until(() => one.ended.length > 0);
-    expect(one.ended).toMatchObject([
-      { how: "client_left", isWhole: true, relayed: { text: "one", usage: { completionTokens: 700 } } },
-    ]);
-    expect(one.own.readOn()).toBe(0);
-    one.own.close();
-  });
-
-  test("the provider breaks off: what it reported last", async () => {
-    const one = await openLeft();
-    one.send(usage(300));
-    one.send("data: oops\n\n");
-    await until(() => one.ended.length > 0);
-    expect(one.ended).toMatchObject([
-      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
-    ]);
-    expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
-    one.own.close();
-  });
-
-  test.each([
-    ["the provider falls silent", 121_000, ["provider_idle"]],
-    ["it takes too long", 301_000, []],
-  ] as const)("%s: its call is ended, and what it reported last counts", async (_, ms, limits) => {
-    const one = await openLeft(limits.length > 0 ? {} : { providerIdleMs: 400_000 });
-    one.send(usage(300));
-    await one.jump(ms);
-    expect([one.timeouts, one.own.readOn(), one.state.aborted]).toEqual([[...limits], 0, true]);
-    expect(one.ended).toMatchObject([
-      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
-    ]);
-    one.own.close();
-  });
-
-  test("above the maximum: further calls are aborted when their clients leave", async () => {
-    const one = await openOne({ readOnMax: 0 }, {}, true);
-    await one.next();
-    await one.reader.cancel();
-    expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
-    expect(one.ended).toMatchObject([{ how: "client_left", isWhole: false }]);
-    one.own.close();
-  });
-
-  test("not if the whole answer has arrived already", async () => {
-    const one = await openOne({}, {}, true);
-    await one.next();
-    one.send(CHUNK({}, "stop") + usage(700));
-    await one.next();
-    await one.reader.cancel();
-    expect(one.ended).toMatchObject([
-      { how: "client_left", isWhole: true, relayed: { usage: { completionTokens: 700 } } },
-    ]);
-    one.own.close();
-  });
-
-  test("the replica shuts down: settled once, by what is known", async () => {
-    const one = await openLeft();
-    one.send(usage(300));
-    await sleep(20); // Read by now.
-    await one.own.endAll();
-    expect(one.ended).toMatchObject([
-      { how: "client_left", isWhole: false, relayed: { usage: { completionTokens: 300 } } },
-    ]);
-    expect([one.own.readOn(), one.state.aborted]).toEqual([0, true]);
-    await sleep(20);
-    expect(one.ended).toHaveLength(1);
-    one.own.close();
-  });
-});
-
-describe("behind [DONE]", () => {
-  let server: RawServer;
-  let provider: ProviderClient;
-  let behave: (socket: Socket) => void = () => {};
-  let closed = 0;
-  const seen = new WeakSet<Socket>();
-  beforeAll(async () => {
-    server = await startRawServer((socket) => {
-      if (!seen.has(socket)) socket.once("close", () => closed++);
-      seen.add(socket);
-      behave(socket);
-    });
-    const config = { providerConnectMs: 5_000, providerFirstByteMs: 20_000, providerAllowPrivate: [server.hostPort] };
-    provider = createProviderClient({ config, log: quietLog().log });
-  });
-  afterAll(() => server.close());
-
-  const ask = () => relayed(provider, { to: route(server.baseUrl) });
-  const wire = `${CHUNK({ content: "one" })}${CHUNK({}, "stop")}data: [DONE]\n\n`;
-  const chunked = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
-  const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
-
-  test("the provider closes the stream: the connection is reused", async () => {
-    behave = (socket) => socket.write(`${HEAD}transfer-encoding: chunked\r\n\r\n${chunked(wire)}0\r\n\r\n`);
-    await ask();
-    const before = server.connections();
-    for (let i = 0; i < 10; i++) {
-      expect((await ask()).ended).toMatchObject([{ how: "complete" }]);
-      await sleep(5);
-    }
-    expect(server.connections() - before).toBeLessThanOrEqual(2);
-  });
-
-  test.each([
-    ["chunks of an answer", CHUNK({ content: "late" })],
-    ["another [DONE]", "data: [DONE]\n\n"],
-    ["an error", 'data: {"error":{"message":"late"}}\n\n'],
-    ["no event at all", "\u0000\u0001 oops"],
-  ])("the provider goes on with %s, at once or later: not relayed, and its call is ended", async (_, more) => {
-    const whole = (await relayed(piecesFrom([bytesOf(wire)]))).text;
-    behave = (socket) => socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}${more}`);
-    const atOnce = closed;
-    expect(await ask()).toMatchObject({ text: whole, ended: [{ how: "complete" }] });
-    await until(() => closed > atOnce);
-    behave = (socket) => {
-      socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}`);
-      setTimeout(() => socket.write(more), 50);
-    };
-    const later = closed;
-    expect(await ask()).toMatchObject({ text: whole, ended: [{ how: "complete" }] });
-    await until(() => closed > later);
-  });
-
-  test("the provider neither closes nor sends: the call is aborted after a second", async () => {
-    behave = (socket) => socket.write(`${HEAD}content-length: 100000\r\n\r\n${wire}`);
-    const before = closed;
-    const startMs = performance.now();
-    expect(await ask()).toMatchObject({ ended: [{ how: "complete" }] });
-    expect(performance.now() - startMs).toBeLessThan(900);
-    await until(() => closed > before);
-    expect(performance.now() - startMs).toBeGreaterThan(900);
-  });
-});
-
 function isJson(text: string): boolean {
   try {
     JSON.parse(text);
@@ -842,15 +432,4 @@ function isJson(text: string): boolean {
 
 function find(bytes: Uint8Array, text: string): number {
   return Buffer.from(bytes).indexOf(text);
-}
-
-/** Pseudo-random numbers from 0 to 1; the same seed gives the same numbers. */
-function randomFrom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
 }

@@ -33,7 +33,10 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
+    await until(
+      async () => (await shop.world.sql`select 1 from escrows where units > 0 or nano_usd > 0 limit 1`).length === 0,
+      15_000,
+    );
     expect(await shop.world.unbalanced()).toEqual([]);
   } finally {
     await shop.close();

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { until } from "../platform/own_redis.ts";
+import { closeBalanced } from "./checks.ts";
 import { imageBody, openShop, type Shop } from "./shop.ts";
 
 /** Nothing that a provider counts is lost: counts without a price are kept with the receipt. Source: MON-10. */
@@ -9,7 +10,7 @@ let shop: Shop;
 beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
 }, 60_000);
-afterAll(() => shop.close());
+afterAll(() => closeBalanced(shop));
 
 const USAGE = {
   prompt_tokens: 100,

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { openaiSchema } from "../simulated_client.ts";
+import { closeBalanced } from "./checks.ts";
 import { type Answer, chatBody, eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
 /** Every response with a published shape is valid by OpenAI's own schema. Source: API-1. */
@@ -13,7 +14,7 @@ beforeAll(async () => {
   shop = await openShop({ redisUrl: "" });
   ({ secret } = await shop.customer());
 }, 60_000);
-afterAll(() => shop?.close());
+afterAll(() => closeBalanced(shop));
 
 const isSuccess = (answer: Answer): Answer => {
   expect({ status: answer.status, error: answer.json?.error?.message }).toEqual({ status: 200, error: undefined });

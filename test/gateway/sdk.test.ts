@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { OpenAIEmbeddings } from "@langchain/openai";
 import OpenAI, {
   APIError,
   AuthenticationError,
@@ -9,7 +10,7 @@ import OpenAI, {
   RateLimitError,
 } from "openai";
 import type { ReplicaProcess } from "../replica.ts";
-import { withoutEffect } from "./checks.ts";
+import { closeBalanced, withoutEffect } from "./checks.ts";
 import { openShop, type Shop } from "./shop.ts";
 
 /** An unchanged OpenAI SDK works with the gateway. Source: API-1, ERR-4, ERR-5, STR-2. */
@@ -35,10 +36,7 @@ beforeAll(async () => {
   narrow = await shop.start({ RATE_PER_MINUTE: "1" });
   client = sdk((await shop.customer()).secret);
 }, 60_000);
-afterAll(async () => {
-  await narrow.kill();
-  await shop.close();
-});
+afterAll(() => closeBalanced(shop, narrow.kill));
 
 /** The SDK with its defaults: two retries, its own headers. */
 function sdk(apiKey: string, options: ConstructorParameters<typeof OpenAI>[0] = {}): OpenAI {
@@ -64,6 +62,60 @@ async function errorOf(work: PromiseLike<unknown>): Promise<APIError> {
   return error;
 }
 
+describe("embeddings", () => {
+  const TEXTS = ["A toll gate", "A road with a barrier", "A toll gate"];
+
+  test("embeddings.create asks for base64 and decodes it to numbers; an explicit float gets the same numbers", async () => {
+    const { data, model, usage } = await client.embeddings.create({ model: "embed-a", input: TEXTS });
+    expect(model).toBe("embed-a");
+    expect(usage.prompt_tokens).toBeGreaterThan(0);
+    expect(data.map(({ index, object }) => [index, object])).toEqual(TEXTS.map((_, i) => [i, "embedding"]));
+    for (const { embedding } of data) expect(embedding).toHaveLength(256);
+    expect(data[2]?.embedding).toEqual(data[0]?.embedding as number[]);
+    expect(data[1]?.embedding).not.toEqual(data[0]?.embedding as number[]);
+    const floats = await client.embeddings.create({ model: "embed-a", input: TEXTS, encoding_format: "float" });
+    expect(floats.data).toEqual(data);
+  });
+
+  test("a provider that answers in numbers, whatever it is asked for: the SDK decodes the same", async () => {
+    const { data } = await client.embeddings.create({ model: "embed-a", input: "A toll gate" });
+    shop.provider.next({ embeddingReturn: "float" });
+    expect((await client.embeddings.create({ model: "embed-a", input: "A toll gate" })).data).toEqual(data);
+  });
+
+  test("token ids, and fewer dimensions", async () => {
+    const input = [[1, 2, 3], [4]];
+    const { data, usage } = await client.embeddings.create({ model: "embed-a", input, dimensions: 16 });
+    expect(data.map(({ embedding }) => embedding.length)).toEqual([16, 16]);
+    expect(usage).toEqual({ prompt_tokens: 4, total_tokens: 4 });
+  });
+
+  test("an invalid input is a BadRequestError with its param", async () => {
+    const error = await errorOf(client.embeddings.create({ model: "embed-a", input: ["x", ""] }));
+    expect(error).toBeInstanceOf(BadRequestError);
+    expect(error).toMatchObject({ param: "input.1", code: "invalid_request" });
+  });
+
+  // With base64, LangChain hands out the text undecoded.
+  for (const encodingFormat of [undefined, "float"] as const)
+    test(`LangChain's embedDocuments and embedQuery (encodingFormat: ${encodingFormat})`, async () => {
+      const { secret, accountId } = await shop.customer();
+      const embeddings = new OpenAIEmbeddings({
+        apiKey: secret,
+        model: "embed-a",
+        batchSize: 2,
+        ...(encodingFormat && { encodingFormat }),
+        configuration: { baseURL: `${shop.origin}/v1` },
+      });
+      const documents = await embeddings.embedDocuments(TEXTS);
+      expect(documents.map((numbers) => numbers.length)).toEqual([256, 256, 256]);
+      const query = await embeddings.embedQuery("A toll gate");
+      expect(query).toEqual(documents[0] as number[]);
+      // Batches of two texts, and the query.
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 3, units: 3, holds: 0 });
+    });
+});
+
 describe("models", () => {
   test("list and retrieve, an id with a slash included", async () => {
     const ids: string[] = [];
@@ -71,7 +123,7 @@ describe("models", () => {
       ids.push(model.id);
       expect(model).toMatchObject({ object: "model", owned_by: "tollgate", created: expect.any(Number) });
     }
-    expect(ids.sort()).toEqual(["chat-a", "chat-two-routes", "chat-unpriced", "image-a", "vendor/chat-b"]);
+    expect(ids.sort()).toEqual(["chat-a", "chat-two-routes", "chat-unpriced", "embed-a", "image-a", "vendor/chat-b"]);
     for (const id of ids) expect((await client.models.retrieve(id)).id).toBe(id);
   });
 });
@@ -266,8 +318,12 @@ describe("errors", () => {
       expect(error).toBeInstanceOf(NotFoundError);
       expect(error).toMatchObject({ code: "model_not_found", param: "model" });
     }
-    expect(await errorOf(client.embeddings.create({ model: "chat-a", input: "x" }))).toBeInstanceOf(NotFoundError);
-    expect(await errorOf(client.responses.create({ model: "chat-a", input: "x" }))).toBeInstanceOf(NotFoundError);
+    const unknown = client.embeddings.create({ model: "nobody", input: "x" });
+    expect(await errorOf(unknown)).toBeInstanceOf(NotFoundError);
+    const others = client.embeddings.create({ model: "chat-a", input: "x" });
+    expect(await errorOf(others)).toBeInstanceOf(BadRequestError);
+    expect(await errorOf(client.responses.create({ model: "nobody", input: "x" }))).toBeInstanceOf(NotFoundError);
+    expect(await errorOf(client.responses.retrieve("resp_1"))).toBeInstanceOf(NotFoundError);
   });
 
   test("400 is BadRequestError, with the path of the bad field", async () => {

@@ -11,8 +11,11 @@ export type Shop = Awaited<ReturnType<typeof openShop>>;
 // biome-ignore lint/suspicious/noExplicitAny: what a test expects in an answer is for the test to say.
 export type Answer = { status: number; headers: Headers; text: string; json: any };
 
+type Counters = { usage: number; released: number; holds: number; units: number; balance: number };
+
 type ShopOptions = {
   replicas?: number;
+  /** PROVIDER_ALLOW_PRIVATE is added to the providers of the shop. */
   env?: Record<string, string>;
   redisUrl?: string;
   /** Kept free, so that a stopped replica can use its port again. */
@@ -24,7 +27,7 @@ export const PRICES = { inputMicroUsd: 3_000_000, outputMicroUsd: 15_000_000, im
 
 export async function openShop({
   replicas = 1,
-  env = {},
+  env: { PROVIDER_ALLOW_PRIVATE: alsoPrivate, ...env } = {},
   redisUrl = process.env.REDIS_URL ?? "",
   keepsPorts = false,
 }: ShopOptions = {}) {
@@ -39,7 +42,9 @@ export async function openShop({
       DATABASE_URL: world.url,
       REDIS_URL: redisUrl,
       SPOOL_DIR: `${world.spoolDir}/replica${++spools}`,
-      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port},127.0.0.1:${second.port}`,
+      PROVIDER_ALLOW_PRIVATE: [`127.0.0.1:${provider.port}`, `127.0.0.1:${second.port}`, alsoPrivate]
+        .filter(Boolean)
+        .join(),
       RATE_PER_MINUTE: "100000",
       RATE_IN_FLIGHT: "10000",
       RATE_ACCOUNT_PER_MINUTE: "1000000",
@@ -109,13 +114,16 @@ export async function openShop({
 
     /** What the ledger says about the account. */
     async counters(accountId: number) {
-      const [row] = await world.sql`
+      const [row] = await world.sql<Counters[]>`
         select (select count(*)::int from receipts where account_id = ${accountId} and outcome = 'settled') as usage,
           (select count(*)::int from receipts where account_id = ${accountId} and outcome = 'released') as released,
-          (select count(*)::int from holds where account_id = ${accountId}) as holds,
+          (select coalesce(sum(units - least(idle_units, units)) filter (where package_id > 0), 0)::int
+            + (count(*) filter (where package_id = 0 and key_id = 0 and nano_usd > idle_nano_usd))::int
+            from escrows where account_id = ${accountId}) as holds,
           (select coalesce(sum(units_used), 0)::int from packages where account_id = ${accountId}) as units,
           (select balance_nano_usd from balances where account_id = ${accountId})::float8 as balance`;
-      return row as unknown as { usage: number; released: number; holds: number; units: number; balance: number };
+      if (row === undefined) throw new Error("a select returned nothing");
+      return row;
     },
 
     async close(): Promise<void> {
@@ -148,6 +156,18 @@ export const imageBody = (over: Record<string, unknown> = {}) => ({
   ...over,
 });
 
+export const responsesBody = (over: Record<string, unknown> = {}) => ({
+  model: "chat-a",
+  input: "Tell me about tolls.",
+  ...over,
+});
+
+export const embeddingBody = (over: Record<string, unknown> = {}) => ({
+  model: "embed-a",
+  input: "A toll gate at dawn",
+  ...over,
+});
+
 /** The payloads of an event stream. */
 export function eventsOf(text: string): string[] {
   return text
@@ -159,17 +179,13 @@ export function eventsOf(text: string): string[] {
 async function fillCatalog(world: World, provider: FakeProvider, second: FakeProvider): Promise<void> {
   const { sql } = world;
   const key = Buffer.from(TEST_SECRET_KEY, "base64");
-  const addProvider = async (name: string, fake: FakeProvider) => {
-    const [row] = await sql`
-      insert into providers (name, base_url, key_ciphertext) values (${name}, ${fake.baseUrl}, ${encrypt(key, fake.apiKey)}) returning id`;
-    return Number(row?.id);
-  };
-  const firstId = await addProvider("first", provider);
-  const secondId = await addProvider("second", second);
+  const firstId = await world.addProvider("first", provider.baseUrl, encrypt(key, provider.apiKey));
+  const secondId = await world.addProvider("second", second.baseUrl, encrypt(key, second.apiKey));
   const addModel = async (id: string, modality: string, priced: boolean) => {
+    const output = !priced ? null : modality === "embedding" ? 0 : PRICES.outputMicroUsd;
     await sql`
       insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
-      values (${id}, ${id}, 'tollgate', ${modality}, 8192, ${priced ? PRICES.inputMicroUsd : null}, ${priced ? PRICES.outputMicroUsd : null}, 1000)`;
+      values (${id}, ${id}, 'tollgate', ${modality}, 8192, ${priced ? PRICES.inputMicroUsd : null}, ${output}, 1000)`;
     await sql`insert into routes (model_id, provider_id, upstream_model) values (${id}, ${firstId}, ${`up-${id}`})`;
   };
   await addModel("chat-a", "text", true);
@@ -177,6 +193,7 @@ async function fillCatalog(world: World, provider: FakeProvider, second: FakePro
   await addModel("vendor/chat-b", "multimodal", true);
   await addModel("chat-two-routes", "text", true);
   await sql`insert into routes (model_id, provider_id, upstream_model, priority) values ('chat-two-routes', ${secondId}, 'backup', 1)`;
+  await addModel("embed-a", "embedding", true);
   await addModel("image-a", "image", false);
   await sql`insert into image_prices (model_id, size, micro_usd) values ('image-a', '1024x1024', ${PRICES.imageMicroUsd})`;
 }

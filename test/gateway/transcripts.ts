@@ -68,7 +68,7 @@ export function shortTranscript(): Transcript {
 export function payloadsIn(bytes: Uint8Array): string[] {
   const payloads: string[] = [];
   const parser = createParser({ onEvent: ({ data }) => payloads.push(data) });
-  // The colon shows that a CR at the end stands alone; the line that it begins never ends.
+  // The colon shows that no LF follows a CR at the end; the line that it begins never ends.
   parser.feed(`${new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes)}:`);
   return payloads.filter((payload) => payload !== "");
 }

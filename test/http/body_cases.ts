@@ -1,9 +1,9 @@
 import { gzipSync } from "node:zlib";
-import { chatBody, imageBody } from "../gateway/shop.ts";
+import { chatBody, embeddingBody, imageBody } from "../gateway/shop.ts";
 
 /**
- * What must be refused, and what must pass. Bodies: at the API's door and at the panel's alike. `docs/bad-input.md` is made
- * of these very cases: `bun scripts/bad_input_table.ts` writes it.
+ * Bad and good input: what must be refused, and what must be accepted. The bodies are for the API and for the panel.
+ * `bun scripts/bad_input_table.ts` writes docs/bad-input.md from these cases.
  */
 
 /** `param` is null and `code` is invalid_request unless given. */
@@ -17,12 +17,12 @@ const bytes = (...parts: (string | number[])[]) => Buffer.concat(parts.map((part
 const rest = '"messages": [{"role": "user", "content": "x"}]';
 const NULLABLE = ["stream", "stream_options", "temperature", "max_tokens", "max_completion_tokens", "n"];
 
-/** What is no JSON object. */
+/** Bodies that are not JSON objects. */
 export const NO_JSON: readonly BodyCase[] = [
   ["empty", ""],
   ["blank", "  \n "],
-  ["cut short", '{"model": "chat-a", "messages": ['],
-  ["a comma too many", '{"model": "chat-a",}'],
+  ["truncated", '{"model": "chat-a", "messages": ['],
+  ["a trailing comma", '{"model": "chat-a",}'],
   ["a comment", '{"model": "chat-a" /* x */}'],
   ["single quotes", "{'model': 'chat-a'}"],
   ["two values", `${JSON.stringify(chatBody())}{}`],
@@ -36,31 +36,31 @@ export const NO_JSON: readonly BodyCase[] = [
   ["an array", [chatBody()]],
   ["an empty array", []],
   ["a control character in a string", '{"model": "chat\u0001"}'],
-  ["bad UTF-8", bytes('{"model": "', [0xff, 0xfe], '"}')],
+  ["invalid UTF-8", bytes('{"model": "', [0xff, 0xfe], '"}')],
   ["overlong UTF-8", bytes('{"model": "', [0xc0, 0xaf], '"}')],
   ["a surrogate in UTF-8", bytes('{"model": "', [0xed, 0xa0, 0x80], '"}')],
   ["UTF-16", Buffer.from(`\ufeff${JSON.stringify(chatBody())}`, "utf16le")],
   ["a byte order mark", `\ufeff${JSON.stringify(chatBody())}`],
   ["nested too deeply", nested(70)],
-  ["nested until parsers give up", `{"model": "chat-a", "messages": ${"[".repeat(100_000)}${"]".repeat(100_000)}}`],
+  ["nested too deeply for parsers", `{"model": "chat-a", "messages": ${"[".repeat(100_000)}${"]".repeat(100_000)}}`],
   ["nested and never closed", `{"messages": ${'{"a":'.repeat(100_000)}`],
-  ["gzip without saying so", gzipSync(JSON.stringify(chatBody()))],
+  ["gzip without Content-Encoding", gzipSync(JSON.stringify(chatBody()))],
 ];
 
-/** A field that stands twice, which providers would read otherwise than we. */
+/** Duplicate fields: a provider might read the other one. Source: API-13. */
 export const TWICE: readonly BodyCase[] = [
   ["model", `{"model": "chat-a", ${rest}, "model": "vendor/chat-b"}`, "model"],
-  ["model, once in escapes", `{"model": "chat-a", ${rest}, "mod\\u0065l": "vendor/chat-b"}`, "model"],
+  ["model, once with escapes", `{"model": "chat-a", ${rest}, "mod\\u0065l": "vendor/chat-b"}`, "model"],
   ["max_tokens", `{"model": "chat-a", ${rest}, "max_tokens": 1, "max_tokens": 100000}`, "max_tokens"],
   ["an unknown field", `{"model": "chat-a", ${rest}, "seed": 1, "seed": 2}`, "seed"],
-  ["a field of the prototype", `{"model": "chat-a", ${rest}, "__proto__": 1, "__proto__": 2}`, "__proto__"],
+  ["__proto__", `{"model": "chat-a", ${rest}, "__proto__": 1, "__proto__": 2}`, "__proto__"],
   [
     "a message's content",
     '{"model": "chat-a", "messages": [{"role": "user", "content": "long", "content": "x"}]}',
     "messages.0.content",
   ],
   [
-    "a message's content, once in escapes",
+    "a message's content, once with escapes",
     '{"model": "chat-a", "messages": [{"role": "user", "content": "x"}, {"content": "long", "cont\\u0065nt": "x", "role": "user"}]}',
     "messages.1.content",
   ],
@@ -88,11 +88,11 @@ export const BAD_CHAT: readonly BodyCase[] = [
   ["model empty", chatBody({ model: "" }), "model"],
   ["model a number", chatBody({ model: 5 }), "model"],
   ["model an array", chatBody({ model: ["chat-a"] }), "model"],
-  ["model endless", chatBody({ model: "m".repeat(5_000) }), "model"],
+  ["model too long", chatBody({ model: "m".repeat(5_000) }), "model"],
   ["model unknown", chatBody({ model: "nobody" }), "model", "model_not_found"],
-  ["model of the prototype", chatBody({ model: "__proto__" }), "model", "model_not_found"],
+  ["model __proto__", chatBody({ model: "__proto__" }), "model", "model_not_found"],
   ["model in another case", chatBody({ model: "CHAT-A" }), "model", "model_not_found"],
-  ["model with a blank", chatBody({ model: " chat-a" }), "model", "model_not_found"],
+  ["model with a space", chatBody({ model: " chat-a" }), "model", "model_not_found"],
   ["model with NUL", chatBody({ model: "chat-a\0" }), "model", "model_not_found"],
   ["no messages", { model: "chat-a" }, "messages"],
   ["messages null", chatBody({ messages: null }), "messages"],
@@ -136,7 +136,7 @@ export const BAD_CHAT: readonly BodyCase[] = [
   ["temperature above 2", chatBody({ temperature: 2.0001 }), "temperature"],
   ["temperature a string", chatBody({ temperature: "1" }), "temperature"],
   [
-    "temperature out of all range",
+    "temperature that overflows",
     `{"model": "chat-a", "messages": [{"role": "user", "content": "x"}], "temperature": 1e999}`,
     "temperature",
   ],
@@ -145,11 +145,11 @@ export const BAD_CHAT: readonly BodyCase[] = [
   ["max_tokens a fraction", chatBody({ max_tokens: 1.5 }), "max_tokens"],
   ["max_tokens a string", chatBody({ max_tokens: "10" }), "max_tokens"],
   ["max_tokens true", chatBody({ max_tokens: true }), "max_tokens"],
-  ["max_tokens beyond any model", chatBody({ max_tokens: 3e9 }), "max_tokens"],
+  ["max_tokens above any model's", chatBody({ max_tokens: 3e9 }), "max_tokens"],
   ["max_completion_tokens 0", chatBody({ max_completion_tokens: 0 }), "max_completion_tokens"],
   ["n 0", chatBody({ n: 0 }), "n"],
   ["n a fraction", chatBody({ n: 1.5 }), "n"],
-  ["n beyond reason", chatBody({ n: 1000 }), "n"],
+  ["n too large", chatBody({ n: 1000 }), "n"],
 ];
 
 export const GOOD_CHAT: readonly GoodBody[] = [
@@ -198,10 +198,10 @@ export const GOOD_CHAT: readonly GoodBody[] = [
     }),
   ],
   [
-    "half a surrogate pair, NUL, and all planes",
+    "a lone surrogate, NUL, and characters of all planes",
     '{"model": "chat-a", "messages": [{"role": "user", "content": "\\ud800 \\u0000 👍 \u{10ffff}"}]}',
   ],
-  ["blanks and new lines around everything", ` \r\n\t${JSON.stringify(chatBody(), null, 4)}\n\n`],
+  ["white space around everything", ` \r\n\t${JSON.stringify(chatBody(), null, 4)}\n\n`],
   ["an id with a slash", chatBody({ model: "vendor/chat-b" })],
   ["an id with an escaped slash", '{"model": "vendor\\/chat-b", "messages": [{"role": "user", "content": "x"}]}'],
 ];
@@ -242,18 +242,71 @@ export const GOOD_IMAGE: readonly GoodBody[] = [
   ["unknown fields", imageBody({ quality: "high", style: null })],
 ];
 
-/** The largest body that the replica of these tests takes. */
+/** The larger ones are in embeddings.test.ts. Source: EMB-2. */
+export const BAD_EMBEDDING: readonly BodyCase[] = [
+  ["no input", { model: "embed-a" }, "input"],
+  ["input null", embeddingBody({ input: null }), "input"],
+  ["input a number", embeddingBody({ input: 5 }), "input"],
+  ["input an object", embeddingBody({ input: { text: "x" } }), "input"],
+  ["input empty", embeddingBody({ input: "" }), "input"],
+  ["no inputs", embeddingBody({ input: [] }), "input"],
+  ["2,049 texts", embeddingBody({ input: Array(2_049).fill("x") }), "input"],
+  ["2,049 arrays of token ids", embeddingBody({ input: Array(2_049).fill([1]) }), "input"],
+  ["an empty text among texts", embeddingBody({ input: ["a", "", "b"] }), "input.1"],
+  ["a number among texts", embeddingBody({ input: ["a", 5] }), "input.1"],
+  ["null among texts", embeddingBody({ input: ["a", null] }), "input.1"],
+  ["an object as the first input", embeddingBody({ input: [{}] }), "input.0"],
+  ["an array among texts", embeddingBody({ input: ["a", [1]] }), "input.1"],
+  ["a text among arrays", embeddingBody({ input: [[1], "a"] }), "input.1"],
+  ["an empty array among arrays", embeddingBody({ input: [[1], []] }), "input.1"],
+  ["a token id below zero", embeddingBody({ input: [1, -1] }), "input.1"],
+  ["a token id below zero in an array", embeddingBody({ input: [[1], [2, -7]] }), "input.1.1"],
+  ["a token id with a fraction", embeddingBody({ input: [[1.5]] }), "input.0.0"],
+  ["a token id that is a string", embeddingBody({ input: [1, "2"] }), "input.1"],
+  ["a token id that no vocabulary has", embeddingBody({ input: [2 ** 31] }), "input.0"],
+  ["an array in an array of arrays", embeddingBody({ input: [[[1]]] }), "input.0.0"],
+  ["8,193 token ids", embeddingBody({ input: Array(8_193).fill(1) }), "input"],
+  ["8,193 token ids in an array", embeddingBody({ input: [[1], Array(8_193).fill(1)] }), "input.1"],
+  ["dimensions 0", embeddingBody({ dimensions: 0 }), "dimensions"],
+  ["dimensions with a fraction", embeddingBody({ dimensions: 1.5 }), "dimensions"],
+  ["dimensions a string", embeddingBody({ dimensions: "8" }), "dimensions"],
+  ["dimensions 65,537", embeddingBody({ dimensions: 65_537 }), "dimensions"],
+  ["encoding_format unknown", embeddingBody({ encoding_format: "int8" }), "encoding_format"],
+  ["encoding_format an object", embeddingBody({ encoding_format: {} }), "encoding_format"],
+  ["user a number", embeddingBody({ user: 5 }), "user"],
+  ["no model", { input: "A toll gate" }, "model"],
+  ["model a number", embeddingBody({ model: 5 }), "model"],
+  ["model unknown", embeddingBody({ model: "nobody" }), "model", "model_not_found"],
+  ["model for chat", embeddingBody({ model: "chat-a" }), "model"],
+  ["model for chat and images", embeddingBody({ model: "vendor/chat-b" }), "model"],
+  ["input twice", '{"model": "embed-a", "input": "x", "input": ["x"]}', "input"],
+];
+
+export const GOOD_EMBEDDING: readonly GoodBody[] = [
+  ["a text", embeddingBody({ input: "A toll gate" })],
+  ["a text of one space", embeddingBody({ input: " " })],
+  ["texts", embeddingBody({ input: ["A toll gate", "A road", "été 🚦"] })],
+  ["token ids", embeddingBody({ input: [1, 2, 3, 0] })],
+  ["arrays of token ids", embeddingBody({ input: [[1, 2], [3], [2 ** 31 - 1]] })],
+  ["300 texts", embeddingBody({ input: Array(300).fill("x"), dimensions: 1 })],
+  ["8,192 token ids", embeddingBody({ input: Array(8_192).fill(1) })],
+  ["options null", embeddingBody({ encoding_format: null, dimensions: null, user: null })],
+  ["options", embeddingBody({ encoding_format: "base64", dimensions: 512, user: "u-1" })],
+  ["unknown fields", embeddingBody({ input_type: "query", truncate: null })],
+];
+
+/** The maximum body size of the replica in these tests. */
 export const BYTES_MAX = 20_000;
 
-/** Bodies above the limit: `declared` is told by Content-Length alone, `chunked` is really sent. */
+/** Bodies above the limit: `declared` only has a Content-Length, `chunked` is sent. */
 export const TOO_LARGE: readonly [what: string, how: "declared" | "chunked", bytes: number][] = [
   ["one byte above the limit, declared", "declared", BYTES_MAX + 1],
   ["100 GB, declared", "declared", 99_999_999_999],
-  ["one byte above the limit, in chunks of no declared length", "chunked", BYTES_MAX + 1],
-  ["twenty times the limit, in chunks", "chunked", BYTES_MAX * 20],
+  ["one byte above the limit, chunked", "chunked", BYTES_MAX + 1],
+  ["twenty times the limit, chunked", "chunked", BYTES_MAX * 20],
 ];
 
-/** Content types; empty: none at all. */
+/** Content types; an empty one is not sent. */
 export const BAD_TYPES: readonly string[] = [
   "",
   "text/plain",
@@ -268,7 +321,7 @@ export const BAD_TYPES: readonly string[] = [
 
 export const BAD_ENCODINGS: readonly string[] = ["gzip", "br", "deflate", "zstd", "gzip, identity", "x"];
 
-/** In a path: what is the id of no model. */
+/** Model ids in a path that do not exist. */
 export const BAD_MODEL_IDS: readonly string[] = [
   "vendor",
   "chat-b",
@@ -297,6 +350,7 @@ export const UNKNOWN_PATHS: readonly string[] = [
 export const BAD_METHODS: readonly [path: string, methods: readonly string[]][] = [
   ["/v1/chat/completions", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
   ["/v1/images/generations", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
+  ["/v1/embeddings", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]],
   ["/v1/usage", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]],
 ];
 
@@ -333,21 +387,21 @@ export const BAD_QUERIES: readonly [query: string, param: string][] = [
   ["page=1&page=2", "page"],
 ];
 
-/** No HTTP at all, or two messages in one: `HEAD` stands for a good request line and headers. */
+/** Bytes that are not valid HTTP, or are two messages in one. `HEAD` stands for a valid request line and headers. */
 export const NO_HTTP: readonly [what: string, bytes: string][] = [
-  ["bytes of no meaning", "\0\x01\x02garbage\r\n\r\n"],
+  ["random bytes", "\0\x01\x02garbage\r\n\r\n"],
   ["a word", "HELLO\r\n\r\n"],
-  ["a length that is no number", "HEADContent-Length: abc\r\n\r\n{}"],
+  ["a length that is not a number", "HEADContent-Length: abc\r\n\r\n{}"],
   ["a length below 0", "HEADContent-Length: -5\r\n\r\n{}"],
   ["two lengths", "HEADContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}"],
   ["a length and chunks", "HEADContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"],
-  ["a chunk whose length is no number", "HEADTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"],
+  ["a chunk whose length is not a number", "HEADTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"],
 ];
 
 /**
- * What the HTTP parsers of the runtimes answer by themselves, before the service sees a request. Of each runtime: the answers that
- * were measured, as `answerOf` in bad_input.test.ts says them. `POST` stands for a good request with a body, `HEAD` for its head
- * without a length, `GET` for the beginning of a good GET. `proxy`: with `deploy/Caddyfile` in front. `ends`: what else ends it.
+ * What the runtimes' HTTP parsers answer themselves, before the service sees a request. Each runtime has the responses that were
+ * measured, in the words of `answerOf` in bad_input.test.ts. `POST` stands for a valid request with a body, `HEAD` for its head
+ * without a length, `GET` for the beginning of a valid GET. `proxy`: behind `deploy/Caddyfile`. `ends`: what else prevents it.
  */
 export type RuntimeCase = { what: string; bytes: string; bun: string[]; deno: string[]; proxy: string; ends: string };
 
@@ -374,7 +428,7 @@ export const BY_THE_RUNTIME: readonly RuntimeCase[] = [
     ends: "no setting",
   },
   {
-    what: "a method that nobody knows",
+    what: "an unknown method",
     bytes: "FOO /v1/models HTTP/1.1\r\nHost: api.tollgate.test\r\n\r\n",
     bun: [CLOSED],
     deno: ["405 with the envelope"],
@@ -390,7 +444,7 @@ export const BY_THE_RUNTIME: readonly RuntimeCase[] = [
     ends: "no setting",
   },
   {
-    what: "a version of HTTP that is none",
+    what: "a wrong version of HTTP",
     bytes: "GET /v1/models HTTP/2.0\r\nHost: api.tollgate.test\r\n\r\n",
     bun: ["505, no body"],
     deno: BARE_400,
@@ -406,7 +460,7 @@ export const BY_THE_RUNTIME: readonly RuntimeCase[] = [
     ends: "no setting",
   },
   {
-    what: "an extension of a chunk of 20 KB",
+    what: "a chunk extension of 20 KB",
     bytes: `HEADTransfer-Encoding: chunked\r\n\r\n2;${"a".repeat(20_000)}\r\n{}\r\n0\r\n\r\n`,
     bun: ["413, no body"],
     deno: ["400 with the envelope", CLOSED],
@@ -414,11 +468,11 @@ export const BY_THE_RUNTIME: readonly RuntimeCase[] = [
     ends: "no setting",
   },
   {
-    what: "trailers behind chunks",
+    what: "trailers after chunks",
     bytes: `HEADTransfer-Encoding: chunked\r\n\r\n${SMALL_CHAT.length.toString(16)}\r\n${SMALL_CHAT}\r\n0\r\nX-Trailer: a\r\n\r\n`,
     bun: BARE_400,
     deno: ["200"],
-    proxy: "taken, without the trailers",
+    proxy: "served, without the trailers",
     ends: "no setting",
   },
   {
@@ -426,15 +480,15 @@ export const BY_THE_RUNTIME: readonly RuntimeCase[] = [
     bytes: "POSTPOST",
     bun: [CLOSED],
     deno: ["200"],
-    proxy: "both are answered, in their order",
+    proxy: "both are answered, in order",
     ends: "[oven-sh/bun#38128](https://github.com/oven-sh/bun/pull/38128), not merged",
   },
   {
-    what: "a line end behind a body",
+    what: "a line end after a body",
     bytes: "POST\r\n",
     bun: BARE_400,
     deno: ["200"],
-    proxy: "taken",
+    proxy: "served",
     ends: "no setting",
   },
   {

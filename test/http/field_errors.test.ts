@@ -10,10 +10,10 @@ import { problemOf } from "../../src/http/field_errors.ts";
 import { panelEndpoints } from "../../src/panel/api/endpoints.ts";
 import { chatBody, imageBody } from "../gateway/shop.ts";
 
-/** A refusal names the field and says in one plain sentence what it must be. Source: ERR-6. */
+/** A refusal of a body or query names the field and says in one sentence what it must be. Source: ERR-6. */
 
 const SENTENCE = /^The (?:field \S+|request) (?:must be|must not|is required|is not|has) ?[^A-Z]*.*\.$/;
-/** What only a library or a programmer would say. */
+/** Words of validation libraries and of programmers. */
 const NO_WORDS =
   /expected|union|schema|property|properties|undefined|must be (?:string|number|integer|array|object|boolean)\b|length|greater|less or equal|equal to|one of \S+\.$|\[object|9007199254740991/i;
 
@@ -184,7 +184,7 @@ describe("every kind of error", () => {
   for (const [kind, schema, value, predicate] of cases) {
     test(`${kind}: The field x ${predicate}.`, () => {
       const first = Value.Errors(schema, value).First();
-      // An intersection fails within before it fails as a whole.
+      // In an intersection, the error of a member comes before its own.
       if (kind !== "Intersect") expect(first?.type).toBe(ValueErrorType[kind]);
       const { message, param } = problemOf(first);
       expect(param).toMatch(/^x(?:\.b)?$/);
@@ -193,13 +193,13 @@ describe("every kind of error", () => {
     });
   }
 
-  test("none is left out", () => {
+  test("every kind of error is in the table", () => {
     const kinds = Object.keys(ValueErrorType).filter((name) => Number.isNaN(Number(name)));
-    // Kinds of one's own are only in a registry; there is none.
+    // `Kind` is for custom types, which are not used.
     expect(cases.map(([kind]) => kind as string).sort()).toEqual(kinds.filter((kind) => kind !== "Kind").sort());
   });
 
-  test("of a union: the variant that was meant, the constants that tell variants apart, or what each may be", () => {
+  test("union: the error is that of the intended variant, or names the allowed constants or types", () => {
     const kinds = Type.Union([
       Type.Object({ kind: Type.Literal("a"), n: Type.Integer({ minimum: 1 }) }),
       Type.Object({ kind: Type.Literal("b"), s: string }),
@@ -263,14 +263,14 @@ describe("the gateway's own shapes", () => {
     } catch (error) {
       thrown = error;
     }
-    if (!(thrown instanceof Refusal)) throw new Error("it was taken");
+    if (!(thrown instanceof Refusal)) throw new Error("it was accepted");
     expect([thrown.facts.param, thrown.message]).toEqual([param, `The field ${param} ${predicate}.`]);
   });
 });
 
 describe("the panel's shapes", () => {
   type Shape = { properties?: Record<string, TSchema>; anyOf?: TSchema[]; items?: TSchema };
-  // Routes are only put together here; of the deps only the cookie's name is asked.
+  // The routes are only created: of the deps only the cookie's name is used.
   const deps = { config: { panelUrl: "http://panel.test" } } as unknown as Deps;
   const WRONG: readonly unknown[] = [
     null,
@@ -291,14 +291,14 @@ describe("the panel's shapes", () => {
     { a: 1 },
   ];
 
-  /** Every field of a shape, those of objects within it included. */
+  /** All fields of a shape, including those of objects in it. */
   function fieldsOf(shape: Shape): TSchema[] {
     const own = Object.values(shape.properties ?? {});
     const inner = [...own, ...(shape.anyOf ?? []), ...(shape.items ? [shape.items] : [])];
     return [...own, ...inner.flatMap((one) => fieldsOf(one as Shape))];
   }
 
-  test("whatever is wrong with a field of a body or a query is said in a plain sentence", () => {
+  test("every error of a field of a body or query is one plain sentence", () => {
     const sentences = new Set<string>();
     for (const { hooks } of panelEndpoints(deps).routes) {
       for (const shape of [hooks.body, hooks.query] as (TSchema | undefined)[]) {

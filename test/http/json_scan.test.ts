@@ -4,7 +4,7 @@ import { DEPTH_MAX, scanObject, TooDeep, TooManyValues, VALUES_MAX } from "../..
 import { topLevelSpans } from "../../src/http/json_spans.ts";
 import { DuplicateField } from "../../src/http/json_text.ts";
 
-/** What is refused before a parser sees it. What is said of it, and of doubled fields, stands in body_cases.ts. */
+/** The scan before parsing: duplicate fields, depth and number of values. Messages are checked in bad_input.test.ts. Source: ADM-5, API-13, EMB-2. */
 
 type Thrown = { name: string; path?: string; field?: string };
 
@@ -19,7 +19,7 @@ function thrownBy(text: string): Thrown | undefined {
 
 const spaced = fc.array(fc.constantFrom(" ", "\n", "\t", "\r"), { maxLength: 2 }).map((all) => all.join(""));
 
-/** The same value as text, with blanks wherever JSON allows them, and some characters escaped. */
+/** Random objects as text, with white space where JSON allows it, and some characters escaped. */
 const written = fc
   .tuple(
     fc.dictionary(fc.string({ unit: "binary" }), fc.jsonValue({ stringUnit: "binary" })),
@@ -34,7 +34,7 @@ const written = fc
       : text;
   });
 
-test("the spans of an object are its top-level fields, as the other reading of them finds", () => {
+test("the spans are those of the top-level fields, as topLevelSpans finds them", () => {
   fc.assert(
     fc.property(written, (text) => {
       expect(scanObject(text)).toEqual(topLevelSpans(text) as Map<string, never>);
@@ -43,7 +43,7 @@ test("the spans of an object are its top-level fields, as the other reading of t
   );
 });
 
-test("a field that stands twice is found in any object, however either is escaped, and is named by its path", () => {
+test("a duplicate field is found in any object, whatever its escapes, and is named by its path", () => {
   const fields = fc.uniqueArray(fc.string({ unit: "binary", minLength: 1, maxLength: 5 }), {
     minLength: 1,
     maxLength: 20,
@@ -58,7 +58,7 @@ test("a field that stands twice is found in any object, however either is escape
       let text = `{${names.map((name) => `${JSON.stringify(name)}:{"x":1}`).join(",")}, ${again} : null}`;
       let whole = [twice];
       for (const step of steps) {
-        // Objects that are closed by then have names too, and no part in it.
+        // Objects that are closed before have the same names, and do not count.
         text =
           typeof step === "number"
             ? `[${'{"x":1},'.repeat(step)}${text}]`
@@ -68,15 +68,15 @@ test("a field that stands twice is found in any object, however either is escape
       const thrown = thrownBy(`{"top":${text}}`);
       expect(thrown).toBeInstanceOf(DuplicateField);
       expect(thrown?.field).toBe(["top", ...whole].join("."));
-      // The next text finds nothing left of this one.
+      // Nothing of this text affects the next one.
       expect(thrownBy('{"top":{"x":1},"x":[{"x":1}]}')).toBeUndefined();
     }),
     { numRuns: 1_000 },
   );
 });
 
-test("as many values as allowed pass, one more does not, whatever they are; the largest object or list is named", () => {
-  // The whole and the list are values too.
+test("VALUES_MAX values of any type are accepted, one more is refused, and the largest object or list is named", () => {
+  // The whole object and the list count as values.
   const list = (count: number, value: string) =>
     `{"a":{"b":["in front"],"list":[${Array(count).fill(value).join(",")}]}}`;
   for (const value of ["1", "null", '"x"', "{}", "[]", '",,{}[]\\""']) {
@@ -92,7 +92,20 @@ test("as many values as allowed pass, one more does not, whatever they are; the 
   expect(thrownBy(`{"messages":[${messages.join(",")}]}`)?.path).toBe("messages");
 });
 
-test("the scan stops at the limit: it does not look at the rest, nor at what is nested too deeply", () => {
+test("the first numbersMax numbers are not counted as values; everything else is", () => {
+  const listed = (value: string, count: number) => `{"a":[${Array(count).fill(value).join(",")}]}`;
+  const more = 50;
+  // The whole object and the list count as values.
+  const countMax = VALUES_MAX + more - 2;
+  expect(scanObject(listed("7", countMax), more).size).toBe(1);
+  expect(() => scanObject(listed("7", countMax + 1), more)).toThrow(TooManyValues);
+  for (const value of ['"7"', "[]", "{}"]) {
+    expect(scanObject(listed(value, countMax - more), more).size).toBe(1);
+    expect(() => scanObject(listed(value, countMax - more + 1), more)).toThrow(TooManyValues);
+  }
+});
+
+test("the scan stops at the limit of values or of depth, without reading the rest", () => {
   const bomb = `{"model":"chat-a","messages":[{"role":"user","content":[${"{},".repeat(6_000_000)}{}]}]}`;
   const startedMs = performance.now();
   expect(thrownBy(bomb)?.path).toBe("messages.0.content");
@@ -101,7 +114,7 @@ test("the scan stops at the limit: it does not look at the rest, nor at what is 
   expect(thrownBy(`{"a":${"[".repeat(DEPTH_MAX)}`)).toBeInstanceOf(TooDeep);
 });
 
-test("a text that is not valid JSON has no spans, or the parser refuses it; nothing else is thrown", () => {
+test("for invalid JSON, no error but DuplicateField is thrown", () => {
   const pieces = fc.constantFrom("{", "}", "[", "]", ",", ":", '"a"', '"', "\\", "1", "tru", " ", '"\\u00"', "\uFEFF");
   fc.assert(
     fc.property(fc.array(pieces, { maxLength: 20 }), (parts) => {

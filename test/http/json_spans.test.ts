@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { patch, topLevelSpans } from "../../src/http/json_spans.ts";
 import { DuplicateField, type Span } from "../../src/http/json_text.ts";
 
-/** The JSON patcher: top-level fields change, every other byte stays. */
+/** The JSON patcher changes top-level fields and leaves every other byte unchanged. */
 
 type Edits = Record<string, string | null>;
 
@@ -28,56 +28,32 @@ describe("one field", () => {
     ["in the middle", '{"a":1,"b":2,"c":3}', "b", '{"a":1,"c":3}'],
     ["last", '{"a":1,"b":2,"c":3}', "c", '{"a":1,"b":2}'],
     ["only", '{"a":1}', "a", "{}"],
-    ["only, in a wide place", '{ \n "a" : 1 \t}', "a", "{ \n  \t}"],
-  ])("is taken away: %s", (_, text, name, expected) => {
+    ["only, with white space", '{ \n "a" : 1 \t}', "a", "{ \n  \t}"],
+  ])("is removed: %s", (_, text, name, expected) => {
     expect(patched(text, { [name]: null })).toBe(expected);
   });
 
-  test("is added behind the others, or alone in an empty object", () => {
+  test("is added after the others, or to an empty object", () => {
     expect(patched('{"a":1}', { b: "2" })).toBe('{"a":1,"b":2}');
     expect(patched(" { } ", { b: "2" })).toBe(' { "b":2} ');
     expect(patched('{"a":1}', { 'q"\n': "2" })).toBe('{"a":1,"q\\"\\n":2}');
   });
 });
 
-describe("several fields at once", () => {
+test("the order of the edits does not matter", () => {
   const text = '{"a":1, "b":2 ,"c":3,"d":4}';
-  const names = ["a", "b", "c", "d"];
-
-  test("every set of fields may go", () => {
-    for (let set = 0; set < 16; set++) {
-      const gone = names.filter((_, i) => set & (1 << i));
-      const expected = Object.fromEntries(Object.entries(JSON.parse(text)).filter(([name]) => !gone.includes(name)));
-      expect(JSON.parse(patched(text, Object.fromEntries(gone.map((name) => [name, null]))))).toEqual(expected);
-    }
-  });
-
-  test("every set of fields may go while others are replaced and added", () => {
-    for (let set = 0; set < 16; set++) {
-      const gone = names.filter((_, i) => set & (1 << i));
-      const edits: Edits = {
-        e: "5",
-        ...Object.fromEntries(names.map((name) => [name, gone.includes(name) ? null : '"new"'])),
-      };
-      const kept = names.filter((name) => !gone.includes(name)).map((name) => [name, "new"]);
-      expect(JSON.parse(patched(text, edits))).toEqual({ ...Object.fromEntries(kept), e: 5 });
-    }
-  });
-
-  test("the order in which edits are named does not matter", () => {
-    const one = patched(text, { d: null, c: null, a: "0" });
-    expect(one).toBe(patched(text, { a: "0", c: null, d: null }));
-    expect(JSON.parse(one)).toEqual({ a: 0, b: 2 });
-  });
+  const one = patched(text, { d: null, c: null, a: "0" });
+  expect(one).toBe(patched(text, { a: "0", c: null, d: null }));
+  expect(JSON.parse(one)).toEqual({ a: 0, b: 2 });
 });
 
-test("nothing to change returns the very same text", () => {
+test("no change returns the same text", () => {
   const text = '{ "a" : 1 ,"b":[ ]}';
   expect(patched(text, {})).toBe(text);
   expect(patched(text, { a: "1", b: "[ ]", z: null })).toBe(text);
 });
 
-test("fields of the same name further inside, and inside strings, are left alone", () => {
+test("fields of the same name in inner objects and in strings are not changed", () => {
   const text = '{"x":{"model":"in","l":[{"model":1}]},"s":"{\\"model\\":2,","model":"out","t":"]}"}';
   expect(patched(text, { model: '"new"' })).toBe(text.replace('"out"', '"new"'));
   expect(JSON.parse(patched(text, { model: null }))).toEqual({
@@ -87,25 +63,7 @@ test("fields of the same name further inside, and inside strings, are left alone
   });
 });
 
-test("a key is found however it is escaped", () => {
-  expect(patched('{"m\\u006fdel":1,"b":2}', { model: "3" })).toBe('{"m\\u006fdel":3,"b":2}');
-  expect(JSON.parse(patched('{"a\\"b":1,"c\\\\":2,"é🚦":3}', { 'a"b': null, "c\\": "4", "é🚦": "5" }))).toEqual({
-    "c\\": 4,
-    "é🚦": 5,
-  });
-});
-
-test("white space, numbers and escapes stay as they were written", () => {
-  const text = '{\n\t"big" : 12345678901234567890.10 ,\r\n "e":1E+2, "u":"\\u00e9\\/" , "model" : "a" \n}\n';
-  expect(patched(text, { model: '"b"' })).toBe(text.replace('"a"', '"b"'));
-});
-
-test.each(['{"a":1,"a":2}', '{"a":1,"b":{},"\\u0061":2}', '{"__proto__":1,"__proto__":2}'])(
-  "a field that stands twice is refused: %s",
-  (text) => expect(() => topLevelSpans(text)).toThrow(DuplicateField),
-);
-
-test("a field may be called as anything that objects inherit", () => {
+test("a field may have the name of an inherited property", () => {
   const text = '{"__proto__":1,"constructor":2,"toString":3}';
   expect(patched(text, { constructor: "4" })).toBe('{"__proto__":1,"constructor":4,"toString":3}');
   expect(patched("{}", { hasOwnProperty: "1" })).toBe('{"hasOwnProperty":1}');
@@ -129,12 +87,12 @@ test.each([
   '{"a" 1}',
   '{"a":1 "b":2}',
   '{"a":1,,"b":2}',
-])("what is no object is not taken for one: %s", (text) => expect(topLevelSpans(text)).toBeUndefined());
+])("text that is not an object has no spans: %s", (text) => expect(topLevelSpans(text)).toBeUndefined());
 
 const SEED = Number(process.env.PROPERTY_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = 2000;
 
-// Any JSON, written in any way that JSON allows.
+// Any JSON in any notation that JSON allows.
 const space = fc.constantFrom("", "", "", " ", "\n\t", "\r\n ");
 const odd = ["model", "a", 'q"uote', "back\\slash", "é", "🚦", "", "}", "nest,ed", "\n", "__proto__", "constructor"];
 const name = fc.oneof(fc.constantFrom(...odd), fc.string({ unit: "binary", maxLength: 6 }));
@@ -142,7 +100,7 @@ const raw = fc.oneof(
   fc.json(),
   fc.constantFrom("1E+2", "-0.0", "12345678901234567890.10", '"\\u00e9\\/"', "[ ]", "{ \n}", '"]}"', "null", "true"),
 );
-/** A field as it is written: its name perhaps all in escapes, and white space around its parts. */
+/** A field as text: its name may be escaped, and white space may surround its parts. */
 const field = fc.record({ name, raw, escaped: fc.boolean(), spaces: fc.tuple(space, space, space, space) });
 const fields = fc.uniqueArray(field, { selector: (one) => one.name, maxLength: 8 });
 const edit = fc.record({ of: fc.nat(7), raw: fc.option(raw) });
@@ -153,7 +111,7 @@ function written({ name, raw, escaped, spaces: [before, behind, between, after] 
   return `${before}${escaped ? escapes(name) : JSON.stringify(name)}${behind}:${between}${raw}${after}`;
 }
 
-/** A string all of whose characters are written as \u escapes. */
+/** The string with all its characters as \u escapes. */
 function escapes(text: string): string {
   const units = Array.from({ length: text.length }, (_, i) => text.charCodeAt(i).toString(16).padStart(4, "0"));
   return `"${units.map((unit) => `\\u${unit}`).join("")}"`;
@@ -168,7 +126,7 @@ function check<T>(arbitrary: fc.Arbitrary<T>, rule: (value: T) => void): void {
   fc.assert(fc.property(arbitrary, rule), { seed: SEED, numRuns: RUNS });
 }
 
-test("the spans of an object are its fields as JSON.parse reads them; what is no object has none", () => {
+test("the spans of an object are its fields as JSON.parse reads them; other values have none", () => {
   check(fc.record({ fields, around: fc.tuple(space, space) }), ({ fields, around }) => {
     const text = object(fields, around);
     const spans = topLevelSpans(text) ?? new Map<string, Span>();
@@ -186,7 +144,7 @@ test("the spans of an object are its fields as JSON.parse reads them; what is no
   });
 });
 
-test("fields that are replaced leave every other byte as it was", () => {
+test("replacing fields leaves every other byte unchanged", () => {
   check(fc.record({ fields, edits: fc.array(edit), around: fc.tuple(space, space) }), ({ fields, edits, around }) => {
     const changes = new Map<string, string>();
     for (const { of, raw } of edits) {
@@ -199,7 +157,7 @@ test("fields that are replaced leave every other byte as it was", () => {
   });
 });
 
-test("fields that go and come leave the others as they were written, in their order, and the object whole", () => {
+test("removing and adding fields leaves the others unchanged and in order, and the object valid", () => {
   const plan = fc.record({ fields, edits: fc.array(edit), more: fc.array(added, { maxLength: 4 }) });
   check(plan, ({ fields, edits, more }) => {
     const changes = new Map<string, string | null>(more.map((one) => [one.name, one.raw]));
@@ -220,12 +178,12 @@ test("fields that go and come leave the others as they were written, in their or
       if (changes.has(one.name) || span === undefined) continue;
       expect(written(one)).toContain(got.slice(span.keyStart, span.end));
     }
-    // Once more, it changes nothing.
+    // Applied again, it changes nothing.
     expect(patch(got, spans, changes)).toBe(got);
   });
 });
 
-test("a field that stands twice is refused, however either is written", () => {
+test("a duplicate field is refused, whatever its notation", () => {
   const twice = fc.record({ fields, of: fc.nat(7), at: fc.nat(8), raw, escaped: fc.boolean() });
   check(twice, ({ fields, of, at, raw, escaped }) => {
     const one = fields[of];

@@ -2,8 +2,8 @@ import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 
 /**
- * The rules of an OpenAPI 3.1 document, written down from spec.openapis.org/oas/v3.1.0 for every object that ours uses: which fields
- * an object may have, which it must, and what no schema can say. Fields that are not here are wrong; `x-` fields are free.
+ * The rules for an OpenAPI 3.1 document: the allowed and required fields of each object that our document uses, and rules that no
+ * schema can express. Other fields are errors, except `x-` fields. Source: spec.openapis.org/oas/v3.1.0.
  */
 
 type Json = Record<string, unknown>;
@@ -22,7 +22,7 @@ const object = (properties: Json, required: string[] = [], more: Json = {}) => (
   additionalProperties: false,
   ...more,
 });
-/** Or a reference to a component of that kind. */
+/** The object, or a reference to a component of that kind. */
 const orRef = (kind: string, name: string) => ({
   if: { type: "object", required: ["$ref"] },
   // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema.
@@ -93,7 +93,7 @@ const DOCUMENT = {
             // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema.
             then: { properties: { required: { const: true } }, required: ["required"] },
           },
-          // These are said elsewhere, and ignored here.
+          // OpenAPI ignores these names: content types and security schemes describe them.
           {
             not: {
               properties: {
@@ -134,7 +134,7 @@ const DOCUMENT = {
         ),
       ],
     },
-    /** By the dialect of OpenAPI 3.1: JSON Schema 2020-12. */
+    /** OpenAPI 3.1 uses JSON Schema 2020-12. */
     schema: { $ref: "https://json-schema.org/draft/2020-12/schema" },
   },
 };
@@ -143,7 +143,7 @@ const ajv = new Ajv({ strict: false, allErrors: true });
 addFormats(ajv);
 const validate = ajv.compile(DOCUMENT);
 
-/** Everything that is wrong with a document, a line each; none when it is valid. */
+/** The errors of a document, one per line; empty if it is valid. */
 export function problemsOf(document: Json): string[] {
   const broken = validate(document)
     ? []
@@ -167,7 +167,7 @@ export function operationsOf(document: Json): DocumentOperation[] {
   );
 }
 
-/** What a reference leads to; undefined where it leads nowhere. */
+/** The target of a reference; undefined if there is none. */
 export function resolve(document: Json, $ref: string): Json | undefined {
   const at = $ref
     .slice(2)
@@ -185,7 +185,7 @@ function danglingIn(document: Json): string[] {
     ...Object.keys(schemas).map((name) => `#/components/schemas/${name}`),
     ...Object.keys(headers).map((name) => `#/components/headers/${name}`),
   ].filter((name) => !used.has(name));
-  return [...dangling.map(($ref) => `${$ref} leads nowhere`), ...unused.map((name) => `${name} is used by nobody`)];
+  return [...dangling.map(($ref) => `${$ref} leads nowhere`), ...unused.map((name) => `${name} is not used`)];
 }
 
 function problemsOfOperation(document: Json, { method, path, operation }: DocumentOperation): string[] {
@@ -200,11 +200,14 @@ function problemsOfOperation(document: Json, { method, path, operation }: Docume
   const rules: [boolean, string][] = [
     [all.filter((one) => one.operation.operationId === operation.operationId).length === 1, "its id is not unique"],
     [inPath.sort().join() === templated.sort().join(), "its path's parameters are not those of the path"],
-    [new Set(names).size === names.length, "a parameter stands twice"],
+    [new Set(names).size === names.length, "a parameter occurs twice"],
     [((operation.tags ?? []) as string[]).every((tag) => tags.includes(tag)), "a tag is not declared"],
     [required.every((name) => schemes.includes(name)), "a security scheme is not declared"],
     [!(method === "GET" && operation.requestBody !== undefined), "a GET has a body"],
-    [Object.keys((operation.responses ?? {}) as Json).some((status) => status.startsWith("2")), "it never succeeds"],
+    [
+      Object.keys((operation.responses ?? {}) as Json).some((status) => status.startsWith("2")),
+      "it has no 2xx response",
+    ],
   ];
   return rules.filter(([holds]) => !holds).map(([, wrong]) => `${method} ${path}: ${wrong}`);
 }

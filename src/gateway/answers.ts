@@ -1,4 +1,4 @@
-/** The responses to metered requests. */
+/** The HTTP responses to metered requests. */
 
 /** Names the parameters that were not sent on. Source: PRV-1. */
 export const DROPPED_HEADER = "x-dropped-params";

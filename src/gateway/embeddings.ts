@@ -1,0 +1,61 @@
+import type { Deps } from "../deps.ts";
+import { EMBEDDING_TOKENS_MAX } from "../limits.ts";
+import type { Admitted } from "./admission.ts";
+import { jsonResponse } from "./answers.ts";
+import type { Caller } from "./authenticate.ts";
+import { chatUsage, learnOverrun } from "./charge.ts";
+import { dispatch } from "./dispatch.ts";
+import { endHold, type MeteredEndpoint } from "./flow.ts";
+import { requireModel } from "./models.ts";
+import { filterParameters } from "./parameters.ts";
+import { embeddingPromptOf } from "./prompt.ts";
+import { readEmbedding } from "./request_shapes.ts";
+import { reserveEmbedding } from "./reserve.ts";
+import { noteUsed } from "./route_notes.ts";
+import { answerBytesOf, fetchEmbeddings } from "./upstream_embeddings.ts";
+
+/** POST /v1/embeddings. Source: EMB-1. */
+export const EMBEDDINGS: MeteredEndpoint = { serve: embeddings, numbersMax: EMBEDDING_TOKENS_MAX };
+
+/**
+ * Body → model → reserve → dispatch → settle, for embeddings. They cost the tokens of their input: as the provider reports them, or
+ * else as the request has them. Source: EMB-1, EMB-5.
+ */
+async function embeddings(deps: Deps, caller: Caller, { raw, slots }: Admitted): Promise<Response> {
+  const body = readEmbedding(raw);
+  caller.record.kind = "embedding";
+  const model = requireModel(deps, caller, body.fields.model, "embedding");
+  const { changed } = filterParameters({
+    kind: "embedding",
+    body: body.fields,
+    spans: raw.spans,
+    allowed: model.allowedParams,
+  });
+  const prompt = embeddingPromptOf(body.input, raw, changed);
+  raw.room.grow(Math.min(answerBytesOf(body), deps.config.bodyBytesMax));
+  const hold = await reserveEmbedding(deps, caller, { model, prompt });
+  const request = { deps, caller, model, hold, slots, prompt, choices: 0 };
+  const call = {
+    provider: deps.provider,
+    requestId: caller.requestId,
+    body,
+    raw,
+    totalMs: deps.config.providerTotalMs,
+  };
+  // The call runs to its end even if the client leaves, and is settled. Source: END-7.
+  const result = await dispatch(request, "finish", (route, attempt) => fetchEmbeddings({ ...call, ...attempt }, route));
+  if (result.how === "answered") {
+    const { answer, route } = result;
+    const { data, usage: reported, rawUsage, dropped } = answer;
+    const usage = await chatUsage(request, { usage: reported, rawUsage, completionText: "" });
+    learnOverrun(request, route, usage);
+    noteUsed(deps, { route, kind: "whole", usage });
+    await endHold(request, { how: "answered", usage });
+    const tokens = { prompt_tokens: usage.promptTokens, total_tokens: usage.promptTokens + usage.completionTokens };
+    const text = `{"object":"list","data":${data},"model":${JSON.stringify(model.id)},"usage":${JSON.stringify(tokens)}}`;
+    caller.record.bytesOut = Buffer.byteLength(text);
+    return jsonResponse(text, caller.requestId, dropped);
+  }
+  await endHold(request, result);
+  throw result.error;
+}

@@ -1,0 +1,262 @@
+import { affinityOf } from "../../catalog/affinity.ts";
+import type { KeyedRoute, Model, Route } from "../../catalog/catalog.ts";
+import { ProviderRejection } from "../../catalog/provider_errors.ts";
+import type { Deps } from "../../deps.ts";
+import { type Body, keepInstead } from "../../http/body.ts";
+import { topLevelSpans } from "../../http/json_spans.ts";
+import type { Admitted } from "../admission.ts";
+import type { Caller } from "../authenticate.ts";
+import type { Attempt } from "../dispatch.ts";
+import { type MeteredEndpoint, serveStream, serveWhole, type TextRequest, unixSeconds } from "../flow.ts";
+import { requireModel } from "../models.ts";
+import { droppedNames, type Filtered, filterParameters } from "../parameters.ts";
+import { type Prompt, promptOf } from "../prompt.ts";
+import type { ChatBody } from "../request_shapes.ts";
+import { reserveChat } from "../reserve.ts";
+import {
+  CHAT_PATH,
+  type ChatAnswer,
+  type ChatCall,
+  chatPayload,
+  completionOf,
+  limitsOf,
+  type OpenedChat,
+  openStream,
+  type TextCall,
+} from "../upstream_chat.ts";
+import { reportedUsageOf } from "../usage_counts.ts";
+import { beginsAnswer, fromChatAnswer, ResponseEvents } from "./from_chat.ts";
+import type { OutputFacts } from "./output.ts";
+import { type OwnBody, ownBody } from "./own_parameters.ts";
+import { fetchOwnResponse, openOwnStream, ownPrompt } from "./own_responses.ts";
+import { refusal } from "./refusals.ts";
+import { type ResponsesBody, readResponses } from "./request.ts";
+import { echoOf } from "./response_object.ts";
+import { checkReasoning } from "./sealed_reasoning.ts";
+import { toChat } from "./to_chat.ts";
+import { checkChoice, readTools, type Tools } from "./tools.ts";
+
+/**
+ * POST /v1/responses: the steps of chat, with another body. A route with a /responses of its own is sent the request itself, any other
+ * its translation to chat completions; a request may try both, one after the other. Source: API-14, RSP-1, RSP-2.
+ */
+
+/** What the client asks for, to have a model's reasoning sent back sealed. */
+const INCLUDE_REASONING = "reasoning.encrypted_content";
+
+/** POST /v1/responses. */
+export const RESPONSES: MeteredEndpoint = { serve: responses };
+
+/** Body → model → reserve → dispatch → settle, for responses. */
+async function responses(deps: Deps, caller: Caller, { raw, slots }: Admitted): Promise<Response> {
+  const body = readResponses(raw);
+  const tools = readTools(body);
+  checkChoice(body, tools);
+  if (body.stream) caller.record.kind = "stream";
+  const model = requireModel(deps, caller, body.model, "text");
+  checkHostedChoice(body, tools, model);
+  const seal = { secretKey: deps.config.secretKey, accountId: caller.key.accountId };
+  const own = model.routes.some((route) => route.ownResponses) ? new OwnForm(body, model) : undefined;
+  const isOwn = own !== undefined && model.routes.every((route) => route.ownResponses);
+  const chat = isOwn ? undefined : new ChatForm({ raw, model, ...toChat(body, { tools, seal }) });
+  if (chat === undefined) checkReasoning(seal, body);
+  // From here on nothing of the received text is sent or kept. Source: ADM-5.
+  keepInstead(raw, [own?.prompt.text ?? "", chat?.raw.text ?? ""]);
+  const prompt = largerOf(own?.prompt, chat?.prompt);
+  const { max_output_tokens } = body;
+  const hold = await reserveChat(deps, caller, {
+    model,
+    body: { max_completion_tokens: max_output_tokens },
+    prompt,
+    choices: 1,
+  });
+  const request: ResponsesRequest = {
+    ...{ deps, caller, model, raw, slots, prompt, choices: 1, hold, own, chat },
+    affinity: model.hasChoice ? affinityOf(caller.key.accountId, beginningOf(body)) : undefined,
+    // The cap that was reserved is the client's own, if it sent one.
+    capTokens: hold.capTokens ?? max_output_tokens ?? null,
+    facts: {
+      response: {
+        id: `resp_${caller.requestId.replaceAll("-", "")}`,
+        createdUnix: unixSeconds(deps),
+        modelId: body.model,
+        metadata: JSON.stringify(body.metadata ?? {}),
+        echo: echoOf(body, tools),
+      },
+      names: tools.names,
+      seal: body.include?.includes(INCLUDE_REASONING) ? seal : undefined,
+    },
+  };
+  if (!body.stream) return await serveWhole(request, (route, attempt) => fetchAnswer(request, route, attempt));
+  const plan = {
+    requestId: caller.requestId,
+    createdUnix: request.facts.response.createdUnix,
+    modelId: body.model,
+    wantsUsage: true,
+    readsOn: model.hidesTokens === true,
+  };
+  return await serveStream(request, plan, (route, attempt) => openAnswer(request, route, attempt));
+}
+
+/** What `affinityOf` reads, by the names of chat completions. */
+function beginningOf(body: ResponsesBody): Readonly<Record<string, unknown>> {
+  const { prompt_cache_key, user, input }: Readonly<Record<string, unknown>> = body;
+  return { prompt_cache_key, user, messages: Array.isArray(input) ? input : [{ role: "user", content: input }] };
+}
+
+type ResponsesRequest = TextRequest & {
+  own: OwnForm | undefined;
+  chat: ChatForm | undefined;
+  capTokens: number | null;
+  facts: OutputFacts;
+};
+
+/** A hosted tool that the model must call, and that no route of it may be sent. Source: RSP-5. */
+function checkHostedChoice({ tool_choice: choice }: ResponsesBody, { hosted }: Tools, model: Model): void {
+  if (typeof choice !== "object" || choice === null) return;
+  const { type } = choice;
+  if (type === "function" || type === "custom" || type === "allowed_tools") return;
+  const isServed =
+    [...hosted.values()].includes(type) &&
+    model.routes.some((route) => route.ownResponses && route.allowedParams.has(`tools.${type}`));
+  if (!isServed)
+    throw refusal("tool_choice", `The model has no tool of type ${type.slice(0, 64)} here. Use function tools.`);
+}
+
+/** What is reserved must cover whichever of the two is sent. */
+function largerOf(one: Prompt | undefined, other: Prompt | undefined): Prompt {
+  const larger = one === undefined || (other !== undefined && other.bytes > one.bytes) ? other : one;
+  if (larger === undefined) throw new Error("a request has at least one form");
+  return larger;
+}
+
+/** The request for routes with a /responses of their own. */
+class OwnForm {
+  readonly prompt: Prompt;
+  readonly #request: ResponsesBody;
+  readonly #model: Model;
+  /** Filtered by what any of the model's routes allows: what is reserved. */
+  readonly #body: OwnBody;
+
+  constructor(request: ResponsesBody, model: Model) {
+    this.#request = request;
+    this.#model = model;
+    this.#body = ownBody(request, model.allowedParams);
+    this.prompt = ownPrompt(this.#body);
+  }
+
+  bodyFor({ allowedParams }: Route): OwnBody {
+    const isSame = allowedParams.size === this.#model.allowedParams.size;
+    return isSame ? this.#body : ownBody(this.#request, allowedParams);
+  }
+}
+
+/** The request for routes that only have chat completions. */
+class ChatForm {
+  readonly prompt: Prompt;
+  readonly body: ChatBody;
+  readonly raw: Body;
+  readonly filtered: Filtered;
+  readonly #places: readonly string[];
+  readonly #dropped: readonly string[];
+
+  constructor({ raw, model, body, places, dropped }: { raw: Body; model: Model } & ReturnType<typeof toChat>) {
+    const text = JSON.stringify(body);
+    const spans = topLevelSpans(text) ?? new Map();
+    this.body = body as ChatBody;
+    this.raw = { text, spans, value: body, room: raw.room };
+    this.filtered = filterParameters({ kind: "chat", body, spans, allowed: model.allowedParams });
+    this.prompt = promptOf(this.body, this.raw, this.filtered.changed);
+    this.#places = places;
+    this.#dropped = dropped;
+  }
+
+  /** What was dropped, by the paths of the client's request. */
+  droppedWith(byFilter: string | undefined): string | undefined {
+    const ours = droppedNames(this.#dropped);
+    if (byFilter === undefined) return ours;
+    const theirs = this.#inRequest(byFilter);
+    return ours === undefined ? theirs : `${ours}, ${theirs}`;
+  }
+
+  /** A provider's rejection, with the client's name of the field. */
+  rejectionOf(error: unknown): unknown {
+    if (!(error instanceof ProviderRejection) || error.param === null) return error;
+    const param = FIELDS[error.param] ?? this.#inRequest(error.param);
+    return new ProviderRejection(error.message, { status: error.status, param });
+  }
+
+  #inRequest(path: string): string {
+    return path.replace(/\bmessages\.(\d+)/g, (_, i) => this.#places[Number(i)] ?? "input");
+  }
+}
+
+/** By field of chat completions: its name here. */
+const FIELDS: Readonly<Record<string, string>> = {
+  messages: "input",
+  max_tokens: "max_output_tokens",
+  max_completion_tokens: "max_output_tokens",
+  response_format: "text.format",
+  reasoning_effort: "reasoning.effort",
+  verbosity: "text.verbosity",
+};
+
+async function fetchAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<ChatAnswer> {
+  const { own, chat, facts } = request;
+  const call = callOf(request, attempt);
+  if (route.ownResponses && own !== undefined) {
+    const body = own.bodyFor(route);
+    const answer = await fetchOwnResponse(
+      { ...call, body, capTokens: request.capTokens, response: facts.response },
+      route,
+    );
+    return { ...answer, dropped: droppedNames(body.dropped) };
+  }
+  if (chat === undefined) throw new Error("the request has no translation for this route");
+  try {
+    const payload = chatPayload(chatCallOf(request, chat, call), route);
+    const text = await call.provider.postWhole(route, CHAT_PATH, payload.text, limitsOf(call));
+    const { value } = completionOf(text);
+    return {
+      ...fromChatAnswer(value, facts),
+      usage: reportedUsageOf(value.usage),
+      rawUsage: value.usage,
+      dropped: chat.droppedWith(payload.dropped),
+    };
+  } catch (error) {
+    throw chat.rejectionOf(error);
+  }
+}
+
+async function openAnswer(request: ResponsesRequest, route: KeyedRoute, attempt: Attempt): Promise<OpenedChat> {
+  const { own, chat, facts } = request;
+  const call = callOf(request, attempt);
+  if (route.ownResponses && own !== undefined) {
+    const body = own.bodyFor(route);
+    const opened = await openOwnStream(
+      { ...call, body, capTokens: request.capTokens, response: facts.response },
+      route,
+    );
+    return { ...opened, dropped: droppedNames(body.dropped) };
+  }
+  if (chat === undefined) throw new Error("the request has no translation for this route");
+  try {
+    const { text, dropped } = chatPayload(chatCallOf(request, chat, call), route);
+    const opened = await openStream(call, route, { path: CHAT_PATH, text, dropped, begins: beginsAnswer });
+    opened.rewriter = new ResponseEvents(facts);
+    opened.dropped = chat.droppedWith(dropped);
+    return opened;
+  } catch (error) {
+    throw chat.rejectionOf(error);
+  }
+}
+
+function callOf({ deps, caller }: ResponsesRequest, attempt: Attempt): TextCall {
+  const { providerFirstByteMs: firstByteMs, providerTotalMs: totalMs } = deps.config;
+  return { provider: deps.provider, requestId: caller.requestId, firstByteMs, totalMs, ...attempt };
+}
+
+function chatCallOf({ model, capTokens }: ResponsesRequest, chat: ChatForm, call: TextCall): ChatCall {
+  const { body, raw, filtered } = chat;
+  return { ...call, body, raw, filtered, model, capTokens };
+}

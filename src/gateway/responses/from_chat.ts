@@ -1,0 +1,138 @@
+import type { Relayed, StreamRewriter } from "../chunks.ts";
+import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
+import { Output, type OutputFacts } from "./output.ts";
+import { isRecord } from "./refusals.ts";
+import { type CountedUsage, type ResponseState, usageJson } from "./response_object.ts";
+
+/** Translates answers of chat completions into responses: whole ones, and streams chunk by chunk. Source: RSP-8, RSP-9, RSP-10. */
+
+/** By a chat's finish_reason: why the answer is not whole. */
+const INCOMPLETE: Readonly<Record<string, string>> = {
+  length: "max_output_tokens",
+  max_tokens: "max_output_tokens",
+  content_filter: "content_filter",
+};
+
+/** The state of an answer that ended by itself. */
+function stateOf(finish: string | undefined): Pick<ResponseState, "status" | "incompleteReason"> {
+  const incompleteReason = INCOMPLETE[finish ?? ""];
+  return { status: incompleteReason === undefined ? "completed" : "incomplete", incompleteReason };
+}
+
+/** What a whole chat answer becomes, once it is known what is charged. */
+export type WholeResponse = { completionText: string; completionChars: number; text: (usage: CountedUsage) => string };
+
+/** Translates a whole answer by its first choice. `value` is the parsed answer. */
+export function fromChatAnswer(value: Readonly<Record<string, unknown>>, facts: OutputFacts): WholeResponse {
+  const output = new Output(facts, { isStreamed: false });
+  const [choice] = Array.isArray(value.choices) ? (value.choices as unknown[]) : [];
+  if (isRecord(choice)) output.take(choice.message);
+  const state = stateOf(isRecord(choice) ? finishOf(choice) : undefined);
+  const reasoningTokens = reportedUsageOf(value.usage)?.further?.reasoning;
+  return {
+    completionText: output.written.text,
+    completionChars: output.written.length,
+    text: (usage) => output.end({ ...state, usage: usageJson(usage, { reasoningTokens, rawUsage: value.usage }) }),
+  };
+}
+
+function finishOf({ finish_reason: finish }: Readonly<Record<string, unknown>>): string | undefined {
+  return typeof finish === "string" && finish !== "" ? finish : undefined;
+}
+
+/** Whether a chunk has something for the client. What fails before it may be tried on another route. */
+export function beginsAnswer({ choices, usage }: Readonly<Record<string, unknown>>): boolean {
+  if (!Array.isArray(choices) || isRecord(usage)) return true;
+  const [choice] = choices as unknown[];
+  if (!isRecord(choice)) return false;
+  if (finishOf(choice) !== undefined) return true;
+  return (
+    isRecord(choice.delta) && Object.entries(choice.delta).some(([name, value]) => name !== "role" && hasText(value))
+  );
+}
+
+function hasText(value: unknown): boolean {
+  return value !== undefined && value !== null && value !== "" && !(Array.isArray(value) && value.length === 0);
+}
+
+/** Turns the chunks of a chat stream into the events of a response. */
+export class ResponseEvents implements StreamRewriter {
+  finished = false;
+  /** A chat stream ends with [DONE]. */
+  readonly isOver = false;
+  /** There is no fast path: each chunk is parsed. */
+  readonly rewritten = "";
+  readonly #output: Output;
+  #finish: string | undefined;
+  #usage: ReportedUsage | undefined;
+  #rawUsage: unknown;
+  #counted: CountedUsage | undefined;
+
+  constructor(facts: OutputFacts) {
+    this.#output = new Output(facts, { isStreamed: true });
+  }
+
+  get relayed(): Relayed {
+    const { text, length: chars } = this.#output.written;
+    return { text, chars, usage: this.#usage, rawUsage: this.#rawUsage };
+  }
+
+  get usage(): ReportedUsage | undefined {
+    return this.#usage;
+  }
+
+  rewriteEvent(): number {
+    return -1;
+  }
+
+  rewrite(payload: string): string | undefined {
+    const chunk: unknown = JSON.parse(payload);
+    if (!isRecord(chunk)) throw new Error("the provider sent an event that is not a JSON object");
+    if (chunk.error !== undefined && chunk.error !== null) throw new Error("the provider sent an error event");
+    if (isRecord(chunk.usage)) this.#noteUsage(chunk.usage);
+    const [choice] = Array.isArray(chunk.choices) ? (chunk.choices as unknown[]) : [];
+    if (isRecord(choice)) {
+      this.#output.take(choice.delta);
+      this.#finish ??= finishOf(choice);
+      this.finished = this.#finish !== undefined;
+    }
+    return this.#output.events() || undefined;
+  }
+
+  counted(usage: CountedUsage): void {
+    this.#counted = usage;
+  }
+
+  lastEvents(): string {
+    this.#output.end({ ...stateOf(this.#finish), usage: this.#usageJson() });
+    return this.#output.events();
+  }
+
+  errorEvents(error: string | undefined): string {
+    this.#output.end({ status: "failed", error: responseError(error), usage: this.#usageJson() });
+    return this.#output.events();
+  }
+
+  /** The last valid usage counts. */
+  #noteUsage(raw: unknown): void {
+    const usage = reportedUsageOf(raw);
+    if (usage !== undefined || this.#usage === undefined) this.#rawUsage = raw;
+    this.#usage = usage ?? this.#usage;
+  }
+
+  /** Undefined if nothing was charged. */
+  #usageJson(): string | undefined {
+    if (this.#counted === undefined) return undefined;
+    return usageJson(this.#counted, { reasoningTokens: this.#usage?.further?.reasoning, rawUsage: this.#rawUsage });
+  }
+}
+
+/**
+ * The error of a response that failed in mid-stream. Clients know few codes, and try again after this one.
+ * `error`: an error envelope as JSON.
+ */
+export function responseError(error: string | undefined): NonNullable<ResponseState["error"]> {
+  const envelope: unknown = error === undefined ? undefined : JSON.parse(error);
+  const { message } = isRecord(envelope) && isRecord(envelope.error) ? envelope.error : {};
+  return { code: "server_error", message: typeof message === "string" ? message : "The response failed." };
+}

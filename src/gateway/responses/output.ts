@@ -1,0 +1,192 @@
+import { ProviderFailure } from "../../catalog/provider_errors.ts";
+import { Written } from "../chunks.ts";
+import { EventText } from "./event_text.ts";
+import { CallItem, type ItemStatus, MessageItem, type OutputItem, ReasoningItem } from "./output_items.ts";
+import { isRecord } from "./refusals.ts";
+import { type ResponseFacts, type ResponseState, responseJson } from "./response_object.ts";
+import { type Seal, sealReasoning } from "./sealed_reasoning.ts";
+import type { ToolNames } from "./tools.ts";
+
+/**
+ * Makes the output of a response from what a model writes in chat completions: from the deltas of a stream, or from one whole message.
+ * The events are written on the way. Source: RSP-8, RSP-9.
+ */
+
+/** Maximum size of an output, in characters. It is kept until the end, because the last event repeats it. */
+export const OUTPUT_CHARS_MAX = 4 * 1024 * 1024;
+/** Maximum number of items of an output. */
+const ITEMS_MAX = 1_000;
+
+export type OutputFacts = {
+  response: ResponseFacts;
+  names: ToolNames;
+  /** Set if the client asked for reasoning that it can send back. */
+  seal: Seal | undefined;
+};
+
+type Fields = Readonly<Record<string, unknown>>;
+/** The part of a call that one delta brings. Arguments that come before the name wait for it. */
+type OpenCall = { item: CallItem | undefined; callId: string; early: string };
+
+export class Output {
+  /** What the model wrote, for counting. */
+  readonly written = new Written();
+  readonly #facts: OutputFacts;
+  readonly #events: EventText;
+  readonly #items: OutputItem[] = [];
+  readonly #closed = new Set<OutputItem>();
+  readonly #calls = new Map<number, OpenCall>();
+  #reasoning: ReasoningItem | undefined;
+  #message: MessageItem | undefined;
+  #hasBegun = false;
+
+  constructor(facts: OutputFacts, { isStreamed }: { isStreamed: boolean }) {
+    this.#facts = facts;
+    this.#events = new EventText(isStreamed);
+  }
+
+  /** The events since the last call. */
+  events(): string {
+    return this.#events.take();
+  }
+
+  /** Takes a delta of a chunk, or the message of a whole answer. Throws if the output gets too large. */
+  take(delta: unknown): void {
+    this.#begin();
+    if (!isRecord(delta)) return;
+    const { reasoning_content, reasoning, content, refusal, tool_calls } = delta;
+    // Some providers send the same text in both fields.
+    this.#think(reasoning_content || reasoning);
+    if (typeof content === "string") this.#say("output_text", content);
+    else if (Array.isArray(content)) for (const part of content) this.#takePart(part);
+    if (typeof refusal === "string") this.#say("refusal", refusal);
+    if (Array.isArray(tool_calls)) for (const call of tool_calls) if (isRecord(call)) this.#call(call);
+  }
+
+  /** The response as it ended, as JSON. Writes the last events of its items, unless it failed, and the event of the end itself. */
+  end(state: Omit<ResponseState, "items">): string {
+    this.#begin();
+    const { status } = state;
+    const itemStatus: ItemStatus = status === "completed" ? "completed" : "incomplete";
+    if (status !== "failed") {
+      // Without any answer, some clients ask again and again.
+      if (status === "completed" && this.#message === undefined && this.#calls.size === 0)
+        this.#message = this.#add("msg", (place) => new MessageItem(place, this.#events));
+      for (const item of this.#items) this.#close(item, itemStatus);
+    }
+    // An item that was closed before the end is whole.
+    const items = this.#items.map((item) => item.json(this.#closed.has(item) ? "completed" : itemStatus));
+    const response = responseJson(this.#facts.response, { ...state, items });
+    this.#events.write(`response.${status}`, `"response":${response}`);
+    return response;
+  }
+
+  #begin(): void {
+    if (this.#hasBegun) return;
+    this.#hasBegun = true;
+    const response = `"response":${responseJson(this.#facts.response, { status: "in_progress", items: [] })}`;
+    this.#events.write("response.created", response);
+    this.#events.write("response.in_progress", response);
+  }
+
+  /** A part of a content that is a list: text, or thinking with texts of its own. */
+  #takePart(part: unknown): void {
+    if (!isRecord(part)) return;
+    const { type, text, thinking } = part;
+    if (type === "text" && typeof text === "string") this.#say("output_text", text);
+    if (type !== "thinking" && type !== "reasoning") return;
+    const thoughts: unknown[] = Array.isArray(thinking) ? thinking : [{ text: text ?? thinking }];
+    for (const thought of thoughts) if (isRecord(thought)) this.#think(thought.text);
+  }
+
+  #think(delta: unknown): void {
+    if (typeof delta !== "string" || delta === "") return;
+    this.#count(delta);
+    const { seal } = this.#facts;
+    const sealed = seal && ((text: string) => sealReasoning(seal, text));
+    this.#reasoning ??= this.#add("rs", (place) => new ReasoningItem(place, this.#events, sealed));
+    this.#reasoning.add(delta);
+  }
+
+  #say(kind: "output_text" | "refusal", delta: string): void {
+    if (delta === "") return;
+    this.#count(delta);
+    this.#closeReasoning();
+    this.#message ??= this.#add("msg", (place) => new MessageItem(place, this.#events));
+    this.#message.add(kind, delta);
+  }
+
+  /** Takes a part of a call. Calls stay open until the end, because providers may send parts of several in turn. */
+  #call({ index, id, function: called }: Fields): void {
+    if (!isRecord(called)) return;
+    const callId = typeof id === "string" ? id : "";
+    const name = typeof called.name === "string" ? called.name : "";
+    const args = typeof called.arguments === "string" ? called.arguments : JSON.stringify(called.arguments ?? "");
+    const call = this.#callOf({ index, callId, name });
+    this.#count(name + args);
+    if (call.item === undefined && name === "") {
+      call.early += args;
+      return;
+    }
+    if (call.item === undefined) {
+      this.#closeReasoning();
+      this.#closeMessage();
+      const tool = this.#facts.names.toolOf(name);
+      call.item = this.#add(tool.isCustom ? "ctc" : "fc", (place) => {
+        call.callId ||= `call_${place.id.slice(place.id.indexOf("_") + 1)}`;
+        return new CallItem(place, this.#events, { callId: call.callId, tool });
+      });
+      call.item.add(call.early);
+    }
+    call.item.add(args);
+  }
+
+  /** The call that a part belongs to. Some providers leave the index out, and some give all calls the index 0. */
+  #callOf({ index, callId, name }: { index: unknown; callId: string; name: string }): OpenCall {
+    const at =
+      typeof index === "number" ? index : callId === "" && name === "" ? this.#calls.size - 1 : this.#calls.size;
+    const open = this.#calls.get(at);
+    const isOther = open !== undefined && name !== "" && callId !== "" && open.callId !== "" && open.callId !== callId;
+    if (open !== undefined && !isOther) {
+      open.callId ||= callId;
+      return open;
+    }
+    const call: OpenCall = { item: undefined, callId, early: "" };
+    // The earlier call of this index is complete.
+    if (isOther) this.#calls.set(-1 - this.#calls.size, open);
+    this.#calls.set(at, call);
+    return call;
+  }
+
+  #closeReasoning(): void {
+    if (this.#reasoning === undefined) return;
+    this.#close(this.#reasoning, "completed");
+    this.#reasoning = undefined;
+  }
+
+  #closeMessage(): void {
+    if (this.#message === undefined) return;
+    this.#close(this.#message, "completed");
+    this.#message = undefined;
+  }
+
+  #close(item: OutputItem, status: ItemStatus): void {
+    if (this.#closed.has(item)) return;
+    if (status === "completed") this.#closed.add(item);
+    item.close(status);
+  }
+
+  #add<T extends OutputItem>(kind: "rs" | "msg" | "fc" | "ctc", make: (place: { id: string; index: number }) => T): T {
+    const index = this.#items.length;
+    if (index >= ITEMS_MAX) throw new ProviderFailure("oversized", "the answer has too many items");
+    const { id } = this.#facts.response;
+    const item = make({ id: `${kind}_${id.slice(id.indexOf("_") + 1)}${index.toString(16).padStart(4, "0")}`, index });
+    this.#items.push(item);
+    return item;
+  }
+
+  #count(piece: string): void {
+    this.written.add(piece, piece.length);
+    if (this.written.length > OUTPUT_CHARS_MAX) throw new ProviderFailure("oversized", "the answer is too long");
+  }
+}

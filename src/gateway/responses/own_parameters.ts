@@ -1,0 +1,177 @@
+import type { ParameterGroup } from "../parameters.ts";
+import { isHostedTool } from "./hosted.ts";
+import { isRecord } from "./refusals.ts";
+import { isMessage, type ResponsesBody } from "./request.ts";
+import { isSealedHere } from "./sealed_reasoning.ts";
+
+/**
+ * The list of all that is sent on to a provider's own /responses. Everything else is dropped and named in `x-dropped-params`. The
+ * questions to answer before something is added here are those of `parameters.ts`. Source: RSP-5, PRV-1, PRV-2.
+ */
+
+const words = (names: string): readonly string[] => names.trim().split(/\s+/);
+
+/** The table of docs/api.md: names, and what passes of them. */
+export const OWN_RESPONSES_GROUPS: readonly Omit<ParameterGroup, "filter">[] = [
+  { title: "Basics", names: words("model input instructions stream max_output_tokens") },
+  { title: "Sampling", names: words("temperature top_p top_logprobs") },
+  {
+    title: "Tools",
+    names: words("tools tool_choice parallel_tool_calls"),
+    condition: "tools of type `function`, `custom` and `namespace`",
+  },
+  { title: "Text output", names: ["text"], condition: "its members `format`, `verbosity`" },
+  { title: "Reasoning", names: ["reasoning"], condition: "its members `effort`, `summary`" },
+  {
+    title: "Included output",
+    names: ["include"],
+    condition: "`reasoning.encrypted_content`, `message.output_text.logprobs`",
+  },
+  { title: "Truncation", names: ["truncation"], condition: "a string of at most 64 characters" },
+  {
+    title: "End user",
+    names: words("user safety_identifier prompt_cache_key"),
+    condition: "a string of at most 512 characters",
+  },
+  { title: "Storage", names: ["store"], condition: "always sent as `false`" },
+];
+
+const SCALAR_CHARS_MAX = 64;
+const TEXT_CHARS_MAX = 512;
+const INCLUDES: readonly unknown[] = ["reasoning.encrypted_content", "message.output_text.logprobs"];
+const TEXT_MEMBERS = new Set(["format", "verbosity"]);
+const REASONING_MEMBERS = new Set(["effort", "summary"]);
+/** Fields that are not sent on and not named: they change nothing, or are answered by the gateway. */
+const SILENT: ReadonlySet<string> = new Set(
+  words("model metadata client_metadata store stream_options previous_response_id conversation prompt background"),
+);
+/** Items with these types are sent on. Ids are not: they lead to nothing at a provider that stores nothing. */
+const ITEMS: ReadonlySet<unknown> = new Set(
+  words(
+    "message function_call function_call_output custom_tool_call custom_tool_call_output reasoning additional_tools",
+  ),
+);
+const PARTS: ReadonlySet<unknown> = new Set(words("input_text output_text refusal input_image"));
+const TOOLS: ReadonlySet<unknown> = new Set(words("function custom namespace"));
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** What is sent on, without `model`, and the paths of what is not. */
+export type OwnBody = { fields: Record<string, unknown>; dropped: string[] };
+
+/** Filters a request. `allowed`: what the route allows in addition, as in `tools.web_search`. */
+export function ownBody(request: ResponsesBody, allowed: ReadonlySet<string>): OwnBody {
+  const body: OwnBody = { fields: { store: false }, dropped: [] };
+  for (const [name, value] of Object.entries(request as Fields)) {
+    if (SILENT.has(name) || value === null || value === undefined) continue;
+    const passes = allowed.has(name) ? value : passing(name, value, { allowed, dropped: body.dropped });
+    if (passes === undefined) body.dropped.push(name);
+    else body.fields[name] = passes;
+  }
+  // Providers refuse parameters about tools in a request without tools.
+  if (!Array.isArray(body.fields.tools) || body.fields.tools.length === 0) {
+    for (const name of ["tools", "tool_choice", "parallel_tool_calls"]) delete body.fields[name];
+  }
+  return body;
+}
+
+type Filtering = { allowed: ReadonlySet<string>; dropped: string[] };
+
+function passing(name: string, value: unknown, filtering: Filtering): unknown {
+  switch (name) {
+    case "input":
+      return Array.isArray(value) ? entries(value, (item, i) => itemOf(item, `input.${i}`, filtering)) : value;
+    case "instructions":
+    case "stream":
+    case "max_output_tokens":
+    case "temperature":
+    case "top_p":
+    case "top_logprobs":
+    case "parallel_tool_calls":
+      return value;
+    case "tools":
+      return Array.isArray(value) ? entries(value, (tool, i) => toolOf(tool, `tools.${i}`, filtering)) : undefined;
+    case "tool_choice":
+      return isRecord(value) && isHostedChoice(value, filtering.allowed) ? undefined : value;
+    case "text":
+      return members(value, { name, known: TEXT_MEMBERS }, filtering);
+    case "reasoning":
+      return members(value, { name, known: REASONING_MEMBERS }, filtering);
+    case "include":
+      return Array.isArray(value)
+        ? value.filter((one) => INCLUDES.includes(one) || filtering.allowed.has(`include.${one}`))
+        : undefined;
+    case "truncation":
+      return typeof value === "string" && value.length <= SCALAR_CHARS_MAX ? value : undefined;
+    case "user":
+    case "safety_identifier":
+    case "prompt_cache_key":
+      return typeof value === "string" && value.length <= TEXT_CHARS_MAX ? value : undefined;
+    default:
+      return undefined;
+  }
+}
+
+/** The entries that pass. Those that do not were noted by `pass`. */
+function entries(list: readonly unknown[], pass: (entry: unknown, i: number) => unknown): unknown[] {
+  return list.map(pass).filter((entry) => entry !== undefined);
+}
+
+function members(
+  value: unknown,
+  { name, known }: { name: string; known: ReadonlySet<string> },
+  { allowed, dropped }: Filtering,
+) {
+  const passes: Record<string, unknown> = {};
+  for (const [member, set] of Object.entries(value as Fields)) {
+    if (set === null || set === undefined) continue;
+    if (known.has(member) || allowed.has(`${name}.${member}`)) passes[member] = set;
+    else dropped.push(`${name}.${member}`);
+  }
+  return passes;
+}
+
+function itemOf(item: unknown, path: string, filtering: Filtering): unknown {
+  const { id, ...fields } = item as Record<string, unknown>;
+  const { type = "message" } = fields;
+  if (type === "item_reference") return undefined;
+  if (type === "reasoning") return isForeign(fields) ? fields : undefined;
+  if (!ITEMS.has(type)) {
+    // Such an item is known by its id.
+    if (filtering.allowed.has(`input.${type}`)) return item;
+    filtering.dropped.push(path);
+    return undefined;
+  }
+  if (type === "additional_tools") {
+    const tools = entries(fields.tools as unknown[], (tool, i) => toolOf(tool, `${path}.tools.${i}`, filtering));
+    return { ...fields, tools };
+  }
+  const name = isMessage(fields as never) ? "content" : "output";
+  const content = fields[name];
+  if (!Array.isArray(content)) return fields;
+  return { ...fields, [name]: entries(content, (part, j) => partOf(part, `${path}.${name}.${j}`, filtering)) };
+}
+
+/** Only the provider itself can read the reasoning that it encrypted. Without it, or sealed here, the provider would refuse the item. */
+function isForeign({ encrypted_content: sealed }: Fields): boolean {
+  return typeof sealed === "string" && sealed !== "" && !isSealedHere(sealed);
+}
+
+/** Files and audio cost extra: as in chat completions, a route must allow `content.file` or `content.input_audio`. */
+function partOf(part: unknown, path: string, { allowed, dropped }: Filtering): unknown {
+  const { type } = part as { type: unknown };
+  if (PARTS.has(type) || allowed.has(`content.${type === "input_file" ? "file" : type}`)) return part;
+  dropped.push(path);
+  return undefined;
+}
+
+function toolOf(tool: unknown, path: string, { allowed, dropped }: Filtering): unknown {
+  const { type } = tool as { type: unknown };
+  if (TOOLS.has(type) || allowed.has(`tools.${type}`)) return tool;
+  dropped.push(path);
+  return undefined;
+}
+
+function isHostedChoice({ type }: Fields, allowed: ReadonlySet<string>): boolean {
+  return typeof type === "string" && isHostedTool(type) && !allowed.has(`tools.${type}`);
+}

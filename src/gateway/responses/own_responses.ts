@@ -1,0 +1,229 @@
+import type { KeyedRoute } from "../../catalog/catalog.ts";
+import { ProviderFailure, toProviderError } from "../../catalog/provider_errors.ts";
+import { patch } from "../../http/json_spans.ts";
+import { type Relayed, type StreamRewriter, Written } from "../chunks.ts";
+import { Prompt } from "../prompt.ts";
+import {
+  type ChatAnswer,
+  limitsOf,
+  type OpenedChat,
+  openStream,
+  parseObject,
+  type TextCall,
+} from "../upstream_chat.ts";
+import { type ReportedUsage, reportedUsageOf } from "../usage_counts.ts";
+import { ArrivedItems } from "./arrived_items.ts";
+import { eventText } from "./event_text.ts";
+import { responseError } from "./from_chat.ts";
+import type { OwnBody } from "./own_parameters.ts";
+import { isRecord } from "./refusals.ts";
+import { type CountedUsage, type ResponseFacts, responseJson, usageJson } from "./response_object.ts";
+
+/**
+ * Sends requests to a provider's own /responses. Its answers and events are passed on, with the client's model name. Source: RSP-2,
+ * RSP-5, RSP-11.
+ */
+
+export const RESPONSES_PATH = "/responses";
+const IMAGE_DATA = "data:image/";
+/** Events before the first of the answer itself. */
+const OPENING: ReadonlySet<unknown> = new Set(["response.created", "response.in_progress", "response.queued"]);
+/** Events with the whole response; the last ones of a stream. */
+const ENDS: ReadonlySet<unknown> = new Set(["response.completed", "response.incomplete"]);
+const FAILURES: ReadonlySet<unknown> = new Set(["response.failed", "error"]);
+const EVENT_TYPE = /^[\w.]+$/;
+
+type Fields = Readonly<Record<string, unknown>>;
+
+export type OwnCall = TextCall & {
+  body: OwnBody;
+  /** The output cap: the client's, or that of the hold. */
+  capTokens: number | null;
+  response: ResponseFacts;
+};
+
+/** The prompt of what is sent: all of its JSON counts, without the data of images. */
+export function ownPrompt({ fields }: OwnBody): Prompt {
+  let images = 0;
+  const json = JSON.stringify(fields, (_, value: unknown) => {
+    if (!isRecord(value) || value.type !== "input_image") return value;
+    images += 1;
+    const { image_url: url } = value;
+    return typeof url === "string" && url.startsWith(IMAGE_DATA) ? { ...value, image_url: "" } : value;
+  });
+  return new Prompt([json], { messages: Array.isArray(fields.input) ? fields.input.length + 1 : 2, images });
+}
+
+function payloadOf({ body, capTokens }: OwnCall, route: KeyedRoute): string {
+  const cap = capTokens === null ? {} : { max_output_tokens: capTokens };
+  return JSON.stringify({ model: route.upstreamModel, ...body.fields, ...cap });
+}
+
+/** Calls a route's own /responses and reads its whole answer. Throws ProviderFailure if it is no response, ProviderRejection. */
+export async function fetchOwnResponse(call: OwnCall, route: KeyedRoute): Promise<Omit<ChatAnswer, "dropped">> {
+  const text = await call.provider.postWhole(route, RESPONSES_PATH, payloadOf(call, route), limitsOf(call));
+  const answer = parseObject(text);
+  const output = answer?.value.output;
+  if (answer === undefined || !Array.isArray(output))
+    throw new ProviderFailure("not_json", "the answer is not a response");
+  const { value, spans } = answer;
+  if (value.status === "failed") throw failureOf(value, route);
+  if (value.status !== "completed" && value.status !== "incomplete")
+    throw new ProviderFailure("not_json", "the response is not complete");
+  const { usage, rawUsage } = usageOf(value.usage);
+  const { modelId, metadata } = call.response;
+  const edits = new Map([
+    ["model", JSON.stringify(modelId)],
+    ["metadata", metadata],
+  ]);
+  const completionText = writtenInOutput(output);
+  if (usage !== undefined) return { text: patch(text, spans, edits), usage, rawUsage, completionText };
+  return {
+    text: (counted) => patch(text, spans, edits.set("usage", usageJson(counted))),
+    usage,
+    rawUsage,
+    completionText,
+  };
+}
+
+/** Calls a route's own /responses and waits for the first event of the answer. Throws ProviderFailure, ProviderRejection. */
+export async function openOwnStream(call: OwnCall, route: KeyedRoute): Promise<Omit<OpenedChat, "dropped">> {
+  const begins = (event: Fields) => {
+    if (FAILURES.has(event.type)) throw failureOf(isRecord(event.response) ? event.response : event, route);
+    return !OPENING.has(event.type);
+  };
+  const opened = await openStream(call, route, {
+    path: RESPONSES_PATH,
+    text: payloadOf(call, route),
+    dropped: undefined,
+    begins,
+  });
+  opened.rewriter = new OwnEvents(call.response);
+  return opened;
+}
+
+/** The error for a response that failed before its answer began. */
+function failureOf(failed: Fields, route: KeyedRoute): Error {
+  const error = isRecord(failed.error) ? failed.error : failed;
+  const status = STATUSES[String(error.code)] ?? 500;
+  return toProviderError({ status, text: JSON.stringify({ error }), secrets: [route.apiKey.reveal()] });
+}
+
+/** By error code of a failed response: the status that the same error has in HTTP. */
+const STATUSES: Readonly<Record<string, number>> = {
+  rate_limit_exceeded: 429,
+  insufficient_quota: 429,
+  invalid_prompt: 400,
+  context_length_exceeded: 400,
+};
+
+/** The counts by the names of chat completions, under which receipts keep them. */
+function usageOf(usage: unknown): { usage: ReportedUsage | undefined; rawUsage: unknown } {
+  if (!isRecord(usage)) return { usage: undefined, rawUsage: usage ?? undefined };
+  const { input_tokens, output_tokens, input_tokens_details, output_tokens_details, ...rest } = usage;
+  const rawUsage = {
+    ...rest,
+    prompt_tokens: input_tokens,
+    completion_tokens: output_tokens,
+    prompt_tokens_details: input_tokens_details,
+    completion_tokens_details: output_tokens_details,
+  };
+  return { usage: reportedUsageOf(rawUsage), rawUsage };
+}
+
+/** What the model wrote, for counting if the provider reported no usage. */
+function writtenInOutput(output: readonly unknown[]): string {
+  const texts: string[] = [];
+  for (const item of output) {
+    if (!isRecord(item)) continue;
+    for (const said of [item.name, item.arguments, item.input]) if (typeof said === "string") texts.push(said);
+    for (const list of [item.content, item.summary]) {
+      if (!Array.isArray(list)) continue;
+      for (const part of list) {
+        const { text, refusal } = isRecord(part) ? part : {};
+        for (const said of [text, refusal]) if (typeof said === "string") texts.push(said);
+      }
+    }
+  }
+  return texts.join("\n");
+}
+
+/** Passes the events of a provider's /responses on. The last one waits for the settlement. */
+class OwnEvents implements StreamRewriter {
+  finished = false;
+  isOver = false;
+  readonly rewritten = "";
+  readonly #facts: ResponseFacts;
+  readonly #written = new Written();
+  readonly #arrived = new ArrivedItems();
+  #usage: ReportedUsage | undefined;
+  #rawUsage: unknown;
+  #counted: CountedUsage | undefined;
+  /** The last event, until it is sent. */
+  #last: Record<string, unknown> | undefined;
+  #sequence = 0;
+
+  constructor(facts: ResponseFacts) {
+    // The request's other fields come from the provider here, and would only take memory.
+    this.#facts = { ...facts, echo: `"previous_response_id":null` };
+  }
+
+  get relayed(): Relayed {
+    const { text, length: chars } = this.#written;
+    return { text, chars, usage: this.#usage, rawUsage: this.#rawUsage };
+  }
+
+  get usage(): ReportedUsage | undefined {
+    return this.#usage;
+  }
+
+  rewriteEvent(): number {
+    return -1;
+  }
+
+  rewrite(received: string): string | undefined {
+    const event: unknown = JSON.parse(received);
+    if (!isRecord(event) || typeof event.type !== "string" || !EVENT_TYPE.test(event.type))
+      throw new Error("the provider sent an event without a type");
+    const { type, delta, response, sequence_number: sequence } = event;
+    if (FAILURES.has(type)) throw new Error("the provider sent an error event");
+    if (typeof sequence === "number") this.#sequence = sequence + 1;
+    if (typeof delta === "string") this.#written.add(delta, received.length);
+    if (!isRecord(response)) {
+      this.#arrived.take(event, received.length);
+      // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
+      return `event: ${type}\ndata: ${received.includes("\n") ? received.replaceAll("\n", " ") : received}\n\n`;
+    }
+    response.model = this.#facts.modelId;
+    response.metadata = JSON.parse(this.#facts.metadata);
+    if (typeof response.id === "string" && /^[\w-]{1,100}$/.test(response.id)) this.#facts.id = response.id;
+    if (!ENDS.has(type)) return eventOf(event);
+    const { usage, rawUsage } = usageOf(response.usage);
+    this.#usage = usage;
+    this.#rawUsage = rawUsage;
+    this.#last = event;
+    this.finished = this.isOver = true;
+    return undefined;
+  }
+
+  counted(usage: CountedUsage): void {
+    this.#counted = usage;
+  }
+
+  lastEvents(): string {
+    const last = this.#last;
+    if (last === undefined) return "";
+    if (isRecord(last.response) && this.#usage === undefined && this.#counted !== undefined)
+      last.response.usage = JSON.parse(usageJson(this.#counted));
+    return eventOf(last);
+  }
+
+  errorEvents(error: string | undefined): string {
+    const state = { status: "failed", items: this.#arrived.json(), error: responseError(error) } as const;
+    return eventText("response.failed", this.#sequence, `"response":${responseJson(this.#facts, state)}`);
+  }
+}
+
+function eventOf(event: Fields): string {
+  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+}

@@ -1,0 +1,244 @@
+import { type SchemaOptions, type Static, type TSchema, Type } from "@sinclair/typebox";
+import type { Body } from "../../http/body.ts";
+import { checker } from "../../http/checks.ts";
+import { HOSTED_ITEMS } from "./hosted.ts";
+import { invalid, isRecord, refusal, required } from "./refusals.ts";
+import { checkSchema } from "./schema_check.ts";
+
+/**
+ * The shape of a request for POST /v1/responses, and what it may not ask for because nothing is stored here. What passes here can be
+ * sent to every kind of route. Source: RSP-1, RSP-3.
+ */
+
+const ITEMS_MAX = 10_000;
+const PARTS_MAX = 1_000;
+const TOOLS_MAX = 1_000;
+const INCLUDES_MAX = 50;
+const NAME_CHARS_MAX = 128;
+const CALL_ID_CHARS_MAX = 512;
+/** Of the metadata, which is sent back in every object of the response. Those of OpenAI. */
+const METADATA_MAX = 16;
+const METADATA_KEY_CHARS_MAX = 64;
+const METADATA_VALUE_CHARS_MAX = 512;
+
+/** Optional, or null: SDKs send null for options that were not set. */
+const Optional = <T extends TSchema>(schema: T, words: SchemaOptions = {}) =>
+  Type.Optional(Type.Union([schema, Type.Null()], words));
+const open = { additionalProperties: true };
+const oneOf = (...values: string[]) => Type.Union(values.map((value) => Type.Literal(value)));
+const typed = <T extends string>(type: T) => Type.Literal(type);
+/** An object of which only the type is checked here. */
+const Typed = Type.Unsafe<{ type: string } & Record<string, unknown>>(Type.Object({ type: Type.String() }, open));
+
+const Content = Type.Union([Type.String(), Type.Array(Typed, { maxItems: PARTS_MAX })]);
+const Name = Type.String({ minLength: 1, maxLength: NAME_CHARS_MAX });
+const CallId = Type.String({ minLength: 1, maxLength: CALL_ID_CHARS_MAX });
+
+const Message = Type.Object(
+  { type: Type.Optional(typed("message")), role: oneOf("user", "assistant", "system", "developer"), content: Content },
+  open,
+);
+const FunctionCall = Type.Object(
+  { type: typed("function_call"), call_id: CallId, name: Name, namespace: Optional(Name), arguments: Type.String() },
+  open,
+);
+const CustomToolCall = Type.Object(
+  { type: typed("custom_tool_call"), call_id: CallId, name: Name, namespace: Optional(Name), input: Type.String() },
+  open,
+);
+const FunctionCallOutput = Type.Object({ type: typed("function_call_output"), call_id: CallId, output: Content }, open);
+const CustomToolCallOutput = Type.Object(
+  { type: typed("custom_tool_call_output"), call_id: CallId, output: Content },
+  open,
+);
+const Texts = Type.Array(Type.Object({ type: Type.String(), text: Type.String() }, open), { maxItems: PARTS_MAX });
+const Reasoning = Type.Object(
+  {
+    type: typed("reasoning"),
+    summary: Optional(Texts),
+    content: Optional(Texts),
+    encrypted_content: Optional(Type.String()),
+  },
+  open,
+);
+const ItemReference = Type.Object({ type: typed("item_reference"), id: Type.String() }, open);
+const AdditionalTools = Type.Object(
+  { type: typed("additional_tools"), tools: Type.Array(Typed, { maxItems: TOOLS_MAX }) },
+  open,
+);
+
+const ITEMS = {
+  message: Message,
+  function_call: FunctionCall,
+  function_call_output: FunctionCallOutput,
+  custom_tool_call: CustomToolCall,
+  custom_tool_call_output: CustomToolCallOutput,
+  reasoning: Reasoning,
+  item_reference: ItemReference,
+  additional_tools: AdditionalTools,
+} as const;
+
+const Hosted = Type.Object({ type: oneOf(...HOSTED_ITEMS) }, open);
+const Item = Type.Union([...Object.values(ITEMS), Hosted]);
+
+/** An item of the input that is not run by a provider itself. */
+export type Item = Static<(typeof ITEMS)[keyof typeof ITEMS]>;
+/** A part of a content, or a tool. */
+export type Part = Static<typeof Typed>;
+export type Tool = Static<typeof Typed>;
+
+export const ResponsesBody = Type.Object(
+  {
+    model: Type.String({ minLength: 1, maxLength: 200, description: "The id of a model, as GET /models lists it." }),
+    input: Type.Union([Type.String({ minLength: 1 }), Type.Array(Item, { minItems: 1, maxItems: ITEMS_MAX })], {
+      description: "Text, or the whole conversation as items: messages, tool calls with their outputs, reasoning.",
+    }),
+    instructions: Optional(Type.String(), { description: "The system prompt." }),
+    stream: Optional(Type.Boolean(), { default: false, description: "Send the answer as server-sent events." }),
+    temperature: Optional(Type.Number({ minimum: 0, maximum: 2 })),
+    top_p: Optional(Type.Number({ minimum: 0, maximum: 1 })),
+    max_output_tokens: Optional(Type.Integer({ minimum: 1, maximum: 2_000_000_000 }), {
+      description: "Maximum number of tokens in the answer, reasoning included.",
+    }),
+    tools: Optional(Type.Array(Typed, { maxItems: TOOLS_MAX }), {
+      description: "Tools of type function, custom and namespace. Hosted tools are dropped.",
+    }),
+    tool_choice: Optional(Type.Union([Type.String(), Typed])),
+    parallel_tool_calls: Optional(Type.Boolean()),
+    text: Optional(Type.Object({ format: Optional(Typed), verbosity: Optional(Type.String()) }, open)),
+    reasoning: Optional(Type.Object({ effort: Optional(Type.String()), summary: Optional(Type.String()) }, open)),
+    include: Optional(Type.Array(Type.String(), { maxItems: INCLUDES_MAX })),
+    metadata: Optional(Type.Object({}, open), { description: "Sent back in the response." }),
+    store: Optional(Type.Boolean(), { description: "Accepted; nothing is stored." }),
+  },
+  {
+    title: "CreateResponse",
+    description:
+      "Stateless: previous_response_id, conversation, prompt and background are refused. Other fields are accepted. Supported ones are passed on to the model; the others are dropped, and named in the response header X-Dropped-Params.",
+    additionalProperties: true,
+  },
+);
+export type ResponsesBody = Static<typeof ResponsesBody>;
+
+const checkBody = checker(ResponsesBody);
+
+/** Checks the body of a request by every rule that needs neither its model nor its tools. Throws invalid_request. */
+export function readResponses(raw: Body): ResponsesBody {
+  checkItemTypes(raw.value);
+  const body = checkBody(raw.value);
+  checkStateless(body);
+  checkFormats(body);
+  checkMetadata(body.metadata);
+  if (typeof body.input !== "string") checkItems(body.input);
+  return body;
+}
+
+/** Names the type that is not known. The shape alone would say what each of the known types misses. */
+function checkItemTypes(value: unknown): void {
+  const input = isRecord(value) ? value.input : undefined;
+  if (!Array.isArray(input)) return;
+  for (const [i, item] of input.entries()) {
+    if (!isRecord(item) || item.type === undefined) continue;
+    if (typeof item.type === "string" && (item.type in ITEMS || HOSTED_ITEMS.has(item.type))) continue;
+    throw invalid(`input.${i}.type`, `must be one of ${Object.keys(ITEMS).join(", ")}`);
+  }
+}
+
+/** What would need a stored conversation. Source: RSP-3. */
+function checkStateless(body: Readonly<Record<string, unknown>>): void {
+  const insteads = {
+    previous_response_id: "Send the whole conversation in input, and store: false.",
+    conversation: "Send the whole conversation in input, and store: false.",
+    prompt: "Send the prompt's text in instructions and input.",
+  };
+  for (const [name, instead] of Object.entries(insteads)) {
+    if (body[name] === undefined || body[name] === null) continue;
+    throw refusal(name, `Nothing is stored here, so ${name} is not supported. ${instead}`);
+  }
+  if (body.background !== undefined && body.background !== null && body.background !== false)
+    throw refusal("background", "Nothing is stored here, so background is not supported. Use stream: true instead.");
+}
+
+function checkFormats({ text, ...body }: Readonly<ResponsesBody & Record<string, unknown>>): void {
+  const format = text?.format ?? undefined;
+  const isSet = body.response_format !== undefined && body.response_format !== null;
+  if (isSet && format !== undefined)
+    throw refusal("response_format", "Send text.format alone: response_format is its name in chat completions.");
+  if (isSet) throw refusal("response_format", "In this API the field is called text.format.");
+  if (body.messages !== undefined && body.messages !== null)
+    throw refusal("messages", "In this API the field is called input.");
+  if (format === undefined || format.type === "text" || format.type === "json_object") return;
+  if (format.type !== "json_schema") throw invalid("text.format.type", "must be text, json_schema or json_object");
+  if (typeof format.name !== "string" || format.name === "") throw required("text.format.name");
+  if (!isRecord(format.schema)) throw required("text.format.schema");
+  checkSchema(format.schema, "text.format.schema");
+}
+
+function checkMetadata(metadata: ResponsesBody["metadata"]): void {
+  if (metadata === undefined || metadata === null) return;
+  const entries = Object.entries(metadata);
+  if (entries.length > METADATA_MAX) throw invalid("metadata", `must have at most ${METADATA_MAX} fields`);
+  for (const [key, value] of entries) {
+    if (key.length > METADATA_KEY_CHARS_MAX)
+      throw invalid("metadata", `must have names of at most ${METADATA_KEY_CHARS_MAX} characters`);
+    if (typeof value !== "string" || value.length > METADATA_VALUE_CHARS_MAX)
+      throw invalid(`metadata.${key}`, `must be a string of at most ${METADATA_VALUE_CHARS_MAX} characters`);
+  }
+}
+
+type AnyItem = Static<typeof Item>;
+
+/** The rules for the items that their shapes cannot express. */
+function checkItems(items: readonly AnyItem[]): void {
+  const calls = new Set<string>();
+  for (const [i, item] of items.entries()) {
+    const path = `input.${i}`;
+    if (isMessage(item)) {
+      checkContent(item.content, `${path}.content`);
+    } else if (item.type === "function_call" || item.type === "custom_tool_call") {
+      calls.add((item as { call_id: string }).call_id);
+    } else if (item.type === "function_call_output" || item.type === "custom_tool_call_output") {
+      const { call_id, output } = item as Static<typeof FunctionCallOutput>;
+      if (!calls.has(call_id))
+        throw refusal(`${path}.call_id`, `No tool call before ${path} has the call_id of this output.`);
+      checkContent(output, `${path}.output`);
+    } else if (item.type === "item_reference" && !isReasoningId((item as { id: string }).id)) {
+      throw refusal(
+        path,
+        "Nothing is stored here, so an item_reference leads to nothing. Set store: false in the client, so that it sends whole items.",
+      );
+    }
+  }
+}
+
+/** Whether an item is a message: its type may be left out. */
+export function isMessage(item: AnyItem): item is Static<typeof Message> {
+  return item.type === undefined || item.type === "message";
+}
+
+/** Whether an id is that of a reasoning item, of which a reference may be dropped: the answer's text does not depend on it. */
+function isReasoningId(id: string): boolean {
+  return id.startsWith("rs_");
+}
+
+/** By type, the member of a content part that has what it says. */
+const PARTS: Readonly<Record<string, string>> = {
+  input_text: "text",
+  output_text: "text",
+  refusal: "refusal",
+  input_image: "image_url",
+  input_file: "",
+  input_audio: "",
+};
+
+function checkContent(content: Static<typeof Content>, path: string): void {
+  if (typeof content === "string") return;
+  for (const [j, part] of content.entries()) {
+    const member = PARTS[part.type];
+    if (member === undefined) throw invalid(`${path}.${j}.type`, `must be one of ${Object.keys(PARTS).join(", ")}`);
+    const { file_id } = part;
+    if (file_id !== undefined && file_id !== null)
+      throw refusal(`${path}.${j}.file_id`, "Nothing is stored here. Send the image or file itself, as a data: URL.");
+    if (member !== "" && typeof part[member] !== "string") throw required(`${path}.${j}.${member}`);
+  }
+}

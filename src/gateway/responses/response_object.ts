@@ -1,0 +1,94 @@
+import type { Usage } from "../../ledger/ledger.ts";
+import { isRecord } from "./refusals.ts";
+import type { ResponsesBody } from "./request.ts";
+import type { Tools } from "./tools.ts";
+
+/** The response object: in JSON answers, and in the first and last events of streams. Source: RSP-8. */
+
+/** Longer tools and instructions are not sent back: they would be kept in memory while the stream is open. */
+const ECHO_CHARS_MAX = 32 * 1024;
+
+/** What every object of a response says. It lives as long as the stream. */
+export type ResponseFacts = {
+  /** Of the response. Ids of its items begin alike. */
+  id: string;
+  createdUnix: number;
+  modelId: string;
+  /** The client's, as JSON. */
+  metadata: string;
+  /** The other fields of the request that are sent back, as the inside of a JSON object. */
+  echo: string;
+};
+
+export type ResponseStatus = "in_progress" | "completed" | "incomplete" | "failed";
+
+/** How a response stands. `items`: of the output, each as JSON. `usage`: as JSON. */
+export type ResponseState = {
+  status: ResponseStatus;
+  items: readonly string[];
+  usage?: string | undefined;
+  error?: { code: string; message: string } | undefined;
+  incompleteReason?: string | undefined;
+};
+
+/** The object as JSON. */
+export function responseJson(
+  { id, createdUnix, modelId, metadata, echo }: ResponseFacts,
+  state: ResponseState,
+): string {
+  const { status, items, usage = "null", error, incompleteReason } = state;
+  const incomplete = incompleteReason === undefined ? null : { reason: incompleteReason };
+  return (
+    `{"id":"${id}","object":"response","created_at":${createdUnix},"status":"${status}",` +
+    `"error":${JSON.stringify(error ?? null)},"incomplete_details":${JSON.stringify(incomplete)},` +
+    `"model":${JSON.stringify(modelId)},"metadata":${metadata},${echo},"output":[${items.join(",")}],"usage":${usage}}`
+  );
+}
+
+/** The fields of the request that its response repeats. Hosted tools that were dropped are not among them. */
+export function echoOf(request: ResponsesBody, tools: Tools): string {
+  const { instructions, temperature, top_p, text, reasoning, max_output_tokens } = request;
+  const kept = (request.tools ?? []).filter((_, i) => !tools.hosted.has(`tools.${i}`));
+  const fields = {
+    background: false,
+    instructions: instructions !== undefined && instructions !== null ? within(instructions, null) : null,
+    max_output_tokens: max_output_tokens ?? null,
+    parallel_tool_calls: request.parallel_tool_calls ?? true,
+    previous_response_id: null,
+    reasoning: { effort: reasoning?.effort ?? null, summary: reasoning?.summary ?? null },
+    store: false,
+    temperature: temperature ?? null,
+    text: within({ ...text, format: text?.format ?? { type: "text" } }, { format: { type: "text" } }),
+    tool_choice: within(request.tool_choice ?? "auto", "auto"),
+    tools: within(kept, []),
+    top_p: top_p ?? null,
+    truncation: "disabled",
+  };
+  return JSON.stringify(fields).slice(1, -1);
+}
+
+function within<T, U>(value: T, instead: U): T | U {
+  return JSON.stringify(value).length <= ECHO_CHARS_MAX ? value : instead;
+}
+
+/** Token counts as clients read them. */
+export type CountedUsage = Pick<Usage, "promptTokens" | "cachedTokens" | "completionTokens">;
+
+/** The usage as JSON. Every count is a number: some clients refuse null, and some a missing one. */
+export function usageJson(
+  { promptTokens, cachedTokens, completionTokens }: CountedUsage,
+  { reasoningTokens = 0, rawUsage }: { reasoningTokens?: number | undefined; rawUsage?: unknown } = {},
+): string {
+  const details = isRecord(rawUsage) && isRecord(rawUsage.prompt_tokens_details) ? rawUsage.prompt_tokens_details : {};
+  const { cache_write_tokens: written } = details;
+  return JSON.stringify({
+    input_tokens: promptTokens,
+    input_tokens_details: {
+      cached_tokens: cachedTokens,
+      cache_write_tokens: typeof written === "number" ? written : 0,
+    },
+    output_tokens: completionTokens,
+    output_tokens_details: { reasoning_tokens: reasoningTokens },
+    total_tokens: promptTokens + completionTokens,
+  });
+}

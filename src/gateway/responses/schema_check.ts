@@ -1,0 +1,39 @@
+import { invalid, isRecord } from "./refusals.ts";
+
+/** Checks the JSON schemas of tools and of structured output. */
+
+/** In characters of JSON. Larger schemas are no description of arguments, and every provider refuses them. */
+const SCHEMA_CHARS_MAX = 256 * 1024;
+/** Steps from one `$ref` to the next that are followed. */
+const REFS_MAX = 100;
+
+/**
+ * Throws invalid_request for a schema that is too large, or whose `$ref` leads back to itself and nowhere else. A schema that contains
+ * itself, as that of a tree does, is fine.
+ */
+export function checkSchema(schema: Record<string, unknown>, path: string): void {
+  if (JSON.stringify(schema).length > SCHEMA_CHARS_MAX)
+    throw invalid(path, `must have at most ${SCHEMA_CHARS_MAX} characters of JSON`);
+  for (const start of [schema, ...definitionsOf(schema)]) {
+    let at: unknown = start;
+    for (let steps = 0; isRecord(at) && typeof at.$ref === "string"; steps++) {
+      const next = targetOf(schema, at.$ref);
+      if (next === start || steps > REFS_MAX) throw invalid(path, "must not have a $ref that leads back to itself");
+      at = next;
+    }
+  }
+}
+
+function definitionsOf(schema: Record<string, unknown>): unknown[] {
+  return [schema.$defs, schema.definitions].flatMap((defs) => (isRecord(defs) ? Object.values(defs) : []));
+}
+
+/** What a reference within the schema leads to; undefined if nothing. */
+function targetOf(schema: Record<string, unknown>, ref: string): unknown {
+  if (ref === "#") return schema;
+  if (!ref.startsWith("#/")) return undefined;
+  let at: unknown = schema;
+  for (const name of ref.slice(2).split("/"))
+    at = isRecord(at) ? at[name.replaceAll("~1", "/").replaceAll("~0", "~")] : undefined;
+  return at;
+}

@@ -1,0 +1,285 @@
+import { isRecord } from "./refusals.ts";
+import { type Item, isMessage, type Part, type ResponsesBody } from "./request.ts";
+import { isSealedHere, openReasoning, type Seal } from "./sealed_reasoning.ts";
+import { customArguments, type Tools } from "./tools.ts";
+
+/**
+ * Translates a request into one for chat completions. Nothing is asked for that the request does not have, so that providers that know
+ * only the basics serve it too. Source: RSP-4, RSP-6, RSP-7.
+ */
+
+/** Fields that are translated, have no meaning without storage, or mean something else in chat completions. Others are sent on as they are. */
+const OWN_FIELDS: ReadonlySet<string> = new Set(
+  `model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls text reasoning include
+  metadata store client_metadata previous_response_id conversation prompt background truncation
+  messages n max_tokens max_completion_tokens functions function_call logprobs top_logprobs max_tool_calls`.split(
+    /\s+/,
+  ),
+);
+/** Of these, the ones that change nothing if they are left out: clients send them always. */
+const SILENT: ReadonlySet<string> = new Set(
+  `model input instructions stream stream_options max_output_tokens tools tool_choice parallel_tool_calls text reasoning include
+  metadata store client_metadata previous_response_id conversation prompt background truncation`.split(/\s+/),
+);
+/** What a tool message says if the tool's output is an image: few providers take images there. */
+const IMAGE_FOLLOWS = "(The output follows as an image.)";
+
+type Fields = Record<string, unknown>;
+
+/** A chat request that stands for a responses request. */
+export type ChatRequest = {
+  body: Fields & { model: string; messages: Fields[] };
+  /** By message: the path of the item that it was made of. */
+  places: readonly string[];
+  /** The paths of what has no counterpart. */
+  dropped: readonly string[];
+};
+
+/** The chat request. Throws invalid_request for what only the translation finds. */
+export function toChat(request: ResponsesBody, { tools, seal }: { tools: Tools; seal: Seal }): ChatRequest {
+  const { model, input, instructions, stream, temperature, top_p, text, reasoning } = request;
+  const talk = new Conversation(tools, seal);
+  if (instructions) talk.addSystem(instructions);
+  if (typeof input === "string") talk.addUser(input, "input");
+  else for (const [i, item] of input.entries()) talk.add(item as Item, `input.${i}`);
+  const { messages, places } = talk.messages();
+  const dropped = [...tools.hosted.keys(), ...talk.dropped];
+  const body: ChatRequest["body"] = { model, messages };
+  for (const [name, value] of Object.entries(request)) {
+    if (value === null || value === undefined || isUsualTier(name, value)) continue;
+    if (!OWN_FIELDS.has(name)) body[name] = value;
+    else if (!SILENT.has(name)) dropped.push(name);
+  }
+  if (stream) body.stream = true;
+  if (typeof temperature === "number") body.temperature = temperature;
+  if (typeof top_p === "number") body.top_p = top_p;
+  if (reasoning?.effort) body.reasoning_effort = reasoning.effort;
+  if (text?.verbosity) body.verbosity = text.verbosity;
+  const format = responseFormat(text?.format);
+  if (format !== undefined) body.response_format = format;
+  addTools(body, request, { tools, dropped });
+  return { body, places, dropped };
+}
+
+/** Clients always ask for the usual service. Another tier changes the price, and is named unless a route allows it. */
+function isUsualTier(name: string, value: unknown): boolean {
+  return name === "service_tier" && (value === "auto" || value === "default");
+}
+
+function responseFormat(format: unknown): unknown {
+  if (!isRecord(format) || format.type === "text") return undefined;
+  if (format.type !== "json_schema") return { type: format.type };
+  const { name, schema, description, strict } = format;
+  const more = {
+    ...(typeof description === "string" && { description }),
+    ...(typeof strict === "boolean" && { strict }),
+  };
+  return { type: "json_schema", json_schema: { name, schema, ...more } };
+}
+
+/** Adds the tools, and which of them the model may or must call. */
+function addTools(
+  body: Fields,
+  { tool_choice: choice, parallel_tool_calls }: ResponsesBody,
+  { tools, dropped }: { tools: Tools; dropped: string[] },
+): void {
+  let { functions } = tools;
+  let wanted: unknown = choice ?? undefined;
+  if (isRecord(choice)) {
+    if (choice.type === "function" || choice.type === "custom") {
+      wanted = { type: "function", function: { name: chosen(choice, tools) } };
+    } else if (choice.type === "allowed_tools") {
+      const list: unknown[] = Array.isArray(choice.tools) ? choice.tools : [];
+      const allowed = new Set(list.map((tool) => chosen(tool, tools)));
+      functions = functions.filter((tool) => allowed.has(tool.function.name));
+      wanted = choice.mode === "required" ? "required" : "auto";
+    } else {
+      wanted = undefined;
+      dropped.push("tool_choice");
+    }
+  }
+  if (functions.length === 0) return;
+  body.tools = functions;
+  if (wanted !== undefined) body.tool_choice = wanted;
+  // True is what every provider does anyway, and some do not know the field.
+  if (parallel_tool_calls === false) body.parallel_tool_calls = false;
+}
+
+/** The function's name of a chosen tool. A hosted tool among the allowed ones has none. */
+function chosen(tool: unknown, { names }: Tools): string | undefined {
+  if (!isRecord(tool) || (tool.type !== "function" && tool.type !== "custom")) return undefined;
+  return names.flatOf(String(tool.name), typeof tool.namespace === "string" ? tool.namespace : undefined);
+}
+
+/** A message, with what must follow it: the outputs of its calls, then the images among them. */
+type Turn = {
+  message: Fields;
+  calls: Fields[];
+  place: string;
+  outputs: { message: Fields; place: string }[];
+  images: Fields[];
+};
+
+/** The messages of a chat that stand for the items of an input. */
+class Conversation {
+  readonly dropped: string[] = [];
+  readonly #tools: Tools;
+  readonly #seal: Seal;
+  /** Of the instructions and of all messages of system and developer: many chat templates take one, at the beginning. */
+  readonly #system: string[] = [];
+  readonly #turns: Turn[] = [];
+  /** By call id: the assistant's turn with that call. */
+  readonly #callers = new Map<string, Turn>();
+  /** The assistant's turn that further items of the assistant belong to. */
+  #open: Turn | undefined;
+  /** Reasoning that the next item of the assistant belongs to. */
+  #reasoning = "";
+
+  constructor(tools: Tools, seal: Seal) {
+    this.#tools = tools;
+    this.#seal = seal;
+  }
+
+  add(item: Item, place: string): void {
+    if (isMessage(item)) {
+      if (item.role === "assistant") this.#addAssistant(item.content, place);
+      else if (item.role === "user") this.addUser(item.content, place);
+      else this.addSystem(textOf(item.content, (j) => this.dropped.push(`${place}.content.${j}`)));
+      return;
+    }
+    switch (item.type) {
+      case "function_call":
+        this.#addCall(item, item.arguments, place);
+        break;
+      case "custom_tool_call":
+        this.#addCall(item, customArguments(item.input), place);
+        break;
+      case "function_call_output":
+      case "custom_tool_call_output":
+        this.#addOutput(item, place);
+        break;
+      case "reasoning":
+        this.#addReasoning(item, place);
+        break;
+      case "item_reference":
+      case "additional_tools":
+        break;
+      default:
+        this.dropped.push(place);
+    }
+  }
+
+  addSystem(text: string): void {
+    if (text !== "") this.#system.push(text);
+  }
+
+  addUser(content: string | readonly Part[], place: string): void {
+    this.#open = undefined;
+    this.#reasoning = "";
+    this.#turns.push(turnOf({ role: "user", content: userContent(content) }, place));
+  }
+
+  /** A message that follows calls of the same turn is joined to them: their outputs must come directly after them. */
+  #addAssistant(content: string | readonly Part[], place: string): void {
+    const text = textOf(content, (j) => this.dropped.push(`${place}.content.${j}`));
+    const open = this.#open;
+    const turn = open !== undefined && open.calls.length > 0 ? open : this.#begin(place);
+    const before = turn.message.content;
+    turn.message.content = typeof before === "string" && before !== "" ? `${before}\n\n${text}` : text;
+  }
+
+  /** All calls of a turn belong to one message: split, they read as separate answers. */
+  #addCall(call: { call_id: string; name: string; namespace?: string | null }, args: string, place: string): void {
+    const turn = this.#open ?? this.#begin(place);
+    const name = this.#tools.names.flatOf(call.name, call.namespace);
+    turn.calls.push({ id: call.call_id, type: "function", function: { name, arguments: args } });
+    this.#callers.set(call.call_id, turn);
+  }
+
+  #addOutput({ call_id, output }: { call_id: string; output: string | readonly Part[] }, place: string): void {
+    this.#open = undefined;
+    const turn = this.#callers.get(call_id);
+    if (turn === undefined) return;
+    const images = typeof output === "string" ? [] : output.filter((part) => part.type === "input_image");
+    const text = textOf(output, (j) => {
+      if (typeof output !== "string" && output[j]?.type !== "input_image") this.dropped.push(`${place}.output.${j}`);
+    });
+    const content = text === "" && images.length > 0 ? IMAGE_FOLLOWS : text;
+    turn.outputs.push({ message: { role: "tool", tool_call_id: call_id, content }, place });
+    turn.images.push(...images.map(chatPart));
+  }
+
+  #addReasoning(item: Extract<Item, { type: "reasoning" }>, place: string): void {
+    const { encrypted_content: sealed, summary, content } = item;
+    const texts = content?.length ? content : (summary ?? []);
+    const text = isSealedHere(sealed)
+      ? openReasoning(this.#seal, sealed, `${place}.encrypted_content`)
+      : texts.map((part) => part.text).join("\n\n");
+    this.#open = undefined;
+    this.#reasoning = this.#reasoning === "" ? text : `${this.#reasoning}\n\n${text}`;
+  }
+
+  #begin(place: string): Turn {
+    const message: Fields = { role: "assistant", content: null };
+    if (this.#reasoning !== "") message.reasoning_content = this.#reasoning;
+    this.#reasoning = "";
+    const turn = turnOf(message, place);
+    this.#turns.push(turn);
+    this.#open = turn;
+    return turn;
+  }
+
+  messages(): { messages: Fields[]; places: string[] } {
+    const messages: Fields[] = [];
+    const places: string[] = [];
+    const add = (message: Fields, place: string) => {
+      messages.push(message);
+      places.push(place);
+    };
+    if (this.#system.length > 0) add({ role: "system", content: this.#system.join("\n\n") }, "instructions");
+    for (const { message, calls, place, outputs, images } of this.#turns) {
+      add(calls.length === 0 ? message : { ...message, tool_calls: calls }, place);
+      for (const output of outputs) add(output.message, output.place);
+      if (images.length > 0) add({ role: "user", content: images }, outputs.at(-1)?.place ?? place);
+    }
+    return { messages, places };
+  }
+}
+
+function turnOf(message: Fields, place: string): Turn {
+  return { message, calls: [], place, outputs: [], images: [] };
+}
+
+/** The text of a content. `onOther` is told the index of each part that is not text. */
+function textOf(content: string | readonly Part[], onOther: (index: number) => void): string {
+  if (typeof content === "string") return content;
+  let text = "";
+  for (const [j, part] of content.entries()) {
+    const { text: said, refusal } = part;
+    if (typeof said === "string") text += said;
+    else if (typeof refusal === "string") text += refusal;
+    else onOther(j);
+  }
+  return text;
+}
+
+/** A single text is sent as a string: every provider takes that. */
+function userContent(content: string | readonly Part[]): unknown {
+  if (typeof content === "string") return content;
+  const [only] = content;
+  if (content.length === 1 && only?.type === "input_text") return only.text;
+  return content.map(chatPart);
+}
+
+/** A part for chat completions. Whether files and audio are sent on is for the list of parameters to say. */
+function chatPart(part: Part): Fields {
+  const { type, text, refusal, image_url, detail, filename, file_data, file_url, ...rest } = part;
+  if (type === "input_image")
+    return { type: "image_url", image_url: { url: image_url, ...(detail ? { detail } : {}) } };
+  if (type === "input_file") {
+    const file = { filename, file_data, file_url };
+    return { type: "file", file };
+  }
+  if (type === "input_audio") return { type, ...rest };
+  return { type: "text", text: text ?? refusal };
+}

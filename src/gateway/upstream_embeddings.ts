@@ -1,0 +1,136 @@
+import type { KeyedRoute } from "../catalog/catalog.ts";
+import type { ProviderClient } from "../catalog/provider_client.ts";
+import { ProviderFailure } from "../catalog/provider_errors.ts";
+import type { Body } from "../http/body.ts";
+import { patch } from "../http/json_spans.ts";
+import { nextTurn } from "../platform/runtime.ts";
+import type { Attempt } from "./dispatch.ts";
+import { readVector, type Vector, vectorJson } from "./embedding_vectors.ts";
+import { filterParameters } from "./parameters.ts";
+import type { EmbeddingRequest } from "./request_shapes.ts";
+import type { Payload } from "./upstream_chat.ts";
+import { type ReportedUsage, reportedUsageOf } from "./usage_counts.ts";
+
+/**
+ * Embedding requests to a provider and its answers. The provider is asked for base64, a quarter of the bytes; the client gets its
+ * `encoding_format`, whichever of the two the provider sends. Source: EMB-3, EMB-4.
+ */
+
+/** 2,048 embeddings of 4,096 numbers in base64 have 43 MiB. */
+const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
+/** Numbers that are converted in one turn of the event loop: about 10 ms of work. */
+const NUMBERS_A_TURN = 50_000;
+const PATH = "/embeddings";
+/** Of a model that was not asked for a number of its own. */
+const DIMENSIONS_ASSUMED = 1_536;
+/** Of a number in base64 of float32. */
+const BASE64_BYTES_A_NUMBER = 16 / 3;
+
+export type EmbeddingCall = Attempt & {
+  provider: ProviderClient;
+  requestId: string;
+  body: EmbeddingRequest;
+  raw: Body;
+  totalMs: number;
+};
+
+/** `data` is the JSON of the embeddings in the client's form; `rawUsage` is the provider's usage object, unchanged. */
+export type EmbeddingAnswer = {
+  data: string;
+  usage: ReportedUsage | undefined;
+  rawUsage: unknown;
+  dropped: string | undefined;
+};
+
+/** About how large the answer will be. A short request may have one of 43 MiB, so memory is reserved for it. Source: ADM-3. */
+export function answerBytesOf({ input, fields }: EmbeddingRequest): number {
+  return Math.ceil(input.count * (fields.dimensions ?? DIMENSIONS_ASSUMED) * BASE64_BYTES_A_NUMBER);
+}
+
+/** Calls a route and reads its answer. Throws ProviderFailure if it does not have one embedding for each input. */
+export async function fetchEmbeddings(call: EmbeddingCall, route: KeyedRoute): Promise<EmbeddingAnswer> {
+  const { provider, requestId, traceparent, beforeSend, signal, totalMs, body } = call;
+  const limits = { signal, requestId, traceparent, beforeSend, totalMs, bytesMax: ANSWER_BYTES_MAX };
+  const payload = embeddingPayload(call, route);
+  const answer = parseAnswer(await provider.postWhole(route, PATH, payload.text, limits));
+  const data = await dataJson(inOrder(answer.data, body.input.count), body.fields.encoding_format ?? "float");
+  return { data, usage: usageOf(answer.usage), rawUsage: answer.usage, dropped: payload.dropped };
+}
+
+/** The body for a route: the client's bytes, without dropped parameters, and with the model's upstream name and base64. */
+function embeddingPayload({ body: { fields }, raw }: EmbeddingCall, route: KeyedRoute): Payload {
+  const { allowedParams: allowed } = route;
+  const { changed, dropped } = filterParameters({ kind: "embedding", body: fields, spans: raw.spans, allowed });
+  const edits = new Map<string, string | null>();
+  for (const [name, value] of changed) edits.set(name, value === undefined ? null : JSON.stringify(value));
+  if (route.upstreamModel !== fields.model) edits.set("model", JSON.stringify(route.upstreamModel));
+  if (fields.encoding_format !== "base64") edits.set("encoding_format", '"base64"');
+  return { text: patch(raw.text, raw.spans, edits), dropped };
+}
+
+function parseAnswer(text: string): { data: readonly unknown[]; usage: unknown } {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw failure("the answer is not JSON");
+  }
+  if (!isRecord(value) || !Array.isArray(value.data)) throw failure("the answer is not a list of embeddings");
+  return { data: value.data, usage: value.usage };
+}
+
+/** The embeddings in the order of the inputs. An embedding without an index has the place that it stands at. Throws ProviderFailure. */
+function inOrder(data: readonly unknown[], count: number): unknown[] {
+  if (data.length !== count) throw failure(`the answer has ${data.length} embeddings for ${count} inputs`);
+  const ordered: unknown[] = new Array(count).fill(undefined);
+  for (const [place, item] of data.entries()) {
+    if (!isRecord(item)) throw failure("an embedding is not an object");
+    const index = item.index ?? place;
+    if (typeof index !== "number" || !(index in ordered) || ordered[index] !== undefined)
+      throw failure("the indexes of the embeddings are not those of the inputs");
+    ordered[index] = item.embedding ?? null;
+  }
+  return ordered;
+}
+
+/** The JSON of the answer's `data`. Gives way to other requests in between, because an answer may have millions of numbers. */
+async function dataJson(embeddings: readonly unknown[], form: "float" | "base64"): Promise<string> {
+  const parts: string[] = [];
+  let dimensions: number | undefined;
+  let converted = 0;
+  for (const [index, embedding] of embeddings.entries()) {
+    const vector = checked(embedding, dimensions);
+    dimensions = vector.numbers.length;
+    parts.push(`{"object":"embedding","index":${index},"embedding":${vectorJson(vector, form)}}`);
+    converted += dimensions;
+    if (converted < NUMBERS_A_TURN) continue;
+    converted = 0;
+    await nextTurn();
+  }
+  return `[${parts.join(",")}]`;
+}
+
+/** An embedding that has as many dimensions as the one before it. Throws ProviderFailure. */
+function checked(embedding: unknown, dimensions: number | undefined): Vector {
+  const vector = readVector(embedding);
+  if (vector === undefined) throw failure("an embedding is neither finite numbers nor base64 of them");
+  if (dimensions !== undefined && vector.numbers.length !== dimensions)
+    throw failure("the embeddings differ in their dimensions");
+  return vector;
+}
+
+/** The counts of the provider's usage object. Some providers report only the total. A count of zero is none: every input has a token. */
+function usageOf(usage: unknown): ReportedUsage | undefined {
+  if (!isRecord(usage)) return undefined;
+  const { prompt_tokens = usage.total_tokens, completion_tokens = 0 } = usage;
+  const reported = reportedUsageOf({ ...usage, prompt_tokens, completion_tokens });
+  return reported?.promptTokens ? reported : undefined;
+}
+
+function failure(why: string): ProviderFailure {
+  return new ProviderFailure("not_json", why);
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

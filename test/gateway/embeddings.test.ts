@@ -1,0 +1,272 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { closeBalanced, endFaults, expectRefusal, withoutEffect } from "./checks.ts";
+import { gaugeOf } from "./metrics_reader.ts";
+import { embeddingBody, openShop, PRICES, type Shop } from "./shop.ts";
+
+/**
+ * Embeddings: the forms of the input and of the answer, its order, the limits, and what is charged. What all metered endpoints have in
+ * common is in metered_endpoints.test.ts. Source: EMB-1, EMB-2, EMB-3, EMB-4, EMB-5.
+ */
+
+setDefaultTimeout(60_000);
+const BALANCE = 1_000_000_000;
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop();
+});
+afterEach(() => endFaults(shop, embed));
+afterAll(() => closeBalanced(shop));
+
+const embed = (secret: string, over: Record<string, unknown> = {}) =>
+  shop.call("/v1/embeddings", { secret, body: embeddingBody(over) });
+const sentBody = () => JSON.parse(shop.provider.lastCall()?.body ?? "{}");
+const numbersOf = (base64: string) => [...new Float32Array(new Uint8Array(Buffer.from(base64, "base64")).buffer)];
+/** An answer of a provider. */
+const answerOf = (data: unknown, more: object = { usage: { prompt_tokens: 5, total_tokens: 5 } }) => ({
+  body: JSON.stringify({ object: "list", data, model: "theirs", ...more }),
+});
+const item = (embedding: unknown, index: unknown = 0) => ({ object: "embedding", index, embedding });
+
+describe("the input", () => {
+  test.each([
+    ["a text", "A toll gate", 1],
+    ["a text of one space", " ", 1],
+    ["texts", ["A toll gate", "A road", "été 🚦"], 3],
+    ["token ids", [1, 2, 3, 0], 1],
+    ["arrays of token ids", [[1, 2], [3], [2 ** 31 - 1]], 3],
+    ["2,048 texts", Array.from({ length: 2_048 }, (_, i) => `text ${i}`), 2_048],
+    ["8,192 token ids", Array.from({ length: 8_192 }, (_, i) => i), 1],
+    ["300,000 token ids", Array.from({ length: 40 }, () => Array.from({ length: 7_500 }, (_, i) => i)), 40],
+  ])("%s is sent on unchanged, and each input gets its embedding", async (_, input, count) => {
+    const { secret, accountId } = await shop.customer();
+    const { status, json } = await embed(secret, { input, dimensions: 8 });
+    expect(status).toBe(200);
+    expect(sentBody()).toEqual({ model: "up-embed-a", input, dimensions: 8, encoding_format: "base64" });
+    expect(Object.keys(json)).toEqual(["object", "data", "model", "usage"]);
+    expect(json).toMatchObject({ object: "list", model: "embed-a" });
+    expect(json.data).toHaveLength(count);
+    for (const [index, one] of json.data.entries()) {
+      expect(one).toEqual({ object: "embedding", index, embedding: expect.any(Array) });
+      expect(one.embedding).toHaveLength(8);
+    }
+    expect(json.usage.total_tokens).toBe(json.usage.prompt_tokens);
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0, units: 1 });
+  });
+
+  // The others are in test/http/body_cases.ts.
+  test.each<[what: string, over: Record<string, unknown>, param: string]>([
+    ["300,001 token ids", { input: [...Array(40).fill(Array(7_500).fill(1)), [1]] }, "input"],
+    ["500,000 token ids", { input: Array(100).fill(Array(5_000).fill(1)) }, "input.79"],
+    ["a text of more than 1 MiB", { input: ["x", "é".repeat(524_289)] }, "input.1"],
+  ])("%s: 400 with its param; nothing is charged, nothing sent", async (_, over, param) => {
+    const { secret } = await shop.payer(BigInt(BALANCE));
+    await withoutEffect(shop, async () => expectRefusal(await embed(secret, over), "invalid_request", { param }));
+  });
+
+  test("numbers beyond the values of other bodies are for embeddings alone", async () => {
+    const { secret } = await shop.payer(BigInt(BALANCE));
+    await withoutEffect(shop, async () => {
+      const { status, json } = await shop.chat(secret, { x: Array(100_001).fill(1) });
+      expect({ status, param: json.error.param }).toEqual({ status: 400, param: "x" });
+    });
+  });
+
+  test("an embedding model serves neither chat nor images", async () => {
+    const { secret } = await shop.customer();
+    await withoutEffect(shop, async () => {
+      const chat = await shop.chat(secret, { model: "embed-a" });
+      expectRefusal(chat, "invalid_request", { param: "model" });
+      expect(chat.json.error.message).toBe("The model does not serve chat.");
+      const body = { model: "embed-a", prompt: "A toll gate" };
+      const image = await shop.call("/v1/images/generations", { secret, body });
+      expectRefusal(image, "invalid_request", { param: "model" });
+    });
+  });
+});
+
+describe("encoding_format is always honored", () => {
+  const VECTORS = [
+    [1, -0.5, 0.25, 1e-30],
+    [0, 3.4e38, -1.25, 2],
+  ];
+  const base64 = VECTORS.map((numbers) => Buffer.from(Float32Array.from(numbers).buffer).toString("base64"));
+  const floats = VECTORS.map((numbers) => [...Float32Array.from(numbers)]);
+
+  for (const [sent, data] of [
+    ["floats", VECTORS.map(item)],
+    ["base64", base64.map(item)],
+    ["base64 without padding", base64.map((text, i) => item(text.replace(/=+$/, ""), i))],
+    ["the opposite order", VECTORS.map(item).reverse()],
+    ["no index", VECTORS.map((embedding) => ({ embedding }))],
+  ] as const) {
+    test(`the provider sends ${sent}`, async () => {
+      const { secret } = await shop.customer();
+      for (const asked of [{}, { encoding_format: null }, { encoding_format: "float" }]) {
+        shop.provider.next(answerOf(data));
+        const { json } = await embed(secret, { input: ["a", "b"], ...asked });
+        expect(json.data.map((one: { index: number }) => one.index)).toEqual([0, 1]);
+        for (const [i, one] of json.data.entries())
+          expect([...Float32Array.from(one.embedding)]).toEqual(floats[i] as number[]);
+      }
+      shop.provider.next(answerOf(data));
+      const { json } = await embed(secret, { input: ["a", "b"], encoding_format: "base64" });
+      expect(json.data).toEqual(base64.map(item));
+    });
+  }
+
+  test("base64 is little-endian float32 of the same numbers", async () => {
+    const { secret } = await shop.customer();
+    const [one, other] = [await embed(secret), await embed(secret, { encoding_format: "base64" })];
+    expect(numbersOf(other.json.data[0].embedding)).toEqual(one.json.data[0].embedding);
+    const first = Buffer.from(other.json.data[0].embedding, "base64").readFloatLE(0);
+    expect(first).toBe(one.json.data[0].embedding[0]);
+  });
+});
+
+describe("an answer that is not an embedding for each input: 503, released, nothing charged", () => {
+  const vector = [1, 2];
+  test.each<[string, object]>([
+    ["fewer embeddings than inputs", answerOf([item(vector)])],
+    ["more embeddings than inputs", answerOf([item(vector), item(vector, 1), item(vector, 2)])],
+    ["an index twice", answerOf([item(vector), item(vector, 0)])],
+    ["an index that no input has", answerOf([item(vector), item(vector, 2)])],
+    ["an index with a fraction", answerOf([item(vector), item(vector, 0.5)])],
+    ["an index that is a text", answerOf([item(vector), item(vector, "1")])],
+    ["no data", answerOf(undefined)],
+    ["data of numbers", answerOf([1, 2])],
+    ["an empty embedding", answerOf([item(vector), item([], 1)])],
+    ["no embedding", answerOf([item(vector), item(null, 1)])],
+    ["a number that is null", answerOf([item(vector), item([1, null], 1)])],
+    ["a number that float32 does not have", answerOf([item(vector), item([1, 1e39], 1)])],
+    ["a text among numbers", answerOf([item(vector), item([1, "2"], 1)])],
+    ["base64 of 3 bytes", answerOf([item("AAAA"), item("AAAA", 1)])],
+    ["base64 of infinity", answerOf([item("AACAfw=="), item("AACAfw==", 1)])],
+    ["text that is not base64", answerOf([item("AAAA AAA="), item("AAAA AAA=", 1)])],
+    ["embeddings of different dimensions", answerOf([item(vector), item([1], 1)])],
+    ["an error", { status: 500 }],
+    ["no JSON", { html: true }],
+    ["a list", { body: "[]" }],
+    ["an answer that breaks off", { cutAfterBytes: 50 }],
+    ["an answer above the limit", { giantLineBytes: 65 * 1024 * 1024 }],
+  ])("%s", async (_, behaviour) => {
+    const { secret, accountId } = await shop.payer(BigInt(BALANCE));
+    shop.provider.next(behaviour);
+    expectRefusal(await embed(secret, { input: ["a", "b"] }), "provider_unavailable");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 0, released: 1, holds: 0, balance: BALANCE });
+  });
+});
+
+describe("money", () => {
+  const receiptOf = async (accountId: number) => {
+    const [receipt] = await shop.world.sql`select * from receipts where account_id = ${accountId}`;
+    return receipt;
+  };
+  const price = PRICES.inputMicroUsd / 1000;
+
+  test("the reported tokens are charged at the input price; the client sees them", async () => {
+    const { secret, accountId } = await shop.payer(BigInt(BALANCE));
+    shop.provider.next({ usage: { prompt_tokens: 7 } });
+    const { json } = await embed(secret);
+    expect(json.usage).toEqual({ prompt_tokens: 7, total_tokens: 7 });
+    expect(await receiptOf(accountId)).toMatchObject({
+      prompt_tokens: 7,
+      completion_tokens: 0,
+      estimated: false,
+      charged_nano_usd: String(7 * price),
+    });
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, holds: 0, balance: BALANCE - 7 * price });
+  });
+
+  test("a provider that reports only the total", async () => {
+    const { secret, accountId } = await shop.payer(BigInt(BALANCE));
+    shop.provider.next(answerOf([item([1])], { usage: { total_tokens: 9 } }));
+    expect((await embed(secret)).json.usage).toEqual({ prompt_tokens: 9, total_tokens: 9 });
+    expect(await receiptOf(accountId)).toMatchObject({ prompt_tokens: 9, estimated: false });
+  });
+
+  test.each<[what: string, behaviour: object]>([
+    ["no usage", { omitUsage: true }],
+    ["a usage of zero", { usage: { prompt_tokens: 0, total_tokens: 0 } }],
+    ["a usage that is not a count", { usage: { prompt_tokens: "5" } }],
+  ])("%s: the input is counted, and the receipt says that it is estimated", async (_, behaviour) => {
+    for (const [input, tokens] of [
+      ["A toll gate at dawn", 5],
+      [["A toll gate", "at dawn"], 5],
+      [[[1, 2, 3], [4]], 4],
+      [[9, 9, 9], 3],
+    ] as const) {
+      const { secret, accountId } = await shop.payer(BigInt(BALANCE));
+      shop.provider.next(behaviour);
+      const { json } = await embed(secret, { input });
+      expect(Math.abs(json.usage.prompt_tokens - tokens)).toBeLessThanOrEqual(typeof input[0] === "string" ? 1 : 0);
+      expect(json.usage.total_tokens).toBe(json.usage.prompt_tokens);
+      expect(await receiptOf(accountId)).toMatchObject({ prompt_tokens: json.usage.prompt_tokens, estimated: true });
+    }
+  });
+
+  test("the hold bounds the tokens: a balance below it gets 402, and an answer within it is always paid", async () => {
+    const ids = Array.from({ length: 1_000 }, (_, i) => i);
+    const short = await shop.payer(BigInt(1_000 * price - 1));
+    await withoutEffect(shop, async () =>
+      expectRefusal(await embed(short.secret, { input: ids }), "insufficient_balance"),
+    );
+    // Up to 8 tokens are reserved for each input, and as many for the request.
+    const enough = await shop.payer(BigInt(1_016 * price));
+    expect((await embed(enough.secret, { input: ids })).status).toBe(200);
+    expect(await shop.counters(enough.accountId)).toMatchObject({ usage: 1, holds: 0, balance: 16 * price });
+  });
+
+  test("a token allowance is charged with the tokens of the input, and reserves no output", async () => {
+    const { secret, accountId } = await shop.customer({ tokenLimit: 100 });
+    expect((await embed(secret, { input: [1, 2, 3] })).status).toBe(200);
+    const [row] = await shop.world.sql`select tokens_used::int as used from packages where account_id = ${accountId}`;
+    expect(row).toEqual({ used: 3 });
+    // What is left is reserved: a request may use all of it, and the next is refused.
+    expect((await embed(secret, { input: Array(97).fill(1) })).status).toBe(200);
+    await withoutEffect(shop, async () => expectRefusal(await embed(secret), "package_quota_exceeded"));
+  });
+});
+
+test("dropped parameters are named; those that the route allows are sent on", async () => {
+  const { secret } = await shop.customer();
+  const more = { user: "u1", input_type: "query", truncate: "END" };
+  const { status, headers } = await embed(secret, more);
+  expect({ status, dropped: headers.get("x-dropped-params") }).toEqual({
+    status: 200,
+    dropped: "input_type, truncate",
+  });
+  expect(sentBody()).toEqual({ ...embeddingBody(), model: "up-embed-a", user: "u1", encoding_format: "base64" });
+});
+
+test("the model is listed with its modality", async () => {
+  const { secret } = await shop.customer();
+  const { json } = await shop.call("/v1/models/embed-a", { secret });
+  expect(json).toMatchObject({ id: "embed-a", object: "model", modality: "embedding" });
+});
+
+test("a short request may have a large answer: its expected size takes memory of the account's share, until the answer is sent", async () => {
+  const MIB = 1024 * 1024;
+  const replica = await shop.start({
+    ...{
+      INTERNAL_PORT: "0",
+      BODY_BYTES_MAX: String(MIB),
+      BODY_MEMORY_MAX: String(8 * MIB),
+      ACCOUNT_SHARE: "0.375",
+      TENANT_SHARE: "0.375",
+    },
+  });
+  const [{ secret }, neighbour] = [await shop.customer(), await shop.customer()];
+  // 2,000 × 128 numbers are 1.3 MiB, and an account has 3 MiB. As much as a largest body is counted.
+  const body = embeddingBody({ input: Array.from({ length: 2_000 }, () => "x"), dimensions: 128 });
+  const send = (by: string) => shop.call("/v1/embeddings", { secret: by, body, origin: replica.origin });
+  shop.provider.always({ delayMs: 2_000 });
+  const first = [send(secret), send(secret)];
+  await shop.provider.waitForCalls(2);
+  expectRefusal(await send(secret), "too_many_requests");
+  expect(await gaugeOf(replica, "body_bytes")).toBe(2 * (MIB + JSON.stringify(body).length));
+  expect((await send(neighbour.secret)).status).toBe(200);
+  expect((await Promise.all(first)).map(({ status }) => status)).toEqual([200, 200]);
+  expect(await gaugeOf(replica, "body_bytes")).toBe(0);
+  await replica.stop();
+});

@@ -1,0 +1,183 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
+import { until } from "../platform/own_redis.ts";
+import { closeBalanced, expectRefusal } from "./checks.ts";
+import { type KeyShop, MODEL, openKeyShop } from "./key_shop.ts";
+
+/**
+ * Keys of one provider on three replicas: what happens to a key that fails, when each replica uses it again, and what customers see
+ * meanwhile: nothing. Source: PRV-10, PRV-13, PRV-14, PRV-15.
+ */
+
+setDefaultTimeout(120_000);
+const KEYS = 3;
+let keys: KeyShop;
+let people: { secret: string }[];
+
+beforeAll(async () => {
+  keys = await openKeyShop({ keys: KEYS, replicas: 3 });
+  people = [await keys.customer(), await keys.customer()];
+});
+afterEach(async () => {
+  keys.provider.reset();
+  await until(async () => {
+    await round("settle");
+    return (await keys.states()).every((state) => state === "active");
+  }, 30_000);
+  // A minute later they would be forgotten.
+  await keys.shop.world.sql`update provider_keys set failures = 0`;
+  keys.provider.reset();
+});
+afterAll(() => closeBalanced(keys.shop, keys.close));
+
+const told = (status: number, code: string, headers: Record<string, string> = {}): Behaviour => ({
+  status,
+  headers,
+  body: JSON.stringify({ error: { message: "no", type: code, code, param: null } }),
+});
+
+let prompts = 0;
+/** One request with a prompt of its own on each replica, by alternating customers. Returns the statuses. */
+async function round(text: string): Promise<number[]> {
+  prompts += 1;
+  const { secret } = people[prompts % people.length] ?? { secret: "" };
+  return await Promise.all(
+    keys.origins.map(async (origin, i) => {
+      const messages = [{ role: "user", content: `${text} ${prompts} ${i}` }];
+      return (await keys.shop.chat(secret, { model: MODEL, messages }, { origin })).status;
+    }),
+  );
+}
+
+type Watched = { statuses: number[]; backMs: number[]; callsWhileOut: number; lists: number };
+
+/**
+ * Key 1 fails in this way for `faultMs`, under steady requests on all replicas. Returns when each replica used it successfully again,
+ * counted from the first failure, and how often it was called until the first of these.
+ */
+async function watch(behaviour: Behaviour, { faultMs, maxMs }: { faultMs: number; maxMs: number }): Promise<Watched> {
+  let isFaulty = true;
+  const { provider } = keys;
+  provider.when(({ headers }) => isFaulty && headers.authorization === keys.bearer(1), behaviour);
+  const statuses: number[] = [];
+  const ofKey = () => provider.calls().filter((call) => call.generation && keys.keyOf(call) === 1);
+  const startedMs = performance.now();
+  const ids = keys.origins.map(() => new Set<string>());
+  const backMs: number[] = [];
+  while (performance.now() - startedMs < maxMs && backMs.filter((ms) => ms > 0).length < ids.length) {
+    if (performance.now() - startedMs > faultMs) isFaulty = false;
+    prompts += 1;
+    const { secret } = people[prompts % people.length] ?? { secret: "" };
+    await Promise.all(
+      keys.origins.map(async (origin, i) => {
+        const messages = [{ role: "user", content: `watched ${prompts} ${i}` }];
+        const answer = await keys.shop.chat(secret, { model: MODEL, messages }, { origin });
+        statuses.push(answer.status);
+        ids[i]?.add(answer.headers.get("x-request-id") ?? "");
+      }),
+    );
+    const failed = ofKey().find(({ status }) => status >= 400);
+    for (const [i, own] of ids.entries()) {
+      const back = ofKey().find(
+        ({ status, at, headers }) =>
+          status === 200 && failed && at > failed.at && own.has(String(headers["x-request-id"])),
+      );
+      if (back && failed) backMs[i] ||= back.at - failed.at;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  const lists = provider.calls().filter(({ path, method }) => method === "GET" && path === "/v1/models").length;
+  return {
+    statuses,
+    backMs: ids.map((_, i) => backMs[i] ?? 0),
+    callsWhileOut: ofKey().filter(({ status }) => status >= 400).length,
+    lists,
+  };
+}
+
+test("429 with Retry-After: 2: every replica uses the key again after two seconds, and customers see nothing", async () => {
+  const watched = await watch(told(429, "rate_limit_exceeded", { "retry-after": "2" }), {
+    faultMs: 1_500,
+    maxMs: 10_000,
+  });
+  expect(new Set(watched.statuses)).toEqual(new Set([200]));
+  for (const ms of watched.backMs) expect(ms).toBeWithin(1_900, 4_500);
+  // Before the others were told, each replica may have met it once for each of the two customers.
+  expect(watched.callsWhileOut).toBeLessThanOrEqual(6);
+});
+
+test("401: a probe of its own lists the models, and every replica uses the key again; customers see nothing", async () => {
+  const watched = await watch(told(401, "invalid_api_key"), { faultMs: 3_000, maxMs: 25_000 });
+  expect(new Set(watched.statuses)).toEqual(new Set([200]));
+  for (const ms of watched.backMs) expect(ms).toBeWithin(3_000, 15_000);
+  expect(watched.callsWhileOut).toBeLessThanOrEqual(6);
+  // The first probe met the fault; one replica of three probes at a time.
+  expect(watched.lists).toBeWithin(2, 4);
+});
+
+test("a used-up quota: one request probes the key after a while, and every replica uses it again; customers see nothing", async () => {
+  const watched = await watch(told(429, "insufficient_quota"), { faultMs: 3_000, maxMs: 25_000 });
+  expect(new Set(watched.statuses)).toEqual(new Set([200]));
+  for (const ms of watched.backMs) expect(ms).toBeWithin(4_000, 15_000);
+  expect(watched.callsWhileOut).toBeLessThanOrEqual(6);
+  expect(watched.lists).toBe(0);
+});
+
+describe("a pool with no live key", () => {
+  test("503 with Retry-After below a minute; nothing is sent, nothing is charged; the keys come back by themselves", async () => {
+    const { provider, shop } = keys;
+    let isFaulty = true;
+    provider.when(() => isFaulty, told(401, "invalid_api_key"));
+    for (const { secret } of people) expectRefusal(await shop.chat(secret, { model: MODEL }), "provider_unavailable");
+    await until(async () => (await keys.states()).every((state) => state === "quarantined"));
+    const third = await keys.customer();
+    const calls = provider.callCount();
+    for (const origin of keys.origins)
+      await until(async () => {
+        const before = provider.callCount();
+        const answer = await shop.chat(third.secret, { model: MODEL }, { origin });
+        expectRefusal(answer, "provider_unavailable");
+        expect(Number(answer.headers.get("retry-after"))).toBeWithin(1, 60);
+        return provider.callCount() === before;
+      });
+    expect(provider.callCount() - calls).toBeLessThanOrEqual(3 * KEYS);
+    expect(await shop.counters(third.accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+    isFaulty = false;
+    await until(async () => (await shop.chat(third.secret, { model: MODEL })).status === 200, 30_000);
+  });
+
+  test("a customer whose requests a key refuses takes it from nobody else", async () => {
+    const [attacker, neighbour] = [await keys.customer(), await keys.customer()];
+    const poison = { model: MODEL, messages: [{ role: "user", content: "poison" }] };
+    keys.provider.when(({ body }) => body.includes("poison"), told(401, "invalid_api_key"));
+    const statuses: number[] = [];
+    for (let i = 0; i < 8; i++) {
+      expectRefusal(await keys.shop.chat(attacker.secret, poison), "provider_unavailable");
+      for (const origin of keys.origins)
+        statuses.push((await keys.shop.chat(neighbour.secret, { model: MODEL }, { origin })).status);
+    }
+    expect(new Set(statuses)).toEqual(new Set([200]));
+  });
+});
+
+test("an image by URL is fetched with the key that it was ordered with", async () => {
+  const { world } = keys.shop;
+  await world.sql`insert into models (id, name, owned_by, modality) values ('image-keys', 'image-keys', 'tollgate', 'image')`;
+  await world.sql`insert into routes (model_id, provider_id, upstream_model) values ('image-keys', ${keys.providerId}, 'image-keys')`;
+  const host = "api.tollgate.test";
+  const [{ secret } = { secret: "" }] = people;
+  const body = { model: "image-keys", prompt: "A gate", response_format: "url" };
+  const order = () => keys.shop.call("/v1/images/generations", { secret, host, body });
+  await until(async () => (await order()).status === 200, 10_000);
+  const used = new Set<number>();
+  for (let i = 0; i < 60 && used.size < KEYS; i++) {
+    keys.provider.reset();
+    const { json } = await order();
+    const { pathname } = new URL(json.data[0].url);
+    expect((await keys.shop.call(pathname, { host, method: "GET" })).status).toBe(200);
+    const [ordered, fetched] = keys.provider.calls().map((call) => keys.keyOf(call));
+    expect(fetched).toBe(ordered);
+    used.add(ordered ?? 0);
+  }
+  expect(used.size).toBe(KEYS);
+});

@@ -1,0 +1,377 @@
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { BAD_RESPONSES } from "../http/responses_cases.ts";
+import { until } from "../platform/own_redis.ts";
+import { closeBalanced, expectRefusal, withoutEffect } from "./checks.ts";
+import { checkLifeCycle, readEvents } from "./response_events.ts";
+import { type CallOptions, openShop, responsesBody, type Shop } from "./shop.ts";
+
+/** POST /v1/responses through a replica that is a process: refusals, ends, routes of both kinds. Source: API-14, RSP-1, RSP-2, RSP-3, RSP-5, RSP-7, RSP-10, RSP-11, END-3. */
+
+setDefaultTimeout(60_000);
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ env: { PROVIDER_IDLE_MS: "1500", PROVIDER_FIRST_BYTE_MS: "3000" } });
+  const { sql } = shop.world;
+  const add = async (id: string, routes: readonly { provider: string; own: boolean; allowed?: string[] }[]) => {
+    await sql`
+      insert into models (id, name, owned_by, modality, context_length, input_micro_usd, output_micro_usd, default_cap_tokens)
+      values (${id}, ${id}, 'tollgate', 'text', 8192, 3000000, 15000000, 1000)`;
+    for (const [priority, { provider, own, allowed = [] }] of routes.entries()) {
+      await sql`
+        insert into routes (model_id, provider_id, upstream_model, priority, own_responses, allowed_params)
+        select ${id}, id, ${`up-${id}`}, ${priority}, ${own}, ${allowed} from providers where name = ${provider}`;
+    }
+  };
+  await add("own", [{ provider: "first", own: true }]);
+  await add("own-first", [
+    { provider: "first", own: true },
+    { provider: "second", own: false },
+  ]);
+  await add("own-second", [
+    { provider: "first", own: false },
+    { provider: "second", own: true },
+  ]);
+  await add("own-search", [
+    { provider: "first", own: true, allowed: ["tools.web_search", "input.web_search_call", "content.file"] },
+  ]);
+  const { secret } = await shop.customer();
+  await until(async () => (await shop.call("/v1/models/own-search", { secret })).status === 200);
+});
+afterEach(() => {
+  shop.provider.reset();
+  shop.second.reset();
+});
+afterAll(() => closeBalanced(shop));
+
+const ask = (secret: string, over: Record<string, unknown> = {}, options: CallOptions = {}) =>
+  shop.call("/v1/responses", { secret, body: responsesBody(over), ...options });
+const stream = async (secret: string, over: Record<string, unknown> = {}) => {
+  const answer = await ask(secret, { stream: true, ...over });
+  return { ...answer, events: readEvents(answer.text) };
+};
+const sent = () => JSON.parse(shop.provider.lastCall()?.body ?? "{}");
+const SSE = "text/event-stream";
+const streamOf = (...payloads: unknown[]) => ({
+  contentType: SSE,
+  body: payloads.map((payload) => `data: ${JSON.stringify(payload)}\n\n`).join(""),
+});
+const chunk = (delta: unknown, finish: string | null = null) => ({
+  id: "chatcmpl-1",
+  choices: [{ index: 0, delta, finish_reason: finish }],
+});
+
+async function receiptsOf(accountId: number) {
+  return await shop.world.sql`select * from receipts where account_id = ${accountId}`;
+}
+
+const USER = { role: "user", content: "Hello" };
+const schema = (of: unknown) => ({ tools: [{ type: "function", name: "a", parameters: of }] });
+let deep: unknown = {};
+for (let i = 0; i < 70; i++) deep = { properties: { a: deep } };
+
+describe("bad input", () => {
+  // The same cases for a translated model are in bad_input.test.ts.
+  for (const [name, wrong, param = null, code = "invalid_request"] of BAD_RESPONSES) {
+    if (typeof wrong !== "object" || !("model" in Object(wrong)) || Object(wrong).model !== "chat-a") continue;
+    test(`a /responses of the provider's own, ${name}: a clear error, nothing charged and nothing sent`, async () => {
+      const customer = await shop.customer();
+      await withoutEffect(shop, async () => {
+        const over = { input: undefined, ...(wrong as Record<string, unknown>), model: "own" };
+        expectRefusal(await ask(customer.secret, over), code, { param });
+      });
+    });
+  }
+
+  test("a schema of 2 MB", async () => {
+    const customer = await shop.customer();
+    const large = schema({ type: "object", description: "x".repeat(2_000_000) });
+    await withoutEffect(shop, async () => {
+      for (const model of ["chat-a", "own"])
+        expectRefusal(await ask(customer.secret, { model, ...large }), "invalid_request", {
+          param: "tools.0.parameters",
+        });
+    });
+  });
+
+  test("a schema of 70 levels", async () => {
+    const customer = await shop.customer();
+    await withoutEffect(shop, async () => {
+      const answer = await ask(customer.secret, schema(deep));
+      expect([answer.status, answer.json.error.code]).toEqual([400, "invalid_request"]);
+    });
+  });
+
+  test("a schema that contains itself, as that of a tree does, is sent", async () => {
+    const { secret } = await shop.customer();
+    const tree = { type: "object", properties: { left: { $ref: "#" } } };
+    expect((await ask(secret, schema(tree))).status).toBe(200);
+    expect(sent().tools[0].function.parameters).toEqual(tree);
+  });
+
+  test("an image model, an unknown model and no entitlement are refused as in chat", async () => {
+    const customer = await shop.customer();
+    const nobody = await shop.customer(null);
+    await withoutEffect(shop, async () => {
+      expectRefusal(await ask(customer.secret, { model: "image-a" }), "invalid_request", { param: "model" });
+      expectRefusal(await ask(customer.secret, { model: "nothing" }), "model_not_found", { param: "model" });
+      expectRefusal(await ask(nobody.secret), "package_required");
+      expectRefusal(await shop.call("/v1/responses", { secret: customer.secret }), "method_not_allowed");
+    });
+  });
+
+  test("POST /v1/messages stays off, and names what there is", async () => {
+    const answer = await shop.call("/v1/messages", { body: {} });
+    expectRefusal(answer, "not_found");
+    expect(answer.json.error.message).toContain("/v1/chat/completions");
+  });
+});
+
+describe("what is charged", () => {
+  for (const model of ["chat-a", "own"]) {
+    test(`${model}: the tokens that the provider reports, whole and streamed`, async () => {
+      const { accountId, secret } = await shop.payer(1_000_000_000n);
+      const usage = { prompt_tokens: 100, completion_tokens: 10 };
+      shop.provider.always({ usage });
+      const whole = await ask(secret, { model });
+      expect(whole.json.usage).toMatchObject({ input_tokens: 100, output_tokens: 10, total_tokens: 110 });
+      const { events } = await stream(secret, { model });
+      expect(checkLifeCycle(events).usage).toMatchObject({ input_tokens: 100, output_tokens: 10 });
+      for (const receipt of await receiptsOf(accountId)) {
+        expect(receipt).toMatchObject({ outcome: "settled", estimated: false, reported_usage: null });
+        // 100 tokens at 3 and 10 at 15 USD per million.
+        expect(Number(receipt.charged_nano_usd)).toBe(450_000);
+      }
+    });
+
+    test(`${model}: our count if the provider reports none, and the client is told the same`, async () => {
+      const { accountId, secret } = await shop.payer(1_000_000_000n);
+      shop.provider.always({ omitUsage: true });
+      const whole = await ask(secret, { model });
+      const { events } = await stream(secret, { model });
+      const receipts = await receiptsOf(accountId);
+      expect(receipts.map((receipt) => receipt.estimated)).toEqual([true, true]);
+      for (const usage of [whole.json.usage, checkLifeCycle(events).usage]) {
+        expect(receipts.map((receipt) => Number(receipt.completion_tokens))).toContain(usage.output_tokens);
+        expect(usage.input_tokens).toBeGreaterThan(0);
+      }
+    });
+  }
+
+  test("the cap of the hold is sent, in the field of the route", async () => {
+    const { secret } = await shop.payer(1_000_000_000n);
+    await ask(secret);
+    expect(sent().max_tokens).toBe(1000);
+    await ask(secret, { max_output_tokens: 5 });
+    expect(sent().max_tokens).toBe(5);
+    await ask(secret, { model: "own", max_output_tokens: 5 });
+    expect(sent()).toMatchObject({ max_output_tokens: 5, store: false, model: "up-own" });
+  });
+
+  test("a prompt that the balance does not cover reaches no provider, also as a tool's schema", async () => {
+    const customer = await shop.payer(3_000_000n);
+    const tools = [{ type: "function", name: "a", description: "x".repeat(100_000) }];
+    await withoutEffect(shop, async () => {
+      for (const model of ["chat-a", "own"])
+        expectRefusal(await ask(customer.secret, { model, tools }), "insufficient_balance");
+    });
+  });
+});
+
+describe("ends", () => {
+  for (const model of ["chat-a", "own"]) {
+    test(`${model}: a break in mid-stream is response.failed, and nothing is charged`, async () => {
+      const { accountId, secret } = await shop.customer();
+      for (const behaviour of [
+        { cutAfterChunks: 3, cutDelayMs: 100 },
+        { errorEventAfterChunks: 3 },
+        { endWithoutFinish: true, endWithoutDone: true },
+      ]) {
+        shop.provider.next(behaviour);
+        const { events, text } = await stream(secret, { model });
+        const response = events.at(-1)?.response;
+        expect(response).toMatchObject({ status: "failed", error: { code: "server_error" }, usage: null });
+        expect(text).not.toMatch(/organization|org-simulated|up-own|up-chat-a/);
+        if (model === "chat-a") checkLifeCycle(events);
+      }
+      await until(async () => (await shop.counters(accountId)).released === 3);
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 0, holds: 0, units: 0 });
+    });
+
+    test(`${model}: an answer cut by the limit is response.incomplete, and charged`, async () => {
+      const { accountId, secret } = await shop.customer();
+      const { events } = await stream(secret, { model, max_output_tokens: 4 });
+      expect(checkLifeCycle(events)).toMatchObject({
+        status: "incomplete",
+        incomplete_details: { reason: "max_output_tokens" },
+      });
+      const whole = await ask(secret, { model, max_output_tokens: 4 });
+      expect(whole.json).toMatchObject({ status: "incomplete", incomplete_details: { reason: "max_output_tokens" } });
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 2, units: 2, holds: 0 });
+    });
+
+    test(`${model}: a client that leaves a stream pays for what it was sent`, async () => {
+      const { accountId, secret } = await shop.customer();
+      shop.provider.next({ tokens: 500, chunkDelayMs: 20 });
+      const leave = new AbortController();
+      const response = await fetch(`${shop.origin}/v1/responses`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${secret}`, "content-type": "application/json" },
+        body: JSON.stringify(responsesBody({ model, stream: true })),
+        signal: leave.signal,
+      });
+      const decoder = new TextDecoder();
+      let text = "";
+      for await (const part of response.body ?? []) {
+        text += decoder.decode(part, { stream: true });
+        if (text.includes("output_text.delta")) break;
+      }
+      leave.abort();
+      await until(async () => (await shop.counters(accountId)).usage === 1);
+      const [receipt] = await receiptsOf(accountId);
+      expect(receipt).toMatchObject({ reason: "client_left", estimated: true });
+      expect(Number(receipt?.prompt_tokens)).toBeGreaterThan(0);
+      expect(await shop.counters(accountId)).toMatchObject({ holds: 0, units: 1 });
+    });
+
+    test(`${model}: a provider that fails before the answer is 503, and nothing is charged`, async () => {
+      const { accountId, secret } = await shop.customer();
+      shop.provider.next({ status: 500 });
+      expectRefusal(await ask(secret, { model, stream: true }), "provider_unavailable");
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 0, units: 0, holds: 0 });
+    });
+
+    test(`${model}: what the provider refuses is a 400 with its message`, async () => {
+      const { secret } = await shop.customer();
+      const error = {
+        message: "Invalid value for the seed.",
+        type: "invalid_request_error",
+        param: "seed",
+        code: null,
+      };
+      shop.provider.next({ status: 400, body: JSON.stringify({ error }), contentType: "application/json" });
+      expectRefusal(await ask(secret, { model }), "invalid_request", { param: "seed" });
+    });
+  }
+
+  test("a provider's complaint about a field of chat completions names the field of this API", async () => {
+    const { secret } = await shop.customer();
+    const refused = async (param: string) => {
+      const error = { message: "It is not valid.", type: "invalid_request_error", param, code: null };
+      shop.provider.next({ status: 400, body: JSON.stringify({ error }), contentType: "application/json" });
+      return (await ask(secret, { instructions: "Be brief.", input: [USER] })).json.error.param;
+    };
+    expect(await refused("messages.1.content")).toBe("input.0.content");
+    expect(await refused("messages")).toBe("input");
+    expect(await refused("response_format")).toBe("text.format");
+  });
+
+  test("a repeated request with an Idempotency-Key is charged once, and gets the same response", async () => {
+    const { accountId, secret } = await shop.customer();
+    const headers = { "idempotency-key": "one" };
+    const first = await ask(secret, {}, { headers });
+    const second = await ask(secret, {}, { headers });
+    expect(second.text).toBe(first.text);
+    expect(second.headers.get("idempotent-replayed")).toBe("true");
+    expect(await shop.counters(accountId)).toMatchObject({ usage: 1, units: 1 });
+  });
+});
+
+describe("routes", () => {
+  test("a route with a /responses of its own gets the request itself, and its events pass with the client's model name", async () => {
+    const { secret } = await shop.customer();
+    const { events } = await stream(secret, {
+      model: "own",
+      instructions: "Be brief.",
+      user: "u",
+      metadata: { a: "b" },
+    });
+    expect(shop.provider.lastCall()?.path).toBe("/v1/responses");
+    expect(sent()).toEqual({
+      model: "up-own",
+      store: false,
+      input: "Tell me about tolls.",
+      instructions: "Be brief.",
+      stream: true,
+      user: "u",
+    });
+    expect(checkLifeCycle(events)).toMatchObject({ status: "completed", model: "own", metadata: { a: "b" } });
+    expect(JSON.stringify(events)).not.toContain("up-own");
+    expect((await ask(secret, { model: "own" })).json).toMatchObject({ object: "response", model: "own" });
+  });
+
+  for (const [model, first, second] of [
+    ["own-first", "/v1/responses", "/v1/chat/completions"],
+    ["own-second", "/v1/chat/completions", "/v1/responses"],
+  ] as const) {
+    test(`${model}: the next route is tried in its own way`, async () => {
+      const { accountId, secret } = await shop.customer();
+      for (const isStreamed of [true, false]) {
+        shop.provider.next({ status: 500 });
+        const answer = await ask(secret, { model, stream: isStreamed });
+        expect(answer.status).toBe(200);
+        if (isStreamed) expect(checkLifeCycle(readEvents(answer.text)).model).toBe(model);
+        expect(shop.provider.lastCall()?.path).toBe(first);
+        expect(shop.second.lastCall()?.path).toBe(second);
+      }
+      expect(await shop.counters(accountId)).toMatchObject({ usage: 2, units: 2, holds: 0 });
+    });
+  }
+
+  test("a failure between the first event and the answer is tried on the next route", async () => {
+    const { secret } = await shop.customer();
+    const opening = { type: "response.created", sequence_number: 0, response: { id: "resp_1", status: "in_progress" } };
+    const error = { code: "server_error", message: "Overloaded." };
+    shop.provider.next(streamOf(opening, { type: "response.failed", sequence_number: 1, response: { error } }));
+    expect(checkLifeCycle((await stream(secret, { model: "own-first" })).events).status).toBe("completed");
+    shop.provider.next(streamOf(chunk({ role: "assistant", content: "" }), { error: { message: "Overloaded." } }));
+    expect(checkLifeCycle((await stream(secret, { model: "own-second" })).events).status).toBe("completed");
+    expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([2, 2]);
+  });
+
+  test("hosted tools are dropped and named, also on a route of its own, unless it allows them", async () => {
+    const { secret } = await shop.customer();
+    const tools = [{ type: "web_search" }, { type: "function", name: "a" }];
+    for (const model of ["chat-a", "own"]) {
+      const { headers, status } = await ask(secret, { model, tools, seed: 1, service_tier: "flex" });
+      expect(status).toBe(200);
+      expect(headers.get("x-dropped-params")).toContain("tools.0");
+      expect(sent().tools).toHaveLength(1);
+    }
+    const allowed = await ask(secret, { model: "own-search", tools, tool_choice: { type: "web_search" } });
+    expect(allowed.headers.get("x-dropped-params")).toBeNull();
+    expect(sent()).toMatchObject({ tools, tool_choice: { type: "web_search" } });
+  });
+
+  test("a file is named by its place in the request, where the route does not take files", async () => {
+    const { secret } = await shop.customer();
+    const file = { type: "input_file", filename: "a.pdf", file_data: "data:application/pdf;base64,AA==" };
+    const content = [{ type: "input_text", text: "What is this?" }, file];
+    for (const model of ["chat-a", "own"]) {
+      const { headers } = await ask(secret, { model, instructions: "Be brief.", input: [{ role: "user", content }] });
+      expect(headers.get("x-dropped-params")).toBe("input.0.content.1");
+    }
+    await ask(secret, { model: "own-search", input: [{ role: "user", content }] });
+    expect(sent().input[0].content).toEqual(content);
+  });
+
+  test("reasoning goes to the client as a summary and sealed, and back to the model in the next turn", async () => {
+    const { secret } = await shop.customer();
+    const tool = { index: 0, id: "call_1", type: "function", function: { name: "a", arguments: "{}" } };
+    shop.provider.next(
+      streamOf(chunk({ reasoning_content: "Hm." }), chunk({ tool_calls: [tool] }), chunk({}, "tool_calls")),
+    );
+    const { events } = await stream(secret, { include: ["reasoning.encrypted_content"], ...schema({}) });
+    const [reasoning, called] = checkLifeCycle(events).output;
+    expect(reasoning.summary).toEqual([{ type: "summary_text", text: "Hm." }]);
+    const input = [
+      { ...reasoning, summary: [] },
+      called,
+      { type: "function_call_output", call_id: "call_1", output: "3" },
+    ];
+    expect((await ask(secret, { input })).status).toBe(200);
+    expect(sent().messages[0]).toMatchObject({ role: "assistant", reasoning_content: "Hm." });
+    const other = await shop.customer();
+    expectRefusal(await ask(other.secret, { input }), "invalid_request", { param: "input.0.encrypted_content" });
+  });
+});

@@ -1,0 +1,273 @@
+import { describe, expect, test } from "bun:test";
+import { Refusal } from "../../src/errors.ts";
+import { OWN_RESPONSES_GROUPS, ownBody } from "../../src/gateway/responses/own_parameters.ts";
+import { openReasoning, sealReasoning } from "../../src/gateway/responses/sealed_reasoning.ts";
+import { chatOf, type Fields, messagesOf, read, SEAL } from "./responses_input.ts";
+
+/** The translation of requests to chat completions, or to the provider's own Responses API. Source: RSP-4, RSP-6, RSP-7, RSP-8. */
+
+describe("requests", () => {
+  test("a string is a user's message, and instructions are one system message", () => {
+    expect(messagesOf("Hello", { instructions: "Be brief." })).toEqual([
+      { role: "system", content: "Be brief." },
+      { role: "user", content: "Hello" },
+    ]);
+  });
+
+  test("messages of developer and system join the instructions, wherever they stand", () => {
+    const input = [
+      { role: "developer", content: [{ type: "input_text", text: "One." }] },
+      { type: "message", role: "user", content: "Hello" },
+      { role: "system", content: "Two." },
+    ];
+    expect(messagesOf(input, { instructions: "Zero." })).toEqual([
+      { role: "system", content: "Zero.\n\nOne.\n\nTwo." },
+      { role: "user", content: "Hello" },
+    ]);
+  });
+
+  const CALLS = [
+    { type: "function_call", id: "fc_9", call_id: "call_1", name: "a", arguments: "{}" },
+    { type: "function_call", id: "fc_8", call_id: "call_2", name: "b", arguments: "{}" },
+  ];
+  const outputs = (first: unknown = "1") => [
+    { type: "function_call_output", call_id: "call_1", output: first },
+    { type: "function_call_output", call_id: "call_2", output: "2" },
+  ];
+
+  test("commentary and the calls behind it are one message, whose calls have the call_id and never the item's id", () => {
+    const commentary = { type: "message", role: "assistant", content: [{ type: "output_text", text: "Let me see." }] };
+    expect(messagesOf([commentary, ...CALLS, ...outputs()])).toEqual([
+      {
+        role: "assistant",
+        content: "Let me see.",
+        tool_calls: [
+          { id: "call_1", type: "function", function: { name: "a", arguments: "{}" } },
+          { id: "call_2", type: "function", function: { name: "b", arguments: "{}" } },
+        ],
+      },
+      { role: "tool", tool_call_id: "call_1", content: "1" },
+      { role: "tool", tool_call_id: "call_2", content: "2" },
+    ]);
+  });
+
+  test("outputs follow their calls directly, even if other messages stand between", () => {
+    const roles = messagesOf([...CALLS, { role: "user", content: "Wait." }, ...outputs()]).map(({ role }) => role);
+    expect(roles).toEqual(["assistant", "tool", "tool", "user"]);
+    const after = [...CALLS, { role: "assistant", content: "Done." }, ...outputs()];
+    expect(messagesOf(after).map(({ role }) => role)).toEqual(["assistant", "tool", "tool"]);
+  });
+
+  test("an output may be a list of parts; its images follow as a user's message", () => {
+    const output = [
+      { type: "input_text", text: "A map:" },
+      { type: "input_image", image_url: "data:image/png;base64,AA==", detail: "low" },
+    ];
+    expect(messagesOf([...CALLS, ...outputs(output)]).slice(1)).toEqual([
+      { role: "tool", tool_call_id: "call_1", content: "A map:" },
+      { role: "tool", tool_call_id: "call_2", content: "2" },
+      {
+        role: "user",
+        content: [{ type: "image_url", image_url: { url: "data:image/png;base64,AA==", detail: "low" } }],
+      },
+    ]);
+  });
+
+  test("text, images and files of a user's message", () => {
+    const content = [
+      { type: "input_text", text: "What is this?" },
+      { type: "input_image", image_url: "https://example.com/a.png" },
+      { type: "input_file", filename: "a.pdf", file_data: "data:application/pdf;base64,AA==" },
+    ];
+    expect(messagesOf([{ role: "user", content }])[0]?.content).toEqual([
+      { type: "text", text: "What is this?" },
+      { type: "image_url", image_url: { url: "https://example.com/a.png" } },
+      { type: "file", file: { filename: "a.pdf", file_data: "data:application/pdf;base64,AA==" } },
+    ]);
+  });
+
+  test("reasoning goes with the next message of the assistant: by its summary, or sealed", () => {
+    const summary = [{ type: "summary_text", text: "Hm." }];
+    const plain = [{ type: "reasoning", summary }, CALLS[0], outputs()[0]];
+    expect(messagesOf(plain)[0]).toMatchObject({ role: "assistant", reasoning_content: "Hm." });
+    const sealed = { type: "reasoning", summary: [], encrypted_content: sealReasoning(SEAL, "Long thoughts.") };
+    expect(messagesOf([sealed, CALLS[0], outputs()[0]])[0]).toMatchObject({ reasoning_content: "Long thoughts." });
+    const foreign = { type: "reasoning", summary, encrypted_content: "gAAAAABo" };
+    expect(messagesOf([foreign, CALLS[0], outputs()[0]])[0]).toMatchObject({ reasoning_content: "Hm." });
+  });
+
+  test("sealed reasoning of another account, or changed, is refused", () => {
+    const sealed = sealReasoning(SEAL, "Long thoughts.") ?? "";
+    const changed = `${sealed.slice(0, -2)}${sealed.endsWith("AA") ? "BB" : "AA"}`;
+    for (const [seal, text] of [
+      [{ ...SEAL, accountId: 8 }, sealed],
+      [SEAL, changed],
+      [SEAL, "r1."],
+    ] as const)
+      expect(() => openReasoning(seal, text, "input.0.encrypted_content")).toThrow(Refusal);
+    expect(sealReasoning(SEAL, "x".repeat(200_000))).toBeNull();
+  });
+
+  test("tools, choice, format, verbosity, effort and limits have the names of chat completions", () => {
+    const schema = { type: "object" };
+    const { body, dropped } = chatOf({
+      tools: [{ type: "function", name: "a", description: "A", parameters: schema, strict: true }],
+      tool_choice: { type: "function", name: "a" },
+      parallel_tool_calls: false,
+      text: { format: { type: "json_schema", name: "toll", schema, strict: true }, verbosity: "low" },
+      reasoning: { effort: "high", summary: "auto" },
+      top_p: 0.9,
+      seed: 4,
+      prompt_cache_key: "k",
+    });
+    expect(body).toMatchObject({
+      tools: [{ type: "function", function: { name: "a", description: "A", parameters: schema, strict: true } }],
+      tool_choice: { type: "function", function: { name: "a" } },
+      parallel_tool_calls: false,
+      response_format: { type: "json_schema", json_schema: { name: "toll", schema, strict: true } },
+      verbosity: "low",
+      reasoning_effort: "high",
+      top_p: 0.9,
+      seed: 4,
+      prompt_cache_key: "k",
+    });
+    expect(dropped).toEqual([]);
+  });
+
+  test("what clients send by default asks for nothing, and is not named", () => {
+    const { body, dropped } = chatOf({
+      store: false,
+      include: ["reasoning.encrypted_content"],
+      reasoning: { summary: "auto" },
+      text: {},
+      truncation: "disabled",
+      service_tier: "auto",
+      client_metadata: { x: "y" },
+      metadata: { a: "b" },
+      parallel_tool_calls: true,
+      tool_choice: "auto",
+      tools: [],
+      previous_response_id: null,
+      conversation: null,
+      background: false,
+    });
+    expect(body).toEqual({ model: "chat-a", messages: [{ role: "user", content: "Hello" }] });
+    expect(dropped).toEqual([]);
+  });
+
+  test("hosted tools and their items are left out and named; no choice is sent without tools", () => {
+    const { body, dropped } = chatOf({
+      tools: [{ type: "web_search" }, { type: "tool_search" }],
+      tool_choice: "auto",
+      input: [
+        { role: "user", content: "Hello" },
+        { type: "web_search_call", id: "ws_1", status: "completed" },
+      ],
+      n: 3,
+    });
+    expect(body).not.toHaveProperty("tools");
+    expect(body).not.toHaveProperty("tool_choice");
+    expect(body).not.toHaveProperty("n");
+    expect(dropped).toEqual(["tools.0", "tools.1", "input.1", "n"]);
+  });
+
+  test("allowed_tools sends only these", () => {
+    const tools = ["a", "b"].map((name) => ({ type: "function", name }));
+    const { body } = chatOf({
+      tools,
+      tool_choice: { type: "allowed_tools", mode: "required", tools: [{ type: "function", name: "b" }] },
+    });
+    expect(body).toMatchObject({ tool_choice: "required", tools: [{ function: { name: "b" } }] });
+  });
+
+  test("tools that come as an item of the input, and the past calls of a custom tool", () => {
+    const { body } = chatOf({
+      input: [
+        { type: "additional_tools", role: "developer", tools: [{ type: "custom", name: "apply_patch" }] },
+        { type: "custom_tool_call", call_id: "call_1", name: "apply_patch", input: "*** Begin" },
+        { type: "custom_tool_call_output", call_id: "call_1", output: "Done" },
+      ],
+    });
+    expect(body).toMatchObject({
+      tools: [{ function: { name: "apply_patch", parameters: { required: ["input"] } } }],
+      messages: [
+        { tool_calls: [{ function: { name: "apply_patch", arguments: '{"input":"*** Begin"}' } }] },
+        { role: "tool", content: "Done" },
+      ],
+    });
+  });
+
+  test("flat names stay within the length that providers allow, and are told apart", () => {
+    const long = "n".repeat(60);
+    const inner = (name: string) => ({ type: "function", name });
+    const { body } = chatOf({
+      tools: [
+        { type: "namespace", name: long, tools: [inner("first"), inner("second")] },
+        { type: "namespace", name: "a", tools: [inner("b")] },
+        inner("a__b"),
+      ],
+    });
+    const names = (body.tools as { function: { name: string } }[]).map((tool) => tool.function.name);
+    expect(new Set(names).size).toBe(4);
+    for (const name of names) expect(name).toMatch(/^[\w-]{1,64}$/);
+    expect(names[3]).not.toBe("a__b"); // The first tool of the list keeps the name.
+  });
+});
+
+describe("requests for a /responses of the provider's own", () => {
+  const own = (over: Fields, allowed: string[] = []) => ownBody(read(over), new Set(allowed));
+
+  test("only what is listed is sent, nothing is stored, and ids that lead nowhere are left out", () => {
+    const { fields, dropped } = own({
+      input: [
+        { type: "message", id: "msg_1", role: "assistant", content: [{ type: "output_text", text: "Hi" }] },
+        { type: "reasoning", id: "rs_1", summary: [], encrypted_content: "gAAAA" },
+        { type: "reasoning", id: "rs_2", summary: [], encrypted_content: sealReasoning(SEAL, "Hm.") },
+        { type: "reasoning", id: "rs_3", summary: [] },
+        { type: "web_search_call", id: "ws_1" },
+      ],
+      store: true,
+      metadata: { a: "b" },
+      service_tier: "priority",
+      tools: [{ type: "web_search" }, { type: "function", name: "a" }],
+      include: ["reasoning.encrypted_content", "file_search_call.results"],
+      text: { format: { type: "text" }, verbosity: "low", more: 1 },
+      frequency_penalty: 1,
+    });
+    expect(fields).toEqual({
+      store: false,
+      input: [
+        { type: "message", role: "assistant", content: [{ type: "output_text", text: "Hi" }] },
+        { type: "reasoning", summary: [], encrypted_content: "gAAAA" },
+      ],
+      tools: [{ type: "function", name: "a" }],
+      include: ["reasoning.encrypted_content"],
+      text: { format: { type: "text" }, verbosity: "low" },
+    });
+    expect(dropped).toEqual(["input.4", "service_tier", "tools.0", "text.more", "frequency_penalty"]);
+  });
+
+  test("every name of the list is sent on, and no other", () => {
+    const values: Fields = {
+      ...{ stream: true, temperature: 1, top_p: 1, top_logprobs: 1, max_output_tokens: 1, parallel_tool_calls: true },
+      ...{ tools: [{ type: "function", name: "a" }], tool_choice: "auto", text: {}, reasoning: {}, include: [] },
+    };
+    const listed = OWN_RESPONSES_GROUPS.flatMap(({ names }) => names).filter((name) => name !== "model");
+    const asked = Object.fromEntries(listed.map((name) => [name, values[name] ?? "x"]));
+    const { fields, dropped } = own({ ...asked, store: true, seed: 1, n: 2 });
+    expect(Object.keys(fields).sort()).toEqual([...listed].sort());
+    expect(dropped).toEqual(["seed", "n"]);
+  });
+
+  test("hosted tools, their items and files are sent where the route allows them", () => {
+    const file = { type: "input_file", filename: "a.pdf", file_data: "data:application/pdf;base64,AA==" };
+    const input = [
+      { role: "user", content: [file] },
+      { type: "web_search_call", id: "ws_1" },
+    ];
+    const asked = { input, tools: [{ type: "web_search" }], tool_choice: { type: "web_search" } };
+    expect(own(asked).fields).toEqual({ store: false, input: [{ role: "user", content: [] }] });
+    const allowed = ["tools.web_search", "input.web_search_call", "content.file"];
+    expect(own(asked, allowed)).toEqual({ fields: { store: false, ...asked }, dropped: [] });
+  });
+});

@@ -1,0 +1,147 @@
+import { expect, test } from "bun:test";
+import fc from "fast-check";
+import { reportedUsageOf } from "../../src/gateway/usage_counts.ts";
+
+/** How each provider's report becomes counts. Source: MON-15. */
+
+const counts = (promptTokens: number, cachedTokens: number, completionTokens: number, further?: object) => ({
+  ...{ promptTokens, cachedTokens, completionTokens },
+  further,
+});
+
+const SHAPES: [string, Record<string, unknown>, ReturnType<typeof counts>][] = [
+  ["no details", { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 }, counts(10, 0, 5)],
+  [
+    "OpenAI: everything is a part",
+    {
+      ...{ prompt_tokens: 100, completion_tokens: 50, total_tokens: 150 },
+      prompt_tokens_details: { cached_tokens: 20, audio_tokens: 7, cache_write_tokens: 30 },
+      completion_tokens_details: { reasoning_tokens: 40, audio_tokens: 3, accepted_prediction_tokens: 1 },
+    },
+    counts(100, 20, 50, { audio_input: 7, cache_write: 30, reasoning: 40, audio_output: 3 }),
+  ],
+  [
+    "OpenRouter: images too",
+    {
+      ...{ prompt_tokens: 100, completion_tokens: 50 },
+      prompt_tokens_details: { cached_tokens: 0, image_tokens: 60 },
+      completion_tokens_details: { image_tokens: 45 },
+    },
+    counts(100, 0, 50, { image_input: 60, image_output: 45 }),
+  ],
+  [
+    "LiteLLM: Anthropic's counts, as a part of the prompt",
+    {
+      ...{ prompt_tokens: 100, completion_tokens: 5, total_tokens: 105 },
+      prompt_tokens_details: { cached_tokens: 30, cache_creation_tokens: 50 },
+      ...{ cache_creation_input_tokens: 50, cache_read_input_tokens: 30 },
+    },
+    counts(100, 30, 5, { cache_write: 50 }),
+  ],
+  [
+    "Anthropic: by lifetime, beside a smaller prompt",
+    {
+      ...{ prompt_tokens: 10, completion_tokens: 5, cache_creation_input_tokens: 50, cache_read_input_tokens: 30 },
+      cache_creation: { ephemeral_5m_input_tokens: 35, ephemeral_1h_input_tokens: 15 },
+    },
+    counts(90, 30, 5, { cache_write: 35, cache_write_1h: 15 }),
+  ],
+  [
+    "Anthropic: beside a larger prompt, as the total says",
+    {
+      ...{ prompt_tokens: 100, completion_tokens: 5, total_tokens: 185 },
+      ...{ cache_creation_input_tokens: 50, cache_read_input_tokens: 30 },
+    },
+    counts(180, 30, 5, { cache_write: 50 }),
+  ],
+  [
+    "a lifetime without a total",
+    { prompt_tokens: 100, completion_tokens: 5, cache_creation: { ephemeral_1h_input_tokens: 15 } },
+    counts(100, 0, 5, { cache_write_1h: 15 }),
+  ],
+  [
+    "DeepSeek: hits and misses",
+    { prompt_tokens: 100, completion_tokens: 5, prompt_cache_hit_tokens: 64, prompt_cache_miss_tokens: 36 },
+    counts(100, 64, 5),
+  ],
+  [
+    "xAI: reasoning beside the completion",
+    {
+      ...{ prompt_tokens: 10, completion_tokens: 9, total_tokens: 201 },
+      completion_tokens_details: { reasoning_tokens: 182 },
+    },
+    counts(10, 0, 191, { reasoning: 182 }),
+  ],
+  [
+    "Gemini: thoughts in the total alone",
+    { prompt_tokens: 10, completion_tokens: 9, total_tokens: 119 },
+    counts(10, 0, 109, { reasoning: 100 }),
+  ],
+  [
+    "more reasoning than completion, and no total",
+    { prompt_tokens: 10, completion_tokens: 9, completion_tokens_details: { reasoning_tokens: 20 } },
+    counts(10, 0, 29, { reasoning: 20 }),
+  ],
+  [
+    "more cached than prompt tokens",
+    { prompt_tokens: 10, completion_tokens: 1, prompt_tokens_details: { cached_tokens: 99 } },
+    counts(10, 10, 1),
+  ],
+  [
+    "details that are no counts",
+    {
+      ...{ prompt_tokens: 10, completion_tokens: 1, total_tokens: "11" },
+      prompt_tokens_details: { cached_tokens: -1, audio_tokens: 1.5, image_tokens: null, cache_write_tokens: "9" },
+      completion_tokens_details: [7],
+      cache_creation: "many",
+    },
+    counts(10, 0, 1),
+  ],
+];
+
+test.each(SHAPES)("%s", (_, usage, expected) => {
+  expect(reportedUsageOf(usage)).toEqual(expected);
+});
+
+test("without valid counts of prompt and completion there is no usage", () => {
+  const bad = [null, "usage", [], {}, { prompt_tokens: 1 }, { prompt_tokens: -1, completion_tokens: 1 }];
+  for (const usage of [
+    ...bad,
+    { prompt_tokens: 2 ** 31, completion_tokens: 1 },
+    { prompt_tokens: 0.5, completion_tokens: 1 },
+  ])
+    expect(reportedUsageOf(usage)).toBeUndefined();
+});
+
+test("whatever a provider reports: whole counts within the receipt's range, the cached ones within the prompt", () => {
+  const any = fc.oneof(fc.nat(2_000_000_000), fc.nat(100), fc.jsonValue());
+  const details = fc.oneof(
+    fc.record(
+      { cached_tokens: any, audio_tokens: any, reasoning_tokens: any, cache_write_tokens: any },
+      { requiredKeys: [] },
+    ),
+    fc.jsonValue(),
+  );
+  const usage = fc.record(
+    {
+      ...{ prompt_tokens: any, completion_tokens: any, total_tokens: any, prompt_cache_hit_tokens: any },
+      ...{ prompt_tokens_details: details, completion_tokens_details: details },
+      ...{ cache_creation_input_tokens: any, cache_read_input_tokens: any, cache_creation: details },
+    },
+    { requiredKeys: ["prompt_tokens", "completion_tokens"] },
+  );
+  fc.assert(
+    fc.property(usage, (reported) => {
+      const found = reportedUsageOf(reported);
+      if (found === undefined) return;
+      const { further = {}, ...counted } = found;
+      for (const count of [...Object.values(counted), ...Object.values(further)])
+        expect(Number.isInteger(count) && Number(count) >= 0 && Number(count) <= 2_000_000_000).toBe(true);
+      expect(found.cachedTokens).toBeLessThanOrEqual(found.promptTokens);
+      // Nothing that is reported is dropped.
+      expect(found.promptTokens).toBeGreaterThanOrEqual(Number(reported.prompt_tokens));
+      expect(found.completionTokens).toBeGreaterThanOrEqual(Number(reported.completion_tokens));
+    }),
+    { numRuns: 3_000 },
+  );
+});

@@ -1,0 +1,144 @@
+import { afterAll, afterEach, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { spawn } from "node:child_process";
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { AGENTS_SDK_MODEL } from "../src/demo/demo_provider.ts";
+import { closeBalanced } from "./gateway/checks.ts";
+import { openShop, type Shop } from "./gateway/shop.ts";
+import { INSTALL_MS_MAX, installOnDemand } from "./on_demand.ts";
+import { until } from "./platform/own_redis.ts";
+
+/**
+ * Clients that speak /responses by default, unchanged, against a replica: Codex CLI, OpenAI's Agents SDK, the Vercel AI SDK. Each
+ * completes a turn in which a tool is called. They are installed on demand. Source: API-14, RSP-8, RSP-9.
+ */
+
+const SDKS = { "@openai/agents": "0.20.0", openai: "7.55.0", ai: "7.0.173", "@ai-sdk/openai": "4.0.118", zod: "4.6.7" };
+const CODEX = "0.169.0";
+const CLIENT_MS_MAX = 90_000;
+const OUTPUT_CHARS_MAX = 1024 * 1024;
+const scripts = join(import.meta.dirname, "response_clients");
+
+setDefaultTimeout(CLIENT_MS_MAX + 10_000);
+
+let shop: Shop;
+let sdks: string;
+let codex: string;
+
+beforeAll(async () => {
+  sdks = await installOnDemand({ name: "response-sdks-1", dependencies: SDKS });
+  const platform = `${process.platform}-${process.arch}`;
+  codex = await installOnDemand({
+    name: `codex-${CODEX}`,
+    dependencies: { "@openai/codex": CODEX, [`@openai/codex-${platform}`]: `npm:@openai/codex@${CODEX}-${platform}` },
+    options: ["--omit=optional"],
+  });
+  shop = await openShop({ redisUrl: "" });
+  const { sql } = shop.world;
+  await sql`
+    insert into models (id, name, owned_by, modality, default_cap_tokens) values (${AGENTS_SDK_MODEL}, 'm', 'o', 'text', 1000)`;
+  await sql`
+    insert into routes (model_id, provider_id, upstream_model)
+    select ${AGENTS_SDK_MODEL}, id, 'sim-small' from providers where name = 'first'`;
+  const { secret } = await shop.customer();
+  await until(async () => (await shop.call(`/v1/models/${AGENTS_SDK_MODEL}`, { secret })).status === 200, 20_000);
+}, 2 * INSTALL_MS_MAX);
+afterEach(() => shop.provider.reset());
+afterAll(() => closeBalanced(shop));
+
+type Run = { args: readonly string[]; cwd: string; env?: Record<string, string> };
+
+/** Runs a program on bun's Node interface. Rejects with its output if it fails or takes too long. Returns the lines that it printed. */
+function run({ args, cwd, env = {} }: Run): Promise<string[]> {
+  const child = spawn(process.execPath, [...args], {
+    cwd,
+    env: { PATH: process.env.PATH ?? "", HOME: cwd, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let printed = "";
+  let all = "";
+  const take = (part: Buffer, isOutput: boolean) => {
+    if (isOutput && printed.length < OUTPUT_CHARS_MAX) printed += part;
+    if (all.length < OUTPUT_CHARS_MAX) all += part;
+  };
+  child.stdout.on("data", (part) => take(part, true));
+  child.stderr.on("data", (part) => take(part, false));
+  const timer = setTimeout(() => child.kill("SIGKILL"), CLIENT_MS_MAX);
+  return new Promise((done, fail) => {
+    child.once("close", (code) => {
+      clearTimeout(timer);
+      if (code === 0) done(printed.trim().split("\n"));
+      else fail(new Error(`${args.join(" ")} ended with ${code}:\n${all}`));
+    });
+  });
+}
+
+/** Runs a script of response_clients/ where its packages are, and returns the JSON of its last line. */
+async function runScript(name: string, secret: string) {
+  const script = join(sdks, name);
+  copyFileSync(join(scripts, name), script);
+  const lines = await run({ args: [script, `${shop.origin}/v1`, secret, "chat-a"], cwd: sdks });
+  return JSON.parse(lines.at(-1) ?? "");
+}
+
+const paths = () => new Set(shop.provider.calls().map(({ path }) => path));
+
+test("OpenAI's Agents SDK: a run with a tool, whole and streamed, with its default model", async () => {
+  const { accountId, secret } = await shop.customer();
+  const said = await runScript("agents.mjs", secret);
+  // The demo has a model by this name.
+  expect(said).toMatchObject({ calls: 2, model: AGENTS_SDK_MODEL });
+  expect(said.whole).toContain("What does the road cost?");
+  expect(said.streamed).toBe(said.whole);
+  expect(said.usage).toBeGreaterThan(0);
+  // Two runs of two turns: an empty output would make it ask until it gives up.
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 4, units: 4, holds: 0 });
+  expect(paths()).toEqual(new Set(["/v1/chat/completions"]));
+});
+
+test("the Vercel AI SDK: two steps with a tool, whole and streamed, and structured output, with its default model", async () => {
+  const { accountId, secret } = await shop.customer();
+  const said = await runScript("ai_sdk.mjs", secret);
+  expect(said).toMatchObject({ calls: 2, steps: 2, finish: "stop", warnings: [] });
+  expect(said.streamed).toBe(said.whole);
+  expect(said.parts).toEqual(expect.arrayContaining(["tool-input-delta", "tool-call", "text-delta", "finish"]));
+  expect(said.output).toHaveProperty("road");
+  expect(said.usage).toBeGreaterThan(0);
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 5, units: 5, holds: 0 });
+});
+
+test("Codex CLI: a streamed turn in which a command is run", async () => {
+  const { accountId, secret } = await shop.customer();
+  // Codex refuses a home below the folder for temporary files.
+  const parent = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "tollgate");
+  mkdirSync(parent, { recursive: true });
+  const home = mkdtempSync(join(parent, "codex-home-"));
+  try {
+    const provider = { name: "shop", base_url: `${shop.origin}/v1`, env_key: "SHOP_KEY", wire_api: "responses" };
+    const lines = Object.entries(provider).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+    const retries = ["request_max_retries = 0", "stream_max_retries = 0"];
+    const config = ['model = "chat-a"', 'model_provider = "shop"', "[model_providers.shop]", ...lines, ...retries];
+    writeFileSync(join(home, "config.toml"), `${config.join("\n")}\n`);
+    const printed = await run({
+      args: [
+        join(codex, "node_modules/@openai/codex/bin/codex.js"),
+        ...["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Say hello."],
+      ],
+      cwd: home,
+      env: { CODEX_HOME: home, SHOP_KEY: secret },
+    });
+    const events = printed.filter((line) => line.startsWith("{")).map((line) => JSON.parse(line));
+    const items = events.filter(({ type }) => type === "item.completed").map(({ item }) => item);
+    expect(items.map(({ type }) => type)).toEqual(expect.arrayContaining(["command_execution", "agent_message"]));
+    expect(items.find(({ type }) => type === "agent_message").text).toContain("Say hello.");
+    const last = events.at(-1);
+    expect(last.type).toBe("turn.completed");
+    expect(last.usage.output_tokens).toBeGreaterThan(0);
+  } finally {
+    rmSync(home, { recursive: true, force: true });
+  }
+  expect(await shop.counters(accountId)).toMatchObject({ usage: 2, units: 2, holds: 0 });
+  const [first] = shop.provider.calls();
+  expect(JSON.parse(first?.body ?? "").tools.length).toBeGreaterThan(3);
+});
