@@ -1,0 +1,116 @@
+import { eq } from "drizzle-orm";
+import { InputError } from "../errors.ts";
+import {
+  INVOICE_ADDRESS_CHARS_MAX,
+  INVOICE_ADDRESS_LINES_MAX,
+  INVOICE_NAME_CHARS_MAX,
+  TAX_LINE_CHARS_MAX,
+  TAX_NUMBER_CHARS_MAX,
+} from "../limits.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db } from "../platform/db.ts";
+import { buyerDetails } from "../platform/schema_invoices.ts";
+import { sellers } from "../platform/schema_sellers.ts";
+import { unprintable } from "./pdf_fonts.ts";
+
+/** What invoices say about a seller and a buyer. Changes concern later invoices only. Source: INV-3. */
+
+/** null: not entered. The name and the address make a receipt an invoice. */
+export type SellerDetails = { name: string | null; address: string | null; taxLine: string | null };
+/** null: not entered. Without a name, invoices have the account's name. */
+export type BuyerDetails = { name: string | null; address: string | null; taxNumber: string | null };
+
+export async function sellerDetails({ db }: { db: Db }, sellerId: number): Promise<SellerDetails> {
+  const [row] = await db.orm
+    .select({ name: sellers.invoiceName, address: sellers.invoiceAddress, taxLine: sellers.taxLine })
+    .from(sellers)
+    .where(eq(sellers.sellerId, sellerId));
+  return row ?? { name: null, address: null, taxLine: null };
+}
+
+/** Saves what a seller's next invoices say. Throws InputError. */
+export async function saveSellerDetails(
+  deps: ChangeDeps,
+  sellerId: number,
+  typed: SellerDetails,
+): Promise<SellerDetails> {
+  const details = {
+    name: checkLine(typed.name, { param: "name", what: "name", charsMax: INVOICE_NAME_CHARS_MAX }),
+    address: checkAddress(typed.address),
+    taxLine: checkLine(typed.taxLine, { param: "taxLine", what: "tax line", charsMax: TAX_LINE_CHARS_MAX }),
+  };
+  const { name: invoiceName, address: invoiceAddress, taxLine } = details;
+  await changing(deps, async (tx) => {
+    await tx.insert(sellers).values({ sellerId }).onConflictDoNothing();
+    await tx.update(sellers).set({ invoiceName, invoiceAddress, taxLine }).where(eq(sellers.sellerId, sellerId));
+  });
+  return details;
+}
+
+export async function buyerDetailsOf({ db }: { db: Db }, accountId: number): Promise<BuyerDetails> {
+  const [row] = await db.orm
+    .select({ name: buyerDetails.name, address: buyerDetails.address, taxNumber: buyerDetails.taxNumber })
+    .from(buyerDetails)
+    .where(eq(buyerDetails.accountId, accountId));
+  return row ?? { name: null, address: null, taxNumber: null };
+}
+
+/** Saves what an account's next invoices say about it. Throws InputError. */
+export async function saveBuyerDetails(
+  deps: ChangeDeps,
+  accountId: number,
+  typed: BuyerDetails,
+): Promise<BuyerDetails> {
+  const details = {
+    name: checkLine(typed.name, { param: "name", what: "name", charsMax: INVOICE_NAME_CHARS_MAX }),
+    address: checkAddress(typed.address),
+    taxNumber: checkLine(typed.taxNumber, { param: "taxNumber", what: "tax number", charsMax: TAX_NUMBER_CHARS_MAX }),
+  };
+  await changing(deps, async (tx) => {
+    await tx
+      .insert(buyerDetails)
+      .values({ accountId, ...details })
+      .onConflictDoUpdate({ target: buyerDetails.accountId, set: details });
+  });
+  return details;
+}
+
+type Field = { param: string; what: string; charsMax: number };
+
+/** Empty text becomes null. */
+function checkLine(typed: string | null, { param, what, charsMax }: Field): string | null {
+  const text = typed?.normalize("NFC").trim() ?? "";
+  if ([...text].length > charsMax) throw new InputError(`The ${what} may have at most ${charsMax} characters.`, param);
+  if (/[\p{Cc}\u2028\u2029]/u.test(text)) throw new InputError(`The ${what} must be plain text on one line.`, param);
+  checkPrintable(text, { param, what });
+  return text === "" ? null : text;
+}
+
+function checkAddress(typed: string | null): string | null {
+  const text = (typed ?? "")
+    .normalize("NFC")
+    .replaceAll("\r\n", "\n")
+    .split("\n")
+    .map((line) => line.trimEnd())
+    .join("\n")
+    .trim();
+  const param = "address";
+  if ([...text].length > INVOICE_ADDRESS_CHARS_MAX)
+    throw new InputError(`The address may have at most ${INVOICE_ADDRESS_CHARS_MAX} characters.`, param);
+  if (text.split("\n").length > INVOICE_ADDRESS_LINES_MAX)
+    throw new InputError(`The address may have at most ${INVOICE_ADDRESS_LINES_MAX} lines.`, param);
+  if (/[^\P{Cc}\n]|[\u2028\u2029]/u.test(text)) throw new InputError("The address must be plain text.", param);
+  checkPrintable(text, { param, what: "address" });
+  return text === "" ? null : text;
+}
+
+/** What the PDF's font lacks would be missing on the paper. */
+function checkPrintable(text: string, { param, what }: { param: string; what: string }): void {
+  const [first] = unprintable(text);
+  if (first === undefined) return;
+  const point = (first.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
+  throw new InputError(
+    `The ${what} contains U+${point}, which invoices cannot print. Use Latin, Greek or Cyrillic letters.`,
+    param,
+  );
+}

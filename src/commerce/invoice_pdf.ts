@@ -1,0 +1,240 @@
+import PDFDocument from "pdfkit";
+import { decimalUsd } from "../platform/usd.ts";
+import type { Invoice } from "./invoices_store.ts";
+import { printable } from "./pdf_fonts.ts";
+import { drawText, heightOf, type Style } from "./pdf_text.ts";
+
+/**
+ * An invoice, receipt or credit note as a PDF file: A4, drawn anew from the stored row each time. It takes 60 to 400 ms, so it is drawn in a
+ * worker: see `pdf_drawer.ts`. Source: INV-4.
+ */
+
+/** Points: 72 an inch. */
+const PAGE = { width: 595.28, height: 841.89, margin: 56 };
+const INNER = PAGE.width - 2 * PAGE.margin;
+const FOOTER_Y = PAGE.height - 44;
+/** Nothing but the footer is below. */
+const BODY_END = PAGE.height - 72;
+const LOGO = { width: 180, height: 40 };
+const COLUMN = INNER / 2;
+const AMOUNT = 84;
+const QUANTITY = 48;
+const DESCRIPTION = INNER - QUANTITY - 2 * AMOUNT - 3 * 12;
+
+const INK = "#12202b";
+const QUIET = "#5a6873";
+const LINE = "#d6dce0";
+const TEXT: Style = { size: 9.5, color: INK };
+const FIGURES: Style = { ...TEXT, isFigures: true };
+const BOLD: Style = { ...TEXT, weight: "bold" };
+const LABEL: Style = { size: 8, color: QUIET };
+const TITLE: Style = { size: 20, weight: "bold", color: INK };
+const NAME: Style = { size: 14, weight: "bold", color: INK };
+const TOTAL: Style = { size: 12, weight: "bold", color: INK, isFigures: true };
+
+const DIGITS = 5;
+const CENT_NANO_USD = 10_000_000n;
+
+type Doc = PDFKit.PDFDocument;
+
+export type Looks = {
+  /** The seller's name if it has entered none. */
+  brandName: string;
+  /** PNG; null: the name is printed instead. */
+  logo: Uint8Array | null;
+  /** For the date. */
+  timeZone: string;
+};
+
+/** Draws the file. */
+export async function invoicePdf(invoice: Invoice, looks: Looks): Promise<Uint8Array> {
+  const seller = printable(invoice.seller.name ?? looks.brandName) ?? "";
+  const title = `${titleOf(invoice)} ${numberText(invoice.number)}`;
+  const doc = new PDFDocument({
+    size: "A4",
+    margin: 0,
+    bufferPages: true,
+    lang: "en",
+    displayTitle: true,
+    // None: each line names its own. Otherwise pdfkit loads Helvetica.
+    font: "",
+    // The library's name is replaced: a file of a reseller says nothing about how it was made.
+    info: { Title: title, Author: seller, Creator: seller, Producer: seller, CreationDate: new Date(invoice.issuedAt) },
+  });
+  const parts: Uint8Array[] = [];
+  doc.on("data", (part: Uint8Array) => parts.push(part));
+  const written = new Promise<void>((resolve, reject) => doc.on("end", resolve).on("error", reject));
+  let y = drawHead(doc, { invoice, looks, seller, logo: looks.logo && Buffer.from(looks.logo) });
+  y = drawParties(doc, { invoice, seller, y });
+  y = drawLines(doc, { invoice, y });
+  drawTotal(doc, { invoice, looks, y });
+  drawFooters(doc, `${seller} · ${title}`);
+  doc.end();
+  await written;
+  return Buffer.concat(parts);
+}
+
+/** Without the seller's address it is no invoice, but still says what was paid. */
+export function titleOf({ kind, seller }: Pick<Invoice, "kind" | "seller">): string {
+  if (kind === "credit_note") return "Credit note";
+  return seller.name !== null && seller.address !== null ? "Invoice" : "Receipt";
+}
+
+/** The number as it is printed: "00042". */
+export function numberText(number: number): string {
+  return String(number).padStart(DIGITS, "0");
+}
+
+function correctsLabel({ kind }: Invoice): string {
+  return kind === "credit_note" ? "Corrects invoice" : "Takes back credit note";
+}
+
+type Head = { invoice: Invoice; looks: Looks; seller: string; logo: Buffer | null };
+
+function drawHead(doc: Doc, { invoice, looks, seller, logo }: Head): number {
+  const top = PAGE.margin;
+  if (logo) doc.image(logo, PAGE.margin, top, { fit: [LOGO.width, LOGO.height] });
+  const nameHeight = logo ? LOGO.height : drawText(doc, seller, left(top, COLUMN), NAME);
+  const titleHeight = drawText(doc, titleOf(invoice), right(top - 4, COLUMN), TITLE);
+  const facts: [string, string][] = [
+    ["Number", numberText(invoice.number)],
+    ["Date", dateText(invoice.issuedAt, looks.timeZone)],
+    ...(invoice.reference === null ? [] : [["Order", invoice.reference] as [string, string]]),
+    ...(invoice.correctsNumber === null
+      ? []
+      : [[correctsLabel(invoice), numberText(invoice.correctsNumber)] as [string, string]]),
+  ];
+  let y = top + titleHeight + 8;
+  for (const [label, value] of facts) {
+    drawText(doc, label, { x: PAGE.margin + COLUMN, y: y + 1, width: COLUMN - 130, align: "right" }, LABEL);
+    y += drawText(doc, value, right(y, 120), TEXT) + 2;
+  }
+  return Math.max(top + nameHeight, y) + 32;
+}
+
+function drawParties(doc: Doc, { invoice, seller, y }: { invoice: Invoice; seller: string; y: number }): number {
+  const { seller: from, buyer } = invoice;
+  const width = COLUMN - 16;
+  const sellerEnd = drawParty(doc, ["From", seller, [from.address, from.taxLine]], { x: PAGE.margin, y, width });
+  const name = printable(buyer.name) ?? buyer.email;
+  const taxNumber = buyer.taxNumber === null ? null : `Tax number: ${buyer.taxNumber}`;
+  const email = name === buyer.email ? null : buyer.email;
+  const place = { x: PAGE.margin + COLUMN, y, width: COLUMN };
+  return Math.max(sellerEnd, drawParty(doc, ["To", name, [buyer.address, taxNumber, email]], place)) + 32;
+}
+
+type Party = readonly [label: string, name: string, lines: readonly (string | null)[]];
+
+function drawParty(doc: Doc, [label, name, lines]: Party, place: { x: number; y: number; width: number }): number {
+  let y = place.y + drawText(doc, label, place, LABEL) + 2;
+  y += drawText(doc, name, { ...place, y }, BOLD);
+  for (const line of lines) if (line !== null) y += drawText(doc, line, { ...place, y }, TEXT);
+  return y;
+}
+
+/** The columns of the table: where each begins, and how wide it is. */
+const COLUMNS = {
+  what: { x: PAGE.margin, width: DESCRIPTION },
+  quantity: { x: PAGE.margin + DESCRIPTION + 12, width: QUANTITY, align: "right" },
+  unit: { x: PAGE.margin + DESCRIPTION + QUANTITY + 24, width: AMOUNT, align: "right" },
+  amount: { x: PAGE.margin + INNER - AMOUNT, width: AMOUNT, align: "right" },
+} as const;
+
+function drawLines(doc: Doc, { invoice, y: start }: { invoice: Invoice; y: number }): number {
+  let y = drawTableHead(doc, start);
+  for (const { text, quantity, amountNanoUsd } of invoice.lines) {
+    const said = printable(text) ?? "";
+    const height = heightOf(doc, said, DESCRIPTION, TEXT) + 14;
+    if (y + height > BODY_END) {
+      doc.addPage({ size: "A4", margin: 0 });
+      y = drawTableHead(doc, PAGE.margin);
+    }
+    drawText(doc, said, { ...COLUMNS.what, y: y + 7 }, TEXT);
+    drawText(doc, quantity.toLocaleString("en-US"), { ...COLUMNS.quantity, y: y + 7 }, FIGURES);
+    const unit = amountNanoUsd / BigInt(quantity);
+    if (unit * BigInt(quantity) === amountNanoUsd)
+      drawText(doc, signed(invoice, unit), { ...COLUMNS.unit, y: y + 7 }, FIGURES);
+    drawText(doc, signed(invoice, amountNanoUsd), { ...COLUMNS.amount, y: y + 7 }, FIGURES);
+    y += height;
+    rule(doc, y);
+  }
+  return y;
+}
+
+function drawTableHead(doc: Doc, y: number): number {
+  drawText(doc, "Description", { ...COLUMNS.what, y }, LABEL);
+  drawText(doc, "Quantity", { ...COLUMNS.quantity, y }, LABEL);
+  drawText(doc, "Price", { ...COLUMNS.unit, y }, LABEL);
+  drawText(doc, "Amount", { ...COLUMNS.amount, y }, LABEL);
+  rule(doc, y + 18, INK);
+  return y + 18;
+}
+
+function drawTotal(doc: Doc, { invoice, looks, y: start }: { invoice: Invoice; looks: Looks; y: number }): void {
+  const note = noteOf(invoice, looks);
+  const height = 76;
+  let y = start;
+  if (y + height > BODY_END) {
+    doc.addPage({ size: "A4", margin: 0 });
+    y = PAGE.margin;
+  }
+  y += 14;
+  drawText(doc, "Total in US dollars", { x: PAGE.margin, y, width: INNER - 160, align: "right" }, TOTAL);
+  drawText(doc, signed(invoice, invoice.totalNanoUsd), right(y, 148), TOTAL);
+  drawText(doc, note, { x: PAGE.margin, y: y + 36, width: INNER }, { ...TEXT, color: QUIET });
+}
+
+function noteOf({ kind, correctsNumber, issuedAt }: Invoice, { timeZone }: Looks): string {
+  if (kind === "invoice" && correctsNumber !== null)
+    return `The refund of credit note ${numberText(correctsNumber)} was not made. Nothing is due.`;
+  if (kind === "invoice") return `Paid on ${dateText(issuedAt, timeZone)}. Nothing is due.`;
+  const of = correctsNumber === null ? "" : ` of invoice ${numberText(correctsNumber)}`;
+  return `Refund${of} on ${dateText(issuedAt, timeZone)}.`;
+}
+
+/** On every page, once it is known how many there are. */
+function drawFooters(doc: Doc, said: string): void {
+  const { start, count } = doc.bufferedPageRange();
+  for (let page = start; page < start + count; page++) {
+    doc.switchToPage(page);
+    rule(doc, FOOTER_Y - 8);
+    drawText(doc, said, { x: PAGE.margin, y: FOOTER_Y, width: INNER - 80 }, LABEL);
+    drawText(doc, `Page ${page - start + 1} of ${count}`, right(FOOTER_Y, 80), LABEL);
+  }
+}
+
+function rule(doc: Doc, y: number, color = LINE): void {
+  doc
+    .moveTo(PAGE.margin, y)
+    .lineTo(PAGE.margin + INNER, y)
+    .lineWidth(0.75)
+    .strokeColor(color)
+    .stroke();
+}
+
+function left(y: number, width: number) {
+  return { x: PAGE.margin, y, width };
+}
+
+function right(y: number, width: number) {
+  return { x: PAGE.margin + INNER - width, y, width, align: "right" } as const;
+}
+
+/** A credit note gives back: its amounts are printed with a minus. */
+function signed({ kind }: Invoice, nanoUsd: bigint): string {
+  return `${kind === "credit_note" ? "−" : ""}${moneyText(nanoUsd)}`;
+}
+
+/** "$1,234.50": two decimals, or all that the amount has. */
+function moneyText(nanoUsd: bigint): string {
+  const [whole = "0", decimals = ""] = decimalUsd(nanoUsd).split(".");
+  const cents = nanoUsd % CENT_NANO_USD === 0n ? decimals.padEnd(2, "0") : decimals;
+  return `$${BigInt(whole).toLocaleString("en-US")}.${cents}`;
+}
+
+/** "23 November 2026". */
+function dateText(iso: string, timeZone: string): string {
+  return new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone }).format(
+    new Date(iso),
+  );
+}

@@ -1,0 +1,272 @@
+import { and, asc, desc, eq, gte, lt, type SQL, sql } from "drizzle-orm";
+import { isRowId } from "../accounts/input_checks.ts";
+import { InputError, Refusal } from "../errors.ts";
+import { INVOICE_LINE_CHARS_MAX, INVOICE_LINES_MAX, MONEY_NANO_USD_MAX } from "../limits.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
+import { accounts } from "../platform/schema_accounts.ts";
+import { buyerDetails, invoices, type StoredLine } from "../platform/schema_invoices.ts";
+import { orders } from "../platform/schema_offerings.ts";
+import { sellers } from "../platform/schema_sellers.ts";
+import { OPERATOR } from "./sellers_store.ts";
+
+/**
+ * Invoices and credit notes. One is issued in the transaction of what it is for, with the seller and the buyer as they are then, and is
+ * never changed afterwards. Source: INV-1, INV-2, INV-3.
+ */
+
+const PAGE_MAX = 100;
+const QUANTITY_MAX = 1_000_000;
+
+export type InvoiceKind = "invoice" | "credit_note";
+
+export type InvoiceLine = {
+  /** On one line. */
+  text: string;
+  quantity: number;
+  /** Of the whole line, above zero; also in a credit note. */
+  amountNanoUsd: bigint;
+};
+
+export type NewInvoice = {
+  /** 0: the operator. */
+  sellerId: number;
+  /** The buyer. */
+  accountId: number;
+  /** The order that was paid or refunded; null: none. */
+  orderId: number | null;
+  lines: readonly InvoiceLine[];
+  kind: InvoiceKind;
+  /** Of an invoice: the number of the order's credit note that it takes back, because its refund was not made. */
+  takesBack?: number;
+};
+
+export type Invoice = {
+  invoiceId: number;
+  sellerId: number;
+  accountId: number;
+  /** Without gaps, per seller. */
+  number: number;
+  kind: InvoiceKind;
+  orderId: number | null;
+  /** Of the order: what people name it by. */
+  reference: string | null;
+  /** The number of the invoice that a credit note corrects, or of the credit note that an invoice takes back. */
+  correctsNumber: number | null;
+  /** As entered on the day of the invoice; null: not entered. */
+  seller: { name: string | null; address: string | null; taxLine: string | null };
+  buyer: { name: string; email: string; address: string | null; taxNumber: string | null };
+  lines: InvoiceLine[];
+  totalNanoUsd: bigint;
+  issuedAt: string;
+};
+
+/**
+ * Issues the next invoice of a seller, in the caller's transaction: call it when an order becomes paid, and with `credit_note` for each
+ * refund. The seller's row is locked until the commit, so that numbers have no gaps: take all accounts' locks before, and call it
+ * last. Throws InputError, also for a second invoice of an order, and for credit notes above what the order's invoice says.
+ */
+export async function issueInvoice(
+  tx: Tx,
+  { sellerId, accountId, orderId, lines, kind, takesBack }: NewInvoice,
+): Promise<{ invoiceId: number; number: number }> {
+  const { stored, totalNanoUsd } = checkLines(lines);
+  const buyer = await buyerOf(tx, accountId);
+  const seller = await takeNumber(tx, sellerId);
+  const correctsNumber =
+    orderId === null ? null : await checkOrder(tx, { sellerId, orderId, kind, takesBack, totalNanoUsd });
+  const [added] = await tx
+    .insert(invoices)
+    .values({ sellerId, accountId, orderId, kind, correctsNumber, ...seller, ...buyer, lines: stored, totalNanoUsd })
+    .returning({ invoiceId: invoices.id, number: invoices.number });
+  if (!added) throw new Error("an insert returned nothing");
+  return added;
+}
+
+/** Takes the seller's next number. Given back by a rollback. */
+async function takeNumber(tx: Tx, sellerId: number) {
+  if (sellerId !== OPERATOR && !isRowId(sellerId)) throw new InputError("There is no such seller.", "sellerId");
+  await tx.insert(sellers).values({ sellerId }).onConflictDoNothing();
+  const [row] = await tx
+    .update(sellers)
+    .set({ nextInvoice: sql`${sellers.nextInvoice} + 1` })
+    .where(eq(sellers.sellerId, sellerId))
+    .returning({
+      next: sellers.nextInvoice,
+      sellerName: sellers.invoiceName,
+      sellerAddress: sellers.invoiceAddress,
+      taxLine: sellers.taxLine,
+    });
+  if (!row) throw new Error(`seller ${sellerId} vanished`);
+  const { next, ...seller } = row;
+  return { ...seller, number: next - 1 };
+}
+
+type OfOrder = Pick<NewInvoice, "sellerId" | "kind" | "takesBack"> & { orderId: number; totalNanoUsd: bigint };
+
+/** Under the lock of the seller's row. Returns the number of what is corrected: see `Invoice`. */
+async function checkOrder(tx: Tx, { sellerId, orderId, kind, takesBack, totalNanoUsd }: OfOrder) {
+  const before = await tx
+    .select({
+      number: invoices.number,
+      kind: invoices.kind,
+      correctsNumber: invoices.correctsNumber,
+      totalNanoUsd: invoices.totalNanoUsd,
+    })
+    .from(invoices)
+    .where(and(eq(invoices.sellerId, sellerId), eq(invoices.orderId, orderId)));
+  if (takesBack !== undefined) {
+    const note = before.find((row) => row.kind === "credit_note" && row.number === takesBack);
+    if (kind !== "invoice" || note?.totalNanoUsd !== totalNanoUsd)
+      throw new InputError(`Order ${orderId} has no such credit note.`, "takesBack");
+    return takesBack;
+  }
+  const invoice = before.find((row) => row.kind === "invoice" && row.correctsNumber === null);
+  if (kind === "invoice") {
+    if (invoice) throw new InputError(`Order ${orderId} already has invoice ${invoice.number}.`, "orderId");
+    return null;
+  }
+  if (!invoice) return null;
+  const takenBack = new Set(before.flatMap((row) => (row.kind === "invoice" ? [row.correctsNumber] : [])));
+  const credited = before
+    .filter((row) => row.kind === "credit_note" && !takenBack.has(row.number))
+    .reduce((sum, row) => sum + row.totalNanoUsd, 0n);
+  if (credited + totalNanoUsd > invoice.totalNanoUsd)
+    throw new InputError("Credit notes cannot be above what was invoiced.", "lines");
+  return invoice.number;
+}
+
+async function buyerOf(tx: Tx, accountId: number) {
+  const [row] = isRowId(accountId)
+    ? await tx
+        .select({
+          buyerName: sql<string>`coalesce(${buyerDetails.name}, ${accounts.name})`,
+          buyerEmail: accounts.email,
+          buyerAddress: buyerDetails.address,
+          buyerTaxNumber: buyerDetails.taxNumber,
+        })
+        .from(accounts)
+        .leftJoin(buyerDetails, eq(buyerDetails.accountId, accounts.id))
+        .where(eq(accounts.id, accountId))
+    : [];
+  if (!row) throw new InputError("There is no such account.", "accountId");
+  return row;
+}
+
+function checkLines(lines: readonly InvoiceLine[]): { stored: StoredLine[]; totalNanoUsd: bigint } {
+  if (lines.length < 1 || lines.length > INVOICE_LINES_MAX)
+    throw new InputError(`An invoice has 1 to ${INVOICE_LINES_MAX} lines.`, "lines");
+  let totalNanoUsd = 0n;
+  const stored = lines.map(({ text, quantity, amountNanoUsd }, index) => {
+    const param = `lines.${index}`;
+    const chars = [...text].length;
+    if (chars < 1 || chars > INVOICE_LINE_CHARS_MAX || /[\p{Cc}\p{Cs}]/u.test(text))
+      throw new InputError(
+        `The text of a line is one line of 1 to ${INVOICE_LINE_CHARS_MAX} characters.`,
+        `${param}.text`,
+      );
+    if (!Number.isSafeInteger(quantity) || quantity < 1 || quantity > QUANTITY_MAX)
+      throw new InputError(`The quantity must be a whole number from 1 to ${QUANTITY_MAX}.`, `${param}.quantity`);
+    if (amountNanoUsd <= 0n || amountNanoUsd > MONEY_NANO_USD_MAX)
+      throw new InputError("The amount must be above zero, and at most $9,000,000.", `${param}.amountNanoUsd`);
+    totalNanoUsd += amountNanoUsd;
+    return { text, quantity, amountNanoUsd: String(amountNanoUsd) };
+  });
+  if (totalNanoUsd > MONEY_NANO_USD_MAX) throw new InputError("An invoice can be at most $9,000,000.", "lines");
+  return { stored, totalNanoUsd };
+}
+
+/** Whose invoices: those of a seller, or those that an account got. */
+export type InvoicesOf = { sellerId: number } | { accountId: number };
+
+/** Invoices, newest first. `before`: the last id of the previous page. */
+export async function listInvoices(
+  { db }: { db: Db },
+  { before, limit = PAGE_MAX, ...whose }: InvoicesOf & { before?: number; limit?: number },
+): Promise<{ rows: Invoice[]; hasMore: boolean }> {
+  const size = Math.min(Math.max(limit, 1), PAGE_MAX);
+  const where = and(isOf(whose), before === undefined ? undefined : lt(invoices.id, before));
+  const rows = await select(db.orm, where, size + 1);
+  return { rows: rows.slice(0, size), hasMore: rows.length > size };
+}
+
+/** Throws not_found, also for invoices of others. */
+export async function findInvoice({ db }: { db: Db }, whose: InvoicesOf, invoiceId: number): Promise<Invoice> {
+  const [invoice] = isRowId(invoiceId) ? await select(db.orm, and(isOf(whose), eq(invoices.id, invoiceId)), 1) : [];
+  if (!invoice) throw new Refusal("not_found", { message: "There is no such invoice." });
+  return invoice;
+}
+
+/** The invoice of an order that the account paid, not its credit notes; null: it has none. */
+export async function invoiceOfOrder(
+  { db }: { db: Db },
+  { accountId, orderId }: { accountId: number; orderId: number },
+): Promise<Invoice | null> {
+  const isOfOrder = and(isOf({ accountId }), eq(invoices.orderId, orderId), eq(invoices.kind, "invoice"));
+  return (await select(db.orm, isOfOrder, 1))[0] ?? null;
+}
+
+/**
+ * A seller's invoices of a calendar month in a time zone, in the order in which they were issued. `month` is as in 2030-01; `after`: the
+ * last id of the previous page.
+ */
+export async function invoicesOfMonth(
+  { db }: { db: Db },
+  { sellerId, month, timeZone, after, limit }: MonthPage,
+): Promise<{ rows: Invoice[]; hasMore: boolean }> {
+  const start = sql`(${`${month}-01`}::date)::timestamp at time zone ${timeZone}`;
+  const end = sql`(${`${month}-01`}::date + interval '1 month') at time zone ${timeZone}`;
+  const isLater =
+    after === undefined
+      ? undefined
+      : sql`(${invoices.issuedAt}, ${invoices.id}) > (select issued_at, id from invoices where id = ${after})`;
+  const inMonth = and(
+    eq(invoices.sellerId, sellerId),
+    gte(invoices.issuedAt, start),
+    lt(invoices.issuedAt, end),
+    isLater,
+  );
+  const rows = await select(db.orm, inMonth, limit + 1, [asc(invoices.issuedAt), asc(invoices.id)]);
+  return { rows: rows.slice(0, limit), hasMore: rows.length > limit };
+}
+
+type MonthPage = { sellerId: number; month: string; timeZone: string; after: number | undefined; limit: number };
+
+function isOf(whose: InvoicesOf): SQL {
+  return "sellerId" in whose ? eq(invoices.sellerId, whose.sellerId) : eq(invoices.accountId, whose.accountId);
+}
+
+async function select(
+  tx: Tx,
+  where: SQL | undefined,
+  limit: number,
+  order: SQL[] = [desc(invoices.id)],
+): Promise<Invoice[]> {
+  const rows = await tx
+    .select({ row: invoices, reference: orders.reference })
+    .from(invoices)
+    .leftJoin(orders, eq(orders.id, invoices.orderId))
+    .where(where)
+    .orderBy(...order)
+    .limit(limit);
+  return rows.map(({ row, reference }) => ({
+    invoiceId: row.id,
+    sellerId: row.sellerId,
+    accountId: row.accountId,
+    number: row.number,
+    kind: row.kind,
+    orderId: row.orderId,
+    reference,
+    correctsNumber: row.correctsNumber,
+    seller: { name: row.sellerName, address: row.sellerAddress, taxLine: row.taxLine },
+    buyer: {
+      name: row.buyerName,
+      email: row.buyerEmail,
+      address: row.buyerAddress,
+      taxNumber: row.buyerTaxNumber,
+    },
+    lines: row.lines.map((line) => ({ ...line, amountNanoUsd: BigInt(line.amountNanoUsd) })),
+    totalNanoUsd: row.totalNanoUsd,
+    issuedAt: toIso(row.issuedAt),
+  }));
+}

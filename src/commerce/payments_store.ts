@@ -1,0 +1,194 @@
+import { and, desc, eq, isNotNull, lt, sql } from "drizzle-orm";
+import { Refusal } from "../errors.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
+import { accounts } from "../platform/schema_accounts.ts";
+import { orders } from "../platform/schema_offerings.ts";
+import { payments, refunds } from "../platform/schema_payments.ts";
+import { fulfilPaidIn, lockOrder, markPaid } from "./order_fulfilment_store.ts";
+import { type Method, type Order, oneOrder } from "./orders_store.ts";
+import { OPERATOR } from "./sellers_store.ts";
+
+/** Payments that Stripe or a shop reports: recorded once each, and judged. Source: BUY-2, BUY-3. */
+
+const PAGE_MAX = 100;
+export const CURRENCY = "usd";
+/** Longest id that a payment provider may give. */
+export const EXTERNAL_ID_CHARS_MAX = 255;
+const REFERENCE = /^[0-9A-F]{12}$/;
+/** The largest amount that is recorded as it was told: a hundred times the largest price. */
+const AMOUNT_NANO_MAX = 900_000_000_000_000_000n;
+
+export type PaymentProblem = NonNullable<(typeof payments.$inferSelect)["problem"]>;
+
+export type Payment = {
+  paymentId: number;
+  orderId: number;
+  method: Method;
+  externalId: string;
+  currency: string;
+  /** Billionths of the currency. */
+  amountNano: bigint;
+  /** Why it does not pay for its order; null: it does. */
+  problem: PaymentProblem | null;
+  /** Given back of it. */
+  refundedNano: bigint;
+  /** Its order is of a package. */
+  isPackage: boolean;
+  createdAt: string;
+};
+
+/** What a payment provider says. `sellerId` is whose signature it carries. */
+export type Received = {
+  sellerId: number;
+  reference: string;
+  method: "stripe" | "shop";
+  externalId: string;
+  currency: string;
+  amountNano: bigint;
+};
+
+/** `unknown`: the seller has no such order. `known`: it was reported before, and nothing changed. */
+export type Receipt = {
+  outcome: "unknown" | "known" | "recorded";
+  order: Order | null;
+  problem: PaymentProblem | null;
+};
+
+type ReceiveDeps = ChangeDeps & { failpoint?: (name: "after_paid") => void };
+
+/**
+ * Records a payment, and fulfils its order in the same transaction if it can be. The same payment again, at the same time too, changes
+ * nothing. One that does not fit its order is kept for its seller to give back. Throws what passes: then the provider reports it again.
+ * Source: BUY-2, BUY-3, BUY-4.
+ */
+export async function receivePayment(deps: ReceiveDeps, received: Received): Promise<Receipt> {
+  const orderId = await orderOf(deps.db.orm, received);
+  if (orderId === undefined) return { outcome: "unknown", order: null, problem: null };
+  try {
+    return await changing(deps, (tx) => receiveIn(tx, orderId, received, deps));
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== "service_unavailable") throw error;
+    // The payer's money lies unused in a replica that does not return it. The payment is kept, and the order fulfilled later.
+    return await changing(deps, (tx) => receiveIn(tx, orderId, received));
+  }
+}
+
+/** `fulfilling`: also fulfils the order. */
+async function receiveIn(
+  tx: Tx,
+  orderId: number,
+  received: Received,
+  fulfilling?: Pick<ReceiveDeps, "failpoint">,
+): Promise<Receipt> {
+  const known = await oneOrder(tx, eq(orders.id, orderId));
+  const order = await lockOrder(tx, orderId, [known.account.accountId, known.sellerId || null]);
+  if (await isRecorded(tx, received)) return { outcome: "known", order, problem: null };
+  const { method, externalId, currency } = received;
+  const amountNano = received.amountNano > AMOUNT_NANO_MAX ? AMOUNT_NANO_MAX : received.amountNano;
+  const problem = problemOf(order, received);
+  const payment = { method, externalId, currency, amountNano, problem };
+  if (problem !== null) {
+    const { sellerId, account } = order;
+    await tx.insert(payments).values({ ...payment, orderId, sellerId, accountId: account.accountId });
+    return { outcome: "recorded", order, problem };
+  }
+  await markPaid(tx, order, payment);
+  fulfilling?.failpoint?.("after_paid");
+  const paid = await oneOrder(tx, eq(orders.id, orderId));
+  return { outcome: "recorded", order: fulfilling ? await fulfilPaidIn(tx, paid) : paid, problem };
+}
+
+/** Why a payment does not pay for an order that is locked. */
+function problemOf(order: Order, { currency, amountNano }: Received): PaymentProblem | null {
+  if (order.paidAt !== null) return "paid_twice";
+  if (order.status !== "open") return "order_closed";
+  if (currency !== CURRENCY) return "wrong_currency";
+  return amountNano === order.priceNanoUsd ? null : "wrong_amount";
+}
+
+async function isRecorded(tx: Tx, { sellerId, method, externalId }: Received): Promise<boolean> {
+  const found = await tx
+    .select({ id: payments.id })
+    .from(payments)
+    .where(and(eq(payments.sellerId, sellerId), eq(payments.method, method), eq(payments.externalId, externalId)));
+  return found.length > 0;
+}
+
+/** The id of the seller's order of that reference. */
+async function orderOf(tx: Tx, { sellerId, reference }: Received): Promise<number | undefined> {
+  if (!REFERENCE.test(reference)) return undefined;
+  const [row] = await tx
+    .select({ id: orders.id })
+    .from(orders)
+    .where(and(eq(orders.reference, reference), eq(orders.sellerId, sellerId)));
+  return row?.id;
+}
+
+export type ListedPayment = Payment & { reference: string; accountId: number; name: string };
+
+/** `problems`: those to give back that were not given back whole. `disputed`: those that were ever disputed. */
+export type PaymentsShown = "all" | "problems" | "disputed";
+
+/** A seller's payments, newest first. */
+export async function listPayments(
+  { db }: { db: Db },
+  { sellerId, show = "all", before }: { sellerId: number; show?: PaymentsShown; before?: number },
+): Promise<{ rows: ListedPayment[]; hasMore: boolean }> {
+  const rows = await select(db.orm)
+    .where(
+      and(
+        eq(payments.sellerId, sellerId),
+        show === "problems"
+          ? and(isNotNull(payments.problem), sql`${refundedNano} < ${payments.amountNano}`)
+          : undefined,
+        show === "disputed" ? sql`exists (select from disputes where payment_id = ${payments.id})` : undefined,
+        before === undefined ? undefined : lt(payments.id, before),
+      ),
+    )
+    .orderBy(desc(payments.id))
+    .limit(PAGE_MAX + 1);
+  return { rows: rows.slice(0, PAGE_MAX).map(toPayment), hasMore: rows.length > PAGE_MAX };
+}
+
+/** What was given back of a payment, or is about to be. */
+export const refundedNano = sql<bigint>`coalesce((select sum(${refunds.amountNano}) from ${refunds}
+  where ${refunds.paymentId} = ${payments.id} and ${refunds.status} <> 'failed'), 0)`.mapWith(BigInt);
+
+function select(tx: Tx) {
+  return tx
+    .select({
+      paymentId: payments.id,
+      orderId: payments.orderId,
+      reference: orders.reference,
+      accountId: payments.accountId,
+      name: accounts.name,
+      method: payments.method,
+      externalId: payments.externalId,
+      currency: payments.currency,
+      amountNano: payments.amountNano,
+      problem: payments.problem,
+      refundedNano,
+      isPackage: sql<boolean>`${orders.kind} = 'package'`,
+      createdAt: payments.createdAt,
+    })
+    .from(payments)
+    .innerJoin(orders, eq(orders.id, payments.orderId))
+    .innerJoin(accounts, eq(accounts.id, payments.accountId));
+}
+
+function toPayment<Row extends { createdAt: string }>(row: Row): Row {
+  return { ...row, createdAt: toIso(row.createdAt) };
+}
+
+/** Which seller a person sees: an admin the operator, a reseller itself. */
+export function sellerOfPerson({
+  role,
+  accountId,
+}: {
+  role: "customer" | "reseller" | "admin";
+  accountId: number;
+}): number {
+  return role === "admin" ? OPERATOR : accountId;
+}

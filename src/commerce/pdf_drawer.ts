@@ -1,0 +1,49 @@
+import sharp from "sharp";
+import { Refusal } from "../errors.ts";
+import type { Log } from "../platform/log.ts";
+import { createWorkerJobs } from "../platform/worker_jobs.ts";
+import type { Looks } from "./invoice_pdf.ts";
+import type { Invoice } from "./invoices_store.ts";
+
+/** Draws invoices in a worker, so that no stream of the gateway waits for them. It starts with the first one. Source: INV-4. */
+
+/** Files that are drawn or wait, of one replica. */
+const QUEUE_MAX = 16;
+/** Time limit of one file, including its time in the queue and the start of the worker. */
+const WAIT_MS = 15_000;
+/** The longest invoice takes about two seconds. */
+const STUCK_MS = 10_000;
+const RETRY_AFTER_SECONDS = 5;
+
+export type PdfJob = { invoice: Invoice; looks: Looks };
+
+export type PdfDrawer = {
+  /** Draws a file. `logo` is a picture that sharp reads. Throws service_unavailable while too many wait, or the worker is away. */
+  draw(invoice: Invoice, looks: Looks): Promise<Uint8Array>;
+  /** Terminates the worker. */
+  close(): void;
+};
+
+export function createPdfDrawer(log: Log, startWorker: () => Worker = newWorker): PdfDrawer {
+  const jobs = createWorkerJobs<PdfJob, Uint8Array>({
+    ...{ name: "pdf", log, startWorker, isLazy: true },
+    ...{ queueMax: QUEUE_MAX, waitMs: WAIT_MS, stuckMs: STUCK_MS },
+  });
+  return {
+    async draw(invoice, looks) {
+      // Converted on threads of its own.
+      const logo = looks.logo && new Uint8Array(await sharp(looks.logo).png().toBuffer());
+      const file = await jobs.run({ invoice, looks: { ...looks, logo } });
+      if (file !== undefined) return file;
+      throw new Refusal("service_unavailable", {
+        message: "Too many files are being drawn right now. Try again in a few seconds.",
+        retryAfterSeconds: RETRY_AFTER_SECONDS,
+      });
+    },
+    close: jobs.close.bind(jobs),
+  };
+}
+
+function newWorker(): Worker {
+  return new Worker(new URL("./pdf_worker.ts", import.meta.url), { type: "module" });
+}

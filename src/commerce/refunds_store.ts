@@ -1,0 +1,298 @@
+import { randomUUID } from "node:crypto";
+import { and, eq, inArray, ne, type SQL, sql } from "drizzle-orm";
+import { isRowId } from "../accounts/input_checks.ts";
+import { InputError, Refusal } from "../errors.ts";
+import { checkReason } from "../ledger/balances_store.ts";
+import { endPackageIn } from "../ledger/packages_store.ts";
+import { CENT_NANO_USD } from "../limits.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
+import { orders } from "../platform/schema_offerings.ts";
+import { payments, refunds } from "../platform/schema_payments.ts";
+import { lockOrder } from "./order_fulfilment_store.ts";
+import { refundFailed, refundMade } from "./order_paid.ts";
+import { type Order, oneOrder } from "./orders_store.ts";
+import { giveTopUpAgain, takeTopUp } from "./refund_balance_store.ts";
+
+/**
+ * Refunds: entries of their own, never above their payment. What Stripe is to send back is first taken from the balance, then asked
+ * for until Stripe has answered. Locks: the accounts', then the order's row. Source: BUY-6.
+ */
+
+/** A refund without an answer is asked for again after this. */
+const TRY_AGAIN_SECONDS = 60;
+/** One that Stripe has taken and not made yet, as to a bank account: it tells by a webhook, and is asked in case that is lost. */
+const ASK_AGAIN_SECONDS = 3600;
+const PROBLEM_CHARS_MAX = 300;
+
+export type RefundRow = typeof refunds.$inferSelect;
+
+export type Refund = Pick<
+  RefundRow,
+  "paymentId" | "orderId" | "sellerId" | "origin" | "shortfallNano" | "reason" | "externalId" | "createdAt"
+> & {
+  refundId: number;
+  /** Billionths of the payment's currency. */
+  amountNano: bigint;
+  /** `pending`: Stripe has not confirmed it yet. `failed`: Stripe refused it, and nothing was given back. */
+  status: "pending" | "done" | "failed";
+  /** What Stripe said. */
+  problem: string | null;
+};
+
+/** What Stripe needs for a refund. */
+export type RefundCall = { refund: Refund; requestKey: string; paymentExternalId: string };
+
+export type NewRefund = {
+  /** Whose payment it is: of another seller, it is not found. */
+  sellerId: number;
+  paymentId: number;
+  amountNano: bigint;
+  reason: string | null;
+  /** For an order of a package: end it now. */
+  endPackage: boolean;
+};
+
+/**
+ * Gives money back: takes a top-up from the balance again, ends the package if wanted, and records the refund. One of Stripe's is
+ * `pending` until Stripe has confirmed it. Throws not_found, insufficient_balance, InputError (more than the payment, or only a part
+ * of an order that was not fulfilled).
+ */
+export async function startRefund(deps: ChangeDeps, wanted: NewRefund): Promise<Refund> {
+  checkReason(wanted.reason);
+  if (wanted.amountNano <= 0n) throw new InputError("The amount must be above zero.", "amountNano");
+  return changing(deps, async (tx) => {
+    const known = await paymentOf(tx, wanted);
+    const order = await lockOrderOf(tx, known.orderId);
+    // Under the lock: of two concurrent refunds the second sees the first.
+    const payment = await paymentOf(tx, wanted);
+    checkAmount(payment, wanted.amountNano);
+    const actorId = deps.by?.accountId ?? null;
+    const entryId = payment.problem === null ? await takeBack(tx, order, { ...wanted, payment, actorId }) : null;
+    const { amountNano, reason } = wanted;
+    const isStripe = payment.method === "stripe";
+    const row = await addRefund(tx, payment, {
+      ...{ amountNano, reason, entryId, actorId },
+      status: isStripe ? "pending" : "done",
+      tryAt: sql`clock_timestamp() + make_interval(secs => ${TRY_AGAIN_SECONDS})`,
+    });
+    if (!isStripe) await refundMade(tx, order, { refund: row, payment });
+    return oneRefund(tx, row.id);
+  });
+}
+
+type Added = Omit<
+  typeof refunds.$inferInsert,
+  "paymentId" | "orderId" | "accountId" | "sellerId" | "requestKey" | "tryAt"
+> & {
+  tryAt?: SQL;
+};
+
+/** Writes the row of a refund. */
+export async function addRefund(tx: Tx, payment: PaymentRow, added: Added): Promise<RefundRow> {
+  const { id: paymentId, orderId, accountId, sellerId } = payment;
+  const [row] = await tx
+    .insert(refunds)
+    .values({ ...added, paymentId, orderId, accountId, sellerId, requestKey: randomUUID() })
+    .returning();
+  if (!row) throw new Error("a refund was not added");
+  return row;
+}
+
+/** Undoes what a payment had bought. Returns the id of the entry that takes a top-up from the balance again; null: there is none. */
+async function takeBack(
+  tx: Tx,
+  order: Order,
+  { payment, amountNano, endPackage, reason, actorId }: NewRefund & { payment: PaymentRow; actorId: number | null },
+): Promise<number | null> {
+  if (order.status === "paid") {
+    if (amountNano !== payment.amountNano)
+      throw new InputError("This order is not fulfilled yet: give back all of it, or fulfil it first.", "amountNano");
+    await markRefunded(tx, order, actorId);
+    return null;
+  }
+  if (order.packageId !== null && endPackage)
+    await endPackageIn(tx, { accountId: order.account.accountId, packageId: order.packageId });
+  if (order.kind === "package") return null;
+  return (await takeTopUp(tx, order, { amountNano, reason, actorId })).entryId;
+}
+
+/** A paid order is given back whole instead of being fulfilled. */
+export async function markRefunded(tx: Tx, { orderId }: Order, actorId: number | null): Promise<void> {
+  await tx
+    .update(orders)
+    .set({ status: "refunded", waitsFor: null, tryAt: null, decidedBy: actorId, decidedAt: sql`clock_timestamp()` })
+    .where(eq(orders.id, orderId));
+}
+
+/** Takes refunds that Stripe has not confirmed. Several replicas may call it: each refund is taken by one. */
+export async function takePendingRefunds({ db }: { db: Db }, refundsMax: number): Promise<RefundCall[]> {
+  const taken = await db.orm
+    .update(refunds)
+    .set({ tryAt: sql`clock_timestamp() + make_interval(secs => ${TRY_AGAIN_SECONDS})` })
+    .where(
+      sql`${refunds.id} in (select id from refunds where status = 'pending' and try_at <= clock_timestamp()
+        order by try_at limit ${refundsMax} for update skip locked)`,
+    )
+    .returning({ id: refunds.id });
+  return Promise.all(taken.map(({ id }) => callOf({ db }, id)));
+}
+
+/** What Stripe needs for a refund that is pending. */
+export async function callOf({ db }: { db: Db }, refundId: number): Promise<RefundCall> {
+  const refund = await oneRefund(db.orm, refundId);
+  const [row] = await db.orm
+    .select({ requestKey: refunds.requestKey, paymentExternalId: payments.externalId })
+    .from(refunds)
+    .innerJoin(payments, eq(payments.id, refunds.paymentId))
+    .where(eq(refunds.id, refundId));
+  if (!row) throw new Error("a refund has no payment");
+  return { refund, ...row };
+}
+
+/** Stripe will never make the refund: see `failIn`. */
+export async function failRefund(deps: ChangeDeps, refundId: number, problem: string): Promise<Refund> {
+  return changing(deps, async (tx) => {
+    const known = await oneRefund(tx, refundId);
+    const order = await lockOrderOf(tx, known.orderId);
+    const [row] = await tx.select().from(refunds).where(eq(refunds.id, refundId)).for("update");
+    if (row?.status === "pending") await failIn(tx, order, row, problem);
+    return oneRefund(tx, refundId);
+  });
+}
+
+/** Stripe has made a pending refund. The order is locked. */
+export async function confirmIn(
+  tx: Tx,
+  order: Order,
+  { id, origin, problem }: RefundRow,
+  payment: PaymentRow,
+): Promise<void> {
+  const [row] = await tx
+    .update(refunds)
+    // What went wrong while Stripe was asked is over.
+    .set({ status: "done", problem: origin === "seller" ? null : problem })
+    .where(and(eq(refunds.id, id), eq(refunds.status, "pending")))
+    .returning();
+  if (row) await refundMade(tx, order, { refund: row, payment });
+}
+
+/** Stripe has taken a refund, and makes it later. */
+export async function awaitIn(tx: Tx, { id }: RefundRow): Promise<void> {
+  await tx
+    .update(refunds)
+    .set({ tryAt: sql`clock_timestamp() + make_interval(secs => ${ASK_AGAIN_SECONDS})` })
+    .where(eq(refunds.id, id));
+}
+
+/**
+ * A refund will not be made, or was made and came back: the balance gets its money again, from the reseller if it had it, an order that was
+ * not fulfilled is paid again, and a credit note is taken back. A package that was ended stays ended. The order is locked. Throws
+ * insufficient_balance, IdleMoneyError: then the refund stays as it is.
+ */
+export async function failIn(tx: Tx, order: Order, row: RefundRow, problem: string): Promise<void> {
+  const { id, amountNano, shortfallNano, entryId } = row;
+  const takenNano = amountNano - shortfallNano;
+  const returnEntryId = entryId === null ? null : await giveTopUpAgain(tx, order, { refundId: id, takenNano });
+  const said = problem.slice(0, PROBLEM_CHARS_MAX);
+  await tx.update(refunds).set({ status: "failed", problem: said, returnEntryId }).where(eq(refunds.id, id));
+  if (order.status === "refunded" && (await problemOfPayment(tx, row.paymentId)) === null)
+    await tx
+      .update(orders)
+      .set({ status: "paid", waitsFor: "seller", decidedBy: null, decidedAt: null })
+      .where(eq(orders.id, order.orderId));
+  await refundFailed(tx, order, row);
+}
+
+/** Notes why Stripe could not be asked, for its seller to see. */
+export async function noteRefundProblem({ db }: { db: Db }, refundId: number, problem: string): Promise<void> {
+  await db.orm
+    .update(refunds)
+    .set({ problem: problem.slice(0, PROBLEM_CHARS_MAX) })
+    .where(and(eq(refunds.id, refundId), eq(refunds.status, "pending")));
+}
+
+/** The refunds of some payments, oldest first. */
+export async function refundsOf({ db }: { db: Db }, paymentIds: readonly number[]): Promise<Refund[]> {
+  if (paymentIds.length === 0) return [];
+  const rows = await db.orm
+    .select(columns)
+    .from(refunds)
+    .where(inArray(refunds.paymentId, [...paymentIds]))
+    .orderBy(refunds.id);
+  return rows.map(toRefund);
+}
+
+/** A payment, and what was given back of it or is about to be. */
+export type PaymentRow = typeof payments.$inferSelect & { refundedNano: bigint };
+
+async function paymentOf(
+  tx: Tx,
+  { paymentId, sellerId }: Pick<NewRefund, "paymentId" | "sellerId">,
+): Promise<PaymentRow> {
+  const payment = isRowId(paymentId)
+    ? await onePayment(tx, and(eq(payments.id, paymentId), eq(payments.sellerId, sellerId)))
+    : undefined;
+  if (!payment) throw new Refusal("not_found", { message: "There is no such payment." });
+  return payment;
+}
+
+export async function onePayment(tx: Tx, where: SQL | undefined): Promise<PaymentRow | undefined> {
+  const [payment] = await tx.select().from(payments).where(where);
+  if (!payment) return undefined;
+  const [given] = await tx
+    .select({ sum: sql<bigint>`coalesce(sum(${refunds.amountNano}), 0)`.mapWith(BigInt) })
+    .from(refunds)
+    .where(and(eq(refunds.paymentId, payment.id), ne(refunds.status, "failed")));
+  return { ...payment, refundedNano: given?.sum ?? 0n };
+}
+
+function checkAmount({ amountNano, refundedNano, method }: PaymentRow, wanted: bigint): void {
+  if (wanted > amountNano - refundedNano)
+    throw new InputError(
+      refundedNano === 0n
+        ? "A refund cannot be larger than its payment."
+        : "Together with what was already given back, that is more than the payment.",
+      "amountNano",
+    );
+  if (method !== "instructions" && wanted % CENT_NANO_USD !== 0n)
+    throw new InputError("Only whole cents can be given back in this way.", "amountNano");
+}
+
+/** Locks the accounts and the order of a payment. */
+export async function lockOrderOf(tx: Tx, orderId: number): Promise<Order> {
+  const { account, sellerId } = await oneOrder(tx, eq(orders.id, orderId));
+  return lockOrder(tx, orderId, [account.accountId, sellerId || null]);
+}
+
+async function problemOfPayment(tx: Tx, paymentId: number): Promise<string | null | undefined> {
+  const [row] = await tx.select({ problem: payments.problem }).from(payments).where(eq(payments.id, paymentId));
+  return row?.problem;
+}
+
+const columns = {
+  refundId: refunds.id,
+  paymentId: refunds.paymentId,
+  orderId: refunds.orderId,
+  sellerId: refunds.sellerId,
+  amountNano: refunds.amountNano,
+  origin: refunds.origin,
+  shortfallNano: refunds.shortfallNano,
+  externalId: refunds.externalId,
+  reason: refunds.reason,
+  status: refunds.status,
+  problem: refunds.problem,
+  createdAt: refunds.createdAt,
+};
+
+/** Throws if there is none. */
+export async function oneRefund(tx: Tx, refundId: number): Promise<Refund> {
+  const [row] = await tx.select(columns).from(refunds).where(eq(refunds.id, refundId));
+  if (!row) throw new Error("a refund vanished");
+  return toRefund(row);
+}
+
+function toRefund<Row extends { createdAt: string }>(row: Row): Row {
+  return { ...row, createdAt: toIso(row.createdAt) };
+}

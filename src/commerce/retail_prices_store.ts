@@ -1,0 +1,186 @@
+import { and, desc, eq, type SQL, sql } from "drizzle-orm";
+import { isRowId } from "../accounts/input_checks.ts";
+import {
+  insertOffering,
+  listOfferings,
+  type NewOffering,
+  notForSale,
+  type Offering,
+} from "../accounts/offerings_store.ts";
+import type { Role } from "../accounts/roles.ts";
+import { InputError } from "../errors.ts";
+import { CENT_NANO_USD, MONEY_NANO_USD_MAX } from "../limits.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import { type Db, sqlState, type Tx } from "../platform/db.ts";
+import { offerings } from "../platform/schema_offerings.ts";
+import { retailPrices } from "../platform/schema_retail.ts";
+import { OPERATOR } from "./sellers_store.ts";
+
+/** What the customers of a seller pay for an offering, and which offerings they see. Source: RTL-1, RTL-2, RTL-3, RTL-4. */
+
+/** As many prices as offerings are listed. */
+const LIST_MAX = 1000;
+const CHECK_VIOLATION = "23514";
+
+export type RetailPrice = {
+  offeringId: number;
+  /** Whole cents. */
+  priceNanoUsd: bigint;
+  /** The seller confirmed that this price is below the wholesale price. */
+  belowWholesaleConfirmed: boolean;
+};
+
+/** Who buys. `tenantId`: the reseller of a customer, 0 without one. */
+export type Buyer = { role: Role; tenantId: number };
+
+/** What a seller's customers pay for an offering, in nano-USD; null: no price is set. Source: RTL-1. */
+export async function retailPriceOf(
+  tx: Tx,
+  { sellerId, offeringId }: { sellerId: number; offeringId: number },
+): Promise<bigint | null> {
+  const [row] = await tx
+    .select({ priceNanoUsd: retailPrices.priceNanoUsd })
+    .from(retailPrices)
+    .where(isPrice(sellerId, offeringId));
+  return row?.priceNanoUsd ?? null;
+}
+
+/** The prices of a seller. */
+export async function listRetailPrices({ db }: { db: Db }, sellerId: number): Promise<Map<number, RetailPrice>> {
+  const rows = await db.orm
+    .select({
+      offeringId: retailPrices.offeringId,
+      priceNanoUsd: retailPrices.priceNanoUsd,
+      belowWholesaleConfirmed: retailPrices.belowWholesaleConfirmed,
+    })
+    .from(retailPrices)
+    .where(eq(retailPrices.sellerId, sellerId))
+    .orderBy(desc(retailPrices.offeringId))
+    .limit(LIST_MAX);
+  return new Map(rows.map((row) => [row.offeringId, row]));
+}
+
+/**
+ * Sets what a seller's customers pay. `belowWholesale` confirms a price below the wholesale price. Throws InputError. Source: RTL-2.
+ */
+export async function setRetailPrice(
+  deps: ChangeDeps,
+  wanted: { sellerId: number; offeringId: number; priceNanoUsd: bigint; belowWholesale: boolean },
+): Promise<RetailPrice> {
+  return changing(deps, (tx) => setRetailPriceIn(tx, wanted));
+}
+
+/** As `setRetailPrice`, in the caller's transaction. */
+export async function setRetailPriceIn(
+  tx: Tx,
+  {
+    sellerId,
+    offeringId,
+    priceNanoUsd,
+    belowWholesale,
+  }: { sellerId: number; offeringId: number; priceNanoUsd: bigint; belowWholesale: boolean },
+): Promise<RetailPrice> {
+  checkRetailPrice(priceNanoUsd);
+  if (!(await isOffering(tx, offeringId))) throw new InputError("There is no such offering.", "offeringId");
+  const set = { priceNanoUsd, belowWholesaleConfirmed: belowWholesale };
+  try {
+    const [row] = await tx
+      .insert(retailPrices)
+      .values({ sellerId, offeringId, ...set })
+      .onConflictDoUpdate({
+        target: [retailPrices.sellerId, retailPrices.offeringId],
+        set: { ...set, updatedAt: sql`clock_timestamp()` },
+      })
+      .returning({ belowWholesaleConfirmed: retailPrices.belowWholesaleConfirmed });
+    return { offeringId, priceNanoUsd, belowWholesaleConfirmed: row?.belowWholesaleConfirmed === true };
+  } catch (error) {
+    // The column's own CHECK cannot fail any more: the price was checked above. So it is the trigger.
+    if (sqlState(error) !== CHECK_VIOLATION) throw error;
+    throw new InputError("This is below the wholesale price. Confirm it, or set a higher price.", "belowWholesale");
+  }
+}
+
+/** Adds an offering with the operator's retail price, both or none; `retail` null: without a price. Throws InputError. */
+export async function addPricedOffering(
+  deps: ChangeDeps,
+  wanted: NewOffering,
+  retail: { priceNanoUsd: bigint; belowWholesale: boolean } | null,
+): Promise<Offering> {
+  return changing(deps, async (tx) => {
+    const offering = await insertOffering(tx, wanted);
+    if (retail !== null) await setRetailPriceIn(tx, { sellerId: OPERATOR, offeringId: offering.offeringId, ...retail });
+    return offering;
+  });
+}
+
+/** Removes a price: the offering has none there. False: it had none. */
+export async function removeRetailPrice(
+  deps: ChangeDeps,
+  { sellerId, offeringId }: { sellerId: number; offeringId: number },
+): Promise<boolean> {
+  return changing(deps, async (tx) => {
+    const removed = await tx
+      .delete(retailPrices)
+      .where(isPrice(sellerId, offeringId))
+      .returning({ id: retailPrices.offeringId });
+    return removed.length > 0;
+  });
+}
+
+/** Whole cents above zero. Throws InputError. */
+export function checkRetailPrice(nanoUsd: bigint): void {
+  if (nanoUsd <= 0n || nanoUsd > MONEY_NANO_USD_MAX)
+    throw new InputError("The price must be from $0.01 to $9,000,000.", "priceNanoUsd");
+  if (nanoUsd % CENT_NANO_USD !== 0n) throw new InputError("The price must be whole cents.", "priceNanoUsd");
+}
+
+export type OfferedOffering = Offering & {
+  /** What the buyer pays; null: on request. */
+  priceNanoUsd: bigint | null;
+};
+
+/**
+ * The offerings on sale that a buyer sees, with its price. A reseller sees all of them at the wholesale price. A customer sees what
+ * its seller has priced; while the seller has priced nothing on sale, all of them without a price. Source: RTL-3, RTL-4.
+ */
+export async function offeredTo(deps: { db: Db }, { role, tenantId }: Buyer): Promise<OfferedOffering[]> {
+  const onSale = await listOfferings(deps, { enabled: true });
+  if (role === "reseller") return onSale.map((row) => ({ ...row, priceNanoUsd: row.wholesaleNanoUsd }));
+  const prices = await listRetailPrices(deps, role === "customer" ? tenantId : OPERATOR);
+  const all = onSale.map((row) => ({ ...row, priceNanoUsd: prices.get(row.offeringId)?.priceNanoUsd ?? null }));
+  const priced = all.filter(({ priceNanoUsd }) => priceNanoUsd !== null);
+  return role === "admin" || priced.length === 0 ? all : priced;
+}
+
+/**
+ * What a buyer pays for an offering on sale, in nano-USD; null: on request. Throws InputError if the buyer is not offered it.
+ * Source: RTL-3, RTL-4.
+ */
+export async function requireOffered(tx: Tx, { role, tenantId }: Buyer, offeringId: number): Promise<bigint | null> {
+  const [row] = isRowId(offeringId)
+    ? await tx
+        .select({
+          wholesaleNanoUsd: offerings.wholesaleNanoUsd,
+          priceNanoUsd: retailPrices.priceNanoUsd,
+          sellerHasPrices: sql<boolean>`exists (
+            select 1 from retail_prices p join offerings o on o.id = p.offering_id
+            where p.seller_id = ${tenantId}::bigint and o.enabled)`,
+        })
+        .from(offerings)
+        .leftJoin(retailPrices, and(eq(retailPrices.offeringId, offerings.id), eq(retailPrices.sellerId, tenantId)))
+        .where(and(eq(offerings.id, offeringId), offerings.enabled))
+    : [];
+  if (!row || (role === "customer" && row.priceNanoUsd === null && row.sellerHasPrices)) throw notForSale();
+  return role === "reseller" ? row.wholesaleNanoUsd : row.priceNanoUsd;
+}
+
+async function isOffering(tx: Tx, offeringId: number): Promise<boolean> {
+  if (!isRowId(offeringId)) return false;
+  const found = await tx.select({ id: offerings.id }).from(offerings).where(eq(offerings.id, offeringId));
+  return found.length > 0;
+}
+
+function isPrice(sellerId: number, offeringId: number): SQL | undefined {
+  if (!isRowId(offeringId)) return sql`false`;
+  return and(eq(retailPrices.sellerId, sellerId), eq(retailPrices.offeringId, offeringId));
+}

@@ -1,0 +1,221 @@
+import { and, eq, isNull, ne, or } from "drizzle-orm";
+import { Refusal } from "../errors.ts";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
+import type { Db, Tx } from "../platform/db.ts";
+import { tell } from "../platform/outbox_store.ts";
+import { orders } from "../platform/schema_offerings.ts";
+import { payments, refunds } from "../platform/schema_payments.ts";
+import { factsOfOrder, type Order } from "./orders_store.ts";
+import { takeTopUp } from "./refund_balance_store.ts";
+import {
+  addRefund,
+  awaitIn,
+  confirmIn,
+  failIn,
+  lockOrderOf,
+  markRefunded,
+  onePayment,
+  type PaymentRow,
+  type RefundRow,
+} from "./refunds_store.ts";
+
+/**
+ * Money that Stripe took back by itself: refunds made in its dashboard, and disputes that were lost. Each becomes a refund, once. The money
+ * is gone already, so nothing here is refused: what the customer has spent is a shortfall, of which the seller is told.
+ * Locks: the accounts', then the order's row. Source: BUY-10, BUY-11.
+ */
+
+const RETRY_AFTER_SECONDS = 30;
+const UNRETURNED =
+  "Stripe could not make this refund. Your balance is too low to give the customer its money again: top it up.";
+
+/** A refund as Stripe has it. */
+export type ReportedRefund = {
+  sellerId: number;
+  /** The payment at Stripe. */
+  paymentExternalId: string;
+  externalId: string;
+  /** Of a refund that was asked for from here: its key. */
+  requestKey: string | null;
+  amountNano: bigint;
+  reason: string | null;
+  /** `failed`: also one that was cancelled. */
+  state: "waiting" | "done" | "failed";
+  /** Why it failed. */
+  problem: string;
+};
+
+/** When a question to Stripe begins: a later one has the newer answer. */
+export async function databaseTime({ db }: { db: Db }): Promise<string> {
+  const [row] = await db.sql`select clock_timestamp()::text as now`;
+  return String(row?.now);
+}
+
+/** Whether a payment of Stripe is known. */
+export async function isPayment(
+  { db }: { db: Db },
+  { sellerId, paymentExternalId }: Pick<ReportedRefund, "sellerId" | "paymentExternalId">,
+): Promise<boolean> {
+  return (await onePayment(db.orm, isOf({ sellerId, paymentExternalId }))) !== undefined;
+}
+
+/**
+ * Takes what Stripe says of a refund. The same again, at the same time too, and anything older change nothing: a refund goes from waiting
+ * to done to failed. Throws service_unavailable: Stripe is to be asked again.
+ */
+export async function takeRefund(deps: ChangeDeps, reported: ReportedRefund): Promise<void> {
+  try {
+    await withPayment(deps, reported, async (tx, order, payment) => {
+      const [row] = await tx.select().from(refunds).where(isKnown(payment, reported)).for("update");
+      if (row) await update(tx, { order, payment, row, reported });
+      // One that failed before it was heard of has given nothing back.
+      else if (reported.state !== "failed")
+        await recordReversal(tx, { ...reported, order, payment, origin: "stripe", isDone: reported.state === "done" });
+    });
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== "insufficient_balance") throw error;
+    await noteUnreturned(deps, reported);
+    throw new Refusal("service_unavailable", { message: UNRETURNED, retryAfterSeconds: RETRY_AFTER_SECONDS });
+  }
+}
+
+/** A refund has failed, and its reseller has not got the money any more that the customer is to have again. */
+async function noteUnreturned({ db }: ChangeDeps, { sellerId, externalId }: ReportedRefund): Promise<void> {
+  const isIt = and(eq(refunds.sellerId, sellerId), eq(refunds.externalId, externalId), ne(refunds.status, "failed"));
+  await db.orm.update(refunds).set({ problem: UNRETURNED }).where(isIt);
+}
+
+/** By its id at Stripe, or as the answer to a refund that was asked for and has no id yet. */
+function isKnown({ id }: PaymentRow, { externalId, requestKey }: ReportedRefund) {
+  const isAsked =
+    requestKey === null
+      ? undefined
+      : and(isNull(refunds.externalId), eq(refunds.requestKey, requestKey), eq(refunds.status, "pending"));
+  return and(eq(refunds.paymentId, id), or(eq(refunds.externalId, externalId), isAsked));
+}
+
+type Update = { order: Order; payment: PaymentRow; row: RefundRow; reported: ReportedRefund };
+
+async function update(tx: Tx, { order, payment, row, reported }: Update): Promise<void> {
+  const { externalId, state, problem } = reported;
+  if (row.externalId === null) await tx.update(refunds).set({ externalId }).where(eq(refunds.id, row.id));
+  if (row.status === "failed") return;
+  if (state === "failed") await failIn(tx, order, row, problem);
+  else if (row.status === "pending" && state === "done") await confirmIn(tx, order, row, payment);
+  else if (row.status === "pending") await awaitIn(tx, row);
+}
+
+export type Reversal = Pick<ReportedRefund, "externalId" | "amountNano" | "reason"> & {
+  order: Order;
+  payment: PaymentRow;
+  origin: "stripe" | "dispute";
+  /** False: Stripe makes it later. */
+  isDone: boolean;
+};
+
+/** Records money that is gone, as far as it was not recorded yet. The order is locked. */
+export async function recordReversal(tx: Tx, reversal: Reversal): Promise<void> {
+  const { order, payment, origin, externalId, reason, isDone } = reversal;
+  const leftNano = payment.amountNano - payment.refundedNano;
+  const isMore = reversal.amountNano > leftNano;
+  const amountNano = isMore ? leftNano : reversal.amountNano;
+  if (isMore) await requireNoneAsked(tx, payment);
+  if (amountNano <= 0n) return;
+  const { entryId, shortfallNano } = await undo(tx, { ...reversal, amountNano });
+  const row = await addRefund(tx, payment, {
+    ...{ amountNano, shortfallNano, origin, externalId, reason, entryId },
+    status: "pending",
+    problem: isMore ? "Stripe gave back more than was left of this payment. Only what was left is recorded." : null,
+  });
+  if (shortfallNano > 0n) await tellShortfall(tx, order, row);
+  if (isDone) await confirmIn(tx, order, row, payment);
+  else await awaitIn(tx, row);
+}
+
+/** A refund that was asked for and not made yet may be the one that cannot be made any more. Throws service_unavailable. */
+async function requireNoneAsked(tx: Tx, { id }: PaymentRow): Promise<void> {
+  const isAsked = and(eq(refunds.paymentId, id), eq(refunds.status, "pending"), isNull(refunds.externalId));
+  const asked = await tx.select({ id: refunds.id }).from(refunds).where(isAsked).limit(1);
+  if (asked.length > 0)
+    throw new Refusal("service_unavailable", {
+      message: "Another refund of this payment has no answer yet.",
+      retryAfterSeconds: RETRY_AFTER_SECONDS,
+    });
+}
+
+/** Undoes what the payment had bought, as far as that is possible. A package goes on: its seller may end it. */
+async function undo(tx: Tx, { order, payment, amountNano, reason }: Reversal) {
+  const none = { entryId: null, shortfallNano: 0n };
+  if (payment.problem !== null) return none;
+  if (order.status === "paid") {
+    if (payment.refundedNano + amountNano === payment.amountNano) await markRefunded(tx, order, null);
+    // What a part of the price buys is for a person to decide.
+    else await tx.update(orders).set({ waitsFor: "seller", tryAt: null }).where(eq(orders.id, order.orderId));
+    return none;
+  }
+  if (order.status !== "fulfilled" || order.kind === "package") return none;
+  const taken = await takeTopUp(tx, order, { amountNano, reason, actorId: null, isPartial: true });
+  return { entryId: taken.entryId, shortfallNano: amountNano - taken.takenNano };
+}
+
+async function tellShortfall(
+  tx: Tx,
+  order: Order,
+  { id, amountNano, shortfallNano, origin }: RefundRow,
+): Promise<void> {
+  await tell(tx, {
+    kind: "refund_shortfall",
+    accountId: order.account.accountId,
+    data: {
+      ...factsOfOrder(order),
+      ...{ refundId: id, origin, refundNano: String(amountNano), shortfallNano: String(shortfallNano) },
+    },
+    onceKey: `refund_shortfall:${id}`,
+  });
+}
+
+/** What a dispute took comes back: its refund has failed. */
+export async function takeBackReversal(
+  tx: Tx,
+  { order, payment, externalId }: Pick<Reversal, "order" | "payment" | "externalId">,
+): Promise<void> {
+  const isLive = and(
+    eq(refunds.paymentId, payment.id),
+    eq(refunds.externalId, externalId),
+    ne(refunds.status, "failed"),
+  );
+  const [row] = await tx.select().from(refunds).where(isLive).for("update");
+  if (row) await failIn(tx, order, row, "The dispute was won after all.");
+}
+
+/** Whether money that is gone was recorded under this id. */
+export async function isReversed(tx: Tx, { id }: PaymentRow, externalId: string): Promise<boolean> {
+  const isLive = and(eq(refunds.paymentId, id), eq(refunds.externalId, externalId), ne(refunds.status, "failed"));
+  return (await tx.select({ id: refunds.id }).from(refunds).where(isLive).limit(1)).length > 0;
+}
+
+type OfPayment = Pick<ReportedRefund, "sellerId" | "paymentExternalId">;
+
+function isOf({ sellerId, paymentExternalId }: OfPayment) {
+  return and(
+    eq(payments.sellerId, sellerId),
+    eq(payments.method, "stripe"),
+    eq(payments.externalId, paymentExternalId),
+  );
+}
+
+/** Runs `fn` in a transaction, with the payment's order locked. A payment of nobody or of another seller: `fn` is not called. */
+export async function withPayment(
+  deps: ChangeDeps,
+  whose: OfPayment,
+  fn: (tx: Tx, order: Order, payment: PaymentRow) => Promise<void>,
+): Promise<void> {
+  await changing(deps, async (tx) => {
+    const known = await onePayment(tx, isOf(whose));
+    if (!known) return;
+    const order = await lockOrderOf(tx, known.orderId);
+    // Under the lock: what was given back meanwhile is seen.
+    const payment = await onePayment(tx, isOf(whose));
+    if (payment) await fn(tx, order, payment);
+  });
+}

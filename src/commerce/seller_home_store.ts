@@ -1,0 +1,138 @@
+import { usageTotalsOf } from "../books/statement_store.ts";
+import type { Db, Sql } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
+
+/** What a reseller sees first: customers about to run out, open orders, and what this month brought. Source: RTL-8. */
+
+/** Customers on Home. The list of customers has all of them. */
+const CUSTOMERS_SHOWN = 5;
+const READ_MS_MAX = 2_000;
+/** A package that ended is shown for so many days, if no other follows and no balance pays. */
+const ENDED_DAYS = 7;
+
+export type SellerHome = {
+  /** The beginning of the month, in `timeZone`. */
+  from: string;
+  timeZone: string;
+  ordersOpen: number;
+  /**
+   * Orders of customers that were fulfilled this month: their price less what was given back of it, and the wholesale price, which is not
+   * given back. A top-up costs what it brings.
+   */
+  month: {
+    /** As in 2026-11: the month of the statement. */
+    name: string;
+    orders: number;
+    revenueNanoUsd: bigint;
+    costNanoUsd: bigint;
+    /** By markups, on requests that customers' balances paid and that ended this month: the margin of the statement's usage. */
+    earnedNanoUsd: bigint;
+    /** revenue − cost + earned */
+    marginNanoUsd: bigint;
+    /** Orders of packages without a price. They are in no sum. */
+    unpriced: number;
+  };
+  runningOut: { rows: RunningOut[]; hasMore: boolean };
+};
+
+/** By the thresholds that the customer set for its own notices. */
+export type RunningOut = {
+  accountId: number;
+  name: string;
+  /** null: the balance is low. `endsAt` may have passed. */
+  package: { name: string; endsAt: string; timeZone: string; ended: boolean; left: number; totalLimit: number } | null;
+  /** Of the balance, without what is reserved. */
+  freeNanoUsd: bigint;
+};
+
+/** The home page of a reseller, by the database's clock. */
+export async function sellerHome(
+  db: Db,
+  { sellerId, timeZone }: { sellerId: number; timeZone: string },
+): Promise<SellerHome> {
+  const home = await withoutEarnings(db.sql, { sellerId, timeZone });
+  const query = { resellerId: sellerId, month: home.month.name, timeZone };
+  const { earnedNanoUsd } = await usageTotalsOf({ db }, query);
+  const marginNanoUsd = home.month.revenueNanoUsd - home.month.costNanoUsd + earnedNanoUsd;
+  return { ...home, month: { ...home.month, earnedNanoUsd, marginNanoUsd } };
+}
+
+type WithoutEarnings = Omit<SellerHome, "month"> & {
+  month: Omit<SellerHome["month"], "earnedNanoUsd" | "marginNanoUsd">;
+};
+
+async function withoutEarnings(
+  sql: Sql,
+  { sellerId, timeZone }: { sellerId: number; timeZone: string },
+): Promise<WithoutEarnings> {
+  return await sql.begin(async (tx) => {
+    await tx`select set_config('statement_timeout', ${String(READ_MS_MAX)}, true)`;
+    const [sums] = await tx`
+      with month as materialized (
+        select date_trunc('month', now) at time zone ${timeZone} as since, to_char(now, 'YYYY-MM') as name
+        from (select ledger_now() at time zone ${timeZone} as now) clock
+      ), done as materialized (
+        select o.id, o.kind, o.price_nano_usd as revenue, coalesce(o.amount_nano_usd, f.wholesale_nano_usd) as cost
+        from orders o join accounts a on a.id = o.account_id cross join month
+          left join offerings f on f.id = o.offering_id
+        where o.decided_at >= month.since and o.status <> 'open' and o.status = 'fulfilled' and a.reseller_id = ${sellerId}
+      ), given as (
+        select coalesce(sum(r.amount_nano), 0) as back, coalesce(sum(r.amount_nano - r.shortfall_nano) filter (where done.kind = 'top_up'), 0) as of_top_ups
+        from done join refunds r on r.order_id = done.id and r.status <> 'failed' join payments p on p.id = r.payment_id and p.problem is null
+      )
+      select month.since, month.name, count(done.revenue)::int as orders, (coalesce(sum(revenue), 0) - given.back)::text as revenue,
+        (coalesce(sum(cost) filter (where revenue is not null), 0) - given.of_top_ups)::text as cost,
+        count(done.cost) filter (where revenue is null)::int as unpriced,
+        (select count(*)::int from orders o join accounts a on a.id = o.account_id
+          where o.status = 'open' and a.reseller_id = ${sellerId}) as open
+      from month cross join given left join done on true group by month.since, month.name, given.back, given.of_top_ups`;
+    const rows = await tx`
+      with clock as materialized (select ledger_now() as now)
+      select a.id, a.name, p.name as package, p.ends_at, p.ends_at <= clock.now as ended, p.time_zone, p.total_limit, p.units_left,
+        b.balance_nano_usd - reserved_as_shown(b) as free
+      from clock cross join accounts a join balances b on b.account_id = a.id
+      left join lateral (
+        select x.*, x.total_limit - x.units_used - x.units_held as units_left from packages x
+        where x.account_id = a.id and x.starts_at <= clock.now and x.starts_at < x.ends_at
+          and x.ends_at > clock.now - case when b.payg_enabled then interval '0' else make_interval(days => ${ENDED_DAYS}::int) end
+        order by x.starts_at desc limit 1) p on true
+      where a.reseller_id = ${sellerId} and a.status = 'active'
+        and case when p.id is null then b.payg_enabled and b.balance_nano_usd - reserved_as_shown(b) < a.notice_balance_nano_usd
+          else (p.ends_at <= clock.now + make_interval(days => a.notice_days)
+              or p.units_left * 100::bigint <= p.total_limit * a.notice_units_percent::bigint)
+            and not exists (select 1 from packages q where q.account_id = a.id and q.starts_at > clock.now and q.ends_at > clock.now) end
+      order by p.ends_at nulls first, a.id limit ${CUSTOMERS_SHOWN + 1}`;
+    return {
+      from: toIso(String(sums?.since)),
+      timeZone,
+      ordersOpen: Number(sums?.open),
+      month: {
+        name: String(sums?.name),
+        orders: Number(sums?.orders),
+        revenueNanoUsd: BigInt(sums?.revenue ?? 0),
+        costNanoUsd: BigInt(sums?.cost ?? 0),
+        unpriced: Number(sums?.unpriced),
+      },
+      runningOut: { rows: rows.slice(0, CUSTOMERS_SHOWN).map(toRunningOut), hasMore: rows.length > CUSTOMERS_SHOWN },
+    };
+  });
+}
+
+function toRunningOut(row: Record<string, unknown>): RunningOut {
+  return {
+    accountId: Number(row.id),
+    name: String(row.name),
+    package:
+      row.package === null
+        ? null
+        : {
+            name: String(row.package),
+            endsAt: toIso(String(row.ends_at)),
+            timeZone: String(row.time_zone),
+            ended: row.ended === true,
+            left: Math.max(0, Number(row.units_left)),
+            totalLimit: Number(row.total_limit),
+          },
+    freeNanoUsd: BigInt(String(row.free)),
+  };
+}

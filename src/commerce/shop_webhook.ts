@@ -1,0 +1,92 @@
+import { Type } from "@sinclair/typebox";
+import { Value } from "@sinclair/typebox/value";
+import { Webhook, WebhookVerificationError } from "standardwebhooks";
+import type { Config } from "../config.ts";
+import { Refusal } from "../errors.ts";
+import { CENT_NANO_USD } from "../limits.ts";
+import type { ChangeDeps } from "../platform/changes_store.ts";
+import type { Failpoint } from "../platform/failpoints.ts";
+import type { Order } from "./orders_store.ts";
+import { shopSecretOf } from "./payment_settings_store.ts";
+import { CURRENCY, EXTERNAL_ID_CHARS_MAX, type Receipt, receivePayment } from "./payments_store.ts";
+
+/** Any other shop: the customer is sent there, and the shop reports the payment by a webhook that it signs. Source: BUY-2, BUY-8. */
+
+const Paid = Type.Object({
+  order: Type.String({ minLength: 1, maxLength: 40 }),
+  /** As in 12.50. */
+  amount: Type.String({ pattern: "^[0-9]{1,10}(\\.[0-9]{1,2})?$" }),
+  currency: Type.String({ pattern: "^[A-Za-z]{3}$" }),
+  payment_id: Type.String({ minLength: 1, maxLength: EXTERNAL_ID_CHARS_MAX, pattern: "^[!-~]+$" }),
+});
+const FORMS: Record<string, string> = {
+  order: "the reference of an order",
+  amount: "an amount as text, as in 12.50",
+  currency: "a currency of three letters, as in usd",
+  payment_id: `1 to ${EXTERNAL_ID_CHARS_MAX} visible ASCII characters`,
+};
+
+type ShopDeps = ChangeDeps & { config: Pick<Config, "secretKey">; failpoint?: Failpoint };
+export type SignedHeaders = { "webhook-id": string; "webhook-timestamp": string; "webhook-signature": string };
+
+/**
+ * Takes a webhook of a seller's shop: `body` exactly as received. Throws invalid_request (a wrong or old signature, a body of another
+ * form), not_found (no shop, no such order), and what passes: the shop is to send it again. The scheme is
+ * that of standardwebhooks.com. Source: BUY-2, BUY-3.
+ */
+export async function takeShopWebhook(
+  deps: ShopDeps,
+  { sellerId, body, headers }: { sellerId: number; body: string; headers: SignedHeaders },
+): Promise<Receipt> {
+  const secret = await shopSecretOf(deps, sellerId);
+  if (secret === undefined) throw new Refusal("not_found", { message: "This seller takes no webhooks of a shop." });
+  const said = verified(secret.reveal(), body, headers);
+  if (!Value.Check(Paid, said)) {
+    const param = Value.Errors(Paid, said).First()?.path.split("/")[1] ?? "";
+    const form = FORMS[param];
+    const message = form === undefined ? "The body must be a JSON object." : `The field ${param} must be ${form}.`;
+    throw new Refusal("invalid_request", { message, ...(form !== undefined && { param }) });
+  }
+  const receipt = await receivePayment(deps, {
+    sellerId,
+    reference: said.order,
+    method: "shop",
+    externalId: said.payment_id,
+    currency: said.currency.toLowerCase(),
+    amountNano: nanoOf(said.amount),
+  });
+  if (receipt.outcome === "unknown")
+    throw new Refusal("not_found", { message: "This seller has no such order.", param: "order" });
+  return receipt;
+}
+
+function verified(secret: string, body: string, headers: SignedHeaders): unknown {
+  try {
+    return new Webhook(secret).verify(body, headers);
+  } catch (error) {
+    if (!(error instanceof WebhookVerificationError) && !(error instanceof SyntaxError)) throw error;
+    throw new Refusal("invalid_request", {
+      message: "The signature does not fit this body and this address, or it is older than five minutes.",
+      param: "webhook-signature",
+    });
+  }
+}
+
+/** Where the customer is sent to pay: the shop's address, with what to pay for. */
+export function shopPageOf(shopUrl: string, { reference, priceNanoUsd }: Order): string {
+  const url = new URL(shopUrl);
+  url.searchParams.set("order", reference);
+  url.searchParams.set("amount", centsOf(priceNanoUsd ?? 0n));
+  url.searchParams.set("currency", CURRENCY);
+  return url.href;
+}
+
+function nanoOf(amount: string): bigint {
+  const [whole = "0", cents = ""] = amount.split(".");
+  return BigInt(whole + cents.padEnd(2, "0")) * CENT_NANO_USD;
+}
+
+function centsOf(nanoUsd: bigint): string {
+  const digits = String(nanoUsd / CENT_NANO_USD).padStart(3, "0");
+  return `${digits.slice(0, -2)}.${digits.slice(-2)}`;
+}

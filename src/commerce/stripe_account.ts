@@ -1,0 +1,109 @@
+import Stripe from "stripe";
+import { InputError, Refusal } from "../errors.ts";
+import type { ChangeDeps } from "../platform/changes_store.ts";
+import type { Secret } from "../platform/crypto.ts";
+import { type Asked, closeCheckout, openPagesOf } from "./checkouts_store.ts";
+import { type StripeSecrets, setStripe, stripeSecretsOf } from "./payment_settings_store.ts";
+import { hasFailed, type StripeDeps, takeSession } from "./stripe_checkout.ts";
+import { createStripe } from "./stripe_client.ts";
+
+/**
+ * Sets a seller's secrets of Stripe, or removes them. With another account, or none, the open pages of the former one are ended first: money
+ * that is paid there later would reach nobody. Source: BUY-12.
+ */
+
+/** Pages that one call ends. */
+const PAGES_MAX = 100;
+/** Pages that are ended at the same time. */
+const AT_ONCE = 10;
+const RETRY_AFTER_SECONDS = 10;
+
+type Change = { sellerId: number; secrets: StripeSecrets | null; by: ChangeDeps["by"] };
+
+/**
+ * Throws InputError (an order is being paid by bank debit; the former key is not accepted any more), service_unavailable (Stripe cannot be
+ * asked). Then nothing was changed, though pages may have been ended: their customers open new ones.
+ */
+export async function changeStripe(deps: StripeDeps, { sellerId, secrets, by }: Change): Promise<void> {
+  const former = await stripeSecretsOf(deps, sellerId);
+  const pages = await openPagesOf(deps, sellerId, PAGES_MAX);
+  const [first] = pages;
+  // All open pages are of one account: any of them tells.
+  const isSameAccount = first !== undefined && secrets !== null && (await hasPage(deps, secrets.apiKey, first));
+  const keepsPages = isSameAccount || former === undefined;
+  if (!keepsPages) await endPages(deps, former.apiKey, pages);
+  await setStripe({ ...deps, ...(by && { by }) }, { sellerId, secrets, keepsPages });
+}
+
+/** Whether the account of a key made a page. */
+async function hasPage(deps: StripeDeps, apiKey: Secret, { sessionId }: Asked): Promise<boolean> {
+  try {
+    await createStripe(deps.config, apiKey).checkout.sessions.retrieve(String(sessionId));
+    return true;
+  } catch (error) {
+    if (isMissing(error)) return false;
+    throw notAsked();
+  }
+}
+
+async function endPages(deps: StripeDeps, apiKey: Secret, pages: readonly Asked[]): Promise<void> {
+  const stripe = createStripe(deps.config, apiKey);
+  const paying: string[] = [];
+  for (let start = 0; start < pages.length; start += AT_ONCE) {
+    const ended = pages.slice(start, start + AT_ONCE).map(async (page) => {
+      if (!(await endPage(deps, stripe, page))) paying.push(page.reference);
+    });
+    const failed = (await Promise.allSettled(ended)).find((one) => one.status === "rejected");
+    if (failed) throw failed.reason;
+  }
+  if (paying.length > 0)
+    throw new InputError(
+      `Nothing was changed: Stripe is still waiting for the bank of order ${paying.join(", ")}. Wait until it is paid, or decline it.`,
+      "stripe",
+    );
+}
+
+/** Returns whether nothing can be paid on a page any more. */
+async function endPage(deps: StripeDeps, stripe: Stripe, page: Asked): Promise<boolean> {
+  const { sellerId, orderIsOpen } = page;
+  const sessionId = String(page.sessionId);
+  try {
+    const { sessions } = stripe.checkout;
+    const found = await sessions.retrieve(sessionId, { expand: ["payment_intent"] });
+    const session = found.status === "open" ? await sessions.expire(sessionId) : found;
+    const failed = hasFailed(session);
+    await takeSession(deps, sellerId, session, failed);
+    const isPending = session.status === "complete" && session.payment_status === "unpaid" && !failed;
+    if (isPending && orderIsOpen) return false;
+  } catch (error) {
+    if (!(error instanceof Stripe.errors.StripeError)) throw error;
+    deps.log.warn({ err: error, sellerId, sessionId }, "a page of Stripe could not be ended");
+    const { StripeAuthenticationError, StripePermissionError } = Stripe.errors;
+    const isRefused = error instanceof StripeAuthenticationError || error instanceof StripePermissionError;
+    if (!isRefused && !isMissing(error)) throw notAsked();
+    // Nobody can end it, but it ends by itself.
+    if (isRefused && !page.hasEnded) throw keyRefused(page);
+  }
+  await closeCheckout(deps, { sellerId, sessionId });
+  return true;
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "resource_missing";
+}
+
+function notAsked(): Refusal {
+  return new Refusal("service_unavailable", {
+    message:
+      "Customers have open pages of Stripe, and Stripe cannot be asked to end them right now. Nothing was changed.",
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
+}
+
+function keyRefused({ expiresAt }: Asked): InputError {
+  const until = new Date(expiresAt * 1000).toISOString();
+  return new InputError(
+    `Nothing was changed: customers can still pay on pages of the former key, which Stripe does not accept any more. Set a new key of the same account, or try again after ${until}.`,
+    "stripe",
+  );
+}

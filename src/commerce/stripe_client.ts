@@ -1,0 +1,100 @@
+import Stripe from "stripe";
+import { assertCallable } from "../catalog/guard.ts";
+import type { Config } from "../config.ts";
+import { InputError, Refusal } from "../errors.ts";
+import type { Secret } from "../platform/crypto.ts";
+import { upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
+
+/** Calls the API of Stripe by its own library, through the outbound guard. */
+
+/** A whole call, its answer included. */
+const CALL_MS_MAX = 10_000;
+/** Attempts after the first. Calls that change something carry an idempotency key. */
+const RETRIES_MAX = 1;
+const ANSWER_BYTES_MAX = 1024 * 1024;
+
+export type StripeConfig = Pick<Config, "stripeApiBase">;
+
+/** A client with a seller's key. */
+export function createStripe({ stripeApiBase }: StripeConfig, apiKey: Secret): Stripe {
+  const base = new URL(stripeApiBase);
+  return new Stripe(apiKey.reveal(), {
+    host: base.hostname,
+    protocol: base.protocol === "http:" ? "http" : "https",
+    port: base.port || (base.protocol === "http:" ? 80 : 443),
+    timeout: CALL_MS_MAX,
+    maxNetworkRetries: RETRIES_MAX,
+    telemetry: false,
+    httpClient: Stripe.createFetchHttpClient(callThroughGuard(base)),
+  });
+}
+
+/** What the library calls as `fetch`. The base itself may be private: the operator has named it. */
+function callThroughGuard(base: URL) {
+  const allowPrivate = [`${base.hostname}:${base.port || (base.protocol === "http:" ? 80 : 443)}`];
+  const call = async (
+    address: unknown,
+    { method = "GET", headers, body, signal }: RequestInit = {},
+  ): Promise<Response> => {
+    const { url, addresses } = await assertCallable(String(address), { allowPrivate, purpose: "Stripe's address" });
+    const response = await upstreamFetch(upstreamTarget(url, addresses[0]?.address), {
+      method,
+      headers: Object.fromEntries(new Headers(headers)),
+      body: typeof body === "string" && body !== "" ? body : null,
+      ...(signal && { signal }),
+    });
+    if (Number(response.headers.get("content-length") ?? 0) <= ANSWER_BYTES_MAX) return response;
+    await response.body?.cancel();
+    throw new Error("Stripe's answer is too large.");
+  };
+  // A part of the type in one runtime. The library does not call it.
+  return Object.assign(call, { preconnect: () => {} });
+}
+
+/** A failed call as what a person is told. */
+export function asStripeRefusal(error: unknown): InputError | Refusal {
+  if (error instanceof InputError || error instanceof Refusal) return error;
+  if (error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "amount_too_small")
+    return new InputError("Stripe takes no amount that small. Choose another way to pay.", "method");
+  return new Refusal("service_unavailable", {
+    message: "Paying by card does not work right now. Try again later, or choose another way to pay.",
+    retryAfterSeconds: 10,
+  });
+}
+
+/** Whether Stripe has understood a call and will never do it. Anything else may work later. */
+export function isFinal(error: unknown): error is Error {
+  const { StripeError, StripeInvalidRequestError, StripeIdempotencyError, StripeCardError } = Stripe.errors;
+  // 409: a call with this idempotency key is still running, as after one that was given up here. It may well be done.
+  if (error instanceof StripeError && error.statusCode === 409) return false;
+  return (
+    error instanceof StripeInvalidRequestError ||
+    error instanceof StripeIdempotencyError ||
+    error instanceof StripeCardError
+  );
+}
+
+/** Asks Stripe whether it accepts a key. Throws InputError (it does not), service_unavailable. */
+export async function checkStripeKey(config: StripeConfig, apiKey: Secret): Promise<void> {
+  try {
+    const stripe = createStripe(config, apiKey);
+    const one = { limit: 1 };
+    await Promise.all([
+      stripe.checkout.sessions.list(one),
+      stripe.refunds.list(one),
+      stripe.disputes.list(one),
+      stripe.events.list(one),
+    ]);
+  } catch (error) {
+    const { StripeAuthenticationError, StripePermissionError } = Stripe.errors;
+    if (error instanceof StripeAuthenticationError || error instanceof StripePermissionError)
+      throw new InputError(
+        "Stripe does not accept this key, or it may not use Checkout Sessions, Refunds, Disputes and Events. Nothing was changed.",
+        "apiKey",
+      );
+    throw new Refusal("service_unavailable", {
+      message: "Stripe cannot be asked about this key right now. Nothing was changed.",
+      retryAfterSeconds: 10,
+    });
+  }
+}

@@ -1,0 +1,87 @@
+import type Stripe from "stripe";
+import { Refusal } from "../errors.ts";
+import { CENT_NANO_USD } from "../limits.ts";
+import { stripeSecretsOf } from "./payment_settings_store.ts";
+import {
+  callOf,
+  failRefund,
+  type NewRefund,
+  noteRefundProblem,
+  type Refund,
+  type RefundCall,
+  startRefund,
+  takePendingRefunds,
+} from "./refunds_store.ts";
+import { takeRefund } from "./reversals_store.ts";
+import type { StripeDeps } from "./stripe_checkout.ts";
+import { createStripe, isFinal } from "./stripe_client.ts";
+import { asReported } from "./stripe_reversals.ts";
+
+/** Refunds through Stripe: asked for under one idempotency key until Stripe has answered. Source: BUY-6. */
+
+/** Refunds that one round asks for. */
+const REFUNDS_MAX = 20;
+/** Refunds of one payment that are searched for one that Stripe has already made. */
+const SEARCHED_MAX = 1_000;
+const PAGE_MAX = 100;
+
+/** Gives money back. A refund that Stripe has not made yet is returned as pending, and asked for again later. Throws as `startRefund`. */
+export async function makeRefund(deps: StripeDeps, wanted: NewRefund): Promise<Refund> {
+  const refund = await startRefund(deps, wanted);
+  if (refund.status !== "pending") return refund;
+  await send(deps, await callOf(deps, refund.refundId));
+  return (await callOf(deps, refund.refundId)).refund;
+}
+
+/** Asks again for refunds that Stripe has not made yet. */
+export async function sendPendingRefunds(deps: StripeDeps): Promise<void> {
+  for (const call of await takePendingRefunds(deps, REFUNDS_MAX)) await send(deps, call);
+}
+
+async function send(deps: StripeDeps, call: RefundCall): Promise<void> {
+  const { refundId, sellerId } = call.refund;
+  // Nobody's change: the person has made theirs, and the rest follows from it.
+  const plain = { db: deps.db, bus: deps.bus };
+  try {
+    const made = await askStripe(deps, call);
+    const whose = { sellerId, paymentExternalId: call.paymentExternalId };
+    await takeRefund(plain, { ...whose, ...asReported(made), requestKey: call.requestKey });
+  } catch (error) {
+    deps.log.warn({ err: error, sellerId, refundId }, "a refund was not made by Stripe");
+    const problem = error instanceof Error ? error.message : String(error);
+    // One that Stripe has once taken can only be asked about.
+    if (isFinal(error) && call.refund.externalId === null) {
+      try {
+        await failRefund(plain, refundId, problem);
+        return;
+      } catch (other) {
+        if (!(other instanceof Refusal)) throw other;
+      }
+    }
+    await noteRefundProblem(deps, refundId, problem);
+  }
+}
+
+/** The refund as Stripe has it. A key is forgotten after a day, so a refund that was made already is looked for first. */
+async function askStripe(
+  deps: StripeDeps,
+  { refund, requestKey, paymentExternalId }: RefundCall,
+): Promise<Stripe.Refund> {
+  const secrets = await stripeSecretsOf(deps, refund.sellerId);
+  if (secrets === undefined) throw new Error("Stripe's key was removed: set it again, or give the money back there.");
+  const { refunds } = createStripe(deps.config, secrets.apiKey);
+  if (refund.externalId !== null) return await refunds.retrieve(refund.externalId);
+  const made = await refunds
+    .list({ payment_intent: paymentExternalId, limit: PAGE_MAX })
+    .autoPagingToArray({ limit: SEARCHED_MAX });
+  const known = made.find(({ metadata }) => metadata?.refund_key === requestKey);
+  if (known) return known;
+  return await refunds.create(
+    {
+      payment_intent: paymentExternalId,
+      amount: Number(refund.amountNano / CENT_NANO_USD),
+      metadata: { refund_key: requestKey },
+    },
+    { idempotencyKey: requestKey },
+  );
+}

@@ -1,0 +1,64 @@
+import type Stripe from "stripe";
+import { CENT_NANO_USD } from "../limits.ts";
+import { takeDispute } from "./disputes_store.ts";
+import { databaseTime, isPayment, type ReportedRefund, takeRefund } from "./reversals_store.ts";
+import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
+
+/**
+ * What Stripe took back of a payment by itself: refunds made in its dashboard, and disputes. Events arrive late, doubled and in another
+ * order, and may be lost. So an event only says which payment to ask about, and the answer is what counts. Source: BUY-10, BUY-11.
+ */
+
+/** Refunds, and disputes, of one payment that are read. */
+const READ_MAX = 1_000;
+const PAGE_MAX = 100;
+
+/** Whose payment at Stripe: the seller, a client with its key, and the id of the payment intent. */
+export type AtStripe = { sellerId: number; stripe: Stripe; intentId: string };
+
+/**
+ * Asks Stripe for the refunds and disputes of a payment, and takes them. A payment that nobody here knows changes nothing. Throws what
+ * passes: Stripe is to be asked again.
+ */
+export async function askAboutPayment(deps: StripeDeps, { sellerId, stripe, intentId }: AtStripe): Promise<void> {
+  const whose = { sellerId, paymentExternalId: intentId };
+  // Nobody's change: nobody here has asked for it.
+  const plain = { db: deps.db, bus: deps.bus };
+  if (!(await isPayment(plain, whose))) await recordFirst(deps, { sellerId, stripe, intentId });
+  if (!(await isPayment(plain, whose))) return;
+  const askedAt = await databaseTime(plain);
+  const wanted = { payment_intent: intentId, limit: PAGE_MAX };
+  const [refunds, disputes] = await Promise.all([
+    stripe.refunds.list(wanted).autoPagingToArray({ limit: READ_MAX }),
+    stripe.disputes.list(wanted).autoPagingToArray({ limit: READ_MAX }),
+  ]);
+  for (const refund of refunds.reverse()) await takeRefund(plain, { ...whose, ...asReported(refund) });
+  for (const dispute of disputes.reverse())
+    await takeDispute(plain, {
+      ...whose,
+      ...{ externalId: dispute.id, currency: dispute.currency, reason: dispute.reason, status: dispute.status },
+      amountNano: BigInt(dispute.amount) * CENT_NANO_USD,
+      dueAt: dispute.evidence_details.due_by ? new Date(dispute.evidence_details.due_by * 1000).toISOString() : null,
+      askedAt,
+    });
+}
+
+/** A refund may be heard of before its payment, which is then recorded first. */
+async function recordFirst(deps: StripeDeps, { sellerId, stripe, intentId }: AtStripe): Promise<void> {
+  const { data } = await stripe.checkout.sessions.list({ payment_intent: intentId, limit: 1 });
+  for (const session of data) await takeSession(deps, sellerId, session);
+}
+
+/** A refund of Stripe, as it is recorded. */
+export function asReported(refund: Stripe.Refund): Omit<ReportedRefund, "sellerId" | "paymentExternalId"> {
+  const { id, amount, metadata, reason, status, failure_reason: why } = refund;
+  const isOver = status === "failed" || status === "canceled";
+  return {
+    externalId: id,
+    requestKey: metadata?.refund_key ?? null,
+    amountNano: BigInt(amount) * CENT_NANO_USD,
+    reason: reason?.replaceAll("_", " ") ?? null,
+    state: isOver ? "failed" : status === "pending" || status === "requires_action" ? "waiting" : "done",
+    problem: `Stripe could not make it${why ? `: ${why.replaceAll("_", " ")}` : ""}.`,
+  };
+}

@@ -1,0 +1,179 @@
+import type { Db } from "../platform/db.ts";
+import { toIso } from "../platform/iso_time.ts";
+import type { MessageKind } from "../platform/outbox_store.ts";
+
+/**
+ * Deliveries that are due: claimed, and finished. Times are ISO 8601 and come from the caller. A replica claims a recipient by postponing
+ * it; if the replica dies, the recipient is due again when the claim has run out. Source: MSG-1, MSG-3, MSG-4.
+ */
+
+/** Longer than an attempt takes, with room for clocks of replicas that differ. */
+const CLAIM_SECONDS = 150;
+/** The pause after a failure doubles from the first to the longest. Each is shortened by chance, to at least half. */
+const PAUSE_SECONDS = { first: 10, longest: 1_800 };
+const ERROR_CHARS_MAX = 300;
+
+/** A claimed delivery: what to send to whom. */
+export type Claimed = {
+  claimId: string;
+  recipientId: number;
+  deliveryId: number;
+  messageId: number;
+  kind: MessageKind;
+  data: Record<string, unknown>;
+  /** Whom the message concerns. */
+  concernsId: number;
+  /** Who is told. */
+  accountId: number;
+  tenantId: number;
+  channel: "mail" | "webhook";
+  address: string;
+  endpointId: number | null;
+  createdAt: string;
+  /** For a mail that probes a server that did not answer: how often it has not. null: no probe. */
+  probe: number | null;
+};
+
+/** Claims of one replica by tenant: none gets more than `tenantMax` at once. */
+type Claiming = { at: string; max: number; tenantMax: number; busy: ReadonlyMap<number, number> };
+
+/**
+ * Claims at most `max` recipients that are due, in turns by tenant, and returns the first waiting delivery of each. No recipient is
+ * claimed twice at a time. Where the mail server does not answer, only a probe is claimed when it is due. Source: MSG-12.
+ */
+export async function claimDeliveries({ db }: { db: Db }, { at, max, tenantMax, busy }: Claiming): Promise<Claimed[]> {
+  const running = JSON.stringify([...busy].map(([tenant_id, count]) => ({ tenant_id, running: count })));
+  const rows = await db.sql`
+    with recursive tenants as (
+      (select tenant_id from outbox_recipients where next_at is not null order by tenant_id limit 1)
+      union all
+      select (select r.tenant_id from outbox_recipients r where r.next_at is not null and r.tenant_id > t.tenant_id order by r.tenant_id limit 1)
+      from tenants t where t.tenant_id is not null
+    ),
+    busy as (select * from jsonb_to_recordset(${running}::text::jsonb)
+      as b(tenant_id bigint, running int)),
+    senders as (
+      select t.tenant_id, greatest(0, ${tenantMax}::int - coalesce(b.running, 0)) as free,
+        m.tenant_id is not null as is_down, coalesce(m.next_at <= ${at}::timestamptz, false) as may_probe
+      from tenants t left join busy b using (tenant_id) left join mail_breakers m using (tenant_id) where t.tenant_id is not null
+    ),
+    chosen as (
+      select c.id, c.is_probe, s.tenant_id from senders s
+      cross join lateral (
+        select id, next_at, is_probe, row_number() over (order by next_at, id) as turn from (
+          (select id, next_at, false as is_probe from outbox_recipients r
+            where r.tenant_id = s.tenant_id and r.channel = 'webhook' and r.next_at <= ${at}::timestamptz order by next_at, id limit s.free)
+          union all
+          (select id, next_at, s.is_down from outbox_recipients r
+            where r.tenant_id = s.tenant_id and r.channel = 'mail' and r.next_at <= ${at}::timestamptz
+            order by next_at, id limit case when not s.is_down then s.free when s.may_probe then 1 else 0 end)
+          order by next_at, id limit s.free
+        ) due
+      ) c
+      order by c.turn, c.next_at limit ${max}
+    ),
+    probing as (
+      update mail_breakers set next_at = ${at}::timestamptz + make_interval(secs => ${CLAIM_SECONDS}) where tenant_id in (
+        select tenant_id from mail_breakers where tenant_id in (select tenant_id from chosen where is_probe) and next_at <= ${at}::timestamptz
+        for update skip locked)
+      returning tenant_id, failures
+    ),
+    locked as (
+      select r.id, p.failures as probe from chosen c join outbox_recipients r on r.id = c.id
+      left join probing p on c.is_probe and p.tenant_id = c.tenant_id
+      where r.next_at <= ${at}::timestamptz and (not c.is_probe or p.tenant_id is not null) for update of r skip locked
+    ),
+    claimed as (
+      update outbox_recipients r set next_at = ${at}::timestamptz + make_interval(secs => ${CLAIM_SECONDS}), claim_id = gen_random_uuid()
+      from locked where r.id = locked.id returning r.*, locked.probe
+    )
+    select c.claim_id, c.id as recipient_id, d.id as delivery_id, d.message_id, m.kind, m.data, m.account_id as concerns_id, d.account_id,
+      c.tenant_id, c.channel, c.address, c.probe, d.endpoint_id, m.created_at::text as created_at
+    from claimed c
+    cross join lateral (select * from outbox_deliveries w where w.recipient_id = c.id and w.status = 'waiting' order by w.id limit 1) d
+    join outbox_messages m on m.id = d.message_id`;
+  return rows.map((row) => ({
+    claimId: String(row.claim_id),
+    recipientId: Number(row.recipient_id),
+    deliveryId: Number(row.delivery_id),
+    messageId: Number(row.message_id),
+    kind: row.kind,
+    data: row.data,
+    concernsId: Number(row.concerns_id),
+    accountId: Number(row.account_id),
+    tenantId: Number(row.tenant_id),
+    channel: row.channel,
+    address: String(row.address),
+    endpointId: row.endpoint_id === null ? null : Number(row.endpoint_id),
+    createdAt: toIso(String(row.created_at)),
+    probe: row.probe === null ? null : Number(row.probe),
+  }));
+}
+
+/** How an attempt met the mail server. `not_asked`: the mail could not even be written. */
+export type ServerAnswer = "answered" | "failed" | "not_asked";
+
+/** How an attempt ended. `isFinal`: another attempt cannot succeed. `answer`: the first bytes of the answer, or why there was none. */
+export type Outcome = {
+  ok: boolean;
+  isFinal: boolean;
+  status: number | null;
+  answer: string;
+  tookMs: number;
+  /** Of a mail. */
+  server?: ServerAnswer;
+};
+
+/**
+ * Writes how an attempt ended, and when the recipient is due again. Returns "lost" if the claim had run out meanwhile: then another
+ * replica sends the delivery again. `random`: 0 to 1.
+ */
+export async function finishDelivery(
+  { db }: { db: Db },
+  { claimId, recipientId, deliveryId, endpointId, probe }: Claimed,
+  { at, outcome, random }: { at: string; outcome: Outcome; random: number },
+): Promise<"sent" | "waiting" | "failed" | "lost"> {
+  const { ok, isFinal, status, tookMs } = outcome;
+  const answer = clean(outcome.answer);
+  return await db.sql.begin(async (sql) => {
+    const [recipient] = await sql`
+      select failures from outbox_recipients where id = ${recipientId} and claim_id = ${claimId}::uuid for update`;
+    if (!recipient) return "lost";
+    const [delivery] = await sql`
+      update outbox_deliveries set attempts = attempts + 1, error = ${ok ? null : answer},
+        status = case when ${ok} then 'sent' when ${isFinal} or deadline_at <= ${at}::timestamptz then 'failed' else 'waiting' end,
+        ended_at = case when ${ok || isFinal} or deadline_at <= ${at}::timestamptz then ${at}::timestamptz end
+      where id = ${deliveryId} and status = 'waiting' returning status`;
+    // Somebody paused the endpoint or removed it meanwhile.
+    const ended = delivery?.status ?? "failed";
+    if (delivery)
+      await sql`
+        insert into outbox_attempts (delivery_id, at, took_ms, ok, status, answer)
+        values (${deliveryId}, ${at}::timestamptz, ${Math.round(tookMs)}, ${ok}, ${status}, ${answer})`;
+    if (endpointId !== null)
+      await sql`update webhook_endpoints set failing_since = ${ok ? null : sql`coalesce(failing_since, ${at}::timestamptz)`} where id = ${endpointId}`;
+    // A server that does not answer a probe says nothing of its recipient, which is due again, behind those that have waited for longer.
+    const isServers = probe !== null && outcome.server === "failed";
+    const failures = ok || ended === "failed" ? 0 : Number(recipient.failures) + (isServers ? 0 : 1);
+    const isPaused = failures > 0 && !isServers;
+    // A statement of its own: it sees the deliveries that were written before the lock was taken.
+    await sql`
+      update outbox_recipients r set claim_id = null, failures = ${failures}, next_at = case
+        when exists (select from outbox_deliveries d where d.recipient_id = r.id and d.status = 'waiting')
+        then ${at}::timestamptz + make_interval(secs => ${isPaused ? pauseSeconds(failures, random) : 0}) end
+      where id = ${recipientId}`;
+    return ended;
+  });
+}
+
+/** Before the next attempt, after so many failures in a row. */
+export function pauseSeconds(failures: number, random: number, longest: number = PAUSE_SECONDS.longest): number {
+  const whole = Math.min(PAUSE_SECONDS.first * 2 ** Math.min(failures - 1, 20), longest);
+  return whole * (0.5 + random / 2);
+}
+
+/** What a server said, as it is stored: one line, without control characters, bounded. */
+export function clean(text: string): string {
+  // Half a code point or NUL at the end of an answer's first bytes would be refused by Postgres.
+  return [...text.replace(/[\p{Cc}\p{Cs}]+/gu, " ").trim()].slice(0, ERROR_CHARS_MAX).join("");
+}

@@ -1,0 +1,266 @@
+import type { Bus } from "../platform/bus.ts";
+import type { Failpoint } from "../platform/failpoints.ts";
+import type { Log } from "../platform/log.ts";
+import { within } from "../platform/time_limit.ts";
+import {
+  type Claimed,
+  claimDeliveries,
+  clean,
+  finishDelivery,
+  type Outcome,
+  type ServerAnswer,
+} from "./claims_store.ts";
+import { type OutboxState, outboxState } from "./deliveries_store.ts";
+import { endpointToCall, pauseFailing, UNREADABLE_SECRET } from "./endpoints_store.ts";
+import { countDownServers, type DownCounts, noteMailServer } from "./mail_breakers_store.ts";
+import { writeNotices } from "./notices_store.ts";
+import { routeMessages } from "./routing_store.ts";
+import { canMail, mailOf, type SenderDeps, smtpServerOf } from "./senders.ts";
+import { MailError, sendMail } from "./smtp.ts";
+import { callWebhook, GONE } from "./webhook_call.ts";
+
+/** Delivers the outbox in one replica, beside the others: routes new messages, claims what is due, sends it. Source: MSG-1, MSG-3, MSG-4. */
+
+/** How often each replica looks for new messages and due deliveries. */
+const TICK_MS = 1_000;
+/** Deliveries that one replica sends at once, and those of one tenant among them: a slow mail server delays only its own. */
+const AT_ONCE = 16;
+const TENANT_AT_ONCE = 8;
+/** One that takes longer gives up its place, so that servers which hang delay nobody else's. All together are limited too. */
+const SLOW_MS = 2_000;
+const WITH_SLOW_AT_ONCE = 256;
+/** Claims anew when no more than these are left, so that one claim takes several. */
+const FILL_BELOW = 4;
+/** How old the figures for /metrics may be. */
+const STATE_EVERY_MS = 15_000;
+/** Shown in place of an error that only the log may have. */
+const UNWRITTEN = "The message could not be written, because of an internal error.";
+/** A replica that shuts down waits this long for mails under way. Unfinished ones are sent again by another replica. */
+const CLOSE_MS_MAX = 2_500;
+
+export type Messages = {
+  /** As last counted. `oldestSeconds`: the age of what has waited longest. */
+  status(): { waiting: number; oldestSeconds: number; failed: number; serversDown: DownCounts };
+  /** One round now: routes, claims and sends until nothing is due. For tests. */
+  run(): Promise<void>;
+  close(): Promise<void>;
+};
+
+type MessagesOptions = SenderDeps & {
+  bus: Bus;
+  log: Log;
+  /** Unix time, ms. */
+  unixMs: () => number;
+  /** 0 to 1. */
+  random: () => number;
+  failpoint?: Failpoint;
+  /** 0: only `run`. */
+  tickMs?: number;
+};
+
+/** Starts delivering. */
+export function startMessages(options: MessagesOptions): Messages {
+  const { log, tickMs = TICK_MS } = options;
+  const postman = new Postman(options);
+  let closed = false;
+  let failing = false;
+  let ticking: Promise<void> | undefined;
+
+  function tick(): void {
+    ticking ??= postman
+      .round()
+      .then(() => {
+        failing = false;
+      })
+      .catch((err: unknown) => {
+        // Logged once per outage. Nothing is lost: it is all in the database.
+        if (!failing && !closed) log.warn({ err }, "messages could not be delivered; it is tried again");
+        failing = true;
+      })
+      .finally(() => (ticking = undefined));
+  }
+
+  const timer = tickMs > 0 ? setInterval(tick, tickMs) : undefined;
+  return {
+    status: () => postman.status(),
+    async run() {
+      await postman.round();
+      await postman.idle();
+    },
+    async close() {
+      closed = true;
+      clearInterval(timer);
+      postman.close();
+      await within(CLOSE_MS_MAX, Promise.all([ticking, postman.idle()])).catch((err: unknown) =>
+        log.warn({ err }, "a message was still being sent at shutdown; another replica may send it again"),
+      );
+    },
+  };
+}
+
+class Postman {
+  readonly #options: MessagesOptions;
+  /** Deliveries under way, their tenants, and when they began. */
+  readonly #running = new Map<Promise<void>, { tenantId: number; startedMs: number }>();
+  #closed = false;
+  #filling: Promise<void> | undefined;
+  #state: OutboxState = { waiting: 0, oldestAt: null, failed: 0 };
+  #serversDown: DownCounts = { operator: 0, reseller: 0 };
+  #countedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: MessagesOptions) {
+    this.#options = options;
+  }
+
+  status() {
+    const { waiting, oldestAt, failed } = this.#state;
+    const oldestSeconds = oldestAt === null ? 0 : Math.max(0, (this.#options.unixMs() - Date.parse(oldestAt)) / 1000);
+    return { waiting, oldestSeconds, failed, serversDown: this.#serversDown };
+  }
+
+  close(): void {
+    this.#closed = true;
+  }
+
+  /** Resolves when nothing is under way. */
+  async idle(): Promise<void> {
+    while (this.#running.size > 0 || this.#filling !== undefined)
+      await Promise.all([...this.#running.keys(), this.#filling]);
+  }
+
+  /** Writes notices and routes; starts what is due. */
+  async round(): Promise<void> {
+    const { db, unixMs } = this.#options;
+    const at = this.#now();
+    await writeNotices({ db }, { at });
+    const operatorMails = await canMail(this.#options, 0);
+    for (let isMore = true; isMore && !this.#closed; )
+      ({ isMore } = await routeMessages({ db }, { at: this.#now(), operatorMails }));
+    await this.#fill();
+    if (Math.abs(unixMs() - this.#countedMs) >= STATE_EVERY_MS) {
+      this.#state = await outboxState({ db }, { at: this.#now() });
+      this.#serversDown = await countDownServers({ db });
+      this.#countedMs = unixMs();
+    }
+  }
+
+  #now(): string {
+    return new Date(this.#options.unixMs()).toISOString();
+  }
+
+  /** How many more may be sent. */
+  #places(): number {
+    const slowSinceMs = performance.now() - SLOW_MS;
+    let fast = 0;
+    for (const { startedMs } of this.#running.values()) if (startedMs > slowSinceMs) fast++;
+    return Math.min(AT_ONCE - fast, WITH_SLOW_AT_ONCE - this.#running.size);
+  }
+
+  /** Claims as many as there are places. One claim at a time; each end of a delivery claims anew. */
+  #fill(): Promise<void> {
+    this.#filling ??= this.#claim().finally(() => (this.#filling = undefined));
+    return this.#filling;
+  }
+
+  async #claim(): Promise<void> {
+    for (let max = this.#places(); !this.#closed && max > 0; max = this.#places()) {
+      const busy = new Map<number, number>();
+      for (const { tenantId } of this.#running.values()) busy.set(tenantId, (busy.get(tenantId) ?? 0) + 1);
+      const claimed = await claimDeliveries(this.#options, { at: this.#now(), max, tenantMax: TENANT_AT_ONCE, busy });
+      if (claimed.length === 0) return;
+      for (const one of claimed) this.#start(one);
+    }
+  }
+
+  #start(claimed: Claimed): void {
+    const { log } = this.#options;
+    const sending: Promise<void> = this.#deliver(claimed)
+      .catch((err: unknown) => log.warn({ err }, "the end of a delivery could not be stored; it is sent again"))
+      .finally(() => {
+        this.#running.delete(sending);
+        // A failure is reported by the next round, which meets it too.
+        if (!this.#closed && this.#places() >= AT_ONCE - FILL_BELOW) this.#fill().catch(() => {});
+      });
+    this.#running.set(sending, { tenantId: claimed.tenantId, startedMs: performance.now() });
+  }
+
+  async #deliver(claimed: Claimed): Promise<void> {
+    const { log, random, failpoint } = this.#options;
+    const outcome = await this.#attempt(claimed);
+    failpoint?.("after_send");
+    const at = this.#now();
+    const { deliveryId, kind, tenantId, channel, endpointId } = claimed;
+    if (outcome.server !== undefined) await this.#noteServer(claimed, outcome.server, { why: outcome.answer, at });
+    const ended = await finishDelivery(this.#options, claimed, { at, outcome, random: random() });
+    if (ended === "failed") log.warn({ deliveryId, kind, tenantId, channel }, "a message was given up");
+    if (!outcome.ok && endpointId !== null) {
+      const why = outcome.status === null ? outcome.answer : `Status ${outcome.status}`;
+      const paused = await pauseFailing(this.#options, endpointId, { at, isGone: outcome.status === GONE, why });
+      if (paused) log.info({ endpointId, tenantId }, "a webhook that failed for days was switched off");
+    }
+  }
+
+  async #noteServer(
+    { tenantId, probe }: Claimed,
+    answer: ServerAnswer,
+    { why, at }: { why: string; at: string },
+  ): Promise<void> {
+    const { log, random } = this.#options;
+    // Only a probe's answer closes a breaker: most mails find none.
+    if (probe === null && answer !== "failed") return;
+    const met = { tenantId, answer, why: clean(why), probe, at, random: random() };
+    const change = await noteMailServer(this.#options, met);
+    if (change === "opened") log.warn({ tenantId, why: met.why }, "a mail server does not answer; its mails wait");
+    if (change === "closed") log.info({ tenantId }, "a mail server answers again");
+  }
+
+  /** Never throws: an attempt without an end would be repeated for ever, ahead of all else that its recipient waits for. */
+  async #attempt(claimed: Claimed): Promise<Outcome> {
+    const startMs = performance.now();
+    try {
+      return claimed.channel === "mail" ? await this.#mail(claimed) : await this.#call(claimed);
+    } catch (err) {
+      const { deliveryId, kind, tenantId, channel } = claimed;
+      this.#options.log.error({ err, deliveryId, kind, tenantId, channel }, "a message could not be written");
+      const tookMs = performance.now() - startMs;
+      return { ok: false, isFinal: false, status: null, answer: UNWRITTEN, tookMs, server: "not_asked" };
+    }
+  }
+
+  async #mail(claimed: Claimed): Promise<Outcome> {
+    const startMs = performance.now();
+    const ended = (outcome: Omit<Outcome, "tookMs">): Outcome => ({ ...outcome, tookMs: performance.now() - startMs });
+    try {
+      const { expiresAt } = claimed.data;
+      if (typeof expiresAt === "string" && Date.parse(expiresAt) <= this.#options.unixMs())
+        throw new MailError("The link in this mail has expired.", { fault: "refused" });
+      const server = await smtpServerOf(this.#options, claimed.tenantId);
+      if (server === null) throw new MailError("No mail server is set any more.", { fault: "refused" });
+      const answer = await sendMail(server, await mailOf(this.#options, claimed, server));
+      return ended({ ok: true, isFinal: true, status: 250, answer, server: "answered" });
+    } catch (error) {
+      if (!(error instanceof MailError)) throw error;
+      const { fault, status, message } = error;
+      const server = fault === "server" ? "failed" : status === null ? "not_asked" : "answered";
+      return ended({ ok: false, isFinal: fault === "refused", status, answer: message, server });
+    }
+  }
+
+  async #call({ endpointId, messageId, kind, data, createdAt, concernsId }: Claimed): Promise<Outcome> {
+    const { db, config, unixMs } = this.#options;
+    const uncalled = { ok: false, status: null, tookMs: 0 };
+    const endpoint =
+      endpointId === null
+        ? undefined
+        : await endpointToCall({ db, secretKey: config.secretKey }, endpointId, this.#now());
+    if (endpoint === undefined) return { ...uncalled, isFinal: true, answer: "The endpoint is switched off." };
+    if (endpoint.secrets.length === 0) return { ...uncalled, isFinal: false, answer: UNREADABLE_SECRET };
+    return await callWebhook({
+      ...endpoint,
+      messageId: `msg_${messageId}`,
+      unixMs: unixMs(),
+      body: JSON.stringify({ type: kind, timestamp: createdAt, data: { accountId: concernsId, ...data } }),
+      allowPrivate: config.providerAllowPrivate,
+    });
+  }
+}

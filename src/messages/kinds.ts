@@ -1,0 +1,88 @@
+import type { Role } from "../accounts/roles.ts";
+import type { MessageKind } from "../platform/outbox_store.ts";
+
+/** What there is to know about each kind of message, besides what it says: one line a kind. All lists of kinds follow from it. */
+
+type KindFacts = {
+  /** `always`: cannot be switched off, because it is about who can sign in. Source: MSG-6. */
+  mailed: "always" | "optional";
+  /** Who is mailed: the account that it concerns, or its seller. */
+  to: "account" | "seller";
+  /** Whose webhooks can be called: the account's, its seller's, both, or nobody's. */
+  webhooks: "account" | "seller" | "both" | "none";
+  /** Roles that can be told of it; missing: all. */
+  roles?: readonly Role[];
+  /** Its data has an encrypted link that lets somebody in. */
+  hasLink?: true;
+};
+
+const SECURITY = { mailed: "always", to: "account", webhooks: "none" } as const;
+const OWN = { mailed: "optional", to: "account", webhooks: "account" } as const;
+const OWN_AND_SELLER = { mailed: "optional", to: "account", webhooks: "both" } as const;
+const SELLER = { mailed: "optional", to: "seller", webhooks: "seller", roles: ["reseller", "admin"] } as const;
+
+/** In the order of the settings page. */
+const KINDS = {
+  invitation: { ...SECURITY, hasLink: true },
+  password_reset: { ...SECURITY, hasLink: true },
+  email_change: { ...SECURITY, hasLink: true },
+  password_changed: SECURITY,
+  second_factor_off: SECURITY,
+  passkey_added: SECURITY,
+  passkey_removed: SECURITY,
+  balance_low: OWN,
+  package_80_percent: OWN,
+  package_used_up: OWN_AND_SELLER,
+  package_ending: OWN_AND_SELLER,
+  package_assigned: OWN_AND_SELLER,
+  order_placed: SELLER,
+  // The seller's side of `order_paid`, which its webhooks are called for. Not of orders that it marks as paid itself.
+  payment_received: { ...SELLER, webhooks: "none" },
+  order_waits: SELLER,
+  order_paid: OWN_AND_SELLER,
+  order_fulfilled: OWN_AND_SELLER,
+  order_declined: OWN_AND_SELLER,
+  payment_failed: OWN_AND_SELLER,
+  refund_made: OWN_AND_SELLER,
+  refund_shortfall: SELLER,
+  dispute_opened: SELLER,
+  dispute_closed: SELLER,
+  domain_lost: { ...OWN, roles: ["reseller"] },
+  // An endpoint is not called about itself.
+  webhook_paused: { ...OWN, webhooks: "none" },
+} as const satisfies Readonly<Record<MessageKind, KindFacts>>;
+
+type KindWith<Facts extends Partial<KindFacts>> = {
+  [Kind in MessageKind]: (typeof KINDS)[Kind] extends Facts ? Kind : never;
+}[MessageKind];
+export type OptionalKind = KindWith<{ mailed: "optional" }>;
+
+export const MESSAGE_KINDS = Object.keys(KINDS) as MessageKind[];
+/** Kinds that a person can switch off. */
+export const OPTIONAL_KINDS = MESSAGE_KINDS.filter(isOptional);
+/** Kinds whose mail has a link that lets somebody in. */
+export const LINK_KINDS = kindsWith((facts) => facts.hasLink === true);
+export const MAILED_TO_SELLER = kindsWith(({ to }) => to === "seller");
+/** Kinds that a webhook can be called for. */
+export const WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks !== "none");
+/** Kinds of which the webhooks of the account are called. */
+export const OWN_WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks === "account" || webhooks === "both");
+/** Kinds of which the seller's webhooks are called, for each of its customers. */
+export const SELLER_WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks === "seller" || webhooks === "both");
+
+/** Whether `kind` is one that a person can switch off. */
+export function isOptional(kind: string): kind is OptionalKind {
+  return Object.hasOwn(KINDS, kind) && KINDS[kind as MessageKind].mailed === "optional";
+}
+
+/** Those of `kinds` that an account of this role can ever be told of. */
+export function kindsFor<Kind extends MessageKind>(role: Role, kinds: readonly Kind[]): Kind[] {
+  return kinds.filter((kind) => {
+    const { roles }: KindFacts = KINDS[kind];
+    return roles?.includes(role) ?? true;
+  });
+}
+
+function kindsWith(has: (facts: KindFacts) => boolean): MessageKind[] {
+  return MESSAGE_KINDS.filter((kind) => has(KINDS[kind]));
+}

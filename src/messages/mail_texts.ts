@@ -1,0 +1,405 @@
+import type { Role } from "../accounts/roles.ts";
+import type { MessageData, MessageKind } from "../platform/outbox_store.ts";
+import { count, day, moment, money, oneLine, text, usd } from "./mail_values.ts";
+
+/** What mails say: one function a kind. Pure. All values are plain text: `mail_html.ts` escapes them. Source: MSG-5. */
+
+/** A mail before it gets its looks. */
+export type MailText = {
+  subject: string;
+  title: string;
+  paragraphs: string[];
+  facts: [name: string, value: string][];
+  button: { label: string; url: string } | null;
+  /** The last line: why the reader gets this mail. */
+  why: string;
+  /** The page that switches off mails of this kind; null: it cannot be switched off. */
+  unsubscribe: string | null;
+};
+
+/** What texts are made from. A message that an older release has written may lack values. */
+export type MailFacts<Kind extends MessageKind = MessageKind> = {
+  data: Readonly<Partial<MessageData[Kind]>>;
+  /** The seller's name. */
+  brand: string;
+  /** The panel's address; null: the reader has no domain to sign in on. */
+  site: string | null;
+  /** The link of a security kind, decrypted; null for other kinds. */
+  link: string | null;
+  /** The page that switches off mails of this kind. */
+  unsubscribe: string | null;
+  /** Of the reader. */
+  role: Role;
+};
+
+/** The text of a message. */
+export function mailText<Kind extends MessageKind>(kind: Kind, facts: MailFacts<Kind>): MailText {
+  const { subject, paragraphs, facts: listed = [], button = null, why, ...rest } = TEXTS[kind](facts);
+  return {
+    subject: oneLine(subject),
+    title: oneLine(rest.title ?? subject),
+    paragraphs: paragraphs.filter(isText),
+    facts: listed.flatMap(([name, value]): [string, string][] => (value === null ? [] : [[name, value]])),
+    button,
+    unsubscribe: facts.unsubscribe,
+    why:
+      why ?? `You get this mail because you have an account at ${facts.brand}. Settings has what you are mailed about.`,
+  };
+}
+
+type Draft = {
+  subject: string;
+  /** Default: the subject. */
+  title?: string;
+  paragraphs: (string | null)[];
+  facts?: [name: string, value: string | null][];
+  button?: MailText["button"];
+  why?: string;
+};
+
+const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>) => Draft } = {
+  invitation: (facts) => ({
+    subject: `Your invitation to ${facts.brand}`,
+    paragraphs: [
+      `${facts.brand} has made an account for you. Choose a password to begin.`,
+      validUntil(facts, "The link works once"),
+    ],
+    button: linked(facts, "Choose a password"),
+    why: `You get this mail because ${facts.brand} invited this address. If you did not expect it, you need not do anything.`,
+  }),
+  password_reset: (facts) => ({
+    subject: `Set a new password for ${facts.brand}`,
+    paragraphs: [
+      `A new password was asked for, for your account at ${facts.brand}.`,
+      validUntil(facts, "The link works once"),
+      "If you did not ask for it, you need not do anything: your password stays as it is.",
+    ],
+    button: linked(facts, "Set a new password"),
+    why: `You get this mail because this address belongs to an account at ${facts.brand}.`,
+  }),
+  email_change: (facts) => {
+    const isNew = text(facts, "to") === "new";
+    const address = text(facts, "address") ?? "a new address";
+    return {
+      subject: `Confirm the new e-mail address of your account at ${facts.brand}`,
+      paragraphs: [
+        isNew
+          ? `Somebody wants to sign in to ${facts.brand} with this address, ${address}. If it is you, confirm it.`
+          : `The e-mail address of your account at ${facts.brand} is to become ${address}. It changes when you have confirmed it here and at the new address.`,
+        validUntil(facts, "The link works once"),
+        isNew
+          ? "If it is not you, you need not do anything."
+          : "If you did not ask for this, do not confirm it, and change your password.",
+      ],
+      button: linked(facts, "Confirm"),
+      why: isNew
+        ? `You get this mail because somebody entered this address at ${facts.brand}.`
+        : `You get this mail because this address belongs to an account at ${facts.brand}.`,
+    };
+  },
+  password_changed: (facts) => ({
+    subject: `Your password at ${facts.brand} was changed`,
+    paragraphs: ["The password of your account was changed. All other devices were signed out.", notYou(facts)],
+    button: page(facts, "/forgot", "Set a new password"),
+    why: security(facts),
+  }),
+  second_factor_off: (facts) => ({
+    subject: `Two-step sign-in at ${facts.brand} was switched off`,
+    paragraphs: ["Your password alone signs in now, without a code. All other devices were signed out.", notYou(facts)],
+    button: page(facts, "/settings", "Open settings"),
+    why: security(facts),
+  }),
+  passkey_added: (facts) => ({
+    subject: `A passkey was added to your account at ${facts.brand}`,
+    paragraphs: ["It signs in without the password and a code.", notYou(facts)],
+    facts: [
+      ["Passkey", text(facts, "name")],
+      ["Signs in on", text(facts, "host")],
+    ],
+    button: page(facts, "/settings", "Open settings"),
+    why: security(facts),
+  }),
+  passkey_removed: (facts) => {
+    const names = Array.isArray(facts.data.names) ? facts.data.names.map((one) => oneLine(String(one))) : [];
+    const many = names.length > 1;
+    return {
+      subject: `${many ? "Passkeys were" : "A passkey was"} removed from your account at ${facts.brand}`,
+      paragraphs: [
+        `${many ? "They no longer sign" : "It no longer signs"} in. All other devices were signed out.`,
+        notYou(facts),
+      ],
+      facts: names.map((one): [string, string] => ["Passkey", one]),
+      button: page(facts, "/settings", "Open settings"),
+      why: security(facts),
+    };
+  },
+  balance_low: (facts) => ({
+    subject: `${usd(facts, "freeNanoUsd") ?? "Little"} of your balance is left`,
+    paragraphs: ["Requests that your balance pays for are refused when it is used up."],
+    facts: [
+      ["Available", usd(facts, "freeNanoUsd")],
+      ["Your notice is set to", usd(facts, "belowNanoUsd")],
+    ],
+    button: page(facts, "/billing", "Open billing"),
+  }),
+  package_80_percent: (facts) => ({
+    subject: `${count(facts, "left") ?? "Few"} requests are left of ${name(facts)}`,
+    paragraphs: ["Requests that the package pays for are refused when it is used up. Your keys stay."],
+    facts: [
+      ["Package", name(facts)],
+      ["Requests left", ofTotal(facts)],
+      ["Last day", day(facts, text(facts, "endsAt"))],
+    ],
+    button: page(facts, "/billing", "Open billing"),
+  }),
+  package_used_up: (facts) => ({
+    subject: `${name(facts)} is used up`,
+    paragraphs: [
+      "All requests of the package are used. Further requests that it would pay for are refused.",
+      "Your keys stay and work again with a new package.",
+    ],
+    facts: [
+      ["Package", name(facts)],
+      ["Requests", count(facts, "totalLimit")],
+    ],
+    button: page(facts, "/billing", "Open billing"),
+  }),
+  package_ending: (facts) => ({
+    subject: `${name(facts)} ends on ${day(facts, text(facts, "endsAt")) ?? "its last day"}`,
+    paragraphs: [
+      isText(text(facts, "nextName"))
+        ? `${text(facts, "nextName")} follows.`
+        : "No package follows it. Your keys stay and work again with a new package.",
+    ],
+    facts: [
+      ["Package", name(facts)],
+      ["Ends", moment(facts, text(facts, "endsAt"))],
+      ["Requests left", ofTotal(facts)],
+    ],
+    button: page(facts, "/billing", "Open billing"),
+  }),
+  package_assigned: (facts) => ({
+    subject: `${name(facts)} is yours`,
+    paragraphs: ["You have a new package."],
+    facts: [
+      ["Package", name(facts)],
+      ["Requests", count(facts, "totalLimit")],
+      ["Requests a day", count(facts, "dailyLimit")],
+      ["Starts", moment(facts, text(facts, "startsAt"))],
+      ["Ends", moment(facts, text(facts, "endsAt"))],
+    ],
+    button: page(facts, "/billing", "Open billing"),
+  }),
+  order_placed: (facts) => ({
+    subject: `New order${by(facts)}: ${wish(facts)}`,
+    paragraphs: [
+      usd(facts, "priceNanoUsd") === null
+        ? "It has no price: fulfil it or decline it."
+        : "If it is paid by card or in your shop, it is fulfilled by itself. If the money arrives in another way, mark it as paid and fulfil it.",
+    ],
+    facts: [["Customer", text(facts, "customerName")], ...order(facts), ["Note", text(facts, "note")]],
+    button: page(facts, facts.role === "admin" ? "/admin/orders" : "/customers", "Open orders"),
+  }),
+  payment_received: (facts) => ({
+    subject: `Payment received${by(facts)}: ${wish(facts)}`,
+    paragraphs: [
+      "The money has arrived by card or through your shop. The order is fulfilled by itself. If it cannot be, another mail says why.",
+    ],
+    facts: [["Customer", text(facts, "customerName")], ...order(facts)],
+    button: page(facts, paymentsPath(facts), "Open payments"),
+  }),
+  order_waits: (facts) => ({
+    subject: `A paid order waits for you: ${wish(facts)}`,
+    paragraphs:
+      facts.data.waitsFor === "seller_balance"
+        ? [
+            "The customer has paid, but your balance does not cover the wholesale price.",
+            "Top up your balance. The order is then fulfilled within minutes.",
+          ]
+        : ["The customer has paid, but the order could not be fulfilled. Look at it, then fulfil or refund it."],
+    facts: [["Customer", text(facts, "customerName")], ...order(facts)],
+    button:
+      facts.data.waitsFor === "seller_balance" && facts.role === "reseller"
+        ? page(facts, "/billing", "Top up the balance")
+        : page(facts, facts.role === "admin" ? "/admin/orders" : "/customers", "Open orders"),
+  }),
+  order_paid: (facts) => ({
+    subject: `Payment received: ${wish(facts)}`,
+    paragraphs: ["Thank you. Your payment has arrived. Your invoice is on the page of the order."],
+    facts: [...order(facts), ["Invoice", text(facts, "invoiceNumber")]],
+    button: orderPage(facts),
+  }),
+  order_fulfilled: (facts) => ({
+    subject: `Your order is done: ${wish(facts)}`,
+    paragraphs: ["What you ordered is in your account."],
+    facts: [
+      ...order(facts),
+      ["Starts", moment(facts, text(facts, "startsAt"))],
+      ["Ends", moment(facts, text(facts, "endsAt"))],
+    ],
+    button: orderPage(facts),
+  }),
+  order_declined: (facts) => ({
+    subject: `Your order was declined: ${wish(facts)}`,
+    paragraphs: ["Your order was not accepted.", text(facts, "answer")],
+    facts: order(facts),
+    button: orderPage(facts),
+  }),
+  payment_failed: (facts) => ({
+    subject: `Your payment has failed: ${wish(facts)}`,
+    paragraphs: [
+      "Your bank did not pay. Nothing was charged, and the order is still open: pay for it again, in another way if you like.",
+    ],
+    facts: order(facts),
+    button: page(facts, `/billing/orders/${text(facts, "orderId") ?? ""}`, "Pay"),
+  }),
+  refund_made: (facts) => ({
+    subject: `Refund of ${money(facts.data.refundNano, text(facts, "currency")) ?? "a payment"}`,
+    paragraphs: ["Your payment was refunded.", text(facts, "reason")],
+    facts: [
+      ["Refund", money(facts.data.refundNano, text(facts, "currency"))],
+      ...order(facts),
+      ["Credit note", text(facts, "invoiceNumber")],
+    ],
+    button: orderPage(facts),
+  }),
+  refund_shortfall: (facts) => ({
+    subject: `${usd(facts, "shortfallNano") ?? "A part"} of a refund was already spent`,
+    paragraphs: [
+      "Stripe has sent money of a top-up back, and the customer had spent a part of it. What was left was taken from the balance. The rest is missing there, and was not taken.",
+    ],
+    facts: [["Sent back", usd(facts, "refundNano")], ["Already spent", usd(facts, "shortfallNano")], ...order(facts)],
+    button: page(facts, paymentsPath(facts), "Open payments"),
+  }),
+  dispute_opened: (facts) => ({
+    subject: `A payment of ${disputed(facts) ?? "an order"} is disputed`,
+    paragraphs: [
+      "A customer disputes a payment at its bank. Answer in Stripe's dashboard: without an answer in time the money is lost.",
+      "The account goes on as before. You can block it in the panel.",
+    ],
+    facts: [
+      ["Disputed", disputed(facts)],
+      ["Reason", words(facts.data.reason)],
+      ["Answer by", moment({ data: {} }, text(facts, "dueAt")) ?? "No answer is possible"],
+      ["Dispute", text(facts, "externalId")],
+      ...order(facts),
+    ],
+    button: page(facts, paymentsPath(facts), "Open payments"),
+  }),
+  dispute_closed: (facts) => {
+    const isLost = text(facts, "status") === "lost";
+    return {
+      subject: `The dispute of ${disputed(facts) ?? "a payment"} is ${isLost ? "lost" : "closed"}`,
+      paragraphs: [
+        isLost
+          ? "The bank has given the money back to the customer. It is recorded as a refund, and what was left of a top-up was taken from the balance."
+          : "No money is taken by it. Nothing changes.",
+      ],
+      facts: [
+        ["Disputed", disputed(facts)],
+        ["Reason", words(facts.data.reason)],
+        ["Result", words(facts.data.status)],
+        ["Dispute", text(facts, "externalId")],
+        ...order(facts),
+      ],
+      button: page(facts, paymentsPath(facts), "Open payments"),
+    };
+  },
+  domain_lost: (facts) => ({
+    subject: `${text(facts, "host") ?? "A domain"} is off`,
+    paragraphs: [
+      "The domain is no longer served: its DNS records have been wrong for a day, or another account has proved that it owns the name.",
+      "Customers cannot sign in there, and requests to it are refused, until the records are right again.",
+    ],
+    facts: [["Domain", text(facts, "host")]],
+    button: page(facts, `/domains/${encodeURIComponent(text(facts, "host") ?? "")}`, "See what is wrong"),
+  }),
+  webhook_paused: (facts) => ({
+    subject: "A webhook was switched off",
+    paragraphs: [
+      `Your endpoint has failed for ${count(facts, "days") ?? "several"} days, so it is not called any more. Mend it, then switch it on again.`,
+    ],
+    facts: [
+      ["Endpoint", text(facts, "url")],
+      ["Last answer", text(facts, "why")],
+    ],
+    button: page(facts, "/webhooks", "Open webhooks"),
+  }),
+};
+
+function isText(value: string | null): value is string {
+  return value !== null && value !== "";
+}
+
+type Named = { data: { name?: string } };
+type Sized = { data: { left?: number; totalLimit?: number } };
+type Ordered = Pick<MailFacts<"order_placed">, "data">;
+
+function name(facts: Named): string {
+  return text(facts, "name") ?? "Your package";
+}
+
+function ofTotal(facts: Sized): string | null {
+  const [left, total] = [count(facts, "left"), count(facts, "totalLimit")];
+  return left === null ? null : total === null ? left : `${left} of ${total}`;
+}
+
+function disputed(facts: Pick<MailFacts<"dispute_opened">, "data">): string | null {
+  return money(facts.data.disputedNano, text(facts, "currency"));
+}
+
+/** A word of Stripe: "needs_response" as "needs response". */
+function words(value: string | undefined): string | null {
+  return value === undefined ? null : oneLine(value).replaceAll("_", " ");
+}
+
+/** The page of payments of a reseller and of an admin. */
+function paymentsPath({ role }: Pick<MailFacts, "role">): string {
+  return role === "admin" ? "/admin/payments" : "/payments";
+}
+
+/** Links have no time zone: UTC. */
+function validUntil({ data }: MailFacts<"invitation">, what: string): string | null {
+  const until = moment({ data: {} }, text({ data }, "expiresAt"));
+  return until && `${what}, until ${until}.`;
+}
+
+function notYou({ brand }: { brand: string }): string {
+  return `If it was not you, set a new password at once, and tell ${brand}.`;
+}
+
+function security({ brand }: { brand: string }): string {
+  return `You get this mail because this address belongs to an account at ${brand}. Mails about how you sign in are always sent.`;
+}
+
+function linked({ link }: Pick<MailFacts, "link">, label: string): MailText["button"] {
+  return link === null ? null : { label, url: link };
+}
+
+function page({ site }: Pick<MailFacts, "site">, path: string, label: string): MailText["button"] {
+  return site === null ? null : { label, url: `${site}${path}` };
+}
+
+/** What an order asks for. */
+function wish(facts: Ordered): string {
+  const top = usd(facts, "amountNanoUsd");
+  return text(facts, "offeringName") ?? (top === null ? "your order" : `top-up of ${top}`);
+}
+
+function by(facts: Ordered): string {
+  const customer = text(facts, "customerName");
+  return customer === null ? "" : ` from ${customer}`;
+}
+
+function order(facts: Ordered): [string, string | null][] {
+  return [
+    ["Order", wish(facts)],
+    ["Price", usd(facts, "priceNanoUsd")],
+    ["Reference", text(facts, "reference")],
+  ];
+}
+
+/** The page of the reader's own order. */
+function orderPage(facts: Ordered & Pick<MailFacts, "site">): MailText["button"] {
+  return page(facts, `/billing/orders/${text(facts, "orderId") ?? ""}`, "Open the order");
+}

@@ -1,0 +1,156 @@
+import { accentCss } from "../accounts/accent.ts";
+import { type Account, findAccount } from "../accounts/accounts_store.ts";
+import { loadBrand } from "../accounts/brands_store.ts";
+import { signInHostOf } from "../accounts/password_links_store.ts";
+import type { Config } from "../config.ts";
+import { siteUrl } from "../http/host.ts";
+import { decrypt } from "../platform/crypto.ts";
+import type { Db } from "../platform/db.ts";
+import type { Claimed } from "./claims_store.ts";
+import { isOptional, LINK_KINDS } from "./kinds.ts";
+import { DARK_LOGO_ID, LOGO_ID, type MailLook, mailHtml, mailPlain } from "./mail_html.ts";
+import { findMailServer } from "./mail_servers_store.ts";
+import { type MailText, mailText } from "./mail_texts.ts";
+import { oneLine } from "./mail_values.ts";
+import { domainOf, type Mail, MailError, operatorServer, resellerServer, type SmtpServer } from "./smtp.ts";
+import { unsubscribeToken } from "./unsubscribe.ts";
+
+/** Who sends to whom, and in which looks: the operator, or a reseller to its customers. Source: MSG-5, MSG-8. */
+
+/** The accent of the service's own pages. */
+const OWN_ACCENT = { accent: "#00647c", onAccent: "#ffffff" };
+
+export type SenderDeps = {
+  db: Db;
+  config: Pick<
+    Config,
+    "secretKey" | "smtpUrl" | "mailFrom" | "brandName" | "brandSupport" | "panelUrl" | "providerAllowPrivate"
+  >;
+};
+
+/** The mail server of a tenant (0: the operator); null: it has none, so its people get no mail. Throws MailError. */
+export async function smtpServerOf({ db, config }: SenderDeps, tenantId: number): Promise<SmtpServer | null> {
+  if (tenantId === 0) return operatorServer(config);
+  const stored = await findMailServer({ db }, tenantId);
+  if (stored === undefined) return null;
+  const { smtpPasswordCiphertext: ciphertext } = stored;
+  const password = ciphertext === null ? null : passwordIn(ciphertext, config.secretKey);
+  return resellerServer(stored, password, config.providerAllowPrivate);
+}
+
+/** Throws MailError. */
+function passwordIn(ciphertext: Uint8Array, secretKey: Uint8Array): string {
+  try {
+    return decrypt(secretKey, ciphertext);
+  } catch (cause) {
+    throw new MailError("The stored password cannot be decrypted. Enter it again.", { fault: "server", cause });
+  }
+}
+
+/** Whether the people of a tenant can be mailed. */
+export async function canMail({ db, config }: SenderDeps, tenantId: number): Promise<boolean> {
+  if (tenantId === 0) return operatorServer(config) !== null;
+  return (await findMailServer({ db }, tenantId)) !== undefined;
+}
+
+/** The looks of a tenant's mails. */
+export async function lookOf({ db, config }: SenderDeps, tenantId: number): Promise<MailLook> {
+  const brand = tenantId === 0 ? undefined : await loadBrand({ db }, tenantId);
+  if (brand === undefined) {
+    // Never for a reseller's customers: it would name the operator.
+    if (tenantId !== 0) throw new MailError("This reseller does not exist any more.", { fault: "refused" });
+    const { brandName, brandSupport } = config;
+    const support = brandSupport === "" ? null : brandSupport;
+    return { name: brandName, support, ...OWN_ACCENT, logoLight: null, logoDark: null };
+  }
+  const { name, support, accent, logoLight, logoDark } = brand;
+  return { name, support, ...(accent === null ? OWN_ACCENT : accentCss(accent).light), logoLight, logoDark };
+}
+
+/** The mail of a delivery, ready to send. Throws MailError if it cannot be written. */
+export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpServer): Promise<Mail> {
+  const { accountId, tenantId, kind, data, address, deliveryId } = claimed;
+  const account = await findAccount(deps, accountId);
+  if (account === undefined || account.status !== "active")
+    throw new MailError("The account does not exist any more, or is suspended.", { fault: "refused" });
+  const [look, site] = await Promise.all([lookOf(deps, tenantId), siteOf(deps, account)]);
+  const { secretKey } = deps.config;
+  const link = LINK_KINDS.includes(kind) ? linkIn(data, secretKey) : null;
+  const unsubscribe =
+    site !== null && isOptional(kind)
+      ? `${site}/unsubscribe/${unsubscribeToken(secretKey, { accountId, kind })}`
+      : null;
+  const text = mailText(kind, { data, brand: oneLine(look.name), site, link, unsubscribe, role: account.role });
+  return drawn(text, look, {
+    // A name is free text: an account could advertise with it to addresses that it types.
+    to: { name: isConfirmed(claimed) ? oneLine(account.name) : "", address },
+    messageId: `<${deliveryId}.${claimed.messageId}@${domainOf(server.from.address)}>`,
+    headers: {
+      // Servers that answer automatically must not: RFC 3834.
+      "auto-submitted": "auto-generated",
+      ...(unsubscribe !== null && unsubscribeHeaders(unsubscribe)),
+    },
+  });
+}
+
+/** Whether the address is known to be the account's: not that of an invitation, nor the new one of a change. Source: MSG-7. */
+function isConfirmed({ kind, data }: Claimed): boolean {
+  return kind !== "invitation" && !(kind === "email_change" && data.to === "new");
+}
+
+/** One click in the mail program switches the kind off; by https only. Source: MSG-13, RFC 8058 › 3.1. */
+function unsubscribeHeaders(url: string): Record<string, string> {
+  const header = { "list-unsubscribe": `<${url}>` };
+  return url.startsWith("https:") ? { ...header, "list-unsubscribe-post": "List-Unsubscribe=One-Click" } : header;
+}
+
+/** A mail that only shows that mail arrives. */
+export async function testMail(
+  deps: SenderDeps,
+  { tenantId, to, server }: { tenantId: number; to: Mail["to"]; server: SmtpServer },
+): Promise<Mail> {
+  const look = await lookOf(deps, tenantId);
+  const name = oneLine(look.name);
+  const text: MailText = {
+    subject: `Test mail from ${name}`,
+    title: "Mail works",
+    paragraphs: ["This is how mails to your customers look: your name, your logo and your colour."],
+    facts: [["Sent by", `${oneLine(server.from.name)} <${server.from.address}>`]],
+    button: null,
+    unsubscribe: null,
+    why: `You get this mail because you asked for a test at ${name}.`,
+  };
+  const messageId = `<test.${crypto.randomUUID()}@${domainOf(server.from.address)}>`;
+  return drawn(text, look, {
+    to: { ...to, name: oneLine(to.name) },
+    messageId,
+    headers: { "auto-submitted": "auto-generated" },
+  });
+}
+
+/** Text and HTML of a mail in its looks. Only the pictures that the HTML shows are attached. */
+export function drawn(text: MailText, look: MailLook, rest: Pick<Mail, "to" | "messageId" | "headers">): Mail {
+  const pictures = [
+    { id: LOGO_ID, png: look.logoLight },
+    { id: DARK_LOGO_ID, png: look.logoDark },
+  ].flatMap(({ id, png }) => (png === null ? [] : [{ id, png }]));
+  return { ...rest, subject: text.subject, text: mailPlain(text, look), html: mailHtml(text, look), pictures };
+}
+
+/** Where an account signs in; null: its reseller has no active domain. */
+async function siteOf({ db, config }: SenderDeps, { resellerId }: Account): Promise<string | null> {
+  if (resellerId === null) return new URL(config.panelUrl).origin;
+  const host = await signInHostOf({ db }, { resellerId, preferred: "" });
+  return host === undefined ? null : siteUrl({ config }, host);
+}
+
+/** The link of a message, which the table has encrypted. Throws MailError. */
+function linkIn({ urlCiphertext }: Readonly<Record<string, unknown>>, secretKey: Uint8Array): string {
+  try {
+    const url = decrypt(secretKey, Buffer.from(String(urlCiphertext), "base64"));
+    if (/^https?:\/\//.test(url)) return url;
+    throw new Error("It is not a URL.");
+  } catch (error) {
+    throw new MailError("The link of this mail cannot be decrypted.", { fault: "refused", cause: error });
+  }
+}

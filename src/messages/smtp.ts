@@ -1,0 +1,241 @@
+import { connect, isIP, type Socket } from "node:net";
+import { domainToASCII } from "node:url";
+import { createTransport } from "nodemailer";
+import { assertCallable, mayBePrivate } from "../catalog/guard.ts";
+import type { Config } from "../config.ts";
+import { within } from "../platform/time_limit.ts";
+
+/**
+ * Sends one mail by SMTP. A reseller's server is called only at a public address, and only at the address that was checked. The
+ * operator's is called as configured. Source: MSG-8.
+ */
+
+const CONNECT_MS_MAX = 10_000;
+const GREETING_MS_MAX = 15_000;
+/** Silence of the server. */
+const IDLE_MS_MAX = 30_000;
+/** All of it. Shorter than a claim. */
+const SEND_MS_MAX = 60_000;
+const TLS_PORT = 465;
+const SUBMISSION_PORT = 587;
+
+/** One address, without the characters that part, quote or comment addresses. */
+const PLAIN_ADDRESS = /^[^\s@,;:<>()[\]\\"\p{Cc}]+@[^\s@,;:<>()[\]\\"\p{Cc}]+$/u;
+
+/** A mail server and its sender. */
+export type SmtpServer = {
+  host: string;
+  port: number;
+  /** TLS from the start; otherwise STARTTLS if the server offers it. */
+  tls: boolean;
+  user: string | null;
+  password: string | null;
+  from: { name: string; address: string };
+  /** Only public addresses are called: it is a reseller's. The operator's own may be anywhere. */
+  isGuarded: boolean;
+  /** `host:port` that may be private, and may get a password without TLS: they are beside this server. */
+  allowPrivate: readonly string[];
+};
+
+export type Mail = {
+  to: { name: string; address: string };
+  subject: string;
+  text: string;
+  html: string;
+  /** The same in each attempt: who gets a mail twice can tell. */
+  messageId: string;
+  headers: Record<string, string>;
+  /** Pictures of the HTML. */
+  pictures: { id: string; png: Uint8Array }[];
+};
+
+/**
+ * Whose fault it is that a mail was not accepted. `server`: any other mail would fail too. `mail`: this mail or its address, for now.
+ * `refused`: this mail or its address, for good.
+ */
+export type MailFault = "server" | "mail" | "refused";
+
+/** A mail that was not accepted. The message is for whoever set the server up. */
+export class MailError extends Error {
+  override readonly name = "MailError";
+  readonly fault: MailFault;
+  /** Of the server's answer; null: there was none. */
+  readonly status: number | null;
+
+  constructor(
+    message: string,
+    { fault, status = null, cause }: { fault: MailFault; status?: number | null; cause?: unknown },
+  ) {
+    super(message, { cause });
+    this.fault = fault;
+    this.status = status;
+  }
+}
+
+/** The operator's server, from SMTP_URL and MAIL_FROM; null: there is none. */
+export function operatorServer({
+  smtpUrl,
+  mailFrom,
+  providerAllowPrivate,
+}: Pick<Config, "smtpUrl" | "mailFrom" | "providerAllowPrivate">): SmtpServer | null {
+  if (smtpUrl === "" || mailFrom === null) return null;
+  const { protocol, hostname, port, username, password } = new URL(smtpUrl);
+  const tls = protocol === "smtps:";
+  return {
+    host: hostname.replace(/^\[|\]$/g, ""),
+    port: port === "" ? (tls ? TLS_PORT : SUBMISSION_PORT) : Number(port),
+    tls,
+    user: username === "" ? null : decodeURIComponent(username),
+    password: password === "" ? null : decodeURIComponent(password),
+    from: mailFrom,
+    isGuarded: false,
+    allowPrivate: providerAllowPrivate,
+  };
+}
+
+/** A reseller's server: TLS from the start on port 465 only. */
+export function resellerServer(
+  {
+    host,
+    port,
+    userName,
+    fromAddress,
+    fromName,
+  }: { host: string; port: number; userName: string | null; fromAddress: string; fromName: string },
+  password: string | null,
+  allowPrivate: readonly string[],
+): SmtpServer {
+  const from = { name: fromName, address: fromAddress };
+  return { host, port, tls: port === TLS_PORT, user: userName, password, from, isGuarded: true, allowPrivate };
+}
+
+/** Returns the server's answer when it has accepted the mail. Throws MailError. */
+export async function sendMail(server: SmtpServer, mail: Mail): Promise<string> {
+  // The library would read a comma as the start of a second address.
+  if (!PLAIN_ADDRESS.test(mail.to.address)) throw new MailError("This address cannot be mailed.", { fault: "refused" });
+  let socket: Socket | undefined;
+  try {
+    const address = await addressOf(server);
+    socket = await connected(address, server.port);
+    return await within(
+      SEND_MS_MAX,
+      submit(server, mail, socket),
+      () => new Error(`no end within ${SEND_MS_MAX / 1000} s`),
+    );
+  } catch (error) {
+    throw toMailError(error);
+  } finally {
+    // Also ends a server that sends one byte a minute.
+    socket?.destroy();
+  }
+}
+
+/** The address to connect to: checked, and not looked up again. Throws GuardError. */
+export async function addressOf({
+  host,
+  port,
+  isGuarded,
+  allowPrivate,
+}: Pick<SmtpServer, "host" | "port" | "isGuarded" | "allowPrivate">): Promise<string> {
+  if (!isGuarded) return host;
+  const { addresses } = await within(
+    CONNECT_MS_MAX,
+    assertCallable(urlOf(host, port), { allowPrivate, purpose: "The mail server" }),
+  );
+  return addresses[0]?.address ?? host;
+}
+
+/** The guard checks URLs. */
+function urlOf(host: string, port: number): string {
+  return `http://${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
+}
+
+function connected(host: string, port: number): Promise<Socket> {
+  const socket = connect({ host, port });
+  const done = new Promise<Socket>((resolve, reject) => {
+    socket.once("connect", () => resolve(socket));
+    socket.on("error", reject); // Stays: a destroyed socket may still emit an error.
+  });
+  return within(CONNECT_MS_MAX, done, () => new Error("the mail server does not answer")).catch((error) => {
+    socket.destroy();
+    throw error;
+  });
+}
+
+async function submit(server: SmtpServer, mail: Mail, connection: Socket): Promise<string> {
+  const { host, port, tls, user, password, from, allowPrivate } = server;
+  const transport = createTransport({
+    connection,
+    host,
+    port,
+    secure: tls,
+    // Without it, whoever can remove STARTTLS from the server's greeting would read the password.
+    requireTLS: user !== null && !mayBePrivate(urlOf(host, port), allowPrivate),
+    ...(user !== null && { auth: { user, pass: password ?? "" } }),
+    ...(isIP(host) === 0 && { tls: { servername: host } }),
+    // The name of this machine would tell who the operator is.
+    name: domainOf(from.address),
+    greetingTimeout: GREETING_MS_MAX,
+    socketTimeout: IDLE_MS_MAX,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  });
+  const { response } = await transport.sendMail({
+    envelope: { from: from.address, to: [mail.to.address] },
+    from,
+    to: mail.to,
+    subject: mail.subject,
+    text: mail.text,
+    html: mail.html,
+    messageId: mail.messageId,
+    headers: mail.headers,
+    xMailer: false,
+    attachments: mail.pictures.map(({ id, png }) => ({
+      cid: id,
+      filename: `${id}.png`,
+      contentType: "image/png",
+      contentDisposition: "inline",
+      content: Buffer.from(png),
+    })),
+  });
+  return response;
+}
+
+/** The domain of an address as DNS has it: greetings and ids of messages are ASCII. */
+export function domainOf(address: string): string {
+  const domain = address.slice(address.lastIndexOf("@") + 1);
+  return domainToASCII(domain) || domain;
+}
+
+function toMailError(error: unknown): MailError {
+  if (error instanceof MailError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  const { code, command, responseCode } = error as { code?: unknown; command?: unknown; responseCode?: unknown };
+  const status = typeof responseCode === "number" ? responseCode : null;
+  const about = { code, command, status };
+  return new MailError(plainWords(message, about), { fault: faultOf(about), status, cause: error });
+}
+
+type Failure = { code: unknown; command: unknown; status: number | null };
+
+/** The server says that it ends the connection. Source: RFC 5321 › 3.8. */
+const CLOSING = 421;
+
+/**
+ * Only an answer about this mail or its recipient is the mail's own. The sender's address is the same in each: who set the server up can
+ * mend it, as a sign-in that is refused.
+ */
+function faultOf({ code, command, status }: Failure): MailFault {
+  const isAboutMail = (code === "EENVELOPE" || code === "EMESSAGE") && command !== "MAIL FROM" && status !== CLOSING;
+  if (!isAboutMail) return "server";
+  // Without an answer, the library has refused to send it: it would again.
+  return status === null || status >= 500 ? "refused" : "mail";
+}
+
+/** Says what is wrong with TLS; other errors are clear. */
+function plainWords(message: string, { code, command }: Failure): string {
+  if (/certificate|altnames/i.test(message)) return `The mail server's TLS certificate is not valid: ${message}`;
+  if (code === "ETLS" && command === "STARTTLS")
+    return `The mail server did not begin TLS, and the password is not sent without it: ${message}`;
+  return message;
+}

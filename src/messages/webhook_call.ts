@@ -1,0 +1,105 @@
+import { Webhook } from "standardwebhooks";
+import { assertCallable, GuardError, mayBePrivate, type Resolve } from "../catalog/guard.ts";
+import { InputError } from "../errors.ts";
+import { WEBHOOK_URL_CHARS_MAX } from "../limits.ts";
+import { upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
+import { within } from "../platform/time_limit.ts";
+import type { Outcome } from "./claims_store.ts";
+
+/** Calls a webhook: signed by the Standard Webhooks scheme, at public addresses only, without redirects. Source: MSG-9. */
+
+const LOOK_UP_MS_MAX = 5_000;
+const CALL_MS_MAX = 15_000;
+/** Of the answer; the rest is not read. */
+const ANSWER_BYTES_MAX = 512;
+/** The receiver says that the endpoint is gone for good. */
+export const GONE = 410;
+
+export type WebhookCall = {
+  url: string;
+  /** As `whsec_…`; a request has one signature for each. */
+  secrets: string[];
+  /** The same in each attempt. */
+  messageId: string;
+  /** Unix time, ms. */
+  unixMs: number;
+  body: string;
+  allowPrivate: readonly string[];
+  /** Looks the host up. Only tests give one. */
+  resolve?: Resolve;
+};
+
+/** The URL of an endpoint, as it is stored. Throws InputError, also for an address that is not public. */
+export async function checkWebhookUrl(typed: string, allowPrivate: readonly string[]): Promise<string> {
+  const url = typed.trim();
+  if (url.length > WEBHOOK_URL_CHARS_MAX)
+    throw new InputError(`The URL may have at most ${WEBHOOK_URL_CHARS_MAX} characters.`, "url");
+  try {
+    const checked = await look(url, allowPrivate);
+    // Events would be readable on their way. A private address that the operator allowed is beside this server.
+    if (checked.url.protocol !== "https:" && !mayBePrivate(url, allowPrivate))
+      throw new InputError("The URL must begin with https://.", "url");
+    return checked.url.href;
+  } catch (error) {
+    if (error instanceof InputError) throw error;
+    throw new InputError(error instanceof GuardError ? error.message : "The URL's host cannot be looked up.", "url");
+  }
+}
+
+/** One call. Never throws: every failure is an outcome. */
+export async function callWebhook(call: WebhookCall): Promise<Outcome> {
+  const startMs = performance.now();
+  const ended = (outcome: Omit<Outcome, "tookMs">): Outcome => ({ ...outcome, tookMs: performance.now() - startMs });
+  const stop = new AbortController();
+  const timer = setTimeout(() => stop.abort(new Error(`no answer within ${CALL_MS_MAX / 1000} s`)), CALL_MS_MAX);
+  try {
+    const { url, addresses } = await look(call.url, call.allowPrivate, call.resolve);
+    const response = await upstreamFetch(upstreamTarget(url, addresses[0]?.address), {
+      method: "POST",
+      headers: { "content-type": "application/json", "user-agent": "webhooks/1", ...signatureOf(call) },
+      body: call.body,
+      signal: stop.signal,
+    });
+    const { status } = response;
+    const answer = await firstBytes(response);
+    const said = status >= 300 && status < 400 ? "A redirect, which is not followed." : answer;
+    return ended({ ok: status >= 200 && status < 300, isFinal: status === GONE, status, answer: said });
+  } catch (error) {
+    const reason = stop.signal.aborted ? stop.signal.reason : error;
+    const answer = reason instanceof Error ? reason.message : String(reason);
+    return ended({ ok: false, isFinal: false, status: null, answer });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function look(url: string, allowPrivate: readonly string[], resolve?: Resolve) {
+  const options = { allowPrivate, purpose: "The webhook's URL", ...(resolve && { resolve }) };
+  return within(LOOK_UP_MS_MAX, assertCallable(url, options));
+}
+
+/** The headers of the scheme. Source: MSG-9. */
+function signatureOf({ secrets, messageId, unixMs, body }: WebhookCall): Record<string, string> {
+  const at = new Date(unixMs);
+  return {
+    "webhook-id": messageId,
+    "webhook-timestamp": String(Math.floor(unixMs / 1000)),
+    "webhook-signature": secrets.map((secret) => new Webhook(secret).sign(messageId, at, body)).join(" "),
+  };
+}
+
+/** The beginning of the answer's body as text; the connection is ended. */
+async function firstBytes({ body }: Response): Promise<string> {
+  if (body === null) return "";
+  const reader = body.getReader();
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  while (size < ANSWER_BYTES_MAX) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    pieces.push(value);
+    size += value.byteLength;
+  }
+  reader.cancel().catch(() => {}); // The receiver may have hung up.
+  return new TextDecoder().decode(Buffer.concat(pieces).subarray(0, ANSWER_BYTES_MAX));
+}

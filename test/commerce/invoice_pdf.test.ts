@@ -1,0 +1,126 @@
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import PDFDocument from "pdfkit";
+import sharp from "sharp";
+import { invoicePdf, titleOf } from "../../src/commerce/invoice_pdf.ts";
+import { fontFile, printable, SCRIPTS, scriptOf, unprintable } from "../../src/commerce/pdf_fonts.ts";
+import { INVOICE as invoice, LOOKS, textOf } from "./sample_invoice.ts";
+
+/** The PDF of an invoice: what it says, in which letters, and on how many pages. Source: INV-4. */
+
+const line = { text: "Pro, 30 days", quantity: 2, amountNanoUsd: 58_000_000_000n };
+const pagesOf = (pdf: Uint8Array) => textOf(pdf).split("\f").length - 1;
+
+test("an invoice says who sold what to whom, when, for how much, in the seller's time zone", async () => {
+  const text = textOf(await invoicePdf(invoice, LOOKS));
+  for (const said of [
+    "Invoice",
+    "00042",
+    "24 November 2026",
+    "A1B2C3D4E5F6",
+    "Acme Inference GmbH",
+    "Torstraße 12",
+    "VAT ID DE123456789",
+    "Ada",
+    "ada@example.com",
+    "Tax number: PL1",
+    "Łódź",
+    "Pro, 30 days",
+    "$29.00",
+    "$58.00",
+    "$1,176.50",
+    "$1,234.50",
+    "Page 1 of 1",
+  ])
+    expect(text).toContain(said);
+  // How many orders the service has had is nobody's business.
+  expect(text).not.toContain("117");
+});
+
+test("without the seller's address it is a receipt; a credit note names its invoice and has negative amounts", async () => {
+  const receipt = { ...invoice, seller: { name: null, address: null, taxLine: null } };
+  expect(titleOf(receipt)).toBe("Receipt");
+  const text = textOf(await invoicePdf(receipt, LOOKS));
+  expect(text).toContain("Acme");
+  expect(text).not.toContain("Invoice");
+  const again = textOf(await invoicePdf({ ...invoice, correctsNumber: 41 }, LOOKS));
+  expect(again).toContain("The refund of credit note 00041 was not made. Nothing is due.");
+  expect(again).toMatch(/Takes back credit note\s+00041/);
+  const note = textOf(await invoicePdf({ ...invoice, kind: "credit_note", correctsNumber: 41 }, LOOKS));
+  expect(note).toContain("Credit note");
+  expect(note).toContain("00041");
+  expect(note).toContain("−$1,234.50");
+});
+
+test("Latin, Greek, Cyrillic and Vietnamese names are printed; a name in other letters gives way to the e-mail address", async () => {
+  for (const name of [
+    "Παπαδόπουλος & Σία",
+    "ООО «Ромашка»",
+    "Żółć Łódź ğüşı",
+    "Nguyễn Thị Ánh",
+    "Ґалаґан Їжак",
+    "Łukasz Ångström",
+  ]) {
+    const text = textOf(await invoicePdf({ ...invoice, buyer: { ...invoice.buyer, name } }, LOOKS));
+    expect(text.normalize("NFC").replace(/\s+/g, "")).toContain(name.replace(/\s+/g, ""));
+  }
+  const text = textOf(await invoicePdf({ ...invoice, buyer: { ...invoice.buyer, name: "株式会社" } }, LOOKS));
+  expect(text.match(/ada@example\.com/g)).toHaveLength(1);
+  expect(printable("a\u202eb\u0000 株 c")).toBe("ab c");
+  expect(printable("שלום")).toBeUndefined();
+  expect(unprintable("ok株ok株")).toEqual(["株"]);
+});
+
+test("many lines go on to further pages, each with the table's head and its number", async () => {
+  const lines = Array.from({ length: 200 }, (_, i) => ({
+    ...line,
+    text: `Line ${i + 1} ${"word ".repeat(30)}`.trim(),
+  }));
+  const pdf = await invoicePdf({ ...invoice, lines }, LOOKS);
+  const pages = pagesOf(pdf);
+  expect(pages).toBeGreaterThan(5);
+  const text = textOf(pdf);
+  for (let i = 1; i <= 200; i++) expect(text).toContain(`Line ${i} `);
+  expect(text.match(/Description/g)).toHaveLength(pages);
+  expect(text).toContain(`Page ${pages} of ${pages}`);
+}, 60_000);
+
+test("a word longer than the line is broken, and text never leaves the page", async () => {
+  const text = textOf(await invoicePdf({ ...invoice, buyer: { ...invoice.buyer, name: "W".repeat(100) } }, LOOKS));
+  expect(text.match(/W/g)?.length).toBeGreaterThanOrEqual(100);
+  expect(text.split("\n").every((row) => !/W{60}/.test(row))).toBe(true);
+});
+
+test("the file names neither the library nor the operator, and carries the logo", async () => {
+  const logo = await sharp({ create: { width: 320, height: 80, channels: 4, background: "#0a7d5c" } })
+    .png()
+    .toBuffer();
+  const pdf = Buffer.from(await invoicePdf(invoice, { ...LOOKS, logo })).toString("latin1");
+  expect(pdf).toContain("/Subtype /Image");
+  expect(pdf).not.toMatch(/pdfkit|tollgate/i);
+});
+
+/** The font as the library has parsed it. */
+function parsed(file: Buffer) {
+  const doc = new PDFDocument({ font: file as unknown as string });
+  return (doc as unknown as { _font: { font: { hasGlyphForCodePoint(point: number): boolean } } })._font.font;
+}
+
+test("the table of characters is what the font files have", () => {
+  const resolve = createRequire(import.meta.url).resolve;
+  for (const script of SCRIPTS) {
+    for (const [weight, number] of [
+      ["regular", 400],
+      ["bold", 600],
+    ] as const) {
+      const woff = readFileSync(resolve(`@fontsource/inter/files/inter-${script}-${number}-normal.woff`));
+      for (const font of [parsed(woff), parsed(fontFile(script, weight))]) {
+        for (let point = 0x20; point < 0x2d00; point++) {
+          if (scriptOf(String.fromCodePoint(point)) === script)
+            expect([script, weight, point, font.hasGlyphForCodePoint(point)]).toEqual([script, weight, point, true]);
+        }
+      }
+    }
+  }
+});

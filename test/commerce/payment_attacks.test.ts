@@ -1,0 +1,280 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import Stripe from "stripe";
+import { isFinal } from "../../src/commerce/stripe_client.ts";
+import { runCli } from "../cli_process.ts";
+import { expectRefusal } from "../gateway/checks.ts";
+import { ok, type PanelSession } from "../panel/panel_client.ts";
+import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
+import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET } from "./stripe_stand_in.ts";
+
+/** What a buyer may try to pay less, or twice at once. Source: BUY-2, BUY-3, BUY-5. */
+
+setDefaultTimeout(60_000);
+let pay: PayShop;
+
+beforeAll(async () => {
+  pay = await openPayShop();
+});
+afterAll(async () => {
+  try {
+    expect(await pay.world.unbalanced()).toEqual([]);
+  } finally {
+    await pay.close();
+  }
+});
+
+const packagesOf = (accountId: number) => pay.sql`select * from packages where account_id = ${accountId}`;
+
+test("a page of Stripe that this service did not make pays for no order, even with its reference and its price", async () => {
+  const buyer = await pay.newcomer();
+  const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+  ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+  // A payment link of the same Stripe account, for a mug of the same price: whoever pays chooses its client_reference_id in the URL.
+  const mug = {
+    id: "cs_test_mug",
+    status: "complete",
+    payment_status: "paid",
+    payment_intent: "pi_mug",
+    client_reference_id: order.reference,
+    amount_total: 1200,
+    currency: "usd",
+    metadata: {},
+  };
+  ok(await pay.hook(0, mug));
+  expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open", paid_at: null });
+  expect(await pay.paymentsOf(order.orderId)).toHaveLength(0);
+  expect(await packagesOf(buyer.accountId)).toHaveLength(0);
+  // The order's own page still works.
+  ok(await pay.hook(0, pay.stripe.pay(order.reference)));
+  expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled" });
+});
+
+test("a refund whose first call Stripe is still working on has not failed: its money is not given to the balance again", () => {
+  const { StripeIdempotencyError, StripeInvalidRequestError } = Stripe.errors;
+  const inUse = { code: "idempotency_key_in_use", message: "in use", statusCode: 409 };
+  expect(isFinal(new StripeIdempotencyError({ ...inUse, type: "idempotency_error" }))).toBe(false);
+  expect(isFinal(new StripeInvalidRequestError({ ...inUse, type: "invalid_request_error" }))).toBe(false);
+  const refused = { type: "invalid_request_error", code: "charge_disputed", message: "no", statusCode: 400 } as const;
+  expect(isFinal(new StripeInvalidRequestError(refused))).toBe(true);
+});
+
+test("of Stripe, a shop and the seller who all say at once that an order is paid, one pays for it; it is fulfilled once", async () => {
+  for (let round = 0; round < 5; round++) {
+    const buyer = await pay.newcomer();
+    const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    const paid = { ...pay.stripe.pay(order.reference) };
+    const said = { order: order.reference, amount: "12.00", currency: "usd", payment_id: `p${round}` };
+    await Promise.all([
+      pay.hook(0, paid),
+      pay.shopHook(0, said),
+      pay.as.admin.post(`/orders/${order.orderId}/fulfil`),
+      buyer.post(`/orders/${order.orderId}/withdraw`),
+      pay.as.admin.post(`/orders/${order.orderId}/decline`, {}),
+      pay.hook(0, paid),
+      pay.shopHook(0, said),
+    ]);
+    const row = await pay.orderRow(order.orderId);
+    const payments = await pay.paymentsOf(order.orderId);
+    const isFulfilled = row.status === "fulfilled";
+    expect(["fulfilled", "withdrawn", "declined"]).toContain(String(row.status));
+    expect(payments.filter(({ problem }) => problem === null)).toHaveLength(isFulfilled ? 1 : 0);
+    expect(await packagesOf(buyer.accountId)).toHaveLength(isFulfilled ? 1 : 0);
+  }
+});
+
+test("a seller that marks an order paid and says no more drops nothing of the package that its customer has", async () => {
+  const buyer = await pay.newcomer();
+  const had = await pay.world.givePackage(buyer);
+  for (const body of [undefined, {}, { when: "after" }] as const) {
+    const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+    expect(ok(await pay.as.admin.post(`/orders/${order.orderId}/fulfil`, body)).package.state).toBe("queued");
+  }
+  const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+  const env = { DATABASE_URL: pay.world.url, SPOOL_DIR: pay.world.spoolDir };
+  expect(await runCli(`order paid ${order.orderId}`, { env })).toMatchObject({ code: 0, err: "" });
+  const [first] = await packagesOf(buyer.accountId);
+  expect(first).toMatchObject({ id: String(had), ended_early: null });
+  // Only if it is asked for.
+  const now = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+  expect(ok(await pay.as.admin.post(`/orders/${now.orderId}/fulfil`, { when: "now" })).package.state).toBe("active");
+  expect((await packagesOf(buyer.accountId))[0]).toMatchObject({ ended_early: "replaced" });
+});
+
+test("an account places five orders that are open, however many it places at once", async () => {
+  const buyer = await pay.newcomer();
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, () => buyer.post("/orders", { kind: "top_up", amountNanoUsd: String(USD) })),
+  );
+  expect(answers.filter(({ status }) => status === 200)).toHaveLength(5);
+});
+
+test("a reseller's balance that covers one of ten orders fulfils one; after a top-up the others follow, and it is never overdrawn", async () => {
+  const offeringId = await pay.offering(12n * USD, 4n * USD);
+  const before = await pay.balanceOf(pay.acme);
+  await pay.topUp(pay.acme, 5n * USD - before);
+  const orders = await Promise.all(
+    Array.from({ length: 10 }, async () => {
+      const buyer = await pay.newcomer("acme");
+      return { buyer, order: await pay.order(buyer, { kind: "package", offeringId }) };
+    }),
+  );
+  await Promise.all(
+    orders.map(({ order }, i) =>
+      pay.shopHook(pay.acme.accountId, {
+        order: order.reference,
+        amount: "12.00",
+        currency: "USD",
+        payment_id: `short${i}`,
+      }),
+    ),
+  );
+  const states = async () =>
+    Promise.all(orders.map(async ({ order }) => String((await pay.orderRow(order.orderId)).status)));
+  expect((await states()).filter((status) => status === "fulfilled")).toHaveLength(1);
+  expect(await pay.balanceOf(pay.acme)).toBe(1n * USD);
+  await pay.topUp(pay.acme, 35n * USD);
+  // The upkeep may be quicker: then the order is already fulfilled.
+  for (const { order } of orders) await pay.as.acme.post(`/orders/${order.orderId}/fulfil`, { when: "after" });
+  expect((await states()).filter((status) => status === "fulfilled")).toHaveLength(10);
+  expect(await pay.balanceOf(pay.acme)).toBe(0n);
+});
+
+test("orders, vouchers, refunds and fulfilments by hand at once, with a balance that does not cover all: no money is made, numbers have no gap", async () => {
+  const sellerId = pay.acme.accountId;
+  const offeringId = await pay.offering(12n * USD, 4n * USD);
+  await pay.topUp(pay.acme, 20n * USD);
+  const endsAt = new Date(Date.now() + 86_400_000).toISOString();
+  const batch = { name: "fair", amountNanoUsd: String(3n * USD), codes: 6, usesPerCode: 1, endsAt };
+  const { csv } = ok(await pay.as.acme.post("/vouchers", batch));
+  const codes = [...String(csv).matchAll(/\b(?:[0-9A-Z]{4}-){4}[0-9A-Z]{4}\b/g)].map(([code]) => code);
+  expect(codes).toHaveLength(6);
+  const said = (order: { reference: string }, amount: string) => ({
+    ...{ order: order.reference, amount, currency: "usd", payment_id: order.reference },
+  });
+  const one = async (n: number) => {
+    const buyer = await pay.newcomer("acme");
+    const isPackage = n % 2 === 0;
+    const wanted = isPackage ? { kind: "package", offeringId } : { kind: "top_up", amountNanoUsd: String(5n * USD) };
+    const order = await pay.order(buyer, wanted);
+    const hook = said(order, isPackage ? "12.00" : "5.00");
+    await Promise.all([
+      pay.shopHook(sellerId, hook),
+      pay.shopHook(sellerId, hook),
+      pay.as.acme.post(`/orders/${order.orderId}/fulfil`, {}),
+      buyer.post("/vouchers/redeem", { code: codes[n % codes.length] }),
+    ]);
+    const [payment] = await pay.paymentsOf(order.orderId);
+    const refund = { amountNano: String(payment?.amount_nano) };
+    await Promise.all(Array.from({ length: 3 }, () => pay.as.acme.post(`/payments/${payment?.id}/refunds`, refund)));
+    return order.orderId as number;
+  };
+  const orderIds = await Promise.all(Array.from({ length: 10 }, (_, n) => one(n)));
+  const [row] = await pay.sql`
+    select (select min(balance_nano_usd - held_nano_usd) from balances)::text as least,
+      (select count(*)::int from (select order_id from refunds where order_id = any(${orderIds}::bigint[])
+        group by order_id having count(*) filter (where status <> 'failed') > 1) twice) as twice,
+      (select count(*)::int from (select number, row_number() over (order by number) as place from invoices where seller_id = ${sellerId}) n
+        where number <> place) as gaps,
+      (select count(*)::int from voucher_uses u join voucher_batches b on b.id = u.batch_id where b.seller_id = ${sellerId}) as redeemed,
+      (select used::int from voucher_batches where seller_id = ${sellerId}) as used,
+      (select count(*)::int from refunds where order_id = any(${orderIds}::bigint[])) as refunds`;
+  expect(BigInt(String(row?.least))).toBeGreaterThanOrEqual(0n);
+  expect(Math.min(row?.refunds, row?.used)).toBeGreaterThan(0);
+  expect(row).toMatchObject({ twice: 0, gaps: 0, redeemed: row?.used });
+});
+
+const page = (buyer: PanelSession, { orderId }: { orderId: number }) =>
+  buyer.post(`/orders/${orderId}/pay`, { method: "stripe" });
+
+test("a page that Stripe could not make does not refuse the next try, however late it is and whatever Stripe has kept", async () => {
+  const buyer = await pay.newcomer();
+  const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
+  pay.stripe.setDown(true);
+  expectRefusal(await page(buyer, order), "service_unavailable");
+  pay.stripe.setDown(false);
+  // Stripe makes no page that ends in less than 30 minutes.
+  await pay.sql`update checkouts set expires_at = clock_timestamp() + interval '30 minutes 30 seconds' where order_id = ${order.orderId}`;
+  pay.stripe.setBroken(true);
+  expectRefusal(await page(buyer, order), "service_unavailable");
+  pay.stripe.setBroken(false);
+  const { url } = ok(await page(buyer, order));
+  expect(url).toBe(pay.stripe.sessionOf(order.reference).url);
+  expect(ok(await page(buyer, order)).url).toBe(url);
+});
+
+test("a changed address, and one that Stripe does not take, do not keep a customer from paying by card", async () => {
+  const buyer = await pay.newcomer();
+  const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
+  const address = `new${buyer.accountId}@example.test`;
+  const forget = () => pay.sql`update checkouts set session_id = null, url = null where order_id = ${order.orderId}`;
+  ok(await page(buyer, order));
+  // A crash before the page was noted: Stripe has kept the first address with its key.
+  await forget();
+  await pay.sql`update accounts set email = ${address} where id = ${buyer.accountId}`;
+  ok(await page(buyer, order));
+  expect(pay.stripe.sessionOf(order.reference).customer_email).toBe(address);
+  await forget();
+  await pay.sql`update accounts set email = ${`x${address}`} where id = ${buyer.accountId}`;
+  pay.stripe.refuseEmail(`x${address}`);
+  ok(await page(buyer, order));
+  pay.stripe.refuseEmail("");
+  expect(pay.stripe.sessionOf(order.reference).customer_email).toBeNull();
+  // All tries at the same time are one page.
+  await forget();
+  const urls = await Promise.all(Array.from({ length: 5 }, () => page(buyer, order)));
+  expect(new Set(urls.map((answer) => ok(answer).url)).size).toBe(1);
+});
+
+test("a seller that leaves its account at Stripe leaves no page behind on which a customer can pay", async () => {
+  const secretsOf = (apiKey: string) => ({ stripe: { apiKey, webhookSecret: `${STRIPE_WEBHOOK_SECRET}0` } });
+  const put = (body: object) => pay.as.admin.put("/payment-settings/stripe", body);
+  const statusOf = ({ reference }: { reference: string }) => pay.stripe.sessionOf(reference).status;
+  const [own, other] = [`${STRIPE_KEY}0`, `${STRIPE_KEY}other`];
+  const opened = async () => {
+    const buyer = await pay.newcomer();
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
+    ok(await page(buyer, order));
+    return { buyer, order };
+  };
+  try {
+    const [open, paid] = [await opened(), await opened()];
+    // The same account: the page stays.
+    ok(await put(secretsOf(own)));
+    expect(statusOf(open.order)).toBe("open");
+    // Its webhook is lost.
+    pay.stripe.pay(paid.order.reference);
+    ok(await put(secretsOf(other)));
+    expect(statusOf(open.order)).toBe("expired");
+    expect(await pay.orderRow(paid.order.orderId)).toMatchObject({ status: "fulfilled" });
+    // The order is paid at the other account.
+    ok(await page(open.buyer, open.order));
+    expect(pay.stripe.sessionOf(open.order.reference).account).toBe(other);
+    // While Stripe cannot be asked, nothing is changed; without pages, Stripe is not needed.
+    pay.stripe.setDown(true);
+    expectRefusal(await put({ stripe: null }), "service_unavailable");
+    pay.stripe.setDown(false);
+    expect(statusOf(open.order)).toBe("open");
+    expect(ok(await pay.as.admin.get("/payment-settings")).settings.stripe).toBe("test");
+    // A bank debit is on its way: the order waits for it, or its seller declines it.
+    Object.assign(pay.stripe.sessionOf(open.order.reference), { status: "complete", payment_intent: "pi_debit" });
+    expectRefusal(await put({ stripe: null }), "validation_failed", { param: "stripe" });
+    ok(await pay.as.admin.post(`/orders/${open.order.orderId}/decline`, {}));
+    ok(await put({ stripe: null }));
+    pay.stripe.setDown(true);
+    ok(await put({ stripe: null }));
+    pay.stripe.setDown(false);
+    // Nobody can end the pages of a key that was revoked, but a new key of their account keeps them, and they end by themselves.
+    ok(await put(secretsOf(own)));
+    const { order } = await opened();
+    pay.stripe.revoked.add(own);
+    expectRefusal(await put({ stripe: null }), "validation_failed", { param: "stripe" });
+    expectRefusal(await put(secretsOf(other)), "validation_failed", { param: "stripe" });
+    await pay.sql`update checkouts set expires_at = clock_timestamp() where order_id = ${order.orderId}`;
+    ok(await put({ stripe: null }));
+  } finally {
+    pay.stripe.setDown(false);
+    pay.stripe.revoked.clear();
+    ok(await put(secretsOf(own)));
+  }
+});

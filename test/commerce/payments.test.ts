@@ -1,0 +1,503 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { expectRefusal } from "../gateway/checks.ts";
+import { ok, PANEL, type PanelSession } from "../panel/panel_client.ts";
+import { until } from "../platform/own_redis.ts";
+import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
+
+/** Orders and payments: chosen, paid, fulfilled, each once. Source: BUY-1, BUY-2, BUY-3, BUY-4, BUY-5, BUY-6, BUY-7, BUY-8, BUY-9. */
+
+setDefaultTimeout(60_000);
+let pay: PayShop;
+
+beforeAll(async () => {
+  pay = await openPayShop();
+});
+afterAll(async () => {
+  try {
+    expect(await pay.world.unbalanced()).toEqual([]);
+  } finally {
+    await pay.close();
+  }
+});
+
+const invoicesOf = (orderId: number) =>
+  pay.sql`select kind, number, corrects_number, total_nano_usd::text as total from invoices where order_id = ${orderId} order by id`;
+const packagesOf = (accountId: number) => pay.sql`select * from packages where account_id = ${accountId}`;
+/** A new customer's order of a package, with its page of Stripe open. */
+async function opened(of: "house" | "acme" = "house", price = 12n * USD) {
+  const buyer = await pay.newcomer(of);
+  const offeringId = await pay.offering(price);
+  const order = await pay.order(buyer, { kind: "package", offeringId });
+  const { url } = ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+  return { buyer, order, url, offeringId };
+}
+
+describe("an order", () => {
+  test("keeps the price of its moment; a top-up costs its amount; an offering without a price costs what its seller says", async () => {
+    const offeringId = await pay.offering(12n * USD);
+    const order = await pay.order(pay.as.house, { kind: "package", offeringId });
+    expect(order).toMatchObject({ priceNanoUsd: String(12n * USD), status: "open", method: null });
+    await pay.sql`update retail_prices set price_nano_usd = ${String(99n * USD)} where offering_id = ${offeringId}`;
+    expect(ok(await pay.as.house.get(`/orders/${order.orderId}`)).order.priceNanoUsd).toBe(String(12n * USD));
+    const topUp = await pay.order(pay.as.house, { kind: "top_up", amountNanoUsd: String(5n * USD) });
+    expect(topUp.priceNanoUsd).toBe(String(5n * USD));
+    const unpriced = await pay.world.addOffering();
+    expectRefusal(await pay.as.house.post("/orders", { kind: "package", offeringId: unpriced }), "validation_failed", {
+      param: "offeringId",
+    });
+    // While nothing on sale has a price, all of it can be asked for.
+    await pay.sql`update offerings set enabled = false where id in (select offering_id from retail_prices where seller_id = 0)`;
+    const asked = await pay.order(pay.as.house, { kind: "package", offeringId: unpriced });
+    expect(asked.priceNanoUsd).toBeNull();
+    expectRefusal(
+      await pay.as.house.post(`/orders/${asked.orderId}/pay`, { method: "instructions" }),
+      "validation_failed",
+      { param: "method" },
+    );
+    await pay.sql`update offerings set enabled = true`;
+    for (const { orderId } of [order, topUp, asked]) ok(await pay.as.house.post(`/orders/${orderId}/withdraw`));
+  });
+
+  test("shows its buyer neither its seller's id nor the wholesale price, and a stranger nothing", async () => {
+    const { buyer, order } = await opened("acme");
+    const { text } = await buyer.get(`/orders/${order.orderId}`);
+    expect(text).not.toContain("sellerId");
+    expect(text).not.toContain("wholesale");
+    for (const [path, method] of [
+      [`/orders/${order.orderId}`, "GET"],
+      [`/orders/${order.orderId}/look`, "POST"],
+      [`/orders/${order.orderId}/pay`, "POST"],
+    ] as const)
+      expectRefusal(
+        await pay.as.house.call(path, { method, ...(method === "POST" && { body: { method: "stripe" } }) }),
+        "not_found",
+      );
+  });
+
+  test("is paid by instructions: the seller marks it, with a payment by hand, and it is fulfilled", async () => {
+    const buyer = await pay.newcomer();
+    const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+    expect(ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "instructions" }))).toEqual({
+      method: "instructions",
+      url: null,
+    });
+    expect(ok(await buyer.get(`/orders/${order.orderId}`)).ways.instructions).toBe("IBAN XX00 1234");
+    ok(await pay.as.admin.post(`/orders/${order.orderId}/fulfil`));
+    expect(await pay.paymentsOf(order.orderId)).toMatchObject([{ method: "instructions", problem: null }]);
+    expect(ok(await buyer.get(`/orders/${order.orderId}`))).toMatchObject({
+      order: { status: "fulfilled" },
+      package: { state: "active" },
+    });
+    expect(await pay.tells(order.orderId)).toEqual(["order_placed", "order_paid", "order_fulfilled"]);
+  });
+
+  test("starts behind the buyer's package, by hand too, unless its seller says now", async () => {
+    const buyer = await pay.newcomer();
+    await pay.world.givePackage(buyer);
+    const offeringId = await pay.offering();
+    const fulfilled = async (body: object) => {
+      const { orderId } = await pay.order(buyer, { kind: "package", offeringId });
+      return ok(await pay.as.admin.post(`/orders/${orderId}/fulfil`, body)).package.state;
+    };
+    expect(await fulfilled({})).toBe("queued");
+    expect(await fulfilled({ when: "now" })).toBe("active");
+  });
+});
+
+describe("Stripe", () => {
+  test("an order is paid on its page, fulfilled by the webhook, once: doubled, late and reordered webhooks change nothing", async () => {
+    const { buyer, order, url } = await opened();
+    expect(url).toStartWith(pay.stripe.base);
+    expect(ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" })).url).toBe(url);
+    const session = pay.stripe.sessionOf(order.reference);
+    expect(session).toMatchObject({ amount_total: 1200, currency: "usd" });
+    // Completed, but the money is not there: a bank debit.
+    ok(await pay.hook(0, { ...session, status: "complete" }));
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open" });
+    const paid = { ...pay.stripe.pay(order.reference) };
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, i) =>
+        pay.hook(0, paid, i % 2 ? { type: "checkout.session.async_payment_succeeded" } : {}),
+      ),
+    );
+    for (const { status } of answers) expect([200, 503]).toContain(status);
+    ok(await pay.hook(0, paid));
+    ok(
+      await pay.hook(0, { ...paid, status: "expired", payment_status: "unpaid" }, { type: "checkout.session.expired" }),
+    );
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled", waits_for: null });
+    expect(await pay.paymentsOf(order.orderId)).toMatchObject([{ method: "stripe", problem: null }]);
+    expect(await packagesOf(buyer.accountId)).toHaveLength(1);
+    expect(await pay.tells(order.orderId)).toEqual([
+      "order_placed",
+      "order_paid",
+      "payment_received",
+      "order_fulfilled",
+    ]);
+  });
+
+  test("a lost webhook is made good: Stripe is asked when the customer returns, and by the upkeep", async () => {
+    const returned = await opened();
+    pay.stripe.pay(returned.order.reference);
+    expect(ok(await returned.buyer.post(`/orders/${returned.order.orderId}/look`)).order.status).toBe("fulfilled");
+    const gone = await opened();
+    pay.stripe.pay(gone.order.reference);
+    await pay.sql`update checkouts set ask_at = now() where order_id = ${gone.order.orderId}`;
+    await until(async () => (await pay.orderRow(gone.order.orderId)).status === "fulfilled", 30_000);
+    expect(await packagesOf(gone.buyer.accountId)).toHaveLength(1);
+  });
+
+  test("the page of a withdrawn order is ended; money that still comes is kept apart and given back", async () => {
+    const { buyer, order } = await opened();
+    ok(await buyer.post(`/orders/${order.orderId}/withdraw`));
+    const paid = {
+      ...pay.stripe.sessionOf(order.reference),
+      status: "complete",
+      payment_status: "paid",
+      payment_intent: "pi_late",
+    };
+    ok(await buyer.post(`/orders/${order.orderId}/look`));
+    expect(pay.stripe.sessionOf(order.reference).status).toBe("expired");
+    ok(await pay.hook(0, paid));
+    expect(await pay.paymentsOf(order.orderId)).toMatchObject([{ problem: "order_closed" }]);
+    expect(await packagesOf(buyer.accountId)).toHaveLength(0);
+    const { payments } = ok(await pay.as.admin.get("/payments?show=problems"));
+    const [late] = payments.filter(({ orderId }: { orderId: number }) => orderId === order.orderId);
+    const { refund } = ok(
+      await pay.as.admin.post(`/payments/${late.paymentId}/refunds`, { amountNano: late.amountNano }),
+    );
+    expect(refund.status).toBe("done");
+    expect(pay.stripe.refunds.at(-1)).toMatchObject({ payment_intent: "pi_late", amount: 1200 });
+    // It paid for nothing, so there is neither an invoice nor a credit note.
+    expect([...(await invoicesOf(order.orderId))]).toEqual([]);
+    expect((await pay.orderRow(order.orderId)).status).toBe("withdrawn");
+  });
+
+  for (const [what, change, problem] of [
+    ["a cent too little", { amount_total: 1199 }, "wrong_amount"],
+    ["a cent too much", { amount_total: 1201 }, "wrong_amount"],
+    ["nothing", { amount_total: 0, payment_status: "no_payment_required" }, "wrong_amount"],
+    ["another currency", { currency: "eur" }, "wrong_currency"],
+  ] as const)
+    test(`${what} is recorded, and fulfils nothing`, async () => {
+      const { buyer, order } = await opened();
+      ok(await pay.hook(0, { ...pay.stripe.pay(order.reference), ...change }));
+      expect(await pay.paymentsOf(order.orderId)).toMatchObject([{ problem }]);
+      expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open", paid_at: null });
+      expect(await packagesOf(buyer.accountId)).toHaveLength(0);
+    });
+
+  test("money paid twice is recorded twice, and buys one package", async () => {
+    const { buyer, order } = await opened();
+    const paid = { ...pay.stripe.pay(order.reference) };
+    ok(await pay.hook(0, paid));
+    ok(await pay.hook(0, { ...paid, id: "cs_other", payment_intent: "pi_again" }));
+    expect(await pay.paymentsOf(order.orderId)).toMatchObject([{ problem: null }, { problem: "paid_twice" }]);
+    expect(await packagesOf(buyer.accountId)).toHaveLength(1);
+  });
+
+  test("a webhook that is forged, old, changed, for another seller, too large or not signed changes nothing", async () => {
+    const { order } = await opened();
+    const paid = { ...pay.stripe.pay(order.reference) };
+    const at = Math.floor(Date.now() / 1000);
+    const refused = async (sellerId: number, options: object) =>
+      expectRefusal(await pay.hook(sellerId, paid, { ...options }), "invalid_request", { param: "stripe-signature" });
+    await refused(0, { secret: "whsec_guessed0123456789" });
+    await refused(0, { timestamp: at - 301 });
+    await refused(pay.acme.accountId, { secret: "whsec_guessed0123456789" });
+    const { body, headers } = await pay.stripe.event(paid, { secret: `whsec_0123456789abcdef0123456789abcdef0` });
+    const send = (sent: string, with_: Record<string, string> = headers) =>
+      pay.shop.call("/api/pay/stripe/0", { host: PANEL, body: sent, headers: with_ });
+    expectRefusal(await send(body.replace("1200", "1201")), "invalid_request", { param: "stripe-signature" });
+    expectRefusal(await send(`${body} `), "invalid_request", { param: "stripe-signature" });
+    expectRefusal(await send(body, {}), "invalid_request", { param: "stripe-signature" });
+    expectRefusal(await send(JSON.stringify({ pad: "x".repeat(1024 * 1024) })), "request_too_large");
+    expectRefusal(await send("[]"), "invalid_request");
+    expectRefusal(await pay.hook(987_654_321, paid, { secret: "whsec_guessed0123456789" }), "not_found");
+    // Signed by the reseller, whose own Stripe it may be, for an order of the operator.
+    ok(await pay.hook(pay.acme.accountId, paid));
+    expect(await pay.paymentsOf(order.orderId)).toHaveLength(0);
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open" });
+    // Events of other things are accepted.
+    ok(await pay.hook(0, { id: "cs_foreign", payment_status: "paid", metadata: null, amount_total: 5 }));
+    ok(
+      await pay.hook(0, { id: "cs_foreign", payment_status: "paid", metadata: { order: "'; drop" }, amount_total: 5 }),
+    );
+    ok(await pay.hook(0, { id: "in_1" }, { type: "invoice.paid" }));
+  });
+
+  test("while Stripe is away, or refuses the key, the customer is told, and the order stays open", async () => {
+    const buyer = await pay.newcomer();
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(5n * USD) });
+    pay.stripe.setDown(true);
+    expectRefusal(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }), "service_unavailable");
+    pay.stripe.setDown(false);
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    const tiny = await pay.order(buyer, { kind: "top_up", amountNanoUsd: "10000000" });
+    expectRefusal(await buyer.post(`/orders/${tiny.orderId}/pay`, { method: "stripe" }), "validation_failed", {
+      param: "method",
+    });
+    const odd = await pay.order(buyer, { kind: "top_up", amountNanoUsd: "10000001" });
+    expectRefusal(await buyer.post(`/orders/${odd.orderId}/pay`, { method: "stripe" }), "validation_failed", {
+      param: "method",
+    });
+    const bad = { apiKey: "sk_test_revoked000000", webhookSecret: "whsec_0123456789ab" };
+    expectRefusal(await pay.as.admin.put("/payment-settings/stripe", { stripe: bad }), "validation_failed", {
+      param: "apiKey",
+    });
+    const publishable = { apiKey: "pk_test_0123456789ab", webhookSecret: "whsec_0123456789ab" };
+    expectRefusal(await pay.as.admin.put("/payment-settings/stripe", { stripe: publishable }), "validation_failed", {
+      param: "apiKey",
+    });
+    for (const amountNanoUsd of ["0", "-5", "9000000000000001", "1.5", ""])
+      expect((await buyer.post("/orders", { kind: "top_up", amountNanoUsd })).json.error).toMatchObject({
+        code: "validation_failed",
+        param: "amountNanoUsd",
+      });
+  });
+});
+
+describe("a reseller", () => {
+  test("is paid by its customer and pays the wholesale price; without it the order stays paid, says so, and is fulfilled later", async () => {
+    const { buyer, order } = await opened("acme");
+    const before = await pay.balanceOf(pay.acme);
+    expect(before).toBe(0n);
+    ok(await pay.hook(pay.acme.accountId, { ...pay.stripe.pay(order.reference) }));
+    expect(ok(await buyer.get(`/orders/${order.orderId}`)).order).toMatchObject({
+      status: "paid",
+      waitsFor: "seller_balance",
+    });
+    expect(ok(await pay.as.acme.get("/orders/incoming?status=paid")).orders).toMatchObject([
+      { waitsFor: "seller_balance" },
+    ]);
+    for (const action of ["decline", "withdraw"])
+      expectRefusal(
+        await (action === "decline" ? pay.as.acme : buyer).post(`/orders/${order.orderId}/${action}`),
+        "validation_failed",
+      );
+    // Tried again, it is not told again.
+    await pay.sql`update orders set try_at = now() where id = ${order.orderId}`;
+    await until(
+      async () => (await pay.sql`select try_at > now() as again from orders where id = ${order.orderId}`)[0]?.again,
+      30_000,
+    );
+    const told = async (kind: string) =>
+      (await pay.sql`select data from outbox_messages where kind = ${kind} and account_id = ${buyer.accountId}`).map(
+        ({ data }) => data,
+      );
+    expect(await told("order_waits")).toMatchObject([
+      { orderId: order.orderId, sellerId: pay.acme.accountId, waitsFor: "seller_balance" },
+    ]);
+    expect(await told("order_fulfilled")).toEqual([]);
+    await pay.topUp(pay.acme, 10n * USD);
+    await pay.sql`update orders set try_at = now() where id = ${order.orderId}`;
+    await until(async () => (await pay.orderRow(order.orderId)).status === "fulfilled", 30_000);
+    expect(await pay.balanceOf(pay.acme)).toBe(6n * USD);
+    expect(await packagesOf(buyer.accountId)).toHaveLength(1);
+    expect(await told("order_fulfilled")).toHaveLength(1);
+  });
+
+  test("a customer's paid top-up is a transfer from its balance", async () => {
+    await pay.topUp(pay.acme, 10n * USD);
+    const before = await pay.balanceOf(pay.acme);
+    const buyer = await pay.newcomer("acme");
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(7n * USD) });
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    ok(await pay.hook(pay.acme.accountId, { ...pay.stripe.pay(order.reference) }));
+    expect(await pay.balanceOf(buyer)).toBe(7n * USD);
+    expect(await pay.balanceOf(pay.acme)).toBe(before - 7n * USD);
+  });
+
+  test("its own payments, settings and refunds are its own: the operator's and its customer's are not found", async () => {
+    const { order } = await opened("house");
+    ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
+    const [payment] = await pay.paymentsOf(order.orderId);
+    const wanted = { amountNano: "10000000" };
+    expectRefusal(await pay.as.acme.post(`/payments/${payment?.id}/refunds`, wanted), "not_found");
+    expectRefusal(await pay.as.customer.post(`/payments/${payment?.id}/refunds`, wanted), "not_found");
+    expectRefusal(await pay.as.customer.get("/payments"), "not_found");
+    expectRefusal(await pay.as.customer.get("/payment-settings"), "not_found");
+    const listed = ok(await pay.as.acme.get("/payments")).payments;
+    expect(listed.some(({ orderId }: { orderId: number }) => orderId === order.orderId)).toBe(false);
+    const { text } = await pay.as.acme.get("/payment-settings");
+    expect(text).not.toContain("sk_test");
+    expect(text).not.toContain("whsec_");
+    const audited = await pay.sql`select before, after from audit_entries where subject = 'sellers'`;
+    expect(audited.length).toBeGreaterThan(0);
+    expect(JSON.stringify(audited)).toContain("(hidden)");
+    expect(JSON.stringify(audited)).not.toContain("\\\\x01");
+  });
+});
+
+describe("a shop", () => {
+  const said = (reference: string, over = {}) => ({
+    order: reference,
+    amount: "12.00",
+    currency: "USD",
+    payment_id: `shop-${reference}`,
+    ...over,
+  });
+  async function placed() {
+    const buyer = await pay.newcomer();
+    const order = await pay.order(buyer, { kind: "package", offeringId: await pay.offering() });
+    const { url } = ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "shop" }));
+    return { buyer, order, url };
+  }
+
+  test("gets the customer with order and amount, and reports the payment by a signed webhook; the same again changes nothing", async () => {
+    const { buyer, order, url } = await placed();
+    expect(url).toBe(`https://shop.example/pay?order=${order.reference}&amount=12.00&currency=usd`);
+    expect(ok(await pay.shopHook(0, said(order.reference)))).toMatchObject({
+      known: false,
+      status: "fulfilled",
+      problem: null,
+    });
+    expect(ok(await pay.shopHook(0, said(order.reference)))).toMatchObject({ known: true, status: "fulfilled" });
+    expect(ok(await pay.shopHook(0, said(order.reference, { payment_id: "other" }))).problem).toBe("paid_twice");
+    expect(await packagesOf(buyer.accountId)).toHaveLength(1);
+  });
+
+  test("a wrong signature, an old time, a changed body, another seller's order and fields of another form are refused", async () => {
+    const { order } = await placed();
+    const right = said(order.reference);
+    const refuse = async (answer: ReturnType<PayShop["shopHook"]>, param: string) =>
+      expectRefusal(await answer, "invalid_request", { param });
+    const wrong = `whsec_${Buffer.alloc(32).toString("base64")}`;
+    await refuse(pay.shopHook(0, right, { secret: wrong }), "webhook-signature");
+    await refuse(pay.shopHook(0, right, { at: new Date(Date.now() - 301_000) }), "webhook-signature");
+    await refuse(pay.shopHook(0, right, { at: new Date(Date.now() + 301_000) }), "webhook-signature");
+    await refuse(
+      pay.shopHook(0, right, { sent: JSON.stringify(said(order.reference, { amount: "0.01" })) }),
+      "webhook-signature",
+    );
+    await refuse(
+      pay.shopHook(0, right, { secret: pay.shopSecrets.get(pay.acme.accountId) ?? "" }),
+      "webhook-signature",
+    );
+    expectRefusal(await pay.shopHook(pay.acme.accountId, right), "not_found", { param: "order" });
+    for (const amount of ["-12.00", "12.001", "1e2", "", "0x10", "99999999999"])
+      await refuse(pay.shopHook(0, said(order.reference, { amount })), "amount");
+    await refuse(pay.shopHook(0, said(order.reference, { amount: 12 })), "amount");
+    await refuse(pay.shopHook(0, said(order.reference, { currency: "dollars" })), "currency");
+    await refuse(pay.shopHook(0, said(order.reference, { payment_id: "a\u0000b" })), "payment_id");
+    expect(ok(await pay.shopHook(0, said(order.reference, { amount: "0", payment_id: "zero" }))).problem).toBe(
+      "wrong_amount",
+    );
+    expect(ok(await pay.shopHook(0, said(order.reference, { currency: "eur", payment_id: "eur" }))).problem).toBe(
+      "wrong_currency",
+    );
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "open" });
+  });
+
+  test("its address must be https, and its secret is shown once", async () => {
+    for (const shopUrl of ["http://shop.example", "javascript:alert(1)", "https://u:p@shop.example", "x"])
+      expectRefusal(await pay.as.admin.put("/payment-settings/shop", { shopUrl }), "validation_failed", {
+        param: "shopUrl",
+      });
+    expect((await pay.as.admin.get("/payment-settings")).text).not.toContain(pay.shopSecrets.get(0) ?? "-");
+  });
+});
+
+describe("a refund", () => {
+  async function toppedUp(of: "house" | "acme" = "house") {
+    if (of === "acme") await pay.topUp(pay.acme, 10n * USD);
+    const buyer = await pay.newcomer(of);
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(10n * USD) });
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    const sellerId = of === "acme" ? pay.acme.accountId : 0;
+    ok(await pay.hook(sellerId, { ...pay.stripe.pay(order.reference) }));
+    const [payment] = await pay.paymentsOf(order.orderId);
+    return { buyer, order, paymentId: Number(payment?.id) };
+  }
+  const refund = (session: PanelSession, paymentId: number, nano: bigint, over = {}) =>
+    session.post(`/payments/${paymentId}/refunds`, { amountNano: String(nano), ...over });
+
+  test("takes a top-up from the balance by an entry, through Stripe, in parts, never above the payment", async () => {
+    const { buyer, order, paymentId } = await toppedUp();
+    expect(ok(await refund(pay.as.admin, paymentId, 4n * USD)).refund.status).toBe("done");
+    expect(await pay.balanceOf(buyer)).toBe(6n * USD);
+    expectRefusal(await refund(pay.as.admin, paymentId, 7n * USD), "validation_failed", { param: "amountNano" });
+    expectRefusal(await refund(pay.as.admin, paymentId, 1n), "validation_failed", { param: "amountNano" });
+    expectRefusal(await pay.as.admin.post(`/payments/${paymentId}/refunds`, { amountNano: "0" }), "validation_failed", {
+      param: "amountNano",
+    });
+    expectRefusal(
+      await pay.as.admin.post(`/payments/${paymentId}/refunds`, { amountNano: "-5" }),
+      "validation_failed",
+      { param: "amountNano" },
+    );
+    const race = await Promise.all(Array.from({ length: 8 }, () => refund(pay.as.admin, paymentId, 5n * USD)));
+    expect(race.filter(({ status }) => status === 200)).toHaveLength(1);
+    expect(await pay.balanceOf(buyer)).toBe(1n * USD);
+    const kinds =
+      await pay.sql`select kind, amount_nano_usd::text as nano from balance_entries where account_id = ${buyer.accountId} order by id`;
+    expect(kinds.map(({ kind }) => kind)).toEqual(["top_up", "refund", "refund"]);
+    expect(pay.stripe.refunds.filter((made) => made.amount === 400 || made.amount === 500)).toHaveLength(2);
+    expect(await pay.tells(order.orderId)).toContain("refund_made");
+    expect(ok(await buyer.get(`/orders/${order.orderId}`)).order.refundedNanoUsd).toBe(String(9n * USD));
+    const [invoice, ...notes] = await invoicesOf(order.orderId);
+    expect(invoice).toMatchObject({ kind: "invoice", total: String(10n * USD), corrects_number: null });
+    expect(notes.map(({ kind, total, corrects_number }) => [kind, total, corrects_number])).toEqual([
+      ["credit_note", String(4n * USD), invoice?.number],
+      ["credit_note", String(5n * USD), invoice?.number],
+    ]);
+  });
+
+  test("is within what is available: money that was spent stays with the customer", async () => {
+    const { buyer, paymentId } = await toppedUp();
+    await pay.sql`select add_balance(${buyer.accountId}, ${String(-8n * USD)}, 'correction', 'spent', null)`;
+    expectRefusal(await refund(pay.as.admin, paymentId, 3n * USD), "insufficient_balance");
+    ok(await refund(pay.as.admin, paymentId, 2n * USD));
+    expect(await pay.balanceOf(buyer)).toBe(0n);
+  });
+
+  test("of a reseller's customer goes back to the reseller's balance, from which the top-up came", async () => {
+    const { buyer, paymentId } = await toppedUp("acme");
+    const before = await pay.balanceOf(pay.acme);
+    ok(await refund(pay.as.acme, paymentId, 10n * USD));
+    expect(await pay.balanceOf(pay.acme)).toBe(before + 10n * USD);
+    expect(await pay.balanceOf(buyer)).toBe(0n);
+  });
+
+  test("of a package ends it if wanted", async () => {
+    const { buyer, order } = await opened();
+    ok(await pay.hook(0, { ...pay.stripe.pay(order.reference) }));
+    const [payment] = await pay.paymentsOf(order.orderId);
+    ok(await refund(pay.as.admin, Number(payment?.id), 12n * USD, { endPackage: true }));
+    const [ended] = await packagesOf(buyer.accountId);
+    expect(ended?.ended_early).toBe("ended");
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "fulfilled" });
+  });
+
+  test("of an order that waits gives all of it back, and the order is refunded, never fulfilled", async () => {
+    await pay.sql`select add_balance(${pay.acme.accountId}, -balance_nano_usd, 'correction', 'x', null) from balances where account_id = ${pay.acme.accountId}`;
+    const { order } = await opened("acme");
+    ok(await pay.hook(pay.acme.accountId, { ...pay.stripe.pay(order.reference) }));
+    const [payment] = await pay.paymentsOf(order.orderId);
+    expectRefusal(await refund(pay.as.acme, Number(payment?.id), 1n * USD), "validation_failed", {
+      param: "amountNano",
+    });
+    ok(await refund(pay.as.acme, Number(payment?.id), 12n * USD));
+    await pay.topUp(pay.acme, 50n * USD);
+    expect(await pay.orderRow(order.orderId)).toMatchObject({ status: "refunded", package_id: null });
+    expectRefusal(await pay.as.acme.post(`/orders/${order.orderId}/fulfil`), "validation_failed");
+  });
+
+  test("that Stripe refuses for good is failed and the balance has its money again; one without an answer is asked for again, and made once", async () => {
+    const { buyer, paymentId } = await toppedUp();
+    pay.stripe.refuseRefunds("The charge is disputed.");
+    const failed = ok(await refund(pay.as.admin, paymentId, 4n * USD)).refund;
+    expect(failed).toMatchObject({ status: "failed", problem: "The charge is disputed." });
+    expect(await pay.balanceOf(buyer)).toBe(10n * USD);
+    pay.stripe.refuseRefunds("");
+    pay.stripe.setDown(true);
+    const { refund: waiting } = ok(await refund(pay.as.admin, paymentId, 3n * USD));
+    expect(waiting.status).toBe("pending");
+    expect(await pay.balanceOf(buyer)).toBe(7n * USD);
+    pay.stripe.setDown(false);
+    await pay.sql`update refunds set try_at = now() where id = ${waiting.refundId}`;
+    const state = async () => (await pay.sql`select status from refunds where id = ${waiting.refundId}`)[0]?.status;
+    await until(async () => (await state()) === "done", 30_000);
+    expect(pay.stripe.refunds.filter(({ amount }) => amount === 300)).toHaveLength(1);
+  });
+});

@@ -1,0 +1,419 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { digestOfVoucher, newVoucherCode } from "../../src/commerce/voucher_codes.ts";
+import { redeemVoucher } from "../../src/commerce/voucher_redemption_store.ts";
+import {
+  createBatch,
+  disableBatch,
+  findBatch,
+  listBatches,
+  listUses,
+  type NewBatch,
+  pruneVouchers,
+} from "../../src/commerce/vouchers_store.ts";
+import { addBalance } from "../../src/ledger/balances_store.ts";
+import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
+import type { Person } from "../world.ts";
+
+/** Vouchers: made once, redeemed exactly as often as they say, and paid for by whoever sells them. Source: VOU-1, VOU-2, VOU-3, VOU-4, VOU-5, VOU-7. */
+
+/** Connections, so that what is meant to be at once is. */
+const AT_ONCE = 40;
+const USD = 1_000_000_000n;
+const SLOW_MS = 60_000;
+const UNKNOWN = "unknown";
+
+let world: AccountsWorld;
+let deps: AccountsWorld["deps"];
+beforeAll(async () => {
+  world = await createAccountsWorld({ connections: AT_ONCE });
+  deps = world.deps;
+});
+afterAll(async () => {
+  expect(await world.unbalanced()).toEqual([]);
+  await world.close();
+});
+
+const later = (days = 30) => new Date(world.unixMs() + days * 86_400_000).toISOString();
+const create = (over: Partial<NewBatch> = {}) =>
+  createBatch(deps, {
+    sellerId: 0,
+    name: "spring",
+    offeringId: null,
+    amountNanoUsd: 5n * USD,
+    codes: 1,
+    usesPerCode: 1,
+    endsAt: later(),
+    ...over,
+  });
+const codeOf = async (over: Partial<NewBatch> = {}) => {
+  const { batch, codes } = await create(over);
+  return { batch, code: String(codes[0]?.code), voucherId: Number(codes[0]?.voucherId) };
+};
+/** Tries again when a lock was not free in time, as a person does after a 503. */
+async function redeem({ accountId }: Person, code: string): Promise<Awaited<ReturnType<typeof redeemVoucher>>> {
+  try {
+    return await redeemVoucher(deps, { accountId, code });
+  } catch (error) {
+    if (!(error instanceof Error) || !error.message.startsWith("Failed query")) throw error;
+    return redeem({ accountId }, code);
+  }
+}
+const balanceOf = async ({ accountId }: Person) => {
+  const [row] = await world.sql`select balance_nano_usd::text as nano from balances where account_id = ${accountId}`;
+  return BigInt(String(row?.nano));
+};
+const packagesOf = async ({ accountId }: Person) =>
+  (await world.sql`select id from packages where account_id = ${accountId}`).length;
+const customers = (many: number, resellerId?: number) =>
+  Promise.all(Array.from({ length: many }, () => world.addCustomer(resellerId)));
+/** How many got it, and how many each refusal. */
+async function outcomes(work: readonly Promise<unknown>[]): Promise<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  for (const ended of await Promise.allSettled(work)) {
+    const name =
+      ended.status === "rejected" ? String(ended.reason.message) : ended.value === UNKNOWN ? UNKNOWN : "redeemed";
+    counts[name] = (counts[name] ?? 0) + 1;
+  }
+  return counts;
+}
+const REDEEMED = "This voucher has already been redeemed.";
+const stays = "The voucher is valid, but cannot be redeemed right now. It stays unused.";
+
+describe("codes", () => {
+  test("a code has 20 characters without look-alikes, and only its digest is stored", async () => {
+    const { codes } = await create({ codes: 50 });
+    expect(new Set(codes.map(({ code }) => code)).size).toBe(50);
+    for (const { code } of codes) expect(code).toMatch(/^(?:[0-9A-HJKMNP-TV-Z]{4}-){4}[0-9A-HJKMNP-TV-Z]{4}$/);
+    const dump = JSON.stringify(await world.sql`select v.*, encode(digest, 'hex') as hex from vouchers v`);
+    const audit = JSON.stringify(await world.sql`select * from audit_entries`);
+    for (const { code } of codes) {
+      for (const form of [code, code.replaceAll("-", "")]) {
+        expect(dump).not.toContain(form);
+        expect(audit).not.toContain(form);
+      }
+    }
+  });
+
+  test("case, spaces, hyphens of any kind, look-alikes and full-width letters do not matter", () => {
+    for (let i = 0; i < 50; i++) {
+      const { code, digest } = newVoucherCode();
+      const plain = code.replaceAll("-", "");
+      for (const typed of [
+        plain,
+        code.toLowerCase(),
+        `  ${[...plain].join(" ")}\n`,
+        code.replaceAll("-", "–"),
+        code.replaceAll("-", " - "),
+        code.replaceAll("-", "\u00a0"),
+        `\u200b${code}\u200e`,
+        code.replaceAll("1", "l").replaceAll("0", "o"),
+        code.replaceAll("1", "I").replaceAll("0", "O"),
+        [...plain].map((char) => String.fromCodePoint(char.charCodeAt(0) + 0xfee0)).join(""),
+      ])
+        expect(digestOfVoucher(typed)?.equals(digest)).toBe(true);
+    }
+  });
+
+  test("text that cannot be a code is unknown, whatever it is", async () => {
+    const { code } = await codeOf();
+    const person = await world.addCustomer();
+    for (const typed of [
+      "",
+      " ",
+      "-",
+      code.slice(1),
+      `${code}0`,
+      "U".repeat(20),
+      "x".repeat(10_000),
+      "\0",
+      "' or 1=1 --",
+    ])
+      expect(await redeem(person, typed)).toBe(UNKNOWN);
+    expect(await balanceOf(person)).toBe(0n);
+  });
+});
+
+describe("making a batch", () => {
+  test("bad input is refused with its field, and nothing is made", async () => {
+    const offeringId = await world.addOffering();
+    const before = (await listBatches(deps, { sellerId: 0 })).rows.length;
+    for (const [over, param] of [
+      [{ amountNanoUsd: 0n }, "amountNanoUsd"],
+      [{ amountNanoUsd: -5n * USD }, "amountNanoUsd"],
+      [{ amountNanoUsd: 9_000_001n * USD }, "amountNanoUsd"],
+      [{ amountNanoUsd: 1n }, "amountNanoUsd"],
+      [{ amountNanoUsd: null }, "offeringId"],
+      [{ offeringId }, "offeringId"],
+      [{ offeringId: 999_999, amountNanoUsd: null }, "offeringId"],
+      [{ offeringId: Number.NaN, amountNanoUsd: null }, "offeringId"],
+      [{ codes: 0 }, "codes"],
+      [{ codes: 10_001 }, "codes"],
+      [{ codes: 1.5 }, "codes"],
+      [{ usesPerCode: 0 }, "usesPerCode"],
+      [{ usesPerCode: 100_001 }, "usesPerCode"],
+      [{ endsAt: later(-1) }, "endsAt"],
+      [{ endsAt: later(365 * 6) }, "endsAt"],
+      [{ endsAt: "soon" }, "endsAt"],
+      [{ name: " " }, "name"],
+      [{ name: "x".repeat(10_000) }, "name"],
+      [{ name: "two\nlines" }, "name"],
+      [{ name: "nul\0" }, "name"],
+      [{ payWith: "balance" }, "payWith"],
+    ] as [Partial<NewBatch>, string][])
+      await expect(create(over)).rejects.toMatchObject({ name: "InputError", param });
+    const reseller = (await world.addReseller()).accountId;
+    await expect(create({ sellerId: reseller, payWith: "operator" })).rejects.toMatchObject({ param: "payWith" });
+    await expect(create({ sellerId: reseller, payWith: "allotment" })).rejects.toMatchObject({ param: "payWith" });
+    expect((await listBatches(deps, { sellerId: 0 })).rows.length).toBe(before);
+  });
+
+  test(
+    "ten thousand codes are made at once, all different, in the order of their ids",
+    async () => {
+      const { batch, codes } = await create({ codes: 10_000 });
+      expect(batch).toMatchObject({ codes: 10_000, used: 0, left: 10_000, state: "active" });
+      expect(new Set(codes.map(({ code }) => code)).size).toBe(10_000);
+      const ids = codes.map(({ voucherId }) => voucherId);
+      expect(ids).toEqual([...ids].sort((a, b) => a - b));
+      expect(ids[0]).toBeGreaterThan(0);
+    },
+    SLOW_MS,
+  );
+});
+
+describe("redeeming", () => {
+  test("an amount of the operator is added to the balance, and the transaction names the voucher", async () => {
+    const person = await world.addCustomer();
+    const { code, voucherId, batch } = await codeOf();
+    expect(await redeem(person, code)).toEqual({ voucherId, package: null, amountNanoUsd: 5n * USD });
+    expect(await balanceOf(person)).toBe(5n * USD);
+    const [entry] = await world.sql`select kind, reason from balance_entries where account_id = ${person.accountId}`;
+    expect(entry).toEqual({ kind: "top_up", reason: `voucher ${voucherId}` });
+    expect(await findBatch(deps, batch)).toMatchObject({ used: 1, left: 0, state: "used_up" });
+    expect((await listUses(deps, batch)).rows).toMatchObject([
+      { voucherId, suffix: code.slice(-4), account: { accountId: person.accountId } },
+    ]);
+  });
+
+  test("a package follows those that the account has, and nothing is dropped", async () => {
+    const person = await world.addCustomer();
+    const offeringId = await world.addOffering({ days: 7 });
+    await world.assign(person, offeringId);
+    const { code } = await codeOf({ offeringId, amountNanoUsd: null });
+    expect(await redeem(person, code)).toMatchObject({ package: { offeringId, state: "queued" } });
+    expect(await packagesOf(person)).toBe(2);
+    const other = await world.addCustomer();
+    const second = await codeOf({ offeringId, amountNanoUsd: null });
+    expect(await redeem(other, second.code)).toMatchObject({ package: { state: "active" } });
+  });
+
+  test("a reseller pays at redemption: by transfer, wholesale price or allotment; its transaction names the voucher", async () => {
+    const reseller = await world.addReseller();
+    const sellerId = reseller.accountId;
+    const [one, two, three] = await customers(3, sellerId);
+    await addBalance(deps, { accountId: sellerId, nanoUsd: 20n * USD, kind: "top_up", reason: "test", actorId: null });
+    const offeringId = await world.addOffering({ wholesaleNanoUsd: 4n * USD });
+    const amount = await codeOf({ sellerId });
+    const wholesale = await codeOf({ sellerId, offeringId, amountNanoUsd: null });
+    const piece = await codeOf({ sellerId, offeringId, amountNanoUsd: null, payWith: "allotment" });
+    expect(await balanceOf(reseller)).toBe(20n * USD);
+    await redeem(one as Person, amount.code);
+    await redeem(two as Person, wholesale.code);
+    expect(await balanceOf(reseller)).toBe(11n * USD);
+    expect(await balanceOf(one as Person)).toBe(5n * USD);
+    await world.sql`insert into allotments (reseller_id, offering_id, granted) values (${sellerId}, ${offeringId}, 1)`;
+    await redeem(three as Person, piece.code);
+    expect(await balanceOf(reseller)).toBe(11n * USD);
+    const reasons = await world.sql`
+      select kind, reason from balance_entries where account_id = ${sellerId} and amount_nano_usd < 0 order by id`;
+    expect(reasons.map(({ kind, reason }) => [kind, reason])).toEqual([
+      ["transfer", `voucher ${amount.voucherId}`],
+      ["wholesale", `voucher ${wholesale.voucherId}`],
+    ]);
+  });
+
+  test("what its seller cannot pay stays unused, reveals no balance, and the seller sees why", async () => {
+    const reseller = await world.addReseller();
+    const sellerId = reseller.accountId;
+    const person = await world.addCustomer(sellerId);
+    await addBalance(deps, { accountId: sellerId, nanoUsd: 3n * USD, kind: "top_up", reason: "test", actorId: null });
+    const offeringId = await world.addOffering({ wholesaleNanoUsd: 4n * USD });
+    const amount = await codeOf({ sellerId });
+    const wholesale = await codeOf({ sellerId, offeringId, amountNanoUsd: null });
+    const piece = await codeOf({ sellerId, offeringId, amountNanoUsd: null, payWith: "allotment" });
+    for (const { code } of [amount, wholesale, piece])
+      await expect(redeem(person, code)).rejects.toMatchObject({
+        name: "InputError",
+        param: "code",
+        message: expect.stringContaining(stays),
+      });
+    expect(await findBatch(deps, amount.batch)).toMatchObject({ used: 0, problem: { why: "balance", count: 1 } });
+    expect(await findBatch(deps, piece.batch)).toMatchObject({ used: 0, problem: { why: "allotment", count: 1 } });
+    await world.sql`update offerings set enabled = false where id = ${offeringId}`;
+    await expect(redeem(person, wholesale.code)).rejects.toThrow(stays);
+    expect(await findBatch(deps, wholesale.batch)).toMatchObject({ problem: { why: "offering", count: 2 } });
+    expect([await balanceOf(person), await packagesOf(person)]).toEqual([0n, 0]);
+    await addBalance(deps, { accountId: sellerId, nanoUsd: 2n * USD, kind: "top_up", reason: "test", actorId: null });
+    await redeem(person, amount.code);
+    expect([await balanceOf(person), await balanceOf(reseller)]).toEqual([5n * USD, 0n]);
+  });
+
+  test("a code works only for the customers of its seller; for all others it is unknown", async () => {
+    const [acme, rival] = [await world.addReseller(), await world.addReseller()];
+    await addBalance(deps, {
+      accountId: acme.accountId,
+      nanoUsd: USD * 50n,
+      kind: "top_up",
+      reason: "t",
+      actorId: null,
+    });
+    const [ours, theirs, house] = [
+      await world.addCustomer(acme.accountId),
+      await world.addCustomer(rival.accountId),
+      await world.addCustomer(),
+    ];
+    const { code } = await codeOf({ sellerId: acme.accountId, usesPerCode: 10 });
+    for (const person of [theirs, house, acme, rival]) expect(await redeem(person, code)).toBe(UNKNOWN);
+    expect(await redeem(ours, code)).toMatchObject({ amountNanoUsd: 5n * USD });
+    const operators = await codeOf({ usesPerCode: 10 });
+    expect(await redeem(ours, operators.code)).toBe(UNKNOWN);
+    // Resellers are customers of the operator.
+    expect(await redeem(rival, operators.code)).toMatchObject({ amountNanoUsd: 5n * USD });
+    expect(await redeemVoucher(deps, { accountId: 999_999, code })).toBe(UNKNOWN);
+  });
+
+  test("ended and disabled codes are refused with the reason; what was redeemed stays", async () => {
+    const [one, two] = await customers(2);
+    const { code, batch } = await codeOf({ usesPerCode: 5 });
+    await redeem(one as Person, code);
+    await world.setClock(later(31));
+    await expect(redeem(two as Person, code)).rejects.toMatchObject({
+      message: expect.stringContaining("ended on"),
+      param: "code",
+    });
+    await world.setClock(null);
+    await disableBatch(deps, batch);
+    await expect(redeem(two as Person, code)).rejects.toThrow("withdrawn by its seller");
+    await expect(disableBatch(deps, batch)).rejects.toThrow("already disabled");
+    expect(await balanceOf(one as Person)).toBe(5n * USD);
+    expect(await balanceOf(two as Person)).toBe(0n);
+    await expect(disableBatch(deps, { ...batch, sellerId: 7 })).rejects.toMatchObject({ code: "not_found" });
+    await expect(findBatch(deps, { sellerId: 0, batchId: Number.NaN })).rejects.toMatchObject({ code: "not_found" });
+  });
+
+  test("an amount that would lift a balance above its limit is refused, and the code stays unused", async () => {
+    const person = await world.addCustomer();
+    const { code, batch } = await codeOf({ amountNanoUsd: 9_000_000n * USD, usesPerCode: 2 });
+    await world.setBalance(person, USD);
+    await expect(redeem(person, code)).rejects.toMatchObject({
+      param: "code",
+      message: expect.stringContaining("9,000,000"),
+    });
+    expect(await findBatch(deps, batch)).toMatchObject({ used: 0, problem: null });
+  });
+});
+
+describe("races", () => {
+  test(
+    "200 people redeem one code at once: one has it",
+    async () => {
+      const people = await customers(200);
+      const { code, batch } = await codeOf();
+      expect(await outcomes(people.map((person) => redeem(person, code)))).toEqual({ redeemed: 1, [REDEEMED]: 199 });
+      const sums = await Promise.all(people.map(balanceOf));
+      expect(sums.reduce((sum, each) => sum + each)).toBe(5n * USD);
+      expect(await findBatch(deps, batch)).toMatchObject({ used: 1, left: 0 });
+    },
+    SLOW_MS,
+  );
+
+  test(
+    "200 customers of a reseller redeem a code for 30 at once: exactly 30 have a package, and 30 are paid",
+    async () => {
+      const reseller = await world.addReseller();
+      const sellerId = reseller.accountId;
+      const people = await customers(200, sellerId);
+      await addBalance(deps, { accountId: sellerId, nanoUsd: 1000n * USD, kind: "top_up", reason: "t", actorId: null });
+      const offeringId = await world.addOffering({ wholesaleNanoUsd: 4n * USD });
+      const { code, batch } = await codeOf({ sellerId, offeringId, amountNanoUsd: null, usesPerCode: 30 });
+      expect(await outcomes(people.map((person) => redeem(person, code)))).toEqual({ redeemed: 30, [REDEEMED]: 170 });
+      expect((await Promise.all(people.map(packagesOf))).reduce((sum, n) => sum + n)).toBe(30);
+      expect(await balanceOf(reseller)).toBe(880n * USD);
+      expect(await findBatch(deps, batch)).toMatchObject({ used: 30, left: 0 });
+    },
+    SLOW_MS,
+  );
+
+  test(
+    "50 attempts of one account with a code for many: it has it once",
+    async () => {
+      const person = await world.addCustomer();
+      const { code } = await codeOf({ usesPerCode: 100 });
+      const ended = await outcomes(Array.from({ length: 50 }, () => redeem(person, code)));
+      expect(ended).toEqual({ redeemed: 1, "You have already redeemed this voucher.": 49 });
+      expect(await balanceOf(person)).toBe(5n * USD);
+    },
+    SLOW_MS,
+  );
+
+  test(
+    "100 codes on a balance for 10: exactly 10 are redeemed, and the others stay unused",
+    async () => {
+      const reseller = await world.addReseller();
+      const sellerId = reseller.accountId;
+      const people = await customers(100, sellerId);
+      await addBalance(deps, { accountId: sellerId, nanoUsd: 52n * USD, kind: "top_up", reason: "t", actorId: null });
+      const { codes, batch } = await create({ sellerId, codes: 100 });
+      const ended = await outcomes(people.map((person, i) => redeem(person, String(codes[i]?.code))));
+      expect(ended.redeemed).toBe(10);
+      expect(Object.keys(ended).filter((name) => name !== "redeemed" && !name.startsWith(stays))).toEqual([]);
+      expect(await balanceOf(reseller)).toBe(2n * USD);
+      expect(await findBatch(deps, batch)).toMatchObject({
+        used: 10,
+        left: 90,
+        problem: { why: "balance", count: 90 },
+      });
+    },
+    SLOW_MS,
+  );
+
+  test(
+    "disabled while 60 redeem: nobody gets anything after it returned",
+    async () => {
+      const people = await customers(80);
+      const { code, batch } = await codeOf({ usesPerCode: 1000 });
+      const first = people.slice(0, 60).map((person) => redeem(person, code));
+      const [ended] = await Promise.all([outcomes(first), disableBatch(deps, batch)]);
+      const late = await outcomes(people.slice(60).map((person) => redeem(person, code)));
+      expect(late).toEqual({ "This voucher was withdrawn by its seller.": 20 });
+      const sums = await Promise.all(people.map(balanceOf));
+      expect(sums.reduce((sum, each) => sum + each)).toBe(BigInt(ended.redeemed ?? 0) * 5n * USD);
+      expect(await findBatch(deps, batch)).toMatchObject({ used: ended.redeemed ?? 0, state: "disabled" });
+    },
+    SLOW_MS,
+  );
+});
+
+test("a code that is disabled while its redemption waits for a lock is refused", async () => {
+  const person = await world.addCustomer();
+  const { code, batch } = await codeOf();
+  const lock = `select lock_accounts(array[${person.accountId}]::bigint[]);
+    update voucher_batches set disabled_at = now() where id = ${batch.batchId}`;
+  await expect(world.whileLocked(lock, () => redeem(person, code))).rejects.toThrow("withdrawn by its seller");
+  expect(await balanceOf(person)).toBe(0n);
+});
+
+test("batches that ended long ago are deleted with their codes; packages and transactions stay", async () => {
+  const person = await world.addCustomer();
+  const { code, batch } = await codeOf();
+  const kept = await codeOf();
+  await redeem(person, code);
+  await world.sql`update voucher_batches set ends_at = now() - interval '100 days' where id = ${batch.batchId}`;
+  expect(await pruneVouchers(deps, 101)).toBe(0);
+  expect(await pruneVouchers(deps, 99)).toBe(1);
+  await expect(findBatch(deps, batch)).rejects.toMatchObject({ code: "not_found" });
+  expect(await findBatch(deps, kept.batch)).toMatchObject({ codes: 1 });
+  expect(await world.sql`select 1 from voucher_uses where account_id = ${person.accountId}`).toHaveLength(0);
+  expect(await redeem(await world.addCustomer(), code)).toBe(UNKNOWN);
+  expect(await balanceOf(person)).toBe(5n * USD);
+});

@@ -1,0 +1,137 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { ok, PANEL } from "../panel/panel_client.ts";
+import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
+
+/** A thousand webhooks of Stripe, doubled, shuffled, some forged, twenty at a time. Source: BUY-3, BUY-4. */
+
+setDefaultTimeout(300_000);
+const ORDERS = 200;
+const WEBHOOKS = 1_000;
+const AT_ONCE = 20;
+let pay: PayShop;
+
+beforeAll(async () => {
+  pay = await openPayShop();
+});
+afterAll(async () => {
+  await pay.close();
+});
+
+test("of 1,000 webhooks, doubled, shuffled and some forged, each paid order is fulfilled once, and the books balance", async () => {
+  const offeringId = await pay.offering();
+  await pay.topUp(pay.acme, 10_000n * USD);
+  const placed = await Promise.all(
+    Array.from({ length: ORDERS }, async (_, i) => {
+      const of = i % 2 ? "acme" : "house";
+      const person = await pay.world.addCustomer(of === "acme" ? pay.acme.accountId : undefined);
+      const sellerId = of === "acme" ? pay.acme.accountId : 0;
+      const isTopUp = i % 3 === 0;
+      const [row] = await pay.sql`
+        insert into orders (account_id, seller_id, kind, offering_id, amount_nano_usd, price_nano_usd, method)
+        values (${person.accountId}, ${sellerId}, ${isTopUp ? "top_up" : "package"}, ${isTopUp ? null : offeringId},
+          ${isTopUp ? String(12n * USD) : null}, ${String(12n * USD)}, 'stripe') returning id, reference`;
+      return { ...person, sellerId, orderId: Number(row?.id), reference: String(row?.reference), isPaid: i % 10 !== 9 };
+    }),
+  );
+  const sessionOf = ({ orderId, reference }: (typeof placed)[number]) => ({
+    ...{ id: `cs_${orderId}`, status: "complete", payment_status: "paid", payment_intent: `pi_${orderId}` },
+    ...{ client_reference_id: reference, metadata: { order: reference }, amount_total: 1200, currency: "usd" },
+  });
+  const sends = shuffled(
+    Array.from({ length: WEBHOOKS }, (_, i) => {
+      const order = placed[i % ORDERS] as (typeof placed)[number];
+      // Those that nobody paid get forged webhooks, and unpaid ones.
+      if (!order.isPaid && i % 2)
+        return () => pay.hook(order.sellerId, sessionOf(order), { secret: "whsec_forged0123456789" });
+      const state = order.isPaid ? {} : { payment_status: "unpaid" };
+      const type = i % 4 === 3 ? "checkout.session.async_payment_succeeded" : "checkout.session.completed";
+      return () => pay.hook(order.sellerId, { ...sessionOf(order), ...state }, { type });
+    }),
+  );
+  const statuses = new Map<number, number>();
+  const worker = async () => {
+    for (let send = sends.pop(); send; send = sends.pop()) {
+      const { status } = await send();
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+      // As Stripe does: what was not accepted is sent again.
+      if (status >= 500) sends.unshift(send);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  expect([...statuses.keys()].filter((status) => ![200, 400, 503].includes(status))).toEqual([]);
+  for (const { orderId, isPaid, accountId } of placed) {
+    const [row] = await pay.sql`
+      select status, kind, (select count(*)::int from payments where order_id = o.id) as payments,
+        (select count(*)::int from packages where account_id = o.account_id)
+          + (select count(*)::int from balance_entries where account_id = o.account_id) as got
+      from orders o where id = ${orderId} and account_id = ${accountId}`;
+    expect(row).toMatchObject(
+      isPaid ? { status: "fulfilled", payments: 1, got: 1 } : { status: "open", payments: 0, got: 0 },
+    );
+  }
+  const [wholesale] = await pay.sql`
+    select count(*)::int as n from balance_entries where account_id = ${pay.acme.accountId} and kind in ('wholesale', 'transfer')`;
+  expect(wholesale?.n).toBe(placed.filter(({ isPaid, sellerId }) => isPaid && sellerId !== 0).length);
+  expect(await pay.world.unbalanced()).toEqual([]);
+  // A panel host alone takes webhooks.
+  const elsewhere = await pay.shop.call("/api/pay/stripe/0", { host: "api.tollgate.test", body: {} });
+  expect(elsewhere.status).toBe(403);
+  expect(ok(await pay.as.admin.get("/payments")).payments.length).toBeGreaterThan(0);
+  expect(PANEL).not.toBe("api.tollgate.test");
+});
+
+test("of 600 events about payments, refunds and disputes, doubled and shuffled, each refund and lost dispute counts once", async () => {
+  const PAID = 10n * USD;
+  await pay.topUp(pay.acme, 1_000n * USD);
+  const sold = [];
+  const about: (() => Promise<{ status: number }>)[] = [];
+  for (let i = 0; i < 40; i++) {
+    const of = i % 2 ? "acme" : "house";
+    const sellerId = of === "acme" ? pay.acme.accountId : 0;
+    const buyer = await pay.newcomer(of);
+    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: String(PAID) });
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    const session = pay.stripe.pay(order.reference);
+    // One in four is given back in parts, one loses a dispute after a part, one wins one, one keeps its money.
+    const parts = i % 4 === 0 ? [200, 300, 500] : i % 4 === 1 ? [400] : [];
+    const refunds = parts.map((cents) => pay.stripe.refundInDashboard(session, cents));
+    const status = i % 4 === 1 ? "lost" : "won";
+    const disputes = i % 4 === 1 || i % 4 === 2 ? [pay.stripe.dispute(session, { status })] : [];
+    const leftNano = i % 4 < 2 ? 0n : PAID;
+    sold.push({ buyer, orderId: order.orderId, leftNano, refunds: parts.length + (status === "lost" ? 1 : 0) });
+    const events: [string, object][] = [
+      ["checkout.session.completed", { ...session }],
+      ...refunds.map((one): [string, object] => ["refund.created", one]),
+      ...disputes.map((one): [string, object] => ["charge.dispute.closed", one]),
+    ];
+    for (let n = 0; n < 15; n++) {
+      const [type, object] = events[n % events.length] as [string, object];
+      about.push(() => pay.hook(sellerId, object, { type }));
+    }
+  }
+  const sends = shuffled(about);
+  expect(sends).toHaveLength(600);
+  const worker = async () => {
+    for (let send = sends.pop(); send; send = sends.pop()) {
+      const { status } = await send();
+      expect([200, 503]).toContain(status);
+      if (status === 503) sends.unshift(send);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  for (const { buyer, orderId, leftNano, refunds } of sold) {
+    expect(await pay.orderRow(orderId)).toMatchObject({ status: "fulfilled" });
+    expect(await pay.balanceOf(buyer)).toBe(leftNano);
+    expect(await pay.sql`select 1 from refunds where order_id = ${orderId} and status = 'done'`).toHaveLength(refunds);
+    expect(await pay.sql`select 1 from refunds where order_id = ${orderId} and shortfall_nano > 0`).toHaveLength(0);
+  }
+  expect(await pay.world.unbalanced()).toEqual([]);
+});
+
+function shuffled<T>(items: T[]): T[] {
+  for (let i = items.length - 1; i > 0; i--) {
+    const j = Math.floor(Math.random() * (i + 1));
+    [items[i], items[j]] = [items[j] as T, items[i] as T];
+  }
+  return items;
+}

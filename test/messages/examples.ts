@@ -1,0 +1,57 @@
+import type { MessageData } from "../../src/platform/outbox_store.ts";
+
+/** One message of each kind, with all its values. */
+
+const LINK = { urlCiphertext: "x", expiresAt: "2026-12-14T23:00:00.000Z" };
+const PACKAGE = {
+  ...{ packageId: 5, name: "Starter", left: 312, totalLimit: 15_000 },
+  ...{ endsAt: "2026-12-14T23:00:00.000Z", timeZone: "Europe/Berlin", nextName: "Pro" },
+};
+const ORDER = {
+  ...{ orderId: 7, sellerId: 3, reference: "T-7QK2", customerName: "Ann Lee", offeringName: "Starter" },
+  ...{ amountNanoUsd: null, priceNanoUsd: "19000000000" },
+};
+const DISPUTE = {
+  ...{ externalId: "dp_1Qx", disputedNano: "19000000000", currency: "usd", reason: "fraudulent" },
+  dueAt: "2026-12-20T23:59:59.000Z",
+};
+
+export const EXAMPLES: { [Kind in keyof MessageData]: MessageData[Kind] } = {
+  invitation: LINK,
+  password_reset: LINK,
+  email_change: { ...LINK, to: "new", address: "ann@example.com" },
+  password_changed: {},
+  second_factor_off: {},
+  passkey_added: { name: "My phone", host: "ai.lumen.example" },
+  passkey_removed: { names: ["My phone", "Laptop"] },
+  balance_low: { freeNanoUsd: "500000000", belowNanoUsd: "1000000000" },
+  package_80_percent: PACKAGE,
+  package_used_up: PACKAGE,
+  package_ending: PACKAGE,
+  package_assigned: {
+    ...{ packageId: 5, name: "Starter", totalLimit: 15_000, dailyLimit: 500 },
+    ...{ startsAt: "2026-11-14T23:00:00.000Z", endsAt: "2026-12-14T23:00:00.000Z", timeZone: "Europe/Berlin" },
+  },
+  order_placed: { ...ORDER, note: "Soon, please" },
+  payment_received: ORDER,
+  order_waits: { ...ORDER, waitsFor: "seller_balance" },
+  order_paid: { ...ORDER, invoiceNumber: 12 },
+  order_fulfilled: {
+    ...ORDER,
+    ...{ startsAt: "2026-11-14T23:00:00.000Z", endsAt: "2026-12-14T23:00:00.000Z", timeZone: "Europe/Berlin" },
+  },
+  order_declined: { ...ORDER, answer: "Sold out" },
+  payment_failed: ORDER,
+  refund_made: {
+    ...ORDER,
+    ...{ refundId: 9, refundNano: "19000000000", currency: "usd", reason: "Doubled", invoiceNumber: 13 },
+  },
+  refund_shortfall: {
+    ...ORDER,
+    ...{ refundId: 10, origin: "stripe", refundNano: "19000000000", shortfallNano: "4000000000" },
+  },
+  dispute_opened: { ...ORDER, ...DISPUTE, status: "needs_response" },
+  dispute_closed: { ...ORDER, ...DISPUTE, status: "lost" },
+  domain_lost: { host: "ai.lumen.example" },
+  webhook_paused: { endpointId: 4, url: "https://hooks.example.com/", why: "Status 503", days: 3 },
+};

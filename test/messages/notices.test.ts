@@ -1,0 +1,80 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { writeNotices } from "../../src/messages/notices_store.ts";
+import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";
+
+/** Source: MSG-10. */
+
+setDefaultTimeout(60_000);
+let world: MessagesWorld;
+let runs = 0;
+beforeAll(async () => {
+  world = await createMessagesWorld();
+});
+afterAll(async () => {
+  expect(await world.unbalanced()).toEqual([]);
+  await world.close();
+});
+
+/** One run, a minute after the one before. */
+const run = () => writeNotices(world.deps, { at: new Date(Date.now() + ++runs * 61_000).toISOString() });
+async function told(accountId: number): Promise<string[]> {
+  const rows = await world.sql`select kind from outbox_messages where account_id = ${accountId} order by id`;
+  return rows.map(({ kind }) => kind);
+}
+
+test("a low balance is told once, and again only after it was above the threshold", async () => {
+  const { accountId } = await world.addCustomer();
+  await world.setBalance({ accountId }, 5_000_000_000n);
+  const charge = (nanoUsd: number) =>
+    world.sql`select add_balance(${accountId}, ${-nanoUsd}, 'correction', 'test', null)`;
+  await run();
+  expect(await told(accountId)).toEqual([]);
+  await charge(4_500_000_000);
+  await run();
+  await run();
+  const [message] = await world.sql`select data from outbox_messages where account_id = ${accountId}`;
+  expect(message?.data).toEqual({ freeNanoUsd: "500000000", belowNanoUsd: "1000000000" });
+  await world.setBalance({ accountId }, 5_000_000_000n);
+  await run();
+  await charge(5_000_000_000);
+  await run();
+  expect(await told(accountId)).toEqual(["balance_low", "balance_low"]);
+});
+
+test("an account that does not pay by balance, or has switched the notice off, is not told", async () => {
+  const off = await world.addCustomer();
+  await world.setBalance(off, 5n);
+  await world.sql`update accounts set notice_balance_nano_usd = 0 where id = ${off.accountId}`;
+  const package_ = await world.addCustomer();
+  await run();
+  expect([await told(off.accountId), await told(package_.accountId)]).toEqual([[], []]);
+});
+
+test("a package is told when it is nearly used up, used up, and about to end, each once", async () => {
+  const person = await world.addCustomer();
+  const packageId = await world.givePackage(person, { dailyLimit: 10, days: 10 });
+  const use = (units: number) => world.sql`update packages set units_used = ${units} where id = ${packageId}`;
+  await use(79);
+  await run();
+  expect(await told(person.accountId)).toEqual([]);
+  await use(80);
+  await run();
+  await run();
+  expect(await told(person.accountId)).toEqual(["package_80_percent"]);
+  await use(100);
+  await run();
+  await run();
+  expect(await told(person.accountId)).toEqual(["package_80_percent", "package_used_up"]);
+  await use(0);
+  await world.setClock(new Date(Date.now() + 8 * 86_400_000).toISOString());
+  await run();
+  await run();
+  await world.setClock(null);
+  expect(await told(person.accountId)).toEqual(["package_80_percent", "package_used_up", "package_ending"]);
+});
+
+test("of many replicas one runs each minute", async () => {
+  const at = new Date(Date.now() + ++runs * 61_000).toISOString();
+  const all = await Promise.all(Array.from({ length: 8 }, () => writeNotices(world.deps, { at })));
+  expect(all.filter((count) => count !== null)).toHaveLength(1);
+});
