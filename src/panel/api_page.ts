@@ -80,16 +80,22 @@ function section(route: DescribedRoute, schemas: OpenApi["schemas"]): string {
 <h2 id="${id}">${nameOf(route)}</h2>
 <p>${escapeHtml(summary)}. ${escapeHtml(description)}</p>
 <h3>Request</h3>
-<p>${operation.caller === "session" ? "Sent by the panel itself, with the session cookie and the CSRF header." : "With an API key."}</p>
+<p>${CALLERS[operation.caller]}</p>
 <pre>${escapeHtml(exampleOf(route))}</pre>
 ${inputs.map(([title, fields]) => `<h4>${title}</h4>\n${fields}`).join("\n")}
 <h3>Response</h3>
-<p><code>200</code> ${linkTo(titleOf(answer.schema))} ${escapeHtml(answer.description)}</p>
+<p><code>200</code> ${"schema" in answer ? linkTo(titleOf(answer.schema)) : answer.mediaTypes.map((type) => `<code>${type}</code>`).join(" ")} ${escapeHtml(answer.description)}</p>
 ${events ? `<p>The events of a stream are ${linkTo(titleOf(events))}; the last event is <code>data: [DONE]</code>. A stream that fails ends with an ${linkTo("ErrorEnvelope")} and no <code>[DONE]</code>; nothing was charged.</p>` : ""}
 <h3>Errors</h3>
 ${refusals(operation)}
 </section>`;
 }
+
+const CALLERS: Readonly<Record<Operation["caller"], string>> = {
+  key: "With an API key.",
+  session: "Sent by the panel itself, with the session cookie and the CSRF header.",
+  anyone: "Without an API key.",
+};
 
 const titleOf = (schema: { title?: unknown }) => String(schema.title);
 
@@ -97,7 +103,8 @@ const titleOf = (schema: { title?: unknown }) => String(schema.title);
 function exampleOf({ method, path, operation }: DescribedRoute): string {
   const body = operation.body && JSON.stringify(operation.body.example);
   if (operation.caller === "session") return `${method.toUpperCase()} ${path}\n${body ?? ""}`;
-  const lines = [`curl "%BASE%${path.replace(/\{(\w+)\}/g, "<$1>")}"`, `-H "Authorization: Bearer $API_KEY"`];
+  const lines = [`curl "%BASE%${path.replace(/\{(\w+)\}/g, "<$1>")}"`];
+  if (operation.caller === "key") lines.push(`-H "Authorization: Bearer $API_KEY"`);
   if (body) lines.push(`-H "Content-Type: application/json"`, `-d '${body.replaceAll("'", "'\\''")}'`);
   return lines.join(" \\\n  ");
 }

@@ -15,9 +15,9 @@ import { signInTo } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 
 /**
- * The panel in a real browser: a shop whose replica serves the built panel, and Chromium, which takes `*.localhost` for
- * this machine and for a place as safe as https. What a page must not do is written down while it does it: errors, broken
- * CSP, failed requests, strangers asked. `check` throws all of it, with what axe finds and a page wider than its window.
+ * The panel in a real browser: a replica that serves the built panel, and Chromium, which resolves `*.localhost` to this machine
+ * and treats it as a secure context. Errors, CSP violations, failed requests and requests to other hosts are recorded as they
+ * happen. `check` throws them, with axe's violations and horizontal scrolling.
  */
 
 export const PANEL_HOST = "panel.localhost";
@@ -33,7 +33,29 @@ const QUIET = [
   "disable-component-update",
   "disable-sync",
 ];
-/** For what has to appear, and for a page to load. */
+/** Each window would load two hidden pages for suggestions in the address bar: 1.5 s of a processor. */
+const UNUSED_FEATURES = ["WebUIOmniboxPopup", "WebUIOmniboxAimPopup"];
+/** What Playwright turns off. Chromium takes the last list of this name alone, so ours repeats it. */
+const PLAYWRIGHT_OFF_FEATURES = [
+  "AimEnabled",
+  "AvoidCorsURLLoaderRestartOnRedirect",
+  "AvoidUnnecessaryBeforeUnloadCheckSync",
+  "DestroyProfileOnBrowserClose",
+  "HttpsFirstBalancedModeAutoEnable",
+  "HttpsUpgrades",
+  "LensOverlay",
+  "MediaRouter",
+  "NetworkTimeServiceQuerying",
+  "OptimizationHints",
+  "PaintHolding",
+  "PreconnectToSearch",
+  "ThirdPartyStoragePartitioning",
+];
+const SWITCHES = [
+  ...QUIET.map((name) => `--${name}`),
+  `--disable-features=${[...PLAYWRIGHT_OFF_FEATURES, ...UNUSED_FEATURES].join(",")}`,
+];
+/** For an element to appear, and for a page to load. */
 const WAIT_MS_MAX = 15_000;
 const LAUNCH_MS_MAX = 30_000;
 const PROBLEMS_MAX = 50;
@@ -48,8 +70,8 @@ type Look = Pick<
 >;
 
 /**
- * Opens the shop, a reseller with a domain of its own, and the browser. `env` is the replica's. With PANEL_DIR in the
- * environment that build is served as it is; otherwise the repository's, built anew if the sources have changed.
+ * Opens the shop, a reseller with a domain, and the browser. `env` is the replica's. Serves the build in PANEL_DIR if that is set;
+ * otherwise the repository's, which is rebuilt if the sources have changed.
  */
 export async function openPanel({ env = {} }: { env?: Record<string, string> } = {}) {
   const { PANEL_DIR } = process.env;
@@ -68,25 +90,23 @@ export async function openPanel({ env = {} }: { env?: Record<string, string> } =
       ...env,
     },
   });
-  const acme = await shop.world.addReseller();
-  await shop.world
-    .sql`insert into hosts (host, reseller_id, status) values (${ACME_HOST}, ${acme.accountId}, 'active')`;
-  // A profile of its own, in a folder that goes with it; the browser ends when its pipe to this process closes.
+  const acme = await shop.world.addReseller(ACME_HOST);
+  // The browser has a temporary profile, and ends when its pipe to this process closes.
   const browser = await chromium.launch({
     executablePath: CHROMIUM,
-    args: QUIET.map((name) => `--${name}`),
+    args: SWITCHES,
     timeout: LAUNCH_MS_MAX,
   });
-  /** A browser of its own with an empty page, signed in as `person` without the form; null stays outside. */
+  /** A new browser context with an empty page, signed in as `person` without the form; null: not signed in. */
   async function enter(person: Person | null, { host = PANEL_HOST, ...look }: { host?: string } & Look = {}) {
     const visit = await openVisit(browser, at(host), look);
-    /** Puts a new session into this browser. */
+    /** Puts a new session into this context. */
     const signIn = async (somebody: Person) => {
       const { cookie } = await signInTo(shop, somebody, { host });
       const [name = "", value = ""] = cookie.split("=");
       await visit.context.addCookies([{ name, value, url: at(host), httpOnly: true, sameSite: "Lax" }]);
     };
-    // Whoever is not signed in is told so.
+    // The page asks who is signed in.
     if (person === null) visit.expectProblem(/^401 GET \/api\/panel\/me$/);
     else await signIn(person);
     return { ...visit, signIn };
@@ -95,11 +115,11 @@ export async function openPanel({ env = {} }: { env?: Record<string, string> } =
   return {
     shop,
     acme,
-    /** Where a host's pages are, without a slash at the end. */
+    /** The origin of a host, without a final slash. */
     at,
     enter,
 
-    /** The same on a page that stands. */
+    /** The same on a page that has loaded. */
     async visit(person: Person | null, path = "/", look: Parameters<typeof enter>[1] = {}) {
       const visit = await enter(person, look);
       await visit.page.goto(path);
@@ -114,7 +134,7 @@ export async function openPanel({ env = {} }: { env?: Record<string, string> } =
   };
 }
 
-/** One window with cookies of its own. */
+/** One window with its own cookies. */
 async function openVisit(browser: Browser, origin: string, look: Look) {
   const context = await browser.newContext({
     baseURL: origin,
@@ -135,10 +155,10 @@ async function openVisit(browser: Browser, origin: string, look: Look) {
     context,
     page,
     problems,
-    /** What a test provokes is no problem: `expectProblem(/^402 POST .*chat/)`. Say it before. */
+    /** Ignores a problem that the test provokes: `expectProblem(/^402 POST .*chat/)`. Call it before. */
     expectProblem: (pattern: RegExp) => void expected.push(pattern),
 
-    /** Throws everything that is wrong with the page as it stands, and with its visit so far. `only`: of axe's rules those of colours. */
+    /** Throws every problem of the page now, and of the visit so far. `only: "colours"` limits axe to colour rules. */
     async check({ only }: { only?: "colours" } = {}): Promise<void> {
       await settled(page);
       const found = [...problems, ...(await sidewaysScroll(page)), ...(await axeViolations(context, page, only))];
@@ -150,25 +170,25 @@ async function openVisit(browser: Browser, origin: string, look: Look) {
 }
 
 /**
- * Waits until the page stands: its data is there, its fonts are, and nothing moves. What moves is taken to its end at once,
- * unless it is what the test is about.
+ * Waits until the page has loaded its data and fonts and nothing moves. Animations are finished immediately unless
+ * `keepsMoving`.
  */
 export async function settled(page: Page, { keepsMoving = false }: { keepsMoving?: boolean } = {}): Promise<void> {
-  /** "" when it stands, or what it waits for. */
+  /** What the page still waits for, or "". */
   const lacks = (keepsMoving: boolean): string => {
     const moving = document
       .getAnimations()
       .filter(({ playState, effect }) => playState === "running" && effect?.getTiming().iterations !== Infinity);
     if (!keepsMoving) for (const motion of moving) motion.finish();
     if (moving.length > 0) return "something moves";
-    // An answer that is being written is not waited for.
+    // A streaming response is not waited for.
     if (document.querySelector("[role=status].animate-late, [aria-busy=true]:not(article)")) return "data is loading";
     if (document.fonts.status !== "loaded") return "fonts are loading";
     return document.querySelector("h1") === null ? "there is no h1" : "";
   };
   const ask = () =>
     page.evaluate(lacks, keepsMoving).catch((error: unknown) => {
-      // As when nobody is signed in: the page leads on, maybe while it is being asked.
+      // A redirect, such as to the sign-in, can happen during this call.
       if (error instanceof Error && error.message.includes("because of a navigation"))
         return "it leads to another page";
       throw error;
@@ -180,7 +200,7 @@ export async function settled(page: Page, { keepsMoving = false }: { keepsMoving
   }
 }
 
-/** Waits until `isSo` answers true. Throws with what was awaited. */
+/** Waits until `isSo` returns true. Throws Error with `what`. */
 export async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
   const endsAt = performance.now() + WAIT_MS_MAX;
   while (!(await isSo())) {
@@ -189,14 +209,14 @@ export async function until(what: string, isSo: () => boolean | Promise<boolean>
   }
 }
 
-/** Waits for it to be seen; its text. */
+/** Waits until it is visible; returns its text. */
 export async function textOf(locator: Locator): Promise<string> {
   await locator.waitFor();
-  // biome-ignore lint/performance/useDomNodeTextContent: what is hidden is not read.
+  // biome-ignore lint/performance/useDomNodeTextContent: hidden text is left out.
   return (await locator.innerText()).replace(/\s+/g, " ").trim();
 }
 
-/** Waits for a notice, or any other words. */
+/** Waits for a text on the page. */
 export async function said(page: Page, words: string | RegExp): Promise<void> {
   await page
     .getByText(words, typeof words === "string" ? { exact: true } : {})
@@ -211,7 +231,7 @@ async function watch(context: BrowserContext, origin: string, problem: (text: st
     });
   });
   context.on("console", (message) => {
-    // Of an answer that is an error the console says the status alone; below stands which it was.
+    // The console has only the status of a failed request; the response handler below names the request.
     const isStatus = message.text().startsWith("Failed to load resource");
     if (["error", "warning"].includes(message.type()) && !isStatus) problem(`console: ${message.text()}`);
   });
@@ -226,17 +246,17 @@ async function watch(context: BrowserContext, origin: string, problem: (text: st
   });
   context.on("requestfailed", (request) => {
     const why = request.failure()?.errorText ?? "";
-    // What a page or a person took back.
+    // Aborted by the page or the user.
     if (why !== "net::ERR_ABORTED") problem(`failed: ${request.method()} ${request.url()} ${why}`);
   });
 }
 
-/** Names the innermost elements that reach out of the window. */
+/** Names the innermost elements that are wider than the window. */
 async function sidewaysScroll(page: Page): Promise<string[]> {
   return page.evaluate(() => {
     const room = document.documentElement.clientWidth;
     const width = document.scrollingElement?.scrollWidth ?? 0;
-    // Inside a dialog as well, but for what can be reached by keyboard to be scrolled.
+    // In dialogs too, except elements that the keyboard can reach and scroll.
     const inside = [...document.querySelectorAll("[role=dialog] *")].filter(
       (element) =>
         /auto|scroll/.test(getComputedStyle(element).overflowX) &&
@@ -262,7 +282,7 @@ const COLOUR_RULES = `{ resultTypes: ["violations"], runOnly: { type: "rule", va
 
 type Finding = { id: string; help: string; nodes: { html: string; target: string[] }[] };
 
-/** In a world of its own: the page's CSP holds for the page, and the page does not see the script. */
+/** Runs axe in an isolated world: the page's CSP does not apply to it, and the page does not see it. */
 async function axeViolations(context: BrowserContext, page: Page, only?: "colours"): Promise<string[]> {
   const client = await context.newCDPSession(page);
   try {

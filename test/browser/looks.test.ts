@@ -6,7 +6,7 @@ import { DESKTOP, PHONE, settled, textOf, type Visit } from "./browser.ts";
 import { LUMEN_HOST, openSeededPanel, type Seeded } from "./seed.ts";
 
 /**
- * Every page of every role as it is seen: wide and on a phone, light and dark, without a mouse, without motion.
+ * Every page of every role: on desktop and phone, light and dark, by keyboard, with reduced motion.
  * Source: PAN-6, WCAG 2.2 AA.
  */
 
@@ -17,18 +17,31 @@ const DAYS = 3;
 /** More presses of Tab than any dialog of the panel has stops. */
 const TABS_MAX = 40;
 const TOUCH_PX_MIN = 44;
-/** Where a dark page's ground is, of 255. */
+/** The brightest background of a dark page, of 255. */
 const DARK_MAX = 60;
 
 const UNKNOWN_REQUEST = "/requests/01990000-0000-7000-8000-000000000000";
+const UNKNOWN_ORDER = "/billing/orders/999999";
 
 let seeded: Seeded;
+/** An order of jonas that waits for its payment. */
+let orderId: number;
+/** Vouchers of the operator. */
+let operatorBatchId: number;
 
 beforeAll(async () => {
   seeded = await openSeededPanel({ days: DAYS, dns: false });
-  // One of each kind looks like all of them, and axe takes its time for each element.
+  // One entry of each kind is enough; axe takes time for each element.
   await seeded.panel.shop.world
     .sql`delete from audit_entries where id not in (select max(id) from audit_entries group by subject, action)`;
+  const [order] = await seeded.panel.shop.world.sql`
+    insert into orders (account_id, kind, amount_nano_usd, price_nano_usd)
+    values (${seeded.jonas.accountId}, 'top_up', 20000000000, 20000000000) returning id`;
+  orderId = Number(order?.id);
+  const [batch] = await seeded.panel.shop.world.sql`
+    insert into voucher_batches (seller_id, name, amount_nano_usd, pay_with, codes, uses_per_code, ends_at)
+    values (0, 'Spring', 5000000000, 'operator', 1, 1, now() + interval '9 days') returning id`;
+  operatorBatchId = Number(batch?.id);
 }, START_MS_MAX);
 afterAll(() => seeded.close());
 
@@ -39,8 +52,11 @@ function ofOne(path: string): string[] {
     "/customers/:id": [`/customers/${nora.accountId}`],
     "/domains/:host": [`/domains/${domain}`],
     "/admin/domains/:resellerId/:host": [`/admin/domains/${acme.accountId}/${domain}`],
-    // What is found leads on to its receipt: only what is not found stays on the page.
+    // A request that is found redirects to its receipt.
     "/requests/:id": [UNKNOWN_REQUEST],
+    "/billing/orders/:id": [UNKNOWN_ORDER],
+    "/vouchers/:id": [`/vouchers/${seeded.voucherBatchId}`],
+    "/admin/vouchers/:id": [`/admin/vouchers/${operatorBatchId}`],
     "/admin/people/:id": [`/admin/people/${jonas.accountId}`, `/admin/people/${acme.accountId}`],
   };
   const paths = known[path];
@@ -48,11 +64,12 @@ function ofOne(path: string): string[] {
   return paths;
 }
 
-/** Views that stand behind an address of their own. */
+/** Views with a URL of their own. */
 const VIEWS: Record<string, string[]> = {
   "/usage": ["/usage?kind=not_charged"],
   "/customers": ["/customers?view=orders", "/customers?view=statement"],
   "/admin/models": ["/admin/models?model=atlas-large"],
+  "/admin/models/import": ["/admin/models/import?provider=openai&markup=20&new=1"],
 };
 
 function pathsOf(role: "customer" | "reseller" | "admin"): string[] {
@@ -62,9 +79,10 @@ function pathsOf(role: "customer" | "reseller" | "admin"): string[] {
   return [...own, "/nowhere"];
 }
 
-/** Opens each page once, and looks at it in both sizes and themes. */
+/** Opens each page once, and checks it in both sizes and themes. */
 async function lookAt({ page, check, expectProblem }: Visit, paths: string[]): Promise<void> {
   if (paths.includes(UNKNOWN_REQUEST)) expectProblem(/^404 GET \/api\/panel\/requests\//);
+  if (paths.includes(UNKNOWN_ORDER)) expectProblem(/^404 GET \/api\/panel\/orders\/999999$/);
   const wrong: string[] = [];
   for (const path of paths) {
     await page.setViewportSize(DESKTOP);
@@ -76,7 +94,7 @@ async function lookAt({ page, check, expectProblem }: Visit, paths: string[]): P
         await page.emulateMedia({ colorScheme });
         await settled(page);
         const shape = await shapeOf(page);
-        // Where nothing but colours has changed, nothing but colours is looked at again.
+        // If only colours changed, only colours are checked again.
         const looking = shape === inLight ? check({ only: "colours" }) : check();
         await looking.catch((error) => wrong.push(`${viewport.width} ${colorScheme} ${error.message}`));
         inLight = shape;
@@ -86,7 +104,7 @@ async function lookAt({ page, check, expectProblem }: Visit, paths: string[]): P
   expect(wrong).toEqual([]);
 }
 
-/** All that is in the page but colours and pictures: where it stands, how large it is, and whether it is seen. */
+/** The page without colours and images: its elements with position, size and visibility. */
 function shapeOf(page: Page): Promise<string> {
   return page.evaluate(() => {
     const boxes = [...document.body.querySelectorAll("*")].map((element) => {
@@ -98,9 +116,9 @@ function shapeOf(page: Page): Promise<string> {
   });
 }
 
-describe("at 1280 and 375 px, light and dark: nothing wrong by axe, no error, no broken CSP, no sideways scroll", () => {
+describe("at 1280 and 375 px, light and dark: no axe violation, no error, no CSP violation, no horizontal scroll", () => {
   test(
-    "of who is not signed in",
+    "pages without a session",
     async () => {
       const { panel, felix } = seeded;
       const admin = await panel.visit(seeded.mara, `/admin/people/${felix.accountId}`);
@@ -117,17 +135,17 @@ describe("at 1280 and 375 px, light and dark: nothing wrong by axe, no error, no
   );
 
   test(
-    "of a customer",
+    "pages of a customer",
     async () => {
       const visit = await seeded.panel.visit(seeded.jonas);
-      await lookAt(visit, [...pathsOf("customer"), `/usage?receipt=${seeded.receiptId}`]);
+      await lookAt(visit, [...pathsOf("customer"), `/usage?receipt=${seeded.receiptId}`, `/billing/orders/${orderId}`]);
       await visit.close();
     },
     ROLE_MS_MAX,
   );
 
   test(
-    "of a reseller, in its brand",
+    "pages of a reseller, in its brand",
     async () => {
       const visit = await seeded.panel.visit(seeded.panel.acme, "/", { host: LUMEN_HOST });
       await lookAt(visit, pathsOf("reseller"));
@@ -137,7 +155,7 @@ describe("at 1280 and 375 px, light and dark: nothing wrong by axe, no error, no
   );
 
   test(
-    "of an admin",
+    "pages of an admin",
     async () => {
       const visit = await seeded.panel.visit(seeded.mara);
       await lookAt(visit, pathsOf("admin"));
@@ -147,7 +165,7 @@ describe("at 1280 and 375 px, light and dark: nothing wrong by axe, no error, no
   );
 
   test(
-    "of somebody who has nothing yet",
+    "pages of a new customer, without data",
     async () => {
       const visit = await seeded.panel.visit(await seeded.panel.shop.world.addCustomer());
       await lookAt(visit, pathsOf("customer"));
@@ -157,7 +175,7 @@ describe("at 1280 and 375 px, light and dark: nothing wrong by axe, no error, no
   );
 });
 
-/** The page's ground as the screen shows it: the mean of red, green and blue. */
+/** The page's background on a screenshot: the mean of red, green and blue. */
 async function ground(page: Page): Promise<number> {
   await settled(page);
   const shot = await page.screenshot({ clip: { x: DESKTOP.width - 4, y: DESKTOP.height - 4, width: 1, height: 1 } });
@@ -165,7 +183,7 @@ async function ground(page: Page): Promise<number> {
   return (red + green + blue) / 3;
 }
 
-test("dark follows the system until somebody chooses; the choice outlives a reload", async () => {
+test("dark mode follows the system until the user chooses; the choice survives a reload", async () => {
   const visit = await seeded.panel.visit(seeded.jonas, "/", { colorScheme: "dark" });
   const { page } = visit;
   expect(await ground(page)).toBeLessThan(DARK_MAX);
@@ -181,7 +199,7 @@ test("dark follows the system until somebody chooses; the choice outlives a relo
 
 const isFocused = (locator: Locator) => locator.evaluate((element) => element === document.activeElement);
 
-test("by keyboard alone: past the navigation, to a page by Ctrl+K, through a menu, into a dialog and back out", async () => {
+test("by keyboard: skip link, Ctrl+K, a menu, into a dialog and out", async () => {
   const visit = await seeded.panel.visit(seeded.jonas, "/keys");
   const { page } = visit;
   const { keyboard } = page;
@@ -232,7 +250,7 @@ test("by keyboard alone: past the navigation, to a page by Ctrl+K, through a men
   await visit.close();
 });
 
-test("on a phone: four tabs and More, wide enough for a thumb; More holds every other page", async () => {
+test("on a phone: four tabs and More, each at least 44 px; More has every other page", async () => {
   const visit = await seeded.panel.visit(seeded.mara, "/", { viewport: PHONE, hasTouch: true });
   const { page } = visit;
   const tabs = page.getByRole("navigation", { name: "Main" });
@@ -254,8 +272,8 @@ test("on a phone: four tabs and More, wide enough for a thumb; More holds every 
   await visit.close();
 });
 
-test("nothing moves for those who asked for less motion", async () => {
-  /** How long what is moving when a dialog opens will take at most, in milliseconds. */
+test("no animation with reduced motion", async () => {
+  /** The longest animation when a dialog opens, in ms. */
   const motion = async (reducedMotion: "reduce" | "no-preference") => {
     const visit = await seeded.panel.visit(seeded.jonas, "/keys", { reducedMotion });
     const { page } = visit;

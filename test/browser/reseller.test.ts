@@ -5,7 +5,7 @@ import { signInTo } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import { ACME_HOST, openPanel, type Panel, said, settled, textOf } from "./browser.ts";
 
-/** A reseller on its own domain. Source: DOM-1, PAN-7, PAN-12. */
+/** A reseller in the browser, on its own domain. Source: DOM-1, PAN-7, PAN-12. */
 
 const START_MS_MAX = 60_000;
 const OPERATOR = "Nonesuch Operator";
@@ -49,17 +49,17 @@ afterAll(async () => {
 const reseller = (path: string) => panel.visit(panel.acme, path, { host: ACME_HOST });
 const addCustomer = (): Promise<Person> => panel.shop.world.addCustomer(panel.acme.accountId);
 
-/** "$26.80" as it stands under a figure's label. */
+/** The figure under a label, such as "$26.80". */
 async function figure(page: Page, label: string): Promise<string> {
   const named = page.getByText(label, { exact: true }).locator("..");
   return (await textOf(named)).slice(label.length).trim().split(" ")[0] ?? "";
 }
 
-test("on its domain everything wears its brand: no operator, provider or other tenant in the page or in what it fetched", async () => {
+test("pages and responses on its domain have its brand, and name no operator, provider or other tenant", async () => {
   const { world } = panel.shop;
   const rival = await world.addReseller();
   await world.sql`update accounts set name = 'Rival Corp' where id = ${rival.accountId}`;
-  await world.sql`insert into hosts (host, reseller_id, status) values ('ai.rival.localhost', ${rival.accountId}, 'active')`;
+  await world.addHost(rival, "ai.rival.localhost");
   const customer = await addCustomer();
   await world.givePackage(customer);
   await panel.shop.chat((await world.addKey(customer)).secret, {}, { host: ACME_HOST });
@@ -111,7 +111,7 @@ test("on its domain everything wears its brand: no operator, provider or other t
   expect(seen).toEqual([]);
 });
 
-test("an invitation is made on the reseller's domain, handed over and accepted in another browser", async () => {
+test("an invitation is created on the reseller's domain and accepted in another browser", async () => {
   const visit = await reseller("/customers");
   const { page } = visit;
   await page.getByRole("button", { name: "Invite customer" }).first().click();
@@ -142,7 +142,7 @@ test("an invitation is made on the reseller's domain, handed over and accepted i
   await visit.close();
 });
 
-test("a package is handed out at the price that was said: the balance after it is the one the preview promised", async () => {
+test("assigning a package leaves the balance that the preview showed; a double click assigns once", async () => {
   const customer = await addCustomer();
   const visit = await reseller(`/customers/${customer.accountId}`);
   const { page } = visit;
@@ -155,7 +155,7 @@ test("a package is handed out at the price that was said: the balance after it i
   const promised = promise?.[1];
   expect(promised).toBe("$26.80");
   await visit.check();
-  // The second press of the same form is known by it, where it gets out at all.
+  // A second submit of the same form, if it is sent at all, gets 409.
   visit.expectProblem(/^409 POST .*\/packages$/);
   await dialog.getByRole("button", { name: "Assign for $4.20" }).dblclick();
   await dialog.waitFor({ state: "hidden" });
@@ -169,15 +169,18 @@ test("a package is handed out at the price that was said: the balance after it i
   await visit.close();
 });
 
-test("an order goes from the customer to the reseller and back as a package, and is answered once", async () => {
+test("a customer's order is fulfilled by the reseller and becomes a package", async () => {
   const customer = await addCustomer();
   const buyer = await panel.visit(customer, "/billing", { host: ACME_HOST });
   await buyer.page.getByRole("button", { name: "Ask for more" }).click();
   const ask = buyer.page.getByRole("dialog", { name: "Ask for more" });
-  await said(buyer.page, `${BRAND} gets it. The answer appears under Orders.`);
+  await said(
+    buyer.page,
+    `${BRAND} gets it. What has a price can be paid next; the answer to the rest appears under Orders.`,
+  );
   await ask.getByRole("combobox", { name: "Offering" }).click();
   await ask.getByRole("option", { name: new RegExp(offering) }).click();
-  // What it costs the reseller is nothing to the customer.
+  // The customer does not see the reseller's price.
   expect(await textOf(ask)).not.toContain("$");
   await ask.getByLabel("Note").fill("From Monday, please.\n<img src=x onerror=alert(1)>");
   await buyer.check();
@@ -209,7 +212,7 @@ test("an order goes from the customer to the reseller and back as a package, and
   await buyer.close();
 });
 
-test("a domain: what is wrong with its records and what to do is said, until they are right and it answers", async () => {
+test("a domain shows what is wrong with its records and what to do, until it is live", async () => {
   const host = "shop.acme.test";
   const { shop } = panel;
   const customer = await addCustomer();
@@ -231,10 +234,10 @@ test("a domain: what is wrong with its records and what to do is said, until the
   expect(await textOf(records.getByRole("row", { name: /^A shop/ }))).toContain(OURS);
   await visit.check();
 
-  /** What somebody sees who has changed the records and asks for a check. */
+  /** Sets the records and asks for a check. */
   const check = async (...shown: string[]) => {
     for (const server of dns) server.setRecords("acme.test", shown);
-    // Checks that come within seconds are answered by the last one.
+    // Otherwise a check within five seconds gets 429.
     await shop.world.sql`update hosts set checked_at = null where host = ${host}`;
     const checked = page.waitForResponse((response) => response.url().endsWith("/check"));
     await page.getByRole("button", { name: "Check now" }).click();
@@ -243,11 +246,11 @@ test("a domain: what is wrong with its records and what to do is said, until the
   await check(`shop A ${THEIRS}`);
   await said(page, `Found ${THEIRS}. Change it to ${OURS}.`);
   expect(await textOf(records.getByRole("row", { name: /^A shop/ }))).toContain(`wrong: ${THEIRS}`);
-  // The list, and the way to going live, say no other thing.
+  // The steps and the list show the same state.
   await page.getByRole("listitem").filter({ hasText: "Records, waited for" }).waitFor();
   await page.getByRole("navigation").getByRole("link", { name: "Domains" }).click();
   const listed = page.getByRole("table", { name: "Domains" }).getByRole("row", { name: new RegExp(host) });
-  // Until it is read again, the list shows what it showed before.
+  // The list may show the old state until it is read again.
   await listed.filter({ hasText: "Waiting for DNS" }).waitFor();
   expect(await textOf(listed)).toMatch(
     /Waiting for DNS.*in \d+ (?:s|min)|Waiting for DNS.*(?:just now|Soon, by itself)/,

@@ -1,14 +1,16 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import sharp from "sharp";
+import { issueInvoice } from "../../src/commerce/invoices_store.ts";
 import { type DnsServer, deadResolver, startDnsServer } from "../dns_server.ts";
+import { mailedTo } from "../panel/mailed_links.ts";
 import { PASSWORD, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import type { Person, TestKey } from "../world.ts";
 import { ACME_HOST, openPanel, PANEL_HOST, type Panel } from "./browser.ts";
 
 /**
- * A shop as it looks after some weeks: people of every kind, offerings, keys, orders, a brand, a domain that waits for its
- * records, and real requests through the gateway. What an admin does goes through the panel, so that the audit log knows it.
+ * A shop with some weeks of data: accounts of every role, offerings, keys, orders, a brand, a domain that waits for its records,
+ * and real requests through the gateway. Admin actions go through the panel, so that the audit log has them.
  */
 
 /** Where the reseller's customers sign in. */
@@ -22,7 +24,7 @@ const STEP_MS = 100 * 60_000;
 /** Requests a day of the key "ci". */
 const CEILING = 5;
 const DAYS_MAX = 28;
-/** It is afternoon somewhere: charts and allowances of a day that has just begun show little. */
+/** One of these has afternoon now; charts of a day that has just begun show little. */
 const ZONES = [
   "Europe/Berlin",
   "America/New_York",
@@ -42,7 +44,7 @@ const DEVICES = [
 
 export type Seeded = Awaited<ReturnType<typeof openSeededPanel>>;
 
-/** Opens the panel with all of it. `days`: how long it has been open, at most 28. Without `dns` nobody answers for its domains. */
+/** Opens the panel with this data, from the last `days` days (2 to 28). Without `dns` no resolver answers. */
 export async function openSeededPanel({ days, dns = true }: { days: number; dns?: boolean }) {
   if (!(days >= 2 && days <= DAYS_MAX)) throw new RangeError(`days: 2 to ${DAYS_MAX}`);
   const servers = dns ? await dnsServers() : [];
@@ -55,6 +57,9 @@ export async function openSeededPanel({ days, dns = true }: { days: number; dns?
       DNS_RESOLVERS: resolvers.join(","),
       BRAND_SUPPORT: "help@tollgate.example",
       TRUSTED_PROXIES: "127.0.0.1,::1",
+      // Nothing listens there: mail can be asked for, and stays in the outbox.
+      SMTP_URL: "smtp://127.0.0.1:1",
+      MAIL_FROM: "mail@tollgate.example",
     },
   });
   const close = async () => {
@@ -91,6 +96,7 @@ async function fill(panel: Panel, days: number) {
   const say = (session: PanelSession) => (path: string, body: unknown) => done(session.post(path, body));
   const [order, sell] = [say(admin), say(lumen)];
   const offerings = await addOfferings(order);
+  await priceOfferings(admin, lumen, offerings);
 
   await setBack(panel, days * DAY_MS);
   await order(`/people/${panel.acme.accountId}/balance`, topUp(400, "Invoice 2026-114"));
@@ -121,13 +127,37 @@ async function fill(panel: Panel, days: number) {
   await today(panel, keys, own);
   await order(`/people/${jonas.accountId}/packages`, { offeringId: offerings.pro, when: "after" });
   await ordersAndDomains(panel, people, offerings, { lumen, admin });
-  await lastTouches(panel, { admin, own, harbour: people.harbour, keys });
+  const vouchers = await addVouchers(panel, people, offerings, lumen);
+  await addInvoices(panel, people, lumen);
+  await mailAndWebhooks(panel, people);
+  await lastTouches(panel, { admin, own, people, keys });
   const [receipt] = await world.sql`
     select request_id from receipts where account_id = ${jonas.accountId} and mode = 'payg' and model_id = 'atlas-large' order by request_id desc limit 1`;
-  return { ...people, offerings, keys, receiptId: String(receipt?.request_id), domain: `ai.${DNS_ZONE}` };
+  const emailLink = await waysToSignIn(panel, jonas);
+  const receiptId = String(receipt?.request_id);
+  return { ...people, offerings, keys, ...vouchers, receiptId, domain: `ai.${DNS_ZONE}`, emailLink };
 }
 
-/** What was asked for, or a throw with what came instead. */
+/** Passkeys, one of them copied, and a change of address that waits. Returns the path of the link at the old address. */
+async function waysToSignIn({ shop }: Panel, owner: Person): Promise<string> {
+  const own = await signInTo(shop, owner, { host: PANEL_HOST });
+  const { sql } = shop.world;
+  const rows = [
+    ["iPhone", PANEL_HOST, true, "3 hours", null],
+    ["Key on my desk", PANEL_HOST, false, "9 days", "2 days"],
+  ] as const;
+  for (const [name, host, synced, used, cloned] of rows)
+    await sql`
+      insert into passkeys (account_id, host, credential_id, public_key, counter, transports, name, synced, created_at, last_used_at, cloned_at)
+      values (${own.accountId}, ${host}, ${Buffer.from(name)}, 'x', 0, '{}', ${name}, ${synced}, now() - interval '12 days',
+        now() - ${used}::text::interval, now() - ${cloned}::text::interval)`;
+  await done(own.post("/settings/email", { email: "jonas.weber@harbour.example", proof: { password: PASSWORD } }));
+  await done(own.post("/sign-out"));
+  const [old] = await mailedTo(shop, own);
+  return new URL(old?.url ?? "").pathname;
+}
+
+/** The JSON of a 200 response. Throws Error for any other. */
 async function done(calling: Promise<{ status: number; text: string; json: unknown }>): Promise<unknown> {
   const { status, text, json } = await calling;
   if (status !== 200) throw new Error(`the seed got ${status}: ${text}`);
@@ -138,7 +168,7 @@ type Say = (path: string, body: unknown) => Promise<unknown>;
 
 const topUp = (usd: number, reason: string) => ({ kind: "top_up", amountNanoUsd: `${usd}000000000`, reason });
 
-/** Models by names that read like models, with the prices that people know. */
+/** Models with realistic names and prices. */
 async function nameCatalog({ shop: { world } }: Panel): Promise<void> {
   const { sql } = world;
   const models = [
@@ -146,6 +176,7 @@ async function nameCatalog({ shop: { world } }: Panel): Promise<void> {
     ["atlas-mini", "multimodal", 400_000, 1_600_000, 128_000],
     ["quill-2", "text", 1_250_000, 5_000_000, 64_000],
     ["echo-code", "text", 800_000, 3_200_000, 128_000],
+    ["atlas-embed", "embedding", 100_000, 0, 8_000],
     ["canvas-1", "image", null, null, null],
   ] as const;
   await sql`update providers set name = 'Northwind Inference' where name = 'first'`;
@@ -162,6 +193,19 @@ async function nameCatalog({ shop: { world } }: Panel): Promise<void> {
     if (input !== null)
       await sql`insert into routes (model_id, provider_id, upstream_model, priority) values (${id}, ${second?.id}, ${`${id}-eu`}, 1)`;
   }
+  const above128k = { above_input_tokens: 128_000, input: 6_000_000, output: 22_500_000, cached_input: 600_000 };
+  await sql`update models set cached_input_micro_usd = 300000,
+    further_prices = ${sql.json({ cache_write: 3_750_000, tiers: [above128k] })} where id = 'atlas-large'`;
+  await sql`
+    insert into provider_keys (provider_id, name, key_ciphertext, weight, state, why, since, until, failures, probed_at)
+    select provider_id, 'team B', key_ciphertext, 2, 'quarantined', 'no_credit', now() - interval '9 minutes',
+      now() + interval '4 minutes', 4, now() - interval '1 minute'
+    from provider_keys where provider_id = ${first?.id}
+    union all
+    select provider_id, 'batch', key_ciphertext, 1, 'active', null, now(), null, 0, null from provider_keys where provider_id = ${first?.id}`;
+  await sql`
+    insert into provider_key_pauses (key_id, model, since, until)
+    select id, 'quill-2', now() - interval '20 seconds', now() + interval '40 minutes' from provider_keys where name = 'batch'`;
   await sql`insert into image_prices (model_id, size, micro_usd)
     values ('canvas-1', '512x512', 18000), ('canvas-1', '1024x1024', 40000), ('canvas-1', '1024x1536', 60000), ('canvas-1', '1536x1024', 60000)`;
 }
@@ -223,6 +267,20 @@ async function addOfferings(order: Say) {
   };
 }
 
+/** The operator's prices, and a reseller's: one of them is below wholesale. */
+async function priceOfferings(admin: PanelSession, lumen: PanelSession, { dayPass, starter, pro, code }: Offerings) {
+  const price = (session: PanelSession, id: number, usd: number, belowWholesale = false) =>
+    done(session.put(`/prices/${id}`, { priceNanoUsd: `${usd}000000000`, belowWholesale }));
+  await price(admin, dayPass, 1);
+  await price(admin, starter, 19);
+  await price(admin, pro, 79);
+  await price(lumen, starter, 24);
+  await price(lumen, dayPass, 2);
+  await price(lumen, pro, 39, true);
+  await price(lumen, code, 5);
+  await done(lumen.patch("/prices", { pricesPublic: true }));
+}
+
 type Named = TestKey & { host: string };
 type People = Awaited<ReturnType<typeof addPeople>>;
 
@@ -252,7 +310,7 @@ async function addKeys({ shop: { world } }: Panel, { jonas, priya, nora, felix }
 
 type Keys = Awaited<ReturnType<typeof addKeys>>;
 
-/** Moves the ledger's clock back by this much; it goes on running. */
+/** Sets the ledger's clock back by `ms`; it keeps running. */
 async function setBack({ shop: { world } }: Panel, ms: number): Promise<void> {
   await world.sql.unsafe(
     `create or replace function ledger_now() returns timestamptz language sql volatile as
@@ -260,12 +318,12 @@ async function setBack({ shop: { world } }: Panel, ms: number): Promise<void> {
   );
 }
 
-/** Each day in a few bursts, today's among them; a working week looks like one. Served by a replica whose clock goes back too. */
+/** Requests in a few bursts a day, fewer at weekends, served by a replica whose clock is set back too. */
 async function traffic(panel: Panel, keys: Keys, days: number): Promise<void> {
   const { shop } = panel;
   const random = numbers(7);
   const clockFile = join(shop.world.spoolDir, "clock");
-  // Before all of it: request ids never go back.
+  // The earliest time first, since request ids only increase.
   writeFileSync(clockFile, String(days * DAY_MS));
   const preload = `--preload=${join(import.meta.dirname, "moved_clock.ts")}`;
   const past = await shop.start({ CLOCK_BACK_FILE: clockFile, BUN_OPTIONS: preload, PORT: "0" });
@@ -292,7 +350,7 @@ async function traffic(panel: Panel, keys: Keys, days: number): Promise<void> {
   await shop.world.setClock(null);
 }
 
-/** Some requests of today, with what else happens: an image, an answer that breaks off, a ceiling that is reached. */
+/** Requests of today: also an image, a failure of both providers, and a key limit that is reached. */
 async function today(panel: Panel, keys: Keys, own: PanelSession): Promise<void> {
   const random = numbers(11);
   const { shop } = panel;
@@ -305,7 +363,7 @@ async function today(panel: Panel, keys: Keys, own: PanelSession): Promise<void>
   const image = { model: "canvas-1", prompt: "A toll gate at dawn", size: "1024x1024" };
   await shop.call("/v1/images/generations", { secret: keys.website.secret, body: image, host: keys.website.host });
   await done(own.patch(`/keys/${keys.ci.keyId}`, { dailyUnitsMax: CEILING }));
-  // Counted from here on.
+  // The limit counts from here on.
   for (let sent = 0; sent < 14; sent++) await chat(panel, keys.ci, { random, isRefused: sent >= CEILING });
 }
 
@@ -336,7 +394,7 @@ async function chat(
   if ((status !== 200) !== isRefused) throw new Error(`the seed's chat got ${status}: ${text}`);
 }
 
-/** Numbers that are the same at every run, from 0 to 1. */
+/** Pseudo-random numbers from 0 to 1, the same in every run. */
 function numbers(seed: number): () => number {
   let state = seed;
   return () => {
@@ -363,15 +421,131 @@ async function ordersAndDomains(
   await ask(jonas, PANEL_HOST, { kind: "package", offeringId: pro, note: "We launch in January." });
   const [first] = await shop.world.sql`select id from orders order by id`;
   await done(lumen.post(`/orders/${first?.id}/fulfil`, {}));
+  const payHere = "Transfer to IBAN DE02 1203 0000 0000 2020 51, Lumen GmbH.\nWe see it within a working day.";
+  await done(lumen.put("/payment-settings/instructions", { instructions: payHere }));
+  await done(lumen.put("/payment-settings/shop", { shopUrl: "https://shop.lumen.example/pay" }));
+  await done(admin.put("/payment-settings/instructions", { instructions: payHere.replace("Lumen GmbH", "Tollgate") }));
   await done(lumen.post("/domains", { host: `ai.${DNS_ZONE}` }));
   await done(lumen.post("/people", { email: "oskar@berg.example", name: "Oskar Berg" }));
   await done(admin.post("/people", { email: "lin@workshop.example", name: "Lin's Workshop", role: "reseller" }));
 }
 
-/** A key that is off, one that is revoked, devices, a suspended account, a changed price, and the books checked. */
+/** Three batches of a reseller: one in use, one that cannot be paid, one disabled; and somebody who guesses. */
+async function addVouchers(
+  { shop }: Panel,
+  { nora, felix, agnes }: People,
+  { starter }: Offerings,
+  lumen: PanelSession,
+): Promise<{ voucherBatchId: number }> {
+  const endsAt = new Date(Date.now() + 60 * DAY_MS).toISOString();
+  const make = async (batch: object) => {
+    const made = await lumen.post("/vouchers", { codes: 50, usesPerCode: 1, endsAt, ...batch });
+    const codes = String(made.json.csv).split("\r\n").slice(1);
+    return { batchId: Number(made.json.batch.batchId), codes: codes.map((row) => String(row.split(",")[1])) };
+  };
+  const fair = await make({ name: "Autumn fair", amountNanoUsd: "10000000000" });
+  const old = await make({ name: "Misprinted flyer", amountNanoUsd: "5000000000" });
+  const big = await make({ name: "Partner programme", amountNanoUsd: "5000000000000", codes: 3 });
+  await make({ name: "Newsletter, two weeks of Starter", offeringId: starter, payWith: "allotment", codes: 200 });
+  await done(lumen.post(`/vouchers/${old.batchId}/disable`));
+  const sessions = await Promise.all(
+    [nora, felix, agnes].map((person) => signInTo(shop, person, { host: LUMEN_HOST })),
+  );
+  for (const [i, session] of sessions.entries()) await done(session.post("/vouchers/redeem", { code: fair.codes[i] }));
+  await sessions[0]?.post("/vouchers/redeem", { code: big.codes[0] });
+  for (let i = 0; i < 6; i++) await sessions[2]?.post("/vouchers/redeem", { code: `${i}`.repeat(20) });
+  return { voucherBatchId: fair.batchId };
+}
+
+/** Invoices of the operator and of a reseller, and a refund. */
+async function addInvoices({ shop }: Panel, { nora, jonas }: People, lumen: PanelSession): Promise<void> {
+  await done(
+    lumen.put("/seller/invoice-details", {
+      name: "Lumen Inference GmbH",
+      address: "Torstraße 12\n10119 Berlin\nGermany",
+      taxLine: "VAT ID DE123456789",
+    }),
+  );
+  const db = shop.world.openDb();
+  const issue = (invoice: Parameters<typeof issueInvoice>[1]) => db.orm.transaction((tx) => issueInvoice(tx, invoice));
+  const sellerId = lumen.accountId;
+  const line = { text: "Starter: 500 requests a day for 7 days", quantity: 1, amountNanoUsd: 19_000_000_000n };
+  const topUpLine = { text: "Top-up of the balance", quantity: 1, amountNanoUsd: 50_000_000_000n };
+  const of = (accountId: number, orderId: number) => ({ sellerId, accountId, orderId, kind: "invoice" as const });
+  await issue({ ...of(nora.accountId, 501), lines: [line, topUpLine] });
+  await issue({ ...of(nora.accountId, 502), lines: [line] });
+  await issue({ ...of(nora.accountId, 502), kind: "credit_note", lines: [line] });
+  await issue({ ...of(jonas.accountId, 503), sellerId: 0, lines: [topUpLine] });
+  await issue({ ...of(jonas.accountId, 504), sellerId: 0, lines: [line] });
+  await db.close();
+}
+/** A mail server that never answers, what was sent by it, and an endpoint with its calls. Nothing is due before the pictures are taken. */
+async function mailAndWebhooks({ shop: { world }, acme }: Panel, { jonas, nora, felix }: People): Promise<void> {
+  const { sql } = world;
+  await sql`
+    insert into mail_servers (reseller_id, host, port, user_name, smtp_password_ciphertext, from_address, from_name)
+    values (${acme.accountId}, 'mail.lumen.example', 587, 'lumen', ${Buffer.from("x")}, 'hello@lumen.example', 'Lumen')`;
+  const [endpoint] = await sql`
+    insert into webhook_endpoints (account_id, url, kinds, secret_ciphertext)
+    values (${jonas.accountId}, 'https://jonas-weber.example/hooks/gateway', '{balance_low,package_80_percent,package_used_up,order_paid}', ${Buffer.from("x")}),
+      (${jonas.accountId}, 'https://chat.example/T024/B81/alerts', '{package_ending}', ${Buffer.from("x")}) returning id`;
+  const sent = async (
+    { accountId }: Person,
+    { kind, tenantId = 0, status, attempts = 1, error = null, endpointId = null }: Sent,
+  ) => {
+    const address =
+      endpointId === null ? sql`(select email from accounts where id = ${accountId})` : sql`${String(endpointId)}`;
+    const [delivery] = await sql`
+      with message as (
+        insert into outbox_messages (kind, account_id, data, routed_at) values (${kind}, ${accountId}, '{}', now()) returning id
+      ),
+      recipient as (
+        insert into outbox_recipients (tenant_id, channel, address, next_at)
+        select ${tenantId}, ${endpointId === null ? "mail" : "webhook"}, ${address}, ${status === "waiting" ? sql`now() + interval '25 minutes'` : null}
+        on conflict (tenant_id, channel, address) do update set next_at = coalesce(excluded.next_at, outbox_recipients.next_at) returning id
+      )
+      insert into outbox_deliveries (message_id, recipient_id, account_id, tenant_id, endpoint_id, status, attempts, error, created_at, deadline_at, ended_at)
+      select message.id, recipient.id, ${accountId}, ${tenantId}, ${endpointId}, ${status}, ${attempts}, ${error},
+        now() - interval '3 hours', now() + interval '2 days', ${status === "waiting" ? null : sql`now() - interval '3 hours'`}
+      from message, recipient returning id`;
+    await sql`
+      insert into outbox_attempts (delivery_id, at, took_ms, ok, status, answer)
+      values (${delivery?.id}, now() - interval '3 hours', 184, ${status === "sent"}, ${status === "sent" ? 200 : 503}, ${error ?? "ok"})`;
+  };
+  const tenantId = acme.accountId;
+  await sent(nora, { kind: "order_fulfilled", tenantId, status: "sent" });
+  await sent(nora, {
+    kind: "package_ending",
+    tenantId,
+    status: "waiting",
+    attempts: 4,
+    error: "Connection refused by mail.lumen.example",
+  });
+  await sent(felix, { kind: "package_80_percent", tenantId, status: "failed", error: "550 5.1.1 No such user here" });
+  await sent(jonas, { kind: "package_assigned", status: "sent" });
+  const endpointId = Number(endpoint?.id);
+  await sent(jonas, { kind: "package_80_percent", status: "sent", endpointId });
+  await sent(jonas, { kind: "balance_low", status: "failed", attempts: 9, error: "upstream is down", endpointId });
+}
+
+type Sent = {
+  kind: string;
+  tenantId?: number;
+  status: "sent" | "waiting" | "failed";
+  attempts?: number;
+  error?: string | null;
+  endpointId?: number | null;
+};
+
+/** A disabled key, a revoked key, devices, a suspended account, a changed price, and a check of the books. */
 async function lastTouches(
   { shop }: Panel,
-  { admin, own, harbour, keys }: { admin: PanelSession; own: PanelSession; harbour: Person; keys: Keys },
+  {
+    admin,
+    own,
+    people: { harbour, jonas },
+    keys,
+  }: { admin: PanelSession; own: PanelSession; people: People; keys: Keys },
 ): Promise<void> {
   await done(own.post(`/keys/${keys.laptop.keyId}/disable`));
   await done(own.post(`/keys/${keys.prototype.keyId}/revoke`));
@@ -379,7 +553,15 @@ async function lastTouches(
   const prices = { inputMicroUsd: 1_100_000, cachedInputMicroUsd: null, outputMicroUsd: 4_400_000 };
   await done(admin.put("/admin/model/prices?id=quill-2", { prices }));
   await done(admin.post("/admin/books/check"));
-  // The seed's own ways in are nobody's devices, and nobody's changes.
+  await shop.world.sql`
+    insert into book_sums (kind, id, day, tokens, rows)
+    select 'unpriced_audio_input', max(id), (now() at time zone 'UTC')::date, 1840, 12 from price_versions where model_id = 'atlas-mini'`;
+  await done(
+    admin.patch(`/people/${jonas.accountId}/limits`, {
+      limits: { requestsPerMinute: 600, tokensPerMinute: 2_000_000, requestsAtOnce: 40, models: {} },
+    }),
+  );
+  // The seed's own sessions and changes must not be visible.
   await shop.world.sql`delete from sessions`;
   await shop.world.sql`delete from audit_entries where actor_id is null`;
   for (const [agent = "", address = ""] of DEVICES) {
@@ -389,7 +571,7 @@ async function lastTouches(
   }
 }
 
-/** A mark and a word, drawn, in one colour. */
+/** A drawn logo in one colour. */
 async function logo(colour: string): Promise<string> {
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="360" height="96" viewBox="0 0 360 96">
     <circle cx="48" cy="48" r="30" fill="none" stroke="${colour}" stroke-width="10"/>

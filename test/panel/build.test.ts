@@ -5,13 +5,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buildPanel, FIRST_LOAD_GZIP_MAX_BYTES, isPanelBuilt, type PanelBuild } from "../../scripts/build_panel.ts";
 
-/** What the panel's build promises: small, of one piece, under a strict CSP, and silent about who runs the service. */
+/** The panel's build: small, complete, fit for a strict CSP, and without the operator's name. */
 
 const repository = join(import.meta.dirname, "..", "..");
 const BUILD_MS_MAX = 60_000;
-/** Names no browser fetches: XML namespaces, error texts of React and of marked, eden's stand-in for a server in the same process, examples. */
+/** Hosts in scripts that no browser fetches: XML namespaces, links in error texts of React, marked and SimpleWebAuthn, eden's placeholder, examples. */
 const NEVER_FETCHED =
-  /^(?:www\.w3\.org|react\.dev|github\.com|e\.ly|(?:[a-z0-9-]+\.)*(?:example(?:\.(?:com|org|net))?|localhost))$/;
+  /^(?:www\.w3\.org|react\.dev|github\.com|simplewebauthn\.dev|e\.ly|(?:[a-z0-9-]+\.)*(?:example(?:\.(?:com|org|net))?|localhost))$/;
 
 let folder = "";
 let build: PanelBuild;
@@ -44,7 +44,7 @@ test("a first visit loads at most 140 KB of scripts, compressed", () => {
   expect(build.firstLoadGzipBytes).toBeLessThanOrEqual(FIRST_LOAD_GZIP_MAX_BYTES);
 });
 
-test("menus, the palette and every page are loaded when they are needed", () => {
+test("menus, the palette and every page are loaded on demand", () => {
   const lazy = build.scripts.filter(({ isFirstLoad }) => !isFirstLoad).map(({ name }) => name.replace(/-\w+\.js$/, ""));
   expect(lazy).toContain("menu_list");
   expect(lazy).toContain("palette_list");
@@ -64,7 +64,7 @@ test("menus, the palette and every page are loaded when they are needed", () => 
   for (const page of ["brand", "admin_people", "admin_models", "admin_books"]) expect(lazy).toContain(page);
 });
 
-test("every file the page names is in the build, under a name with its content's hash", () => {
+test("every file that the page loads is in the build, with a content hash in its name", () => {
   const named = [...html().matchAll(/(?:src|href)="\/([^"]+)"/g)].map((found) => found[1] ?? "");
   expect(named.length).toBeGreaterThanOrEqual(4);
   for (const path of named) {
@@ -73,7 +73,7 @@ test("every file the page names is in the build, under a name with its content's
   }
 });
 
-test("index.html keeps the server's placeholders, the brand's style sheet after the app's", () => {
+test("index.html has the server's placeholders, with the brand's style sheet after the app's", () => {
   for (const placeholder of ["%TITLE%", "%LANG%", "%NONCE%", "%ICON%", "%BRAND%"])
     expect(html()).toContain(placeholder);
   expect(html()).not.toContain("%ASSETS%");
@@ -90,7 +90,7 @@ test("index.html has no inline script, style or handler", () => {
   expect(html()).not.toMatch(/<style|\sstyle=|\son\w+=|javascript:/i);
 });
 
-test("nothing is loaded from a foreign host", () => {
+test("nothing is loaded from another host", () => {
   expect(html()).not.toMatch(/https?:|\/\/[a-z]/i);
   for (const [path, text] of textsOf(".css")) {
     expect(text, path).not.toMatch(/@import|https?:/);
@@ -112,7 +112,7 @@ test("there are no source maps", async () => {
   expect(paths.filter((path) => path.endsWith(".map"))).toEqual([]);
 });
 
-test("fonts are files of their own, each one used", async () => {
+test("fonts are separate files, and each is used", async () => {
   const paths = await readdir(join(build.outDir, "assets"));
   const fonts = paths.filter((path) => path.endsWith(".woff2"));
   expect(fonts.length).toBeGreaterThanOrEqual(2);
@@ -127,14 +127,14 @@ test("fonts are files of their own, each one used", async () => {
   }
 });
 
-test("no built file names who runs the service: a reseller's customers read them", () => {
+test("no built file contains the product's name, since a reseller's customers load them", () => {
   for (const [path, text] of texts) {
     expect(path).not.toMatch(/tollgate/i);
     expect(/.{0,40}tollgate.{0,40}/i.exec(text)?.[0], path).toBeUndefined();
   }
 });
 
-test("no source needs innerHTML, eval, or a component that sets them or injects styles", async () => {
+test("no source uses innerHTML, eval, or a component that does or injects styles", async () => {
   const web = join(repository, "src", "panel", "web");
   for (const path of await readdir(web, { recursive: true })) {
     if (!/\.tsx?$/.test(path)) continue;
@@ -147,7 +147,7 @@ test("no source needs innerHTML, eval, or a component that sets them or injects 
 });
 
 test(
-  "the same sources make the same names; the old build is replaced, nothing of it stays",
+  "the same sources give the same names; a new build replaces the old one completely",
   async () => {
     const left = join(build.outDir, "assets", "left-over.js");
     await writeFile(left, "");
@@ -160,7 +160,7 @@ test(
   BUILD_MS_MAX,
 );
 
-test("a build is known to be up to date, and to be missing or of other sources", async () => {
+test("isPanelBuilt is true for an up-to-date build only", async () => {
   expect(await isPanelBuilt(build.outDir)).toBe(true);
   expect(await isPanelBuilt(join(folder, "none"))).toBe(false);
   await writeFile(join(build.outDir, "build.json"), '{"sourcesHash":"other"}\n');

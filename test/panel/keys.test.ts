@@ -3,7 +3,7 @@ import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { COUNTING } from "../replica.ts";
 import type { Person } from "../world.ts";
-import { PANEL, type PanelSession, signInTo } from "./panel_client.ts";
+import { type PanelSession, signInTo } from "./panel_client.ts";
 
 /** Source: KEY-4, KEY-6, PAN-2. */
 
@@ -31,8 +31,8 @@ async function customer(spec: Parameters<Shop["world"]["givePackage"]>[1] | null
 const newKey = (over: Record<string, unknown> = {}) => ({ name: "ci", mode: "package", ...over });
 const rowsOf = async (session: PanelSession) => (await session.get("/keys")).json.rows;
 
-describe("making a key", () => {
-  test("the secret comes once, works at once, and stands in no list", async () => {
+describe("creating a key", () => {
+  test("the secret is returned once, works immediately, and is in no list", async () => {
     const session = await customer();
     const made = await session.post("/keys", newKey());
     expect(made.status).toBe(200);
@@ -54,6 +54,7 @@ describe("making a key", () => {
         expiresAt: null,
         dailyUnitsMax: null,
         dailySpendMaxNanoUsd: null,
+        limits: null,
         timeZone: "Asia/Tokyo",
         createdAt: expect.any(String),
         lastUsedAt: list.json.rows[0].lastUsedAt,
@@ -64,7 +65,7 @@ describe("making a key", () => {
     ]);
   });
 
-  test("with all there is to set; money is digits", async () => {
+  test("all settings can be set; money is a string of digits", async () => {
     const session = await customer();
     const expiresAt = "2027-06-30T12:00:00.000Z";
     const { json } = await session.post(
@@ -83,20 +84,7 @@ describe("making a key", () => {
     expect((await rowsOf(session))[0].today).toEqual({ units: 0, spentNanoUsd: "0" });
   });
 
-  test("a double click makes one key; the second is told so", async () => {
-    const session = await customer();
-    const click = () => session.post("/keys", newKey(), { "idempotency-key": "form-1" });
-    const answers = await Promise.all([click(), click(), click()]);
-    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409]);
-    expectRefusal(await click(), "idempotency_conflict");
-    expect(await rowsOf(session)).toHaveLength(1);
-    // Another form is another key; and one that failed may be sent again.
-    const again = { "idempotency-key": "form-2" };
-    expectRefusal(await session.post("/keys", newKey({ name: "" }), again), "validation_failed", { param: "name" });
-    expect((await session.post("/keys", newKey(), again)).status).toBe(200);
-  });
-
-  test("422 for what is wrong, with the field; nothing is made", async () => {
+  test("422 validation_failed names the wrong field; no key is created", async () => {
     const session = await customer();
     const cases: [body: unknown, param: string | null][] = [
       [{}, "name"],
@@ -131,17 +119,10 @@ describe("making a key", () => {
     }
     expect(await rowsOf(session)).toEqual([]);
   });
-
-  test("script text in a name is kept as the text it is", async () => {
-    const session = await customer();
-    const name = `<img src=x onerror="alert(1)"> & '${"é"}'`;
-    expect((await session.post("/keys", newKey({ name }))).json.key.name).toBe(name);
-    expect((await rowsOf(session))[0].name).toBe(name);
-  });
 });
 
-describe("what a new key may name", () => {
-  test("house accounts: enabled models, the API's own hosts, and what could pay now", async () => {
+describe("options of a new key", () => {
+  test("the operator's customers: enabled models, the API's own hosts, and which billing modes can pay now", async () => {
     const { json } = await (await customer()).get("/keys/options");
     expect(json.models).toContainEqual({ id: "image-a", name: "image-a", modality: "image" });
     expect(json.hosts).toEqual([
@@ -155,7 +136,7 @@ describe("what a new key may name", () => {
     expect(json.timeZone).toBe("Asia/Tokyo");
   });
 
-  test("a reseller's customers see its active domains and no host of the operator; the reseller sees both", async () => {
+  test("a reseller's customers get its active domains and no host of the operator; the reseller gets both", async () => {
     const theirs = await (await customer({}, acme.accountId)).get("/keys/options");
     expect(theirs.json.hosts).toEqual([{ host: ACME, label: `http://${ACME}/v1` }]);
     expect(theirs.text).not.toContain("tollgate");
@@ -163,7 +144,7 @@ describe("what a new key may name", () => {
     expect(own.json.hosts.map(({ host }: { host: string }) => host)).toEqual([BASE, "tollgate.test", ACME]);
   });
 
-  test("a package that is used up, none, and a balance: what could pay says so", async () => {
+  test("a billing mode can pay while its package has requests left or its balance has money", async () => {
     const modes = async (session: PanelSession) =>
       (await session.get("/keys/options")).json.modes.map(({ canPay }: { canPay: boolean }) => canPay);
     const person = await shop.world.addCustomer();
@@ -179,7 +160,7 @@ describe("what a new key may name", () => {
 });
 
 describe("changing and ending a key", () => {
-  test("named anew, limited, switched off and on, revoked; each is in the audit log by who did it", async () => {
+  test("renamed, limited, disabled, enabled, revoked; each change is in the audit log with its actor", async () => {
     const session = await customer();
     const { secret, key } = (await session.post("/keys", newKey())).json;
     const path = `/keys/${key.keyId}`;
@@ -221,7 +202,7 @@ describe("changing and ending a key", () => {
     expect(JSON.stringify(log)).not.toContain(secret.slice(9, -4));
   });
 
-  test("rotation: a new secret with the same settings, the old one for as long as was asked", async () => {
+  test("rotated: a new secret with the same settings; the old one works for the overlap", async () => {
     const session = await customer();
     const first = (await session.post("/keys", newKey({ modelIds: ["chat-a"], dailyUnitsMax: 50 }))).json;
     const path = `/keys/${first.key.keyId}/rotate`;
@@ -242,17 +223,7 @@ describe("changing and ending a key", () => {
     });
   });
 
-  test("a double click rotates once", async () => {
-    const session = await customer();
-    const { key } = (await session.post("/keys", newKey())).json;
-    const click = () =>
-      session.post(`/keys/${key.keyId}/rotate`, { overlapSeconds: 3600 }, { "idempotency-key": "rotate" });
-    const answers = await Promise.all([click(), click()]);
-    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409]);
-    expect(await rowsOf(session)).toHaveLength(2);
-  });
-
-  test("404 for another account's key, an absent one and what is no id: all the same, and nothing changes", async () => {
+  test("404 for another account's key, also for its reseller and admins, for an unknown and a malformed id; nothing changes", async () => {
     const theirs = await customer({}, acme.accountId);
     const { key, secret } = (await theirs.post("/keys", newKey())).json;
     const sessions = [await customer(), await signInTo(shop, acme), await signInTo(shop, await shop.world.addAdmin())];
@@ -271,25 +242,9 @@ describe("changing and ending a key", () => {
     }
     expect((await shop.chat(secret, {}, { host: ACME })).status).toBe(200);
   });
-
-  test("while an admin looks at a panel its keys are shown, and nothing can be done to them", async () => {
-    const theirs = await customer();
-    const { key } = (await theirs.post("/keys", newKey())).json;
-    const admin = await signInTo(shop, await shop.world.addAdmin());
-    expect((await admin.post(`/people/${theirs.accountId}/view`)).status).toBe(200);
-    expect((await rowsOf(admin)).map(({ keyId }: { keyId: number }) => keyId)).toEqual([key.keyId]);
-    const changes = [
-      admin.post("/keys", newKey()),
-      admin.patch(`/keys/${key.keyId}`, { name: "x" }),
-      admin.post(`/keys/${key.keyId}/disable`),
-      admin.post(`/keys/${key.keyId}/rotate`, { overlapSeconds: 0 }),
-    ];
-    for (const change of changes) expectRefusal(await change, "read_only");
-    expect(await rowsOf(theirs)).toHaveLength(1);
-  });
 });
 
-test("last used shows within six seconds of a call, with its host", async () => {
+test("last use is shown within six seconds of a request, with its host", async () => {
   const session = await customer({}, acme.accountId);
   const { secret } = (await session.post("/keys", newKey())).json;
   expect((await rowsOf(session))[0]).toMatchObject({ lastUsedAt: null, lastHost: null });
@@ -304,7 +259,7 @@ test("last used shows within six seconds of a call, with its host", async () => 
   expect(Math.abs(Date.now() - Date.parse(row.lastUsedAt))).toBeLessThan(7_000);
 });
 
-test("the keys of an account that is busy: settled requests of a day, by key", async () => {
+test("the list counts each key's settled requests of 24 hours", async () => {
   const session = await customer();
   const [one, two] = [
     (await session.post("/keys", newKey())).json,
@@ -320,7 +275,7 @@ test("the keys of an account that is busy: settled requests of a day, by key", a
   ]);
 });
 
-test("a ceiling of money: told in USD, and not refused for the bytes of a text whose tokens fit", async () => {
+test("a daily spending limit is returned in USD, and does not refuse a long text whose tokens fit", async () => {
   const session = await customer(null);
   await shop.world.setBalance(session, 1_000_000_000n);
   const { secret } = (await session.post("/keys", newKey({ mode: "payg", dailySpendMaxNanoUsd: "5000000" }))).json;
@@ -332,13 +287,4 @@ test("a ceiling of money: told in USD, and not refused for the bytes of a text w
   expect(refused.json.error).toMatchObject({ code: "key_spend_limit_exceeded", limit: 0.005 });
   expect(refused.json.error.remaining).toBeLessThan(0.005);
   expect(refused.json.error.resets_at).toMatch(/T15:00:00\.000Z$/);
-});
-
-test("401 without a session, 403 without the page's token", async () => {
-  const session = await customer();
-  const bare = (path: string, body?: unknown, headers: Record<string, string> = {}) =>
-    shop.call(`/api/panel${path}`, { host: PANEL, ...(body !== undefined && { body }), headers });
-  expectRefusal(await bare("/keys"), "session_required");
-  expectRefusal(await bare("/keys/options"), "session_required");
-  expectRefusal(await bare("/keys", newKey(), { cookie: session.cookie, origin: `http://${PANEL}` }), "csrf_failed");
 });

@@ -1,62 +1,35 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { expectRefusal, withoutEffect } from "../gateway/checks.ts";
-import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
-import { type PanelSession, signInTo } from "./panel_client.ts";
+import { type Billing, openBilling, SLOW_MS, USD } from "./billing_world.ts";
+import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
-/**
- * Orders: a customer asks for a package or a top-up, its reseller or an admin decides, and what is handed out is paid for.
- * Source: RES-4.
- */
+/** Orders: placed by customers, seen and decided by their sellers. Source: RES-4. */
 
-const ACME = "ai.acme.test";
-const USD = 1_000_000_000n;
-const SLOW_MS = 60_000;
-
-let shop: Shop;
-let acme: Person;
-let as: Record<"admin" | "otherAdmin" | "acme" | "rival" | "house", PanelSession>;
+let close: Billing["close"];
+let shop: Billing["shop"];
+let acme: Billing["acme"];
+let as: Billing["as"];
+let topUp: Billing["topUp"];
+let offering: Billing["offering"];
+let balanceOf: Billing["balanceOf"];
+let signInFrom: Billing["signInFrom"];
 
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "" });
-  const { world } = shop;
-  acme = await world.addReseller();
-  await world.sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active')`;
-  as = {
-    admin: await signInTo(shop, await world.addAdmin()),
-    otherAdmin: await signInTo(shop, await world.addAdmin()),
-    acme: await signInTo(shop, acme, { host: ACME }),
-    rival: await signInTo(shop, await world.addReseller()),
-    house: await signInTo(shop, await world.addCustomer()),
-  };
+  ({ close, shop, acme, as, topUp, offering, balanceOf, signInFrom } = await openBilling());
 }, SLOW_MS);
-afterAll(async () => {
-  expect(await shop.world.unbalanced()).toEqual([]);
-  await shop.close();
-});
+afterAll(() => close());
 
-const ok = (answer: Answer) => {
-  expect({ status: answer.status, text: answer.text }).toMatchObject({ status: 200 });
-  return answer.json;
-};
-const topUp = ({ accountId }: { accountId: number }, nanoUsd: bigint) =>
-  shop.world.sql`select add_balance(${accountId}, ${String(nanoUsd)}, 'top_up', 'test', null)`;
-const balanceOf = async ({ accountId }: { accountId: number }) => {
-  const [row] = await shop.world
-    .sql`select balance_nano_usd::text as nano from balances where account_id = ${accountId}`;
-  return BigInt(String(row?.nano));
-};
-const packagesOf = async ({ accountId }: { accountId: number }) =>
+const packagesOf = async ({ accountId }: Person) =>
   (await shop.world.sql`select id from packages where account_id = ${accountId}`).length;
-const customerOfAcme = async () => signInTo(shop, await shop.world.addCustomer(acme.accountId), { host: ACME });
+const customerOfAcme = async () => signInFrom(await shop.world.addCustomer(acme.accountId));
 const customerOfHouse = async () => signInTo(shop, await shop.world.addCustomer());
-const offering = (wholesaleNanoUsd = 4n * USD) => shop.world.addOffering({ wholesaleNanoUsd });
 const place = async (session: PanelSession, wanted: object) => ok(await session.post("/orders", wanted)).order;
 const orderTopUp = (session: PanelSession, nanoUsd: bigint) =>
   place(session, { kind: "top_up", amountNanoUsd: String(nanoUsd) });
 const orderPackage = (session: PanelSession, offeringId: number) => place(session, { kind: "package", offeringId });
 
-test("an order for a package: seen by the reseller, fulfilled from its balance, and the customer reads it", async () => {
+test("a package order is seen and fulfilled by the reseller, paid from its balance", async () => {
   const customer = await customerOfAcme();
   const offeringId = await offering();
   await topUp(acme, 10n * USD);
@@ -70,7 +43,7 @@ test("an order for a package: seen by the reseller, fulfilled from its balance, 
     amountNanoUsd: null,
     decidedAt: null,
   });
-  // What its reseller pays is no business of the customer.
+  // The customer does not see what its reseller pays.
   expect(JSON.stringify(order)).not.toContain("wholesale");
   const [incoming] = ok(await as.acme.get("/orders/incoming?status=open")).orders;
   expect(incoming).toMatchObject({
@@ -97,7 +70,7 @@ test("an order for a package: seen by the reseller, fulfilled from its balance, 
   expect(notes[1]?.after).toMatchObject({ status: "fulfilled", decided_by: acme.accountId });
 });
 
-test("a reseller's top-up moves its own money; an admin's for the house adds it, with the order as reason", async () => {
+test("fulfilling a top-up is a transfer by a reseller, a top-up by an admin, with the order as reason", async () => {
   const customer = await customerOfAcme();
   await topUp(acme, 5n * USD);
   const had = await balanceOf(acme);
@@ -106,17 +79,23 @@ test("a reseller's top-up moves its own money; an admin's for the house adds it,
   expect(ok(await as.acme.post(`/orders/${order.orderId}/fulfil`)).package).toBeNull();
   expect([await balanceOf(acme), await balanceOf(customer)]).toEqual([had - 3n * USD, 3n * USD]);
   expect(ok(await customer.get("/billing/entries")).entries).toMatchObject([
-    { kind: "transfer", reason: `order ${order.orderId}`, amountNanoUsd: String(3n * USD) },
+    { kind: "transfer", reason: `order ${order.reference}`, orderId: order.orderId, amountNanoUsd: String(3n * USD) },
   ]);
 
   const direct = await customerOfHouse();
   const theirs = await orderTopUp(direct, 7n);
   ok(await as.admin.post(`/orders/${theirs.orderId}/fulfil`));
   expect(ok(await direct.get("/billing/entries")).entries).toMatchObject([
-    { kind: "top_up", reason: `order ${theirs.orderId}`, amountNanoUsd: "7", actor: { accountId: as.admin.accountId } },
+    {
+      kind: "top_up",
+      reason: `order ${theirs.reference}`,
+      orderId: theirs.orderId,
+      amountNanoUsd: "7",
+      actor: { accountId: as.admin.accountId },
+    },
   ]);
 
-  // A reseller's own order comes from the operator, never from the reseller's own balance.
+  // A reseller's own order is paid by the operator, never from the reseller's balance.
   const own = await orderTopUp(as.rival, 9n);
   expectRefusal(await as.admin.post(`/orders/${own.orderId}/fulfil`, { payWith: "balance" }), "validation_failed", {
     param: "payWith",
@@ -125,7 +104,7 @@ test("a reseller's top-up moves its own money; an admin's for the house adds it,
   expect(await balanceOf(as.rival)).toBe(9n);
 });
 
-test("an admin decides for a reseller's customer too, who pays included; its default is the reseller", async () => {
+test("an admin fulfils orders of a reseller's customers too, and chooses who pays; by default the reseller", async () => {
   const customer = await customerOfAcme();
   const offeringId = await offering(2n * USD);
   await topUp(acme, 10n * USD);
@@ -159,7 +138,7 @@ test("an admin decides for a reseller's customer too, who pays included; its def
   expect([await balanceOf(acme), await balanceOf(customer)]).toEqual([had - 2n * USD, USD]);
 });
 
-test("20 fulfil one order at once: exactly one does, and what it hands out is handed out once", async () => {
+test("of 20 concurrent fulfilments of one order exactly one succeeds", async () => {
   const customer = await customerOfAcme();
   const offeringId = await offering(USD);
   await topUp(acme, 100n * USD);
@@ -181,7 +160,7 @@ test("20 fulfil one order at once: exactly one does, and what it hands out is ha
   expect([await balanceOf(acme), await balanceOf(customer)]).toEqual([had - 6n * USD, 5n * USD]);
 });
 
-test("fulfilled, declined and withdrawn at once: one of them holds, and money moves only if it was fulfilled", async () => {
+test("of a concurrent fulfilment, decline and withdrawal one succeeds; money moves only if the order was fulfilled", async () => {
   for (let round = 0; round < 8; round++) {
     const customer = await customerOfAcme();
     await topUp(acme, USD);
@@ -198,7 +177,7 @@ test("fulfilled, declined and withdrawn at once: one of them holds, and money mo
   }
 });
 
-test("402 insufficient_balance: the order stays open, nothing is handed out", async () => {
+test("402 insufficient_balance leaves the order open; then it can be declined with an answer", async () => {
   const customer = await customerOfAcme();
   const [pack, money] = [
     await orderPackage(customer, await offering(1_000_000n * USD)),
@@ -211,7 +190,7 @@ test("402 insufficient_balance: the order stays open, nothing is handed out", as
   const { orders } = ok(await customer.get("/orders?status=open"));
   expect(orders).toHaveLength(2);
   expect(await packagesOf(customer)).toBe(0);
-  // What cannot be bought any more cannot be handed out, and can be declined.
+  // An order for an offering that is off sale can only be declined.
   await shop.world.sql`update offerings set enabled = false where id = ${pack.offering.offeringId}`;
   expectRefusal(await as.admin.post(`/orders/${pack.orderId}/fulfil`, { payWith: "operator" }), "validation_failed", {
     param: "offeringId",
@@ -222,7 +201,7 @@ test("402 insufficient_balance: the order stays open, nothing is handed out", as
   expectRefusal(await as.acme.post(`/orders/${pack.orderId}/fulfil`), "validation_failed");
 });
 
-test("five orders may be open at once, however fast they come; one withdrawn makes room", async () => {
+test("five orders may be open at once, also when sent concurrently; a withdrawn one makes room", async () => {
   const customer = await customerOfHouse();
   const answers = await Promise.all(
     Array.from({ length: 12 }, () => customer.post("/orders", { kind: "top_up", amountNanoUsd: "5" })),
@@ -235,16 +214,7 @@ test("five orders may be open at once, however fast they come; one withdrawn mak
   await orderTopUp(customer, 5n);
 });
 
-test("a double click places one order", async () => {
-  const customer = await customerOfHouse();
-  const headers = { "idempotency-key": "order-form" };
-  const body = { kind: "top_up", amountNanoUsd: "5" };
-  const answers = await Promise.all([1, 2, 3].map(() => customer.post("/orders", body, headers)));
-  expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409]);
-  expect(ok(await customer.get("/orders")).orders).toHaveLength(1);
-});
-
-test("an order is seen and decided by its own reseller and by admins; to others it is not there", async () => {
+test("an order is seen and decided by its own reseller and by admins; 404 for all others", async () => {
   const customer = await customerOfAcme();
   const { orderId } = await orderTopUp(customer, 5n);
   const direct = await orderTopUp(as.house, 5n);
@@ -282,7 +252,7 @@ test("an order is seen and decided by its own reseller and by admins; to others 
   ok(await customer.post(`/orders/${orderId}/withdraw`));
 });
 
-test("an order is checked: what is asked for, and what is said to it", async () => {
+test("422 validation_failed for wrong fields of an order, an answer or a fulfilment", async () => {
   const customer = await customerOfAcme();
   const offeringId = await offering();
   const off = await offering();

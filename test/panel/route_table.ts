@@ -1,11 +1,12 @@
 import type { Role } from "../../src/accounts/roles.ts";
+import { PASSWORD } from "./panel_client.ts";
 
 /**
- * Every route of the app: who has it, and how it is called about somebody else's things. A new route without a row here
+ * Every endpoint of the app: who may call it, and how it is called for another account's data. A new endpoint without a row here
  * fails `tenants.test.ts`. `bun test/panel/route_table.ts > docs/routes.md` writes the tables for people.
  */
 
-/** Ids of one tenant's things, or ids that nothing has. */
+/** Ids of one tenant's data, or ids that do not exist. */
 export type Things = {
   accountId: number;
   resellerId: number;
@@ -13,15 +14,20 @@ export type Things = {
   packageId: number;
   orderId: number;
   allotmentId: number;
+  batchId: number;
+  invoiceId: number;
   requestId: string;
   deviceId: string;
+  passkeyId: number;
+  endpointId: number;
+  deliveryId: number;
   host: string;
 };
 
 export type RouteRow = {
   /** `open`: without a session. */
   who: "open" | readonly Role[];
-  /** The call about those things; without it the route speaks of one's own alone. */
+  /** The call for those ids; without it the endpoint returns only the caller's own data. */
   about?: (things: Things) => { path: string; body?: unknown };
 };
 
@@ -43,28 +49,55 @@ const ownDomain = (path: string): RouteRow => ({
   who: reseller,
   about: ({ host }) => ({ path: `/domains/${host}${path}` }),
 });
+const ownWebhook = (path: string, body?: unknown): RouteRow => ({
+  who: everyone,
+  about: ({ endpointId }) => ({ path: `/webhooks/${endpointId}${path}`, body }),
+});
 const ofAccount = (path: string): RouteRow => ({
   who: everyone,
   about: ({ accountId }) => ({ path: `${path}?accountId=${accountId}` }),
 });
 
-/**
- * For every route of the panel whose body has a shape: a body of that shape. What its fields say need not exist; other fields than
- * the shape's are refused, whatever they say.
- */
+/** A well-formed body for every endpoint of the panel whose body has a schema. Its ids need not exist. */
 export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "POST /sign-out-everywhere": {},
   "PATCH /settings/profile": { name: "Ann" },
   "PATCH /settings/notices": { days: 3 },
-  "POST /settings/password": { current: "a wrong password", next: "another long password" },
-  "POST /settings/totp": { password: "a wrong password" },
+  "POST /settings/password": { next: "another long password", proof: { password: "a wrong password" } },
+  "POST /settings/totp": { proof: { password: "a wrong password" } },
   "POST /settings/totp/confirm": { code: "000000" },
-  "POST /settings/recovery-codes": { password: "a wrong password", code: "000000" },
-  "POST /settings/totp/remove": { password: "a wrong password", code: "000000" },
+  "POST /settings/recovery-codes": { proof: { password: "a wrong password", code: "000000" } },
+  "POST /settings/totp/remove": { proof: { password: "a wrong password", code: "000000" } },
+  "POST /settings/email": { email: "ann@example.com", proof: { password: "a wrong password" } },
+  "POST /settings/passkeys": {
+    name: "k",
+    response: {
+      ...{ id: "AAAA", rawId: "AAAA", type: "public-key", clientExtensionResults: {} },
+      response: { clientDataJSON: "AAAA", attestationObject: "AAAA" },
+    },
+  },
+  "POST /settings/passkeys/begin": { proof: { password: "a wrong password" } },
+  "PATCH /settings/passkeys/:id": { name: "k" },
+  "POST /settings/passkeys/:id/remove": { proof: { password: "a wrong password" } },
   "POST /keys": { name: "k", mode: "package" },
   "PATCH /keys/:id": { name: "k" },
   "POST /keys/:id/rotate": { overlapSeconds: 0 },
   "POST /orders": { kind: "top_up", amountNanoUsd: "1000", note: "x" },
+  "POST /vouchers": {
+    name: "x",
+    amountNanoUsd: "10000000",
+    codes: 1,
+    usesPerCode: 1,
+    endsAt: new Date(Date.now() + 86_400_000).toISOString(),
+  },
+  "POST /vouchers/redeem": { code: "x" },
+  "PUT /settings/invoices": { name: null, address: null, taxNumber: null },
+  "PUT /seller/invoice-details": { name: null, address: null, taxLine: null },
+  "POST /orders/:id/pay": { method: "instructions" },
+  "POST /payments/:id/refunds": { amountNano: "10000000" },
+  "PUT /payment-settings/instructions": { instructions: "x" },
+  "PUT /payment-settings/stripe": { stripe: null },
+  "PUT /payment-settings/shop": { shopUrl: null },
   "POST /orders/:id/decline": {},
   "POST /orders/:id/fulfil": {},
   "POST /people": { email: "ann@example.com", name: "Ann" },
@@ -74,33 +107,55 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "POST /people/:id/balance": { kind: "top_up", amountNanoUsd: "1000", reason: "x" },
   "PATCH /people/:id/payg": { enabled: true },
   "PATCH /people/:id/payg-right": { granted: true },
+  "PATCH /people/:id/limits": { limits: { requestsPerMinute: 5 } },
   "POST /allotments": { resellerId: 1, offeringId: 1, pieces: 1, reason: "x" },
   "POST /admin/offerings": { name: "O", kind: "daily", dailyLimit: 5, wholesaleNanoUsd: "0" },
   "PATCH /admin/offerings/:id": { enabled: true },
+  "PUT /prices/:id": { priceNanoUsd: "5000000000" },
+  "PATCH /prices": { pricesPublic: false },
   "POST /admin/models": { id: "new-model" },
   "PATCH /admin/model": { name: "M" },
   "PUT /admin/model/prices": { prices: null },
   "PUT /admin/model/image-price": { size: "512x512", microUsd: null },
+  "POST /admin/model-import": {
+    provider: "openai",
+    markup: "20",
+    confirmed: [{ modelId: "m", digest: "0".repeat(32) }],
+  },
   "POST /admin/routes": { modelId: "new-model", providerId: 1 },
   "PATCH /admin/routes/:id": { weight: 1 },
   "POST /admin/providers": { name: "p", baseUrl: "https://p.example/v1", apiKey: "sk-p" },
   "PATCH /admin/providers/:id": { name: "p" },
   "POST /admin/providers/:id/test": {},
+  "POST /admin/providers/:id/keys": { name: "k", apiKey: "sk-p" },
+  "PATCH /admin/provider-keys/:id": { weight: 2 },
   "POST /domains": { host: "ai.example.com" },
   "POST /admin/domains/:resellerId/:host/suspend": {},
+  "PUT /markup": { modelId: null, basisPoints: 100 },
+  "PUT /mail-server": {
+    host: "mail.example.com",
+    port: 587,
+    userName: null,
+    fromAddress: "a@example.com",
+    fromName: "A",
+  },
+  "PUT /settings/mails": { kind: "balance_low", mailed: true },
+  "POST /webhooks": { url: "https://hooks.example.com/", kinds: ["balance_low"] },
+  "PATCH /webhooks/:id": { enabled: true },
+  "POST /webhooks/:id/rotate": { overlapHours: 1 },
   "PUT /brand": { name: "B", accent: null, support: null },
   "PUT /brand/logo": { theme: "light", image: null },
   "PUT /brand/icon": { image: null },
 };
 
-/** Routes outside the panel's API: for whoever has a key, or for anybody. */
+/** Endpoints outside the panel's API: with a key, or for anyone. */
 export type OtherRoute = {
   who: "key" | "anyone";
-  /** What the answer may tell, in a sentence for people. */
+  /** What the response contains, for docs/routes.md. */
   tells: string;
-  /** A good call. */
+  /** A call that succeeds. */
   call: { path: string; body?: unknown };
-  /** The call about somebody else's things, where one can be made. */
+  /** The call for another account's data, where there is one. */
   about?: (things: Things) => { path: string };
 };
 
@@ -122,10 +177,40 @@ export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
       body: { model: "chat-a", messages: [{ role: "user", content: "Tell me about tolls." }] },
     },
   },
+  "POST /v1/responses": {
+    who: "key",
+    tells: "the model's response, paid by the key's own account",
+    call: { path: "/v1/responses", body: { model: "chat-a", input: "Hi" } },
+  },
+  "POST /v1/embeddings": {
+    who: "key",
+    tells: "embeddings, charged to the key's own account",
+    call: { path: "/v1/embeddings", body: { model: "embed-a", input: "A toll gate at dawn" } },
+  },
   "POST /v1/images/generations": {
     who: "key",
     tells: "the model's image, paid by the key's own account",
     call: { path: "/v1/images/generations", body: { model: "image-a", prompt: "A toll gate at dawn" } },
+  },
+  "GET /v1/images/files/:token": {
+    who: "anyone",
+    tells: "an image, to whoever has its address",
+    call: { path: "/v1/images/files/none" },
+  },
+  "POST /api/pay/stripe/:sellerId": {
+    who: "anyone",
+    tells: "that an event was received, if Stripe signed it for that seller",
+    call: { path: "/api/pay/stripe/0", body: {} },
+  },
+  "POST /api/pay/shop/:sellerId": {
+    who: "anyone",
+    tells: "what became of a payment, if that seller's shop signed it",
+    call: { path: "/api/pay/shop/0", body: {} },
+  },
+  "POST /unsubscribe/:token": {
+    who: "anyone",
+    tells: "that a kind of mail is off, to whoever has the link that was mailed",
+    call: { path: "/unsubscribe/none", body: {} },
   },
   "GET /healthz": { who: "anyone", tells: "that the process is alive", call: { path: "/healthz" } },
   "GET /readyz": { who: "anyone", tells: "ready, or one word why not", call: { path: "/readyz" } },
@@ -159,6 +244,13 @@ export const OTHER_ROUTES: Readonly<Record<string, OtherRoute>> = {
 
 export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /sign-in": { who: "open" },
+  "POST /sign-in/forgot": { who: "open" },
+  "GET /sign-in/passkey": { who: "open" },
+  "POST /sign-in/passkey": { who: "open" },
+  "GET /email-changes/:token": { who: "open" },
+  "POST /email-changes/:token": { who: "open" },
+  "GET /unsubscribe/:token": { who: "open" },
+  "POST /unsubscribe/:token": { who: "open" },
   "GET /links/:token": { who: "open" },
   "POST /links/:token": { who: "open" },
   "GET /brand/public": { who: "open" },
@@ -168,6 +260,8 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /me": { who: everyone },
 
   "GET /home": { who: everyone },
+  "GET /home/first-steps": { who: everyone },
+  "GET /home/selling": { who: reseller },
   "GET /keys": { who: everyone },
   "GET /keys/options": { who: everyone },
   "POST /keys": { who: everyone },
@@ -178,7 +272,9 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /keys/:id/rotate": ownKey("/rotate", { overlapSeconds: 0 }),
   "GET /playground/models": { who: everyone },
   "POST /ai/chat": { who: everyone },
+  "POST /ai/responses": { who: everyone },
   "POST /ai/image": { who: everyone },
+  "POST /ai/embeddings": { who: everyone },
   "GET /usage": ofAccount("/usage"),
   "GET /usage/days": ofAccount("/usage/days"),
   "GET /usage.csv": ofAccount("/usage.csv"),
@@ -186,10 +282,20 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /requests/:requestId": { who: everyone, about: ({ requestId }) => ({ path: `/requests/${requestId}` }) },
   "GET /billing": { who: everyone },
   "GET /billing/entries": { who: everyone },
+  "GET /billing/movements": { who: everyone },
+  "GET /billing/months": { who: everyone },
   "GET /offerings": { who: everyone },
+  "GET /model-prices": { who: "open" },
   "GET /orders": { who: everyone },
   "POST /orders": { who: everyone },
   "POST /orders/:id/withdraw": { who: everyone, about: ({ orderId }) => ({ path: `/orders/${orderId}/withdraw` }) },
+  "GET /ways-to-pay": { who: everyone },
+  "GET /orders/:id": { who: everyone, about: ({ orderId }) => ({ path: `/orders/${orderId}` }) },
+  "POST /orders/:id/look": { who: everyone, about: ({ orderId }) => ({ path: `/orders/${orderId}/look` }) },
+  "POST /orders/:id/pay": {
+    who: everyone,
+    about: ({ orderId }) => ({ path: `/orders/${orderId}/pay`, body: { method: "instructions" } }),
+  },
 
   "GET /settings": { who: everyone },
   "PATCH /settings/profile": { who: everyone },
@@ -205,7 +311,30 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /settings/totp/remove": { who: everyone },
   "POST /settings/recovery-codes": { who: everyone },
 
+  "POST /settings/email": { who: everyone },
+  "POST /settings/email/cancel": { who: everyone },
+  "GET /settings/passkeys": { who: everyone },
+  "POST /settings/passkeys": { who: everyone },
+  "POST /settings/passkeys/begin": { who: everyone },
+  "POST /settings/passkeys/challenge": { who: everyone },
+  "PATCH /settings/passkeys/:id": {
+    who: everyone,
+    about: ({ passkeyId }) => ({ path: `/settings/passkeys/${passkeyId}`, body: { name: "other" } }),
+  },
+  "POST /settings/passkeys/:id/remove": {
+    who: everyone,
+    about: ({ passkeyId }) => ({
+      path: `/settings/passkeys/${passkeyId}/remove`,
+      body: { proof: { password: PASSWORD } },
+    }),
+  },
+
   "GET /people": { who: upward },
+  "GET /people.csv": { who: upward },
+  "GET /prices": { who: upward },
+  "PUT /prices/:id": { who: upward },
+  "DELETE /prices/:id": { who: upward },
+  "PATCH /prices": { who: upward },
   "POST /people": { who: upward },
   "GET /people/:id": person(""),
   "PATCH /people/:id": person("", { name: "other" }),
@@ -220,6 +349,8 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   },
   "GET /people/:id/billing": person("/billing"),
   "GET /people/:id/billing/entries": person("/billing/entries"),
+  "GET /people/:id/billing/movements": person("/billing/movements"),
+  "GET /people/:id/billing/months": person("/billing/months"),
   "POST /people/:id/packages/preview": person("/packages/preview", assignment),
   "POST /people/:id/packages": person("/packages", assignment),
   "POST /people/:id/packages/:packageId/end": {
@@ -227,13 +358,39 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
     about: ({ accountId, packageId }) => ({ path: `/people/${accountId}/packages/${packageId}/end` }),
   },
   "POST /people/:id/balance": person("/balance", { kind: "top_up", amountNanoUsd: "1000", reason: "x" }),
+  "POST /vouchers/redeem": { who: ["customer", "reseller"] },
+  "GET /invoices": { who: everyone },
+  "GET /invoices/:id/pdf": { who: everyone, about: ({ invoiceId }) => ({ path: `/invoices/${invoiceId}/pdf` }) },
+  "GET /settings/invoices": { who: everyone },
+  "PUT /settings/invoices": { who: everyone },
+  "GET /vouchers": { who: upward },
+  "POST /vouchers": { who: upward },
+  "GET /vouchers/guesses": { who: upward },
+  "GET /vouchers/:id": { who: upward, about: ({ batchId }) => ({ path: `/vouchers/${batchId}` }) },
+  "POST /vouchers/:id/disable": { who: upward, about: ({ batchId }) => ({ path: `/vouchers/${batchId}/disable` }) },
+  "GET /seller/invoices": { who: upward },
+  "GET /seller/invoices.csv": { who: upward },
+  "GET /seller/invoices/:id/pdf": {
+    who: upward,
+    about: ({ invoiceId }) => ({ path: `/seller/invoices/${invoiceId}/pdf` }),
+  },
+  "GET /seller/invoice-details": { who: upward },
+  "PUT /seller/invoice-details": { who: upward },
   "GET /orders/incoming": { who: upward },
   "POST /orders/:id/decline": {
     who: upward,
     about: ({ orderId }) => ({ path: `/orders/${orderId}/decline`, body: {} }),
   },
   "POST /orders/:id/fulfil": { who: upward, about: ({ orderId }) => ({ path: `/orders/${orderId}/fulfil`, body: {} }) },
+  "GET /payments": { who: upward },
+  "POST /payments/:id/refunds": { who: upward },
+  "GET /payment-settings": { who: upward },
+  "PUT /payment-settings/instructions": { who: upward },
+  "PUT /payment-settings/stripe": { who: upward },
+  "PUT /payment-settings/shop": { who: upward },
   "GET /allotments": { who: upward },
+  "GET /markup": { who: reseller },
+  "PUT /markup": { who: reseller },
   "GET /statement": {
     who: upward,
     about: ({ resellerId }) => ({ path: `/statement?month=2026-01&resellerId=${resellerId}` }),
@@ -248,6 +405,26 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /domains/:host": ownDomain(""),
   "POST /domains/:host/check": ownDomain("/check"),
   "DELETE /domains/:host": ownDomain(""),
+  "GET /messages": { who: upward },
+  "POST /messages/:id/send-again": {
+    who: upward,
+    about: ({ deliveryId }) => ({ path: `/messages/${deliveryId}/send-again` }),
+  },
+  "GET /mail-server": { who: upward },
+  "PUT /mail-server": { who: upward },
+  "DELETE /mail-server": { who: upward },
+  "POST /mail-server/test": { who: upward },
+  "GET /settings/mails": { who: everyone },
+  "PUT /settings/mails": { who: everyone },
+  "GET /webhooks": { who: everyone },
+  "POST /webhooks": { who: everyone },
+  "PATCH /webhooks/:id": ownWebhook("", { enabled: true }),
+  "DELETE /webhooks/:id": ownWebhook(""),
+  "POST /webhooks/:id/rotate": ownWebhook("/rotate", { overlapHours: 1 }),
+  "POST /webhooks/:id/test": ownWebhook("/test"),
+  "GET /webhooks/:id/deliveries": ownWebhook("/deliveries"),
+  "GET /webhooks/:id/deliveries/:deliveryId": ownWebhook("/deliveries/1"),
+  "POST /webhooks/:id/deliveries/:deliveryId/send-again": ownWebhook("/deliveries/1/send-again"),
   "GET /brand": { who: reseller },
   "PUT /brand": { who: reseller },
   "PUT /brand/logo": { who: reseller },
@@ -256,6 +433,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /people/:id/view": { who: admin },
   "PATCH /people/:id/payg": person("/payg", { enabled: true }),
   "PATCH /people/:id/payg-right": { who: admin },
+  "PATCH /people/:id/limits": person("/limits", { limits: { requestsPerMinute: 5 } }),
   "POST /allotments": { who: admin },
   "POST /allotments/:id/withdraw": { who: admin },
   "GET /audit": { who: admin },
@@ -280,6 +458,10 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "PATCH /admin/model": { who: admin },
   "PUT /admin/model/prices": { who: admin },
   "PUT /admin/model/image-price": { who: admin },
+  "GET /admin/price-list": { who: admin },
+  "GET /admin/model-import": { who: admin },
+  "POST /admin/model-import": { who: admin },
+  "GET /admin/routes": { who: admin },
   "POST /admin/routes": { who: admin },
   "PATCH /admin/routes/:id": { who: admin },
   "DELETE /admin/routes/:id": { who: admin },
@@ -289,6 +471,9 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /admin/providers/:id": { who: admin },
   "PATCH /admin/providers/:id": { who: admin },
   "POST /admin/providers/:id/test": { who: admin },
+  "POST /admin/providers/:id/keys": { who: admin },
+  "PATCH /admin/provider-keys/:id": { who: admin },
+  "DELETE /admin/provider-keys/:id": { who: admin },
 };
 
 /** The tables as Markdown. */

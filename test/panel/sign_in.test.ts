@@ -3,14 +3,14 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import process from "node:process";
 import { hashPassword } from "../../src/accounts/passwords.ts";
-import { codeAt, wrongCode } from "../accounts/authenticator.ts";
+import { wrongCode } from "../accounts/authenticator.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import { ownRedis } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
-import { givePassword, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
+import { addSecondFactor, cookieOf, givePassword, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
 
-/** Source: ERR-1, DOM-5, ACC-4. Passwords alone: ai.test.ts. */
+/** Sign-in by password and second factor, the session that starts, and links that set a password. Source: ERR-1, DOM-5, ACC-4. */
 
 const ACME = "ai.acme.test";
 const OTHER = "ai.other.test";
@@ -22,18 +22,16 @@ let acme: Person;
 let addresses = 0;
 
 beforeAll(async () => {
-  // Limits count in each replica by itself; what the two share is the database.
+  // Without Redis each replica counts failures by itself; they share the database.
   shop = await openShop({ redisUrl: "", replicas: 2, env: PROXIED });
-  acme = await shop.world.addReseller();
-  const other = await shop.world.addReseller();
-  await shop.world
-    .sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active'), (${OTHER}, ${other.accountId}, 'active')`;
+  acme = await shop.world.addReseller(ACME);
+  await shop.world.addReseller(OTHER);
 }, 60_000);
 afterAll(() => shop.close());
 
 type Call = { host?: string; address?: string; replica?: number; headers?: Record<string, string> };
 
-/** An address nobody came from before, so that one test's failures do not limit another's. */
+/** An unused address, so that one test's failures do not count against another's. */
 const newAddress = () => `192.0.2.${++addresses}`;
 
 function post(path: string, body: unknown, { host = PANEL, address = newAddress(), replica = 0, headers }: Call = {}) {
@@ -47,13 +45,12 @@ function post(path: string, body: unknown, { host = PANEL, address = newAddress(
 
 const trySignIn = (body: { email: string; password?: string; code?: string }, call: Call = {}) =>
   post("/sign-in", { password: PASSWORD, ...body }, call);
-const cookieOf = (answer: Answer) => answer.headers.get("set-cookie")?.split(";", 1)[0] ?? "";
 const me = (cookie: string, host = PANEL) => shop.call("/api/panel/me", { host, headers: { cookie } });
 
-/** What a process has used of a processor, in ms: unlike the time that passes it does not depend on who else is at work. */
+/** CPU time of a process, in ms. Unlike elapsed time, it does not depend on the machine's load. */
 function cpuMs(pid: number): number {
   if (process.platform === "linux") {
-    // Behind the program's name, which may hold blanks: user and system time are fields 12 and 13, in ticks of 10 ms.
+    // The program's name may contain spaces. After it, user and system time are fields 12 and 13, in ticks of 10 ms.
     const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
     return (Number(fields[11]) + Number(fields[12])) * 10;
   }
@@ -66,19 +63,145 @@ async function addPerson(resellerId?: number) {
   return { ...person, email: await givePassword(shop, person) };
 }
 
-/** Somebody with the second factor on, set up through the panel. `code` counts its steps from the one confirmed with. */
+/** A customer with the second factor on, set up through the panel. `code(n)` is n half minutes after the confirmed code. */
 async function addSecured(resellerId?: number) {
   const person = await addPerson(resellerId);
   const session = await signInTo(shop, person, { host: resellerId === undefined ? PANEL : ACME });
-  const { secret } = (await session.post("/settings/totp", { password: PASSWORD })).json;
-  const unixMs = Date.now();
-  const confirmed = await session.post("/settings/totp/confirm", { code: codeAt(secret, 0, unixMs) });
-  const recoveryCodes: string[] = confirmed.json.recoveryCodes;
-  return { ...person, session, secret, recoveryCodes, code: (steps: number) => codeAt(secret, steps, unixMs) };
+  return { ...person, session, ...(await addSecondFactor(session)) };
 }
 
+describe("the password", () => {
+  test("sign-in sets a cookie that scripts cannot read, and returns the page's CSRF token", async () => {
+    const answer = await trySignIn(await addPerson());
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+    expect(answer.headers.get("cache-control")).toBe("no-store");
+    const [pair = "", ...attributes] = (answer.headers.get("set-cookie") ?? "").split("; ");
+    expect(pair).toMatch(/^\w+_session=[\w-]{43}$/);
+    expect(attributes.map((one) => one.toLowerCase())).toEqual(
+      expect.arrayContaining(["httponly", "samesite=lax", "path=/"]),
+    );
+    expect(attributes.join(";").toLowerCase()).not.toMatch(/domain=|secure/);
+    expect(answer.text).not.toContain(pair.split("=")[1] ?? "none");
+    expect(answer.json).toEqual({ csrfToken: expect.stringMatching(/^[\w-]{43}$/), expiresAt: expect.any(String) });
+  });
+
+  test("over TLS the cookie is Secure and bound to its host by __Host-", async () => {
+    const secure = await shop.start({ PANEL_URL: `https://${PANEL}` });
+    try {
+      const { origin } = secure;
+      const body = { email: (await addPerson()).email, password: PASSWORD };
+      const headers = { origin: `https://${PANEL}` };
+      const answer = await shop.call("/api/panel/sign-in", { host: PANEL, origin, headers, body });
+      const cookie = answer.headers.get("set-cookie") ?? "";
+      expect(cookie).toMatch(/^__Host-\w+_session=/);
+      expect(cookie.toLowerCase()).toContain("; secure");
+      expect(cookie.toLowerCase()).toContain("path=/");
+      expect(cookie.toLowerCase()).not.toContain("domain");
+      const signedIn = { host: PANEL, headers: { cookie: cookieOf(answer) }, origin };
+      expect((await shop.call("/api/panel/me", signedIn)).status).toBe(200);
+    } finally {
+      await secure.kill();
+    }
+  });
+
+  test("the e-mail address is matched in any case", async () => {
+    const { email, accountId } = await addPerson();
+    const answer = await trySignIn({ email: email.toUpperCase() });
+    expect((await me(cookieOf(answer))).json.person).toMatchObject({ accountId, email });
+  });
+
+  test("the same 401 for a wrong password, an unknown e-mail, an account without a password and a suspended one", async () => {
+    const [person, suspended] = [await addPerson(), await addPerson()];
+    await shop.world.sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
+    const noPassword = await shop.world.addCustomer();
+    const [row] = await shop.world.sql`select email from accounts where id = ${noPassword.accountId}`;
+    const answers = [
+      await trySignIn({ email: person.email, password: "a wrong password" }),
+      await trySignIn({ email: "nobody@example.com" }),
+      await trySignIn({ email: String(row?.email) }),
+      await trySignIn({ email: suspended.email }),
+    ];
+    for (const answer of answers) {
+      expectRefusal(answer, "session_required");
+      expect(answer.headers.get("set-cookie")).toBeNull();
+    }
+    expect(new Set(answers.map(({ json }) => JSON.stringify(json.error))).size).toBe(1);
+  });
+
+  test("422, 415 and 413 for malformed bodies", async () => {
+    const email = "a@example.com";
+    const bodies: [body: unknown, param: string | null][] = [
+      ["{", null],
+      ["[]", null],
+      [{ password: PASSWORD }, "email"],
+      [{ email }, "password"],
+      [{ email: 5, password: PASSWORD }, "email"],
+      [{ email, password: "" }, "password"],
+      [{ email, password: { $ne: 1 } }, "password"],
+      [{ email, password: "x".repeat(1001) }, "password"],
+    ];
+    for (const [body, param] of bodies) expectRefusal(await post("/sign-in", body), "validation_failed", { param });
+    const plainText = { headers: { "content-type": "text/plain" } };
+    expectRefusal(await post("/sign-in", "x", plainText), "unsupported_media_type");
+    expectRefusal(await post("/sign-in", { email, password: "x".repeat(20_000) }), "request_too_large");
+  });
+
+  test("403 csrf_failed without an Origin or with a foreign one; 405 for GET", async () => {
+    const { email } = await addPerson();
+    const origins = [
+      "",
+      "null",
+      "http://evil.test",
+      "http://api.tollgate.test",
+      `http://${PANEL}.evil.test`,
+      `http://evil.test/${PANEL}`,
+      `http://${PANEL}:8080`,
+      "x",
+    ];
+    for (const origin of origins) {
+      const answer = await trySignIn({ email }, { headers: { origin } });
+      expectRefusal(answer, "csrf_failed");
+      expect(answer.headers.get("set-cookie")).toBeNull();
+    }
+    expectRefusal(await shop.call("/api/panel/sign-in", { host: PANEL }), "method_not_allowed");
+  });
+
+  test("429 after ten wrong passwords, for the right one too, and from that address for every e-mail", async () => {
+    const { email } = await addPerson();
+    const address = newAddress();
+    for (let i = 0; i < 10; i++)
+      expectRefusal(await trySignIn({ email, password: `wrong password ${i}` }, { address }), "session_required");
+    const answer = await trySignIn({ email });
+    expectRefusal(answer, "too_many_requests");
+    expect(Number(answer.headers.get("retry-after"))).toBeLessThanOrEqual(900);
+    for (const other of ["nobody@example.com", (await addPerson()).email])
+      expectRefusal(await trySignIn({ email: other }, { address }), "too_many_requests");
+  });
+
+  test("admins sign in on the panel's host only, resellers there and on their domains, a reseller's customers on its domains only", async () => {
+    const admin = await shop.world.addAdmin();
+    const customer = await addPerson(acme.accountId);
+    const direct = await addPerson();
+    const rows: [email: string, hosts: string[]][] = [
+      [await givePassword(shop, admin), [PANEL]],
+      [await givePassword(shop, acme), [PANEL, ACME]],
+      [customer.email, [ACME]],
+      [direct.email, [PANEL]],
+    ];
+    for (const [email, allowed] of rows) {
+      for (const host of [PANEL, ACME, OTHER]) {
+        const answer = await trySignIn({ email }, { host });
+        if (allowed.includes(host))
+          expect({ email, host, status: answer.status }).toEqual({ email, host, status: 200 });
+        else expectRefusal(answer, "session_required");
+      }
+    }
+  });
+});
+
 describe("the second factor", () => {
-  test("401 second_factor_required once the password was right, without a cookie; with the code, in", async () => {
+  test("the right password alone gets 401 second_factor_required and no cookie; with the code it signs in", async () => {
     const { email, accountId, code } = await addSecured();
     const asked = await trySignIn({ email });
     expect(asked.status).toBe(401);
@@ -93,7 +216,7 @@ describe("the second factor", () => {
     expect((await me(cookieOf(entered))).json.person.accountId).toBe(accountId);
   });
 
-  test("a wrong password reads the same with and without a second factor, whatever code comes along", async () => {
+  test("a wrong password gets the same 401 with and without a second factor, with and without a code", async () => {
     const [secured, plain] = [await addSecured(), await addPerson()];
     const password = "a wrong password";
     const answers = [
@@ -108,7 +231,7 @@ describe("the second factor", () => {
     expect((await trySignIn({ email: secured.email, code: secured.code(1) })).status).toBe(200);
   });
 
-  test("a code that is asked for is no failure: twelve times, and then in", async () => {
+  test("a sign-in that lacks only the code does not count as a failure", async () => {
     const { email, code } = await addSecured();
     const address = newAddress();
     for (let i = 0; i < 12; i++)
@@ -116,7 +239,7 @@ describe("the second factor", () => {
     expect((await trySignIn({ email, code: code(1) }, { address })).status).toBe(200);
   });
 
-  test("ten wrong codes: 429 with Retry-After, the right one included; asking for the code in between clears nothing", async () => {
+  test("after ten wrong codes the right one gets 429 with Retry-After; the right password in between does not reset the count", async () => {
     const { email, secret, code } = await addSecured();
     for (let i = 0; i < 10; i++) {
       expectRefusal(await trySignIn({ email, code: wrongCode(secret) }), "session_required");
@@ -129,9 +252,10 @@ describe("the second factor", () => {
     expect((await trySignIn({ email })).json.error.code).toBe("second_factor_required");
   });
 
-  test("wrong codes are counted by account, at the sign-in and in the settings together", async () => {
+  test("wrong codes are counted per account, at sign-in and in the settings together", async () => {
     const { email, session, secret, code } = await addSecured();
-    const remove = (typed: string) => session.post("/settings/totp/remove", { password: PASSWORD, code: typed });
+    const remove = (typed: string) =>
+      session.post("/settings/totp/remove", { proof: { password: PASSWORD, code: typed } });
     for (let i = 0; i < 5; i++) {
       expectRefusal(await trySignIn({ email, code: wrongCode(secret) }), "session_required");
       expectRefusal(await remove(wrongCode(secret)), "validation_failed", { param: "code" });
@@ -140,32 +264,30 @@ describe("the second factor", () => {
     expectRefusal(await remove(code(1)), "too_many_requests");
   });
 
-  test("ten wrong codes over two replicas: each of them refuses the right one", async () => {
+  test("ten wrong codes over two replicas with Redis: both refuse the right one", async () => {
     const redis = await ownRedis();
     const shared = await openShop({ redisUrl: redis.url, replicas: 2, env: PROXIED });
     try {
       const person = await shared.world.addCustomer();
       const session = await signInTo(shared, person);
-      const { secret } = (await session.post("/settings/totp", { password: PASSWORD })).json;
-      const unixMs = Date.now();
-      await session.post("/settings/totp/confirm", { code: codeAt(secret, 0, unixMs) });
-      const enter = (replica: number, code: string) =>
+      const { secret, code } = await addSecondFactor(session);
+      const enter = (replica: number, typed: string) =>
         shared.call("/api/panel/sign-in", {
           host: PANEL,
           origin: shared.replicas[replica]?.origin ?? "",
           headers: { origin: `http://${PANEL}`, "x-forwarded-for": newAddress() },
-          body: { email: session.email, password: PASSWORD, code },
+          body: { email: session.email, password: PASSWORD, code: typed },
         });
       const wrong = wrongCode(secret);
       for (let i = 0; i < 10; i++) expectRefusal(await enter(i % 2, wrong), "session_required");
-      for (const replica of [0, 1]) expectRefusal(await enter(replica, codeAt(secret, 1, unixMs)), "too_many_requests");
+      for (const replica of [0, 1]) expectRefusal(await enter(replica, code(1)), "too_many_requests");
     } finally {
       await shared.close();
       await redis.stop();
     }
   }, 60_000);
 
-  test("wrong codes count against the address too", async () => {
+  test("wrong codes count against the address, together with wrong passwords", async () => {
     const { email, secret } = await addSecured();
     const address = newAddress();
     for (let i = 0; i < 5; i++) {
@@ -175,7 +297,7 @@ describe("the second factor", () => {
     expectRefusal(await trySignIn({ email: (await addPerson()).email }, { address }), "too_many_requests");
   });
 
-  test("a code works once, also when eight send it at the same moment to two replicas", async () => {
+  test("a code works once, also for eight sign-ins at once over two replicas", async () => {
     const { email, code } = await addSecured();
     const one = code(1);
     const answers = await Promise.all(
@@ -189,7 +311,7 @@ describe("the second factor", () => {
     expectRefusal(await trySignIn({ email, code: one }), "session_required");
   });
 
-  test("a recovery code is taken in its place, once, also when eight send it at the same moment to two replicas", async () => {
+  test("a recovery code works once in place of a code, also for eight sign-ins at once over two replicas", async () => {
     const { email, session, recoveryCodes } = await addSecured();
     const [first = "", second = ""] = recoveryCodes;
     expect((await trySignIn({ email, code: first })).status).toBe(200);
@@ -201,7 +323,7 @@ describe("the second factor", () => {
     expect((await session.get("/settings")).json.recoveryCodesLeft).toBe(8);
   });
 
-  test("422 for a code that is none by its form", async () => {
+  test("422 validation_failed for a malformed code, 401 for one that is only wrong", async () => {
     const { email } = await addSecured();
     for (const code of ["", "x".repeat(41), 123456, null, ["1"]])
       expectRefusal(await post("/sign-in", { email, password: PASSWORD, code }), "validation_failed", {
@@ -212,8 +334,8 @@ describe("the second factor", () => {
   });
 });
 
-describe("the session that begins", () => {
-  test("a cookie that was there before is not taken over: the token is always a new one", async () => {
+describe("the new session", () => {
+  test("a cookie from before the sign-in is not reused: the token is always new", async () => {
     const { email, accountId } = await addPerson();
     const planted = `tollgate_session=${"A".repeat(43)}`;
     const answer = await trySignIn({ email }, { headers: { cookie: planted } });
@@ -224,7 +346,7 @@ describe("the session that begins", () => {
     expect(cookieOf(again)).not.toBe(cookieOf(answer));
   });
 
-  test("it is known by browser and address, as plain text within limits", async () => {
+  test("it is listed with its browser and address, as plain text within limits", async () => {
     const { email } = await addPerson();
     const headers = { "user-agent": `<script>alert(1)</script>\t${"x".repeat(400)}` };
     const answer = await trySignIn({ email }, { address: "203.0.113.9", headers });
@@ -245,7 +367,7 @@ describe("the session that begins", () => {
     ]);
   });
 
-  test("/me says who it is, whose brand the host wears, and where the API is: that host if it is a reseller's", async () => {
+  test("/me returns the person, the host's brand and the API's base URL, which is the host itself on a reseller's domain", async () => {
     const [here, there] = [
       await signInTo(shop, await addPerson()),
       await signInTo(shop, await addPerson(acme.accountId), { host: ACME }),
@@ -254,7 +376,7 @@ describe("the session that begins", () => {
       person: { accountId: here.accountId, role: "customer", name: expect.any(String), email: here.email },
       viewing: null,
       host: PANEL,
-      brand: (await shop.call("/api/panel/brand/public", { host: PANEL })).json,
+      brand: { name: "Tollgate", logoLight: null, logoDark: null, support: null },
       csrfToken: here.csrf,
       serverTime: expect.stringMatching(/^\d{4}-.*Z$/),
       apiBaseUrl: "http://api.tollgate.test/v1",
@@ -266,7 +388,7 @@ describe("the session that begins", () => {
     });
   });
 
-  test("signing out everywhere ends all sessions but this one, and this one too if asked", async () => {
+  test("sign out everywhere ends all other sessions, and with `thisToo` this one", async () => {
     const person = await addPerson();
     const [one, two, three] = [
       await signInTo(shop, person),
@@ -286,7 +408,7 @@ describe("the session that begins", () => {
     expect(await lives()).toEqual([401, 401, 401]);
   });
 
-  test("an unknown address costs as much processor time as a wrong password", async () => {
+  test("an unknown e-mail costs as much CPU time as a wrong password", async () => {
     const { email, accountId } = await addPerson();
     const real = await hashPassword(PASSWORD);
     await shop.world.sql`update accounts set password_hash = ${real} where id = ${accountId}`;
@@ -306,7 +428,7 @@ describe("the session that begins", () => {
 });
 
 describe("links", () => {
-  /** A link as somebody in charge makes it. */
+  /** A link as an admin, or `by`, creates it. */
   async function linkFor(person: Person, by?: { post: (path: string) => Promise<Answer> }) {
     const maker = by ?? (await signInTo(shop, await shop.world.addAdmin()));
     const answer = await maker.post(`/people/${person.accountId}/link`);
@@ -316,7 +438,7 @@ describe("links", () => {
   const open = (token: string, { host = PANEL, address = newAddress() }: Call = {}) =>
     shop.call(`/api/panel/links/${token}`, { host, headers: { "x-forwarded-for": address } });
 
-  test("an invitation: says whom it is for, sets the password, signs in, and is gone", async () => {
+  test("an invitation shows whom it is for, sets the password, signs in, and works once", async () => {
     const person = await shop.world.addCustomer();
     const { kind, token, expiresAt } = await linkFor(person);
     expect(kind).toBe("invitation");
@@ -332,7 +454,7 @@ describe("links", () => {
     expect((await trySignIn({ email: opened.json.email, password: NEW_PASSWORD })).status).toBe(200);
   });
 
-  test("a reset ends every session, and the old password", async () => {
+  test("a reset ends every session and the old password", async () => {
     const person = await addPerson();
     const session = await signInTo(shop, person);
     const { kind, token } = await linkFor(person);
@@ -344,7 +466,7 @@ describe("links", () => {
     expect((await me(cookieOf(set))).status).toBe(200);
   });
 
-  test("where the second factor is on a reset signs nobody in: the code is asked for as ever", async () => {
+  test("with the second factor on, a reset sets the password but does not sign in", async () => {
     const person = await addSecured();
     const { token } = await linkFor(person);
     const set = await post(`/links/${token}`, { password: NEW_PASSWORD });
@@ -355,7 +477,7 @@ describe("links", () => {
     expect((await trySignIn({ email, password: NEW_PASSWORD, code: person.code(1) })).status).toBe(200);
   });
 
-  test("sent ten times at the same moment to two replicas: one sets the password", async () => {
+  test("ten submits at once over two replicas: one sets the password", async () => {
     const person = await shop.world.addCustomer();
     const { token } = await linkFor(person);
     const answers = await Promise.all(
@@ -367,7 +489,7 @@ describe("links", () => {
     for (const answer of answers.filter(({ status }) => status !== 200)) expectRefusal(answer, "not_found");
   });
 
-  test("404 for an unknown, an expired and a replaced one: all read the same", async () => {
+  test("the same 404 for an unknown, an expired and a replaced link", async () => {
     const [expired, replaced] = [await shop.world.addCustomer(), await shop.world.addCustomer()];
     const links = [await linkFor(expired), await linkFor(replaced)];
     await linkFor(replaced);
@@ -386,7 +508,7 @@ describe("links", () => {
     expect(texts.size).toBe(1);
   });
 
-  test("a link opens on no host where its account does not sign in", async () => {
+  test("a link works only on hosts where its account may sign in", async () => {
     const reseller = await signInTo(shop, acme);
     const customer = await shop.world.addCustomer(acme.accountId);
     const { url, token } = await linkFor(customer, reseller);
@@ -411,7 +533,7 @@ describe("links", () => {
     expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }), "not_found");
   });
 
-  test("a password that is too short is said, and the link still works; bodies have their form and limit", async () => {
+  test("422 for a password that is too short or a malformed body; the link still works", async () => {
     const { token } = await linkFor(await shop.world.addCustomer());
     const bad = [
       {},
@@ -428,14 +550,14 @@ describe("links", () => {
     expect((await open(token)).status).toBe(200);
   });
 
-  test("403 csrf_failed from a foreign page", async () => {
+  test("403 csrf_failed with a foreign Origin; the link still works", async () => {
     const { token } = await linkFor(await shop.world.addCustomer());
     for (const origin of ["http://evil.test", `http://${ACME}`, "null"])
       expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }, { headers: { origin } }), "csrf_failed");
     expect((await open(token)).status).toBe(200);
   });
 
-  test("ten wrong ones from an address: 429, from that address alone, and sign-in goes on", async () => {
+  test("429 after ten wrong links from one address, for links and from that address only", async () => {
     const { token } = await linkFor(await shop.world.addCustomer());
     const address = newAddress();
     for (let i = 0; i < 10; i++) expectRefusal(await open(`${i}`.repeat(43), { address }), "not_found");

@@ -1,34 +1,44 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { ENDPOINTS, SHAPES } from "../gateway/api_tables.ts";
 import { expectRefusal } from "../gateway/checks.ts";
-import { type CallOptions, openShop, type Shop } from "../gateway/shop.ts";
+import { type Answer, type CallOptions, openShop, type Shop } from "../gateway/shop.ts";
+import type { ReplicaProcess } from "../replica.ts";
 import { PANEL } from "./panel_client.ts";
 
-/** The pages before any script runs: who gets one, under which policy, in whose name. Source: PAN-7, PAN-9. */
+/** Pages and files as the server sends them: the panel's page, the API reference and its OpenAPI document. Source: PAN-7, PAN-9. */
 
 const ACME = "ai.acme.test";
 const PLAIN = "ai.plain.test";
+const API = "api.tollgate.test";
 const NAME = `Acme <b>"AI"</b> & 'Co'`;
+const REFERENCE = "/docs/api";
+const OPENAPI = "/docs/openapi.json";
 
 let shop: Shop;
+let secret: string;
 
 beforeAll(async () => {
-  shop = await openShop({ redisUrl: "", env: { BRAND_NAME: "Operator Ltd" } });
+  shop = await openShop({ redisUrl: "", env: { BRAND_NAME: 'Operator <b>"Ltd"</b>' } });
   const { sql } = shop.world;
-  const acme = await shop.world.addReseller();
-  const plain = await shop.world.addReseller();
+  const acme = await shop.world.addReseller(ACME);
+  const plain = await shop.world.addReseller(PLAIN);
   await sql`update accounts set name = 'Plain Reseller' where id = ${plain.accountId}`;
   await sql`
-    insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active'), (${PLAIN}, ${plain.accountId}, 'active')`;
-  await sql`
     insert into brands (reseller_id, name, css, icon, version) values (${acme.accountId}, ${NAME}, ':root{--accent:red}', ${Buffer.from("icon")}, 'v1')`;
+  ({ secret } = await shop.customer());
 }, 60_000);
 afterAll(() => shop.close());
 
 const page = (path: string, host = PANEL, options: CallOptions = {}) =>
   shop.call(path, { host, ...options, headers: { accept: "text/html,*/*;q=0.8", ...options.headers } });
+/** The title of a page in the operator's name, which contains HTML. */
+const OPERATOR_TITLE = "Operator &#60;b&#62;&#34;Ltd&#34;&#60;/b&#62;";
+const ACME_TITLE = "Acme &#60;b&#62;&#34;AI&#34;&#60;/b&#62; &#38; &#39;Co&#39;";
+const textOf = (html: string) =>
+  html.replace(/<[^>]+>/g, " ").replace(/&#(\d+);/g, (_, code) => String.fromCharCode(code));
 
-describe("who gets a page", () => {
-  test("a browser on a host of the panel, at any address that is not the API's", async () => {
+describe("the panel's page", () => {
+  test("a browser gets it on every host of the panel, at every path that is not the API's", async () => {
     for (const [path, host] of [
       ["/", PANEL],
       ["/keys", PANEL],
@@ -49,7 +59,7 @@ describe("who gets a page", () => {
     }
   });
 
-  test("whoever does not prefer JSON gets the page: any type will do, no type is named, or HTML comes first", async () => {
+  test("a client that does not prefer JSON gets it, by its Accept header; paths of the API return the error envelope", async () => {
     for (const accept of [
       "*/*",
       "",
@@ -69,14 +79,13 @@ describe("who gets a page", () => {
           "text/html; charset=utf-8",
         ]);
       }
-      // Paths of the API answer in the envelope, whoever asks.
       for (const path of ["/v1", "/v1/nothing", "/api", "/api/nothing", "/api/panel/nothing"])
         expectRefusal(await shop.call(path, { host: PANEL, headers: { accept } }), "not_found");
       expectRefusal(await shop.call("/v1/models", { host: ACME, headers: { accept } }), "invalid_api_key");
     }
   });
 
-  test("404 in the envelope for clients that prefer JSON or take no page, for the API's paths, and for other methods", async () => {
+  test("404 in the envelope for clients that prefer JSON or accept no page, for paths of the API, and for other methods", async () => {
     for (const accept of [
       "application/json",
       "application/json, text/plain, */*",
@@ -95,16 +104,14 @@ describe("who gets a page", () => {
     expectRefusal(await page("/assets/..%2findex.html"), "not_found");
   });
 
-  test("a host of the API alone has no pages, and one that is not served has nothing", async () => {
+  test("a host of the API has no pages, an unknown host has nothing", async () => {
     expectRefusal(await page("/", "api.tollgate.test"), "not_found");
     expectRefusal(await page("/assets/none.js", "api.tollgate.test"), "host_not_allowed");
     for (const path of ["/", "/brand.css", "/assets/none.js"])
       expectRefusal(await page(path, "elsewhere.test"), "host_not_allowed");
   });
-});
 
-describe("the policy", () => {
-  test("own scripts and styles alone, a nonce that is new each time, no frame around it", async () => {
+  test("its CSP allows only own scripts and styles, with a new nonce each time, and no frames", async () => {
     const nonces = new Set<string>();
     for (let i = 0; i < 3; i++) {
       const { headers, text } = await page("/");
@@ -125,14 +132,14 @@ describe("the policy", () => {
   });
 });
 
-describe("in whose name", () => {
-  test("the service's own on its host, the reseller's on the reseller's: with its title, colours and icon", async () => {
+describe("brands and files", () => {
+  test("the operator's brand on the panel's host, the reseller's on its domain: title, colours and icon", async () => {
     const own = await page("/sign-in");
-    expect(own.text).toContain("<title>Operator Ltd</title>");
+    expect(own.text).toContain(`<title>${OPERATOR_TITLE}</title>`);
     expect(own.text).not.toContain("brand.css");
 
     const acme = await page("/sign-in", ACME);
-    expect(acme.text).toContain("<title>Acme &#60;b&#62;&#34;AI&#34;&#60;/b&#62; &#38; &#39;Co&#39;</title>");
+    expect(acme.text).toContain(`<title>${ACME_TITLE}</title>`);
     expect(acme.text).toContain('href="/brand.css?v=v1"');
     expect(acme.text).toContain('href="/brand/icon?v=v1"');
     expect((await page("/brand.css?v=v1", ACME)).text).toBe(":root{--accent:red}");
@@ -144,17 +151,17 @@ describe("in whose name", () => {
     expect(plain.text).not.toContain("brand.css");
   });
 
-  test("nothing of the operator in what a reseller's customers load", async () => {
+  test("nothing that a reseller's customers load names the operator", async () => {
     for (const host of [ACME, PLAIN]) {
       const { text, headers } = await page("/sign-in", host);
       const files = [...text.matchAll(/(?:src|href)="(\/[^"]+)"/g)].map(([, path]) => path ?? "");
       const loaded = [text, JSON.stringify([...headers]), (await page("/api/panel/brand/public", host)).text];
       for (const path of files) loaded.push((await page(path, host)).text);
-      for (const one of loaded) expect(one.toLowerCase()).not.toMatch(/tollgate(?!\.test)|operator ltd/);
+      for (const one of loaded) expect(one.toLowerCase()).not.toMatch(/tollgate(?!\.test)|operator/);
     }
   });
 
-  test("scripts and styles travel gzipped to whoever takes it, fonts as they are", async () => {
+  test("scripts and styles are sent gzipped to clients that accept it, fonts as they are", async () => {
     const { text } = await page("/");
     const files = [...text.matchAll(/(?:src|href)="(\/assets\/[^"]+)"/g)].map(([, path]) => path ?? "");
     for (const path of files) {
@@ -166,7 +173,7 @@ describe("in whose name", () => {
     }
   });
 
-  test("what has its hash or version in its address is kept for ever, and asked for again costs nothing", async () => {
+  test("files with a hash or version in their URL are immutable, and 304 when asked for again", async () => {
     const { text } = await page("/");
     const path = /src="(\/assets\/[^"]+\.js)"/.exec(text)?.[1] ?? "";
     const file = await page(path);
@@ -178,5 +185,122 @@ describe("in whose name", () => {
     expect(plain.text).toBe(file.text);
     const again = await page(path, PANEL, { headers: { "if-none-match": file.headers.get("etag") ?? "" } });
     expect({ status: again.status, text: again.text }).toEqual({ status: 304, text: "" });
+  });
+});
+
+describe("the API reference", () => {
+  const get = (path: string, host = PANEL, origin = shop.origin): Promise<Answer> => shop.call(path, { host, origin });
+
+  test("needs no script and loads nothing from other hosts, by its CSP and by its content", async () => {
+    const { status, headers, text } = await get(REFERENCE);
+    expect({ status, type: headers.get("content-type") }).toEqual({ status: 200, type: "text/html; charset=utf-8" });
+    const policy = headers.get("content-security-policy") ?? "";
+    expect(policy).toContain("default-src 'none'");
+    expect(policy).toContain("script-src 'self';");
+    expect(policy).toContain("style-src 'self';");
+    expect(policy).not.toMatch(/unsafe|nonce|\*|https?:/);
+    expect(headers.get("x-content-type-options")).toBe("nosniff");
+    expect(text).not.toMatch(/<style|\son\w+=|style=/);
+    // At most the panel's script that sets the theme.
+    for (const [script = ""] of text.matchAll(/<script[^>]*>/g))
+      expect(script).toMatch(/^<script src="\/assets\/theme-\w+\.js">$/);
+    for (const [, address = ""] of text.matchAll(/\s(?:href|src)="([^"]*)"/g))
+      expect(address).toMatch(/^(?:\/(?!\/)|#|data:,$)/);
+  });
+
+  test("has every endpoint, shape and field of the contract; its links resolve and its ids are unique", async () => {
+    const { text } = await get(REFERENCE);
+    const words = textOf(text);
+    for (const name of Object.keys(ENDPOINTS)) {
+      const [method = "", path = ""] = name.split(" ");
+      expect(words).toMatch(new RegExp(`${method}\\s+${path.replace(/[{}]/g, "\\$&")}`));
+    }
+    for (const [shape, fields] of Object.entries(SHAPES)) {
+      const section = text.split(`<h3 id="${shape}">`)[1]?.split("</section>")[0] ?? "";
+      for (const field of Object.keys(fields).filter((one) => one !== "..."))
+        expect(section, `${shape}.${field}`).toContain(`<code>${field}</code>`);
+    }
+    const ids = [...text.matchAll(/\sid="([^"]+)"/g)].map(([, id]) => id);
+    expect(new Set(ids).size).toBe(ids.length);
+    for (const [, id] of text.matchAll(/href="#([^"]+)"/g)) expect(ids).toContain(id);
+    expect(text).not.toMatch(/%[A-Z]+%|undefined|\[object/);
+  });
+
+  test("its example calls work", async () => {
+    const { text } = await get(REFERENCE);
+    const examples = [...text.matchAll(/<pre>(curl [^<]*)<\/pre>/g)].map(([, example = ""]) => textOf(example));
+    expect(examples.length).toBe(9);
+    // The URL of an image needs no key, and its token is not one that can be made up.
+    const isImage = (example: string) => example.includes("/v1/images/files/");
+    expect(examples.filter(isImage).map((example) => example.includes("Authorization"))).toEqual([false]);
+    for (const example of examples.filter((one) => !isImage(one))) {
+      const [, url = ""] = /^curl "http:\/\/api\.tollgate\.test([^"]+)"/.exec(example) ?? [];
+      const [, body] = /-d '(.*)'$/s.exec(example) ?? [];
+      expect(example).toContain('-H "Authorization: Bearer $API_KEY"');
+      const answer = await shop.call(url.replace("<model>", "chat-a"), {
+        host: API,
+        secret,
+        ...(body !== undefined && {
+          body: body.replace("gpt-mini", "chat-a").replace("painter", "image-a").replace("embed-small", "embed-a"),
+        }),
+      });
+      expect({ example, status: answer.status }).toEqual({ example, status: 200 });
+    }
+  });
+
+  test("its style sheet is an own file with an immutable URL", async () => {
+    const { text } = await get(REFERENCE);
+    const [, address = ""] = /href="(\/docs\/api\.css\?v=[^"]+)"/.exec(text) ?? [];
+    const style = await get(address);
+    expect(style.headers.get("content-type")).toBe("text/css; charset=utf-8");
+    expect(style.headers.get("cache-control")).toContain("immutable");
+    expect(style.text).not.toMatch(/@import|url\(/);
+    const again = await shop.call(address, {
+      host: PANEL,
+      headers: { "if-none-match": style.headers.get("etag") ?? "" },
+    });
+    expect(again.status).toBe(304);
+  });
+
+  test("is served without the built panel too", async () => {
+    /** Serves the API only: its panel was not built. */
+    const bare: ReplicaProcess = await shop.start({ PANEL_DIR: "/nowhere" });
+    const { status, text } = await get(REFERENCE, PANEL, bare.origin).finally(() => bare.kill());
+    expect(status).toBe(200);
+    expect(text).not.toContain("/assets/");
+    expect(text).toContain("/docs/api.css");
+  });
+
+  test("on the panel's host it has the operator's name, as text, and URLs", async () => {
+    const { text } = await get(REFERENCE);
+    expect(text).toContain(`<title>${OPERATOR_TITLE} API</title>`);
+    expect(text).not.toContain("<b>");
+    expect(text).toContain("<code>http://api.tollgate.test/v1</code>");
+    const { json } = await get(OPENAPI);
+    expect(json.info.title).toBe('Operator <b>"Ltd"</b> API');
+    expect(json.servers).toEqual([{ url: "http://api.tollgate.test/v1" }, { url: "http://tollgate.test/v1" }]);
+    expect(json.paths["/api/panel/ai/chat"].servers).toEqual([{ url: "http://panel.tollgate.test" }]);
+  });
+
+  test("on a reseller's domain it has the reseller's name and URLs, and nothing of the operator", async () => {
+    const reference = await get(REFERENCE, ACME);
+    expect(reference.text).toContain(`<title>${ACME_TITLE} API</title>`);
+    expect(reference.text).toContain("<code>http://ai.acme.test/v1</code>");
+    expect(reference.text).toContain('href="/brand.css?v=v1"');
+    const document = await get(OPENAPI, ACME);
+    expect(document.json.servers).toEqual([{ url: "http://ai.acme.test/v1" }]);
+    expect(document.json.paths["/api/panel/ai/chat"].servers).toEqual([{ url: "http://ai.acme.test" }]);
+    for (const { text } of [reference, document]) expect(text).not.toMatch(/operator|tollgate\.test/i);
+  });
+
+  test("403 host_not_allowed on a host of the API and on an unknown one", async () => {
+    for (const host of [API, "elsewhere.test"]) {
+      for (const path of [REFERENCE, "/docs/api.css", OPENAPI])
+        expectRefusal(await get(path, host), "host_not_allowed");
+    }
+  });
+
+  test("404 below /v1, where every path is the contract's", async () => {
+    expectRefusal(await shop.call("/v1/openapi.json", { secret, host: API }), "not_found");
   });
 });

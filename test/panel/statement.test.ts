@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { statementOf } from "../../src/books/statement_store.ts";
 import { expectRefusal } from "../gateway/checks.ts";
-import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
 import type { Person } from "../world.ts";
-import { type PanelSession, signInTo } from "./panel_client.ts";
+import { ok, type PanelSession, signInTo } from "./panel_client.ts";
 
 /**
- * A reseller's statement of a month: from the ledger alone, exact to the nano-USD, and the same for ever once the month is
- * closed. Months are Berlin's here: October 2026 runs from 22:00 UTC to 23:00 UTC, an hour longer than its days.
+ * A reseller's monthly statement: computed from the ledger, exact to the nano-USD, and final once the month is closed. Months are
+ * in Berlin time here: October 2026 starts at 22:00 UTC and ends at 23:00 UTC, since summer time ends in it.
  * Source: RES-5, PAN-5.
  */
 
@@ -35,7 +35,7 @@ beforeAll(async () => {
   rival = await world.addReseller();
   ann = await world.addCustomer(acme.accountId);
   bob = await world.addCustomer(acme.accountId);
-  await world.sql`insert into hosts (host, reseller_id, status) values (${ACME}, ${acme.accountId}, 'active')`;
+  await world.addHost(acme, ACME);
   as = {
     admin: await signInTo(shop, await world.addAdmin()),
     acme: await signInTo(shop, acme, { host: ACME }),
@@ -49,12 +49,7 @@ afterAll(async () => {
   await shop.close();
 });
 
-const ok = (answer: Answer) => {
-  expect({ status: answer.status, text: answer.text }).toMatchObject({ status: 200 });
-  return answer.json;
-};
-
-/** Everything that `work` wrote to balances and packages, moved to a moment of the past. */
+/** Runs `work`, and moves the transactions and packages that it wrote to `moment`. */
 async function at(moment: string, work: () => Promise<unknown>): Promise<void> {
   const { sql } = shop.world;
   const [before] = await sql`
@@ -72,7 +67,7 @@ const transfer = (from: Person, to: Person, nanoUsd: bigint, reason: string) =>
 type Used = { host?: string; model?: string; charged?: number; finished?: string; mode?: "payg" | "package" };
 let receipts = 0;
 
-/** A finished request of the past: its receipt, and the charge that goes with it. */
+/** Inserts a settled request: its receipt and its charge. */
 async function used(person: Person, begun: string, over: Used = {}): Promise<void> {
   const { host = ACME, model = "chat-a", charged = 0, finished = begun, mode = "payg" } = over;
   const { sql } = shop.world;
@@ -110,7 +105,7 @@ async function october(): Promise<void> {
   await at("2026-10-31T22:59:59.999Z", () => world.assign(acme, offeringId, "after", acme));
   await at(OCTOBER_ENDS, () => world.assign(bob, offeringId, "after", acme));
   await at("2026-11-02T10:00:00Z", () => add(acme, 5n * USD, "top_up", "in November"));
-  // Not acme's to pay: the operator's gift, and another tenant's.
+  // Not paid by acme: the operator's gift, and another tenant's package.
   await at("2026-10-09T10:00:00Z", () => world.assign(bob, offeringId, "after"));
   await at("2026-10-09T10:00:00Z", () => world.assign(rival, offeringId, "after"));
 
@@ -126,7 +121,7 @@ async function october(): Promise<void> {
   await used(acme, "2026-10-12T10:00:00Z", { charged: 20, host: BASE });
   await used(acme, "2026-10-13T10:00:00Z", { charged: 22, host: BASE });
   await used(rival, "2026-10-12T10:00:00Z", { charged: 1000, host: BASE });
-  // What counts is when it ended: these two ended in October, those two did not.
+  // The end of a request counts: the first two ended in October, the others did not.
   await used(bob, "2026-09-20T10:00:00Z", { charged: 100, finished: SEPTEMBER_ENDS });
   await used(bob, "2026-10-31T22:59:00Z", { charged: 200, finished: "2026-10-31T22:59:59.999Z" });
   await used(bob, "2026-10-31T22:59:00Z", { charged: 4000, finished: OCTOBER_ENDS });
@@ -135,7 +130,7 @@ async function october(): Promise<void> {
 
 const statement = async (session: PanelSession, query: string) => ok(await session.get(`/statement?${query}`));
 
-test("a month, by host, customer and model: what ended in it, in the zone of the bill", async () => {
+test("usage by host, customer and model: requests that ended in the month, in the billing time zone", async () => {
   const { usage, ...rest } = await statement(as.acme, "month=2026-10");
   expect(rest).toMatchObject({
     resellerId: acme.accountId,
@@ -174,7 +169,7 @@ test("a month, by host, customer and model: what ended in it, in the zone of the
   expect((await statement(as.acme, "month=2026-10&host=ai.rival.test")).usage).toMatchObject({ rows: [] });
 });
 
-test("what was handed out, at its price or from an allotment, and every movement of the balance", async () => {
+test("assigned packages, at their price or from an allotment, and every transaction of the balance", async () => {
   const { packages, entries } = await statement(as.acme, "month=2026-10");
   expect(packages.rows).toMatchObject([
     { customerId: ann.accountId, priceNanoUsd: String(4n * USD), allotmentId: null, at: "2026-10-05T10:00:00.000Z" },
@@ -193,7 +188,7 @@ test("what was handed out, at its price or from an allotment, and every movement
   ]);
 });
 
-test("opening + every entry = closing, month after month, up to what the balance is now", async () => {
+test("opening balance + transactions = closing balance, for every month up to the current balance", async () => {
   const months = ["2026-08", "2026-09", "2026-10", "2026-11"];
   let carried = 0n;
   for (const month of months) {
@@ -219,7 +214,7 @@ test("opening + every entry = closing, month after month, up to what the balance
   });
 });
 
-/** Good enough for what this file writes: cells with commas and quotes. */
+/** Parses CSV whose cells may have commas and quotes. */
 function parse(csv: string): Record<string, string>[] {
   const [head = [], ...lines] = csv
     .trimEnd()
@@ -232,7 +227,7 @@ function parse(csv: string): Record<string, string>[] {
   return lines.map((cells) => Object.fromEntries(head.map((name, i) => [name, cells[i] ?? ""])));
 }
 
-test("CSV: raw units, UTC, named after the host; a cell that looks like a formula is text", async () => {
+test("the CSV file has raw units and UTC times and is named after the host; cells that look like formulas are escaped", async () => {
   const answer = await as.acme.get("/statement.csv?month=2026-10");
   expect(answer.status).toBe(200);
   expect(answer.headers.get("content-type")).toBe("text/csv; charset=utf-8");
@@ -272,7 +267,7 @@ test("CSV: raw units, UTC, named after the host; a cell that looks like a formul
   expect(named.headers.get("content-disposition")).toBe(`attachment; filename="statement-${BASE}-2026-10.csv"`);
 });
 
-test("a closed month gives the same bytes again, whatever happens after: names, sales, new requests, money", async () => {
+test("a closed month's file never changes: not by new names, sales, requests or money", async () => {
   const ask = async () => (await as.acme.get("/statement.csv?month=2026-10")).text;
   const before = await ask();
   await shop.world
@@ -290,8 +285,8 @@ test("a closed month gives the same bytes again, whatever happens after: names, 
   expect(again.map((one) => (typeof one === "string" ? one : one.text))).toEqual([before, before, before]);
 });
 
-test("a month that runs says so: its balance is that of now, and its file is no last word", async () => {
-  await shop.world.setClock("2026-10-31T23:05:00Z"); // October is over, and its last transactions may not be committed yet.
+test("a running month is not closed; its balance is the current one, and its file is named so-far", async () => {
+  await shop.world.setClock("2026-10-31T23:05:00Z"); // October is over, but its last transactions may not be committed yet.
   expect((await statement(as.acme, "month=2026-10")).closed).toBe(false);
   await shop.world.setClock("2026-11-20T12:00:00Z");
   const { closed, balance } = await statement(as.acme, "month=2026-11");
@@ -301,7 +296,7 @@ test("a month that runs says so: its balance is that of now, and its file is no 
   expect(parse(answer.text).at(-1)).toMatchObject({ line: "balance_so_far", balance_nano_usd: balance.closingNanoUsd });
 });
 
-test("a statement is its reseller's and the admins'; to others, and for others, it is not there", async () => {
+test("a reseller gets its own statement, an admin any reseller's; 404 for all others", async () => {
   for (const path of ["/statement", "/statement.csv"]) {
     const ask = (session: PanelSession, query: string) => session.get(`${path}?month=2026-10${query}`);
     expectRefusal(await ask(as.ann, ""), "not_found");
@@ -318,7 +313,7 @@ test("a statement is its reseller's and the admins'; to others, and for others, 
   expect(theirs.packages.rows).toEqual([]);
 });
 
-test("the month is a month that has begun", async () => {
+test("422 validation_failed for a month that has not begun, a malformed month or host, and unknown parameters", async () => {
   for (const [query, param] of [
     ["month=2026-12", "month"],
     ["month=2026-13", "month"],
@@ -333,7 +328,7 @@ test("the month is a month that has begun", async () => {
       expectRefusal(await as.acme.get(`${path}?${query}`), "validation_failed", { param });
 });
 
-test("lists are cut at their limit and say so; the sums are those of the whole month", async () => {
+test("lists are cut at their limit and say so; sums are of the whole month", async () => {
   const db = shop.world.openDb();
   const query = { resellerId: acme.accountId, month: "2026-10", timeZone: "Europe/Berlin" };
   const whole = await statementOf({ db }, { ...query, rowsMax: 100 });

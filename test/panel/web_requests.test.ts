@@ -7,10 +7,10 @@ import { readAnswer } from "../../src/panel/web/pages/chat_stream.ts";
 import { noticeText } from "../../src/panel/web/pages/home_notices.ts";
 import { nextStep, reasonName, reasonText, refusalName, whatNowText } from "../../src/panel/web/pages/request_text.ts";
 
-/** What the panel says of requests, and how it reads an answer while it comes. */
+/** How the panel words requests and refusals, and reads a streamed response. */
 
 const NOW = Date.parse("2026-11-21T17:48:00Z");
-/** Never counted as a refusal: nobody's, or not of a model. */
+/** Codes that are never counted as refusals of an account. */
 const UNCOUNTED = [
   "not_found",
   "method_not_allowed",
@@ -22,7 +22,7 @@ const UNCOUNTED = [
 ];
 
 describe("words", () => {
-  test("every refusal that is counted has a name, and a sentence of its own", () => {
+  test("every counted refusal has a name and a text of its own", () => {
     const counted = Object.keys(ERROR_TABLE).filter((code) => !UNCOUNTED.includes(code));
     for (const code of counted) {
       expect(refusalName(code)).not.toMatch(/exceeded|required|unavailable|_/);
@@ -30,7 +30,7 @@ describe("words", () => {
     }
   });
 
-  test("every reason the ledger knows has words", () => {
+  test("every end reason of the ledger has a text", () => {
     for (const reason of [...END_REASONS, "late", "overrun_refused"]) {
       expect(reasonText(reason)).not.toStartWith("It ended with");
       expect(reasonName(reason)).not.toContain("_");
@@ -38,13 +38,13 @@ describe("words", () => {
     expect(reasonText("of_a_later_release")).toBe("It ended with: of a later release.");
   });
 
-  test("a refusal of some time ago promises no waiting, and leads to where something can be done", () => {
+  test("a past refusal names no waiting time, and links to the page that helps", () => {
     expect(whatNowText({ code: "provider_unavailable", now: NOW })).not.toContain("in 5 s");
     expect(nextStep("insufficient_balance")?.href).toBe("/billing?ask=top_up");
     expect(nextStep("too_many_requests")).toBeNull();
   });
 
-  test("a used-up allowance says when more comes, in the package's zone; on the last day it leads to a new package", () => {
+  test("a used-up daily quota shows when it resets in the package's time zone; on the last day it links to a new package", () => {
     const facts = { zone: "Europe/Berlin", now: NOW, isCustomer: true };
     const notice = { kind: "allowance_used_up" as const, name: "Starter", carryover: false };
     const words = noticeText({ ...notice, resetsAt: "2026-11-21T23:00:00.000Z" }, facts);
@@ -55,7 +55,7 @@ describe("words", () => {
   });
 });
 
-describe("an answer as it comes", () => {
+describe("reading a stream", () => {
   /** What the next response sends; each path of its own. */
   const scripts = new Map<string, (response: ServerResponse) => void>();
   let server: Server;
@@ -87,7 +87,7 @@ describe("an answer as it comes", () => {
     return { end, text, thoughts };
   }
 
-  test("complete: text and thoughts apart, wherever the network cuts the bytes", async () => {
+  test("text and reasoning are read apart, wherever the bytes are split", async () => {
     const sent = [
       event({ reasoning_content: "Hm." }),
       ": keep-alive\n\n",
@@ -105,13 +105,33 @@ describe("an answer as it comes", () => {
     expect(answer).toEqual({ end: "complete", text: "Łódź 🌙", thoughts: "Hm." });
   });
 
-  test("an error event ends it: what came before stays, what comes after is nobody's", async () => {
+  test("a response's events: text, refusal and reasoning; its last event ends it", async () => {
+    const of = (type: string, delta?: string) =>
+      `event: ${type}\ndata: ${JSON.stringify({ type, delta, error: null })}\n\n`;
+    const said = [
+      of("response.created"),
+      of("response.reasoning_summary_text.delta", "Hm."),
+      of("response.output_text.delta", "Łódź "),
+      of("response.refusal.delta", "no"),
+      of("response.function_call_arguments.delta", "{}"),
+    ].join("");
+    const answer = { text: "Łódź no", thoughts: "Hm." };
+    for (const [last, end] of [
+      ["response.completed", "complete"],
+      ["response.incomplete", "complete"],
+      ["response.failed", "broke_off"],
+    ] as const)
+      expect(await read((response) => response.end(said + of(last)))).toEqual({ ...answer, end });
+    expect(await read((response) => response.end(said))).toEqual({ ...answer, end: "broke_off" });
+  });
+
+  test("an error event ends it: earlier text stays, later text is ignored", async () => {
     const error = `data: ${JSON.stringify({ error: { code: "provider_unavailable" }, request_id: "r" })}\n\n`;
     const answer = await read((response) => response.end(event({ content: "a" }) + error + event({ content: "b" })));
     expect(answer).toEqual({ end: "broke_off", text: "a", thoughts: "" });
   });
 
-  test("a clean close without [DONE], a cut connection and nonsense read as broken off", async () => {
+  test("an end without [DONE], a cut connection and invalid events count as broken off", async () => {
     expect((await read((response) => response.end(event({ content: "a" })))).end).toBe("broke_off");
     const cut = await read((response) => {
       response.write(event({ content: "a" }));
@@ -121,7 +141,7 @@ describe("an answer as it comes", () => {
     expect((await read((response) => response.end("data: <html>\n\ndata: [DONE]\n\n"))).end).toBe("broke_off");
   });
 
-  test("an event without end is not kept in memory for ever", async () => {
+  test("an event without end is cut off, to limit memory", async () => {
     const answer = await read((response) => {
       response.on("error", () => {});
       response.write("data: ");
@@ -130,7 +150,7 @@ describe("an answer as it comes", () => {
     expect(answer.end).toBe("broke_off");
   });
 
-  test("the visitor's own Stop is told apart from a break", async () => {
+  test("a stop by the user is an AbortError, not a broken stream", async () => {
     const stop = new AbortController();
     const reading = read((response) => response.write(event({ content: "a" })), stop.signal);
     setTimeout(() => stop.abort(), 50);

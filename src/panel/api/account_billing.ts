@@ -1,4 +1,5 @@
 import { t } from "elysia";
+import { balanceMonths, listMovements } from "../../books/balance_movements_store.ts";
 import {
   type BalanceTransaction,
   type BalanceTransactionsQuery,
@@ -10,7 +11,7 @@ import { InputError } from "../../errors.ts";
 import { allotmentsOf } from "../../ledger/allotments_store.ts";
 import { holdingsOf } from "../../ledger/holdings_store.ts";
 import type { Package, PayWith } from "../../ledger/packages_store.ts";
-import { whole } from "./fields.ts";
+import { Id, whole } from "./fields.ts";
 import { longRead, type Person, type Reader } from "./panel_session.ts";
 
 /** An account's packages, balance and transactions, as a given viewer may see them: the account itself, its reseller, or an admin. */
@@ -26,11 +27,16 @@ export const EntriesPage = t.Object({
       t.Literal("wholesale"),
       t.Literal("transfer"),
       t.Literal("correction"),
+      t.Literal("refund"),
+      t.Literal("earning"),
     ]),
   ),
   before: t.Optional(t.String({ pattern: TRANSACTIONS_CURSOR })),
   limit: t.Optional(whole(1, ENTRIES_MAX)),
 });
+
+/** The query of a page of transactions without requests. */
+export const MovementsPage = t.Object({ before: t.Optional(Id), limit: t.Optional(whole(1, ENTRIES_MAX)) });
 
 export type PackageView = Omit<Package, "paidByAccountId" | "allotmentId"> & {
   /** What paid for the package. null for customers, who do not see it. */
@@ -67,7 +73,29 @@ export async function entriesOf(deps: Deps, { person: viewer, signal }: Reader, 
   const { rows, ...page } = await longRead(deps, { person: viewer, signal }, (reading) =>
     listBalanceTransactions(reading, query),
   );
-  const maySeeActor = ({ actor }: BalanceTransaction) =>
-    actor?.role !== "admin" || viewer.role !== "customer" || viewer.tenantId === 0;
-  return { entries: rows.map((row) => (maySeeActor(row) ? row : { ...row, actor: null })), ...page };
+  return { entries: rows.map((row) => withoutStaff(viewer, row)), ...page };
+}
+
+/** The same without requests. */
+export async function movementsOf(
+  deps: Deps,
+  { person: viewer, signal }: Reader,
+  query: Parameters<typeof listMovements>[1],
+) {
+  const { rows, hasMore } = await longRead(deps, { person: viewer, signal }, (reading) =>
+    listMovements(reading, query),
+  );
+  return { entries: rows.map((row) => withoutStaff(viewer, row)), hasMore };
+}
+
+/** What went in and out by month, of the service's time zone. */
+export async function monthsOf(deps: Deps, { person, signal }: Reader, accountId: number) {
+  const timeZone = deps.config.billingTimeZone;
+  const months = await longRead(deps, { person, signal }, (reading) => balanceMonths(reading, { accountId, timeZone }));
+  return { months, timeZone };
+}
+
+function withoutStaff<Row extends Pick<BalanceTransaction, "actor">>({ role, tenantId }: Person, row: Row): Row {
+  const maySee = row.actor?.role !== "admin" || role !== "customer" || tenantId === 0;
+  return maySee ? row : { ...row, actor: null };
 }

@@ -15,13 +15,15 @@ export async function activePackages(sql: Sql): Promise<Map<number, number>> {
   return new Map(rows.map((row) => [Number(row.offering_id), Number(row.active)]));
 }
 
-/** People by state, open orders that an admin decides, and failing domains. */
+/** People by state, open orders that an admin decides, domains that are not removed and those that fail, and enabled providers. */
 export type Counts = {
   accountsActive: number;
   accountsInvited: number;
   accountsSuspended: number;
   ordersOpen: number;
+  domains: number;
   domainsFailing: number;
+  providers: number;
 };
 
 /**
@@ -32,20 +34,24 @@ export async function countEverything(sql: Sql): Promise<Counts> {
   return await sql.begin(async (tx) => {
     await tx`select set_config('statement_timeout', ${String(COUNTS_MS_MAX)}, true)`;
     const [row] = await tx`
-      select a.active, a.invited, a.suspended, o.open, h.failing
+      select a.active, a.invited, a.suspended, o.open, h.added, h.failing, p.enabled
       from (select count(*) filter (where status = 'active' and password_hash is not null)::int as active,
               count(*) filter (where status = 'active' and password_hash is null)::int as invited,
               count(*) filter (where status = 'suspended')::int as suspended from accounts) as a,
         (select count(*)::int as open from orders join accounts on accounts.id = orders.account_id
           where orders.status = 'open' and accounts.reseller_id is null) as o,
-        (select count(*)::int as failing from hosts
-          where status = 'failed' or (status = 'active' and failures > 0)) as h`;
+        (select count(*) filter (where status <> 'removed')::int as added,
+            count(*) filter (where status = 'failed' or (status = 'active' and failures > 0))::int as failing
+          from hosts) as h,
+        (select count(*)::int as enabled from providers where enabled) as p`;
     return {
       accountsActive: Number(row?.active),
       accountsInvited: Number(row?.invited),
       accountsSuspended: Number(row?.suspended),
       ordersOpen: Number(row?.open),
+      domains: Number(row?.added),
       domainsFailing: Number(row?.failing),
+      providers: Number(row?.enabled),
     };
   });
 }

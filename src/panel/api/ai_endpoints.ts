@@ -4,29 +4,32 @@ import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { admit, Slots } from "../../gateway/admission.ts";
 import { type Caller, requireUsableKey } from "../../gateway/authenticate.ts";
-import { chat, image } from "../../gateway/flow.ts";
+import { EMBEDDINGS } from "../../gateway/embeddings.ts";
+import { CHAT, IMAGES, type MeteredEndpoint } from "../../gateway/flow.ts";
 import { countRefusal } from "../../gateway/refusal_counts.ts";
 import { startRecord } from "../../gateway/request_record.ts";
-import { readChat, readImage } from "../../gateway/request_shapes.ts";
+import { readChat, readEmbedding, readImage } from "../../gateway/request_shapes.ts";
+import { RESPONSES } from "../../gateway/responses/endpoint.ts";
+import { readResponses } from "../../gateway/responses/request.ts";
 import { type Body, bodyOf } from "../../http/body.ts";
 import type { Host } from "../../http/host.ts";
 import { patch } from "../../http/json_spans.ts";
 import { described } from "../../http/openapi.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
-import { KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_IMAGE } from "./ai_operations.ts";
-import { asPanelAiRefusal } from "./refusals.ts";
+import { KEY_ID_CHARS_MAX, PANEL_CHAT, PANEL_EMBEDDING, PANEL_IMAGE, PANEL_RESPONSE } from "./ai_operations.ts";
+import { type AiKind, asPanelAiRefusal } from "./refusals.ts";
 import { cookieName, type Visitor, visitorOf } from "./session_auth.ts";
 
 /**
- * The panel's two AI endpoints. The API key is chosen on the server; everything after that is the gateway's own flow.
+ * The panel's AI endpoints. The API key is chosen on the server; everything after that is the gateway's own flow.
  * Source: ERR-9, ACC-1.
  */
 
 /** The flow reads the bodies, not the framework, so that they are forwarded unchanged. */
 export function aiEndpoints(deps: Deps) {
   const name = cookieName(deps);
-  const serve = async (request: Request, token: unknown, kind: "chat" | "image") => {
+  const serve = async (request: Request, token: unknown, kind: AiKind) => {
     const visitor = await visitorOf(deps, request, token);
     if (visitor.session.viewing) throw new Refusal("read_only");
     return await panelAi(deps, { visitor, request, kind });
@@ -36,32 +39,42 @@ export function aiEndpoints(deps: Deps) {
       parse: "none",
       detail: described(PANEL_CHAT),
     })
+    .post("/ai/responses", ({ request, cookie }) => serve(request, cookie[name]?.value, "response"), {
+      parse: "none",
+      detail: described(PANEL_RESPONSE),
+    })
     .post("/ai/image", ({ request, cookie }) => serve(request, cookie[name]?.value, "image"), {
       parse: "none",
       detail: described(PANEL_IMAGE),
+    })
+    .post("/ai/embeddings", ({ request, cookie }) => serve(request, cookie[name]?.value, "embedding"), {
+      parse: "none",
+      detail: described(PANEL_EMBEDDING),
     });
 }
 
-type AiCall = { visitor: Visitor; request: Request; kind: "chat" | "image" };
+type AiCall = { visitor: Visitor; request: Request; kind: AiKind };
 
 /** Refusals have the gateway's codes; some have another status in the panel. */
 async function panelAi(deps: Deps, { visitor, request, kind }: AiCall): Promise<Response> {
   const { requestId } = factsOf(request);
-  const { read, serve } = KINDS[kind];
+  const { read, serve, numbersMax } = KINDS[kind];
   const { accountId, tenantId } = visitor.session;
+  const owner = { accountId, tenantId };
   const host = gatewayHost(deps, visitor.host);
   const record = startRecord(request, host, { accountId });
-  const slots = new Slots();
+  // A person has a rate limit of their own, whichever key serves the request. Source: LIM-7.
+  const limits = deps.limiter.begin(`panel:${accountId}`, owner, visitor.session.limits);
+  const slots = new Slots(limits);
+  record.limits = limits;
   try {
-    // A person has a rate limit of their own, whichever key serves the request. The account's shares are those of its keys.
-    const rateId = `panel:${accountId}`;
-    const raw = await admit(deps, request, { rateId, owner: { accountId, tenantId }, slots });
-    const { body, keyId } = withoutKeyId(raw);
+    const raw = await admit(deps, request, { owner, slots, numbersMax });
+    const { body, keyId } = withoutKeyId(raw, numbersMax);
     read(body); // An invalid body is reported before an unusable key.
     const key = await chooseKey(deps, visitor.session.accountId, { host, keyId });
     record.keyId = key.keyId;
-    const caller: Caller = { requestId, key, host, signal: request.signal, record };
-    return await serve(deps, caller, { raw: body, slots });
+    const caller: Caller = { requestId, key, host, signal: request.signal, record, limits };
+    return await serve(deps, caller, { request, raw: body, slots });
   } catch (error) {
     slots.release();
     countRefusal(deps, record, error);
@@ -69,10 +82,17 @@ async function panelAi(deps: Deps, { visitor, request, kind }: AiCall): Promise<
   }
 }
 
-const KINDS = { chat: { read: readChat, serve: chat }, image: { read: readImage, serve: image } } as const;
+type Served = MeteredEndpoint & { read: (body: Body) => unknown };
+
+const KINDS: Readonly<Record<AiKind, Served>> = {
+  chat: { read: readChat, ...CHAT },
+  response: { read: readResponses, ...RESPONSES },
+  image: { read: readImage, ...IMAGES },
+  embedding: { read: readEmbedding, ...EMBEDDINGS },
+};
 
 /** Takes `api_key_id` out of the body, so that no provider sees it. Throws invalid_request. */
-function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
+function withoutKeyId(raw: Body, numbersMax: number | undefined): { body: Body; keyId: string | undefined } {
   const { api_key_id: keyId } = raw.value as Record<string, unknown>;
   if (keyId === undefined) return { body: raw, keyId: undefined };
   if (keyId !== null && (typeof keyId !== "string" || keyId.length > KEY_ID_CHARS_MAX)) {
@@ -82,7 +102,7 @@ function withoutKeyId(raw: Body): { body: Body; keyId: string | undefined } {
     });
   }
   const text = patch(raw.text, raw.spans, new Map([["api_key_id", null]]));
-  return { body: bodyOf(text, raw.room), keyId: keyId ?? undefined };
+  return { body: bodyOf(text, raw.room, numbersMax), keyId: keyId ?? undefined };
 }
 
 /** The named key, or the newest that can be used on this host. Throws no_active_key, also for another account's key. */

@@ -1,12 +1,23 @@
 import { Type } from "@sinclair/typebox";
 import { Refusal } from "../../errors.ts";
-import { ChatBody, ImageBody } from "../../gateway/request_shapes.ts";
-import { ChatCompletionChunk } from "../../gateway/response_shapes.ts";
-import { CHAT_ANSWER, CHAT_EXAMPLE, IMAGE_ANSWER, IMAGE_EXAMPLE, METERED } from "../../gateway/v1_operations.ts";
+import { ChatBody, EmbeddingBody, ImageBody } from "../../gateway/request_shapes.ts";
+import { ChatCompletionChunk, ResponseEvent } from "../../gateway/response_shapes.ts";
+import { ResponsesBody } from "../../gateway/responses/request.ts";
+import {
+  CHAT_ANSWER,
+  CHAT_EXAMPLE,
+  EMBEDDING_ANSWER,
+  EMBEDDING_EXAMPLE,
+  IMAGE_ANSWER,
+  IMAGE_EXAMPLE,
+  METERED,
+  RESPONSE_ANSWER,
+  RESPONSE_EXAMPLE,
+} from "../../gateway/v1_operations.ts";
 import { type Operation, type RefusalSpec, refusalsOf } from "../../http/openapi.ts";
-import { asPanelAiRefusal, asPanelRefusal } from "./refusals.ts";
+import { type AiKind, asPanelAiRefusal, asPanelRefusal } from "./refusals.ts";
 
-/** The OpenAPI descriptions of the panel's two AI endpoints. Source: ACC-1. */
+/** The OpenAPI descriptions of the panel's AI endpoints. Source: ACC-1. */
 
 export const KEY_ID_CHARS_MAX = 40;
 
@@ -20,7 +31,7 @@ const KeyIdField = Type.Object({
 });
 
 /** The refusals of these endpoints: of the session, of the key, and the gateway's with the panel's codes and statuses. */
-function panelRefusals(kind: "chat" | "image"): RefusalSpec[] {
+function panelRefusals(kind: AiKind): RefusalSpec[] {
   const own = refusalsOf("session_required", "csrf_failed", "read_only", "no_active_key");
   const always = refusalsOf(
     "host_not_allowed",
@@ -52,6 +63,21 @@ export const PANEL_CHAT: Operation = {
   refusals: panelRefusals("chat"),
 };
 
+export const PANEL_RESPONSE: Operation = {
+  id: "panelResponse",
+  tag: "Panel",
+  summary: "A response, stateless, for a signed-in person",
+  description: PANEL_DESCRIPTION,
+  caller: "session",
+  body: {
+    schema: Type.Intersect([ResponsesBody, KeyIdField], { title: "PanelResponseRequest" }),
+    example: RESPONSE_EXAMPLE,
+  },
+  answer: RESPONSE_ANSWER,
+  events: ResponseEvent,
+  refusals: panelRefusals("response"),
+};
+
 export const PANEL_IMAGE: Operation = {
   id: "panelImage",
   tag: "Panel",
@@ -61,4 +87,18 @@ export const PANEL_IMAGE: Operation = {
   body: { schema: Type.Intersect([ImageBody, KeyIdField], { title: "PanelImageRequest" }), example: IMAGE_EXAMPLE },
   answer: IMAGE_ANSWER,
   refusals: panelRefusals("image"),
+};
+
+export const PANEL_EMBEDDING: Operation = {
+  id: "panelEmbedding",
+  tag: "Panel",
+  summary: "Embeddings for a signed-in person",
+  description: PANEL_DESCRIPTION,
+  caller: "session",
+  body: {
+    schema: Type.Intersect([EmbeddingBody, KeyIdField], { title: "PanelEmbeddingRequest" }),
+    example: EMBEDDING_EXAMPLE,
+  },
+  answer: EMBEDDING_ANSWER,
+  refusals: panelRefusals("embedding"),
 };

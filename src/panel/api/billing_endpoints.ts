@@ -1,5 +1,5 @@
 import type { Deps } from "../../deps.ts";
-import { billingOf, EntriesPage, entriesOf } from "./account_billing.ts";
+import { billingOf, EntriesPage, entriesOf, MovementsPage, monthsOf, movementsOf } from "./account_billing.ts";
 import { toJson } from "./formats.ts";
 import { signedIn } from "./panel_session.ts";
 
@@ -15,5 +15,16 @@ export function billingEndpoints(deps: Deps) {
         return toJson(await entriesOf(deps, { person, signal }, { ...query, accountId }));
       },
       { query: EntriesPage },
+    )
+    .get(
+      "/billing/movements",
+      async ({ person, query, request: { signal } }) => {
+        const { accountId } = person;
+        return toJson(await movementsOf(deps, { person, signal }, { ...query, accountId }));
+      },
+      { query: MovementsPage },
+    )
+    .get("/billing/months", async ({ person, request: { signal } }) =>
+      toJson(await monthsOf(deps, { person, signal }, person.accountId)),
     );
 }

@@ -6,6 +6,7 @@ import { LOGO_TYPE } from "../../accounts/pictures.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
 import { factsOf } from "../../http/request_facts.ts";
+import { canMail } from "../../messages/senders.ts";
 import { signedIn } from "./panel_session.ts";
 import { panelHostOf } from "./session_auth.ts";
 
@@ -30,7 +31,8 @@ export function brandEndpoints(deps: Deps) {
       const { resellerId } = await panelHostOf(deps, request);
       set.headers["x-request-id"] = factsOf(request).requestId;
       set.headers["cache-control"] = "no-store";
-      return publicBrand(await deps.brands.get(resellerId));
+      const brand = publicBrand(await deps.brands.get(resellerId));
+      return { ...brand, sendsMail: await canMail(deps, resellerId ?? 0) };
     })
     .use(
       signedIn(deps, "reseller")

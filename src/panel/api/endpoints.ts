@@ -4,40 +4,84 @@ import { aiEndpoints } from "./ai_endpoints.ts";
 import { billingEndpoints } from "./billing_endpoints.ts";
 import { brandEndpoints } from "./brand_endpoints.ts";
 import { domainsEndpoints } from "./domains_endpoints.ts";
+import { emailChangeEndpoints } from "./email_change_endpoints.ts";
 import { homeEndpoints } from "./home_endpoints.ts";
+import { invoicesEndpoints } from "./invoices_endpoints.ts";
 import { keysEndpoints } from "./keys_endpoints.ts";
+import { markupEndpoints } from "./markup_endpoints.ts";
+import { messagesEndpoints } from "./messages_endpoints.ts";
+import { modelPricesEndpoints } from "./model_prices_endpoints.ts";
 import { modelsEndpoints } from "./models_endpoints.ts";
 import { offeringsEndpoints } from "./offerings_endpoints.ts";
 import { operationsEndpoints } from "./operations_endpoints.ts";
 import { ordersEndpoints } from "./orders_endpoints.ts";
+import { passkeyEndpoints } from "./passkey_endpoints.ts";
+import { paymentsEndpoints } from "./payments_endpoints.ts";
 import { peopleBillingEndpoints } from "./people_billing_endpoints.ts";
 import { peopleEndpoints } from "./people_endpoints.ts";
 import { playgroundEndpoints } from "./playground_endpoints.ts";
+import { priceImportEndpoints } from "./price_import_endpoints.ts";
+import { pricesEndpoints } from "./prices_endpoints.ts";
 import { providersEndpoints } from "./providers_endpoints.ts";
+import { routesEndpoints } from "./routes_endpoints.ts";
 import { sessionEndpoints } from "./session_endpoints.ts";
 import { settingsEndpoints } from "./settings_endpoints.ts";
 import { statementEndpoints } from "./statement_endpoints.ts";
+import { unsubscribeEndpoints } from "./unsubscribe_endpoints.ts";
 import { usageEndpoints } from "./usage_endpoints.ts";
+import { vouchersEndpoints } from "./vouchers_endpoints.ts";
+import { webhooksEndpoints } from "./webhooks_endpoints.ts";
 
-/** Everything under /api/panel: one file of endpoints per page of the panel. */
+/** Everything under /api/panel: one file of endpoints per page of the panel. In three parts, because the types of one long chain are too deep. */
 export function panelEndpoints(deps: Deps) {
   return new Elysia({ prefix: "/api/panel", normalize: false })
+    .use(ownEndpoints(deps))
+    .use(sellingEndpoints(deps))
+    .use(serviceEndpoints(deps));
+}
+
+/** What a signed-in person does for itself. */
+function ownEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false })
     .use(sessionEndpoints(deps))
     .use(settingsEndpoints(deps))
+    .use(passkeyEndpoints(deps))
+    .use(emailChangeEndpoints(deps))
     .use(usageEndpoints(deps))
     .use(playgroundEndpoints(deps))
     .use(keysEndpoints(deps))
     .use(homeEndpoints(deps))
-    .use(peopleEndpoints(deps))
     .use(billingEndpoints(deps))
-    .use(statementEndpoints(deps))
-    .use(ordersEndpoints(deps))
+    .use(aiEndpoints(deps))
+    .use(webhooksEndpoints(deps));
+}
+
+/** What is sold, to whom, and how it is paid. */
+function sellingEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false })
+    .use(peopleEndpoints(deps))
     .use(peopleBillingEndpoints(deps))
+    .use(statementEndpoints(deps))
+    .use(markupEndpoints(deps))
+    .use(ordersEndpoints(deps))
+    .use(vouchersEndpoints(deps))
+    .use(invoicesEndpoints(deps))
+    .use(paymentsEndpoints(deps))
     .use(offeringsEndpoints(deps))
+    .use(pricesEndpoints(deps))
+    .use(modelPricesEndpoints(deps));
+}
+
+/** Models, providers, domains, and what runs the service. */
+function serviceEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false })
     .use(modelsEndpoints(deps))
+    .use(routesEndpoints(deps))
+    .use(priceImportEndpoints(deps))
     .use(providersEndpoints(deps))
     .use(operationsEndpoints(deps))
-    .use(aiEndpoints(deps))
+    .use(messagesEndpoints(deps))
+    .use(unsubscribeEndpoints(deps))
     .use(domainsEndpoints(deps))
     .use(brandEndpoints(deps));
 }

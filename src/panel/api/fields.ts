@@ -1,6 +1,7 @@
 import { FormatRegistry, Type } from "@sinclair/typebox";
 import { t } from "elysia";
 import { INSTANT } from "../../http/checks.ts";
+import { LIMITED_MODELS_MAX, MODEL_ID_CHARS_MAX } from "../../limits.ts";
 
 /**
  * Field shapes that several endpoints share. Limits on text here only stop oversized input: the store that writes a field has the
@@ -60,6 +61,30 @@ export const PackageStart = t.Union([t.Literal("now"), t.Literal("after")]);
 
 /** What pays for a package: the reseller's balance, its allotment, or nobody (`operator`, admins only). */
 export const PackagePayment = t.Union([t.Literal("balance"), t.Literal("allotment"), t.Literal("operator")]);
+
+const LIMIT_SET = {
+  requestsPerMinute: t.Optional(orNull(Type.Integer())),
+  tokensPerMinute: t.Optional(orNull(Type.Integer())),
+  requestsAtOnce: t.Optional(orNull(Type.Integer())),
+};
+
+/** Limits of a key; missing or null: not limited. */
+export const KeyLimits = orNull(t.Object(LIMIT_SET, { additionalProperties: false }));
+
+/** Limits of an offering or an account, also of single models. */
+export const RateLimits = orNull(
+  t.Object(
+    {
+      ...LIMIT_SET,
+      models: t.Optional(
+        t.Record(t.String({ maxLength: MODEL_ID_CHARS_MAX }), t.Object(LIMIT_SET, { additionalProperties: false }), {
+          maxProperties: LIMITED_MODELS_MAX,
+        }),
+      ),
+    },
+    { additionalProperties: false },
+  ),
+);
 
 /** `shape`, or null to say that there is no value. */
 export function orNull<Shape extends Parameters<typeof t.Union>[0][number]>(shape: Shape) {

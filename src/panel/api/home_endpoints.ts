@@ -1,4 +1,6 @@
+import { Elysia } from "elysia";
 import { recentRefusals } from "../../accounts/refusal_counts_store.ts";
+import { sellerHome } from "../../commerce/seller_home_store.ts";
 import type { Deps } from "../../deps.ts";
 import {
   type Entitlement,
@@ -8,16 +10,27 @@ import {
   type Surroundings,
   surroundingsOf,
 } from "../../ledger/entitlement_store.ts";
+import { firstSteps } from "./first_steps_store.ts";
 import { toJson } from "./formats.ts";
-import { signedIn } from "./panel_session.ts";
+import { longRead, signedIn } from "./panel_session.ts";
 
-/** Home: the active package, the balance, notices, and recent refusals. */
+/** Home: the active package, the balance, notices, recent refusals, and the first steps of somebody new. */
 
 const REFUSALS_SHOWN = 5;
 const DAY_MS = 86_400_000;
 
 export function homeEndpoints(deps: Deps) {
-  return signedIn(deps).get("/home", async ({ person }) => toJson(await homeOf(deps, person.accountId)));
+  return new Elysia({ normalize: false })
+    .use(signedIn(deps).get("/home", async ({ person }) => toJson(await homeOf(deps, person.accountId))))
+    .use(
+      signedIn(deps).get("/home/first-steps", async ({ person }) => ({ steps: await firstSteps(deps.db.sql, person) })),
+    )
+    .use(
+      signedIn(deps, "reseller").get("/home/selling", async ({ person, request: { signal } }) => {
+        const seller = { sellerId: person.accountId, timeZone: deps.config.billingTimeZone };
+        return toJson(await longRead(deps, { person, signal }, ({ db }) => sellerHome(db, seller)));
+      }),
+    );
 }
 
 /** Something the account may want to act on. The page writes the text. */

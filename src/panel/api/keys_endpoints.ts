@@ -11,12 +11,15 @@ import {
   type ShownKey,
   updateKey,
 } from "../../accounts/keys_store.ts";
+import { appliedLimits } from "../../accounts/rate_limits.ts";
+import { accountLimits } from "../../accounts/rate_limits_store.ts";
 import { requestsByKey } from "../../books/usage_sums_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { entitlementOf, hasLeft } from "../../ledger/entitlement_store.ts";
 import { isPassing } from "../../platform/db.ts";
-import { BillingMode, IdParam, NanoUsd, orNull } from "./fields.ts";
+import type { RateLimits } from "../../platform/rate_tallies.ts";
+import { BillingMode, IdParam, KeyLimits, NanoUsd, orNull } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
 import { longRead, type Person, signedIn } from "./panel_session.ts";
@@ -35,6 +38,7 @@ const NewKeyBody = t.Object({
   modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: 200 }), { maxItems: 200 }))),
   hosts: t.Optional(orNull(t.Array(t.String({ maxLength: 253 }), { maxItems: 50 }))),
   expiresAt: t.Optional(orNull(t.String({ maxLength: 40 }))),
+  limits: t.Optional(KeyLimits),
   ...DAILY_LIMITS,
 });
 type NewKeyBody = typeof NewKeyBody.static;
@@ -64,7 +68,7 @@ function keyEndpoints(deps: Deps) {
         const key = await ownKey(deps, person, params.id);
         return toJson(await updateKey({ ...deps, by: person.by }, key, { ...change, dailySpendMaxNanoUsd }));
       },
-      { ...ofKey, body: t.Object({ name: t.Optional(Name), ...DAILY_LIMITS }) },
+      { ...ofKey, body: t.Object({ name: t.Optional(Name), limits: t.Optional(KeyLimits), ...DAILY_LIMITS }) },
     )
     .post(
       "/keys/:id/disable",
@@ -112,6 +116,7 @@ async function create(deps: Deps, person: Person, body: NewKeyBody) {
       modelIds,
       hosts,
       expiresAt,
+      limits: body.limits,
       dailyUnitsMax,
       dailySpendMaxNanoUsd: dailySpendMaxNanoUsd === null ? null : BigInt(dailySpendMaxNanoUsd),
     },
@@ -123,11 +128,22 @@ type KeyRow = Omit<ShownKey, "accountId"> & {
   requestsLastDay: number | null;
 };
 
-async function keysOf(deps: Deps, person: Person, signal: AbortSignal): Promise<{ rows: KeyRow[] }> {
+type KeysPage = {
+  rows: KeyRow[];
+  /** The limits of the whole account; null: none was set. A key may have at most these. */
+  accountLimits: RateLimits | null;
+};
+
+async function keysOf(deps: Deps, person: Person, signal: AbortSignal): Promise<KeysPage> {
   const { accountId } = person;
-  const [keys, requests] = await Promise.all([listShownKeys(deps, accountId), countedRequests(deps, person, signal)]);
+  const [keys, requests, limits] = await Promise.all([
+    listShownKeys(deps, accountId),
+    countedRequests(deps, person, signal),
+    accountLimits(deps, accountId),
+  ]);
   const requestsOf = (keyId: number) => (requests === null ? null : (requests.get(keyId) ?? 0));
-  return { rows: keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requestsOf(key.keyId) })) };
+  const rows = keys.map(({ accountId: _, ...key }) => ({ ...key, requestsLastDay: requestsOf(key.keyId) }));
+  return { rows, accountLimits: appliedLimits(limits) };
 }
 
 /** Usage records of the last 24 hours by key id. null if they cannot be counted: the list of keys must still load. */

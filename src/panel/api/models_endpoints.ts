@@ -11,7 +11,10 @@ import {
   updateModel,
 } from "../../catalog/models_store.ts";
 import { listOverheads, resetOverhead } from "../../catalog/overhead_store.ts";
+import { readRouteStats } from "../../catalog/route_stats_store.ts";
+import { reportsOf } from "../../catalog/route_sums.ts";
 import { addRoute, listRoutes, removeRoute, updateRoute } from "../../catalog/routes_store.ts";
+import { pricesOfColumns } from "../../catalog/token_prices.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { chatCharge, imageCharge } from "../../ledger/price.ts";
@@ -42,20 +45,27 @@ const modelFields = {
   ownedBy: t.Optional(Name),
   contextLength: t.Optional(orNull(Type.Integer())),
   status: t.Optional(t.Union([t.Literal("active"), t.Literal("preview"), t.Literal("deprecated")])),
-  modality: t.Optional(t.Union([t.Literal("text"), t.Literal("image"), t.Literal("multimodal")])),
+  modality: t.Optional(
+    t.Union([t.Literal("text"), t.Literal("image"), t.Literal("multimodal"), t.Literal("embedding")]),
+  ),
   architecture: t.Optional(orNull(t.Record(t.String(), t.Unknown()))),
   enabled: t.Optional(t.Boolean()),
   defaultCapTokens: t.Optional(Type.Integer()),
   imageInputTokens: t.Optional(Type.Integer()),
   marginPermille: t.Optional(Type.Integer()),
   hidesTokens: t.Optional(orNull(t.Boolean())),
+  routeChoice: t.Optional(t.Union([t.Literal("order"), t.Literal("weight"), t.Literal("price"), t.Literal("latency")])),
 };
-/** Micro-USD per million tokens; null: available with a package only. */
+/**
+ * Micro-USD per million tokens; null: available with a package only. `further`: FurtherPrices of catalog/rates.ts, which
+ * `checkPrices` checks, so that an unknown name is refused. It replaces all further prices; if absent, there are none.
+ */
 const Prices = t.Union([
   t.Object({
     inputMicroUsd: Type.Integer(),
     cachedInputMicroUsd: t.Optional(orNull(Type.Integer())),
     outputMicroUsd: Type.Integer(),
+    further: t.Optional(orNull(t.Record(t.String(), t.Unknown()))),
   }),
   t.Null(),
 ]);
@@ -84,9 +94,13 @@ const routeFields = {
   weight: t.Optional(Type.Integer()),
   capField: t.Optional(t.Union([t.Literal("max_tokens"), t.Literal("max_completion_tokens")])),
   streamOptions: t.Optional(t.Boolean()),
+  ownResponses: t.Optional(t.Boolean()),
   allowedParams: t.Optional(
     t.Array(t.String({ minLength: 1, maxLength: PARAM_CHARS_MAX }), { maxItems: ALLOWED_PARAMS_MAX }),
   ),
+  costInputMicroUsd: t.Optional(orNull(Type.Integer())),
+  costOutputMicroUsd: t.Optional(orNull(Type.Integer())),
+  costImageMicroUsd: t.Optional(orNull(Type.Integer())),
   enabled: t.Optional(t.Boolean()),
 };
 const NewRoute = t.Object({
@@ -202,7 +216,9 @@ async function oneModel(deps: Deps, id: string) {
   const row = await findModel(deps, id);
   const [model] = row ? await describe(deps, [row]) : [];
   if (!model) throw new Refusal("not_found", { message: "There is no such model." });
-  return toJson({ ...model, example: EXAMPLE });
+  const routeIds = model.routes.map((route) => route.id);
+  const reports = reportsOf(await readRouteStats(deps, "day", routeIds));
+  return toJson({ ...model, reports, example: EXAMPLE });
 }
 
 type ModelRow = NonNullable<Awaited<ReturnType<typeof findModel>>>;
@@ -214,15 +230,16 @@ async function describe(deps: Deps, rows: ModelRow[]) {
   const routes = await listRoutes(deps, ids);
   const routeIds = routes.map(({ id }) => id);
   const overheads = await listOverheads(deps, routeIds);
-  return rows.map(({ createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, ...model }) => {
-    const prices =
-      inputMicroUsd === null || outputMicroUsd === null ? null : { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd };
+  return rows.map((row) => {
+    const { createdUnix, inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, furtherPrices: _, ...model } = row;
+    const { tokens = null, further = {} } = pricesOfColumns(row) ?? {};
+    const isPriced = tokens !== null && inputMicroUsd !== null && outputMicroUsd !== null;
     return {
       ...model,
       createdAt: new Date(createdUnix * 1000).toISOString(),
-      prices,
+      prices: isPriced ? { inputMicroUsd, cachedInputMicroUsd, outputMicroUsd, further } : null,
       /** The cost of the example, computed by the function that charges requests. */
-      exampleNanoUsd: prices && chatCharge(prices, EXAMPLE),
+      exampleNanoUsd: tokens && chatCharge(tokens, EXAMPLE),
       imagePrices: images
         .filter(({ modelId }) => modelId === model.id)
         .map(({ size, quality, microUsd }) => ({ size, quality, microUsd, chargeNanoUsd: imageCharge(microUsd) })),

@@ -1,11 +1,13 @@
 import { Type } from "@sinclair/typebox";
 import { Elysia, t } from "elysia";
-import { addOffering, listOfferings, setOfferingEnabled } from "../../accounts/offerings_store.ts";
+import { listOfferings, setOfferingEnabled } from "../../accounts/offerings_store.ts";
+import { addPricedOffering, listRetailPrices, offeredTo } from "../../commerce/retail_prices_store.ts";
+import { OPERATOR } from "../../commerce/sellers_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { MODEL_ID_CHARS_MAX, SCOPE_MODELS_MAX } from "../../limits.ts";
 import { activePackages } from "./admin_counts_store.ts";
-import { IdParam, NanoUsd, orNull } from "./fields.ts";
+import { IdParam, NanoUsd, orNull, RateLimits } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
 import { signedIn } from "./panel_session.ts";
@@ -23,9 +25,13 @@ const NewOffering = t.Object({
   totalLimit: t.Optional(Type.Integer()),
   carryover: t.Optional(t.Boolean()),
   tokenLimit: t.Optional(orNull(Type.Integer())),
+  limits: t.Optional(RateLimits),
   modelIds: t.Optional(orNull(t.Array(t.String({ maxLength: MODEL_ID_CHARS_MAX }), { maxItems: SCOPE_MODELS_MAX }))),
   timeZone: t.Optional(t.String({ maxLength: ZONE_LENGTH_MAX })),
   wholesaleNanoUsd: NanoUsd,
+  /** What the operator's own customers pay. */
+  priceNanoUsd: t.Optional(orNull(NanoUsd)),
+  belowWholesale: t.Optional(t.Boolean()),
 });
 
 export function offeringsEndpoints(deps: Deps) {
@@ -34,7 +40,7 @@ export function offeringsEndpoints(deps: Deps) {
 
 function saleEndpoints(deps: Deps) {
   return signedIn(deps).get("/offerings", async ({ person }) => {
-    const rows = await listOfferings(deps, { enabled: true });
+    const rows = await offeredTo(deps, person);
     // Customers of a reseller do not see what their reseller pays.
     const offerings = rows.map(({ enabled: _, wholesaleNanoUsd, ...offering }) => ({
       ...offering,
@@ -49,18 +55,29 @@ function adminEndpoints(deps: Deps) {
     .get("/admin/offerings", async () => {
       const offerings = await listOfferings(deps);
       const active = await activePackages(deps.db.sql);
+      const prices = await listRetailPrices(deps, OPERATOR);
       return toJson({
-        offerings: offerings.map((offering) => ({ ...offering, activePackages: active.get(offering.offeringId) ?? 0 })),
+        offerings: offerings.map((offering) => ({
+          ...offering,
+          activePackages: active.get(offering.offeringId) ?? 0,
+          priceNanoUsd: prices.get(offering.offeringId)?.priceNanoUsd ?? null,
+        })),
         /** The default time zone of a new offering. */
         timeZone: deps.config.billingTimeZone,
       });
     })
     .post(
       "/admin/offerings",
-      async ({ person, body: { wholesaleNanoUsd, timeZone = deps.config.billingTimeZone, ...wanted }, request }) => {
+      async ({
+        person,
+        body: { wholesaleNanoUsd, priceNanoUsd = null, belowWholesale = false, ...wanted },
+        request,
+      }) => {
+        const { timeZone = deps.config.billingTimeZone } = wanted;
         const offering = { ...wanted, timeZone, wholesaleNanoUsd: BigInt(wholesaleNanoUsd) };
+        const retail = priceNanoUsd === null ? null : { priceNanoUsd: BigInt(priceNanoUsd), belowWholesale };
         const by = { ...deps, by: person.by };
-        return toJson(await once(deps, { person, request }, () => addOffering(by, offering)));
+        return toJson(await once(deps, { person, request }, () => addPricedOffering(by, offering, retail)));
       },
       { body: NewOffering },
     )

@@ -1,15 +1,17 @@
 import { Elysia, t } from "elysia";
-import type { Deps } from "../../deps.ts";
+import { disputesOf } from "../../commerce/disputes_store.ts";
+import { fulfilOrder } from "../../commerce/order_fulfilment_store.ts";
 import {
   type Decider,
   declineOrder,
-  fulfilOrder,
   listIncoming,
   listOrders,
   type Order,
   placeOrder,
   withdrawOrder,
-} from "../../ledger/orders_store.ts";
+} from "../../commerce/orders_store.ts";
+import { sellerOfPerson } from "../../commerce/payments_store.ts";
+import type { Deps } from "../../deps.ts";
 import { checkPayWith, viewOf } from "./account_billing.ts";
 import { Id, IdInBody, IdParam, orNull, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
@@ -24,7 +26,14 @@ const TEXT_LENGTH_MAX = 2000;
 const Text = t.Optional(orNull(t.String({ maxLength: TEXT_LENGTH_MAX })));
 const Page = {
   status: t.Optional(
-    t.Union([t.Literal("open"), t.Literal("fulfilled"), t.Literal("declined"), t.Literal("withdrawn")]),
+    t.Union([
+      t.Literal("open"),
+      t.Literal("paid"),
+      t.Literal("fulfilled"),
+      t.Literal("refunded"),
+      t.Literal("declined"),
+      t.Literal("withdrawn"),
+    ]),
   ),
   before: t.Optional(Id),
   limit: t.Optional(whole(1, PAGE_MAX)),
@@ -82,7 +91,7 @@ function decidingEndpoints(deps: Deps) {
         const { rows, hasMore } = await longRead(deps, { person, signal }, (reading) =>
           listIncoming(reading, { ...page, ...deciderOf(person), houseOnly }),
         );
-        return toJson({ orders: rows, hasMore });
+        return toJson({ orders: await withDisputes(deps, person, rows), hasMore });
       },
       // An admin decides orders of resellers and house customers; `all` also lists those that resellers decide.
       { query: t.Object({ scope: t.Optional(t.Union([t.Literal("house"), t.Literal("all")])), ...Page }) },
@@ -97,7 +106,8 @@ function decidingEndpoints(deps: Deps) {
     )
     .post(
       "/orders/:id/fulfil",
-      async ({ person, params, body: { when = "now", payWith } }) => {
+      // What is left of the active package is dropped only if that is asked for.
+      async ({ person, params, body: { when = "after", payWith } }) => {
         checkPayWith(person, payWith);
         const wanted = { ...deciderOf(person), orderId: params.id, when, payWith };
         const { order, package: assigned } = await fulfilOrder({ ...deps, by: person.by }, wanted);
@@ -111,7 +121,15 @@ function deciderOf({ role, accountId }: Person): Decider {
   return { resellerId: role === "admin" ? null : accountId };
 }
 
-/** An order as the account that placed it sees it: without the account, and without the wholesale price. */
-function ownView({ account: _, offering, ...order }: Order) {
+/** With what customers dispute at the person's own Stripe. */
+async function withDisputes(deps: Deps, person: Person, orders: readonly Order[]) {
+  const sellerId = sellerOfPerson(person);
+  const orderIds = orders.flatMap((order) => (order.sellerId === sellerId ? [order.orderId] : []));
+  const disputed = await disputesOf(deps, { orderIds });
+  return orders.map((order) => ({ ...order, disputes: disputed.filter(({ orderId }) => orderId === order.orderId) }));
+}
+
+/** An order as the account that placed it sees it: without the account, its seller's id and the wholesale price. */
+export function ownView({ account: _, sellerId: _sellerId, offering, ...order }: Order) {
   return { ...order, offering: offering && { offeringId: offering.offeringId, name: offering.name } };
 }

@@ -5,7 +5,7 @@ import type { Session } from "../../accounts/sessions.ts";
 import type { Viewed } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { readBody } from "../../http/body.ts";
+import { hasBody, readBody } from "../../http/body.ts";
 import type { Host } from "../../http/host.ts";
 import { refuseRepeated } from "../../http/query.ts";
 import { factsOf } from "../../http/request_facts.ts";
@@ -46,7 +46,7 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
     .onParse(async ({ request, cookie }) => {
       // Before the body is read: a request without a session gets 401 whatever it sent.
       const { session } = await personOf(deps, { request, token: cookie[name]?.value, roles });
-      if (request.body === null) return {};
+      if (!hasBody(request)) return {};
       const { value, text, room } = await readBody(deps, request, { bytesMax: BODY_BYTES_MAX, owner: session });
       room.close(); // Only bodies still being read count against the limit; parsed forms are small.
       noteFormBody(request, text);
@@ -59,6 +59,14 @@ export function signedIn(deps: Deps, ...roles: Role[]) {
       refuseRepeated(factsOf(request).url.searchParams);
       return { person };
     });
+}
+
+/** Endpoints for people who are not signed in. */
+export function signedOut() {
+  return new Elysia({ normalize: false }).onBeforeHandle(({ request, set }) => {
+    set.headers["x-request-id"] = factsOf(request).requestId;
+    set.headers["cache-control"] = "no-store";
+  });
 }
 
 const people = new WeakMap<Request, Person>();
@@ -85,6 +93,11 @@ async function loadPerson(deps: Deps, request: Request, token: unknown): Promise
   return { accountId, role, tenantId, name, email, session, host, viewing, by };
 }
 
+/** The tenant whose server mails a person; 0: the operator. A reseller's customers get mail from its own server, the reseller does not. */
+export function mailerOf({ role, tenantId }: Pick<Person, "role" | "tenantId">): number {
+  return role === "customer" ? tenantId : 0;
+}
+
 /**
  * An account that a person manages: a reseller its own customers, an admin any account. Throws not_found, also for accounts that
  * exist elsewhere.
@@ -109,5 +122,5 @@ export function longRead<T>(
   work: (deps: { db: Db }) => Promise<T>,
 ): Promise<T> {
   const { accountId, tenantId } = person.session;
-  return longReads.run({ door: "panel", accountId, tenantId }, options, work);
+  return longReads.run({ side: "panel", accountId, tenantId }, options, work);
 }

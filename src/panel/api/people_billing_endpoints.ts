@@ -9,7 +9,16 @@ import { grantAllotment, listAllotments, withdrawAllotment } from "../../ledger/
 import { addBalance, setPayg, transferBalance } from "../../ledger/balances_store.ts";
 import { holdingsOf, previewAssignment, type Terms } from "../../ledger/holdings_store.ts";
 import { assignPackage, endPackage, findPackage, type PayWith, payerOf } from "../../ledger/packages_store.ts";
-import { billingOf, checkPayWith, EntriesPage, entriesOf, viewOf } from "./account_billing.ts";
+import {
+  billingOf,
+  checkPayWith,
+  EntriesPage,
+  entriesOf,
+  MovementsPage,
+  monthsOf,
+  movementsOf,
+  viewOf,
+} from "./account_billing.ts";
 import { Id, IdInBody, IdParam, PackagePayment, PackageStart, PositiveNanoUsd, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
@@ -52,6 +61,22 @@ function holdingEndpoints(deps: Deps) {
         return toJson(await entriesOf(deps, { person, signal }, { ...query, accountId }));
       },
       { params: IdParam, query: EntriesPage },
+    )
+    .get(
+      "/people/:id/billing/movements",
+      async ({ person, params, query, request: { signal } }) => {
+        const { accountId } = await holderInScope(deps, person, params.id);
+        return toJson(await movementsOf(deps, { person, signal }, { ...query, accountId }));
+      },
+      { params: IdParam, query: MovementsPage },
+    )
+    .get(
+      "/people/:id/billing/months",
+      async ({ person, params, request: { signal } }) => {
+        const { accountId } = await holderInScope(deps, person, params.id);
+        return toJson(await monthsOf(deps, { person, signal }, accountId));
+      },
+      { params: IdParam },
     );
 }
 

@@ -12,25 +12,44 @@ import { disableKey, findKey, type Key, listKeys } from "../../accounts/keys_sto
 import {
   createLink,
   inviteAccount,
+  linkUrl,
   type NewLink,
   pendingLinkOf,
   signInHostOf,
 } from "../../accounts/password_links_store.ts";
+import { appliedLimits } from "../../accounts/rate_limits.ts";
+import { accountLimits, setAccountLimits } from "../../accounts/rate_limits_store.ts";
 import { removeTotp } from "../../accounts/second_factor_store.ts";
 import { beginViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { InputError, Refusal } from "../../errors.ts";
+import { siteUrl } from "../../http/host.ts";
 import { EMAIL_CHARS_MAX } from "../../limits.ts";
-import { Id, IdInBody, IdParam, NO_NUL, whole } from "./fields.ts";
+import { canMail } from "../../messages/senders.ts";
+import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
+import { Id, IdInBody, IdParam, NO_NUL, RateLimits, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { toJson } from "./formats.ts";
 import { accountInScope, longRead, type Person, signedIn } from "./panel_session.ts";
-import { siteUrl } from "./session_auth.ts";
+import { peopleCsv } from "./people_csv.ts";
+import type { ReadPage } from "./usage_csv.ts";
 
 /** People, for those who manage them: a reseller its own customers, an admin everyone. */
 
 const RoleName = t.Union([t.Literal("customer"), t.Literal("reseller"), t.Literal("admin")]);
 const StateName = t.Union([t.Literal("active"), t.Literal("invited"), t.Literal("suspended")]);
+const SortName = t.Union([t.Literal("added"), t.Literal("name"), t.Literal("balance")]);
+const PeopleFilter = {
+  q: t.Optional(
+    t.String({
+      maxLength: EMAIL_CHARS_MAX,
+      pattern: NO_NUL,
+      says: `a string of at most ${EMAIL_CHARS_MAX} characters without NUL`,
+    }),
+  ),
+  role: t.Optional(RoleName),
+  state: t.Optional(StateName),
+};
 const Paging = { before: t.Optional(Id), limit: t.Optional(whole(1, 200)) };
 const NAME_LENGTH_MAX = 400;
 const Name = t.String({ maxLength: NAME_LENGTH_MAX });
@@ -40,6 +59,7 @@ export function peopleEndpoints(deps: Deps) {
     .use(accountEndpoints(deps))
     .use(accessEndpoints(deps))
     .use(keyEndpoints(deps))
+    .use(limitEndpoints(deps))
     .use(viewEndpoints(deps));
 }
 
@@ -53,20 +73,17 @@ function accountEndpoints(deps: Deps) {
         );
         return toJson({ people: rows, hasMore });
       },
-      {
-        query: t.Object({
-          q: t.Optional(
-            t.String({
-              maxLength: EMAIL_CHARS_MAX,
-              pattern: NO_NUL,
-              says: `a string of at most ${EMAIL_CHARS_MAX} characters without NUL`,
-            }),
-          ),
-          role: t.Optional(RoleName),
-          state: t.Optional(StateName),
-          ...Paging,
-        }),
+      { query: t.Object({ ...PeopleFilter, sort: t.Optional(SortName), ...Paging }) },
+    )
+    .get(
+      "/people.csv",
+      async ({ person, query }) => {
+        const read: ReadPage = (page, signal) => longRead(deps, { person, signal, waitMsMax: FILE_WAIT_MS_MAX }, page);
+        const csv = await peopleCsv(read, { ...query, resellerId: scopeOf(person) });
+        const day = new Date(deps.clock.unixMs()).toISOString().slice(0, 10);
+        return csvResponse(csv, `customers-${person.host.name}-${day}.csv`);
       },
+      { query: t.Object(PeopleFilter) },
     )
     .post(
       "/people",
@@ -163,6 +180,19 @@ function keyEndpoints(deps: Deps) {
     );
 }
 
+/** The limits of an account: an admin sets those of everyone, a reseller those of its customers, up to its own. */
+function limitEndpoints(deps: Deps) {
+  return signedIn(deps, "reseller", "admin").patch(
+    "/people/:id/limits",
+    async ({ person, params, body: { limits } }) => {
+      const { accountId } = await accountInScope(deps, person, params.id);
+      await setAccountLimits({ ...deps, by: person.by }, { accountId, limits });
+      return describe(deps, person, accountId);
+    },
+    { params: IdParam, body: t.Object({ limits: RateLimits }) },
+  );
+}
+
 /** Viewing another account's panel. Leaving the view: session_endpoints.ts. */
 function viewEndpoints(deps: Deps) {
   return signedIn(deps, "admin").post(
@@ -187,19 +217,24 @@ function partyOf({ role }: Person): "operator" | "reseller" {
   return role === "admin" ? "operator" : "reseller";
 }
 
-/** An account with its pending link. `canSwitchPayg`: whether the viewer may switch pay-as-you-go. */
+/**
+ * An account with its pending link and its limits: where they come from, and what applies. `canSwitchPayg`: whether the viewer may switch
+ * pay-as-you-go.
+ */
 async function describe(deps: Deps, person: Person, accountId: number) {
-  const [account, link, own] = await Promise.all([
-    accountInScope(deps, person, accountId),
+  const account = await accountInScope(deps, person, accountId);
+  const [link, own, limits] = await Promise.all([
     pendingLinkOf(deps, accountId),
     person.role === "admin" ? undefined : findAccount(deps, person.accountId),
+    accountLimits(deps, accountId),
   ]);
-  return toJson({ ...account, link, canSwitchPayg: person.role === "admin" || own?.maySwitchPayg === true });
+  const canSwitchPayg = person.role === "admin" || own?.maySwitchPayg === true;
+  return toJson({ ...account, link, canSwitchPayg, limits: { ...limits, applied: appliedLimits(limits) } });
 }
 
 type NewAccount = { email: string; name: string; role?: Account["role"]; resellerId?: number };
-/** `url` is returned once: the database stores only a digest of its token. */
-type ShownLink = { kind: NewLink["kind"]; url: string; expiresAt: string };
+/** `url` is returned once: the database stores only a digest of its token. `mailed`: it is also on its way to the person. */
+type ShownLink = { kind: NewLink["kind"]; url: string; expiresAt: string; mailed: boolean };
 
 /** Adds an account with an invitation. `link` is null while the account has no host to sign in on. Throws InputError. */
 async function invite(
@@ -214,8 +249,9 @@ async function invite(
   const acting = { ...deps, by: person.by };
   const site = await siteOf(deps, person, wanted.resellerId);
   if (site === undefined) return { account: await addAccount(acting, { ...wanted, passwordHash: null }), link: null };
-  const { account, link } = await inviteAccount(acting, wanted);
-  return { account, link: shownLink(site, link) };
+  const isMailed = await canMail(deps, wanted.resellerId ?? 0);
+  const { account, link } = await inviteAccount(acting, wanted, { site, isMailed });
+  return { account, link: shownLink(link, { site, isMailed }) };
 }
 
 /** Throws not_found, InputError. */
@@ -226,7 +262,9 @@ async function makeLink(deps: Deps, person: Person, id: number): Promise<ShownLi
     throw new InputError(
       "This customer signs in on a domain of its reseller, and the reseller has no active domain yet.",
     );
-  return shownLink(site, await createLink({ ...deps, by: person.by }, accountId));
+  const isMailed = await canMail(deps, resellerId ?? 0);
+  const link = await createLink({ ...deps, by: person.by }, accountId, { site, isMailed });
+  return shownLink(link, { site, isMailed });
 }
 
 /** The site where an account signs in: a reseller's customer on an active domain of the reseller, everyone else on PANEL_URL. */
@@ -236,8 +274,8 @@ async function siteOf(deps: Deps, person: Person, resellerId: number | null): Pr
   return host === undefined ? undefined : siteUrl(deps, host);
 }
 
-function shownLink(site: string, { kind, token, expiresAt }: NewLink): ShownLink {
-  return { kind, url: `${site}/${kind === "invitation" ? "invite" : "reset"}/${token}`, expiresAt };
+function shownLink(link: NewLink, { site, isMailed }: { site: string; isMailed: boolean }): ShownLink {
+  return { kind: link.kind, url: linkUrl(site, link), expiresAt: link.expiresAt, mailed: isMailed };
 }
 
 function listedKey({ keyId, name, masked, mode, status, expiresAt, createdAt }: Key) {

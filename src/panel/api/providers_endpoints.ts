@@ -1,4 +1,11 @@
 import { t } from "elysia";
+import {
+  addProviderKey,
+  type ListedKey,
+  listProviderKeys,
+  removeProviderKey,
+  updateProviderKey,
+} from "../../catalog/provider_keys_store.ts";
 import { addProvider, findProvider, listProviders, updateProvider } from "../../catalog/providers_store.ts";
 import { listRoutesTo } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
@@ -8,13 +15,14 @@ import {
   MODEL_ID_CHARS_MAX,
   PROVIDER_KEY_CHARS_MAX,
   PROVIDER_URL_CHARS_MAX,
+  ROUTE_WEIGHT,
 } from "../../limits.ts";
 import { breakerOf, openBreakers } from "./breakers.ts";
-import { IdParam, NO_NUL, whole } from "./fields.ts";
+import { IdInBody, IdParam, NO_NUL, whole } from "./fields.ts";
 import { once } from "./form_once.ts";
 import { signedIn } from "./panel_session.ts";
 
-/** Providers, for admins. A provider's API key can be set, and is never returned, not even in part. */
+/** Providers and their keys, for admins. A key can be set, and is never returned, not even in part. */
 
 const PAGE_DEFAULT = 100;
 const PAGE_MAX = 500;
@@ -25,8 +33,13 @@ const params = IdParam;
 const Name = t.String({ maxLength: CATALOG_NAME_CHARS_MAX });
 const BaseUrl = t.String({ maxLength: PROVIDER_URL_CHARS_MAX });
 const ApiKey = t.String({ maxLength: PROVIDER_KEY_CHARS_MAX });
+const Weight = t.Integer({ minimum: ROUTE_WEIGHT.min, maximum: ROUTE_WEIGHT.max });
 
 export function providersEndpoints(deps: Deps) {
+  return signedIn(deps, "admin").use(ownEndpoints(deps)).use(keyEndpoints(deps));
+}
+
+function ownEndpoints(deps: Deps) {
   return signedIn(deps, "admin")
     .get("/admin/providers", ({ query }) => pageOfProviders(deps, query), {
       query: t.Object({
@@ -66,18 +79,69 @@ export function providersEndpoints(deps: Deps) {
         }),
       },
     )
-    .post("/admin/providers/:id/test", ({ params: { id }, body }) => deps.providerTests.run(id, body.model), {
-      params,
-      body: t.Object({ model: t.Optional(t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX })) }),
-    });
+    .post(
+      "/admin/providers/:id/test",
+      ({ params: { id }, body }) => deps.providerTests.run(id, { modelId: body.model, keyId: body.keyId }),
+      {
+        params,
+        body: t.Object({
+          model: t.Optional(t.String({ minLength: 1, maxLength: MODEL_ID_CHARS_MAX })),
+          /** Default: the first key. */
+          keyId: t.Optional(IdInBody),
+        }),
+      },
+    );
+}
+
+/** Each answers the provider with all its keys. */
+function keyEndpoints(deps: Deps) {
+  return signedIn(deps, "admin")
+    .post(
+      "/admin/providers/:id/keys",
+      async ({ person, params: { id }, body, request }) => {
+        await once(deps, { person, request }, () => addProviderKey({ ...deps, by: person.by }, id, body));
+        return await oneProvider(deps, id);
+      },
+      {
+        params,
+        body: t.Object({ name: Name, apiKey: ApiKey, weight: t.Optional(Weight), enabled: t.Optional(t.Boolean()) }),
+      },
+    )
+    .patch(
+      "/admin/provider-keys/:id",
+      async ({ person, params: { id }, body }) =>
+        await oneProvider(deps, await updateProviderKey({ ...deps, by: person.by }, id, body)),
+      {
+        params,
+        body: t.Object({
+          name: t.Optional(Name),
+          apiKey: t.Optional(ApiKey),
+          weight: t.Optional(Weight),
+          enabled: t.Optional(t.Boolean()),
+        }),
+      },
+    )
+    .delete(
+      "/admin/provider-keys/:id",
+      async ({ person, params: { id } }) =>
+        await oneProvider(deps, await removeProviderKey({ ...deps, by: person.by }, id)),
+      { params },
+    );
 }
 
 async function pageOfProviders(deps: Deps, { after, limit = PAGE_DEFAULT }: { after?: string; limit?: number }) {
   const rows = await listProviders(deps, { after, limit: limit + 1 });
   const open = openBreakers(deps);
-  const providers = rows.slice(0, limit).map((row) => ({
+  const shown = rows.slice(0, limit);
+  const keys = await listProviderKeys(
+    deps,
+    shown.map(({ id }) => id),
+  );
+  const providers = shown.map((row) => ({
     ...row,
     apiKey: "stored" as const,
+    /** Enabled keys that are cooling or quarantined. */
+    restingKeys: keys.filter((key) => key.providerId === row.id && isResting(key)).length,
     /** Routes of this provider that this replica skips for now, because they failed. */
     openBreakers: open.get(row.name) ?? 0,
   }));
@@ -87,8 +151,11 @@ async function pageOfProviders(deps: Deps, { after, limit = PAGE_DEFAULT }: { af
 async function oneProvider(deps: Deps, id: number) {
   const row = await findProvider(deps, id);
   if (!row) throw new Refusal("not_found");
-  const { keyCiphertext: _, ...provider } = row;
-  return { ...provider, apiKey: "stored" as const };
+  return { ...row, apiKey: "stored" as const, keys: await listProviderKeys(deps, [id]) };
+}
+
+function isResting({ enabled, state }: ListedKey): boolean {
+  return enabled && state !== "active";
 }
 
 /** The routes that lead to a provider. */

@@ -1,32 +1,34 @@
 import { findKey } from "../../accounts/keys_store.ts";
 import { findRefusal } from "../../accounts/refusal_counts_store.ts";
 import type { Role } from "../../accounts/roles.ts";
-import { findReceipt, type Receipt } from "../../books/receipts_store.ts";
+import { chargeOf, findReceipt, type Receipt } from "../../books/receipts_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
-import { chatCharge, imageCharge, type PriceParts } from "../../ledger/price.ts";
+import { type RecomputedLine, retailAmount, retailPrice } from "../../ledger/price.ts";
 import type { UsageReport } from "../../ledger/reported_usage.ts";
 
 /** The receipt of one request: the amounts reserved, charged and released, and the calculation at the prices in force at admission. */
 
-const PICO_PER_MICRO = 1_000_000n;
 const TOKEN_DETAIL = /^(prompt|completion)_tokens_details\.\w+$/;
-
-/** One part of a charge: `count` × `microUsd`. Exact in pico-USD; only the total is rounded, up to a nano-USD. */
-export type ReceiptLine = {
-  part: "prompt" | "cached" | "completion" | "image";
-  count: number;
-  /** Micro-USD per million tokens, or per image. */
-  microUsd: number;
-  picoUsd: bigint;
-};
 
 export type RequestReceipt = Omit<Receipt, "prices"> & {
   givenBackNanoUsd: bigint;
-  /** The sum, rounded up once, is the cost. null: a package paid, or nothing was charged. */
+  /** null: a package paid, or nothing was charged. */
   lines: ReceiptLine[] | null;
-  /** When the prices in `lines` came into force. */
+  /** The price version of `lines`, and when it came into force. null for a reseller's customer: it is the operator's. */
+  priceVersionId: number | null;
   pricesFrom: string | null;
+};
+
+/**
+ * A part of a charge, exact. At the operator's prices, with `markup` beside them; a customer's at the retail prices, and their sum,
+ * rounded up once, is the cost. Source: MRK-8.
+ */
+export type ReceiptLine = Pick<RecomputedLine, "part" | "count" | "hasOwnPrice"> & {
+  /** Pico-USD per million tokens, per image or per request. */
+  pricePicoUsd: bigint;
+  /** 10⁻¹⁸ USD. */
+  amountAttoUsd: bigint;
 };
 
 /** A refused request has no receipt of its own: refusals are counted per minute. */
@@ -42,14 +44,17 @@ export type RefusalReceipt = {
   host: string;
 };
 
-/** The receipt of a request of this account, as a viewer with this role may see it. Throws not_found. */
+/** Who reads a receipt. `tenantId`: the reseller of a customer; else 0, or the reseller's own id. */
+type Viewer = { role: Role; tenantId: number };
+
+/** The receipt of a request of this account, as this viewer may see it. Throws not_found. */
 export async function receiptOf(
   deps: Deps,
-  { accountId, requestId, role }: { accountId: number; requestId: string; role: Role },
+  { accountId, requestId, viewer }: { accountId: number; requestId: string; viewer: Viewer },
 ): Promise<RequestReceipt | RefusalReceipt> {
   const of = { accountId, requestId: requestId.toLowerCase() };
   const receipt = await findReceipt(deps, of);
-  if (receipt) return withArithmetic(receipt, role);
+  if (receipt) return withArithmetic(receipt, viewer);
   const refusal = await findRefusal(deps, of);
   if (!refusal) throw new Refusal("not_found");
   const key = await findKey(deps, { accountId, keyId: refusal.keyId });
@@ -66,18 +71,36 @@ export async function receiptOf(
   };
 }
 
-function withArithmetic({ prices, ...receipt }: Receipt, role: Role): RequestReceipt {
-  const { status, heldNanoUsd, chargedNanoUsd } = receipt;
-  const released = status === "running" || chargedNanoUsd > heldNanoUsd ? 0n : heldNanoUsd - chargedNanoUsd;
-  const lines =
-    prices === null || status !== "settled" || chargedNanoUsd === 0n ? null : linesOf(receipt, prices.parts);
+function withArithmetic(found: Receipt, { role, tenantId }: Viewer): RequestReceipt {
+  const { prices, ...receipt } = found;
+  const { heldNanoUsd, chargedNanoUsd } = receipt;
+  const isCustomer = role === "customer";
+  const lines = linesFor(found, isCustomer ? (found.markup?.basisPoints ?? 0) : 0);
+  // A customer of a reseller learns nothing of the operator's prices, nor whether there is a markup on them.
+  const shownPrices = lines === null || (isCustomer && tenantId !== 0) ? null : prices;
   return {
     ...receipt,
     reportedUsage: shownTo(role, receipt.reportedUsage),
-    givenBackNanoUsd: released,
+    // Who the operator's providers are is nobody else's business.
+    tried: role === "admin" ? receipt.tried : null,
+    givenBackNanoUsd: chargedNanoUsd > heldNanoUsd ? 0n : heldNanoUsd - chargedNanoUsd,
+    markup: isCustomer ? null : receipt.markup,
     lines,
-    pricesFrom: lines === null ? null : (prices?.validFrom ?? null),
+    priceVersionId: shownPrices?.versionId ?? null,
+    pricesFrom: shownPrices?.validFrom ?? null,
   };
+}
+
+function linesFor(receipt: Receipt, markupBasisPoints: number): ReceiptLine[] | null {
+  const lines = chargeOf(receipt);
+  if (lines === null) return null;
+  return lines.map(({ part, count, hasOwnPrice, microUsd, picoUsd }) => ({
+    part,
+    count,
+    hasOwnPrice,
+    pricePicoUsd: retailPrice(microUsd, markupBasisPoints),
+    amountAttoUsd: retailAmount(picoUsd, markupBasisPoints),
+  }));
 }
 
 /**
@@ -90,36 +113,4 @@ function shownTo(role: Role, reported: UsageReport | null): UsageReport | null {
     ([name, value]) => TOKEN_DETAIL.test(name) && typeof value === "number",
   );
   return shown.length === 0 ? null : Object.fromEntries(shown);
-}
-
-/** The parts of a request's cost; null if they do not add up to it exactly. */
-function linesOf(receipt: Omit<Receipt, "prices">, { tokens, images = {} }: PriceParts): ReceiptLine[] | null {
-  const { promptTokens, completionTokens, chargedNanoUsd, shortfallNanoUsd } = receipt;
-  const costNanoUsd = chargedNanoUsd + shortfallNanoUsd;
-  if (promptTokens + completionTokens === 0) {
-    const microUsd = Object.values(images).find((price) => imageCharge(price) === costNanoUsd);
-    return microUsd === undefined
-      ? null
-      : [{ part: "image", count: 1, microUsd, picoUsd: BigInt(microUsd) * PICO_PER_MICRO }];
-  }
-  if (tokens === undefined) return null;
-  const prices = {
-    inputMicroUsd: tokens.input,
-    cachedInputMicroUsd: tokens.cached_input,
-    outputMicroUsd: tokens.output,
-  };
-  if (chatCharge(prices, receipt) !== costNanoUsd) return null;
-  const cachedTokens = Math.min(receipt.cachedTokens, promptTokens);
-  // Micro-USD per million tokens equals pico-USD per token.
-  const line = (part: ReceiptLine["part"], count: number, microUsd: number): ReceiptLine => ({
-    part,
-    count,
-    microUsd,
-    picoUsd: BigInt(count) * BigInt(microUsd),
-  });
-  return [
-    line("prompt", promptTokens - cachedTokens, prices.inputMicroUsd),
-    line("cached", cachedTokens, prices.cachedInputMicroUsd),
-    line("completion", completionTokens, prices.outputMicroUsd),
-  ].filter(({ count }) => count > 0);
 }

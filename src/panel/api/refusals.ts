@@ -19,11 +19,15 @@ function shapeRefusal(error: ValidationError): Refusal {
   return new Refusal("invalid_request", problemOf(error.valueError));
 }
 
+/** What a request of the playground asks for. */
+export type AiKind = "chat" | "response" | "image" | "embedding";
+
 /** A refusal of the gateway's flow, with the status that the panel's AI endpoints give it. Source: ERR-9. */
-export function asPanelAiRefusal(refusal: Refusal, kind: "chat" | "image"): Refusal {
+export function asPanelAiRefusal(refusal: Refusal, kind: AiKind): Refusal {
   if (kind === "image" && refusal.code === "model_not_found")
     return new Refusal("validation_failed", { ...refusal.facts, message: refusal.message });
   const noPackage = refusal.code === "package_required" || refusal.code === "package_expired";
-  if (noPackage && kind === "chat") return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
+  if (noPackage && (kind === "chat" || kind === "response"))
+    return new Refusal(refusal.code, { ...refusal.facts, status: 422 });
   return refusal;
 }

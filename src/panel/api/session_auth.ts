@@ -41,13 +41,6 @@ export function checkOrigin(request: Request): void {
   }
 }
 
-/** The panel's origin on a host, with the scheme and port of PANEL_URL. No trailing slash. */
-export function siteUrl(deps: Deps, hostName: string): string {
-  const url = new URL(deps.config.panelUrl);
-  url.hostname = hostName;
-  return url.origin;
-}
-
 /** The session cookie's name. The `__Host-` prefix binds it to one host; browsers accept that over TLS only. */
 export function cookieName(deps: Deps): string {
   return usesTls(deps) ? `__Host-${COOKIE}` : COOKIE;

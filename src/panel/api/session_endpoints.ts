@@ -2,21 +2,21 @@ import { Elysia, t } from "elysia";
 import { endViewing } from "../../accounts/sessions_store.ts";
 import type { Deps } from "../../deps.ts";
 import { readBody } from "../../http/body.ts";
+import { siteUrl } from "../../http/host.ts";
 import { factsOf } from "../../http/request_facts.ts";
 import { inTime } from "../../platform/time_limit.ts";
 import { publicBrand } from "./brand_endpoints.ts";
-import { signedIn } from "./panel_session.ts";
-import { checkOrigin, cookieName, cookieOptions, panelHostOf, siteUrl, visitorOf } from "./session_auth.ts";
-import { type Arrival, checkLinkBody, checkSignIn, openLink, signIn, signInByLink } from "./sign_in.ts";
+import { checkForgotten, forgotPassword } from "./own_reset.ts";
+import { signedIn, signedOut } from "./panel_session.ts";
+import { checkOrigin, cookieName, cookieOptions, visitorOf } from "./session_auth.ts";
+import { arrivalOf, checkLinkBody, checkSignIn, openLink, SIGN_IN_BODY, signIn, signInByLink } from "./sign_in.ts";
 
 /** Signing in and out, by password or link; GET /me; and leaving the view of another account's panel. */
 
-/** Sign-in bodies are an e-mail address, a password and a code. `owner`: nobody is signed in yet. */
-const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
 const TOKEN_CHARS_MAX = 100;
 
 export function sessionEndpoints(deps: Deps) {
-  return new Elysia({ normalize: false }).use(openEndpoints(deps)).use(ownEndpoints(deps));
+  return new Elysia({ normalize: false }).use(openEndpoints(deps)).use(forgottenEndpoint(deps)).use(ownEndpoints(deps));
 }
 
 /** Endpoints without `signedIn`: those for people who are not signed in, and those that must also work while viewing a panel. */
@@ -24,11 +24,7 @@ function openEndpoints(deps: Deps) {
   const name = cookieName(deps);
   const cookieFor = (token: string) => ({ ...cookieOptions(deps, deps.config.sessionMaxSeconds), value: token });
   const LinkParams = t.Object({ token: t.String({ maxLength: TOKEN_CHARS_MAX }) });
-  return new Elysia({ normalize: false })
-    .onBeforeHandle(({ request, set }) => {
-      set.headers["x-request-id"] = factsOf(request).requestId;
-      set.headers["cache-control"] = "no-store";
-    })
+  return signedOut()
     .post(
       "/sign-in",
       async ({ request, cookie }) => {
@@ -88,10 +84,18 @@ function openEndpoints(deps: Deps) {
     );
 }
 
-async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> {
-  const { requestId, peerAddress } = factsOf(request);
-  const device = { userAgent: request.headers.get("user-agent") ?? "", address: peerAddress() };
-  return { host: await panelHostOf(deps, request), device, requestId };
+function forgottenEndpoint(deps: Deps) {
+  return signedOut().post(
+    "/sign-in/forgot",
+    async ({ request }) => {
+      const arrival = await arrivalOf(deps, request);
+      checkOrigin(request);
+      const { email } = checkForgotten((await readBody(deps, request, SIGN_IN_BODY)).value);
+      await forgotPassword(deps, arrival, email);
+      return { accepted: true };
+    },
+    { parse: "none" },
+  );
 }
 
 function ownEndpoints(deps: Deps) {

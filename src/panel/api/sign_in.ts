@@ -8,9 +8,12 @@ import { findSignIn } from "../../accounts/sign_in_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { checker } from "../../http/checks.ts";
+import { networkOf } from "../../http/client_address.ts";
 import type { Host } from "../../http/host.ts";
+import { factsOf } from "../../http/request_facts.ts";
 import { EMAIL_CHARS_MAX, TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../limits.ts";
 import { inTime } from "../../platform/time_limit.ts";
+import { panelHostOf } from "./session_auth.ts";
 
 /** Signing in: with a password and, if enabled, a second factor; or with a link that sets the password. */
 
@@ -26,8 +29,18 @@ export const checkSignIn = checker(SignInBody);
 export const LinkBody = Type.Object({ password: Type.String({ minLength: 1, maxLength: TYPED_PASSWORD_CHARS_MAX }) });
 export const checkLinkBody = checker(LinkBody);
 
-/** Where a sign-in comes from. */
-export type Arrival = { host: Host; device: Device; requestId: string };
+/** Bodies of people who are not signed in: an address, a password and a code, or what a passkey has signed. */
+export const SIGN_IN_BODY = { bytesMax: 16 * 1024, owner: undefined };
+
+/** Where a sign-in comes from. `network`: what limits by address count. */
+export type Arrival = { host: Host; device: Device; network: string; requestId: string };
+
+/** Throws host_not_allowed. */
+export async function arrivalOf(deps: Deps, request: Request): Promise<Arrival> {
+  const { requestId, peerAddress } = factsOf(request);
+  const device = { userAgent: request.headers.get("user-agent") ?? "", address: peerAddress() };
+  return { host: await panelHostOf(deps, request), device, network: networkOf(device.address), requestId };
+}
 
 /**
  * Begins a session on this host. Every failure has the same message and takes the same time, whether or not the account exists.
@@ -36,14 +49,12 @@ export type Arrival = { host: Host; device: Device; requestId: string };
  */
 export async function signIn(
   deps: Deps,
-  { host, device }: Arrival,
+  { host, device, network }: Arrival,
   { email, password, code }: Static<typeof SignInBody>,
 ): Promise<BegunSession> {
   // Unknown addresses are limited like known ones, so that the limit does not reveal which exist.
-  // A digest, because people type passwords into the wrong field, and the limiter's ids are stored in Redis.
-  const typed = createHmac("sha256", deps.config.secretKey).update(email.trim().toLowerCase()).digest("base64url");
-  const accountLimitId = `email:${host.resellerId ?? 0}:${typed}`;
-  const shared = [`address:${device.address}`];
+  const accountLimitId = emailLimitId(deps, host, email);
+  const shared = [`address:${network}`];
   const person = await limited(deps, { shared, own: [accountLimitId] }, async () => {
     const found = await inTime(findSignIn(deps, { email, resellerId: host.resellerId }));
     const matches = await verifyPassword(found?.passwordHash, password);
@@ -61,15 +72,21 @@ export async function signIn(
   return begun;
 }
 
+/** The limiter's id of a typed address. A digest: people type passwords into the wrong field, and Redis has the ids. */
+export function emailLimitId({ config }: Deps, { resellerId }: Host, email: string): string {
+  const typed = createHmac("sha256", config.secretKey).update(email.trim().toLowerCase()).digest("base64url");
+  return `email:${resellerId ?? 0}:${typed}`;
+}
+
 function wrongPassword(): Refusal {
   return new Refusal("session_required", { message: "Wrong e-mail or password." });
 }
 
 /** What a link is for. Throws not_found if it is unknown, used, expired or of another tenant; too_many_requests. */
-export async function openLink(deps: Deps, { host, device }: Arrival, token: string): Promise<OpenedLink> {
+export async function openLink(deps: Deps, { host, network }: Arrival, token: string): Promise<OpenedLink> {
   return limited(
     deps,
-    { shared: [`link:${device.address}`], own: [] },
+    { shared: [`link:${network}`], own: [] },
     async () =>
       (await inTime(findLink(deps, { token, resellerId: host.resellerId }))) ??
       new Refusal("not_found", { message: "This link no longer works. It was used, has expired, or was replaced." }),
@@ -120,7 +137,7 @@ export function codeLimitId(accountId: number): string {
  * ids. Throws too_many_requests.
  */
 export async function limited<T>(
-  { signInLimiter: limiter }: Deps,
+  { signInLimiter: limiter }: Pick<Deps, "signInLimiter">,
   { shared, own }: { shared: readonly string[]; own: readonly string[] },
   attempt: () => Promise<T>,
 ): Promise<Exclude<T, Error>> {
@@ -143,4 +160,12 @@ export async function limited<T>(
   for (const id of shared) limiter.pass(id);
   await Promise.all(own.map((id) => limiter.clear(id)));
   return result as Exclude<T, Error>;
+}
+
+/** Counts an attempt against every id, whatever comes of it. Throws too_many_requests. */
+export async function countAttempt({ signInLimiter: limiter }: Deps, ids: readonly string[]): Promise<void> {
+  for (const id of ids) {
+    await limiter.check(id);
+    await limiter.fail(id);
+  }
 }

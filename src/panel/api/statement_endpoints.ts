@@ -78,6 +78,8 @@ const COLUMNS = [
   "cached_tokens",
   "completion_tokens",
   "charged_nano_usd",
+  "cost_nano_usd",
+  "earned_nano_usd",
   "package_id",
   "package",
   "price_nano_usd",
@@ -109,6 +111,8 @@ function statementCsv({ from, to, closed, balance, usage, packages, entries }: S
       cached_tokens: row.cachedTokens,
       completion_tokens: row.completionTokens,
       charged_nano_usd: row.chargedNanoUsd,
+      cost_nano_usd: row.costNanoUsd,
+      earned_nano_usd: row.earnedNanoUsd,
     })),
     ...packages.rows.map((row) => ({
       line: "package",

@@ -8,6 +8,7 @@ import {
   type UsageRow,
 } from "../../books/usage_records_store.ts";
 import type { Db } from "../../platform/db.ts";
+import { streamPages } from "./csv_stream.ts";
 import { type Cell, csvLine } from "./formats.ts";
 
 /**
@@ -56,21 +57,7 @@ export async function usageCsv(
 ): Promise<ReadableStream<Uint8Array>> {
   const clientGone = new AbortController();
   const pages = pagesOf((page) => read(page, clientGone.signal), kind, query);
-  const encoder = new TextEncoder();
-  const first = await pages.next();
-  let text: string | undefined = first.done ? undefined : first.value;
-  return new ReadableStream({
-    async pull(controller) {
-      if (text === undefined) return controller.close();
-      controller.enqueue(encoder.encode(text));
-      const next = await pages.next();
-      text = next.done ? undefined : next.value;
-    },
-    async cancel() {
-      clientGone.abort();
-      await pages.return(undefined);
-    },
-  });
+  return await streamPages(pages, clientGone);
 }
 
 async function* pagesOf(

@@ -7,6 +7,7 @@ import { modelPlaces } from "../../catalog/models_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import type { Db } from "../../platform/db.ts";
+import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
 import { BillingMode, HostFilter, Id, Instant, NO_NUL, RequestId, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
 import { accountInScope, longRead, type Person, signedIn } from "./panel_session.ts";
@@ -22,8 +23,6 @@ const PAGE_MAX = 200;
 const PAGE_DEFAULT = 50;
 const DAYS_MAX = 92;
 const DAYS_DEFAULT = 30;
-/** A file's pages wait longer for a connection than a page on screen, so that a download that began can finish. */
-const FILE_WAIT_MS_MAX = 10_000;
 
 const AccountFilter = { accountId: t.Optional(Id) };
 const Filter = {
@@ -99,12 +98,7 @@ function fileEndpoints(deps: Deps) {
         kind,
         query,
       );
-      return new Response(csv, {
-        headers: {
-          "content-type": "text/csv; charset=utf-8",
-          "content-disposition": `attachment; filename="${fileName(deps, person, kind)}"`,
-        },
-      });
+      return csvResponse(csv, fileName(deps, person, kind));
     },
     { query: t.Object({ ...Filter, ...Kind }) },
   );
@@ -116,7 +110,7 @@ function findEndpoints(deps: Deps) {
       "/receipts/:requestId",
       async ({ person, params, query }) => {
         const accountId = await filteredAccount(deps, person, query.accountId);
-        return toJson(await receiptOf(deps, { ...params, accountId, role: person.role }));
+        return toJson(await receiptOf(deps, { ...params, accountId, viewer: person }));
       },
       { params: t.Object({ requestId: RequestId }), query: t.Object(AccountFilter) },
     )

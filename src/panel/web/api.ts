@@ -85,6 +85,20 @@ export function sentOnce(formKey: string): { headers: Record<string, string> } {
   return { headers: { [IDEMPOTENCY_HEADER]: formKey } };
 }
 
+/**
+ * The answer to a form that shows a secret once. Sent twice, the form cannot return it again: the first response had it, and was lost.
+ * The ApiError then says `lost`.
+ */
+export async function explainRepeat<T>(sent: Promise<T>, lost: string): Promise<T> {
+  try {
+    return await sent;
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code !== "idempotency_conflict") throw error;
+    const { status, code, requestId } = error;
+    throw new ApiError(lost, { status, code, requestId });
+  }
+}
+
 /** In memory only, where no script of another page can read it. */
 let csrfToken: string | null = null;
 

@@ -144,19 +144,25 @@ export const RECOVERY = {
   stored: "I have stored them",
 } as const;
 
+/** For who has never had a package. */
+export const NEEDS_PACKAGE =
+  "Requests are paid by a package, or by your balance if pay-as-you-go is switched on for you.";
+
 export const EMPTY = {
   keys: "No keys yet. A key lets your server call the API.",
   usage: "No requests in this view. Send one from the playground, or widen the filters.",
-  customers: "No customers yet. Invite the first one; they set their own password.",
-  domains: "No domains yet. Add the address your customers should see.",
-  models: "No models yet. Add one and give it a route to a provider.",
-  providers: "No providers yet. Add the service that answers requests.",
+  customers: "No customers yet. Invite the first one: you get a link to send, and they choose their own password.",
+  domains: "No domains yet. Add the name under which your customers sign in and call the API, as in ai.example.com.",
+  models: "No models yet. Add a provider first; then add a model, and give it a route to that provider and a price.",
+  providers: "No providers yet. Add a service with an OpenAI-compatible API: its base URL and your key there.",
   catalogOfferings:
     "No offerings yet. An offering is what you can sell: a number of requests a day, for a number of days.",
   routes: "No route yet. A route names a provider for this model, and the model's name there.",
+  allRoutes: "No routes yet. A route leads from a model to a provider. Add it on the model's page.",
   audit: "Nothing in this view. Every change that a person makes is listed here, with the values before it.",
-  packages: "No package is active. Your keys are kept and work again with a new one.",
-  theirPackages: "No package is active. Their keys are kept and work again with a new one.",
+  packages: `No package is active. ${NEEDS_PACKAGE}`,
+  theirPackages:
+    "No package is active. Their requests are paid by a package, or by their balance if pay-as-you-go is switched on.",
   transactions: "No transactions yet. Top-ups, pay-as-you-go requests and corrections are listed here.",
   orders: "No orders yet. Ask for a package or a top-up; the answer appears here.",
   incoming: "No order is waiting. Orders are listed here until you answer them.",
@@ -166,6 +172,25 @@ export const EMPTY = {
 
 /** Why a control is disabled while an admin views another's panel. */
 export const READ_ONLY = "This view is read-only. Leave it to change something.";
+
+type LimitSet = { requestsPerMinute: number | null; tokensPerMinute: number | null; requestsAtOnce: number | null };
+
+/** One set of limits in words: "60 requests a minute, 3 requests at once"; "" without limits. */
+export function limitSetText({ requestsPerMinute, tokensPerMinute, requestsAtOnce }: LimitSet): string {
+  return [
+    requestsPerMinute !== null && `${formatOf(requestsPerMinute, "request")} a minute`,
+    tokensPerMinute !== null && `${formatOf(tokensPerMinute, "token")} a minute`,
+    requestsAtOnce !== null && `${formatOf(requestsAtOnce, "request")} at once`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** Limits in words, those of each model too: "60 requests a minute; model-a: 5 requests at once". */
+export function limitsText({ models, ...set }: LimitSet & { models: Readonly<Record<string, LimitSet>> }): string {
+  const ofModels = Object.entries(models).map(([modelId, ofModel]) => `${modelId}: ${limitSetText(ofModel)}`);
+  return [limitSetText(set), ...ofModels].filter(Boolean).join("; ");
+}
 
 /** What an offering or a package grants: "500 a day for 7 days, carryover", "2,000 in one day, only model-a". */
 export function termsText(terms: {
@@ -278,3 +303,14 @@ function sentences(...parts: (string | null)[]): string {
 function used(count: number | undefined): string {
   return count === 1 ? "is used" : "are used";
 }
+
+/** Kinds of transactions of a balance. */
+export const ENTRY_KINDS = {
+  top_up: "Top-up",
+  charge: "Request",
+  wholesale: "Package",
+  transfer: "Transfer",
+  correction: "Correction",
+  refund: "Refund",
+  earning: "Earnings",
+} as const;

@@ -6,6 +6,7 @@ import { decimalUsd, readUsd, typedUsd } from "../../platform/usd.ts";
  */
 
 const NANO_PER_USD = 1_000_000_000n;
+const PICO_PER_USD = 1_000_000_000_000n;
 /** Decimals below one dollar, at most. A smaller amount is shown as "<$0.000001". */
 const DECIMALS_MAX = 6;
 const SECOND_MS = 1_000;
@@ -76,6 +77,16 @@ export function formatPrice(microUsdPerMillion: string | number | bigint): strin
 export function formatMicroUsd(microUsd: string | number | bigint): string {
   const [whole = "0", fraction = ""] = decimalUsd(BigInt(microUsd) * 1_000n).split(".");
   return `$${formatCount(BigInt(whole))}.${fraction.padEnd(2, "0")}`;
+}
+
+/** Pico-USD without rounding, for prices with a markup: "1408750000" → "$0.00140875". */
+export function formatPicoUsd(picoUsd: string | bigint): string {
+  const amount = BigInt(picoUsd);
+  const fraction = String(amount % PICO_PER_USD)
+    .padStart(12, "0")
+    .replace(/0+$/, "")
+    .padEnd(2, "0");
+  return `$${formatCount(amount / PICO_PER_USD)}.${fraction}`;
 }
 
 /** Nano-USD → what a person types: "12.4", "0.0124", "1.2250"; no rounding. The other way: parseUsd. */

@@ -1,21 +1,30 @@
 import {
+  Banknote,
   BookOpenCheck,
   Boxes,
   ChartColumn,
   Cpu,
+  FileText,
   Globe,
   House,
   Inbox,
   KeyRound,
   ListTree,
   type LucideIcon,
+  Mail,
   MessageSquare,
   Palette,
+  Percent,
   Receipt,
   ScrollText,
   Server,
   Settings,
+  Tag,
+  Tags,
+  Ticket,
   Users,
+  Waypoints,
+  Webhook,
 } from "lucide-react";
 import { type ComponentType, lazy, useState } from "react";
 import type { Role } from "./api.ts";
@@ -46,8 +55,15 @@ export function maySee(role: Role, audience: Audience): boolean {
 
 export const SIGNED_OUT: readonly (LoadedPage & { path: string })[] = [
   { path: "/sign-in", ...page(() => import("./pages/sign_in.tsx").then((m) => m.SignInPage)) },
+  { path: "/forgot", ...page(() => import("./pages/forgot_password.tsx").then((m) => m.ForgotPasswordPage)) },
+  { path: "/email/:token", ...page(() => import("./pages/email_change_page.tsx").then((m) => m.EmailChangePage)) },
   { path: "/invite/:token", ...page(() => import("./pages/link_page.tsx").then((m) => m.InvitePage)) },
+  {
+    path: "/model-prices",
+    ...page(() => import("./pages/model_prices_page.tsx").then((m) => m.PublicModelPricesPage)),
+  },
   { path: "/reset/:token", ...page(() => import("./pages/link_page.tsx").then((m) => m.ResetPage)) },
+  { path: "/unsubscribe/:token", ...page(() => import("./pages/unsubscribe_page.tsx").then((m) => m.UnsubscribePage)) },
 ];
 
 /** A page whose script loads later. If it is already loaded, the page is drawn without a skeleton in between. */
@@ -80,10 +96,17 @@ const PersonPage = page(() => import("./pages/admin_people.tsx").then((m) => m.P
 const AdminRequestsPage = page(() => import("./pages/requests.tsx").then((m) => m.AdminRequestsPage));
 const RequestPage = page(() => import("./pages/requests.tsx").then((m) => m.RequestPage));
 const OrdersPage = page(() => import("./pages/admin_people.tsx").then((m) => m.OrdersPage));
+const VouchersPage = page(() => import("./pages/vouchers.tsx").then((m) => m.VouchersPage));
+const VoucherBatchPage = page(() => import("./pages/voucher_batch.tsx").then((m) => m.VoucherBatchPage));
+const InvoicesPage = page(() => import("./pages/invoices.tsx").then((m) => m.InvoicesPage));
 const OfferingsPage = page(() => import("./pages/admin_offerings.tsx").then((m) => m.OfferingsPage));
 const ModelsPage = page(() => import("./pages/admin_models.tsx").then((m) => m.ModelsPage));
+const ModelImportPage = page(() => import("./pages/admin_model_import.tsx").then((m) => m.ModelImportPage));
+const RoutesPage = page(() => import("./pages/admin_routes.tsx").then((m) => m.RoutesPage));
 const ProvidersPage = page(() => import("./pages/admin_providers.tsx").then((m) => m.ProvidersPage));
+const PaymentsPage = page(() => import("./pages/payments.tsx").then((m) => m.PaymentsPage));
 const BooksPage = page(() => import("./pages/admin_books.tsx").then((m) => m.BooksPage));
+const MessagesPage = page(() => import("./pages/messages.tsx").then((m) => m.MessagesPage));
 const AuditPage = page(() => import("./pages/admin_audit.tsx").then((m) => m.AuditPage));
 
 export const ROUTES: readonly PageRoute[] = [
@@ -121,11 +144,23 @@ export const ROUTES: readonly PageRoute[] = [
   },
   { path: "/requests/:id", ...RequestPage, audience: "everyone" },
   {
+    path: "/models",
+    ...page(() => import("./pages/model_prices_page.tsx").then((m) => m.ModelPricesPage)),
+    audience: "everyone",
+    label: "Models and prices",
+    icon: Tags,
+  },
+  {
     path: "/billing",
     ...page(() => import("./pages/billing.tsx").then((m) => m.BillingPage)),
     audience: "everyone",
     label: "Billing",
     icon: Receipt,
+  },
+  {
+    path: "/billing/orders/:id",
+    ...page(() => import("./pages/order.tsx").then((m) => m.OrderPage)),
+    audience: "everyone",
   },
   {
     path: "/settings",
@@ -134,8 +169,33 @@ export const ROUTES: readonly PageRoute[] = [
     label: "Settings",
     icon: Settings,
   },
+  {
+    path: "/webhooks",
+    ...page(() => import("./pages/webhooks.tsx").then((m) => m.WebhooksPage)),
+    audience: "everyone",
+    label: "Webhooks",
+    icon: Webhook,
+  },
   { path: "/customers", ...CustomersPage, audience: "reseller", label: "Customers", icon: Users },
   { path: "/customers/:id", ...CustomerPage, audience: "reseller" },
+  {
+    path: "/prices",
+    ...page(() => import("./pages/prices.tsx").then((m) => m.PricesPage)),
+    audience: "reseller",
+    label: "Prices",
+    icon: Tag,
+  },
+  {
+    path: "/markup",
+    ...page(() => import("./pages/markup.tsx").then((m) => m.MarkupPage)),
+    audience: "reseller",
+    label: "Markup",
+    icon: Percent,
+  },
+  { path: "/vouchers", ...VouchersPage, audience: "reseller", label: "Vouchers", icon: Ticket },
+  { path: "/vouchers/:id", ...VoucherBatchPage, audience: "reseller" },
+  { path: "/invoices", ...InvoicesPage, audience: "reseller", label: "Invoices", icon: FileText },
+  { path: "/payments", ...PaymentsPage, audience: "reseller", label: "Payments", icon: Banknote },
   { path: "/domains", ...DomainsPage, audience: "reseller", label: "Domains", icon: Globe },
   { path: "/domains/:host", ...DomainPage, audience: "reseller" },
   {
@@ -145,15 +205,23 @@ export const ROUTES: readonly PageRoute[] = [
     label: "Brand",
     icon: Palette,
   },
+  { path: "/messages", ...MessagesPage, audience: "reseller", label: "Mail", icon: Mail },
   { path: "/admin/people", ...PeoplePage, audience: "admin", label: "People", icon: Users },
   { path: "/admin/people/:id", ...PersonPage, audience: "admin" },
   { path: "/admin/orders", ...OrdersPage, audience: "admin", label: "Orders", icon: Inbox },
+  { path: "/admin/vouchers", ...VouchersPage, audience: "admin", label: "Vouchers", icon: Ticket },
+  { path: "/admin/vouchers/:id", ...VoucherBatchPage, audience: "admin" },
+  { path: "/admin/invoices", ...InvoicesPage, audience: "admin", label: "Invoices", icon: FileText },
+  { path: "/admin/payments", ...PaymentsPage, audience: "admin", label: "Payments", icon: Banknote },
   { path: "/admin/requests", ...AdminRequestsPage, audience: "admin", label: "Requests", icon: ListTree },
   { path: "/admin/offerings", ...OfferingsPage, audience: "admin", label: "Offerings", icon: Boxes },
   { path: "/admin/models", ...ModelsPage, audience: "admin", label: "Models", icon: Cpu },
+  { path: "/admin/models/import", ...ModelImportPage, audience: "admin" },
+  { path: "/admin/routes", ...RoutesPage, audience: "admin", label: "Routes", icon: Waypoints },
   { path: "/admin/providers", ...ProvidersPage, audience: "admin", label: "Providers", icon: Server },
   { path: "/admin/domains", ...AdminDomainsPage, audience: "admin", label: "Domains", icon: Globe },
   { path: "/admin/domains/:resellerId/:host", ...AdminDomainPage, audience: "admin" },
+  { path: "/admin/messages", ...MessagesPage, audience: "admin", label: "Mail", icon: Mail },
   { path: "/admin/books", ...BooksPage, audience: "admin", label: "Books", icon: BookOpenCheck },
   { path: "/admin/audit", ...AuditPage, audience: "admin", label: "Audit", icon: ScrollText },
 ];

@@ -1,5 +1,5 @@
 import { CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucide-react";
-import { type ReactNode, useCallback, useState } from "react";
+import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import type { Me } from "./api.ts";
 import { useKeys } from "./pages/account_queries.ts";
@@ -214,8 +214,14 @@ function NavLink({
 }) {
   const isCurrent = useIsCurrent(route.path);
   const Icon = route.icon;
+  const link = useRef<HTMLAnchorElement>(null);
+  // An admin's navigation is longer than most windows.
+  useEffect(() => {
+    if (isCurrent) link.current?.scrollIntoView({ block: "nearest" });
+  }, [isCurrent]);
   return (
     <Link
+      ref={link}
       href={route.path}
       title={route.label}
       aria-current={isCurrent ? "page" : undefined}

@@ -1,3 +1,4 @@
+import { limitsText } from "../copy.ts";
 import { formatCalendarDay, formatCount, formatInstant, formatMicroUsd, formatMoney, formatPrice } from "../format.ts";
 
 /** The audit log in words. The log has columns of tables, and values as JSON. Pure. */
@@ -9,17 +10,29 @@ export const SUBJECTS: Readonly<Record<string, string>> = {
   packages: "package",
   balance_entries: "transaction",
   balances: "pay-as-you-go",
+  markups: "markup",
   orders: "order",
+  payments: "payment",
+  refunds: "refund",
   allotments: "allotment",
+  voucher_batches: "batch of vouchers",
+  voucher_uses: "redeemed voucher",
+  buyer_details: "buyer details",
   links: "invitation or reset link",
   recovery_codes: "recovery codes",
+  passkeys: "passkey",
+  email_changes: "change of e-mail",
   hosts: "domain",
   brands: "brand",
   offerings: "offering",
+  retail_prices: "retail price",
+  sellers: "seller's settings",
   models: "model",
   image_prices: "image price",
+  price_imports: "import of prices",
   routes: "route",
   providers: "provider",
+  provider_keys: "provider key",
 };
 
 const FIELDS: Readonly<Record<string, string>> = {
@@ -27,15 +40,35 @@ const FIELDS: Readonly<Record<string, string>> = {
   totp_ciphertext: "secret of the second factor",
   totp_enabled_at: "second factor since",
   key_ciphertext: "key",
+  credential_id: "id of the passkey",
+  cloned_at: "copy seen at",
+  synced: "kept by a password manager",
+  old_digest: "link of the old address",
+  new_digest: "link of the new address",
+  session_digest: "session that asked",
   digest: "secret",
   amount_nano_usd: "amount",
+  invoice_name: "name on invoices",
+  invoice_address: "address on invoices",
+  tax_line: "tax line",
+  tax_number: "tax number",
+  uses_per_code: "uses of each code",
+  price_nano_usd: "price",
+  stripe_key_ciphertext: "Stripe's key",
+  stripe_webhook_ciphertext: "Stripe's signing secret",
+  shop_secret_ciphertext: "the shop's signing secret",
+  basis_points: "markup, basis points",
   wholesale_nano_usd: "wholesale price",
+  below_wholesale_confirmed: "below wholesale, confirmed",
+  prices_public: "prices without sign-in",
   notice_balance_nano_usd: "warned below",
   daily_spend_max_nano_usd: "spends a day at most",
+  limits: "limits",
   daily_units_max: "requests a day at most",
   micro_usd: "price",
   input_micro_usd: "input price",
   cached_input_micro_usd: "cached input price",
+  further_prices: "further prices",
   output_micro_usd: "output price",
   payg_enabled: "pay-as-you-go",
   may_switch_payg: "may switch pay-as-you-go",
@@ -43,13 +76,19 @@ const FIELDS: Readonly<Record<string, string>> = {
   base_url: "base URL",
   cap_field: "limit sent as",
   stream_options: "asks for usage in streams",
+  own_responses: "has /responses",
   allowed_params: "more parameters",
   upstream_model: "name at the provider",
   default_cap_tokens: "output without max_tokens",
   margin_permille: "reserved, permille",
   overhead_reset_at: "learned overhead forgotten",
   hides_tokens: "hides tokens",
+  route_choice: "routes chosen by",
+  cost_input_micro_usd: "cost of input",
+  cost_output_micro_usd: "cost of output",
+  cost_image_micro_usd: "cost of an image",
   model_ids: "models",
+  markup_percent: "markup, percent",
   units_dropped: "requests dropped",
 };
 /** Fields to show first; the others follow by name. */
@@ -116,7 +155,12 @@ function sayValue(
     if (INSTANT.test(value)) return formatInstant(value, { seconds: true, now });
     return DAY.test(value) ? formatCalendarDay(value) : value;
   }
+  if (name === "limits" && isLimits(value)) return limitsText(value);
   return Array.isArray(value) ? value.map(String).join(", ") || "none" : JSON.stringify(value);
+}
+
+function isLimits(value: object): value is Parameters<typeof limitsText>[0] {
+  return "models" in value && "requestsPerMinute" in value;
 }
 
 function sayNumber(value: number, name: string, subject: string): string {

@@ -10,7 +10,15 @@ import {
 } from "lucide-react";
 import type { ReactNode } from "react";
 import { api, ask } from "../api.ts";
-import { formatCount, formatDuration, formatMoney, formatOf, formatTook, formatUtc } from "../format.ts";
+import {
+  formatCalendarDay,
+  formatCount,
+  formatDuration,
+  formatMoney,
+  formatOf,
+  formatTook,
+  formatUtc,
+} from "../format.ts";
 import { Button, TextLink } from "../ui/buttons.tsx";
 import { useNow } from "../ui/clock.ts";
 import { CopyText } from "../ui/copy_text.tsx";
@@ -20,6 +28,7 @@ import { Scrolling } from "../ui/scrolling.tsx";
 import { Badge, Empty, Loaded, Loading, Problem, Skeleton, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Ago, Instant } from "../ui/time.tsx";
+import { modelHref } from "./admin_catalog.tsx";
 
 /** Whether every request and cent is accounted for, and the health of the replicas. */
 
@@ -82,6 +91,7 @@ export function BooksPage() {
               {data.last && <Invariants check={data.last} />}
             </Section>
             <InProgress books={data} />
+            <Unpriced counts={data.unpriced} />
           </>
         )}
       </Loaded>
@@ -289,6 +299,52 @@ function InProgress({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }
           {reapedAt === null ? <span className="text-14 font-normal">Has not run yet</span> : <Ago iso={reapedAt} />}
         </Figure>
       </Figures>
+    </Section>
+  );
+}
+
+type UnpricedCount = Books["unpriced"][number];
+
+const RATE_NAMES: Readonly<Record<UnpricedCount["kind"], string>> = {
+  cache_write: "Cache write",
+  cache_write_1h: "Cache write, 1 hour",
+  audio_input: "Audio input",
+  audio_output: "Audio output",
+  image_input: "Image input",
+  image_output: "Image output",
+};
+
+const UNPRICED_COLUMNS: Column<UnpricedCount>[] = [
+  {
+    head: "Model",
+    cell: ({ modelId }) => (
+      <TextLink href={modelHref(modelId)} className="font-mono wrap-anywhere">
+        {modelId}
+      </TextLink>
+    ),
+  },
+  { head: "Count", cell: ({ kind }) => RATE_NAMES[kind] },
+  { head: "Tokens", align: "right", cell: ({ tokens }) => formatCount(BigInt(tokens)) },
+  { head: "Requests", align: "right", cell: ({ requests }) => formatCount(requests) },
+  { head: "Since", cell: ({ since }) => formatCalendarDay(since) },
+  { head: "Last", hideBelow: "md", cell: ({ until }) => formatCalendarDay(until) },
+];
+
+/** What providers count apart and the prices of models do not. */
+function Unpriced({ counts }: { counts: readonly UnpricedCount[] }) {
+  if (counts.length === 0) return null;
+  return (
+    <Section
+      title="Counted, but not priced"
+      description="Providers report these tokens apart, and the model has no price for them. They are charged at its dearest input or output price. Days are in UTC."
+      flush
+    >
+      <DataTable
+        caption="Counted, but not priced"
+        rows={counts}
+        rowKey={({ modelId, kind }) => `${kind} ${modelId}`}
+        columns={UNPRICED_COLUMNS}
+      />
     </Section>
   );
 }

@@ -9,7 +9,9 @@ import { toast } from "../ui/toast.tsx";
 export const MODELS_KEY = ["admin", "models"];
 
 export type Model = NonNullable<Awaited<ReturnType<typeof api.admin.model.get>>["data"]>;
-export type ListedModel = Omit<Model, "example">;
+export type ListedModel = Omit<Model, "example" | "reports">;
+/** How a route did in the last 24 hours. */
+export type Report = Model["reports"][number];
 
 /** The id is in the query, because it can contain slashes. */
 export function modelHref(id: string): string {
@@ -28,12 +30,26 @@ export function hidesTokensOf({ hidesTokens }: Model): keyof typeof HIDES_TOKENS
   return hidesTokens === null ? "unknown" : hidesTokens ? "yes" : "no";
 }
 
-export const MODALITIES = { text: "Text", image: "Images", multimodal: "Text and images" } as const;
+/** By what the routes of a model are chosen. */
+export const ROUTE_CHOICES = {
+  order: "Order: the lowest priority number first",
+  weight: "Weight: requests are shared by weight",
+  price: "Price: the lowest cost first",
+  latency: "Latency: the fastest first",
+} as const;
+
+export const MODALITIES = {
+  text: "Text",
+  image: "Images",
+  multimodal: "Text and images",
+  embedding: "Embeddings",
+} as const;
 
 export const MODALITY_OPTIONS = [
   { value: "text", label: "Text", hint: "chat" },
   { value: "multimodal", label: "Text and images", hint: "chat with image input" },
   { value: "image", label: "Images", hint: "image generation" },
+  { value: "embedding", label: "Embeddings", hint: "vectors of texts; set the output price to 0" },
 ] as const;
 
 const STATUSES = { active: "Active", preview: "Preview", deprecated: "Deprecated" } as const;

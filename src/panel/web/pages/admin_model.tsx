@@ -2,11 +2,11 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ArrowLeft, CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } from "lucide-react";
 import { ApiError, api, ask } from "../api.ts";
 import { EMPTY, FAILURES } from "../copy.ts";
-import { formatCount, formatDuration, formatMicroUsd, formatMoney, formatPrice } from "../format.ts";
+import { formatCount, formatDuration, formatMicroUsd } from "../format.ts";
 import { Button, ButtonLink, IconButton, TextLink } from "../ui/buttons.tsx";
 import { Confirm } from "../ui/dialog.tsx";
 import { Menu } from "../ui/menu.tsx";
-import { Facts, Figure, Figures, Page, Section } from "../ui/page.tsx";
+import { Facts, Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Status } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
@@ -19,14 +19,19 @@ import {
   type Model,
   ModelStatus,
   providerHref,
+  ROUTE_CHOICES,
   type Route,
   routeState,
   routesHealth,
   useEnabling,
 } from "./admin_catalog.tsx";
-import { EditModel, ImagePricesDialog, PricesDialog, RouteDialog } from "./admin_model_dialogs.tsx";
+import { EditModel } from "./admin_model_dialogs.tsx";
 import { Overheads } from "./admin_model_overheads.tsx";
+import { ImagePrices, TokenPrices } from "./admin_model_price_sections.tsx";
+import { ImagePricesDialog, PricesDialog } from "./admin_model_prices.tsx";
+import { RouteDialog } from "./admin_route_dialog.tsx";
 import { useOpened } from "./page_hooks.ts";
+import { RouteReports } from "./route_reports.tsx";
 
 /** One model: its routes in the order they are tried, its prices, its details. */
 
@@ -78,6 +83,7 @@ export function ModelPage({ id }: { id: string }) {
           <>
             <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
             <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
+            <RouteReports model={loaded} />
             <Overheads model={loaded} />
             {(loaded.modality !== "image" || loaded.prices) && (
               <TokenPrices model={loaded} onChange={() => dialog.open({ kind: "prices" })} />
@@ -151,7 +157,7 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
   return (
     <Section
       title="Routes"
-      description="The route with the lowest priority number is tried first. Routes with the same priority share requests by weight. A failing route is left out for a moment."
+      description={`${CHOSEN_BY[model.routeChoice]} A failing route is left out for a moment.`}
       action={add}
       flush
     >
@@ -201,6 +207,16 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
   );
 }
 
+const CHOSEN_BY: Readonly<Record<Model["routeChoice"], string>> = {
+  order:
+    "The route with the lowest priority number is tried first. Routes with the same priority share requests by weight.",
+  weight: "The routes share requests by weight. Their priorities do not count.",
+  price:
+    "The route that costs you least is tried first: 3 million input tokens and 1 million output tokens, or an image. Routes of the same cost are tried by priority, then by weight; those without a cost come last.",
+  latency:
+    "The route that answered fastest in the last minutes is tried first. Routes that are nearly as fast are tried by priority, then by weight. One request in 20 goes to any route, so that a slow one is measured again.",
+};
+
 function nameOf({ providerName, upstreamModel }: Route): string {
   return `${providerName}, ${upstreamModel}`;
 }
@@ -219,13 +235,15 @@ const ROUTE_COLUMNS: Column<Route>[] = [
   },
   { head: "Priority", align: "right", cell: ({ priority }) => formatCount(priority) },
   { head: "Weight", align: "right", cell: ({ weight }) => formatCount(weight) },
+  { head: "Cost", hideBelow: "lg", cell: (route) => <Cost of={route} /> },
   {
     head: "Sends",
     hideBelow: "lg",
-    cell: ({ capField, streamOptions, allowedParams }) => (
+    cell: ({ capField, streamOptions, ownResponses, allowedParams }) => (
       <span className="text-ink-2">
         <code className="font-mono text-12">{capField}</code>
         {streamOptions ? ", asks for usage" : ", no stream options"}
+        {ownResponses && ", has /responses"}
         {allowedParams.length > 0 && (
           <>
             , and <code className="font-mono text-12 wrap-anywhere">{allowedParams.join(" ")}</code>
@@ -236,6 +254,17 @@ const ROUTE_COLUMNS: Column<Route>[] = [
   },
   { head: "State", className: "sm:w-44", cell: (route) => <RouteState route={route} /> },
 ];
+
+/** What the provider charges the operator. */
+function Cost({ of: { costInputMicroUsd, costOutputMicroUsd, costImageMicroUsd } }: { of: Route }) {
+  const parts = [
+    costInputMicroUsd !== null && costOutputMicroUsd !== null
+      ? `${formatMicroUsd(costInputMicroUsd)} in, ${formatMicroUsd(costOutputMicroUsd)} out /M`
+      : null,
+    costImageMicroUsd === null ? null : `${formatMicroUsd(costImageMicroUsd)} an image`,
+  ].filter((part) => part !== null);
+  return parts.length === 0 ? <span className="text-ink-3">Not known</span> : parts.join("; ");
+}
 
 function RouteState({ route }: { route: Route }) {
   const state = routeState(route);
@@ -274,63 +303,6 @@ function useRouteEnabling(refresh: () => Promise<void>) {
   });
 }
 
-function TokenPrices({ model, onChange }: { model: Model; onChange: () => void }) {
-  const { prices, example, exampleNanoUsd } = model;
-  return (
-    <Section
-      title="Price per million tokens"
-      action={
-        <Button size="sm" icon={Pencil} onClick={onChange}>
-          {prices ? "Change prices" : "Set prices"}
-        </Button>
-      }
-    >
-      {prices === null || exampleNanoUsd === null ? (
-        <p className="text-14 text-ink-2">No price: it is sold by package only.</p>
-      ) : (
-        <div className="grid gap-6">
-          <Figures>
-            <Figure label="Input">{formatMicroUsd(prices.inputMicroUsd)}</Figure>
-            <Figure label="Cached input" {...(prices.cachedInputMicroUsd === null && { note: "As input" })}>
-              {formatMicroUsd(prices.cachedInputMicroUsd ?? prices.inputMicroUsd)}
-            </Figure>
-            <Figure label="Output">{formatMicroUsd(prices.outputMicroUsd)}</Figure>
-          </Figures>
-          <p className="rounded-md bg-sunken px-4 py-3 text-13 text-ink-2 tabular-nums">
-            For example: {formatCount(example.promptTokens)} tokens in × {formatPrice(prices.inputMicroUsd)} +{" "}
-            {formatCount(example.completionTokens)} out × {formatPrice(prices.outputMicroUsd)} ={" "}
-            <strong className="font-semibold text-ink">{formatMoney(exampleNanoUsd)}</strong>
-          </p>
-        </div>
-      )}
-    </Section>
-  );
-}
-
-function ImagePrices({ model, onChange }: { model: Model; onChange: () => void }) {
-  return (
-    <Section
-      title="Price per image"
-      action={
-        <Button size="sm" icon={Pencil} onClick={onChange}>
-          {model.imagePrices.length > 0 ? "Change prices" : "Set prices"}
-        </Button>
-      }
-    >
-      {model.imagePrices.length === 0 ? (
-        <p className="text-14 text-ink-2">No price: images are sold by package only.</p>
-      ) : (
-        <Facts
-          facts={model.imagePrices.map(({ size, quality, microUsd }) => [
-            `${size.replace("x", " × ")}${quality === "standard" ? "" : `, ${quality} quality`}`,
-            formatMicroUsd(microUsd),
-          ])}
-        />
-      )}
-    </Section>
-  );
-}
-
 function Details({ model, onChange }: { model: Model; onChange: () => void }) {
   const extra = (model.marginPermille - PERMILLE) / 10;
   return (
@@ -355,6 +327,7 @@ function Details({ model, onChange }: { model: Model; onChange: () => void }) {
             "Reserved on top",
             extra === 0 ? "Nothing: the maximum cost is reserved" : `${formatCount(extra)}% more than the maximum cost`,
           ],
+          ["Routes chosen by", ROUTE_CHOICES[model.routeChoice]],
           ["Hides tokens", HIDES_TOKENS[hidesTokensOf(model)]],
           ...(model.architecture
             ? [

@@ -1,32 +1,21 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { useQueryClient } from "@tanstack/react-query";
 import {
   CATALOG_NAME_CHARS_MAX,
-  IMAGE_SIZES,
   MODEL_CAP_TOKENS,
   MODEL_CONTEXT_TOKENS,
   MODEL_IMAGE_TOKENS,
   MODEL_MARGIN_PERMILLE,
-  PRICE_USD_MAX,
-  ROUTE_PRIORITY,
-  ROUTE_WEIGHT,
 } from "../../../limits.ts";
-import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
-import { formatCount, toUsdInput } from "../format.ts";
-import { Checkbox, RadioList } from "../ui/choices.tsx";
-import { CountField, DollarField, Field, NativeSelect, TextArea, TextField } from "../ui/fields.tsx";
+import { api, ask } from "../api.ts";
+import { formatCount } from "../format.ts";
+import { CountField, Field, NativeSelect, TextArea, TextField } from "../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { toast } from "../ui/toast.tsx";
-import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, type Route } from "./admin_catalog.tsx";
-import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed_numbers.ts";
+import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, ROUTE_CHOICES } from "./admin_catalog.tsx";
+import { checkCount, readCount } from "./typed_numbers.ts";
 
-/** The dialogs of a model's page: its details, its prices, its routes. */
+/** The dialogs of a model's details. Of its prices: admin_model_prices.tsx; of its routes: admin_route_dialog.tsx. */
 
-const PRICE = { maxUsd: PRICE_USD_MAX, decimals: 6 } as const;
-/** `standard` is the price of a request that asks for no quality. */
-const QUALITY_DEFAULT = "standard";
-const QUALITIES = [QUALITY_DEFAULT, "low", "medium", "high", "hd"];
-const PROVIDERS_PAGE_MAX = 500;
 const PERMILLE = 1_000;
 const PERMILLE_PER_PERCENT = 10;
 const EXTRA_PERCENT_MAX = (MODEL_MARGIN_PERMILLE.max - PERMILLE) / PERMILLE_PER_PERCENT;
@@ -42,10 +31,15 @@ const HIDES_TOKENS_OPTIONS = (["unknown", "no", "yes"] as const).map((value) => 
   label: HIDES_TOKENS[value],
 }));
 
+const ROUTE_CHOICE_OPTIONS = (["order", "weight", "price", "latency"] as const).map((value) => ({
+  value,
+  label: ROUTE_CHOICES[value],
+}));
+
 type Props = DialogState & { model: Model };
 
 /** Reloads every page that shows models, routes or providers, closes the dialog, and confirms. */
-function useSaved(onClose: () => void) {
+export function useSaved(onClose: () => void) {
   const client = useQueryClient();
   return async (message: string) => {
     await client.invalidateQueries({ queryKey: ["admin"] });
@@ -68,6 +62,7 @@ function detailsOf(model: Model) {
     marginPermille: String((model.marginPermille - PERMILLE) / PERMILLE_PER_PERCENT),
     architecture: model.architecture === null ? "" : JSON.stringify(model.architecture, null, 2),
     hidesTokens: hidesTokensOf(model),
+    routeChoice: model.routeChoice,
   };
 }
 type Details = ReturnType<typeof detailsOf>;
@@ -88,6 +83,7 @@ function wrongDetails(details: Details): Record<keyof Details, string | null> {
     architecture:
       readObject(details.architecture) === undefined ? 'Enter a JSON object, as in {"tokenizer": "o200k"}.' : null,
     hidesTokens: null,
+    routeChoice: null,
   };
 }
 
@@ -99,6 +95,7 @@ function patchOf(details: Details, before: Details) {
     ownedBy: details.ownedBy,
     modality: details.modality,
     status: details.status,
+    routeChoice: details.routeChoice,
     contextLength: readCount(details.contextLength),
     defaultCapTokens: Number(readCount(details.defaultCapTokens)),
     imageInputTokens: Number(readCount(details.imageInputTokens)),
@@ -138,6 +135,7 @@ export function EditModel({ open, onClose, model }: Props) {
 function NameFields({ form }: { form: Form<Details, keyof Details> }) {
   const { error: modalityError, ...modality } = form.field("modality");
   const { error: statusError, ...status } = form.field("status");
+  const { error: choiceError, ...routeChoice } = form.field("routeChoice");
   return (
     <>
       <TextField label="Name" required {...form.field("name")} maxLength={CATALOG_NAME_CHARS_MAX} />
@@ -153,6 +151,9 @@ function NameFields({ form }: { form: Form<Details, keyof Details> }) {
       </Field>
       <Field label="Status" error={statusError}>
         <NativeSelect {...status} options={STATUS_OPTIONS} />
+      </Field>
+      <Field label="Routes chosen by" hint="Which of its routes a request is sent to first." error={choiceError}>
+        <NativeSelect {...routeChoice} options={ROUTE_CHOICE_OPTIONS} />
       </Field>
     </>
   );
@@ -218,314 +219,4 @@ function readObject(typed: string): Record<string, unknown> | null | undefined {
   } catch {
     return undefined;
   }
-}
-
-const dollars = (microUsd: number | null | undefined) =>
-  microUsd === null || microUsd === undefined ? "" : toUsdInput(BigInt(microUsd) * 1_000n);
-
-const BILLING_OPTIONS = [
-  { value: "priced", label: "By package and pay-as-you-go", hint: "A balance pays for the tokens that were used." },
-  { value: "package", label: "By package only", hint: "No balance can pay for it." },
-] as const;
-type BillingOption = (typeof BILLING_OPTIONS)[number]["value"];
-type TypedPrices = {
-  billing: BillingOption;
-  inputMicroUsd: string;
-  cachedInputMicroUsd: string;
-  outputMicroUsd: string;
-};
-
-function pricesOf(model: Model): TypedPrices {
-  return {
-    billing: "priced",
-    inputMicroUsd: dollars(model.prices?.inputMicroUsd),
-    cachedInputMicroUsd: dollars(model.prices?.cachedInputMicroUsd),
-    outputMicroUsd: dollars(model.prices?.outputMicroUsd),
-  };
-}
-
-function wrongPrices({
-  billing,
-  inputMicroUsd: input,
-  cachedInputMicroUsd: cached,
-  outputMicroUsd: output,
-}: TypedPrices) {
-  if (billing === "package") return { inputMicroUsd: null, cachedInputMicroUsd: null, outputMicroUsd: null };
-  const isDearer = (readMicroUsd(cached) ?? 0) > (readMicroUsd(input) ?? 0);
-  return {
-    inputMicroUsd: checkUsd(input, PRICE),
-    cachedInputMicroUsd:
-      checkUsd(cached, { ...PRICE, optional: true }) ?? (isDearer ? "At most the input price." : null),
-    outputMicroUsd: checkUsd(output, PRICE),
-  };
-}
-
-export function PricesDialog({ open, onClose, model }: Props) {
-  const saved = useSaved(onClose);
-  const form = useForm({
-    first: pricesOf(model),
-    wrong: wrongPrices,
-    send: ({ billing, ...typed }) => {
-      const prices =
-        billing === "package"
-          ? null
-          : {
-              inputMicroUsd: Number(readMicroUsd(typed.inputMicroUsd)),
-              cachedInputMicroUsd: readMicroUsd(typed.cachedInputMicroUsd),
-              outputMicroUsd: Number(readMicroUsd(typed.outputMicroUsd)),
-            };
-      return ask(api.admin.model.prices.put({ prices }, { query: { id: model.id } }));
-    },
-    onSent: () =>
-      saved(isPriced ? "The new prices apply from the next request on." : `${model.id} is sold by package only.`),
-  });
-  const isPriced = form.values.billing === "priced";
-  return (
-    <FormDialog
-      form={form}
-      open={open}
-      onClose={onClose}
-      title="Price per million tokens"
-      description={`What a balance pays for ${model.id}. Requests under way keep the price they started with.`}
-      submitLabel="Save"
-    >
-      <RadioList
-        label="Billing"
-        value={form.values.billing}
-        onValue={(billing) => form.set({ billing })}
-        options={BILLING_OPTIONS}
-      />
-      {isPriced && (
-        <div className="grid items-start gap-4 sm:grid-cols-3">
-          <DollarField label="Input" required {...form.field("inputMicroUsd")} />
-          <DollarField
-            label="Cached input"
-            optional
-            hint="If empty, as input."
-            {...form.field("cachedInputMicroUsd")}
-          />
-          <DollarField label="Output" required {...form.field("outputMicroUsd")} />
-        </div>
-      )}
-    </FormDialog>
-  );
-}
-
-type Size = (typeof IMAGE_SIZES)[number];
-
-/** Prices by size and quality: as saved, as typed, and what is wrong with one. */
-function useImagePrices(model: Model) {
-  const [typed, setTyped] = useState<Readonly<Record<string, string>>>({});
-  const saved = (size: Size, quality: string) =>
-    dollars(model.imagePrices.find((price) => price.size === size && price.quality === quality)?.microUsd);
-  const now = (size: Size, quality: string) => typed[`${size}/${quality}`] ?? saved(size, quality);
-  return {
-    qualities: [...new Set([...QUALITIES, ...model.imagePrices.map(({ quality }) => quality)])],
-    saved,
-    now,
-    wrong: (size: Size, quality: string) => checkUsd(now(size, quality), { ...PRICE, optional: true }),
-    set: (size: Size, quality: string, value: string) =>
-      setTyped((before) => ({ ...before, [`${size}/${quality}`]: value })),
-  };
-}
-
-export function ImagePricesDialog({ open, onClose, model }: Props) {
-  const done = useSaved(onClose);
-  const { qualities, saved, now, wrong, set } = useImagePrices(model);
-  const [quality, setQuality] = useState(QUALITY_DEFAULT);
-  const wrongElsewhere = qualities.find(
-    (other) => other !== quality && IMAGE_SIZES.some((size) => wrong(size, other) !== null),
-  );
-  const form = useForm({
-    wrong: {
-      quality: wrongElsewhere === undefined ? null : `A price of ${wrongElsewhere} quality is not valid.`,
-      "512x512": wrong("512x512", quality),
-      "1024x1024": wrong("1024x1024", quality),
-      "1024x1536": wrong("1024x1536", quality),
-      "1536x1024": wrong("1536x1024", quality),
-    },
-    // One after the other: if one fails, those before it stay saved, and sending them again changes nothing.
-    send: async () => {
-      for (const of of qualities) {
-        for (const size of IMAGE_SIZES) {
-          const microUsd = readMicroUsd(now(size, of));
-          if (microUsd === readMicroUsd(saved(size, of))) continue;
-          await ask(api.admin.model["image-price"].put({ size, quality: of, microUsd }, { query: { id: model.id } }));
-        }
-      }
-    },
-    onSent: () => done("The new prices apply from the next image on."),
-  });
-  return (
-    <FormDialog
-      form={form}
-      open={open}
-      onClose={onClose}
-      title="Price per image"
-      description="A size without a price can be used by package only. A quality without a price is not sent to the provider."
-      submitLabel="Save"
-    >
-      <Field label="Quality" error={form.errorOf("quality")}>
-        <NativeSelect
-          value={quality}
-          onValue={setQuality}
-          options={qualities.map((value) => ({ value, label: `${value.slice(0, 1).toUpperCase()}${value.slice(1)}` }))}
-        />
-      </Field>
-      <div className="grid items-start gap-4 sm:grid-cols-2">
-        {IMAGE_SIZES.map((size) => (
-          <DollarField
-            key={size}
-            label={size.replace("x", " × ")}
-            optional
-            error={form.errorOf(size)}
-            value={now(size, quality)}
-            onValue={(value) => set(size, quality, value)}
-          />
-        ))}
-      </div>
-    </FormDialog>
-  );
-}
-
-const CAP_FIELDS = [
-  { value: "max_tokens", label: "max_tokens", hint: "Most providers use it." },
-  { value: "max_completion_tokens", label: "max_completion_tokens", hint: "Newer models of some providers need it." },
-] as const;
-
-function routeOf(model: Model, route: Route | null) {
-  return {
-    providerId: route === null ? "" : String(route.providerId),
-    upstreamModel: route?.upstreamModel ?? model.id,
-    priority: String(route?.priority ?? 0),
-    weight: String(route?.weight ?? 1),
-    capField: route?.capField ?? ("max_tokens" as Route["capField"]),
-    streamOptions: route?.streamOptions ?? true,
-    allowedParams: route?.allowedParams.join(" ") ?? "",
-  };
-}
-type TypedRoute = ReturnType<typeof routeOf>;
-
-function wrongRoute({
-  providerId,
-  upstreamModel,
-  priority,
-  weight,
-}: TypedRoute): Record<keyof TypedRoute, string | null> {
-  return {
-    providerId: providerId === "" ? "Choose a provider." : null,
-    upstreamModel: isBlank(upstreamModel) ? "Enter the model's name at the provider." : null,
-    priority: checkCount(priority, ROUTE_PRIORITY),
-    weight: checkCount(weight, ROUTE_WEIGHT),
-    capField: null,
-    streamOptions: null,
-    allowedParams: null,
-  };
-}
-
-function routeFields({ upstreamModel, priority, weight, capField, streamOptions, allowedParams }: TypedRoute) {
-  return {
-    upstreamModel,
-    priority: Number(readCount(priority)),
-    weight: Number(readCount(weight)),
-    capField,
-    streamOptions,
-    allowedParams: allowedParams.split(/[\s,]+/).filter((name) => name !== ""),
-  };
-}
-
-/** Adds a route to a model, or with `route` changes that one. A route's provider cannot change. */
-export function RouteDialog({ open, onClose, model, route }: Props & { route: Route | null }) {
-  const saved = useSaved(onClose);
-  const formKey = useIdempotencyKey();
-  const form = useForm({
-    first: routeOf(model, route),
-    wrong: wrongRoute,
-    send: async (typed) => {
-      const fields = routeFields(typed);
-      if (route !== null) return await ask(api.admin.routes({ id: route.id }).patch(fields));
-      const added = { modelId: model.id, providerId: Number(typed.providerId), ...fields };
-      return await ask(api.admin.routes.post(added, sentOnce(formKey)));
-    },
-    onSent: () => saved(route === null ? "The route is added." : "The route is changed."),
-  });
-  return (
-    <FormDialog
-      form={form}
-      open={open}
-      onClose={onClose}
-      title={route === null ? "Add route" : `Change the route to ${route.providerName}`}
-      description={`A provider that answers requests for ${model.id}.`}
-      submitLabel={route === null ? "Add route" : "Save"}
-    >
-      <div className="grid items-start gap-4 sm:grid-cols-2">
-        {route === null && <ProviderField {...form.field("providerId")} />}
-        <TextField
-          label="Name at the provider"
-          required
-          mono
-          {...form.field("upstreamModel")}
-          maxLength={CATALOG_NAME_CHARS_MAX}
-          {...(route !== null && { className: "sm:col-span-2" })}
-        />
-        <CountField
-          label="Priority"
-          hint="The lowest number is tried first."
-          required
-          // A phone's numeric keyboard has no minus.
-          inputMode="text"
-          {...form.field("priority")}
-        />
-        <CountField
-          label="Weight"
-          hint="Its share among routes of the same priority."
-          required
-          {...form.field("weight")}
-        />
-      </div>
-      <RadioList
-        label="The output limit is sent as"
-        value={form.values.capField}
-        onValue={(capField) => form.set({ capField })}
-        options={CAP_FIELDS}
-      />
-      <Checkbox
-        label="Ask for usage in streams"
-        hint="Sends stream_options. Without it, the tokens of a stream are estimated."
-        checked={form.values.streamOptions}
-        onValue={(streamOptions) => form.set({ streamOptions })}
-      />
-      <TextField
-        label="More parameters"
-        optional
-        hint="Sent to the provider in addition to those in the API guide. Separate names by spaces, for example: documents reasoning.max_tokens. Customers are not charged for what they cost."
-        mono
-        {...form.field("allowedParams")}
-      />
-    </FormDialog>
-  );
-}
-
-function ProviderField({
-  error,
-  ...select
-}: {
-  value: string;
-  onValue: (providerId: string) => void;
-  error: string | null;
-}) {
-  const providers = useQuery({
-    queryKey: ["admin", "providers", "names"],
-    queryFn: () => ask(api.admin.providers.get({ query: { limit: PROVIDERS_PAGE_MAX } })),
-  });
-  const options = (providers.data?.providers ?? []).map(({ id, name, enabled }) => ({
-    value: String(id),
-    label: name,
-    ...(!enabled && { hint: "off" }),
-  }));
-  return (
-    <Field label="Provider" error={error} required>
-      <NativeSelect {...select} options={[{ value: "", label: "Choose…", disabled: true }, ...options]} />
-    </Field>
-  );
 }

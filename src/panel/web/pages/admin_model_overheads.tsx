@@ -10,6 +10,7 @@ import { Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
 import type { Model, Route } from "./admin_catalog.tsx";
 import { useOpened } from "./page_hooks.ts";
+import { ROUTE } from "./route_reports.tsx";
 
 /** What answers of a model's routes cost beyond their holds, and what is therefore reserved on top. */
 
@@ -66,15 +67,7 @@ function isLearned(route: Route): route is Learned {
 }
 
 const COLUMNS: Column<Learned>[] = [
-  {
-    head: "Route",
-    cell: ({ providerName, upstreamModel }) => (
-      <span className="grid min-w-0 py-1">
-        <span className="wrap-anywhere">{providerName}</span>
-        <span className="font-mono text-12 wrap-anywhere text-ink-2">{upstreamModel}</span>
-      </span>
-    ),
-  },
+  ROUTE,
   { head: "Reserved for everyone", cell: ({ overhead }) => <Parts of={overhead.overhead} /> },
   { head: "Most for one account", hideBelow: "md", cell: ({ overhead }) => <Parts of={overhead.largest} /> },
   {

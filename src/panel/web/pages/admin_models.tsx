@@ -1,12 +1,12 @@
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
-import { CirclePause, MoreHorizontal, Play, Plus } from "lucide-react";
+import { ArrowDownToLine, CirclePause, MoreHorizontal, Play, Plus } from "lucide-react";
 import { useEffect, useRef } from "react";
 import { useLocation } from "wouter";
 import { CATALOG_NAME_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatMicroUsd } from "../format.ts";
-import { Button, IconButton } from "../ui/buttons.tsx";
+import { Button, ButtonLink, IconButton } from "../ui/buttons.tsx";
 import { Field, NativeSelect, TextField, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
@@ -73,8 +73,8 @@ function ModelList() {
     <Page
       title="Models"
       lead="The models you sell, their prices, and the providers that answer."
-      // An empty list has this button itself.
-      action={models.data?.pages[0]?.models.length !== 0 && addButton}
+      // An empty list has the second button itself.
+      action={<Actions>{models.data?.pages[0]?.models.length !== 0 && addButton}</Actions>}
     >
       <FilterBar isFiltered={q !== ""} onClear={() => setFilter({ q: "" })}>
         <TextInput
@@ -114,6 +114,18 @@ function ModelList() {
       </Section>
       {adding.times > 0 && <AddModel key={adding.times} open={adding.isOpen} onClose={adding.close} />}
     </Page>
+  );
+}
+
+/** The import, and a button that an empty list has itself. */
+function Actions({ children }: { children: React.ReactNode }) {
+  return (
+    <>
+      <ButtonLink href="/admin/models/import" icon={ArrowDownToLine}>
+        Import prices
+      </ButtonLink>
+      {children}
+    </>
   );
 }
 
@@ -224,7 +236,7 @@ function AddModel({ open, onClose }: DialogState) {
     >
       <TextField
         label="Id"
-        hint="Requests name it as model. It cannot be changed later."
+        hint="Clients send it as the model of a request. It cannot be changed later."
         required
         mono
         {...form.field("id")}

@@ -1,14 +1,14 @@
 import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, CirclePause, MoreHorizontal, Pencil, Play, Plus, Zap } from "lucide-react";
 import { type ReactNode, useState } from "react";
-import { CATALOG_NAME_CHARS_MAX, PROVIDER_URL_CHARS_MAX } from "../../../limits.ts";
+import { PROVIDER_URL_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { EMPTY } from "../copy.ts";
 import { formatCount, formatOf, formatTook } from "../format.ts";
 import { Button, IconButton, TextLink } from "../ui/buttons.tsx";
 import { CopyText } from "../ui/copy_text.tsx";
 import { Drawer } from "../ui/dialog.tsx";
-import { Field, NativeSelect, PasswordField, TextField } from "../ui/fields.tsx";
+import { Field, NativeSelect, TextField } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Menu } from "../ui/menu.tsx";
@@ -17,6 +17,7 @@ import { Badge, Empty, Loaded, Problem, Status } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { toast } from "../ui/toast.tsx";
 import { modelHref, type Route, routeState } from "./admin_catalog.tsx";
+import { ProviderKeyField, ProviderKeys, ProviderNameField } from "./admin_provider_keys.tsx";
 import { useOpened } from "./page_hooks.ts";
 
 /** The providers. A key is written and never shown. One provider opens in a drawer: `?provider=…`. */
@@ -33,11 +34,13 @@ const PROVIDERS_KEY = ["admin", "providers"];
 type Provider = NonNullable<Awaited<ReturnType<typeof api.admin.providers.get>>["data"]>["providers"][number];
 type OneProvider = NonNullable<Awaited<ReturnType<ReturnType<typeof api.admin.providers>["get"]>>["data"]>;
 type Known = Pick<Provider, "id" | "name" | "baseUrl" | "enabled">;
+/** `keyCount`: with several keys, each is changed by itself. */
+type Edited = Known & { keyCount: number };
 
 export function ProvidersPage() {
   const [{ provider, state }, setUrl] = useUrlState({ provider: "", state: "" });
   const isFailing = state === "failing";
-  const editing = useOpened<Known | null>();
+  const editing = useOpened<Edited | null>();
   const providers = useProviders();
   const openId = /^\d{1,15}$/.test(provider) ? Number(provider) : null;
   const addButton = (
@@ -48,7 +51,7 @@ export function ProvidersPage() {
   return (
     <Page
       title="Providers"
-      lead="The services that answer requests. Their keys are stored encrypted."
+      lead="The services that answer requests, and the keys that they are called with."
       // An empty list has this button itself.
       action={providers.data?.pages[0]?.providers.length !== 0 && addButton}
     >
@@ -64,10 +67,12 @@ export function ProvidersPage() {
         <Loaded query={providers}>
           {({ pages }) => (
             <ProvidersTable
-              rows={pages.flatMap((page) => page.providers).filter((row) => !isFailing || row.openBreakers > 0)}
+              rows={pages
+                .flatMap((page) => page.providers)
+                .filter((row) => !isFailing || row.openBreakers > 0 || row.restingKeys > 0)}
               openId={openId}
               onOpen={(id) => setUrl({ provider: String(id) }, { push: true })}
-              onChange={editing.open}
+              onChange={(row) => editing.open({ ...row, keyCount: row.keys })}
               empty={
                 isFailing ? (
                   <Empty>No provider is failing. A failing provider is left out for a moment, then tried again.</Empty>
@@ -78,19 +83,13 @@ export function ProvidersPage() {
             />
           )}
         </Loaded>
-        {providers.hasNextPage && (
-          <div className="flex justify-center border-t border-line p-3">
-            <Button
-              variant="quiet"
-              pending={providers.isFetchingNextPage}
-              onClick={() => void providers.fetchNextPage()}
-            >
-              Load more
-            </Button>
-          </div>
-        )}
+        <MoreProviders providers={providers} />
       </Section>
-      <ProviderDrawer id={openId} onClose={() => setUrl({ provider: "" })} onChange={editing.open} />
+      <ProviderDrawer
+        id={openId}
+        onClose={() => setUrl({ provider: "" })}
+        onChange={(one) => editing.open({ ...one, keyCount: one.keys.length })}
+      />
       {editing.times > 0 && (
         <ProviderDialog
           key={editing.times}
@@ -101,6 +100,17 @@ export function ProvidersPage() {
         />
       )}
     </Page>
+  );
+}
+
+function MoreProviders({ providers }: { providers: ReturnType<typeof useProviders> }) {
+  if (!providers.hasNextPage) return null;
+  return (
+    <div className="flex justify-center border-t border-line p-3">
+      <Button variant="quiet" pending={providers.isFetchingNextPage} onClick={() => void providers.fetchNextPage()}>
+        Load more
+      </Button>
+    </div>
   );
 }
 
@@ -140,6 +150,7 @@ function ProvidersTable({
       ),
     },
     { head: "Routes", align: "right", cell: ({ routes }) => formatCount(routes) },
+    { head: "Keys", align: "right", hideBelow: "lg", cell: ({ keys }) => formatCount(keys) },
     { head: "State", className: "sm:w-40", cell: (provider) => <ProviderState {...provider} /> },
     { head: "Test", className: "sm:w-80", cell: ({ id, name }) => <TestCell id={id} name={name} /> },
   ];
@@ -171,9 +182,14 @@ function ProvidersTable({
   );
 }
 
-function ProviderState({ enabled, openBreakers = 0 }: { enabled: boolean; openBreakers?: number }) {
+function ProviderState({
+  enabled,
+  openBreakers,
+  restingKeys,
+}: Pick<Provider, "enabled" | "openBreakers" | "restingKeys">) {
   if (!enabled) return <Status kind="disabled" />;
   if (openBreakers > 0) return <Badge tone="warn">{formatOf(openBreakers, "route")} failing</Badge>;
+  if (restingKeys > 0) return <Badge tone="warn">{formatOf(restingKeys, "key")} resting</Badge>;
   return <Status kind="active">On</Status>;
 }
 
@@ -258,7 +274,7 @@ function ProviderDrawer({
 }: {
   id: number | null;
   onClose: () => void;
-  onChange: (provider: Known) => void;
+  onChange: (provider: OneProvider) => void;
 }) {
   // The last provider stays shown while the drawer closes.
   const [shownId, setShownId] = useState(id);
@@ -308,17 +324,18 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       <Facts
         facts={[
           ["Base URL", <CopyText key="url" value={provider.baseUrl} what="base URL" isWhole />],
-          ["Key", "Stored encrypted. It is never shown again."],
           [
             "State",
             <ProviderState
               key="state"
               enabled={provider.enabled}
               openBreakers={provider.routes.filter(({ breaker }) => breaker.open).length}
+              restingKeys={provider.keys.filter(({ enabled, state }) => enabled && state !== "active").length}
             />,
           ],
         ]}
       />
+      <ProviderKeys provider={provider} />
       <section className="grid gap-3 border-t border-line pt-4" aria-label="Test">
         <h3 className="text-14">Test</h3>
         <Field label="What to test">
@@ -339,7 +356,10 @@ function ProviderDetails({ provider }: { provider: OneProvider }) {
       <section className="grid gap-1 border-t border-line pt-4" aria-label="Routes">
         <h3 className="text-14">Routes that use it</h3>
         {provider.routes.length === 0 && (
-          <p className="text-13 text-ink-2">None yet. Open a model and add a route to {provider.name}.</p>
+          <p className="text-13 text-ink-2">
+            None yet. Open or add a model under <TextLink href="/admin/models">Models</TextLink>, and give it a route to{" "}
+            {provider.name}.
+          </p>
         )}
         <ul className="grid">
           {provider.routes.map((route) => (
@@ -380,7 +400,7 @@ function ProviderDialog({
   onAdded,
 }: DialogState & {
   /** null: a new one. */
-  provider: Known | null;
+  provider: Edited | null;
   onAdded: (id: number) => void;
 }) {
   const send = useSaveProvider(provider);
@@ -407,13 +427,7 @@ function ProviderDialog({
       title={provider === null ? "Add provider" : `Change ${provider.name}`}
       submitLabel={provider === null ? "Add provider" : "Save"}
     >
-      <TextField
-        label="Name"
-        hint="Only admins see it."
-        required
-        {...form.field("name")}
-        maxLength={CATALOG_NAME_CHARS_MAX}
-      />
+      <ProviderNameField {...form.field("name")} />
       <TextField
         label="Base URL"
         hint="The part before /chat/completions."
@@ -424,15 +438,9 @@ function ProviderDialog({
         maxLength={PROVIDER_URL_CHARS_MAX}
         placeholder="https://api.example.com/v1"
       />
-      <PasswordField
-        label={provider === null ? "Key" : "New key"}
-        optional={provider !== null}
-        required={provider === null}
-        hint={keyHint(provider, isMoved)}
-        mono
-        autoComplete="new-password"
-        {...form.field("apiKey")}
-      />
+      {(provider === null || provider.keyCount === 1) && (
+        <ProviderKeyField isNew={provider === null} isMoved={isMoved} {...form.field("apiKey")} />
+      )}
     </FormDialog>
   );
 }
@@ -450,11 +458,4 @@ function useSaveProvider(provider: Known | null) {
     await client.invalidateQueries({ queryKey: ["admin"] });
     return saved;
   };
-}
-
-function keyHint(provider: Known | null, isMoved: boolean): string {
-  if (provider === null) return "Stored encrypted. It is never shown again.";
-  return isMoved
-    ? "If empty, the stored key is sent to the new address from now on."
-    : "If empty, the stored key is kept. It is never shown.";
 }

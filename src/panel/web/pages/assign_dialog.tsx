@@ -57,7 +57,7 @@ export function AssignDialog({
   const offering = order
     ? (offerings.data?.offerings.find((each) => each.offeringId === order.offeringId) ?? null)
     : chosen;
-  const { billing, when, whenOptions, setWhen } = useWhen(holder.accountId, open);
+  const { billing, when, whenOptions, setWhen } = useWhen(holder.accountId, { isOrder: !!order, enabled: open });
   const pay = usePay(holder, offering, open);
   const offeringId = order?.offeringId ?? offering?.offeringId ?? null;
   const asked = offeringId === null ? null : { offeringId, when, ...(pay.payWith && { payWith: pay.payWith }) };
@@ -119,8 +119,8 @@ function submitLabel(preview: Preview | undefined, payWith: PayWith | undefined)
   return BigInt(preview.costNanoUsd) > 0n ? `Assign for ${formatMoney(preview.costNanoUsd)}` : "Assign";
 }
 
-/** When it starts. No options if nothing is active or queued. */
-function useWhen(accountId: number, enabled: boolean) {
+/** When it starts. No options if nothing is active or queued. The buyer of an order was told that it starts behind the others. */
+function useWhen(accountId: number, { isOrder, enabled }: { isOrder: boolean; enabled: boolean }) {
   const billing = useBilling(accountId, { enabled });
   const [chosen, setWhen] = useState<When | null>(null);
   const live = billing.data?.packages.filter(({ state }) => state !== "ended") ?? [];
@@ -147,7 +147,7 @@ function useWhen(accountId: number, enabled: boolean) {
   // The default drops nothing.
   return {
     billing,
-    when: whenOptions ? (chosen ?? (dropped > 0 || !active ? "after" : "now")) : ("now" as const),
+    when: whenOptions ? (chosen ?? (isOrder || dropped > 0 || !active ? "after" : "now")) : ("now" as const),
     whenOptions,
     setWhen,
   };

@@ -1,4 +1,4 @@
-import { Plus } from "lucide-react";
+import { Plus, Ticket } from "lucide-react";
 import { lazy, Suspense, useEffect, useEffectEvent } from "react";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
@@ -6,32 +6,34 @@ import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { Assignable } from "./assignable.tsx";
 import { BalanceSection, PackagesSection, useBilling } from "./holdings.tsx";
+import { OwnInvoices } from "./invoice_list.tsx";
+import type { Offering } from "./offerings.tsx";
 import type { OrderKind } from "./orders.tsx";
 import { OwnOrders } from "./own_orders.tsx";
 import { useOpened, useViewer } from "./page_hooks.ts";
+import { PlanCards } from "./plan_cards.tsx";
 
-const OrderDialog = lazy(() => import("./order_dialog.tsx").then((m) => ({ default: m.OrderDialog })));
+const AskDialog = lazy(() => import("./order_dialog.tsx").then((m) => ({ default: m.AskDialog })));
+const BuyDialog = lazy(() => import("./order_dialog.tsx").then((m) => ({ default: m.BuyDialog })));
+const RedeemVoucher = lazy(() => import("./redeem_voucher.tsx").then((m) => ({ default: m.RedeemVoucher })));
 
 /** The person's packages, balance with transactions, and orders; for a reseller also what it can assign. */
 
 export function BillingPage() {
-  const { accountId, role, lock } = useViewer();
+  const { role, lock } = useViewer();
   const billing = useBilling(null);
   const asking = useAsking();
+  const buying = useOpened<Offering>();
+  const redeeming = useOpened<true>();
   return (
     <Page
       title="Billing"
-      lead="Your packages, your balance and its transactions."
-      action={
-        // Admins would ask themselves.
-        role === "admin" ? (
-          <ButtonLink href={`/admin/people/${accountId}`}>Open in People</ButtonLink>
-        ) : (
-          <Button variant="primary" icon={Plus} onClick={() => asking.open("package")} {...lock}>
-            Ask for more
-          </Button>
-        )
+      lead={
+        role === "customer"
+          ? "Your package, what you can buy, and your balance."
+          : "Your packages, your balance and its transactions."
       }
+      action={<PageActions onRedeem={() => redeeming.open(true)} onAsk={() => asking.open("package")} />}
     >
       <Loaded query={billing} skeleton={<BillingSkeleton />}>
         {({ packages, balance, allotments }) => (
@@ -48,6 +50,7 @@ export function BillingPage() {
                 )
               }
             />
+            {role === "customer" && <PlanCards onBuy={buying.open} />}
             {role === "reseller" && <Assignable allotments={allotments} />}
             <BalanceSection
               accountId={null}
@@ -65,12 +68,36 @@ export function BillingPage() {
         )}
       </Loaded>
       {role !== "admin" && <OwnOrders />}
+      <OwnInvoices />
       <Suspense>
         {asking.what && (
-          <OrderDialog key={asking.times} open={asking.isOpen} onClose={asking.close} kind={asking.what} />
+          <AskDialog key={`ask ${asking.times}`} open={asking.isOpen} onClose={asking.close} kind={asking.what} />
+        )}
+        {buying.what && (
+          <BuyDialog key={`buy ${buying.times}`} open={buying.isOpen} onClose={buying.close} offering={buying.what} />
+        )}
+        {redeeming.times > 0 && (
+          <RedeemVoucher key={`redeem ${redeeming.times}`} open={redeeming.isOpen} onClose={redeeming.close} />
         )}
       </Suspense>
     </Page>
+  );
+}
+
+function PageActions({ onRedeem, onAsk }: { onRedeem: () => void; onAsk: () => void }) {
+  const { accountId, role, lock } = useViewer();
+  // Admins would ask themselves.
+  return role === "admin" ? (
+    <ButtonLink href={`/admin/people/${accountId}`}>Open in People</ButtonLink>
+  ) : (
+    <>
+      <Button icon={Ticket} onClick={onRedeem} {...lock}>
+        Redeem a voucher
+      </Button>
+      <Button variant="primary" icon={Plus} onClick={onAsk} {...lock}>
+        Ask for more
+      </Button>
+    </>
   );
 }
 

@@ -4,7 +4,7 @@ import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../../../limits.t
 import { api, ask } from "../api.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Field, TextField, TextInput } from "../ui/fields.tsx";
-import { isBlank, useForm } from "../ui/form.tsx";
+import { isBlank, PageForm, useForm } from "../ui/form.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
@@ -95,14 +95,7 @@ function BrandForm({ saved, form }: { saved: SavedBrand; form: ReturnType<typeof
   const isChanged = name !== before.name || support !== before.support || accent !== before.accent;
   return (
     <Section title="Name, contact and colour">
-      <form
-        noValidate
-        className="grid gap-4"
-        onSubmit={(event) => {
-          event.preventDefault();
-          form.submit();
-        }}
-      >
+      <PageForm form={form} saveLabel="Save brand" isProminent={isChanged} lock={lock}>
         <TextField
           label="Name"
           hint="In the title of every page, and wherever there is no logo."
@@ -121,13 +114,7 @@ function BrandForm({ saved, form }: { saved: SavedBrand; form: ReturnType<typeof
           disabled={lock.disabled}
         />
         <ColourField {...form.field("accent")} />
-        {form.problem}
-        <div>
-          <Button type="submit" variant={isChanged ? "primary" : "secondary"} pending={form.isPending} {...lock}>
-            Save brand
-          </Button>
-        </div>
-      </form>
+      </PageForm>
     </Section>
   );
 }

@@ -2,7 +2,7 @@ import { useSyncExternalStore } from "react";
 import { send, toApiError } from "../api.ts";
 import { announce } from "../ui/announce.ts";
 import { type Piece, readAnswer } from "./chat_stream.ts";
-import { type Answer, playground, setPlayground, type Turn } from "./playground_state.ts";
+import { type Answer, type Endpoint, playground, setPlayground, type Turn } from "./playground_state.ts";
 import { costOf } from "./receipts.ts";
 
 /**
@@ -18,6 +18,21 @@ export type ChatRequest = {
   temperature?: number;
   max_tokens?: number;
   api_key_id?: string;
+};
+
+/** Where the conversation is sent, and as what. Both endpoints answer as a stream. */
+const REQUESTS: Readonly<Record<Endpoint, { path: string; bodyOf: (request: ChatRequest) => object }>> = {
+  chat: { path: "/api/panel/ai/chat", bodyOf: (request) => ({ ...request, stream: true }) },
+  responses: {
+    path: "/api/panel/ai/responses",
+    bodyOf: ({ messages, max_tokens, ...request }) => ({
+      ...request,
+      input: messages,
+      ...(max_tokens !== undefined && { max_output_tokens: max_tokens }),
+      store: false,
+      stream: true,
+    }),
+  },
 };
 
 export type ChatStatus = {
@@ -97,8 +112,8 @@ async function answerTo(
   }: { signal: AbortSignal; onStart: (requestId: string | null) => void; onPiece: (piece: Piece) => void },
 ): Promise<"complete" | "stopped" | "broke_off"> {
   try {
-    const body = { ...request, stream: true };
-    const response = await send("/api/panel/ai/chat", { method: "POST", body, signal });
+    const { path, bodyOf } = REQUESTS[playground().endpoint];
+    const response = await send(path, { method: "POST", body: bodyOf(request), signal });
     if (!response.ok || response.body === null) throw await toApiError(response);
     onStart(response.headers.get("x-request-id"));
     return await readAnswer(response.body, onPiece);

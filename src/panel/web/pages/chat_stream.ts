@@ -1,7 +1,7 @@
 import { createParser } from "eventsource-parser";
 import { at } from "./playground_state.ts";
 
-/** Reads the event stream of a chat completion. */
+/** Reads the event stream of a chat completion, or of a response. */
 
 /** A longer event is an error. */
 const EVENT_CHARS_MAX = 1_000_000;
@@ -10,29 +10,25 @@ const ANSWER_CHARS_MAX = 2_000_000;
 
 export type Piece = { text: string; thoughts: string };
 
+type End = "complete" | "broke_off";
+
 /**
- * Passes on each piece. Returns `complete` after `[DONE]`, and `broke_off` after an error event or an early end. Throws the AbortError of
- * its request.
+ * Passes on each piece. Returns `complete` after `[DONE]` or a response's last event, and `broke_off` after an error event or an early
+ * end. Throws the AbortError of its request.
  */
-export async function readAnswer(
-  stream: ReadableStream<Uint8Array>,
-  onPiece: (piece: Piece) => void,
-): Promise<"complete" | "broke_off"> {
+export async function readAnswer(stream: ReadableStream<Uint8Array>, onPiece: (piece: Piece) => void): Promise<End> {
   const reader = stream.getReader();
   const decoder = new TextDecoder();
-  let end: "complete" | "broke_off" | null = null;
+  let end: End | null = null;
   let chars = 0;
   const parser = createParser({
     maxBufferSize: EVENT_CHARS_MAX,
     onEvent: ({ data }) => {
       if (end !== null) return;
-      if (data === "[DONE]") end = "complete";
-      else {
-        const piece = pieceOf(data);
-        if (piece === null) end = "broke_off";
-        else onPiece(piece);
-        chars += data.length;
-      }
+      const read = readEvent(data);
+      if (typeof read === "string") end = read;
+      else onPiece(read);
+      chars += data.length;
     },
     onError: () => {
       end ??= "broke_off";
@@ -54,19 +50,42 @@ function rethrowAbort(error: unknown): { done: true; value: undefined } {
   return { done: true, value: undefined };
 }
 
-/** null: an error event, or invalid JSON. */
-function pieceOf(data: string): Piece | null {
+/** A piece of the answer, or how the answer ended. */
+function readEvent(data: string): Piece | End {
+  if (data === "[DONE]") return "complete";
   let event: unknown;
   try {
     event = JSON.parse(data);
   } catch {
-    return null;
+    return "broke_off";
   }
-  if (at(event, "error") !== undefined) return null;
+  const type = at(event, "type");
+  if (typeof type === "string") return readResponseEvent(type, textOf(event, "delta"));
+  if (at(event, "error") !== undefined) return "broke_off";
   const delta = at(event, "choices", 0, "delta");
-  const text = (name: string) => {
-    const value = at(delta, name);
-    return typeof value === "string" ? value : "";
-  };
-  return { text: text("content"), thoughts: text("reasoning_content") || text("reasoning") };
+  return { text: textOf(delta, "content"), thoughts: textOf(delta, "reasoning_content") || textOf(delta, "reasoning") };
+}
+
+/** By event of a response, which has a type; chunks of a chat have none. */
+function readResponseEvent(type: string, delta: string): Piece | End {
+  switch (type) {
+    case "response.completed":
+    case "response.incomplete":
+      return "complete";
+    case "response.failed":
+    case "error":
+      return "broke_off";
+    case "response.output_text.delta":
+    case "response.refusal.delta":
+      return { text: delta, thoughts: "" };
+    case "response.reasoning_summary_text.delta":
+      return { text: "", thoughts: delta };
+    default:
+      return { text: "", thoughts: "" };
+  }
+}
+
+function textOf(value: unknown, name: string): string {
+  const text = at(value, name);
+  return typeof text === "string" ? text : "";
 }

@@ -94,9 +94,8 @@ function isAboutToChange({ status, byHand }: DomainFacts): boolean {
 
 /** Calls `onRound` every RECHECK_MS while `isOn` and the page is visible, at most RECHECKS_MAX times; `restart` starts over. */
 function useRounds(isOn: boolean, onRound: () => void): { isOver: boolean; restart: () => void } {
-  const [series, setSeries] = useState({ number: 0, isOver: false });
+  const [{ series, isOver }, setState] = useState({ series: 0, isOver: false });
   const round = useEffectEvent(onRound);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a new series starts counting at zero.
   useEffect(() => {
     if (!isOn) return;
     let count = 0;
@@ -106,11 +105,11 @@ function useRounds(isOn: boolean, onRound: () => void): { isOver: boolean; resta
       round();
       if (count < RECHECKS_MAX) return;
       clearInterval(timer);
-      setSeries((before) => ({ ...before, isOver: true }));
+      setState({ series, isOver: true });
     }, RECHECK_MS);
     return () => clearInterval(timer);
-  }, [isOn, series.number]);
-  return { isOver: series.isOver, restart: () => setSeries(({ number }) => ({ number: number + 1, isOver: false })) };
+  }, [isOn, series]);
+  return { isOver, restart: () => setState({ series: series + 1, isOver: false }) };
 }
 
 export function DomainStatus({ domain }: { domain: DomainFacts }) {

@@ -2,16 +2,18 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { ChevronRight } from "lucide-react";
 import type { ReactNode } from "react";
 import { api, ask, type Role } from "../api.ts";
-import { EMPTY, termsText } from "../copy.ts";
+import { EMPTY, ENTRY_KINDS, termsText } from "../copy.ts";
 import { formatCount, formatDay, formatMoney, formatZone, toUsdInput } from "../format.ts";
 import { TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect } from "../ui/fields.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
-import { Figure, Figures, Section } from "../ui/page.tsx";
+import { brandName, Figure, Figures, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
+import { Amount } from "./amount.tsx";
+import { BalanceMonths } from "./balance_months.tsx";
 import { filledPage } from "./filled_page.ts";
 import { PackageMeters } from "./package_meters.tsx";
 import { useViewer } from "./page_hooks.ts";
@@ -30,7 +32,9 @@ const ENTRIES_SIZE = 100;
 export type Billing = NonNullable<Awaited<ReturnType<typeof api.billing.get>>["data"]>;
 export type Package = Billing["packages"][number];
 export type Balance = Billing["balance"];
-type Entry = NonNullable<Awaited<ReturnType<typeof api.billing.entries.get>>["data"]>["entries"][number];
+type FullEntry = NonNullable<Awaited<ReturnType<typeof api.billing.entries.get>>["data"]>["entries"][number];
+/** Without the balance after it in the view without requests. */
+type Entry = Omit<FullEntry, "balanceAfterNanoUsd"> & { balanceAfterNanoUsd?: string };
 
 export function useBilling(accountId: number | null, { enabled = true } = {}) {
   return useQuery<Billing>({
@@ -164,22 +168,23 @@ function howItEnded({ endedEarly, unitsDropped }: Package): string {
   return `${endedEarly === "replaced" ? "Replaced by another package" : "Ended early"}${dropped}`;
 }
 
-const ENTRY_KINDS = {
-  top_up: "Top-up",
-  charge: "Request",
-  wholesale: "Package",
-  transfer: "Transfer",
-  correction: "Correction",
-} as const;
 type EntryKind = keyof typeof ENTRY_KINDS;
+/** "": all but requests. */
+type Shown = EntryKind | "all" | "";
 const KIND_FILTER = [
-  { value: "", label: "All transactions" },
+  { value: "", label: "Without requests" },
+  { value: "all", label: "All, each request too" },
   { value: "top_up", label: "Top-ups" },
   { value: "charge", label: "Requests" },
   { value: "wholesale", label: "Packages" },
   { value: "transfer", label: "Transfers" },
   { value: "correction", label: "Corrections" },
-] as const satisfies readonly { value: EntryKind | ""; label: string }[];
+  { value: "refund", label: "Refunds" },
+  { value: "earning", label: "Earnings" },
+] as const satisfies readonly { value: Shown; label: string }[];
+
+/** Only resellers earn, and their customers need not know. */
+const CUSTOMER_KIND_FILTER = KIND_FILTER.filter(({ value }) => value !== "earning");
 
 /** Available and reserved money, and the transactions with the balance after each. */
 export function BalanceSection({
@@ -208,13 +213,14 @@ export function BalanceSection({
           </Figure>
         </Figures>
       </div>
+      <BalanceMonths accountId={accountId} paysPackages={role === "reseller"} />
       <div className="flex items-center justify-between gap-3 border-t border-line px-4 py-2 sm:px-6">
         <h3 className="text-13">Transactions</h3>
         <NativeSelect
           label="Kind of transaction"
           value={kind}
           onValue={(next) => setFilters({ kind: next })}
-          options={KIND_FILTER}
+          options={role === "reseller" ? KIND_FILTER : CUSTOMER_KIND_FILTER}
         />
       </div>
       <Transactions accountId={accountId} kind={kind} />
@@ -232,17 +238,20 @@ function balanceNote(isPayg: boolean, { role, isOwn }: { role: Role; isOwn: bool
   return isOwn ? "Does not pay for requests until pay-as-you-go is switched on for you." : "Does not pay for requests.";
 }
 
-function Transactions({ accountId, kind }: { accountId: number | null; kind: EntryKind | "" }) {
+function Transactions({ accountId, kind }: { accountId: number | null; kind: Shown }) {
   const entries = useInfiniteQuery({
     queryKey: ["billing", accountId, "entries", kind],
     queryFn: ({ pageParam, signal }) =>
-      filledPage<Entry, string>(ENTRIES_SIZE, pageParam, async (before, limit) => {
-        const options = { query: { limit, ...(kind && { kind }), ...(before && { before }) }, fetch: { signal } };
-        const { entries, nextBefore } = await (accountId === null
-          ? ask(api.billing.entries.get(options))
-          : ask(api.people({ id: accountId }).billing.entries.get(options)));
-        return { rows: entries, next: nextBefore };
-      }),
+      kind === ""
+        ? movementsPage(accountId, pageParam, signal)
+        : filledPage<Entry, string>(ENTRIES_SIZE, pageParam, async (before, limit) => {
+            const query = { limit, ...(kind !== "all" && { kind }), ...(before && { before }) };
+            const options = { query, fetch: { signal } };
+            const { entries, nextBefore } = await (accountId === null
+              ? ask(api.billing.entries.get(options))
+              : ask(api.people({ id: accountId }).billing.entries.get(options)));
+            return { rows: entries, next: nextBefore };
+          }),
     initialPageParam: "",
     getNextPageParam: ({ next }) => next,
   });
@@ -251,12 +260,7 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Ent
     { head: "When", cell: ({ createdAt }) => <Instant iso={createdAt} /> },
     { head: "By", hideBelow: "lg", cell: ({ actor }) => actor?.name ?? "" },
     { head: "Amount", align: "right", cell: (entry) => <Amount nanoUsd={entry.amountNanoUsd} /> },
-    {
-      head: "Balance after",
-      align: "right",
-      // The title has all decimals: a request can cost less than the rounding.
-      cell: ({ balanceAfterNanoUsd: after }) => <span title={`$${toUsdInput(after)}`}>{formatMoney(after)}</span>,
-    },
+    ...(kind === "" ? [] : [BALANCE_AFTER]),
   ];
   return (
     <div className="border-t border-line">
@@ -267,7 +271,7 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Ent
             rows={pages.flatMap((page) => page.rows)}
             rowKey={({ entryId }) => String(entryId)}
             columns={columns}
-            empty={<Empty>{kind === "" ? EMPTY.transactions : "No transaction of this kind."}</Empty>}
+            empty={<Empty>{kind === "" || kind === "all" ? EMPTY.transactions : "No transaction of this kind."}</Empty>}
             older={toOlder(entries)}
           />
         )}
@@ -276,10 +280,23 @@ function Transactions({ accountId, kind }: { accountId: number | null; kind: Ent
   );
 }
 
-/** Incoming money is green with a plus, outgoing money has a minus. */
-export function Amount({ nanoUsd }: { nanoUsd: string }) {
-  const isIn = BigInt(nanoUsd) > 0n;
-  return <span className={isIn ? "font-medium text-ok" : undefined}>{formatMoney(nanoUsd, { sign: true })}</span>;
+const BALANCE_AFTER: Column<Entry> = {
+  head: "Balance after",
+  align: "right",
+  // The title has all decimals: a request can cost less than the rounding.
+  cell: ({ balanceAfterNanoUsd: after }) =>
+    after !== undefined && <span title={`$${toUsdInput(after)}`}>{formatMoney(after)}</span>,
+};
+
+/** The transactions that are no requests; the server leaves those out. */
+async function movementsPage(accountId: number | null, pageParam: string, signal: AbortSignal) {
+  const query = { limit: ENTRIES_SIZE, ...(pageParam && { before: Number(pageParam) }) };
+  const options = { query, fetch: { signal } };
+  const { entries, hasMore } = await (accountId === null
+    ? ask(api.billing.movements.get(options))
+    : ask(api.people({ id: accountId }).billing.movements.get(options)));
+  const rows: Entry[] = entries;
+  return { rows, next: hasMore ? String(entries[entries.length - 1]?.entryId) : null };
 }
 
 function EntryWords({ entry, accountId }: { entry: Entry; accountId: number | null }) {
@@ -288,7 +305,11 @@ function EntryWords({ entry, accountId }: { entry: Entry; accountId: number | nu
     <span className="grid min-w-0">
       <span className="font-medium">{ENTRY_KINDS[kind]}</span>
       <span className="text-ink-2">
-        {requestId === null ? <Reason entry={entry} /> : <ReceiptLink requestId={requestId} accountId={accountId} />}
+        {requestId === null ? (
+          <Reason entry={entry} isOwn={accountId === null} />
+        ) : (
+          <ReceiptLink requestId={requestId} accountId={accountId} />
+        )}
       </span>
     </span>
   );
@@ -300,14 +321,25 @@ function ReceiptLink({ requestId, accountId }: { requestId: string; accountId: n
 }
 
 /** The ledger's own reasons in words; a reason that a person typed is shown unchanged. */
-function Reason({ entry: { reason, package: paid, counterpart, amountNanoUsd } }: { entry: Entry }) {
-  const { accountId } = useViewer();
-  const [, order] = /^order (\d+)$/.exec(reason ?? "") ?? [];
-  const said = order ? `Order ${order}` : reason;
+function Reason({ entry, isOwn }: { entry: Entry; isOwn: boolean }) {
+  const { reason, package: paid, counterpart, amountNanoUsd, orderId } = entry;
+  const { accountId, role } = useViewer();
+  const isIn = BigInt(amountNanoUsd) > 0n;
+  const [, order] = /^order ([0-9A-F]{12})$/.exec(reason ?? "") ?? [];
+  const [, voucher] = /^voucher (\d+)$/.exec(reason ?? "") ?? [];
+  if (order && orderId !== null && isOwn)
+    return (
+      <>
+        {/* A customer knows its seller by the brand. */}
+        {counterpart !== null && `From ${(role === "customer" && brandName()) || counterpart.name}, `}
+        <TextLink href={`/billing/orders/${orderId}`}>Order {order}</TextLink>
+      </>
+    );
+  const said = order ? `Order ${order}` : voucher ? `Voucher ${voucher}` : reason;
   if (counterpart !== null) {
     return (
       <>
-        {BigInt(amountNanoUsd) > 0n ? "From " : "To "}
+        {isIn ? "From " : "To "}
         <PersonName person={counterpart} />
         {said && `, ${said}`}
       </>
@@ -318,6 +350,7 @@ function Reason({ entry: { reason, package: paid, counterpart, amountNanoUsd } }
   return (
     <>
       {paid.name}, for <PersonName person={paid.holder} />
+      {said && `, ${said}`}
     </>
   );
 }

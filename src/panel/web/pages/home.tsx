@@ -1,15 +1,17 @@
 import { Plus } from "lucide-react";
 import { useMe } from "../api.ts";
-import { termsText } from "../copy.ts";
+import { NEEDS_PACKAGE, termsText } from "../copy.ts";
 import { formatCount, formatDay, formatMoney, formatZone } from "../format.ts";
 import { ButtonLink, TextLink } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { Figure, Figures, Page, Section } from "../ui/page.tsx";
 import { Banner, Empty, Loaded, Loading, Skeleton, Status } from "../ui/states.tsx";
 import { type Home, useHome } from "./account_queries.ts";
+import { FirstSteps, useFirstSteps } from "./first_steps.tsx";
 import { noticeText } from "./home_notices.ts";
 import { Overview } from "./home_overview.tsx";
 import { HomeRefusals } from "./home_refusals.tsx";
+import { Selling } from "./home_selling.tsx";
 import { PackageMeters } from "./package_meters.tsx";
 import { useViewer } from "./page_hooks.ts";
 import { UsageChart } from "./usage_chart.tsx";
@@ -24,7 +26,11 @@ type Package = NonNullable<Home["package"]>;
 export function HomePage() {
   const { role, lock } = useViewer();
   const home = useHome();
+  const firstSteps = useFirstSteps();
   const isAdmin = role === "admin";
+  const isNew = firstSteps.data?.steps.some(({ isDone }) => !isDone) === true;
+  // While a first step is open, its button is the primary one.
+  const variant = isNew ? "secondary" : "primary";
   return (
     <Page
       title="Home"
@@ -35,21 +41,27 @@ export function HomePage() {
       }
       action={
         isAdmin ? (
-          <ButtonLink href="/admin/people" variant="primary">
+          <ButtonLink href="/admin/people" variant={variant}>
             Open people
           </ButtonLink>
         ) : (
           !lock.disabled && (
-            <ButtonLink href="/keys?create=1" variant="primary" icon={Plus}>
+            <ButtonLink href="/keys?create=1" variant={variant} icon={Plus}>
               Create key
             </ButtonLink>
           )
         )
       }
     >
+      <Loaded query={firstSteps} skeleton={null}>
+        {({ steps }) => isNew && <FirstSteps steps={steps} />}
+      </Loaded>
       {isAdmin && <Overview />}
+      {role === "reseller" && <Selling />}
       <Loaded query={home} skeleton={isAdmin ? null : <HomeSkeleton />}>
-        {(data) => (isAdmin && hasNothing(data) ? null : <Own home={data} onTurn={() => void home.refetch()} />)}
+        {(data) =>
+          isAdmin && hasNothing(data) ? null : <Own home={data} isNew={isNew} onTurn={() => void home.refetch()} />
+        }
       </Loaded>
     </Page>
   );
@@ -60,18 +72,22 @@ function hasNothing({ package: active, balance, refusals }: Home): boolean {
   return active === null && !balance.paygEnabled && balance.balanceNanoUsd === "0" && refusals.length === 0;
 }
 
-function Own({ home, onTurn }: { home: Home; onTurn: () => void }) {
+function Own({ home, isNew, onTurn }: { home: Home; isNew: boolean; onTurn: () => void }) {
   return (
     <>
       <Notices home={home} />
-      {home.package ? <ActivePackage active={home.package} home={home} onTurn={onTurn} /> : <NoPackage home={home} />}
+      {home.package ? (
+        <ActivePackage active={home.package} home={home} onTurn={onTurn} />
+      ) : (
+        <NoPackage home={home} isNew={isNew} />
+      )}
       <UsageChart
         title={CHART_TITLE}
         filter={{}}
         days={CHART_DAYS}
         empty={
           <Section title={CHART_TITLE}>
-            <Empty action={<ButtonLink href="/playground">Open the playground</ButtonLink>}>
+            <Empty action={!isNew && <ButtonLink href="/playground">Open the playground</ButtonLink>}>
               No requests yet. They will be counted here, by model.
             </Empty>
           </Section>
@@ -156,6 +172,7 @@ function BalanceAndNext({ home: { balance, next } }: { home: Home }) {
         <p>
           Balance <strong className="font-semibold text-ink tabular-nums">{formatMoney(balance.freeNanoUsd)}</strong>{" "}
           available, <span className="tabular-nums">{formatMoney(balance.heldNanoUsd)}</span> reserved
+          {!balance.paygEnabled && ". Requests are not charged to it."}
         </p>
       )}
       <p>
@@ -175,13 +192,14 @@ function BalanceAndNext({ home: { balance, next } }: { home: Home }) {
   );
 }
 
-/** Without an active package: why, what comes next, and the balance. */
-function NoPackage({ home }: { home: Home }) {
+/** Without an active package: why, what comes next, and the balance. The first steps say it to who never had one. */
+function NoPackage({ home, isNew }: { home: Home; isNew: boolean }) {
   const { balance, next } = home;
   const none = home.notices.find((notice) => notice.kind === "package_none");
+  const isSaid = isNew && none?.endedName === null && next === null;
   return (
     <>
-      {none && (
+      {none && !isSaid && (
         <Section
           title="No package is active"
           description={noPackageText(none, next)}
@@ -231,7 +249,9 @@ function noPackageText({ endedName, endedAt, endedTimeZone }: None, next: Home["
     endedAt !== null &&
     `${endedName} ended on ${formatDay(endedAt, endedTimeZone ?? "UTC", nowMs())}.`;
   const coming = next && `${next.name} starts on ${formatDay(next.startsAt, next.timeZone, nowMs())}.`;
-  return [ended, coming, "Your keys are kept and work again with a new one."].filter(Boolean).join(" ");
+  return [ended, coming, ended ? "Your keys are kept and work again with a new one." : next ? "" : NEEDS_PACKAGE]
+    .filter(Boolean)
+    .join(" ");
 }
 
 function HomeSkeleton() {

@@ -95,19 +95,30 @@ function cellsOf(data: OverviewData): Cell[] {
     {
       label: "Providers",
       href: failing.length === 0 ? "/admin/providers" : "/admin/providers?state=failing",
-      value: failing.length === 0 ? "OK" : formatOf(failing.length, "fails", "fail"),
-      note: failing.length === 0 ? "no route is failing" : formatList(failing),
+      ...health(data.providers, failing.length),
+      note: failing.length > 0 ? formatList(failing) : data.providers === 0 ? "none is on" : "no route is failing",
       ...(failing.length > 0 && { tone: "bad" }),
     },
     {
       label: "Domains",
       href: domainsFailing === 0 ? "/admin/domains" : "/admin/domains?status=failing",
-      value: domainsFailing === 0 ? "OK" : formatOf(domainsFailing, "fails", "fail"),
-      note: domainsFailing === 0 ? "no check is failing" : "check their DNS records",
+      ...health(data.domains, domainsFailing),
+      note:
+        domainsFailing > 0
+          ? "check their DNS records"
+          : data.domains === 0
+            ? "resellers add them"
+            : "no check is failing",
       ...(domainsFailing > 0 && { tone: "warn" }),
     },
     booksCell(data.books),
   ];
+}
+
+/** "OK" only if there is something that could fail. */
+function health(count: number, failing: number): { value: string } {
+  if (failing > 0) return { value: formatOf(failing, "fails", "fail") };
+  return { value: count === 0 ? "None" : "OK" };
 }
 
 /** "active; 2 invited, 1 suspended" */
@@ -128,11 +139,10 @@ function booksCell(books: OverviewData["books"]): Cell {
   }
   return {
     ...cell,
-    value: "Balance",
+    value: "OK",
     note: (
       <>
-        {uncounted > 0 && `${formatCount(uncounted)} not counted in time, `}
-        <Ago iso={checkedAt} />
+        {uncounted > 0 && `${formatCount(uncounted)} not counted in time, `}checked <Ago iso={checkedAt} />
       </>
     ),
   };

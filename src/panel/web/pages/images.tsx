@@ -1,10 +1,11 @@
 import { Download, ImagePlus } from "lucide-react";
-import { type FormEvent, useId } from "react";
+import { useId } from "react";
 import { IMAGE_PROMPT_CHARS, IMAGE_SIZES } from "../../../limits.ts";
 import { formatCount, formatTook } from "../format.ts";
 import { Button, TextLink } from "../ui/buttons.tsx";
 import { cx } from "../ui/cx.ts";
 import { Field, TextArea } from "../ui/fields.tsx";
+import { FormFrame } from "../ui/form_frame.tsx";
 import { Loading, Skeleton } from "../ui/states.tsx";
 import { clearImageError, makeImage, type Picture, useImages } from "./image_session.ts";
 import { type Choice, imageCost, type Offers, useChoice, useRefreshAfterCharge } from "./playground_models.ts";
@@ -66,15 +67,14 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
   const length = countChars(prompt.trim());
   const cost = imageCost(choice, size);
   const problem = whyNot(choice, { blocked, length, cost });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
+  const submit = () => {
     if (problem !== null || choice.model === undefined) return;
     const keyId = choice.keyId === "" ? String(choice.model.keyId) : choice.keyId;
     void makeImage({ model: choice.model.id, prompt: prompt.trim(), size, api_key_id: keyId }, onCharged);
   };
   const isTooLong = length > IMAGE_PROMPT_CHARS.max;
   return (
-    <form noValidate onSubmit={submit} className="grid gap-4">
+    <FormFrame onSubmit={submit}>
       <Field
         label="Prompt"
         aside={
@@ -108,7 +108,7 @@ function ImageForm({ choice, blocked }: { choice: Choice; blocked: string | null
         </Button>
         <p className="text-13 text-ink-2">{problem ?? `Costs ${cost}.`}</p>
       </div>
-    </form>
+    </FormFrame>
   );
 }
 

@@ -3,15 +3,17 @@ import { Inbox } from "lucide-react";
 import { lazy, Suspense } from "react";
 import { api, ask } from "../api.ts";
 import { EMPTY } from "../copy.ts";
+import { formatMoney } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { NativeSelect } from "../ui/fields.tsx";
 import { useUrlState } from "../ui/filter_bar.tsx";
 import { Section } from "../ui/page.tsx";
-import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
 import { type IncomingOrder, OrderState, type OrderStatus, Wish, wants } from "./orders.tsx";
 import { useOpened, useViewer, type Viewer } from "./page_hooks.ts";
+import { DisputeState } from "./payment_state.tsx";
 
 const DecideDialog = lazy(() => import("./decide_dialogs.tsx").then((m) => ({ default: m.DecideDialog })));
 
@@ -45,7 +47,9 @@ function useIncoming(status: OrderStatus | "all", scope: Scope) {
 
 const STATUS_FILTER = [
   { value: "open", label: "Waiting" },
+  { value: "paid", label: "Paid, not fulfilled" },
   { value: "fulfilled", label: "Fulfilled" },
+  { value: "refunded", label: "Refunded" },
   { value: "declined", label: "Declined" },
   { value: "withdrawn", label: "Withdrawn" },
   { value: "all", label: "All" },
@@ -112,6 +116,25 @@ export function IncomingOrders({ personHref }: { personHref: (accountId: number)
   );
 }
 
+/** Why a paid order waits. */
+function PaidNote({ order: { waitsFor } }: { order: IncomingOrder }) {
+  if (waitsFor === null) return <Badge tone="warn">Paid</Badge>;
+  return (
+    <span className="grid justify-items-end gap-1 sm:justify-items-start">
+      <Badge tone="warn">Paid, waiting for you</Badge>
+      <span className="max-w-[20rem] text-ink-2">
+        {waitsFor === "seller_balance"
+          ? "Your balance is too low for it. It is fulfilled by itself once there is enough."
+          : "It could not be fulfilled: fulfil it, or give the money back under Payments."}
+      </span>
+    </span>
+  );
+}
+
+function Disputes({ order: { disputes } }: { order: IncomingOrder }) {
+  return disputes.map((dispute) => <DisputeState key={dispute.disputeId} dispute={dispute} />);
+}
+
 function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]): Column<IncomingOrder>[] {
   return [
     {
@@ -124,22 +147,38 @@ function columnsFor(decide: (decision: Decision) => void, lock: Viewer["lock"]):
       ),
     },
     { head: "Wants", cell: (order) => <Wish order={order} /> },
+    {
+      head: "Price",
+      align: "right",
+      cell: ({ priceNanoUsd }) => (priceNanoUsd === null ? "On request" : formatMoney(priceNanoUsd)),
+    },
+    {
+      head: "Reference",
+      cell: ({ reference }) => <span className="font-mono text-13">{reference}</span>,
+      hideBelow: "lg",
+    },
     { head: "Asked", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
     {
       head: "Decision",
       cell: (order) =>
-        order.status === "open" ? (
-          <span className="row-above inline-flex flex-wrap justify-end gap-2">
+        order.status === "open" || order.status === "paid" ? (
+          <span className="row-above inline-flex flex-wrap items-center justify-end gap-2">
+            {order.status === "paid" && <PaidNote order={order} />}
+            <Disputes order={order} />
             <Button size="sm" onClick={() => decide({ order, isFulfil: true })} {...lock}>
-              Fulfil<span className="sr-only"> {wants(order)}</span>
+              {order.status === "open" && order.priceNanoUsd !== null ? "Paid: fulfil" : "Fulfil"}
+              <span className="sr-only"> {wants(order)}</span>
             </Button>
-            <Button size="sm" variant="quiet" onClick={() => decide({ order, isFulfil: false })} {...lock}>
-              Decline<span className="sr-only"> {wants(order)}</span>
-            </Button>
+            {order.status === "open" && (
+              <Button size="sm" variant="quiet" onClick={() => decide({ order, isFulfil: false })} {...lock}>
+                Decline<span className="sr-only"> {wants(order)}</span>
+              </Button>
+            )}
           </span>
         ) : (
           <span className="grid justify-items-end gap-1 sm:justify-items-start">
-            <OrderState status={order.status} />
+            <OrderState order={order} />
+            <Disputes order={order} />
             {order.answer && <span className="max-w-[20rem] whitespace-pre-line text-ink-2">{order.answer}</span>}
           </span>
         ),

@@ -1,10 +1,9 @@
-import { ChevronRight } from "lucide-react";
-import { type ReactNode, useState } from "react";
 import { KEY_NAME_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
 import { formatOf } from "../format.ts";
 import { CheckboxList, RadioList } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
+import { Collapsed } from "../ui/collapsed.tsx";
 import { Field, NativeSelect, TextField } from "../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
 import { Loaded, Skeleton } from "../ui/states.tsx";
@@ -17,7 +16,16 @@ import {
   NO_DAILY_LIMITS,
   readDailyLimits,
 } from "./key_daily_limits.tsx";
-import { explainRepeat, showSecret } from "./key_secret.tsx";
+import { explainLostKey, showSecret } from "./key_secret.tsx";
+import {
+  checkLimits,
+  RateLimitFields,
+  type RateLimits,
+  readLimits,
+  type TypedLimits,
+  typedLimits,
+  typedLimitsText,
+} from "./rate_limits.tsx";
 
 /** The dialog that creates a key: its name and billing mode, and collapsed, what it may be limited to. Its secret: key_secret.tsx. */
 
@@ -37,6 +45,7 @@ const EXPIRIES = [
 type Expiry = { expiry: (typeof EXPIRIES)[number]["value"]; lastDay: string };
 
 type Values = DailyLimits &
+  TypedLimits &
   Expiry & {
     name: string;
     /** null: not chosen yet; the likely one is preselected. */
@@ -53,11 +62,13 @@ const FIRST: Values = {
   expiry: "never",
   lastDay: "",
   ...NO_DAILY_LIMITS,
+  ...typedLimits(null),
 };
-type LimitName = "modelIds" | "hosts" | "expiresAt" | keyof DailyLimits;
+type LimitName = "modelIds" | "hosts" | "expiresAt" | keyof DailyLimits | keyof TypedLimits;
 type KeyForm = Form<Values, "name" | "mode" | LimitName>;
 
-export function CreateKeyDialog(dialog: DialogState) {
+/** `most`: the limits of the account, which a key may not exceed; null: none. */
+export function CreateKeyDialog({ most, ...dialog }: DialogState & { most: RateLimits | null }) {
   const formKey = useIdempotencyKey();
   const options = useKeyOptions();
   const preselected = options.data ? likelyMode(options.data) : "package";
@@ -70,10 +81,12 @@ export function CreateKeyDialog(dialog: DialogState) {
       hosts: values.hosts?.length === 0 ? "Choose a host, or allow all." : null,
       expiresAt: checkExpiry(values),
       ...checkDailyLimits(values),
+      ...checkLimits(values),
     }),
     send: ({ name, mode, modelIds, hosts, ...rest }) => {
-      const limits = { modelIds, hosts, expiresAt: readExpiry(rest), ...readDailyLimits(rest) };
-      return explainRepeat(ask(api.keys.post({ name, mode: mode ?? preselected, ...limits }, sentOnce(formKey))));
+      const scope = { modelIds, hosts, expiresAt: readExpiry(rest) };
+      const wanted = { name, mode: mode ?? preselected, ...scope, ...readDailyLimits(rest), limits: readLimits(rest) };
+      return explainLostKey(ask(api.keys.post(wanted, sentOnce(formKey))));
     },
     // The list is loaded again when the secret has been stored.
     onSent: ({ secret, key }) => {
@@ -105,7 +118,7 @@ export function CreateKeyDialog(dialog: DialogState) {
               {...form.field("mode")}
               value={form.values.mode ?? preselected}
             />
-            <Limits options={data} form={form} />
+            <Limits options={data} form={form} most={most} />
           </>
         )}
       </Loaded>
@@ -139,7 +152,7 @@ function modeOptions({ modes }: Options) {
 }
 
 /** Limits that most keys do not need, each collapsed into one line with its value. */
-function Limits({ options, form }: { options: Options; form: KeyForm }) {
+function Limits({ options, form, most }: { options: Options; form: KeyForm; most: RateLimits | null }) {
   const { values, errorOf } = form;
   const isWrong = (...names: LimitName[]) => names.some((name) => errorOf(name) !== null);
   return (
@@ -170,6 +183,13 @@ function Limits({ options, form }: { options: Options; form: KeyForm }) {
       >
         <DailyLimitFields field={form.field} zone={options.timeZone} />
       </Collapsed>
+      <Collapsed
+        label="Limits a minute"
+        value={typedLimitsText(values)}
+        isWrong={isWrong("limits.requestsPerMinute", "limits.tokensPerMinute", "limits.requestsAtOnce")}
+      >
+        <RateLimitFields field={form.field} most={most} />
+      </Collapsed>
     </div>
   );
 }
@@ -177,38 +197,6 @@ function Limits({ options, form }: { options: Options; form: KeyForm }) {
 function allowedText(chosen: readonly string[] | null, one: string): string {
   if (chosen === null) return "all";
   return chosen.length === 1 ? (chosen[0] ?? "") : formatOf(chosen.length, one);
-}
-
-/** A line that opens. It opens by itself when a field in it is invalid. */
-function Collapsed({
-  label,
-  value,
-  isWrong,
-  children,
-}: {
-  label: string;
-  value: string;
-  isWrong: boolean;
-  children: ReactNode;
-}) {
-  const [isOpen, setOpen] = useState(false);
-  return (
-    <details
-      open={isOpen || isWrong}
-      onToggle={(event) => setOpen(event.currentTarget.open)}
-      className="group border-b border-line last:border-0"
-    >
-      <summary className="flex min-h-(--row) items-center gap-2 rounded-sm text-14 -outline-offset-2">
-        <ChevronRight
-          size={16}
-          aria-hidden
-          className="flex-none text-ink-3 transition-transform group-open:rotate-90"
-        />
-        {label}: <span className="min-w-0 truncate text-ink-2">{value}</span>
-      </summary>
-      <div className="pt-1 pb-4 pl-6">{children}</div>
-    </details>
-  );
 }
 
 /** The end of the chosen day in the viewer's zone; NaN without one. */

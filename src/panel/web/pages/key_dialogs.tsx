@@ -8,24 +8,26 @@ import { Banner } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
 import type { OwnKey } from "./account_queries.ts";
 import { checkDailyLimits, DailyLimitFields, readDailyLimits, typedDailyLimits } from "./key_daily_limits.tsx";
-import { explainRepeat, showSecret } from "./key_secret.tsx";
+import { explainLostKey, showSecret } from "./key_secret.tsx";
 import { useRefresh } from "./page_hooks.ts";
+import { checkLimits, RateLimitFields, type RateLimits, readLimits, typedLimits } from "./rate_limits.tsx";
 
 /** The dialogs that edit and rotate a key. Creating one: key_create.tsx. */
 
 const HOUR_SECONDS = 3_600;
 
-/** Only the name and the daily limits of a key can change. */
-export function EditKeyDialog({ row, ...dialog }: DialogState & { row: OwnKey }) {
+/** Only the name and the limits of a key can change. `most`: the limits of the account, which a key may not exceed; null: none. */
+export function EditKeyDialog({ row, most, ...dialog }: DialogState & { row: OwnKey; most: RateLimits | null }) {
   const refresh = useRefresh();
   const form = useForm({
-    first: { name: row.name, ...typedDailyLimits(row) },
+    first: { name: row.name, ...typedDailyLimits(row), ...typedLimits(row.limits) },
     wrong: ({ name, ...limits }) => ({
       name: isBlank(name) ? "Enter a name for this key." : null,
       ...checkDailyLimits(limits),
+      ...checkLimits(limits),
     }),
     send: async ({ name, ...limits }) => {
-      await ask(api.keys({ id: row.keyId }).patch({ name, ...readDailyLimits(limits) }));
+      await ask(api.keys({ id: row.keyId }).patch({ name, ...readDailyLimits(limits), limits: readLimits(limits) }));
       await refresh();
     },
     onSent: () => {
@@ -43,6 +45,7 @@ export function EditKeyDialog({ row, ...dialog }: DialogState & { row: OwnKey })
     >
       <TextField label="Name" {...form.field("name")} maxLength={KEY_NAME_CHARS_MAX} required />
       <DailyLimitFields field={form.field} zone={row.timeZone} />
+      <RateLimitFields field={form.field} most={most} />
     </FormDialog>
   );
 }
@@ -63,7 +66,7 @@ export function RotateKeyDialog({ row, ...dialog }: DialogState & { row: OwnKey 
     first: { overlapSeconds: DEFAULT_OVERLAP },
     wrong: { overlapSeconds: null },
     send: ({ overlapSeconds }) =>
-      explainRepeat(
+      explainLostKey(
         ask(api.keys({ id: row.keyId }).rotate.post({ overlapSeconds: Number(overlapSeconds) }, sentOnce(formKey))),
       ),
     onSent: ({ secret, key }) => {

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
-import { ApiError, api, ask, useMe } from "../api.ts";
+import { api, ask, explainRepeat, useMe } from "../api.ts";
 import { apiSnippets, SecretOnce } from "../ui/copy_field.tsx";
 import { KEYS_KEY, useKeyOptions } from "./account_queries.ts";
 import { useRefresh } from "./page_hooks.ts";
@@ -72,20 +72,15 @@ function useFirstModel({ modelIds, secret }: FreshKey): string | null {
   });
   if (options.isPending || playground.isPending) return null;
   const isFit = ({ id, modality }: { id: string; modality: string }) =>
-    modality !== "image" && (modelIds === null || modelIds.includes(id));
+    (modality === "text" || modality === "multimodal") && (modelIds === null || modelIds.includes(id));
   const payable = playground.data?.models.find(isFit);
   return (payable ?? options.data?.models.find(isFit) ?? options.data?.models[0])?.id ?? null;
 }
 
-/** A repeated submit cannot return the secret again: the first response had it, and was lost. Throws ApiError. */
-export async function explainRepeat<T>(sent: Promise<T>): Promise<T> {
-  try {
-    return await sent;
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.code !== "idempotency_conflict") throw error;
-    const { status, code, requestId } = error;
-    const message =
-      "The key was created, but its secret got lost on the way. Revoke the new key in the list and create another.";
-    throw new ApiError(message, { status, code, requestId });
-  }
+/** As `explainRepeat`, for a secret key. */
+export function explainLostKey<T>(sent: Promise<T>): Promise<T> {
+  return explainRepeat(
+    sent,
+    "The key was created, but its secret got lost on the way. Revoke the new key in the list and create another.",
+  );
 }

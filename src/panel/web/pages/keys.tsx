@@ -13,7 +13,7 @@ import {
 } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent } from "react";
 import { api, ask } from "../api.ts";
-import { CONFIRM, EMPTY, READ_ONLY } from "../copy.ts";
+import { CONFIRM, EMPTY, limitsText, READ_ONLY } from "../copy.ts";
 import { formatCount, formatDay, formatDuration, formatMoney, formatOf } from "../format.ts";
 import { Button, IconButton } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
@@ -32,6 +32,7 @@ import { CreateKeyDialog } from "./key_create.tsx";
 import { EditKeyDialog, RotateKeyDialog } from "./key_dialogs.tsx";
 import { KeySecret } from "./key_secret.tsx";
 import { useOpened, useRefresh, useViewer } from "./page_hooks.ts";
+import type { RateLimits } from "./rate_limits.tsx";
 
 /** The person's API keys: create, check their use, and retire them. */
 
@@ -55,9 +56,10 @@ export function KeysPage() {
   return (
     <Page title="Keys" lead="Create keys, see how they are used, and retire them safely." action={create}>
       <Loaded query={keys} skeleton={<KeysSkeleton />}>
-        {({ rows }) => (
+        {({ rows, accountLimits }) => (
           <>
             <UnusedKeys rows={rows} />
+            {accountLimits !== null && <AccountLimits limits={accountLimits} />}
             <KeyLists
               rows={rows}
               onAct={acting.open}
@@ -67,7 +69,7 @@ export function KeysPage() {
                 </Empty>
               }
             />
-            <Acting acting={acting} />
+            <Acting acting={acting} most={accountLimits} />
           </>
         )}
       </Loaded>
@@ -91,12 +93,21 @@ function useActing() {
   return acting;
 }
 
-function Acting({ acting }: { acting: ReturnType<typeof useActing> }) {
+/** The limits of the whole account, which all its keys share. */
+function AccountLimits({ limits }: { limits: RateLimits }) {
+  return (
+    <Banner tone="neutral" title="Limits of your account, for all keys together">
+      {limitsText(limits)}.
+    </Banner>
+  );
+}
+
+function Acting({ acting, most }: { acting: ReturnType<typeof useActing>; most: RateLimits | null }) {
   const { what, isOpen, times, close } = acting;
   if (what === null) return null;
   const state = { open: isOpen, onClose: close };
-  if (what.kind === "create") return <CreateKeyDialog key={times} {...state} />;
-  if (what.kind === "edit") return <EditKeyDialog key={times} {...state} row={what.row} />;
+  if (what.kind === "create") return <CreateKeyDialog key={times} {...state} most={most} />;
+  if (what.kind === "edit") return <EditKeyDialog key={times} {...state} row={what.row} most={most} />;
   if (what.kind === "rotate") return <RotateKeyDialog key={times} {...state} row={what.row} />;
   return <RevokeQuestion key={times} {...state} row={what.row} />;
 }
@@ -182,11 +193,12 @@ const COLUMNS: readonly Column<OwnKey>[] = [
   { head: "State", cell: (row) => <StateCell row={row} /> },
 ];
 
-function NameCell({ row: { name, masked } }: { row: OwnKey }) {
+function NameCell({ row: { name, masked, limits } }: { row: OwnKey }) {
   return (
     <span className="grid min-w-0">
       <span className="truncate">{name}</span>
       <span className="font-mono text-12 font-normal text-ink-3">{masked}</span>
+      {limits !== null && <span className="text-12 font-normal text-ink-3">{limitsText(limits)}</span>}
     </span>
   );
 }
@@ -275,7 +287,7 @@ function KeyMenu({ row, onAct }: { row: OwnKey; onAct: (act: Act) => void }) {
   const isOn = row.status === "enabled";
   const items: MenuItem[] = [
     { label: "Usage", icon: ChartColumn, href: `/usage?key=${row.keyId}` },
-    { label: "Name and daily limits", icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
+    { label: "Name and limits", icon: Pencil, onSelect: () => onAct({ kind: "edit", row }), ...off },
     {
       label: "Rotate",
       icon: RefreshCw,

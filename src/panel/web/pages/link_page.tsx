@@ -6,7 +6,8 @@ import type { BrandLook } from "../ui/brand_mark.tsx";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { Field, TextInput } from "../ui/fields.tsx";
 import { focusInvalid } from "../ui/form.tsx";
-import { DoorPage } from "../ui/page.tsx";
+import { FormFrame } from "../ui/form_frame.tsx";
+import { SignedOutPage } from "../ui/page.tsx";
 import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
 import { Instant } from "../ui/time.tsx";
 import { checkPassword, NewPassword } from "./new_password.tsx";
@@ -24,6 +25,11 @@ export function ResetPage() {
   return <LinkPage title="New password" />;
 }
 
+/** What the server refused is not asked for again. */
+export function isWorthRetrying(failures: number, error: Error): boolean {
+  return failures < BAD_LINK_RETRIES_MAX && !(error instanceof ApiError && error.status > 0 && error.status < 500);
+}
+
 type OpenedLink = NonNullable<Awaited<ReturnType<ReturnType<typeof api.links>["get"]>>["data"]>;
 
 /** `title` is shown until the link is loaded. */
@@ -36,8 +42,7 @@ function LinkPage({ title }: { title: string }) {
     // Loaded once: nothing may change while a password is typed.
     staleTime: Number.POSITIVE_INFINITY,
     refetchOnWindowFocus: false,
-    retry: (failures, error) =>
-      failures < BAD_LINK_RETRIES_MAX && !(error instanceof ApiError && error.status > 0 && error.status < 500),
+    retry: isWorthRetrying,
   });
   const setting = useMutation({
     mutationFn: (password: string) => ask(api.links({ token }).post({ password })),
@@ -48,29 +53,29 @@ function LinkPage({ title }: { title: string }) {
   if (codeOf(error) === "not_found") return <InvalidLink look={look} support={support} />;
   if (error) {
     return (
-      <DoorPage title={title} brand={look}>
+      <SignedOutPage title={title} brand={look}>
         {codeOf(error) === "too_many_requests" ? (
           <SignInProblem error={error} />
         ) : (
           <ErrorState error={error} onRetry={() => void link.refetch()} />
         )}
-      </DoorPage>
+      </SignedOutPage>
     );
   }
   if (link.data === undefined) {
     return (
-      <DoorPage title={title} brand={look}>
+      <SignedOutPage title={title} brand={look}>
         <Loading className="grid gap-4">
           <Skeleton className="h-14" />
           <Skeleton className="h-20" />
           <Skeleton className="h-9" />
         </Loading>
-      </DoorPage>
+      </SignedOutPage>
     );
   }
   const isNew = link.data.kind === "invitation";
   return (
-    <DoorPage
+    <SignedOutPage
       title={isNew ? `Welcome, ${link.data.name}` : "New password"}
       lead={
         isNew
@@ -91,7 +96,7 @@ function LinkPage({ title }: { title: string }) {
         error={setting.error}
         onPassword={setting.mutate}
       />
-    </DoorPage>
+    </SignedOutPage>
   );
 }
 
@@ -109,11 +114,8 @@ function LinkForm({
     if (tries > 0 || refused !== null) focusInvalid();
   }, [tries, refused]);
   return (
-    <form
-      noValidate
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
+    <FormFrame
+      onSubmit={() => {
         setTries(tries + 1);
         if (!isPending && checkPassword(password) === null) onPassword(password);
       }}
@@ -133,30 +135,38 @@ function LinkForm({
       <Button type="submit" variant="primary" pending={isPending}>
         Set password and sign in
       </Button>
-    </form>
+    </FormFrame>
   );
 }
 
 /** Shown when the second factor is on: a link does not replace it. */
 function PasswordSet({ look }: { look: BrandLook | null }) {
   return (
-    <DoorPage title="Password set" lead="Sign in with it and a code from your authenticator app." brand={look}>
+    <SignedOutPage title="Password set" lead="Sign in with it and a code from your authenticator app." brand={look}>
       <ButtonLink href="/sign-in" variant="primary">
         Sign in
       </ButtonLink>
-    </DoorPage>
+    </SignedOutPage>
   );
 }
 
-function InvalidLink({ look, support }: { look: BrandLook | null; support: string | null }) {
+export function InvalidLink({
+  look,
+  support,
+  lead = "It was used, has expired, or was replaced by a newer one.",
+}: {
+  look: BrandLook | null;
+  support: string | null;
+  lead?: string;
+}) {
   return (
-    <DoorPage
+    <SignedOutPage
       title="This link no longer works"
-      lead="It was used, has expired, or was replaced by a newer one."
+      lead={lead}
       brand={look}
       footer={<Help support={support}>Need a new link?</Help>}
     >
       <ButtonLink href="/sign-in">Go to sign-in</ButtonLink>
-    </DoorPage>
+    </SignedOutPage>
   );
 }

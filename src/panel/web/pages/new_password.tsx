@@ -13,7 +13,6 @@ export function NewPassword({
   onValue,
   error,
   about,
-  disabled,
 }: {
   label: string;
   value: string;
@@ -21,11 +20,10 @@ export function NewPassword({
   error: string | null;
   /** Text that others know about the owner. */
   about: readonly string[];
-  disabled?: boolean | undefined;
 }) {
   return (
     <Field label={label} hint={PASSWORD_RULES} error={error}>
-      <PasswordInput value={value} onValue={onValue} autoComplete="new-password" disabled={disabled} />
+      <PasswordInput value={value} onValue={onValue} autoComplete="new-password" />
       {value !== "" && <StrengthLine strength={strengthOf(value, about)} />}
     </Field>
   );

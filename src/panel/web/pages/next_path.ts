@@ -1,5 +1,5 @@
 /** Pages for people who are not signed in, and paths that are not pages. */
-const NOT_A_TARGET = /^\/(?:sign-in|invite|reset|api|v1)(?:\/|$)/;
+const NOT_A_TARGET = /^\/(?:sign-in|forgot|invite|reset|email|api|v1)(?:\/|$)/;
 
 /**
  * The path to open after signing in: `next` if it is a page of this panel, else Home. Guards against open redirects.

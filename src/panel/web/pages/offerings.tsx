@@ -6,13 +6,17 @@ import { Combobox } from "../ui/combobox.tsx";
 import { Field } from "../ui/fields.tsx";
 import { ErrorLine } from "../ui/states.tsx";
 
-/** The offerings on sale, and the field to choose one. Only accounts that pay wholesale prices see them. */
+/** The offerings on sale, and the field to choose one. Each account sees what it pays. */
 
 export type Offering = NonNullable<Awaited<ReturnType<typeof api.offerings.get>>["data"]>["offerings"][number];
 
-/** Offerings on sale; a customer sees them without a price. */
+/** Offerings on sale, with what the account pays; null: on request. */
 export function useOfferings({ enabled = true } = {}) {
   return useQuery({ queryKey: ["offerings", "on sale"], queryFn: () => ask(api.offerings.get()), enabled });
+}
+
+function priceText(nanoUsd: string | null): string {
+  return nanoUsd === null ? "on request" : formatMoney(nanoUsd);
 }
 
 export function OfferingField({
@@ -39,10 +43,10 @@ export function OfferingField({
         disabled={offerings.data === undefined}
         placeholder={offerings.data === undefined ? "Loading…" : "Choose an offering"}
         emptyText={all.length === 0 ? EMPTY.offerings : undefined}
-        options={all.map(({ offeringId, name, wholesaleNanoUsd }) => ({
+        options={all.map(({ offeringId, name, wholesaleNanoUsd, priceNanoUsd }) => ({
           value: String(offeringId),
           label: name,
-          ...(wholesaleNanoUsd !== null && { hint: formatMoney(wholesaleNanoUsd) }),
+          hint: priceText(wholesaleNanoUsd ?? priceNanoUsd),
         }))}
       />
     </Field>

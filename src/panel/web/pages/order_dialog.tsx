@@ -1,27 +1,66 @@
+import { useLocation } from "wouter";
 import { ORDER_TEXT_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
-import { parseUsd } from "../format.ts";
+import { formatMoney, parseUsd } from "../format.ts";
 import { Segmented } from "../ui/choices.tsx";
 import { DollarField, Field, TextArea } from "../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../ui/form.tsx";
-import { brandName } from "../ui/page.tsx";
+import { brandName, Facts } from "../ui/page.tsx";
 import { toast } from "../ui/toast.tsx";
 import { useBilling } from "./holdings.tsx";
 import { type Offering, OfferingField, useOfferings } from "./offerings.tsx";
 import { type OrderKind, wants } from "./orders.tsx";
+import { PackageStart } from "./package_start.tsx";
 import { useRefresh, useViewer } from "./page_hooks.ts";
+import { forHowLong, PlanLines } from "./plan_cards.tsx";
 import { wrongAmount } from "./typed_numbers.ts";
+
+/** Places an order: for the plan of a card, or for what the person chooses here. What has a price is paid on the order's own page. */
 
 const KINDS = [
   { value: "package", label: "Package" },
   { value: "top_up", label: "Top-up" },
 ] as const satisfies readonly { value: OrderKind; label: string }[];
 
-/** Places an order for a package or a top-up. A customer does not learn who answers: it knows only the brand. */
-export function OrderDialog({ open, onClose, kind: first }: DialogState & { kind: OrderKind }) {
-  const refresh = useRefresh();
+/** Orders one plan: what is in it, what it costs, and when it starts. */
+export function BuyDialog({ open, onClose, offering }: DialogState & { offering: Offering }) {
+  const order = useOrdering(onClose);
+  const form = useForm({
+    first: { note: "" },
+    wrong: { note: null },
+    send: ({ note }) => order.send({ kind: "package", offeringId: offering.offeringId, note }),
+    onSent: order.onSent,
+  });
+  const { name, priceNanoUsd } = offering;
+  const isPriced = priceNanoUsd !== null;
+  return (
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title={isPriced ? `Buy ${name}` : `Ask for ${name}`}
+      description={isPriced ? "Choose how to pay in the next step." : "The price, and how to pay, come as the answer."}
+      submitLabel={isPriced ? "Continue" : "Send order"}
+    >
+      <PlanLines offering={offering} />
+      {isPriced && (
+        <Facts
+          facts={[
+            ["Price", `${formatMoney(priceNanoUsd)} ${forHowLong(offering)}`],
+            ["Starts", <PackageStart key="start" />],
+          ]}
+        />
+      )}
+      <NoteField {...form.field("note")} hint="For the seller, such as your own order number." />
+    </FormDialog>
+  );
+}
+
+/** Orders a package or a top-up. A customer does not learn who answers: it knows only the brand. */
+export function AskDialog({ open, onClose, kind: first }: DialogState & { kind: OrderKind }) {
   const offerings = useOfferings({ enabled: open });
-  const send = useSendOrder();
+  const { role } = useViewer();
+  const order = useOrdering(onClose);
   const form = useForm({
     first: { kind: first, offeringId: null as Offering | null, amountNanoUsd: "", note: "" },
     wrong: ({ kind, offeringId, amountNanoUsd }) => ({
@@ -29,23 +68,30 @@ export function OrderDialog({ open, onClose, kind: first }: DialogState & { kind
       amountNanoUsd: kind === "top_up" ? wrongAmount(amountNanoUsd) : null,
       note: null,
     }),
-    send,
-    onSent: async ({ order }) => {
-      await refresh();
-      toast.done(`Asked for ${wants(order)}. The answer appears under Orders.`);
-      onClose();
-    },
+    send: ({ kind, offeringId, amountNanoUsd, note }) =>
+      order.send(
+        kind === "package"
+          ? { kind, offeringId: offeringId?.offeringId ?? 0, note }
+          : { kind, amountNanoUsd: parseUsd(amountNanoUsd) ?? "", note },
+      ),
+    onSent: order.onSent,
   });
-  const { kind } = form.values;
-  const { error: noteError, ...note } = form.field("note");
+  const answerer = useAnswerer();
+  const { kind, offeringId: chosen } = form.values;
+  // A reseller's package has no price: its balance pays when the order is fulfilled.
+  const isPriced = kind === "top_up" || (role === "customer" && chosen !== null && chosen.priceNanoUsd !== null);
   return (
     <FormDialog
       form={form}
       open={open}
       onClose={onClose}
       title="Ask for more"
-      description={`${useAnswerer()} gets it. The answer appears under Orders.`}
-      submitLabel="Send order"
+      description={
+        isPriced
+          ? "Choose how to pay in the next step."
+          : `${answerer} gets it. What has a price can be paid next; the answer to the rest appears under Orders.`
+      }
+      submitLabel={isPriced ? "Continue" : "Send order"}
     >
       <Segmented
         label="What to ask for"
@@ -55,27 +101,34 @@ export function OrderDialog({ open, onClose, kind: first }: DialogState & { kind
         className="justify-self-start"
       />
       {kind === "package" ? (
-        <OfferingField offerings={offerings} {...form.field("offeringId")} />
+        <>
+          <OfferingField offerings={offerings} {...form.field("offeringId")} />
+          {isPriced && <Facts facts={[["Starts", <PackageStart key="start" />]]} />}
+        </>
       ) : (
         <AmountField {...form.field("amountNanoUsd")} />
       )}
-      <Field label="Note" optional hint="What they should know: when, how long, on which invoice." error={noteError}>
-        <TextArea {...note} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
-      </Field>
+      <NoteField {...form.field("note")} hint="What they should know: when, how long, on which invoice." />
     </FormDialog>
   );
 }
 
-function useSendOrder() {
+type Wanted = { note: string } & ({ kind: "package"; offeringId: number } | { kind: "top_up"; amountNanoUsd: string });
+
+/** Sends an order once. What has a price leads on to its page. */
+function useOrdering(onClose: () => void) {
   const formKey = useIdempotencyKey();
-  return (typed: { kind: OrderKind; offeringId: Offering | null; amountNanoUsd: string; note: string }) => {
-    const note = isBlank(typed.note) ? null : typed.note;
-    const order =
-      typed.kind === "package"
-        ? { kind: "package" as const, offeringId: typed.offeringId?.offeringId ?? 0, note }
-        : { kind: "top_up" as const, amountNanoUsd: parseUsd(typed.amountNanoUsd) ?? "", note };
-    return ask(api.orders.post(order, sentOnce(formKey)));
+  const refresh = useRefresh();
+  const [, navigate] = useLocation();
+  const send = ({ note, ...wanted }: Wanted) =>
+    ask(api.orders.post({ ...wanted, note: isBlank(note) ? null : note }, sentOnce(formKey)));
+  const onSent = async ({ order }: Awaited<ReturnType<typeof send>>) => {
+    await refresh();
+    onClose();
+    if (order.priceNanoUsd !== null) return navigate(`/billing/orders/${order.orderId}`);
+    toast.done(`Asked for ${wants(order)}. The answer appears under Orders.`);
   };
+  return { send, onSent };
 }
 
 /** A reseller's own host shows its own brand, but the operator answers a reseller. */
@@ -84,7 +137,17 @@ function useAnswerer(): string {
   return role === "reseller" ? "The operator" : brandName() || "The company you buy from";
 }
 
-function AmountField(field: { value: string; onValue: (typed: string) => void; error: string | null }) {
+function NoteField({ hint, error, ...note }: { hint: string; error: string | null } & NoteValue) {
+  return (
+    <Field label="Note" optional hint={hint} error={error}>
+      <TextArea {...note} rows={3} maxLength={ORDER_TEXT_CHARS_MAX} />
+    </Field>
+  );
+}
+
+type NoteValue = { value: string; onValue: (typed: string) => void };
+
+function AmountField(field: NoteValue & { error: string | null }) {
   const { role } = useViewer();
   const billing = useBilling(null);
   // A reseller's balance pays for the packages it assigns, even without pay-as-you-go.

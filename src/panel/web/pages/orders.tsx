@@ -12,13 +12,17 @@ export type OrderKind = OwnOrder["kind"];
 
 const STATES = {
   open: ["warn", Clock, "Waiting"],
+  unpaid: ["warn", Clock, "Not paid"],
+  paid: ["warn", Clock, "Paid, not fulfilled"],
   fulfilled: ["ok", Check, "Fulfilled"],
+  refunded: ["neutral", Undo2, "Refunded"],
   declined: ["neutral", Ban, "Declined"],
   withdrawn: ["neutral", Undo2, "Withdrawn"],
 } as const;
 
-export function OrderState({ status }: { status: OrderStatus }) {
-  const [tone, icon, words] = STATES[status];
+/** What has a price waits for its payment, the rest for an answer. */
+export function OrderState({ order: { status, priceNanoUsd } }: { order: Pick<OwnOrder, "status" | "priceNanoUsd"> }) {
+  const [tone, icon, words] = STATES[status === "open" && priceNanoUsd !== null ? "unpaid" : status];
   return (
     <Badge tone={tone} icon={icon}>
       {words}

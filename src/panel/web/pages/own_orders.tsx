@@ -1,7 +1,8 @@
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
 import { EMPTY } from "../copy.ts";
-import { Button } from "../ui/buttons.tsx";
+import { formatMoney } from "../format.ts";
+import { Button, ButtonLink } from "../ui/buttons.tsx";
 import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
@@ -31,21 +32,30 @@ export function OwnOrders() {
   const columns: Column<OwnOrder>[] = [
     { head: "Order", cell: (order) => <Wish order={order} /> },
     { head: "Placed", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: "State", cell: ({ status }) => <OrderState status={status} /> },
+    { head: "Price", align: "right", cell: ({ priceNanoUsd }) => priceNanoUsd !== null && formatMoney(priceNanoUsd) },
+    { head: "State", cell: (order) => <OrderState order={order} /> },
     { head: "Answer", cell: ({ answer }) => answer && <span className="whitespace-pre-line">{answer}</span> },
     {
       head: "Action",
       align: "right",
       cell: (order) =>
         order.status === "open" && (
-          <Button
-            size="sm"
-            pending={withdraw.isPending && withdraw.variables === order.orderId}
-            onClick={() => withdraw.mutate(order.orderId)}
-            {...lock}
-          >
-            Withdraw<span className="sr-only"> {wants(order)}</span>
-          </Button>
+          <span className="row-above inline-flex flex-wrap justify-end gap-2">
+            {order.priceNanoUsd !== null && (
+              <ButtonLink size="sm" href={`/billing/orders/${order.orderId}`}>
+                Pay<span className="sr-only"> for {wants(order)}</span>
+              </ButtonLink>
+            )}
+            <Button
+              size="sm"
+              variant="quiet"
+              pending={withdraw.isPending && withdraw.variables === order.orderId}
+              onClick={() => withdraw.mutate(order.orderId)}
+              {...lock}
+            >
+              Withdraw<span className="sr-only"> {wants(order)}</span>
+            </Button>
+          </span>
         ),
     },
   ];
@@ -57,6 +67,7 @@ export function OwnOrders() {
             caption="Orders"
             rows={pages.flatMap((page) => page.orders)}
             rowKey={({ orderId }) => String(orderId)}
+            rowHref={({ orderId }) => `/billing/orders/${orderId}`}
             columns={columns}
             empty={<Empty>{EMPTY.orders}</Empty>}
             older={toOlder(orders)}

@@ -1,5 +1,5 @@
-import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
-import { Plus, Search, Users } from "lucide-react";
+import { keepPreviousData, useInfiniteQuery, useMutation } from "@tanstack/react-query";
+import { Download, Plus, Search, Users } from "lucide-react";
 import { lazy, type ReactNode, Suspense } from "react";
 import { api, ask, type Role } from "../api.ts";
 import { EMPTY } from "../copy.ts";
@@ -12,6 +12,8 @@ import { Section } from "../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
 import { Ago } from "../ui/time.tsx";
+import { toast } from "../ui/toast.tsx";
+import { download } from "./download.ts";
 import { useDebounced, useOpened, useViewer } from "./page_hooks.ts";
 
 /** The list of people (a reseller sees its customers, an admin everyone), and the button that adds one. */
@@ -34,21 +36,37 @@ const STATE_FILTER = [
   { value: "invited", label: "Invited" },
   { value: "suspended", label: "Suspended" },
 ] as const;
+const SORTS = [
+  { value: "added", label: "Newest first" },
+  { value: "name", label: "By name" },
+  { value: "balance", label: "Smallest balance first" },
+] as const;
+type Sort = (typeof SORTS)[number]["value"];
 type PersonState = Exclude<(typeof STATE_FILTER)[number]["value"], "">;
 const ROLE_WORDS: Record<Role, string> = { customer: "Customer", reseller: "Reseller", admin: "Admin" };
 
 /** The list, with search and filters, which are kept in the URL. */
 export function PeopleList({ personHref, invite }: { personHref: (accountId: number) => string; invite: ReactNode }) {
   const isAdmin = useViewer().role === "admin";
-  const [filters, setFilters] = useUrlState({ q: "", role: "all", state: "" });
+  const [filters, setFilters] = useUrlState({ q: "", role: "all", state: "", sort: "added" });
   const role = ROLE_FILTER.find(({ value }) => value === filters.role)?.value ?? "all";
   const state = STATE_FILTER.find(({ value }) => value === filters.state)?.value ?? "";
+  const sort = SORTS.find(({ value }) => value === filters.sort)?.value ?? "added";
   const q = useDebounced(filters.q.trim());
-  const people = usePeople({ q, role, state });
+  const people = usePeople({ q, role, state, sort });
   const isFiltered = q !== "" || role !== "all" || state !== "";
   return (
     <>
-      <FilterBar isFiltered={isFiltered} onClear={() => setFilters({ q: "", role: "all", state: "" })}>
+      <FilterBar
+        isFiltered={isFiltered}
+        onClear={() => setFilters({ q: "", role: "all", state: "" })}
+        aside={
+          <>
+            <NativeSelect label="Order" value={sort} onValue={(next) => setFilters({ sort: next })} options={SORTS} />
+            <ExportCsv query={queryOf({ q, role, state })} />
+          </>
+        }
+      >
         <TextInput
           type="search"
           aria-label="Search by name or e-mail"
@@ -98,16 +116,33 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
   );
 }
 
-function usePeople({ q, role, state }: { q: string; role: Role | "all"; state: PersonState | "" }) {
+type Filter = { q: string; role: Role | "all"; state: PersonState | "" };
+
+function queryOf({ q, role, state }: Filter) {
+  return { ...(q !== "" && { q }), ...(role !== "all" && { role }), ...(state !== "" && { state }) };
+}
+
+function ExportCsv({ query }: { query: ReturnType<typeof queryOf> }) {
+  const exporting = useMutation({
+    mutationFn: () => download(`/api/panel/people.csv?${new URLSearchParams(query)}`, "customers.csv"),
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <Button icon={Download} pending={exporting.isPending} onClick={() => exporting.mutate()}>
+      CSV<span className="sr-only"> export</span>
+    </Button>
+  );
+}
+
+function usePeople({ sort, ...filter }: Filter & { sort: Sort }) {
   return useInfiniteQuery({
-    queryKey: ["people", { q, role, state }],
+    queryKey: ["people", { sort, ...filter }],
     queryFn: ({ pageParam }) =>
       ask(
         api.people.get({
           query: {
-            ...(q !== "" && { q }),
-            ...(role !== "all" && { role }),
-            ...(state !== "" && { state }),
+            ...queryOf(filter),
+            ...(sort !== "added" && { sort }),
             ...(pageParam > 0 && { before: pageParam }),
           },
         }),

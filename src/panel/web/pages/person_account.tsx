@@ -1,6 +1,7 @@
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { api, ask } from "../api.ts";
+import { limitsText } from "../copy.ts";
 import { formatInstant, formatUtc } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Switch } from "../ui/choices.tsx";
@@ -52,6 +53,7 @@ export function AccountSection({ person, dialog }: { person: Person; dialog: Ope
             </Button>
           </Line>
         )}
+        <LimitsLine person={person} onSet={open("limits")} />
         {person.canSwitchPayg && <PaygLine person={person} />}
         {isAdmin && person.role === "reseller" && <PaygRightLine person={person} />}
         {!isSelf && (
@@ -83,6 +85,22 @@ function signInText({ hasPassword, link }: Person): string {
   const until = link && formatInstant(link.expiresAt, { now: nowMs() });
   if (!hasPassword) return until ? `Invited; the link works until ${until}.` : "No password yet, and no valid link.";
   return until ? `Has a password. A reset link works until ${until}.` : "Has a password.";
+}
+
+/** The limits that apply: its own, its package's and its reseller's, whichever is lowest. */
+function LimitsLine({ person: { limits }, onSet }: { person: Person; onSet: () => void }) {
+  const { lock } = useViewer();
+  const { applied } = limits;
+  return (
+    <Line
+      title="Limits"
+      text={applied === null ? "None were set. Those of the service apply." : `${limitsText(applied)}.`}
+    >
+      <Button size="sm" onClick={onSet} {...lock}>
+        Set limits
+      </Button>
+    </Line>
+  );
 }
 
 function Line({ title, text, children }: { title: string; text: ReactNode; children: ReactNode }) {

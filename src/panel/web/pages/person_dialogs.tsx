@@ -22,13 +22,21 @@ import { checkCount, readCount, wrongAmount } from "./typed_numbers.ts";
 
 /** The dialogs about one person. Loaded when the first of them is opened. */
 
-/** The dialogs of a person's page; `assign` is in assign_dialog.tsx. */
-export type PersonDialogKind = "assign" | "money" | "link" | "rename" | "grant" | "suspend" | "second_factor";
+/** The dialogs of a person's page; `assign` is in assign_dialog.tsx, `limits` in person_limits.tsx. */
+export type PersonDialogKind =
+  | "assign"
+  | "money"
+  | "link"
+  | "rename"
+  | "limits"
+  | "grant"
+  | "suspend"
+  | "second_factor";
 
 /** Resellers on one page of the list to choose from. */
 const RESELLERS_PAGE_MAX = 200;
 
-type NewLink = { kind: "invitation" | "reset"; url: string; expiresAt: string };
+type NewLink = { kind: "invitation" | "reset"; url: string; expiresAt: string; mailed: boolean };
 type Added = { accountId: number; name: string; link: NewLink | null };
 
 const ROLES = [
@@ -171,14 +179,14 @@ function ResellerField({
 }
 
 /** A link that is shown only now. A new one can be made in its place. */
-function LinkOnce({ link: { kind, url, expiresAt }, name }: { link: NewLink; name: string }) {
+function LinkOnce({ link: { kind, url, expiresAt, mailed }, name }: { link: NewLink; name: string }) {
   return (
     <>
       <CopyField label={kind === "invitation" ? "Invitation link" : "Reset link"} value={url} />
       <p className="text-13 text-ink-2">
-        Give it to {name} only: anyone who opens it can choose the password. It works once, until{" "}
-        {formatInstant(expiresAt, { now: nowMs() })}. It is not shown again. If it is lost, make a new one; this one
-        then stops working.
+        {mailed ? "It is on its way by mail too. " : "It is not mailed: no mail server is set. "}Give it to {name} only:
+        anyone who opens it can choose the password. It works once, until {formatInstant(expiresAt, { now: nowMs() })}.
+        It is not shown again. If it is lost, make a new one; this one then stops working.
       </p>
     </>
   );

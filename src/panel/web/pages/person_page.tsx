@@ -24,6 +24,7 @@ import { UsageChart } from "./usage_chart.tsx";
  */
 
 const AssignDialog = lazy(() => import("./assign_dialog.tsx").then((m) => ({ default: m.AssignDialog })));
+const LimitsDialog = lazy(() => import("./person_limits.tsx").then((m) => ({ default: m.LimitsDialog })));
 const Statement = lazy(() => import("./statement.tsx").then((m) => ({ default: m.Statement })));
 const loadDialogs = () => import("./person_dialogs.tsx");
 const GrantDialog = lazy(() => loadDialogs().then((m) => ({ default: m.GrantDialog })));
@@ -150,6 +151,8 @@ function PersonDialog({ dialog, person }: { dialog: Opened<PersonDialogKind>; pe
       return <LinkDialog {...state} person={person} />;
     case "rename":
       return <RenameDialog {...state} person={person} />;
+    case "limits":
+      return <LimitsDialog {...state} person={person} />;
     case "grant":
       return <GrantDialog {...state} person={person} />;
     case "suspend":
@@ -231,9 +234,9 @@ function TheirPackages({
   const { lock } = useViewer();
   const refresh = useRefresh();
   const ending = useOpened<Package>();
-  const left = ({ totalLimit, unitsUsed, unitsHeld }: Package) => totalLimit - unitsUsed - unitsHeld;
-  const wordsOf = (row: Package) =>
-    row.state === "queued" ? CONFIRM.unqueuePackage(row.name) : CONFIRM.endPackage(row.name, left(row));
+  // Only an active package has an allowance.
+  const wordsOf = ({ state, name, allowance }: Package) =>
+    state === "queued" ? CONFIRM.unqueuePackage(name) : CONFIRM.endPackage(name, allowance?.totalLeft ?? 0);
   const asked = ending.what && wordsOf(ending.what);
   return (
     <>

@@ -1,4 +1,4 @@
-import { MessageSquare, Image as Picture, SquarePen } from "lucide-react";
+import { MessageSquare, Image as Picture, SquarePen, Waypoints } from "lucide-react";
 import { lazy, Suspense, useEffect } from "react";
 import { EMPTY, READ_ONLY } from "../copy.ts";
 import { Button, ButtonLink } from "../ui/buttons.tsx";
@@ -15,10 +15,12 @@ import { openPlayground, playground, setPlayground, usePlayground } from "./play
 /** The playground: try a model, and see what each request costs. */
 
 const Images = lazy(() => import("./images.tsx").then((module) => ({ default: module.Images })));
+const Embeddings = lazy(() => import("./embeddings.tsx").then((module) => ({ default: module.Embeddings })));
 
 const TABS = [
   { value: "chat", label: "Chat", icon: MessageSquare },
   { value: "images", label: "Images", icon: Picture },
+  { value: "embeddings", label: "Embeddings", icon: Waypoints },
 ] as const;
 
 export function PlaygroundPage() {
@@ -29,7 +31,7 @@ export function PlaygroundPage() {
   const offers = useOffers();
   return (
     <Page title="Playground" lead="Try a model and see what it costs." size="full">
-      <div className="flex items-center justify-between gap-3">
+      <div className="flex flex-wrap items-center justify-between gap-3">
         <Segmented
           label="Playground mode"
           value={tab}
@@ -44,7 +46,9 @@ export function PlaygroundPage() {
           if (data.models.length === 0 && playground().turns.length === 0) return <NothingToTry offers={data} />;
           return (
             <Suspense fallback={<PlaygroundSkeleton />}>
-              {tab === "chat" ? <Chat offers={data} blocked={blocked} /> : <Images offers={data} blocked={blocked} />}
+              {tab === "chat" && <Chat offers={data} blocked={blocked} />}
+              {tab === "images" && <Images offers={data} blocked={blocked} />}
+              {tab === "embeddings" && <Embeddings offers={data} blocked={blocked} />}
             </Suspense>
           );
         }}
@@ -96,7 +100,8 @@ function NothingToTry({ offers: { keys } }: { offers: Offers }) {
           )
         }
       >
-        No key can be used here. Create one, or switch one on. The playground sends its requests with it.
+        The playground sends its requests with one of your keys, and none can be used here yet. Create one, or switch
+        one on.
       </Empty>
     );
   }

@@ -1,13 +1,20 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, ask } from "../api.ts";
-import { formatMicroUsd } from "../format.ts";
+import { formatPicoUsd } from "../format.ts";
 import { usePlayground } from "./playground_state.ts";
 
 /** The models and keys that the playground can use, what is chosen of them, and what a request costs. */
 
 export type Offers = NonNullable<Awaited<ReturnType<typeof api.playground.models.get>>["data"]>;
 export type Offer = Offers["models"][number];
-export type Kind = "chat" | "images";
+export type Kind = "chat" | "images" | "embeddings";
+
+/** Which models a kind of request can use, and where the chosen one is saved. */
+export const KINDS = {
+  chat: { modalities: ["text", "multimodal"], saved: "chatModel" },
+  images: { modalities: ["image", "multimodal"], saved: "imageModel" },
+  embeddings: { modalities: ["embedding"], saved: "embeddingModel" },
+} as const satisfies Record<Kind, { modalities: readonly Offer["modality"][]; saved: string }>;
 
 export type Choice = {
   /** The models that the chosen key, or any key, can use. */
@@ -26,15 +33,16 @@ export function useOffers() {
 
 /** The saved choice, as far as its model and key still exist. */
 export function useChoice({ models, keys }: Offers, kind: Kind): Choice {
-  const savedModel = usePlayground((state) => (kind === "chat" ? state.chatModel : state.imageModel));
+  const { modalities, saved }: { modalities: readonly Offer["modality"][]; saved: (typeof KINDS)[Kind]["saved"] } =
+    KINDS[kind];
+  const savedModel = usePlayground((state) => state[saved]);
   const savedKey = usePlayground((state) => state.keyId);
   const key = keys.find(({ keyId }) => String(keyId) === savedKey);
   const usable = models.filter(
-    ({ id, modality }) =>
-      (kind === "chat" ? modality !== "image" : modality !== "text") && (key?.modelIds?.includes(id) ?? true),
+    ({ id, modality }) => modalities.includes(modality) && (key?.modelIds?.includes(id) ?? true),
   );
   // For images, prefer a model that only makes images.
-  const first = kind === "chat" ? usable[0] : (usable.find(({ modality }) => modality === "image") ?? usable[0]);
+  const first = (kind === "images" && usable.find(({ modality }) => modality === "image")) || usable[0];
   const model = usable.find(({ id }) => id === savedModel) ?? first;
   return {
     models: usable,
@@ -47,8 +55,8 @@ export function useChoice({ models, keys }: Offers, kind: Kind): Choice {
 /** The cost of one image, as text; null if nothing can pay for this size. */
 export function imageCost({ model, pays }: Choice, size: string): string | null {
   if (pays === "package") return "1 request";
-  const microUsd = model?.imageSizes.find((each) => each.size === size)?.microUsd ?? null;
-  return microUsd === null ? null : formatMicroUsd(microUsd);
+  const price = model?.imageSizes.find((each) => each.size === size)?.pricePicoUsd ?? null;
+  return price === null ? null : formatPicoUsd(price);
 }
 
 /** Reloads every query whose answer a charge changes. */

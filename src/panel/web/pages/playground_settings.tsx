@@ -1,15 +1,15 @@
 import { SlidersHorizontal } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
-import { formatPrice } from "../format.ts";
+import { formatPicoUsd } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { Combobox } from "../ui/combobox.tsx";
 import { cx } from "../ui/cx.ts";
 import { Field, NativeSelect, TextArea, TextInput } from "../ui/fields.tsx";
-import type { Choice, Kind, Offers } from "./playground_models.ts";
-import { setPlayground, usePlayground } from "./playground_state.ts";
+import { type Choice, KINDS, type Kind, type Offers } from "./playground_models.ts";
+import { ENDPOINTS, setPlayground, usePlayground } from "./playground_state.ts";
 import { checkCount } from "./typed_numbers.ts";
 
-/** The settings of the playground: model and key; for a chat also temperature, max tokens and system prompt. */
+/** The settings of the playground: model and key; for a chat also endpoint, temperature, max tokens and system prompt. */
 
 const TEMPERATURE_MAX = 2;
 const TOKENS_MAX = 2_000_000_000;
@@ -47,7 +47,7 @@ export function ModelAndKey({ offers, choice, kind }: { offers: Offers; choice: 
       <Field label="Model" hint={<BillingHint choice={choice} kind={kind} />}>
         <Combobox
           value={model?.id ?? null}
-          onValue={(id) => setPlayground(kind === "chat" ? { chatModel: id } : { imageModel: id })}
+          onValue={(id) => setPlayground({ [KINDS[kind].saved]: id })}
           options={models.map(({ id, name }) => ({ value: id, label: id, ...(name !== id && { hint: name }) }))}
           placeholder={models.length === 0 ? "None available" : "Choose…"}
         />
@@ -77,7 +77,8 @@ function BillingHint({ choice: { model, pays }, kind }: { choice: Choice; kind: 
   if (pays === "package") return `1 request each, from ${packageName ?? "the package"}.`;
   if (kind === "images") return "Charged to the balance, by size.";
   if (prices === null) return "The balance cannot pay for this model: it has no price.";
-  return `${formatPrice(prices.inputMicroUsd)} in, ${formatPrice(prices.outputMicroUsd)} out, charged to the balance.`;
+  if (kind === "embeddings") return `${formatPicoUsd(prices.inputPicoUsd)}/M in, charged to the balance.`;
+  return `${formatPicoUsd(prices.inputPicoUsd)}/M in, ${formatPicoUsd(prices.outputPicoUsd)}/M out, charged to the balance.`;
 }
 
 /** The error of a typed temperature, or null. Empty: the model's default. */
@@ -96,8 +97,19 @@ export function ChatFields() {
   const temperature = usePlayground((state) => state.temperature);
   const maxTokens = usePlayground((state) => state.maxTokens);
   const system = usePlayground((state) => state.system);
+  const endpoint = usePlayground((state) => state.endpoint);
   return (
     <>
+      <Field label="Endpoint" hint="The same answer and cost by either.">
+        <NativeSelect
+          value={endpoint}
+          onValue={(next) => setPlayground({ endpoint: ENDPOINTS.find((one) => one === next) ?? "chat" })}
+          options={[
+            { value: "chat", label: "Chat completions" },
+            { value: "responses", label: "Responses" },
+          ]}
+        />
+      </Field>
       <div className="grid grid-cols-2 gap-4">
         <Field label="Temperature" hint="0 to 2" error={wrongTemperature(temperature)}>
           <TextInput

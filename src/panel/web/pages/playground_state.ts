@@ -33,10 +33,19 @@ export type Answer = {
 };
 export type Turn = { role: "user"; text: string } | Answer;
 
+/** The endpoint of the API that a conversation is sent to. */
+export const ENDPOINTS = ["chat", "responses"] as const;
+export type Endpoint = (typeof ENDPOINTS)[number];
+
+const TABS = ["chat", "images", "embeddings"] as const;
+type Tab = (typeof TABS)[number];
+
 export type PlaygroundState = {
-  tab: "chat" | "images";
+  tab: Tab;
+  endpoint: Endpoint;
   chatModel: string;
   imageModel: string;
+  embeddingModel: string;
   /** "": the server chooses. */
   keyId: string;
   /** As typed; "": the model's default. */
@@ -46,13 +55,17 @@ export type PlaygroundState = {
   draft: string;
   prompt: string;
   size: string;
+  /** The texts to embed, one a line. */
+  texts: string;
   turns: readonly Turn[];
 };
 
 const EMPTY_STATE: PlaygroundState = {
   tab: "chat",
+  endpoint: "chat",
   chatModel: "",
   imageModel: "",
+  embeddingModel: "",
   keyId: "",
   temperature: "",
   maxTokens: "",
@@ -60,6 +73,7 @@ const EMPTY_STATE: PlaygroundState = {
   draft: "",
   prompt: "",
   size: "1024x1024",
+  texts: "",
   turns: [],
 };
 
@@ -132,9 +146,11 @@ function toState(kept: unknown): PlaygroundState {
   };
   const turns = at(kept, "turns");
   return {
-    tab: at(kept, "tab") === "images" ? "images" : "chat",
+    tab: TABS.find((tab) => tab === at(kept, "tab")) ?? "chat",
+    endpoint: ENDPOINTS.find((endpoint) => endpoint === at(kept, "endpoint")) ?? "chat",
     chatModel: text("chatModel"),
     imageModel: text("imageModel"),
+    embeddingModel: text("embeddingModel"),
     keyId: text("keyId"),
     temperature: text("temperature"),
     maxTokens: text("maxTokens"),
@@ -142,6 +158,7 @@ function toState(kept: unknown): PlaygroundState {
     draft: text("draft"),
     prompt: text("prompt"),
     size: text("size"),
+    texts: text("texts"),
     turns: Array.isArray(turns) ? turns.flatMap((turn) => toTurn(turn) ?? []) : [],
   };
 }

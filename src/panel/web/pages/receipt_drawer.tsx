@@ -1,13 +1,12 @@
-import { ArrowDown, ArrowUp, Check, CircleSlash, Clock, SearchX } from "lucide-react";
+import { ArrowDown, ArrowUp, Check, CircleSlash, SearchX } from "lucide-react";
 import { type ReactNode, useEffect, useEffectEvent } from "react";
 import { ApiError } from "../api.ts";
 import {
   formatCalendarDay,
   formatCount,
-  formatMicroUsd,
   formatMoney,
   formatOf,
-  formatPrice,
+  formatPicoUsd,
   formatTook,
   formatZone,
 } from "../format.ts";
@@ -17,8 +16,12 @@ import { CopyText } from "../ui/copy_text.tsx";
 import { Drawer } from "../ui/dialog.tsx";
 import { Facts } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
+import { formatMarkup } from "./markup_text.ts";
 import { useViewer } from "./page_hooks.ts";
+import { PART_NAMES } from "./price_parts.ts";
+import { TriedRoutes } from "./receipt_tried.tsx";
 import { type AnyReceipt, plainId, type Receipt, type RefusalReceipt, useReceipt } from "./receipts.ts";
 import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from "./request_text.ts";
 
@@ -27,7 +30,7 @@ import { nextStep, reasonText, refusalName, UNKNOWN_REQUEST, whatNowText } from 
  * rows.
  */
 
-const PICO_PER_NANO = 1_000n;
+const ATTO_PER_NANO = 1_000_000_000n;
 
 export type Neighbours = { newer: (() => void) | null; older: (() => void) | null };
 
@@ -109,7 +112,6 @@ function ReceiptBody({ receipt, isOwn }: { receipt: AnyReceipt; isOwn: boolean }
 }
 
 const STATES = {
-  running: ["warn", Clock, "Running"],
   settled: ["ok", Check, "Charged"],
   released: ["neutral", CircleSlash, "Not charged"],
 } as const;
@@ -127,9 +129,15 @@ function RequestBody({ receipt }: { receipt: Receipt }) {
         <p className="text-14 text-ink-2">{whyText(receipt)}</p>
       </div>
       {receipt.mode === "package" ? <PackageCharge receipt={receipt} /> : <BalanceCharge receipt={receipt} />}
+      <Calculation receipt={receipt} />
       <Part title="Request">
         <Facts facts={factsOf(receipt)} />
       </Part>
+      {receipt.tried && (
+        <Part title="Routes that were tried">
+          <TriedRoutes tried={receipt.tried} />
+        </Part>
+      )}
       {receipt.reportedUsage && (
         <Part title="Also reported by the model's provider">
           <Facts facts={Object.entries(receipt.reportedUsage).map(reportedFact)} />
@@ -150,7 +158,6 @@ function reportedFact([name, value]: [string, number | string]): [ReactNode, Rea
 }
 
 function whyText({ status, reason, estimated }: Receipt): string {
-  if (status === "running") return "The request is running. What it does not use is released.";
   const why = reasonText(reason ?? "");
   if (status === "released") return `${why} Everything reserved for it was released.`;
   return estimated ? `${why} Its tokens were estimated here, because the model's provider did not report them.` : why;
@@ -173,9 +180,7 @@ function PackageCharge({ receipt }: { receipt: Receipt }) {
       <Sum>
         <Line label="Reserved" value="1 request" />
         {status === "settled" && <Line label="Used" value={formatOf(units, "request")} isStrong />}
-        {status !== "running" && (
-          <Line label="Released" value={formatOf(Math.max(0, 1 - units), "request")} isStrong={status === "released"} />
-        )}
+        <Line label="Released" value={formatOf(Math.max(0, 1 - units), "request")} isStrong={status === "released"} />
       </Sum>
       {paid && (
         <p className="text-13 text-ink-2 tabular-nums">
@@ -190,75 +195,91 @@ function PackageCharge({ receipt }: { receipt: Receipt }) {
 }
 
 function BalanceCharge({ receipt }: { receipt: Receipt }) {
-  const { status, heldNanoUsd, chargedNanoUsd, givenBackNanoUsd, shortfallNanoUsd, lines, pricesFrom, capTokens } =
-    receipt;
+  const { status, heldNanoUsd, chargedNanoUsd, givenBackNanoUsd, shortfallNanoUsd } = receipt;
   const extra = BigInt(chargedNanoUsd) - BigInt(heldNanoUsd);
   return (
     <Part title="Billing: balance">
       <Sum>
         <Line label="Reserved" value={formatMoney(heldNanoUsd)} />
-        {status === "settled" && (
-          <>
-            <Line label="Charged" value={formatMoney(chargedNanoUsd)} isStrong />
-            {lines?.map((line) => (
-              <Line
-                key={line.part}
-                label={<span className="pl-4">{partText(line)}</span>}
-                value={formatMoney(BigInt(line.picoUsd) / PICO_PER_NANO)}
-                isQuiet
-              />
-            ))}
-          </>
+        {status === "settled" && <Line label="Charged" value={formatMoney(chargedNanoUsd)} isStrong />}
+        {extra > 0n ? (
+          <Line label="Charged beyond the reserved amount" value={formatMoney(extra)} />
+        ) : (
+          <Line label="Released" value={formatMoney(givenBackNanoUsd)} isStrong={status === "released"} />
         )}
-        {status !== "running" &&
-          (extra > 0n ? (
-            <Line label="Charged beyond the reserved amount" value={formatMoney(extra)} />
-          ) : (
-            <Line label="Released" value={formatMoney(givenBackNanoUsd)} isStrong={status === "released"} />
-          ))}
       </Sum>
-      <p className="grid gap-1 text-13 text-ink-2">
-        {status === "running" && capTokens !== null && (
-          <span>The reserved amount covers an answer of up to {formatOf(capTokens, "token")}.</span>
-        )}
-        {pricesFrom !== null && (
-          <span>
-            Prices in force since <Instant iso={pricesFrom} />.
-          </span>
-        )}
-        {shortfallNanoUsd !== "0" && (
-          <span>It cost {formatMoney(shortfallNanoUsd)} more than could be charged. You do not have to pay that.</span>
-        )}
-      </p>
+      {shortfallNanoUsd !== "0" && (
+        <p className="text-13 text-ink-2">
+          It cost {formatMoney(shortfallNanoUsd)} more than could be charged. You do not have to pay that.
+        </p>
+      )}
     </Part>
   );
 }
 
-type Part = NonNullable<Receipt["lines"]>[number];
+type ChargedPart = NonNullable<Receipt["lines"]>[number];
 
-/** "812 in × $3.00/M" */
-function partText({ part, count, microUsd }: Part): string {
-  if (part === "image") return `${formatOf(count, "image")} × ${formatMicroUsd(microUsd)}`;
-  const words = { prompt: "in", cached: "cached", completion: "out" }[part];
-  return `${formatCount(count)} ${words} × ${formatPrice(microUsd)}`;
+const CHARGED_PARTS: Column<ChargedPart>[] = [
+  { head: "Charged", cell: ({ part }) => PART_NAMES[part] },
+  { head: "Count", align: "right", cell: ({ count }) => formatCount(count) },
+  {
+    head: "Price",
+    align: "right",
+    cell: ({ part, pricePicoUsd }) =>
+      `${formatPicoUsd(pricePicoUsd)}${part === "image" || part === "request" ? "" : "/M"}`,
+  },
+  { head: "Amount", align: "right", cell: ({ amountAttoUsd }) => formatMoney(BigInt(amountAttoUsd) / ATTO_PER_NANO) },
+];
+
+/** The calculation: count × price = amount, and their sum. */
+function Calculation({
+  receipt: { lines, markup, pricesFrom, priceVersionId, chargedNanoUsd, shortfallNanoUsd },
+}: {
+  receipt: Receipt;
+}) {
+  if (lines === null) return null;
+  const cost = BigInt(chargedNanoUsd) + BigInt(shortfallNanoUsd);
+  return (
+    <Part title="Calculation">
+      <DataTable
+        caption="What was charged: count times price"
+        rows={lines}
+        rowKey={({ part }) => part}
+        columns={CHARGED_PARTS}
+        isInset
+        footer={["Sum, rounded up", "", "", formatMoney(markup?.costNanoUsd ?? cost)]}
+      />
+      {markup !== null && (
+        <Sum>
+          <Line label="Cost: the operator’s price" value={formatMoney(markup.costNanoUsd)} />
+          <Line label={`Retail: with a markup of ${formatMarkup(markup.basisPoints)}`} value={formatMoney(cost)} />
+          <Line label="Earned" value={formatMoney(markup.earnedNanoUsd)} isStrong />
+        </Sum>
+      )}
+      {pricesFrom !== null && (
+        <p className="text-13 text-ink-2">
+          Price version {priceVersionId}, in force since <Instant iso={pricesFrom} />.
+        </p>
+      )}
+      {lines.some(({ hasOwnPrice }) => !hasOwnPrice) && (
+        <p className="text-13 text-ink-2">
+          {lines
+            .filter(({ hasOwnPrice }) => !hasOwnPrice)
+            .map(({ part }) => PART_NAMES[part])
+            .join(", ")}
+          : without a price of its own, charged at the dearest price of its kind.
+        </p>
+      )}
+    </Part>
+  );
 }
 
 function Sum({ children }: { children: ReactNode }) {
   return <dl className="grid gap-1.5 text-14 tabular-nums">{children}</dl>;
 }
 
-function Line({
-  label,
-  value,
-  isStrong = false,
-  isQuiet = false,
-}: {
-  label: ReactNode;
-  value: string;
-  isStrong?: boolean;
-  isQuiet?: boolean;
-}) {
-  const look = isQuiet ? "text-13 text-ink-2" : isStrong ? "font-semibold" : "";
+function Line({ label, value, isStrong = false }: { label: ReactNode; value: string; isStrong?: boolean }) {
+  const look = isStrong ? "font-semibold" : "";
   return (
     <div className={`flex items-baseline justify-between gap-4 ${look}`}>
       <dt className="min-w-0">{label}</dt>

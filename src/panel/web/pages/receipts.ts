@@ -4,10 +4,6 @@ import { formatCompact, formatMoney, formatOf } from "../format.ts";
 
 /** Loading a request's receipt, and its cost and tokens as text. */
 
-/** The receipt of a running request is loaded again until the request ends, at most this often. */
-const REFETCH_MS = 700;
-const REFETCHES_MAX = 60;
-
 export type AnyReceipt = NonNullable<Awaited<ReturnType<ReturnType<typeof api.receipts>["get"]>>["data"]>;
 export type RefusalReceipt = Extract<AnyReceipt, { status: "refused" }>;
 export type Receipt = Exclude<AnyReceipt, RefusalReceipt>;
@@ -21,10 +17,8 @@ export function useReceipt(requestId: string | null, accountId: number | null = 
         api.receipts({ requestId: plainId(requestId ?? "") }).get({ query: accountId === null ? {} : { accountId } }),
       ),
     enabled: requestId !== null,
-    // The receipt of a finished request never changes.
-    staleTime: (query) => (query.state.data && query.state.data.status !== "running" ? Number.POSITIVE_INFINITY : 0),
-    refetchInterval: ({ state }) =>
-      state.data?.status === "running" && state.dataUpdateCount < REFETCHES_MAX ? REFETCH_MS : false,
+    // A receipt never changes.
+    staleTime: Number.POSITIVE_INFINITY,
   });
 }
 
@@ -68,7 +62,7 @@ export async function costOf(requestId: string): Promise<Cost | null> {
   for (let tries = 0; tries < COST_TRIES_MAX; tries++) {
     if (tries > 0) await new Promise((done) => setTimeout(done, COST_WAIT_MS));
     const receipt = await ask(api.receipts({ requestId }).get({ query: {} })).catch(() => null);
-    if (receipt === null || receipt.status === "refused" || receipt.status === "running") continue;
+    if (receipt === null || receipt.status === "refused") continue;
     const { status, promptTokens, completionTokens, createdAt, finishedAt } = receipt;
     const durationMs = Date.parse(finishedAt ?? createdAt) - Date.parse(createdAt);
     return { isCharged: status === "settled", promptTokens, completionTokens, durationMs, words: costText(receipt) };

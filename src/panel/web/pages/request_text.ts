@@ -99,8 +99,7 @@ const REASONS: Record<string, { short: string; long: string }> = {
   provider_rejected: { short: "Refused by the model", long: "The model's provider refused the request." },
   ended_by_us: { short: "Ended by us", long: "We ended the request before it was complete." },
   not_dispatched: { short: "Not sent", long: "The request never reached the model." },
-  reserve_timed_out: { short: "Not sent", long: "The request waited too long and never reached the model." },
-  lease_ended: { short: "Timed out", long: "The request did not end in time." },
+  replica_died: { short: "Interrupted", long: "The server that handled the request stopped before it was complete." },
   overrun_refused: {
     short: "Cost more than reserved",
     long: "The request cost more than was reserved, and the balance did not cover the rest.",

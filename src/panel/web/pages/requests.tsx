@@ -8,6 +8,7 @@ import { Segmented } from "../ui/choices.tsx";
 import { nowMs } from "../ui/clock.ts";
 import { NativeSelect, TextInput } from "../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { FormFrame } from "../ui/form_frame.tsx";
 import { Page, Section } from "../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../ui/table.tsx";
@@ -129,10 +130,9 @@ function FindRequest() {
   const [, navigate] = useLocation();
   const id = typed.trim();
   return (
-    <form
+    <FormFrame
       className="flex min-w-0 items-center gap-2"
-      onSubmit={(event) => {
-        event.preventDefault();
+      onSubmit={() => {
         if (id !== "") navigate(`/requests/${encodeURIComponent(id)}`);
       }}
     >
@@ -147,7 +147,7 @@ function FindRequest() {
         className="w-64 max-w-full pl-9 font-mono"
       />
       <Button type="submit">Find</Button>
-    </form>
+    </FormFrame>
   );
 }
 

@@ -1,6 +1,6 @@
 import { Download, KeyRound, ShieldCheck } from "lucide-react";
 import { lazy, Suspense, useRef, useState } from "react";
-import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../limits.ts";
+import { TYPED_CODE_CHARS_MAX } from "../../../limits.ts";
 import { api, ask, useMe } from "../api.ts";
 import { RECOVERY } from "../copy.ts";
 import { formatOf } from "../format.ts";
@@ -8,13 +8,15 @@ import { Button, TextLink } from "../ui/buttons.tsx";
 import { Checkbox } from "../ui/choices.tsx";
 import { OnceDialog } from "../ui/copy_field.tsx";
 import { CopyButton } from "../ui/copy_text.tsx";
-import { PasswordField, TextField } from "../ui/fields.tsx";
+import { TextField } from "../ui/fields.tsx";
 import { FormDialog, isBlank, type DialogState as OpenState, useForm } from "../ui/form.tsx";
 import { Section } from "../ui/page.tsx";
 import { Badge, Banner, Skeleton } from "../ui/states.tsx";
 import { toast } from "../ui/toast.tsx";
+import { firstProof, type Proof, ProofFields, takeProof, wrongProof } from "./confirm_person.tsx";
 import { saveAs } from "./download.ts";
 import { useOpened, useViewer } from "./page_hooks.ts";
+import { useHasPasskey } from "./passkeys.tsx";
 
 /** The second factor: its state, and the dialogs to set it up, to renew its recovery codes, and to remove it. */
 
@@ -82,7 +84,7 @@ export function SecondFactor({
   );
 }
 
-/** Three steps: the password; the app's key and a code from the app; the recovery codes. */
+/** Three steps: a proof of who it is; the app's key and a code from the app; the recovery codes. */
 function SetUp({ open, onClose, onChanged, email }: DialogState & { email: string }) {
   const [key, setKey] = useState<SecretKey | null>(null);
   const [codes, setCodes] = useState<string[] | null>(null);
@@ -96,12 +98,12 @@ function SetUp({ open, onClose, onChanged, email }: DialogState & { email: strin
   }
   if (key) return <ScanStep open={open} onClose={onClose} secretKey={key} onCodes={setCodes} />;
   return (
-    <PasswordStep
+    <ProofStep
       open={open}
       onClose={onClose}
       title="Set up the second factor"
       description="You need an authenticator app on your phone. Any such app works."
-      send={(password) => ask(api.settings.totp.post({ password }))}
+      send={(proof) => ask(api.settings.totp.post({ proof }))}
       onSent={setKey}
     />
   );
@@ -182,20 +184,20 @@ function Renew({ open, onClose, onChanged, email }: DialogState & { email: strin
     return <RecoveryCodes open={open} codes={codes} email={email} onDone={done} />;
   }
   return (
-    <PasswordStep
+    <ProofStep
       open={open}
       onClose={onClose}
       title="New recovery codes"
       description="The old ones stop working."
       asksForCode
-      send={(password, code) => ask(api.settings["recovery-codes"].post({ password, code }))}
+      send={(proof) => ask(api.settings["recovery-codes"].post({ proof }))}
       onSent={({ recoveryCodes }) => setCodes(recoveryCodes)}
     />
   );
 }
 
-/** Asks for the password, and a code if the second factor is on, so that an unlocked screen is not enough to change the sign-in. */
-function PasswordStep<Sent>({
+/** A dialog that asks for nothing but who it is. */
+function ProofStep<Sent>({
   asksForCode = false,
   send,
   onSent,
@@ -212,58 +214,26 @@ function PasswordStep<Sent>({
   cancelLabel?: string;
   isDanger?: boolean;
   asksForCode?: boolean;
-  /** `code` is empty unless it is asked for. */
-  send: (password: string, code: string) => Promise<Sent>;
+  send: (proof: Proof) => Promise<Sent>;
   onSent: (sent: Sent) => void;
 }) {
+  const hasPasskey = useHasPasskey();
   const form = useForm({
-    first: { password: "", code: "" },
-    wrong: ({ password, code }) => ({
-      password: password === "" ? "Enter your password." : null,
-      code: asksForCode ? checkCode(code) : null,
-    }),
-    send: ({ password, code }) => send(password, code.trim()),
+    first: firstProof(hasPasskey),
+    wrong: (proof) => wrongProof(proof, { asksForCode }),
+    send: async (proof) => send(await takeProof(proof, { asksForCode })),
     onSent,
   });
   return (
     <FormDialog {...dialog} {...{ form, title, description, submitLabel, cancelLabel, isDanger }} size="sm">
-      <PasswordField
-        label="Your password"
-        {...form.field("password")}
-        autoComplete="current-password"
-        maxLength={TYPED_PASSWORD_CHARS_MAX}
-      />
-      {asksForCode && <CodeField {...form.field("code")} />}
+      <ProofFields form={form} hasPasskey={hasPasskey} asksForCode={asksForCode} />
     </FormDialog>
   );
 }
 
-/** A code of an authenticator app that is set up, or a recovery code. */
-export function CodeField(props: {
-  value: string;
-  onValue: (value: string) => void;
-  error: string | null;
-  disabled?: boolean;
-}) {
-  return (
-    <TextField
-      label="Code"
-      hint="From your authenticator app, or a recovery code."
-      mono
-      autoComplete="one-time-code"
-      maxLength={TYPED_CODE_CHARS_MAX}
-      {...props}
-    />
-  );
-}
-
-export function checkCode(code: string): string | null {
-  return isBlank(code) ? "Enter a code from your app, or a recovery code." : null;
-}
-
 function Remove({ onChanged, ...dialog }: DialogState) {
   return (
-    <PasswordStep
+    <ProofStep
       {...dialog}
       title="Remove the second factor?"
       description="After that, your password alone is enough to sign in. The recovery codes stop working."
@@ -271,7 +241,7 @@ function Remove({ onChanged, ...dialog }: DialogState) {
       submitLabel="Remove"
       isDanger
       asksForCode
-      send={(password, code) => ask(api.settings.totp.remove.post({ password, code }))}
+      send={(proof) => ask(api.settings.totp.remove.post({ proof }))}
       onSent={async () => {
         dialog.onClose();
         toast.done("The second factor is off. Your other devices are signed out.");

@@ -2,11 +2,13 @@ import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { EMAIL_CHARS_MAX, TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../limits.ts";
 import { api, ask } from "../api.ts";
-import { Button } from "../ui/buttons.tsx";
+import { Button, TextLink } from "../ui/buttons.tsx";
 import { Field, PasswordInput, TextInput } from "../ui/fields.tsx";
 import { focusInvalid } from "../ui/form.tsx";
-import { DoorPage } from "../ui/page.tsx";
+import { FormFrame } from "../ui/form_frame.tsx";
+import { SignedOutPage } from "../ui/page.tsx";
 import { pathAfterSignIn } from "./next_path.ts";
+import { PasskeySignIn } from "./sign_in_passkey.tsx";
 import {
   codeOf,
   credentialErrorOf,
@@ -17,17 +19,17 @@ import {
   useHostBrand,
 } from "./signed_out.tsx";
 
-/** Signing in with a password and, if it is on, the second factor. */
+/** Signing in with a password and, if it is on, the second factor; or with a passkey. */
 
 export function SignInPage() {
-  const { look, name, support } = useHostBrand();
+  const { look, name, support, sendsMail } = useHostBrand();
   const [email, setEmail] = useState("");
   const [password, setPassword] = useState("");
   const [asksCode, setAsksCode] = useState(false);
   const signIn = useMutation({
     mutationFn: (code: string | null) =>
       ask(api["sign-in"].post({ email: email.trim(), password, ...(code !== null && { code }) })),
-    onSuccess: () => openFresh(pathAfterSignIn(new URLSearchParams(location.search).get("next"), location.origin)),
+    onSuccess: enter,
     onError: (error) => setAsksCode((before) => before || codeOf(error) === "second_factor_required"),
   });
   const again = () => {
@@ -38,22 +40,28 @@ export function SignInPage() {
   const state = { isPending: signIn.isPending || signIn.isSuccess, error: signIn.error };
   if (asksCode) {
     return (
-      <DoorPage
+      <SignedOutPage
         title="Enter your code"
         lead="The second step, after your password."
         brand={look}
         footer={<Help support={support}>Lost your app and your recovery codes?</Help>}
       >
         <CodeForm {...state} onCode={signIn.mutate} onSwitch={signIn.reset} onBack={again} />
-      </DoorPage>
+      </SignedOutPage>
     );
   }
   return (
-    <DoorPage
+    <SignedOutPage
       title="Sign in"
       lead={`To ${name}, with the e-mail address of your invitation.`}
       brand={look}
-      footer={<Help support={support}>Forgot your password?</Help>}
+      footer={
+        sendsMail ? (
+          <TextLink href="/forgot">Forgot your password?</TextLink>
+        ) : (
+          <Help support={support}>Forgot your password?</Help>
+        )
+      }
     >
       <PasswordForm
         {...state}
@@ -63,8 +71,13 @@ export function SignInPage() {
         onPassword={setPassword}
         onSend={() => signIn.mutate(null)}
       />
-    </DoorPage>
+      <PasskeySignIn onDone={enter} />
+    </SignedOutPage>
   );
+}
+
+function enter(): void {
+  openFresh(pathAfterSignIn(new URLSearchParams(location.search).get("next"), location.origin));
 }
 
 function PasswordForm({
@@ -90,11 +103,8 @@ function PasswordForm({
     if (tries > 0 || error !== null) focusInvalid();
   }, [tries, error]);
   return (
-    <form
-      noValidate
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
+    <FormFrame
+      onSubmit={() => {
         setTries(tries + 1);
         if (!isPending && /^\S+@\S+$/.test(email.trim()) && password !== "") onSend();
       }}
@@ -105,7 +115,7 @@ function PasswordForm({
           name="email"
           value={email}
           onValue={onEmail}
-          autoComplete="username"
+          autoComplete="username webauthn"
           autoCapitalize="none"
           spellCheck={false}
           maxLength={EMAIL_CHARS_MAX}
@@ -125,7 +135,7 @@ function PasswordForm({
       <Button type="submit" variant="primary" pending={isPending}>
         Sign in
       </Button>
-    </form>
+    </FormFrame>
   );
 }
 
@@ -145,12 +155,12 @@ function CodeForm({
   const [isRecovery, setRecovery] = useState(false);
   const [code, setCode] = useState("");
   const [isTried, setTried] = useState(false);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another kind of code is a new field, which gets the focus.
   useEffect(() => {
+    if (error === null) return;
     input.current?.focus();
     // A wrong code is selected, to be typed over.
-    if (error !== null) input.current?.select();
-  }, [error, isRecovery]);
+    input.current?.select();
+  }, [error]);
   const switchKind = () => {
     setRecovery(!isRecovery);
     setCode("");
@@ -158,11 +168,8 @@ function CodeForm({
     onSwitch();
   };
   return (
-    <form
-      noValidate
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
+    <FormFrame
+      onSubmit={() => {
         setTried(true);
         if (!isPending && code.trim() !== "") onCode(code.trim());
         else input.current?.focus();
@@ -174,9 +181,10 @@ function CodeForm({
         error={(isTried && code.trim() === "" && "Enter the code.") || credentialErrorOf(error)}
       >
         <TextInput
-          // A new field per kind, so that browsers suggest the right values.
+          // A new field per kind, which gets the focus, and for which browsers suggest the right values.
           key={String(isRecovery)}
           ref={input}
+          autoFocus
           mono
           name={isRecovery ? "recovery-code" : "code"}
           value={code}
@@ -191,7 +199,7 @@ function CodeForm({
         Sign in
       </Button>
       <CodeFormLinks isRecovery={isRecovery} onBack={onBack} onSwitch={switchKind} />
-    </form>
+    </FormFrame>
   );
 }
 

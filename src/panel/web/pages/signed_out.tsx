@@ -32,7 +32,7 @@ export function SignInProblem({ error }: { error: Error | null }) {
   );
 }
 
-/** Whom to ask for help: the service sends no e-mail. */
+/** Whom to ask for help. */
 export function Help({ support, children }: { support: string | null; children: ReactNode }) {
   if (support === null) {
     return <p>{children} Ask the person who invited you.</p>;
@@ -50,7 +50,13 @@ export function Help({ support, children }: { support: string | null; children: 
 }
 
 /** The host's brand. `look` is null while loading, so that no placeholder flashes before a logo. */
-export function useHostBrand(): { look: BrandLook | null; name: string; support: string | null } {
+export function useHostBrand(): {
+  look: BrandLook | null;
+  name: string;
+  support: string | null;
+  /** Whether a link for a new password can be sent. */
+  sendsMail: boolean;
+} {
   const { data, isPending } = useQuery({
     queryKey: ["brand", "public"],
     queryFn: () => ask(api.brand.public.get()),
@@ -58,7 +64,12 @@ export function useHostBrand(): { look: BrandLook | null; name: string; support:
   });
   const name = data?.name ?? brandName();
   const plain = { name, logoLight: null, logoDark: null };
-  return { look: data ?? (isPending ? null : plain), name, support: data?.support ?? null };
+  return {
+    look: data ?? (isPending ? null : plain),
+    name,
+    support: data?.support ?? null,
+    sendsMail: data?.sendsMail ?? false,
+  };
 }
 
 /** Opens a path with a full load, so that no data of the previous person stays in memory. */

@@ -2,6 +2,7 @@ import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Download } from "lucide-react";
 import type { ReactNode } from "react";
 import { api, ask } from "../api.ts";
+import { ENTRY_KINDS } from "../copy.ts";
 import { formatCompact, formatCount, formatMoney, formatMonth, formatZone } from "../format.ts";
 import { Button } from "../ui/buttons.tsx";
 import { nowMs } from "../ui/clock.ts";
@@ -12,8 +13,8 @@ import { Badge, Banner, Empty, Loaded, Skeleton } from "../ui/states.tsx";
 import { type Column, DataTable } from "../ui/table.tsx";
 import { Instant } from "../ui/time.tsx";
 import { toast } from "../ui/toast.tsx";
+import { Amount } from "./amount.tsx";
 import { download } from "./download.ts";
-import { Amount } from "./holdings.tsx";
 
 /** A reseller's monthly statement: its balance, its customers' usage by host, and the packages it assigned. */
 
@@ -134,9 +135,9 @@ function StatementBody({ data }: { data: Data }) {
         empty={<Empty>No package was assigned in this month.</Empty>}
       />
       <More part={data.packages} />
-      <Part title="Top-ups, transfers and corrections" />
+      <Part title="Top-ups, transfers, corrections and earnings" />
       <DataTable
-        caption="Top-ups, transfers and corrections"
+        caption="Top-ups, transfers, corrections and earnings"
         // The price of a package is shown with the package.
         rows={data.entries.rows.filter(({ kind }) => kind !== "wholesale")}
         rowKey={({ entryId }) => String(entryId)}
@@ -159,7 +160,7 @@ function Part({ title, aside, children }: { title: string; aside?: ReactNode; ch
   );
 }
 
-/** Opening balance, the five sums, and the closing balance: they add up. */
+/** Opening balance, the six sums, and the closing balance: they add up. */
 function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: boolean }) {
   const { openingNanoUsd, sumsNanoUsd, charges, closingNanoUsd } = balance;
   const sums = [
@@ -167,6 +168,7 @@ function BalanceSums({ balance, closed }: { balance: Data["balance"]; closed: bo
     ["Packages assigned", sumsNanoUsd.wholesale],
     ["Transfers to customers", sumsNanoUsd.transfer],
     ["Corrections", sumsNanoUsd.correction],
+    ["Earnings", sumsNanoUsd.earning],
     [`Own requests (${formatCount(charges)})`, sumsNanoUsd.charge],
   ] as const;
   return (
@@ -206,11 +208,13 @@ const USAGE_COLUMNS: readonly Column<UsageLine>[] = [
     hideBelow: "md",
     cell: ({ promptTokens, completionTokens }) => `${formatCompact(promptTokens)}, ${formatCompact(completionTokens)}`,
   },
-  { head: "Charged", align: "right", cell: ({ chargedNanoUsd }) => formatMoney(chargedNanoUsd) },
+  { head: "Retail", align: "right", cell: ({ chargedNanoUsd }) => formatMoney(chargedNanoUsd) },
+  { head: "Cost", align: "right", hideBelow: "md", cell: ({ costNanoUsd }) => formatMoney(costNanoUsd) },
+  { head: "Margin", align: "right", cell: ({ earnedNanoUsd }) => formatMoney(earnedNanoUsd) },
 ];
 
 function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
-  const { requests, packageRequests, promptTokens, completionTokens, chargedNanoUsd } = totals;
+  const { requests, packageRequests, promptTokens, completionTokens } = totals;
   return [
     "Total",
     "",
@@ -218,7 +222,9 @@ function usageTotals(totals: Data["usage"]["totals"]): ReactNode[] {
     formatCount(requests),
     formatCount(packageRequests),
     `${formatCompact(promptTokens)}, ${formatCompact(completionTokens)}`,
-    formatMoney(chargedNanoUsd),
+    formatMoney(totals.chargedNanoUsd),
+    formatMoney(totals.costNanoUsd),
+    formatMoney(totals.earnedNanoUsd),
   ];
 }
 
@@ -232,8 +238,6 @@ const PACKAGE_COLUMNS: readonly Column<PackageLine>[] = [
     cell: ({ priceNanoUsd, allotmentId }) => (allotmentId === null ? formatMoney(priceNanoUsd) : "from an allotment"),
   },
 ];
-
-const ENTRY_KINDS = { top_up: "Top-up", wholesale: "Package", transfer: "Transfer", correction: "Correction" } as const;
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
   { head: "Kind", cell: ({ kind }) => <span className="font-medium">{ENTRY_KINDS[kind]}</span> },

@@ -1,3 +1,4 @@
+import { CENT_NANO_USD } from "../../../limits.ts";
 import { formatCount, parseUsd, wrongUsd } from "../format.ts";
 
 /**
@@ -55,4 +56,23 @@ export function wrongAmount(typed: string, { mayTake = false } = {}): string | n
   const nanoUsd = BigInt(parseUsd(typed) ?? 0);
   if (nanoUsd === 0n || (!mayTake && nanoUsd < 0n)) return "Enter an amount above zero.";
   return null;
+}
+
+/** The error of a typed price that people pay, in whole cents, or null. */
+export function checkPrice(typed: string, { maxUsd }: { maxUsd: number }): string | null {
+  const wrong = wrongUsd(typed);
+  if (wrong !== null) return wrong;
+  const amount = BigInt(parseUsd(typed) ?? 0);
+  if (amount % CENT_NANO_USD !== 0n) return "Whole cents.";
+  if (amount <= 0n || amount > BigInt(maxUsd) * NANO_PER_USD) return `From $0.01 to $${formatCount(maxUsd)}.`;
+  return null;
+}
+
+/** The error of a typed percentage with at most two decimals, or null. */
+export function wrongPercent(typed: string, { min, max }: { min: number; max: number }): string | null {
+  const text = typed.trim();
+  const percent = /^\d{1,9}(?:\.\d{1,2})?$/.test(text) ? Number(text) : Number.NaN;
+  return percent >= min && percent <= max
+    ? null
+    : `From ${formatCount(min)} to ${formatCount(max)}, with up to two decimals.`;
 }

@@ -78,11 +78,13 @@ export function RadioList<Value extends string>({
       {options.map((option) => (
         <ChoiceLine
           key={option.value}
+          id={`${name}-${option.value}`}
           label={option.label}
           {...(option.hint && { hint: option.hint })}
           disabled={option.disabled}
         >
           <input
+            id={`${name}-${option.value}`}
             type="radio"
             name={name}
             checked={option.value === value}
@@ -98,19 +100,24 @@ export function RadioList<Value extends string>({
 }
 
 function ChoiceLine({
+  id,
   label,
   hint,
   disabled,
   children,
 }: {
+  /** Of the input, which is the child. */
+  id: string;
   label: ReactNode;
   hint?: ReactNode;
   disabled?: boolean | undefined;
   children: ReactNode;
 }) {
   return (
-    // biome-ignore lint/a11y/noLabelWithoutControl: the input comes as a child.
-    <label className={cx("flex items-start gap-3 py-1 text-14 pointer-coarse:py-3", disabled && "text-ink-3")}>
+    <label
+      htmlFor={id}
+      className={cx("flex items-start gap-3 py-1 text-14 pointer-coarse:py-3", disabled && "text-ink-3")}
+    >
       {children}
       <span className="min-w-0">
         {label}
@@ -136,13 +143,15 @@ export function Checkbox({
   isMixed?: boolean;
   disabled?: boolean;
 }) {
+  const id = useId();
   const box = useRef<HTMLInputElement>(null);
   useEffect(() => {
     if (box.current) box.current.indeterminate = isMixed;
   }, [isMixed]);
   return (
-    <ChoiceLine label={label} hint={hint} disabled={disabled}>
+    <ChoiceLine id={id} label={label} hint={hint} disabled={disabled}>
       <input
+        id={id}
         ref={box}
         type="checkbox"
         checked={checked}

@@ -34,10 +34,11 @@ export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
   );
   const chosen = options.find((option) => option.value === value);
   useListPlace(isOpen, input, list);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the active option can also change because the list does.
+  const activeValue = shown[active]?.value;
   useEffect(() => {
-    if (isOpen) document.getElementById(`${listId}-${active}`)?.scrollIntoView({ block: "nearest" });
-  }, [isOpen, active, typed, listId]);
+    if (isOpen && activeValue !== undefined)
+      document.getElementById(`${listId}-${active}`)?.scrollIntoView({ block: "nearest" });
+  }, [isOpen, active, activeValue, listId]);
   const icon = "pointer-events-none absolute top-1/2 -translate-y-1/2 text-ink-3";
   return (
     <span className={cx("relative block", props.className)}>

@@ -1,9 +1,10 @@
 import * as Radix from "@radix-ui/react-dialog";
 import { X } from "lucide-react";
-import { type FormEvent, type ReactNode, useId, useRef, useState } from "react";
+import { type ReactNode, useId, useRef, useState } from "react";
 import { Button, IconButton } from "./buttons.tsx";
 import { cx } from "./cx.ts";
 import { Field, TextInput } from "./fields.tsx";
+import { FormFrame } from "./form_frame.tsx";
 import { Problem } from "./states.tsx";
 
 /**
@@ -101,9 +102,9 @@ function Overlay({
         >
           <Header title={title} description={description} />
           {onSubmit ? (
-            <form noValidate onSubmit={(event) => submit(event, onSubmit)} className="flex min-h-0 flex-1 flex-col">
+            <FormFrame onSubmit={onSubmit} className="flex min-h-0 flex-1 flex-col">
               {body}
-            </form>
+            </FormFrame>
           ) : (
             body
           )}
@@ -142,13 +143,6 @@ function Body({ footer, children }: Pick<DialogProps, "footer" | "children">) {
       )}
     </>
   );
-}
-
-function submit(event: FormEvent, then: () => void): void {
-  event.preventDefault();
-  // Events of a portal bubble to the parents of the component, which may be a form too.
-  event.stopPropagation();
-  then();
 }
 
 type ConfirmProps = {

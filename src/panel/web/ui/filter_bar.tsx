@@ -33,7 +33,7 @@ export function FilterBar({
           Clear
         </Button>
       )}
-      {aside && <div className="ml-auto flex flex-wrap items-center gap-2">{aside}</div>}
+      {aside && <div className="flex sm:ml-auto flex-wrap items-center gap-2">{aside}</div>}
     </search>
   );
 }

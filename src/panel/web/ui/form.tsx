@@ -2,11 +2,14 @@ import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useState } from "react";
 import { ApiError } from "../api.ts";
 import { Button } from "./buttons.tsx";
+import { cx } from "./cx.ts";
 import { Dialog, type DialogProps } from "./dialog.tsx";
+import { FormFrame } from "./form_frame.tsx";
 import { Problem } from "./states.tsx";
 
 /**
- * Forms: `useForm` keeps what is typed, checks it, sends it and shows errors; `FormDialog` is the dialog around such a form.
+ * Forms: `useForm` keeps what is typed, checks it, sends it and shows errors; `FormDialog` is the dialog around such a form, `PageForm`
+ * puts it into a page.
  *
  *   const form = useForm({
  *     first: { name: person.name, pieces: "" },                // the fields, by the server's names
@@ -21,6 +24,7 @@ import { Problem } from "./states.tsx";
  *     <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} />
  *     <CountField label="Pieces" {...form.field("pieces")} />
  *   </FormDialog>
+ *   <PageForm form={form} saveLabel="Save name" lock={lock}>…</PageForm>
  *
  * - Errors of the page show after the first attempt to submit. A `validation_failed` of the server shows at its field (`param`), any
  *   other error below the fields. The first invalid field gets the focus.
@@ -39,7 +43,7 @@ export type Form<Values = object, Name extends string = string> = {
   ) => { value: Values[Key]; onValue: (value: Values[Key]) => void; error: string | null };
   errorOf: (name: Name) => string | null;
   submit: () => void;
-  /** The error that belongs to no field, or null. FormDialog shows it. */
+  /** The error that belongs to no field, or null. FormDialog and PageForm show it. */
   problem: ReactNode;
   isPending: boolean;
 };
@@ -115,6 +119,9 @@ export function isBlank(typed: string): boolean {
   return typed.trim() === "";
 }
 
+/** What the frame of a form needs of it. */
+type Sending = Pick<Form, "submit" | "problem" | "isPending">;
+
 /** What every dialog gets from the page that opens it. */
 export type DialogState = { open: boolean; onClose: () => void };
 
@@ -131,7 +138,7 @@ export function FormDialog({
   ...dialog
 }: DialogState &
   Pick<DialogProps, "title" | "description" | "size" | "focusRef" | "children"> & {
-    form: Pick<Form, "submit" | "problem" | "isPending">;
+    form: Sending;
     submitLabel: ReactNode;
     cancelLabel?: string;
     isDanger?: boolean;
@@ -164,5 +171,40 @@ export function FormDialog({
       {children}
       {form.problem}
     </Dialog>
+  );
+}
+
+/** A form of a page: its fields, the error that belongs to no field, and its button. */
+export function PageForm({
+  form,
+  saveLabel,
+  isProminent = false,
+  lock = {},
+  actions,
+  className,
+  children,
+}: {
+  form: Sending;
+  saveLabel: string;
+  /** Once there is something to save; or where saving is what the page is for. */
+  isProminent?: boolean;
+  /** Of `useViewer`, if it changes something of the account. */
+  lock?: { disabled?: boolean; title?: string };
+  /** Buttons after the one that saves. */
+  actions?: ReactNode;
+  className?: string;
+  children: ReactNode;
+}) {
+  return (
+    <FormFrame onSubmit={form.submit} className={cx("grid gap-4", className)}>
+      {children}
+      {form.problem}
+      <div className="flex flex-wrap gap-2">
+        <Button type="submit" variant={isProminent ? "primary" : "secondary"} pending={form.isPending} {...lock}>
+          {saveLabel}
+        </Button>
+        {actions}
+      </div>
+    </FormFrame>
   );
 }

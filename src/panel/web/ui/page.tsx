@@ -11,7 +11,7 @@ import { inPlace } from "./in_place.tsx";
  *     <Section title="Active" flush>…a table…</Section>
  *     <Section title="Limits" description="…">…padded…</Section>
  *   </Page>
- *   <DoorPage title="Sign in" lead="…">…a form…</DoorPage>              // for who is not signed in
+ *   <SignedOutPage title="Sign in" lead="…">…a form…</SignedOutPage>              // for visitors who are not signed in
  *   <Figures><Figure label="Balance" note="$0.03 held">$12.40</Figure></Figures>
  *   <Facts facts={[["Created", <Instant …/>], ["Host", host]]} />
  */
@@ -64,8 +64,8 @@ export function Page({
   );
 }
 
-/** A page for who is not signed in: one narrow card under the brand's mark. */
-export function DoorPage({
+/** A page for visitors who are not signed in: one narrow card under the brand's mark. */
+export function SignedOutPage({
   title,
   lead,
   brand,

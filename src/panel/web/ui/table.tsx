@@ -57,10 +57,12 @@ type TableProps<Row> = {
   skeletonRows?: number;
   /** A row of totals below the others: one cell a column. */
   footer?: readonly ReactNode[];
+  /** Without padding at its sides: it stands in text, and not in a section of its own. */
+  isInset?: boolean;
 };
 
 export function DataTable<Row>(props: TableProps<Row>) {
-  const { caption, columns, rows, rowKey, empty, older, skeletonRows = 5, footer } = props;
+  const { caption, columns, rows, rowKey, empty, older, skeletonRows = 5, footer, isInset = false } = props;
   if (rows === undefined) {
     return (
       <Loading>
@@ -74,7 +76,7 @@ export function DataTable<Row>(props: TableProps<Row>) {
     <>
       {/* Some browsers drop the elements' own roles when a table is laid out as cards. */}
       {/* biome-ignore-start lint/a11y/noRedundantRoles: see above. */}
-      <table className="data-table" role="table">
+      <table className="data-table" role="table" data-inset={isInset || undefined}>
         <caption className="sr-only">{caption}</caption>
         <Head columns={columns} hasActions={props.actions !== undefined} />
         <tbody role="rowgroup">
@@ -172,6 +174,7 @@ function Foot<Row>({ columns, cells }: { columns: readonly Column<Row>[]; cells:
             role="cell"
             data-align={columns[index]?.align}
             data-label={columns[index]?.head}
+            data-main={index === 0 || undefined}
             className={cx(columns[index]?.hideBelow && HIDDEN[columns[index].hideBelow])}
           >
             {cell}

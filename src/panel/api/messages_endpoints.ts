@@ -1,0 +1,164 @@
+import { Elysia, t } from "elysia";
+import type { Deps } from "../../deps.ts";
+import { InputError } from "../../errors.ts";
+import { EMAIL_CHARS_MAX } from "../../limits.ts";
+import { type DeliveryFilter, listDeliveries, outboxState, sendAgain } from "../../messages/deliveries_store.ts";
+import { kindsFor, OPTIONAL_KINDS } from "../../messages/kinds.ts";
+import { listDownServers, noteMailServer } from "../../messages/mail_breakers_store.ts";
+import { mutedKinds, setMailed } from "../../messages/mail_choices_store.ts";
+import {
+  findMailServer,
+  type MailServerSpec,
+  removeMailServer,
+  saveMailServer,
+  shownMailServer,
+} from "../../messages/mail_servers_store.ts";
+import { canMail, smtpServerOf, testMail } from "../../messages/senders.ts";
+import { addressOf, MailError, operatorServer, sendMail } from "../../messages/smtp.ts";
+import { within } from "../../platform/time_limit.ts";
+import { Id, IdParam, orNull, whole } from "./fields.ts";
+import { mailerOf, type Person, signedIn } from "./panel_session.ts";
+
+/** Mail: what waits and what failed, a reseller's mail server, and what each person is mailed about. Source: MSG-11. */
+
+/** Shorter than a browser waits. */
+const TEST_MS_MAX = 20_000;
+/** Tests of a mail server are limited: each opens a connection. */
+const TEST_POINT = "mail-test";
+
+const Status = t.Union([t.Literal("waiting"), t.Literal("sent"), t.Literal("failed")]);
+const Text = t.String({ maxLength: 1_000 });
+const ServerBody = t.Object({
+  host: Text,
+  port: t.Integer(),
+  userName: orNull(Text),
+  password: t.Optional(orNull(Text)),
+  fromAddress: t.String({ maxLength: EMAIL_CHARS_MAX }),
+  fromName: Text,
+});
+
+export function messagesEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false })
+    .use(outboxEndpoints(deps))
+    .use(mailServerEndpoints(deps))
+    .use(choiceEndpoints(deps));
+}
+
+function outboxEndpoints(deps: Deps) {
+  return signedIn(deps, "reseller", "admin")
+    .get(
+      "/messages",
+      async ({ person, query }) => {
+        const [{ rows, hasMore }, state, mails, downServers] = await Promise.all([
+          listDeliveries(deps, { ...query, ...scopeOf(person), viewerId: person.accountId }),
+          outboxState(deps, { at: now(deps), ...scopeOf(person) }),
+          canMail(deps, person.role === "admin" ? 0 : person.accountId),
+          listDownServers(deps, scopeOf(person)),
+        ]);
+        return { messages: rows, hasMore, state, canMail: mails, downServers };
+      },
+      { query: t.Object({ status: t.Optional(Status), before: t.Optional(Id), limit: t.Optional(whole(1, 100)) }) },
+    )
+    .post(
+      "/messages/:id/send-again",
+      async ({ person, params }) => {
+        await sendAgain(deps, { deliveryId: params.id, ...scopeOf(person) }, now(deps));
+        return { waiting: true };
+      },
+      { params: IdParam },
+    );
+}
+
+/** An admin sees every delivery, a reseller those to its customers. */
+function scopeOf({ role, accountId }: Person): Pick<DeliveryFilter, "tenantId"> {
+  return role === "admin" ? {} : { tenantId: accountId };
+}
+
+function mailServerEndpoints(deps: Deps) {
+  return signedIn(deps, "reseller", "admin")
+    .get("/mail-server", async ({ person }) => {
+      if (person.role === "admin") return { server: null, from: operatorServer(deps.config)?.from ?? null };
+      const stored = await findMailServer(deps, person.accountId);
+      return { server: stored === undefined ? null : shownMailServer(stored), from: null };
+    })
+    .put(
+      "/mail-server",
+      async ({ person, body }) => {
+        ownServerOnly(person);
+        await checkPublic(deps, body);
+        await saveMailServer({ ...deps, by: person.by }, person.accountId, body);
+        return { saved: true };
+      },
+      { body: ServerBody },
+    )
+    .delete("/mail-server", async ({ person }) => {
+      ownServerOnly(person);
+      await removeMailServer({ ...deps, by: person.by }, person.accountId);
+      return { removed: true };
+    })
+    .post("/mail-server/test", async ({ person }) => {
+      await deps.limiter.take(`${TEST_POINT}:${person.accountId}`);
+      return await sendTest(deps, person);
+    });
+}
+
+function ownServerOnly({ role }: Person): void {
+  if (role === "admin") throw new InputError("The operator's mail server is set with SMTP_URL and MAIL_FROM.");
+}
+
+/** Throws InputError for a server that is not at a public address. */
+async function checkPublic(deps: Deps, { host, port }: MailServerSpec): Promise<void> {
+  const allowPrivate = deps.config.providerAllowPrivate;
+  try {
+    await addressOf({ host: host.trim().toLowerCase(), port, isGuarded: true, allowPrivate });
+  } catch (error) {
+    throw new InputError(error instanceof Error ? error.message : "This server cannot be looked up.", "host");
+  }
+}
+
+/** Sends a mail to the person's own address. `problem`: what the server said; null: it has accepted the mail. */
+async function sendTest(
+  deps: Deps,
+  { role, accountId, email, name }: Person,
+): Promise<{ to: string; problem: string | null }> {
+  const tenantId = role === "admin" ? 0 : accountId;
+  const server = await smtpServerOf(deps, tenantId);
+  if (server === null) throw new InputError("No mail server is set.");
+  try {
+    const mail = await testMail(deps, { tenantId, to: { name, address: email }, server });
+    await within(
+      TEST_MS_MAX,
+      sendMail(server, mail),
+      () => new MailError("The mail server is too slow.", { fault: "server" }),
+    );
+    // It answers: the mails that wait need not wait for a probe.
+    const met = { tenantId, answer: "answered", why: "", probe: null, at: now(deps), random: 0 } as const;
+    await noteMailServer(deps, met);
+    return { to: email, problem: null };
+  } catch (error) {
+    if (!(error instanceof MailError)) throw error;
+    return { to: email, problem: error.message.slice(0, 300) };
+  }
+}
+
+function choiceEndpoints(deps: Deps) {
+  return signedIn(deps)
+    .get("/settings/mails", async ({ person }) => {
+      const { role, accountId } = person;
+      const [muted, mails] = await Promise.all([mutedKinds(deps, accountId), canMail(deps, mailerOf(person))]);
+      const kinds = kindsFor(role, OPTIONAL_KINDS);
+      return { canMail: mails, kinds: kinds.map((kind) => ({ kind, mailed: !muted.includes(kind) })) };
+    })
+    .put(
+      "/settings/mails",
+      async ({ person, body }) => {
+        await setMailed({ ...deps, by: person.by }, { accountId: person.accountId, ...body });
+        return { saved: true };
+      },
+      { body: t.Object({ kind: t.String({ maxLength: 100 }), mailed: t.Boolean() }) },
+    );
+}
+
+function now({ clock }: Deps): string {
+  return new Date(clock.unixMs()).toISOString();
+}

@@ -1,0 +1,79 @@
+import { type Static, t } from "elysia";
+import { expired } from "../../accounts/passkeys.ts";
+import { verifyPassword } from "../../accounts/passwords.ts";
+import { secondFactorOf } from "../../accounts/second_factor_store.ts";
+import { passwordHashOf } from "../../accounts/sign_in_store.ts";
+import type { Deps } from "../../deps.ts";
+import { InputError } from "../../errors.ts";
+import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../limits.ts";
+import type { Person } from "./panel_session.ts";
+import { Assertion, CLONED, checkPasskeyOf, NOT_ACCEPTED } from "./passkey_sign_in.ts";
+import { checkCode, limited, WRONG_CODE } from "./sign_in.ts";
+
+/** Proofs that the person at the screen is the one who signed in, asked for before how they sign in is changed. Source: SGN-13. */
+
+/** A password as typed: also a new one, whose length is checked later. */
+export const Password = t.String({ minLength: 1, maxLength: TYPED_PASSWORD_CHARS_MAX });
+export const Code = t.String({ minLength: 1, maxLength: TYPED_CODE_CHARS_MAX });
+
+/** A password, with a code if the second factor is on; or what a passkey has signed. */
+export const Proof = t.Object(
+  { password: t.Optional(Password), code: t.Optional(Code), passkey: t.Optional(Assertion) },
+  { additionalProperties: false },
+);
+
+type Asked = {
+  person: Person;
+  request: Request;
+  /** With a password a code too, even if the second factor has just been read as off: for what only an account with one has. */
+  needsCode?: boolean;
+};
+
+/** Confirms a proof. Throws InputError for `password`, `code` or `passkey`, too_many_requests. */
+export async function provePerson(
+  deps: Deps,
+  { person, request, needsCode = false }: Asked,
+  { password, code, passkey }: Static<typeof Proof>,
+): Promise<void> {
+  if (passkey !== undefined) return provePasskey(deps, { person, request }, passkey);
+  if (password === undefined) throw new InputError("Enter your password.", "password");
+  await provePassword(deps, person, password);
+  // The code last: it works once, and a wrong password must not use it up.
+  if (needsCode || (await secondFactorOf(deps, person.accountId)).totpEnabled) await proveCode(deps, person, code);
+}
+
+/** Throws InputError for `passkey`, too_many_requests. */
+async function provePasskey(deps: Deps, { person, request }: Asked, response: Static<typeof Assertion>): Promise<void> {
+  const limits = { shared: [], own: [`passkey:${person.accountId}`] };
+  await limited(deps, limits, async () => {
+    const purpose = { kind: "confirm", host: person.host.name, session: person.session.digestHex } as const;
+    const checked = await checkPasskeyOf(deps, { host: person.host, request }, { purpose, response });
+    if (checked === "expired") return expired("passkey");
+    if (checked === "cloned") return new InputError(CLONED, "passkey");
+    return checked?.accountId === person.accountId ? true : new InputError(NOT_ACCEPTED, "passkey");
+  });
+}
+
+/** Throws InputError for `password`, too_many_requests. */
+async function provePassword(deps: Deps, person: Person, password: string): Promise<void> {
+  const limits = { shared: [], own: [`account:${person.accountId}`] };
+  await limited(deps, limits, async () => {
+    const matches = await verifyPassword(await passwordHashOf(deps, person.accountId), password);
+    return matches || new InputError("This is not your password.", "password");
+  });
+}
+
+/** A code of the authenticator app, or a recovery code. Throws InputError for `code`, too_many_requests. */
+async function proveCode(deps: Deps, { accountId }: Person, code: string | undefined): Promise<void> {
+  if (code === undefined) throw new InputError("Enter a code from your authenticator app, or a recovery code.", "code");
+  await checkCode(deps, { accountId, code, wrong: wrongCode() });
+}
+
+export function wrongCode(): InputError {
+  return new InputError(WRONG_CODE, "code");
+}
+
+/** The digest of the session that stays when the account's others end. */
+export function digestOf(person: Person): Buffer {
+  return Buffer.from(person.session.digestHex, "hex");
+}

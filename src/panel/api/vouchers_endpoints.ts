@@ -1,0 +1,135 @@
+import { Type } from "@sinclair/typebox";
+import { Elysia, t } from "elysia";
+import { OPERATOR } from "../../commerce/sellers_store.ts";
+import { listGuesses, noteGuess } from "../../commerce/voucher_guesses_store.ts";
+import { type Redemption, redeemVoucher } from "../../commerce/voucher_redemption_store.ts";
+import { createBatch, disableBatch, findBatch, listBatches, listUses } from "../../commerce/vouchers_store.ts";
+import type { Deps } from "../../deps.ts";
+import { InputError, Refusal } from "../../errors.ts";
+import { INSTANT } from "../../http/checks.ts";
+import { networkOf } from "../../http/client_address.ts";
+import { factsOf } from "../../http/request_facts.ts";
+import { viewOf } from "./account_billing.ts";
+import { Id, IdInBody, IdParam, orNull, PackagePayment, PositiveNanoUsd, whole } from "./fields.ts";
+import { once } from "./form_once.ts";
+import { toJson } from "./formats.ts";
+import { type Person, signedIn } from "./panel_session.ts";
+import { limited } from "./sign_in.ts";
+import { voucherCsv } from "./voucher_csv.ts";
+
+/** Vouchers: sellers make and disable them; their customers redeem them. Source: VOU-1, VOU-3, VOU-6. */
+
+const PAGE_MAX = 100;
+const NAME_LENGTH_MAX = 400;
+/** Longer text gets the same answer as any other that is no code. */
+const CODE_LENGTH_MAX = 20_000;
+
+const Page = { before: t.Optional(Id), limit: t.Optional(whole(1, PAGE_MAX)) };
+const NewBatch = t.Object({
+  name: t.String({ maxLength: NAME_LENGTH_MAX }),
+  offeringId: t.Optional(orNull(IdInBody)),
+  amountNanoUsd: t.Optional(orNull(PositiveNanoUsd)),
+  payWith: t.Optional(PackagePayment),
+  codes: Type.Integer(),
+  usesPerCode: Type.Integer(),
+  endsAt: t.String(INSTANT),
+});
+
+export function vouchersEndpoints(deps: Deps) {
+  return new Elysia({ normalize: false }).use(sellingEndpoints(deps)).use(redeemingEndpoints(deps));
+}
+
+/** The seller that a person is: an admin is the operator. */
+export function sellerIdOf({ role, accountId }: Person): number {
+  return role === "admin" ? OPERATOR : accountId;
+}
+
+function sellingEndpoints(deps: Deps) {
+  return signedIn(deps, "reseller", "admin")
+    .get(
+      "/vouchers",
+      async ({ person, query }) => {
+        const { rows, hasMore } = await listBatches(deps, { ...query, sellerId: sellerIdOf(person) });
+        return toJson({ batches: rows, hasMore });
+      },
+      { query: t.Object(Page) },
+    )
+    .post(
+      "/vouchers",
+      async ({ person, body, request }) => {
+        const wanted = {
+          ...body,
+          sellerId: sellerIdOf(person),
+          offeringId: body.offeringId ?? null,
+          amountNanoUsd: body.amountNanoUsd ? BigInt(body.amountNanoUsd) : null,
+        };
+        const { batch, codes } = await once(deps, { person, request }, () =>
+          createBatch({ ...deps, by: person.by }, wanted),
+        );
+        return toJson({ batch, csv: voucherCsv(batch, codes) });
+      },
+      { body: NewBatch },
+    )
+    .get("/vouchers/guesses", async ({ person }) => ({ guesses: await listGuesses(deps, sellerIdOf(person)) }))
+    .get(
+      "/vouchers/:id",
+      async ({ person, params, query }) => {
+        const owned = { sellerId: sellerIdOf(person), batchId: params.id };
+        const { rows, hasMore } = await listUses(deps, { ...query, ...owned });
+        return toJson({ batch: await findBatch(deps, owned), uses: rows, hasMore });
+      },
+      { params: IdParam, query: t.Object(Page) },
+    )
+    .post(
+      "/vouchers/:id/disable",
+      async ({ person, params }) => {
+        const owned = { sellerId: sellerIdOf(person), batchId: params.id };
+        return toJson({ batch: await disableBatch({ ...deps, by: person.by }, owned) });
+      },
+      { params: IdParam },
+    );
+}
+
+function redeemingEndpoints(deps: Deps) {
+  // Admins sell: nobody sells to them.
+  return signedIn(deps, "customer", "reseller").post(
+    "/vouchers/redeem",
+    async ({ person, body, request }) => {
+      const { package: given, ...redeemed } = await redeem(deps, person, {
+        code: body.code,
+        address: factsOf(request).peerAddress(),
+      });
+      return toJson({ ...redeemed, package: given && viewOf(person, given) });
+    },
+    { body: t.Object({ code: t.String({ maxLength: CODE_LENGTH_MAX }) }) },
+  );
+}
+
+/**
+ * Redeems a code under the limits on wrong ones, which count by account and by address. A right code does not reset the counts: whoever
+ * has one could otherwise guess on. Throws InputError, too_many_requests.
+ */
+async function redeem(
+  deps: Deps,
+  person: Person,
+  { code, address }: { code: string; address: string },
+): Promise<Redemption> {
+  const { accountId } = person;
+  const shared = [`voucher:${accountId}`, `voucher-address:${networkOf(address)}`];
+  try {
+    return await limited(deps, { shared, own: [] }, async () => {
+      const redeemed = await redeemVoucher({ ...deps, by: person.by }, { accountId, code });
+      if (redeemed !== "unknown") return redeemed;
+      deps.metrics.voucherGuessed("wrong");
+      await noteGuess(deps, { accountId, kind: "wrong" });
+      return new InputError("This code is not valid here. Check it for mistyped characters.", "code");
+    });
+  } catch (error) {
+    if (error instanceof Refusal && error.code === "too_many_requests") {
+      deps.metrics.voucherGuessed("refused");
+      deps.log.warn({ accountId, address }, "voucher codes are being guessed: attempts are refused");
+      await noteGuess(deps, { accountId, kind: "refused" });
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,234 @@
+import { useQuery } from "@tanstack/react-query";
+import { CATALOG_NAME_CHARS_MAX, ROUTE_PRIORITY, ROUTE_WEIGHT } from "../../../limits.ts";
+import { api, ask, sentOnce, useIdempotencyKey } from "../api.ts";
+import { Checkbox, RadioList } from "../ui/choices.tsx";
+import { CountField, DollarField, Field, NativeSelect, TextField } from "../ui/fields.tsx";
+import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../ui/form.tsx";
+import type { Model, Route } from "./admin_catalog.tsx";
+import { useSaved } from "./admin_model_dialogs.tsx";
+import { dollars, PRICE } from "./admin_model_prices.tsx";
+import { checkCount, checkUsd, readCount, readMicroUsd } from "./typed_numbers.ts";
+
+/** The dialog of a route: where it leads, its place among the model's routes, what it costs, and what is sent to it. */
+
+const PROVIDERS_PAGE_MAX = 500;
+const CAP_FIELDS = [
+  { value: "max_tokens", label: "max_tokens", hint: "Most providers use it." },
+  { value: "max_completion_tokens", label: "max_completion_tokens", hint: "Newer models of some providers need it." },
+] as const;
+
+function routeOf(model: Model, route: Route | null) {
+  return {
+    providerId: route === null ? "" : String(route.providerId),
+    upstreamModel: route?.upstreamModel ?? model.id,
+    priority: String(route?.priority ?? 0),
+    weight: String(route?.weight ?? 1),
+    capField: route?.capField ?? ("max_tokens" as Route["capField"]),
+    streamOptions: route?.streamOptions ?? true,
+    ownResponses: route?.ownResponses ?? false,
+    allowedParams: route?.allowedParams.join(" ") ?? "",
+    costInputMicroUsd: dollars(route?.costInputMicroUsd),
+    costOutputMicroUsd: dollars(route?.costOutputMicroUsd),
+    costImageMicroUsd: dollars(route?.costImageMicroUsd),
+  };
+}
+type TypedRoute = ReturnType<typeof routeOf>;
+
+function wrongRoute({
+  providerId,
+  upstreamModel,
+  priority,
+  weight,
+  costInputMicroUsd: input,
+  costOutputMicroUsd: output,
+  costImageMicroUsd: image,
+}: TypedRoute): Record<keyof TypedRoute, string | null> {
+  const cost = { ...PRICE, optional: true };
+  const together = "Enter the costs of input and output, or neither.";
+  return {
+    providerId: providerId === "" ? "Choose a provider." : null,
+    upstreamModel: isBlank(upstreamModel) ? "Enter the model's name at the provider." : null,
+    priority: checkCount(priority, ROUTE_PRIORITY),
+    weight: checkCount(weight, ROUTE_WEIGHT),
+    capField: null,
+    streamOptions: null,
+    ownResponses: null,
+    allowedParams: null,
+    costInputMicroUsd: checkUsd(input, cost) ?? (isBlank(input) && !isBlank(output) ? together : null),
+    costOutputMicroUsd: checkUsd(output, cost) ?? (isBlank(output) && !isBlank(input) ? together : null),
+    costImageMicroUsd: checkUsd(image, cost),
+  };
+}
+
+function routeFields({
+  upstreamModel,
+  priority,
+  weight,
+  capField,
+  streamOptions,
+  ownResponses,
+  allowedParams,
+  ...costs
+}: TypedRoute) {
+  return {
+    costInputMicroUsd: readMicroUsd(costs.costInputMicroUsd),
+    costOutputMicroUsd: readMicroUsd(costs.costOutputMicroUsd),
+    costImageMicroUsd: readMicroUsd(costs.costImageMicroUsd),
+    upstreamModel,
+    priority: Number(readCount(priority)),
+    weight: Number(readCount(weight)),
+    capField,
+    streamOptions,
+    ownResponses,
+    allowedParams: allowedParams.split(/[\s,]+/).filter((name) => name !== ""),
+  };
+}
+
+/** Adds a route to a model, or with `route` changes that one. A route's provider cannot change. */
+export function RouteDialog({ open, onClose, model, route }: DialogState & { model: Model; route: Route | null }) {
+  const saved = useSaved(onClose);
+  const formKey = useIdempotencyKey();
+  const form = useForm({
+    first: routeOf(model, route),
+    wrong: wrongRoute,
+    send: async (typed) => {
+      const fields = routeFields(typed);
+      if (route !== null) return await ask(api.admin.routes({ id: route.id }).patch(fields));
+      const added = { modelId: model.id, providerId: Number(typed.providerId), ...fields };
+      return await ask(api.admin.routes.post(added, sentOnce(formKey)));
+    },
+    onSent: () => saved(route === null ? "The route is added." : "The route is changed."),
+  });
+  return (
+    <FormDialog
+      form={form}
+      open={open}
+      onClose={onClose}
+      title={route === null ? "Add route" : `Change the route to ${route.providerName}`}
+      description={`A provider that answers requests for ${model.id}.`}
+      submitLabel={route === null ? "Add route" : "Save"}
+    >
+      <RouteFields form={form} isNew={route === null} isImage={model.modality === "image"} />
+      <RadioList
+        label="The output limit is sent as"
+        value={form.values.capField}
+        onValue={(capField) => form.set({ capField })}
+        options={CAP_FIELDS}
+      />
+      <RouteSwitches typed={form.values} onChange={form.set} />
+      <TextField
+        label="More parameters"
+        optional
+        hint="Sent to the provider in addition to those in the API guide. Separate names by spaces, for example: documents reasoning.max_tokens. Customers are not charged for what they cost."
+        mono
+        {...form.field("allowedParams")}
+      />
+    </FormDialog>
+  );
+}
+
+type RouteForm = Form<TypedRoute, keyof TypedRoute>;
+
+function RouteFields({ form, isNew, isImage }: { form: RouteForm; isNew: boolean; isImage: boolean }) {
+  return (
+    <div className="grid items-start gap-4 sm:grid-cols-2">
+      {isNew && <ProviderField {...form.field("providerId")} />}
+      <TextField
+        label="Name at the provider"
+        hint="The model's id in the provider's own list."
+        required
+        mono
+        {...form.field("upstreamModel")}
+        maxLength={CATALOG_NAME_CHARS_MAX}
+        {...(!isNew && { className: "sm:col-span-2" })}
+      />
+      <CountField
+        label="Priority"
+        hint="The lowest number is tried first."
+        required
+        // A phone's numeric keyboard has no minus.
+        inputMode="text"
+        {...form.field("priority")}
+      />
+      <CountField
+        label="Weight"
+        hint="Its share among routes of the same priority."
+        required
+        {...form.field("weight")}
+      />
+      <CostFields form={form} isImage={isImage} />
+    </div>
+  );
+}
+
+/** What the provider charges the operator. */
+function CostFields({ form, isImage }: { form: RouteForm; isImage: boolean }) {
+  return isImage ? (
+    <DollarField
+      label="Cost of an image"
+      optional
+      hint="What the provider charges you. Used to choose a route by price."
+      {...form.field("costImageMicroUsd")}
+    />
+  ) : (
+    <>
+      <DollarField
+        label="Cost of input"
+        optional
+        hint="What the provider charges you per million tokens. Used to choose a route by price."
+        {...form.field("costInputMicroUsd")}
+      />
+      <DollarField label="Cost of output" optional hint="The same for output." {...form.field("costOutputMicroUsd")} />
+    </>
+  );
+}
+
+/** What the provider understands. */
+function RouteSwitches({
+  typed,
+  onChange,
+}: {
+  typed: Pick<TypedRoute, "streamOptions" | "ownResponses">;
+  onChange: (change: Partial<TypedRoute>) => void;
+}) {
+  return (
+    <>
+      <Checkbox
+        label="Ask for usage in streams"
+        hint="Sends stream_options. Without it, the tokens of a stream are estimated."
+        checked={typed.streamOptions}
+        onValue={(streamOptions) => onChange({ streamOptions })}
+      />
+      <Checkbox
+        label="The provider has /responses for this model"
+        hint="Requests for POST /v1/responses are sent there. Otherwise they are translated to chat completions."
+        checked={typed.ownResponses}
+        onValue={(ownResponses) => onChange({ ownResponses })}
+      />
+    </>
+  );
+}
+
+function ProviderField({
+  error,
+  ...select
+}: {
+  value: string;
+  onValue: (providerId: string) => void;
+  error: string | null;
+}) {
+  const providers = useQuery({
+    queryKey: ["admin", "providers", "names"],
+    queryFn: () => ask(api.admin.providers.get({ query: { limit: PROVIDERS_PAGE_MAX } })),
+  });
+  const options = (providers.data?.providers ?? []).map(({ id, name, enabled }) => ({
+    value: String(id),
+    label: name,
+    ...(!enabled && { hint: "off" }),
+  }));
+  return (
+    <Field label="Provider" error={error} required>
+      <NativeSelect {...select} options={[{ value: "", label: "Choose…", disabled: true }, ...options]} />
+    </Field>
+  );
+}

@@ -1,0 +1,92 @@
+import { useQuery } from "@tanstack/react-query";
+import { api, ask } from "../api.ts";
+import { EMPTY } from "../copy.ts";
+import { ButtonLink, TextLink } from "../ui/buttons.tsx";
+import { NativeSelect } from "../ui/fields.tsx";
+import { FilterBar, useUrlState } from "../ui/filter_bar.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows, Status } from "../ui/states.tsx";
+import { type Column, DataTable } from "../ui/table.tsx";
+import { modelHref, providerHref, routeState } from "./admin_catalog.tsx";
+import { REPORT_COLUMNS } from "./route_reports.tsx";
+
+/** All routes, with how they did in the last 24 hours, sorted by one measure. */
+
+const REFETCH_MS = 10_000;
+
+type Row = NonNullable<Awaited<ReturnType<typeof api.admin.routes.get>>["data"]>["routes"][number];
+
+const MEASURES = [
+  { value: "requests", label: "Most requests" },
+  { value: "errors", label: "Most errors" },
+  { value: "first_event", label: "Slowest first event" },
+  { value: "whole_answer", label: "Slowest whole answer" },
+  { value: "cached", label: "Most input from cache" },
+] as const;
+
+export function RoutesPage() {
+  const [{ by: wanted }, setFilter] = useUrlState({ by: "requests" });
+  const by = MEASURES.find(({ value }) => value === wanted)?.value ?? "requests";
+  const routes = useQuery({
+    queryKey: ["admin", "routes", by],
+    queryFn: () => ask(api.admin.routes.get({ query: { by } })),
+    refetchInterval: REFETCH_MS,
+  });
+  return (
+    <Page
+      title="Routes"
+      lead="How providers answered in the last 24 hours, on all replicas. Each time is the median, then the 95th percentile."
+    >
+      <FilterBar>
+        <NativeSelect label="Sorted by" value={by} onValue={(next) => setFilter({ by: next })} options={MEASURES} />
+      </FilterBar>
+      <Section flush>
+        <Loaded query={routes} skeleton={<SkeletonRows rows={8} />}>
+          {({ routes: rows, hasMore }) => (
+            <>
+              <DataTable
+                caption="Routes"
+                rows={rows}
+                rowKey={({ id }) => String(id)}
+                columns={COLUMNS}
+                empty={
+                  <Empty action={<ButtonLink href="/admin/models">Open models</ButtonLink>}>{EMPTY.allRoutes}</Empty>
+                }
+              />
+              {hasMore && <p className="border-t border-line p-4 text-13 text-ink-2">Only the first 500 are shown.</p>}
+            </>
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}
+
+const COLUMNS: Column<Row>[] = [
+  {
+    head: "Model",
+    cell: ({ modelId, providerId, providerName, upstreamModel }) => (
+      <span className="grid min-w-0 py-1">
+        <TextLink
+          href={modelHref(modelId)}
+          className="inline-flex min-h-6 items-center justify-self-start font-mono wrap-anywhere"
+        >
+          {modelId}
+        </TextLink>
+        <span className="text-13 font-normal wrap-anywhere text-ink-2">
+          <TextLink href={providerHref(providerId)}>{providerName}</TextLink>,{" "}
+          <span className="font-mono text-12">{upstreamModel}</span>
+        </span>
+      </span>
+    ),
+  },
+  { head: "State", hideBelow: "lg", cell: (route) => <State route={route} /> },
+  ...REPORT_COLUMNS,
+];
+
+function State({ route }: { route: Row }) {
+  const state = routeState(route);
+  if (state === "answers") return <Status kind="active">Answers</Status>;
+  if (state === "off" || state === "provider off") return <Status kind="disabled" />;
+  return <Status kind="failed">{state === "refuses" ? "Refuses requests" : "Failed"}</Status>;
+}

@@ -1,0 +1,79 @@
+import { useMutation } from "@tanstack/react-query";
+import { MailCheck } from "lucide-react";
+import { useEffect, useState } from "react";
+import { EMAIL_CHARS_MAX } from "../../../limits.ts";
+import { api, ask } from "../api.ts";
+import { Button, ButtonLink } from "../ui/buttons.tsx";
+import { Field, TextInput } from "../ui/fields.tsx";
+import { focusInvalid } from "../ui/form.tsx";
+import { FormFrame } from "../ui/form_frame.tsx";
+import { SignedOutPage } from "../ui/page.tsx";
+import { Banner } from "../ui/states.tsx";
+import { Help, SignInProblem, useHostBrand } from "./signed_out.tsx";
+
+/** Asking for a link that sets a new password. It says the same for every address, so that nobody learns who has an account. */
+
+const EMAIL = /^\S+@\S+$/;
+
+export function ForgotPasswordPage() {
+  const { look, support } = useHostBrand();
+  const [email, setEmail] = useState("");
+  const [tries, setTries] = useState(0);
+  const asking = useMutation({ mutationFn: () => ask(api["sign-in"].forgot.post({ email: email.trim() })) });
+  const isEmail = EMAIL.test(email.trim());
+  useEffect(() => {
+    if (tries > 0) focusInvalid();
+  }, [tries]);
+  if (asking.isSuccess) {
+    return (
+      <SignedOutPage
+        title="Look into your mail"
+        brand={look}
+        footer={<Help support={support}>Nothing arrives? Look into the spam folder.</Help>}
+      >
+        <Banner tone="ok" icon={MailCheck}>
+          <span className="break-words text-ink">
+            If {email.trim()} belongs to an account here, we have sent it a link. The link works once, for one hour.
+          </span>
+        </Banner>
+        <ButtonLink href="/sign-in">Back to sign-in</ButtonLink>
+      </SignedOutPage>
+    );
+  }
+  return (
+    <SignedOutPage
+      title="Forgot your password?"
+      lead="We send you a link to set a new one."
+      brand={look}
+      footer={<Help support={support}>No access to your mail?</Help>}
+    >
+      <FormFrame
+        onSubmit={() => {
+          setTries(tries + 1);
+          if (isEmail && !asking.isPending) asking.mutate();
+        }}
+      >
+        <Field label="E-mail" error={tries > 0 && !isEmail && "Enter your e-mail address."}>
+          <TextInput
+            type="email"
+            name="email"
+            value={email}
+            onValue={setEmail}
+            autoComplete="username"
+            autoCapitalize="none"
+            spellCheck={false}
+            maxLength={EMAIL_CHARS_MAX}
+            autoFocus
+          />
+        </Field>
+        <SignInProblem error={asking.error} />
+        <Button type="submit" variant="primary" pending={asking.isPending}>
+          Send link
+        </Button>
+        <ButtonLink href="/sign-in" variant="quiet">
+          Back
+        </ButtonLink>
+      </FormFrame>
+    </SignedOutPage>
+  );
+}

@@ -1,0 +1,28 @@
+import { formatCount } from "../format.ts";
+import { Figure, Figures, Section } from "../ui/page.tsx";
+import { Ago } from "../ui/time.tsx";
+
+/** How much waits to be sent, and how much was given up. */
+export function MessageFigures({
+  state: { waiting, oldestAt, failed },
+}: {
+  state: { waiting: number; oldestAt: string | null; failed: number };
+}) {
+  const oldest = oldestAt && (
+    <>
+      The oldest from <Ago iso={oldestAt} />
+    </>
+  );
+  return (
+    <Section>
+      <Figures>
+        <Figure label="Waiting" note={oldest}>
+          {formatCount(waiting)}
+        </Figure>
+        <Figure label="Failed" note="In the last 24 hours">
+          {formatCount(failed)}
+        </Figure>
+      </Figures>
+    </Section>
+  );
+}

@@ -1,0 +1,220 @@
+import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
+import { Check, CircleAlert, Clock, MailX } from "lucide-react";
+import { api, ask } from "../api.ts";
+import { formatCount } from "../format.ts";
+import { Button } from "../ui/buttons.tsx";
+import { NativeSelect } from "../ui/fields.tsx";
+import { useUrlState } from "../ui/filter_bar.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Badge, Banner, Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { type Column, DataTable, toOlder } from "../ui/table.tsx";
+import { Ago, Instant } from "../ui/time.tsx";
+import { toast } from "../ui/toast.tsx";
+import { MailServerSection } from "./mail_server.tsx";
+import { MessageFigures } from "./message_figures.tsx";
+import { kindWords } from "./message_words.ts";
+import { useViewer } from "./page_hooks.ts";
+
+/** Mail: what waits to be sent, what failed and why, and the server that sends it. */
+
+type Listed = NonNullable<Awaited<ReturnType<typeof api.messages.get>>["data"]>;
+export type Delivery = Listed["messages"][number];
+type Status = Delivery["status"];
+
+const FILTERS = [
+  { value: "all", label: "All" },
+  { value: "waiting", label: "Waiting" },
+  { value: "failed", label: "Failed" },
+  { value: "sent", label: "Sent" },
+] as const satisfies readonly { value: Status | "all"; label: string }[];
+
+const MESSAGES_KEY = ["messages"] as const;
+
+export function MessagesPage() {
+  const { role } = useViewer();
+  const isAdmin = role === "admin";
+  const [{ status }, setFilter] = useUrlState({ status: "all" });
+  const chosen = FILTERS.find(({ value }) => value === status)?.value ?? "all";
+  const messages = useInfiniteQuery({
+    queryKey: [...MESSAGES_KEY, chosen],
+    queryFn: ({ pageParam }) =>
+      ask(
+        api.messages.get({
+          query: { ...(chosen !== "all" && { status: chosen }), ...(pageParam > 0 && { before: pageParam }) },
+        }),
+      ),
+    initialPageParam: 0,
+    getNextPageParam: ({ messages: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.deliveryId : undefined),
+  });
+  const first = messages.data?.pages[0];
+  return (
+    <Page
+      title="Mail"
+      lead={
+        isAdmin
+          ? "What is sent to people and to their webhooks: what waits, and what failed and why."
+          : "What your customers are sent, and the mail server that sends it."
+      }
+    >
+      {first?.canMail === false && <NoServer isAdmin={isAdmin} />}
+      {first?.downServers.map((server) => (
+        <DownServer key={server.tenantId} server={server} isAdmin={isAdmin} />
+      ))}
+      {first && <MessageFigures state={first.state} />}
+      <Section
+        title="Messages"
+        description="Kept for 30 days. A failed attempt is repeated, with growing pauses, for two days."
+        action={
+          <NativeSelect
+            label="Messages to show"
+            value={chosen}
+            options={FILTERS}
+            onValue={(value) => setFilter({ status: value })}
+          />
+        }
+        flush
+      >
+        <Loaded query={messages} skeleton={<SkeletonRows rows={4} />}>
+          {({ pages }) => (
+            <DataTable
+              caption="Messages"
+              rows={pages.flatMap((page) => page.messages)}
+              rowKey={({ deliveryId }) => String(deliveryId)}
+              columns={COLUMNS}
+              empty={
+                <Empty>
+                  Nothing in this view. Messages appear here when something happens that people are told of.
+                </Empty>
+              }
+              older={toOlder(messages)}
+            />
+          )}
+        </Loaded>
+      </Section>
+      <MailServerSection isAdmin={isAdmin} />
+    </Page>
+  );
+}
+
+function NoServer({ isAdmin }: { isAdmin: boolean }) {
+  return (
+    <Banner tone="warn" icon={MailX} title="No mail is sent">
+      {isAdmin
+        ? "SMTP_URL is not set. Links for invitations and passwords are shown to whoever makes them, who passes them on."
+        : "You have set no mail server. Links for invitations and passwords are shown to you, and you pass them on. Set a server below, and your customers get mail in your name."}
+    </Banner>
+  );
+}
+
+/** A mail server that does not answer. Its mails wait without an attempt. */
+function DownServer({
+  server: { name, since, why, nextAt },
+  isAdmin,
+}: {
+  server: Listed["downServers"][number];
+  isAdmin: boolean;
+}) {
+  const whose = name !== null && isAdmin ? `The mail server of ${name}` : "The mail server";
+  return (
+    <Banner tone="bad" icon={MailX} title={`${whose} does not answer`}>
+      It has not answered since <Instant iso={since} />: {why}. Mails wait until it does. One is tried at{" "}
+      <Instant iso={nextAt} />; when it is accepted, the others follow.
+    </Banner>
+  );
+}
+
+const COLUMNS: Column<Delivery>[] = [
+  {
+    head: "Message",
+    cell: ({ kind, channel }) => (
+      <span className="grid text-left">
+        <span className="font-medium">{kindWords(kind)}</span>
+        <span className="text-12 text-ink-3">{channel === "mail" ? "Mail" : "Webhook"}</span>
+      </span>
+    ),
+  },
+  {
+    head: "To",
+    cell: ({ address, accountName }) => (
+      <span className="grid min-w-0">
+        <span className="wrap-anywhere">{address}</span>
+        <span className="text-12 text-ink-3">{accountName}</span>
+      </span>
+    ),
+  },
+  { head: "Created", cell: ({ createdAt }) => <Ago iso={createdAt} />, hideBelow: "lg" },
+  { head: "State", cell: (delivery) => <DeliveryState delivery={delivery} /> },
+  {
+    head: "Action",
+    align: "right",
+    cell: (delivery) => delivery.status !== "sent" && <SendAgain delivery={delivery} />,
+  },
+];
+
+/** The state, and for one that did not arrive why, and when it is tried again. */
+export function DeliveryState({ delivery: { status, error, attempts, nextAt, endedAt } }: { delivery: Delivery }) {
+  const tries = `${formatCount(attempts)} ${attempts === 1 ? "attempt" : "attempts"}`;
+  return (
+    <span className="grid justify-items-start gap-1">
+      <DeliveryBadge status={status} />
+      {status === "sent" && endedAt && (
+        <span className="text-12 text-ink-3">
+          <Ago iso={endedAt} />
+        </span>
+      )}
+      {status !== "sent" && attempts > 0 && (
+        <span className="grid max-w-[24rem] text-12 text-ink-2">
+          <span className="wrap-anywhere">{error}</span>
+          <span className="text-ink-3">
+            {tries}
+            {nextAt && (
+              <>
+                , next <Instant iso={nextAt} />
+              </>
+            )}
+          </span>
+        </span>
+      )}
+      {status === "failed" && attempts === 0 && error && <span className="text-12 text-ink-2">{error}</span>}
+    </span>
+  );
+}
+
+function DeliveryBadge({ status }: { status: Status }) {
+  if (status === "sent")
+    return (
+      <Badge tone="ok" icon={Check}>
+        Sent
+      </Badge>
+    );
+  if (status === "failed")
+    return (
+      <Badge tone="bad" icon={CircleAlert}>
+        Failed
+      </Badge>
+    );
+  return (
+    <Badge tone="warn" icon={Clock}>
+      Waiting
+    </Badge>
+  );
+}
+
+function SendAgain({ delivery: { deliveryId, status, kind } }: { delivery: Delivery }) {
+  const client = useQueryClient();
+  const { lock } = useViewer();
+  const again = useMutation({
+    mutationFn: async () => {
+      await ask(api.messages({ id: deliveryId })["send-again"].post());
+      await client.invalidateQueries({ queryKey: MESSAGES_KEY });
+    },
+    onSuccess: () => toast.done("It is sent within seconds."),
+    onError: (error) => toast.failed(error),
+  });
+  return (
+    <Button size="sm" pending={again.isPending} onClick={() => again.mutate()} {...lock}>
+      {status === "failed" ? "Send again" : "Send now"}
+      <span className="sr-only">: {kindWords(kind)}</span>
+    </Button>
+  );
+}

@@ -1,0 +1,34 @@
+import { formatDay, formatOf, formatTime, formatZone } from "../format.ts";
+import { nowMs } from "../ui/clock.ts";
+import { ErrorLine } from "../ui/states.tsx";
+import { useBilling } from "./holdings.tsx";
+
+/** "on 24 Dec at 00:00 Berlin time". */
+export function startText({ startsAt, timeZone }: { startsAt: string; timeZone: string }): string {
+  const day = formatDay(startsAt, timeZone, nowMs());
+  return `on ${day} at ${formatTime(startsAt, timeZone)} ${formatZone(timeZone)} time`;
+}
+
+function capital(words: string): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** When a package that is bought now starts, by the viewer's own packages: one runs at a time, behind all others. Source: BUY-4. */
+export function PackageStart() {
+  const { data, error } = useBilling(null);
+  if (data === undefined) return error ? <ErrorLine error={error} /> : "…";
+  const live = data.packages.filter(({ state }) => state !== "ended");
+  // The list begins with the one that ends last.
+  const last = live[0];
+  if (!last) return "As soon as it is paid";
+  const { endsAt, timeZone, name } = last;
+  return (
+    <span className="grid gap-1">
+      <span className="font-medium">{capital(startText({ startsAt: endsAt, timeZone }))}</span>
+      <span className="text-ink-2">
+        {live.length > 1 ? `Behind your ${formatOf(live.length, "package")}` : `When ${name} has ended`}: packages run
+        one after the other. If you need it sooner, ask before you pay.
+      </span>
+    </span>
+  );
+}

@@ -1,0 +1,12 @@
+import type { api } from "../api.ts";
+import { formatMoney } from "../format.ts";
+
+/** Payments as their seller's pages show them. */
+
+export type ListedPayment = NonNullable<Awaited<ReturnType<typeof api.payments.get>>["data"]>["payments"][number];
+
+/** An amount of a payment: dollars, or another currency by its code. */
+export function amountOf(amountNano: string, currency: string): string {
+  const text = formatMoney(amountNano);
+  return currency === "usd" ? text : `${text.replace("$", "")} ${currency.toUpperCase()}`;
+}

@@ -1,0 +1,205 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { PAY_INSTRUCTIONS_CHARS_MAX, SHOP_URL_CHARS_MAX } from "../../../limits.ts";
+import { api, ask } from "../api.ts";
+import { Button } from "../ui/buttons.tsx";
+import { CopyField, SecretOnce } from "../ui/copy_field.tsx";
+import { Confirm } from "../ui/dialog.tsx";
+import { Field, PasswordField, TextArea, TextField } from "../ui/fields.tsx";
+import { isBlank, PageForm, useForm } from "../ui/form.tsx";
+import { Section } from "../ui/page.tsx";
+import { Badge, Loaded, Skeleton } from "../ui/states.tsx";
+import { toast } from "../ui/toast.tsx";
+import { useViewer } from "./page_hooks.ts";
+
+/** How a seller is paid: Stripe, instructions, a shop of its own. */
+
+const SETTINGS_KEY = ["payment-settings"] as const;
+type Saved = NonNullable<Awaited<ReturnType<(typeof api)["payment-settings"]["get"]>>["data"]>;
+
+function useSaved(): (saved: Saved) => void {
+  const client = useQueryClient();
+  return ({ settings, hooks, origin }) => client.setQueryData(SETTINGS_KEY, { settings, hooks, origin });
+}
+
+export function PaymentSettings() {
+  const saved = useQuery({ queryKey: SETTINGS_KEY, queryFn: () => ask(api["payment-settings"].get()) });
+  return (
+    <Loaded query={saved} skeleton={<Skeleton className="h-80 rounded-lg" />}>
+      {(data) => (
+        <>
+          <StripeSection saved={data} />
+          <InstructionsSection saved={data} />
+          <ShopSection saved={data} />
+        </>
+      )}
+    </Loaded>
+  );
+}
+
+/** A reseller's customers and payment providers use the reseller's own domain: the one that is open. */
+const hookOf = ({ origin }: Saved, path: string) => `${origin ?? location.origin}${path}`;
+
+const STRIPE_STATES = { off: "Not offered", test: "Test mode", live: "Live" } as const;
+
+function StripeSection({ saved }: { saved: Saved }) {
+  const put = useSaved();
+  const [isRemoving, setRemoving] = useState(false);
+  const { stripe } = saved.settings;
+  return (
+    <Section
+      title="Stripe"
+      description="Customers pay by card on a page of Stripe, and get what they bought at once."
+      action={
+        <Badge tone={stripe === "live" ? "ok" : stripe === "test" ? "warn" : "neutral"}>{STRIPE_STATES[stripe]}</Badge>
+      }
+    >
+      <div className="grid gap-4">
+        <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">
+          <li>
+            In Stripe, under Developers → Webhooks, add the address below with all events of Checkout
+            (checkout.session.*) and Refunds (refund.*), and those of Charge that begin with charge.dispute.
+          </li>
+          <li>Copy the signing secret of that webhook, and a secret key, into the fields.</li>
+        </ol>
+        <CopyField label="Address for Stripe's webhooks" value={hookOf(saved, saved.hooks.stripe)} />
+        <StripeForm isOffered={stripe !== "off"} onSaved={put} onRemove={() => setRemoving(true)} />
+      </div>
+      <Confirm
+        open={isRemoving}
+        onOpenChange={setRemoving}
+        title="Stop offering Stripe?"
+        confirmLabel="Stop offering"
+        onConfirm={async () => put(await ask(api["payment-settings"].stripe.put({ stripe: null })))}
+      >
+        The key is deleted. Who is paying on a page of Stripe right now may pay without getting anything: the payment is
+        then seen in Stripe only. Refunds through Stripe wait until a key is set again.
+      </Confirm>
+    </Section>
+  );
+}
+
+type StripeFormProps = { isOffered: boolean; onSaved: (saved: Saved) => void; onRemove: () => void };
+
+function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
+  const { lock } = useViewer();
+  const form = useForm({
+    first: { apiKey: "", webhookSecret: "" },
+    wrong: ({ apiKey, webhookSecret }) => ({
+      apiKey: isBlank(apiKey) ? "Enter the secret key." : null,
+      webhookSecret: isBlank(webhookSecret) ? "Enter the signing secret of the webhook." : null,
+    }),
+    send: (secrets) => ask(api["payment-settings"].stripe.put({ stripe: secrets })),
+    onSent: (data) => {
+      onSaved(data);
+      form.set({ apiKey: "", webhookSecret: "" });
+      toast.done("Stripe accepts the key. Customers can pay by card now.");
+    },
+  });
+  return (
+    <PageForm
+      form={form}
+      saveLabel={isOffered ? "Replace both" : "Offer Stripe"}
+      lock={lock}
+      actions={
+        isOffered && (
+          <Button variant="quiet" onClick={onRemove} {...lock}>
+            Stop offering Stripe
+          </Button>
+        )
+      }
+    >
+      <PasswordField
+        label="Secret key"
+        hint="Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. It is stored encrypted, and not shown again."
+        {...form.field("apiKey")}
+        disabled={lock.disabled}
+      />
+      <PasswordField
+        label="Signing secret of the webhook"
+        hint="Begins with whsec_."
+        {...form.field("webhookSecret")}
+        disabled={lock.disabled}
+      />
+    </PageForm>
+  );
+}
+
+function InstructionsSection({ saved }: { saved: Saved }) {
+  const { lock } = useViewer();
+  const put = useSaved();
+  const before = saved.settings.instructions ?? "";
+  const form = useForm({
+    first: { instructions: before },
+    wrong: { instructions: null },
+    send: ({ instructions }) =>
+      ask(api["payment-settings"].instructions.put({ instructions: isBlank(instructions) ? null : instructions })),
+    onSent: (data) => {
+      put(data);
+      toast.done(data.settings.instructions === null ? "Not offered any more." : "Instructions saved.");
+    },
+  });
+  const { error, ...instructions } = form.field("instructions");
+  return (
+    <Section
+      title="By instructions"
+      description="A bank transfer, or anything else. You see the order under Orders, and fulfil it when the money is there."
+      action={<Badge tone={before === "" ? "neutral" : "ok"}>{before === "" ? "Not offered" : "Offered"}</Badge>}
+    >
+      <PageForm form={form} saveLabel="Save instructions" isProminent={form.values.instructions !== before} lock={lock}>
+        <Field
+          label="Instructions"
+          hint="Shown with the amount and the order's reference. Empty: not offered."
+          error={error}
+        >
+          <TextArea {...instructions} rows={5} maxLength={PAY_INSTRUCTIONS_CHARS_MAX} disabled={lock.disabled} />
+        </Field>
+      </PageForm>
+    </Section>
+  );
+}
+
+function ShopSection({ saved }: { saved: Saved }) {
+  const { lock } = useViewer();
+  const put = useSaved();
+  const [secret, setSecret] = useState<string | null>(null);
+  const { shopUrl } = saved.settings;
+  const form = useForm({
+    first: { shopUrl: shopUrl ?? "" },
+    wrong: { shopUrl: null },
+    send: ({ shopUrl: typed }) =>
+      ask(api["payment-settings"].shop.put({ shopUrl: isBlank(typed) ? null : typed.trim() })),
+    onSent: (data) => {
+      put(data);
+      setSecret(data.secret);
+      if (data.secret === null) toast.done("Not offered any more.");
+    },
+  });
+  return (
+    <Section
+      title="Another shop"
+      description="Customers are sent to your shop with the order's reference and amount. The shop reports the payment by a webhook that it signs."
+      action={<Badge tone={shopUrl === null ? "neutral" : "ok"}>{shopUrl === null ? "Not offered" : "Offered"}</Badge>}
+    >
+      <PageForm form={form} saveLabel={shopUrl === null ? "Offer the shop" : "Save, with a new secret"} lock={lock}>
+        <TextField
+          label="Address of the shop"
+          hint="Saving makes a new signing secret, which is shown once; the one before ends. Empty: not offered."
+          {...form.field("shopUrl")}
+          maxLength={SHOP_URL_CHARS_MAX}
+          placeholder="https://shop.example.com/pay"
+          autoCapitalize="none"
+          disabled={lock.disabled}
+        />
+        <CopyField label="Address for the shop's webhooks" value={hookOf(saved, saved.hooks.shop)} />
+      </PageForm>
+      <SecretOnce
+        open={secret !== null}
+        title="Your shop signs with this secret"
+        label="Signing secret"
+        value={secret ?? ""}
+        onDone={() => setSecret(null)}
+      />
+    </Section>
+  );
+}

@@ -1,0 +1,122 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { Banknote } from "lucide-react";
+import { lazy, Suspense } from "react";
+import { api, ask } from "../api.ts";
+import { Button } from "../ui/buttons.tsx";
+import { NativeSelect } from "../ui/fields.tsx";
+import { useUrlState } from "../ui/filter_bar.tsx";
+import { Page, Section } from "../ui/page.tsx";
+import { Empty, Loaded, SkeletonRows } from "../ui/states.tsx";
+import { type Column, DataTable, toOlder } from "../ui/table.tsx";
+import { Ago } from "../ui/time.tsx";
+import { useOpened, useViewer, type Viewer } from "./page_hooks.ts";
+import { amountOf, type ListedPayment } from "./payment_amounts.ts";
+import { PaymentSettings } from "./payment_settings.tsx";
+import { PaymentState } from "./payment_state.tsx";
+
+const RefundDialog = lazy(() => import("./refund_dialog.tsx").then((m) => ({ default: m.RefundDialog })));
+
+/** What a seller was paid, with refunds, and how it is paid: an admin for the operator, a reseller for itself. */
+
+export function PaymentsPage() {
+  const { role } = useViewer();
+  return (
+    <Page
+      title="Payments"
+      lead={
+        role === "admin"
+          ? "What resellers and your own customers paid, and how they can pay. Resellers are paid by their customers themselves."
+          : "What your customers paid you, and how they can pay. The money goes to you, not to the operator."
+      }
+    >
+      <Payments />
+      <PaymentSettings />
+    </Page>
+  );
+}
+
+const SHOWN = [
+  { value: "all", label: "All payments" },
+  { value: "problems", label: "To give back" },
+  { value: "disputed", label: "Disputed" },
+] as const;
+
+const NOTHING = {
+  all: "No payments yet. They are listed here.",
+  problems: "There is nothing to give back.",
+  disputed: "No payment was disputed.",
+} as const;
+
+const METHODS = { stripe: "Stripe", instructions: "By hand", shop: "Shop" } as const;
+function Payments() {
+  const { role, lock } = useViewer();
+  const [filters, setFilters] = useUrlState({ show: "all" });
+  const show = SHOWN.find(({ value }) => value === filters.show)?.value ?? "all";
+  const payments = useInfiniteQuery({
+    queryKey: ["payments", show],
+    queryFn: ({ pageParam }) => ask(api.payments.get({ query: { show, ...(pageParam > 0 && { before: pageParam }) } })),
+    initialPageParam: 0,
+    getNextPageParam: ({ payments: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.paymentId : undefined),
+  });
+  const refunding = useOpened<ListedPayment>();
+  const people = role === "admin" ? "/admin/people" : "/customers";
+  return (
+    <Section
+      title="Received"
+      flush
+      action={
+        <NativeSelect
+          label="Which payments"
+          value={show}
+          onValue={(next) => setFilters({ show: next })}
+          options={SHOWN}
+        />
+      }
+    >
+      <Loaded query={payments} skeleton={<SkeletonRows rows={3} />}>
+        {({ pages }) => (
+          <DataTable
+            caption="Payments"
+            rows={pages.flatMap((page) => page.payments)}
+            rowKey={({ paymentId }) => String(paymentId)}
+            rowHref={({ accountId }) => `${people}/${accountId}`}
+            columns={columnsFor(refunding.open, lock)}
+            empty={<Empty icon={Banknote}>{NOTHING[show]}</Empty>}
+            older={toOlder(payments)}
+          />
+        )}
+      </Loaded>
+      <Suspense>
+        {refunding.what && (
+          <RefundDialog
+            key={refunding.times}
+            open={refunding.isOpen}
+            onClose={refunding.close}
+            payment={refunding.what}
+          />
+        )}
+      </Suspense>
+    </Section>
+  );
+}
+
+function columnsFor(refund: (payment: ListedPayment) => void, lock: Viewer["lock"]): Column<ListedPayment>[] {
+  return [
+    { head: "From", cell: ({ name }) => <span className="font-medium">{name}</span> },
+    { head: "Received", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+    { head: "By", cell: ({ method }) => METHODS[method], hideBelow: "md" },
+    { head: "Order", cell: ({ reference }) => <span className="font-mono text-13">{reference}</span>, hideBelow: "lg" },
+    { head: "Amount", align: "right", cell: ({ amountNano, currency }) => amountOf(amountNano, currency) },
+    { head: "State", cell: (payment) => <PaymentState payment={payment} /> },
+    {
+      head: "Action",
+      align: "right",
+      cell: (payment) =>
+        BigInt(payment.refundedNano) < BigInt(payment.amountNano) && (
+          <Button size="sm" className="row-above" onClick={() => refund(payment)} {...lock}>
+            Refund<span className="sr-only"> {payment.name}</span>
+          </Button>
+        ),
+    },
+  ];
+}

@@ -1,0 +1,129 @@
+import { Check } from "lucide-react";
+import { limitsText } from "../copy.ts";
+import { formatCount, formatList, formatMoney, formatOf, formatZone } from "../format.ts";
+import { Button } from "../ui/buttons.tsx";
+import { inPlace } from "../ui/in_place.tsx";
+import { Section } from "../ui/page.tsx";
+import { Loaded, Skeleton } from "../ui/states.tsx";
+import { type Offering, useOfferings } from "./offerings.tsx";
+import { useViewer } from "./page_hooks.ts";
+
+/** What a customer can buy, as cards: the name, the price, and what is in it in words. */
+
+/** More models than this are counted, with their names on hover. */
+const MODELS_NAMED_MAX = 4;
+
+export function PlanCards({ onBuy }: { onBuy: (offering: Offering) => void }) {
+  const offerings = useOfferings();
+  return (
+    <Loaded query={offerings} skeleton={<Skeleton className="h-64 rounded-lg" />}>
+      {({ offerings: rows }) =>
+        rows.length > 0 && (
+          <Section
+            title="Plans"
+            description="A plan starts when it is paid. If you have another one, it starts when that has ended."
+          >
+            <ul className="grid gap-4 sm:grid-cols-2 lg:grid-cols-3">
+              {rows.toSorted(byPrice).map((offering) => (
+                <PlanCard key={offering.offeringId} offering={offering} onBuy={onBuy} />
+              ))}
+            </ul>
+          </Section>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function PlanCard({ offering, onBuy }: { offering: Offering; onBuy: (offering: Offering) => void }) {
+  const { lock } = useViewer();
+  const { name, priceNanoUsd } = offering;
+  return (
+    <li className="flex min-w-0 flex-col gap-4 rounded-md border border-line p-4 sm:p-5">
+      <div>
+        <h3 className="text-14 font-semibold wrap-anywhere">{name}</h3>
+        <p className="mt-1 text-20 font-semibold tabular-nums">
+          {priceNanoUsd === null ? (
+            <span className="text-ink-2">Price on request</span>
+          ) : (
+            <>
+              {formatMoney(priceNanoUsd)} <span className="text-13 font-normal text-ink-2">{forHowLong(offering)}</span>
+            </>
+          )}
+        </p>
+      </div>
+      <PlanLines offering={offering} />
+      <Button
+        variant={priceNanoUsd === null ? "secondary" : "primary"}
+        onClick={() => onBuy(offering)}
+        className="w-full"
+        {...lock}
+      >
+        {priceNanoUsd === null ? "Ask for it" : "Buy"}
+        <span className="sr-only"> {name}</span>
+      </Button>
+    </li>
+  );
+}
+
+/** What is in a plan, with a tick each. */
+export function PlanLines({ offering }: { offering: Offering }) {
+  return (
+    <ul className="grid flex-1 content-start gap-2 text-13 text-ink-2" title={offering.modelIds?.join(", ")}>
+      {inPlace(planLines(offering), (line) => (
+        <li className="flex items-start gap-2">
+          <Check size={14} aria-hidden className="mt-0.5 flex-none text-ok" />
+          <span className="min-w-0 wrap-anywhere">{line}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The cheapest first; those without a price last. */
+function byPrice(a: Offering, b: Offering): number {
+  if (a.priceNanoUsd === null || b.priceNanoUsd === null)
+    return Number(a.priceNanoUsd === null) - Number(b.priceNanoUsd === null);
+  const difference = BigInt(a.priceNanoUsd) - BigInt(b.priceNanoUsd);
+  return difference < 0n ? -1 : difference > 0n ? 1 : a.name.localeCompare(b.name);
+}
+
+export function forHowLong({ days }: Offering): string {
+  return days === 1 ? "for one day" : `for ${formatOf(days, "day")}`;
+}
+
+/** What is in an offering, one fact a line. */
+function planLines(offering: Pick<Offering, (typeof SAID)[number]>): string[] {
+  const { days, dailyLimit, totalLimit, carryover, tokenLimit, modelIds, limits, timeZone } = offering;
+  const limited = limits === null ? "" : limitsText(limits);
+  return [
+    days === 1
+      ? `${formatOf(dailyLimit, "request")} in one day`
+      : `${formatOf(dailyLimit, "request")} a day for ${formatOf(days, "day")}`,
+    ...(totalLimit < dailyLimit * days ? [`At most ${formatOf(totalLimit, "request")} in all`] : []),
+    ...(days === 1
+      ? []
+      : [carryover ? "Unused requests stay usable on later days" : "Unused requests end with their day"]),
+    ...(tokenLimit === null ? [] : [`At most ${formatOf(tokenLimit, "token")} in all`]),
+    modelsLine(modelIds),
+    ...(limited === "" ? [] : [`At most ${limited}`]),
+    `Days begin at 00:00 ${formatZone(timeZone)} time`,
+  ];
+}
+
+const SAID = [
+  "days",
+  "dailyLimit",
+  "totalLimit",
+  "carryover",
+  "tokenLimit",
+  "modelIds",
+  "limits",
+  "timeZone",
+] as const satisfies readonly (keyof Offering)[];
+
+function modelsLine(modelIds: readonly string[] | null): string {
+  if (modelIds === null) return "All models";
+  if (modelIds.length > MODELS_NAMED_MAX) return `${formatCount(modelIds.length)} models`;
+  return `Only ${formatList(modelIds)}`;
+}

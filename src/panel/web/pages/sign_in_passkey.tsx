@@ -1,0 +1,77 @@
+import type { AuthenticationResponseJSON } from "@simplewebauthn/browser";
+import { useMutation } from "@tanstack/react-query";
+import { Fingerprint } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import { ApiError, api, ask } from "../api.ts";
+import { Button } from "../ui/buttons.tsx";
+import { ErrorLine } from "../ui/states.tsx";
+import { loadPasskeys } from "./confirm_person.tsx";
+import { credentialErrorOf, SignInProblem } from "./signed_out.tsx";
+
+/** Signing in with a passkey: by its button, or among the suggestions of the e-mail field. */
+
+/** Before the server's challenge expires, it is replaced. */
+const OFFER_MS = 4 * 60_000;
+
+const fetchOptions = () => ask(api["sign-in"].passkey.get());
+
+export function PasskeySignIn({ onDone }: { onDone: () => void }) {
+  const [isSupported, setSupported] = useState(false);
+  /** Counts the offers in the suggestions: a request by the button ends the present one. */
+  const [offers, setOffers] = useState(0);
+  const isAsking = useRef(false);
+  const signIn = useMutation({
+    mutationFn: async (signed: AuthenticationResponseJSON | null) => {
+      isAsking.current = true;
+      const response = signed ?? (await (await loadPasskeys()).sign(await fetchOptions()));
+      return ask(api["sign-in"].passkey.post({ response }));
+    },
+    onSuccess: onDone,
+    onError: () => {
+      isAsking.current = false;
+      setOffers((before) => before + 1);
+    },
+  });
+  const { mutate } = signIn;
+  useEffect(() => {
+    let end = () => {};
+    let isOver = false;
+    const offer = async () => {
+      const passkeys = await loadPasskeys();
+      setSupported(passkeys.areSupported());
+      if (isOver || !(await passkeys.canAutofill())) return;
+      const options = await fetchOptions();
+      if (isOver || isAsking.current) return;
+      end = passkeys.cancel;
+      mutate(await passkeys.sign(options, { autofill: true }));
+    };
+    // The form works without suggestions, and the button tells what is wrong.
+    offer().catch(() => {});
+    const timer = setTimeout(() => isAsking.current || setOffers(offers + 1), OFFER_MS);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+      end();
+    };
+  }, [offers, mutate]);
+  if (!isSupported) return null;
+  return (
+    <div className="grid gap-4">
+      <p className="flex items-center gap-3 text-13 text-ink-3">
+        <span aria-hidden className="h-px flex-1 bg-line" />
+        or
+        <span aria-hidden className="h-px flex-1 bg-line" />
+      </p>
+      <Button icon={Fingerprint} pending={signIn.isPending || signIn.isSuccess} onClick={() => mutate(null)}>
+        Sign in with a passkey
+      </Button>
+      <PasskeyProblem error={signIn.error} />
+    </div>
+  );
+}
+
+function PasskeyProblem({ error }: { error: Error | null }) {
+  if (error === null) return null;
+  const isOwn = credentialErrorOf(error) !== null || (error instanceof ApiError && error.param === "passkey");
+  return isOwn ? <ErrorLine error={error} /> : <SignInProblem error={error} />;
+}

@@ -1,0 +1,71 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useParams } from "wouter";
+import { api, ask } from "../api.ts";
+import { Button, ButtonLink } from "../ui/buttons.tsx";
+import { SignedOutPage } from "../ui/page.tsx";
+import { ErrorState, Loading, Skeleton } from "../ui/states.tsx";
+import { InvalidLink, isWorthRetrying } from "./link_page.tsx";
+import { kindWords } from "./message_words.ts";
+import { codeOf, SignInProblem, useHostBrand } from "./signed_out.tsx";
+
+/** The page of a link that switches off one kind of mail. Opening it changes nothing: mail scanners open links too. */
+
+const TITLE = "No more mails of this kind?";
+
+export function UnsubscribePage() {
+  const { look, name, support } = useHostBrand();
+  const { token = "" } = useParams();
+  const choice = useQuery({
+    queryKey: ["unsubscribe", token],
+    queryFn: () => ask(api.unsubscribe({ token }).get()),
+    retry: isWorthRetrying,
+  });
+  const stopping = useMutation({ mutationFn: () => ask(api.unsubscribe({ token }).post()) });
+  const kind = choice.data && kindWords(choice.data.kind);
+  if (kind !== undefined && (stopping.data ?? choice.data)?.mailed === false)
+    return (
+      <SignedOutPage
+        title="Switched off"
+        lead={`${name} no longer mails you about: ${kind}. Settings has what you are mailed about, and switches it on again.`}
+        brand={look}
+      >
+        <ButtonLink href="/settings">Open settings</ButtonLink>
+      </SignedOutPage>
+    );
+  const error = choice.error;
+  if (codeOf(error) === "not_found")
+    return (
+      <InvalidLink
+        look={look}
+        support={support}
+        lead="It is not complete, or belongs to an account that does not sign in here. Settings has what you are mailed about."
+      />
+    );
+  return (
+    <SignedOutPage
+      title={TITLE}
+      brand={look}
+      {...(kind !== undefined && { lead: `${name} mails you about: ${kind}.` })}
+    >
+      {error &&
+        (codeOf(error) === "too_many_requests" ? (
+          <SignInProblem error={error} />
+        ) : (
+          <ErrorState error={error} onRetry={() => void choice.refetch()} />
+        ))}
+      {choice.isPending && (
+        <Loading className="grid gap-4">
+          <Skeleton className="h-9" />
+        </Loading>
+      )}
+      {kind !== undefined && (
+        <>
+          <SignInProblem error={stopping.error} />
+          <Button variant="primary" pending={stopping.isPending} onClick={() => stopping.mutate()}>
+            Switch these mails off
+          </Button>
+        </>
+      )}
+    </SignedOutPage>
+  );
+}

@@ -1,0 +1,122 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET, type StripeStandIn, startStripe } from "../commerce/stripe_stand_in.ts";
+import { ok, signInTo } from "../panel/panel_client.ts";
+import { ACME_HOST, openPanel, PANEL_HOST, type Panel, PHONE, said, settled } from "./browser.ts";
+
+/** A customer buys in the browser: from the price to the package, on a reseller's domain. Source: BUY-2, BUY-4, PAN-9. */
+
+const START_MS_MAX = 60_000;
+const USD = 1_000_000_000n;
+let panel: Panel;
+let stripe: StripeStandIn;
+
+beforeAll(async () => {
+  stripe = await startStripe();
+  panel = await openPanel({ env: { STRIPE_API_BASE: stripe.base } });
+  const acme = await signInTo(panel.shop, panel.acme, { host: ACME_HOST });
+  ok(
+    await acme.put("/payment-settings/stripe", {
+      stripe: { apiKey: STRIPE_KEY, webhookSecret: STRIPE_WEBHOOK_SECRET },
+    }),
+  );
+  ok(await acme.put("/payment-settings/instructions", { instructions: "IBAN XX00 1234" }));
+}, START_MS_MAX);
+afterAll(async () => {
+  expect(await panel.shop.world.unbalanced()).toEqual([]);
+  await panel.close();
+  await stripe.stop();
+});
+
+test("price, order, Stripe's page, back, paid, the package is active: without a problem of the content security policy", async () => {
+  const { world } = panel.shop;
+  const offeringId = await world.addOffering({ wholesaleNanoUsd: 4n * USD });
+  await world.sql`update offerings set name = 'Atelier' where id = ${offeringId}`;
+  await world.sql`insert into retail_prices values (${panel.acme.accountId}, ${offeringId}, ${String(12n * USD)})`;
+  await world.sql`select add_balance(${panel.acme.accountId}, ${String(50n * USD)}, 'top_up', 'test', null)`;
+  const person = await world.addCustomer(panel.acme.accountId);
+  const visit = await panel.visit(person, "/billing", { host: ACME_HOST });
+  const { page } = visit;
+  await page.getByRole("button", { name: "Ask for more" }).click();
+  await page.getByRole("combobox", { name: "Offering" }).click();
+  await page.getByRole("option", { name: /^Atelier/ }).click();
+  await page.getByRole("button", { name: "Continue" }).click();
+  await page.getByRole("heading", { name: "Pay $12.00" }).waitFor();
+  await visit.check();
+  visit.expectProblem(/^another host was asked: http:\/\/127\.0\.0\.1:\d+\/pay\//);
+  await page.getByRole("button", { name: "Go on to Stripe" }).click();
+  await page.waitForURL(`${stripe.base}/**`);
+  const [row] = await world.sql`select reference from orders where account_id = ${person.accountId}`;
+  // Back before the money is there: the page waits, and then shows it by itself. No webhook comes.
+  await page.getByRole("link", { name: "Back" }).click();
+  await said(page, "We are waiting for the payment.");
+  stripe.pay(String(row?.reference));
+  await said(page, "Your package Atelier is active.");
+  await visit.check();
+  await page.setViewportSize(PHONE);
+  await visit.check();
+  await page.goto("/billing");
+  await settled(page);
+  expect(await page.getByText("Atelier").count()).toBeGreaterThan(0);
+  expect(await page.content()).not.toContain("Tollgate");
+  await visit.close();
+}, 120_000);
+
+test("a reseller sees the payment, and gives a part of it back", async () => {
+  const visit = await panel.visit(panel.acme, "/payments", { host: ACME_HOST });
+  const { page } = visit;
+  await page.getByRole("button", { name: /^Refund/ }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Amount").fill("50");
+  await dialog.getByRole("button", { name: "Give back" }).click();
+  await said(page, "That is more than what is left of the payment.");
+  await dialog.getByLabel("Amount").fill("5");
+  await visit.check();
+  await dialog.getByRole("button", { name: "Give back" }).click();
+  await said(page, "$5.00 refunded");
+  await visit.check();
+  expect(stripe.refunds).toMatchObject([{ amount: 500 }]);
+  await visit.close();
+}, 120_000);
+
+test("a reseller sees what Stripe took back: a disputed payment with its last day, and a refund of money that was spent", async () => {
+  const { shop, acme } = panel;
+  const customer = await shop.world.addCustomer(acme.accountId);
+  const buyer = await signInTo(shop, customer, { host: ACME_HOST });
+  const tell = async (object: object, type: string) => {
+    const { body, headers } = await stripe.event(object, { type });
+    ok(await shop.call(`/api/pay/stripe/${acme.accountId}`, { host: ACME_HOST, body, headers }));
+  };
+  const sessions = [];
+  for (const amount of [20n, 10n]) {
+    const { order } = ok(await buyer.post("/orders", { kind: "top_up", amountNanoUsd: String(amount * USD) }));
+    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
+    sessions.push(stripe.pay(order.reference));
+    await tell({ ...stripe.sessionOf(order.reference) }, "checkout.session.completed");
+  }
+  const [disputed, refunded] = sessions;
+  if (!disputed || !refunded) throw new Error("two orders were paid");
+  await tell(stripe.dispute(disputed, { amount: 1500 }), "charge.dispute.created");
+  await shop.world.sql`select add_balance(${customer.accountId}, ${String(-26n * USD)}, 'correction', 'spent', null)`;
+  await tell(stripe.refundInDashboard(refunded, 1000), "refund.created");
+  const visit = await panel.visit(acme, "/payments", { host: ACME_HOST });
+  const { page } = visit;
+  await said(page, "$15.00 disputed: fraudulent");
+  await said(page, /^Answer in Stripe's dashboard by/);
+  await said(page, "$6.00 of it was already spent, and was not taken from the balance.");
+  await visit.check();
+  await page.setViewportSize(PHONE);
+  await visit.check();
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.getByLabel("Which payments").selectOption("disputed");
+  await said(page, "$15.00 disputed: fraudulent");
+  expect(await page.getByText("was already spent").count()).toBe(0);
+  await visit.close();
+}, 120_000);
+
+test("the operator's page of payments offers its own address for webhooks", async () => {
+  const visit = await panel.visit(await panel.shop.world.addAdmin(), "/admin/payments");
+  const address = await visit.page.getByLabel("Address for Stripe's webhooks").inputValue();
+  expect(address).toBe(`${panel.at(PANEL_HOST)}/api/pay/stripe/0`);
+  await visit.check();
+  await visit.close();
+}, 60_000);

@@ -1,0 +1,105 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import type { Person } from "../world.ts";
+import { signInTo } from "./panel_client.ts";
+
+/** The first steps on Home follow from what is stored. Source: PAN-13. */
+
+let shop: Shop;
+
+beforeAll(async () => {
+  shop = await openShop({ redisUrl: "" });
+}, 60_000);
+afterAll(() => shop.close());
+
+/** The names of the open steps, in order, read as the page reads them. */
+async function openSteps(person: Person): Promise<string[]> {
+  const { json, status } = await (await signInTo(shop, person)).get("/home/first-steps");
+  expect(status).toBe(200);
+  return json.steps.filter(({ isDone }: { isDone: boolean }) => !isDone).map(({ name }: { name: string }) => name);
+}
+
+test("a customer: a package, a key, a request; none comes back when the package ends", async () => {
+  const { world } = shop;
+  const customer = await world.addCustomer();
+  expect(await openSteps(customer)).toEqual(["entitlement", "key", "request"]);
+  const packageId = await world.givePackage(customer);
+  expect(await openSteps(customer)).toEqual(["key", "request"]);
+  const { secret } = await world.addKey(customer);
+  expect(await openSteps(customer)).toEqual(["request"]);
+  expect((await shop.chat(secret)).status).toBe(200);
+  // Uses of keys are written behind the requests.
+  const endsAt = performance.now() + 10_000;
+  while ((await openSteps(customer)).length > 0 && performance.now() < endsAt) await Bun.sleep(50);
+  expect(await openSteps(customer)).toEqual([]);
+  await world.sql`update packages set starts_at = starts_at - interval '90 days', ends_at = ends_at - interval '90 days',
+    first_day = first_day - 90 where id = ${packageId}`;
+  expect(await openSteps(customer)).toEqual([]);
+});
+
+test("a customer's money counts only with pay-as-you-go", async () => {
+  const { world } = shop;
+  const customer = await world.addCustomer();
+  await world.setBalance(customer, 5_000_000_000n);
+  await world.sql`update balances set payg_enabled = false where account_id = ${customer.accountId}`;
+  expect(await openSteps(customer)).toContain("entitlement");
+  await world.sql`update balances set payg_enabled = true where account_id = ${customer.accountId}`;
+  expect(await openSteps(customer)).toEqual(["key", "request"]);
+});
+
+test("a reseller: each step by its own fact, and no step by those of another reseller", async () => {
+  const { world } = shop;
+  const [reseller, rival] = [await world.addReseller(), await world.addReseller()];
+  const id = reseller.accountId;
+  const all = ["funds", "domain", "brand", "prices", "payments", "customer"];
+  expect(await openSteps(reseller)).toEqual(all);
+  const offeringId = await world.addOffering();
+  const facts: [string, () => Promise<unknown>][] = [
+    ["funds", () => world.setBalance(reseller, 50_000_000_000n)],
+    [
+      "domain",
+      () => world.sql`insert into hosts (host, reseller_id, status) values ('first.steps.test', ${id}, 'active')`,
+    ],
+    ["brand", () => world.sql`insert into brands (reseller_id, name, version) values (${id}, 'First', '1')`],
+    [
+      "prices",
+      () => world.sql`insert into retail_prices (seller_id, offering_id, price_nano_usd)
+        values (${id}, ${offeringId}, 9000000000)`,
+    ],
+    ["payments", () => world.sql`insert into sellers (seller_id, instructions) values (${id}, 'By bank transfer.')`],
+    ["customer", () => world.addCustomer(id)],
+  ];
+  for (const [index, [name, make]] of facts.entries()) {
+    expect(await openSteps(reseller)).toContain(name);
+    await make();
+    expect(await openSteps(reseller)).toEqual(all.slice(index + 1));
+  }
+  expect(await openSteps(rival)).toEqual(all);
+});
+
+test("a pending domain is not done; a fulfilled order without a payment method is", async () => {
+  const { world } = shop;
+  const reseller = await world.addReseller();
+  await world.sql`insert into hosts (host, reseller_id, status)
+    values ('pending.steps.test', ${reseller.accountId}, 'pending')`;
+  const customer = await world.addCustomer(reseller.accountId);
+  expect(await openSteps(reseller)).toEqual(["funds", "domain", "brand", "prices", "payments"]);
+  await world.sql`insert into orders (account_id, seller_id, kind, amount_nano_usd, status, decided_at)
+    values (${customer.accountId}, ${reseller.accountId}, 'top_up', 5000000000, 'fulfilled', now())`;
+  expect(await openSteps(reseller)).toEqual(["funds", "domain", "brand", "prices"]);
+});
+
+test("an admin: a model counts when its provider is on, an offering or pay-as-you-go sells it", async () => {
+  const { world } = shop;
+  const admin = await world.addAdmin();
+  await world.addOffering();
+  await world.addCustomer();
+  expect(await openSteps(admin)).toEqual([]);
+  await world.sql`update providers set enabled = false`;
+  expect(await openSteps(admin)).toEqual(["provider", "model"]);
+  await world.sql`update providers set enabled = true`;
+  await world.sql`update routes set enabled = false`;
+  expect(await openSteps(admin)).toEqual(["model"]);
+  await world.sql`update routes set enabled = true`;
+  expect(await openSteps(admin)).toEqual([]);
+});

@@ -1,0 +1,197 @@
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import { type MailBox, openMailBox, openReceiver } from "../messages/post.ts";
+import { until } from "../platform/own_redis.ts";
+import { ok, type PanelSession, signInTo } from "./panel_client.ts";
+
+/** The pages Mail and Webhooks, and what one is mailed about. Source: MSG-4, MSG-6, MSG-8, MSG-9, MSG-11. */
+
+setDefaultTimeout(60_000);
+const MAIL_HOST = "127.51.7.3";
+const LUMEN = "ai.lumen.test";
+
+let box: MailBox;
+let origin: string;
+let receiver: Awaited<ReturnType<typeof openReceiver>>;
+let shop: Shop;
+let admin: PanelSession;
+let reseller: PanelSession;
+let customer: PanelSession;
+beforeAll(async () => {
+  box = await openMailBox({ host: MAIL_HOST, port: 2525 });
+  receiver = await openReceiver();
+  shop = await openShop();
+  const other = await shop.start({
+    PROVIDER_ALLOW_PRIVATE: `${MAIL_HOST}:2525,${receiver.hostPort}`,
+    SMTP_URL: box.url,
+    MAIL_FROM: "Operator <mail@operator.example>",
+  });
+  // The first has no mail server: it would route messages to nobody.
+  await shop.replicas[0]?.stop();
+  const { world } = shop;
+  const lumen = await world.addReseller();
+  await world.sql`insert into hosts (host, reseller_id, status, activated_at) values (${LUMEN}, ${lumen.accountId}, 'active', now())`;
+  origin = other.origin;
+  admin = await signInTo(shop, await world.addAdmin(), { origin });
+  reseller = await signInTo(shop, lumen, { host: LUMEN, origin });
+  customer = await signInTo(shop, await world.addCustomer(lumen.accountId), { host: LUMEN, origin });
+});
+afterAll(async () => {
+  expect(await shop.world.unbalanced()).toEqual([]);
+  await shop.close();
+  await box.close();
+  await receiver.close();
+});
+
+const SERVER = {
+  host: MAIL_HOST,
+  port: 2525,
+  userName: "lumen",
+  password: "a secret",
+  fromAddress: "hello@lumen.example",
+  fromName: "Lumen",
+};
+
+test("without a mail server a link is shown and said not to be mailed; with one it is also mailed, from the reseller", async () => {
+  const before = ok(await reseller.post("/people", { email: "one@example.com", name: "One" }));
+  expect(before.link.mailed).toBe(false);
+  expect(ok(await reseller.get("/messages")).canMail).toBe(false);
+  expect(ok(await customer.get("/settings/mails")).canMail).toBe(false);
+  ok(await reseller.put("/mail-server", SERVER));
+  const shown = ok(await reseller.get("/mail-server"));
+  expect(shown.server).toEqual({
+    host: MAIL_HOST,
+    port: 2525,
+    userName: "lumen",
+    hasPassword: true,
+    fromAddress: "hello@lumen.example",
+    fromName: "Lumen",
+  });
+  const { link } = ok(await reseller.post("/people", { email: "two@example.com", name: "Two" }));
+  expect(link.mailed).toBe(true);
+  await until(() => box.to("two@example.com").length > 0, 20_000);
+  expect(box.to("two@example.com")[0]?.text).toContain(link.url);
+  expect(box.to("one@example.com")).toHaveLength(0);
+});
+
+test("a test mail goes to whoever asks for it, and says what the server answered", async () => {
+  expect(ok(await reseller.post("/mail-server/test"))).toEqual({ to: reseller.email, problem: null });
+  expect(box.to(reseller.email)[0]?.subject).toStartWith("Test mail from");
+  box.does.refuses = () => "554 not today";
+  expect(ok(await reseller.post("/mail-server/test")).problem).toContain("not today");
+  box.does.refuses = () => null;
+  expect(ok(await admin.post("/mail-server/test")).problem).toBeNull();
+});
+
+test("422 for a mail server that leads inside, on another port, or of the operator", async () => {
+  for (const [over, param] of [
+    [{ host: "127.0.0.1" }, "host"],
+    [{ host: "169.254.169.254" }, "host"],
+    [{ host: "no such host" }, "host"],
+    [{ port: 22 }, "host"],
+    [{ fromName: "" }, "fromName"],
+  ] as const) {
+    const answer = await reseller.put("/mail-server", { ...SERVER, ...over });
+    expect([answer.status, answer.json.error.param]).toEqual([422, param]);
+  }
+  expect((await admin.put("/mail-server", SERVER)).status).toBe(422);
+  expect((await customer.put("/mail-server", SERVER)).status).toBe(404);
+});
+
+test("the page says since when the mail server has not answered, and why, until a test mail arrives", async () => {
+  await shop.world
+    .sql`insert into mail_breakers (tenant_id, since, failures, why, next_at) values (0, now() - interval '1 hour', 9, 'connect ECONNREFUSED', now() + interval '1 hour')`;
+  const down = async (session: PanelSession) => ok(await session.get("/messages")).downServers;
+  expect(await down(admin)).toMatchObject([
+    { tenantId: 0, name: null, why: "connect ECONNREFUSED", since: expect.any(String), nextAt: expect.any(String) },
+  ]);
+  expect(await down(reseller)).toEqual([]);
+  ok(await admin.post("/mail-server/test"));
+  expect(await down(admin)).toEqual([]);
+});
+
+test("a reseller sees what its customers were sent, and sends again what failed; another reseller sees nothing", async () => {
+  box.does.refuses = () => "550 full";
+  ok(await reseller.post("/people", { email: "three@example.com", name: "Three" }));
+  const failed = async (session: PanelSession) => ok(await session.get("/messages?status=failed")).messages;
+  await until(async () => (await failed(reseller)).length > 0, 20_000);
+  const [message] = await failed(reseller);
+  expect(message).toMatchObject({
+    kind: "invitation",
+    address: "three@example.com",
+    error: expect.stringContaining("full"),
+  });
+  expect((await failed(admin)).length).toBeGreaterThan(0);
+  const other = await shop.world.addReseller("ai.other.test");
+  const stranger = await signInTo(shop, other, { host: "ai.other.test", origin });
+  expect(await failed(stranger)).toEqual([]);
+  expect((await stranger.post(`/messages/${message.deliveryId}/send-again`)).status).toBe(404);
+  box.does.refuses = () => null;
+  ok(await reseller.post(`/messages/${message.deliveryId}/send-again`));
+  await until(() => box.to("three@example.com").length > 0, 20_000);
+});
+
+test("a customer adds a webhook, tests it, reads its calls, and gets a new secret; the audit log has no secret", async () => {
+  const { endpoint, secret } = ok(await customer.post("/webhooks", { url: receiver.url, kinds: ["balance_low"] }));
+  expect(secret).toStartWith("whsec_");
+  expect(JSON.stringify(ok(await customer.get("/webhooks")))).not.toContain("whsec_");
+  expect(ok(await customer.post(`/webhooks/${endpoint.endpointId}/test`))).toMatchObject({ ok: true, status: 204 });
+  expect(ok(await customer.post(`/webhooks/${endpoint.endpointId}/rotate`, { overlapHours: 1 })).secret).not.toBe(
+    secret,
+  );
+  await shop.world
+    .sql`insert into outbox_messages (kind, account_id, data) values ('balance_low', ${customer.accountId}, '{}')`;
+  const calls = async () => ok(await customer.get(`/webhooks/${endpoint.endpointId}/deliveries`)).deliveries;
+  await until(async () => (await calls())[0]?.status === "sent", 20_000);
+  const [{ deliveryId }] = await calls();
+  const { attempts } = ok(await customer.get(`/webhooks/${endpoint.endpointId}/deliveries/${deliveryId}`));
+  expect(attempts).toMatchObject([{ ok: true, status: 204 }]);
+  const [audit] = await shop.world
+    .sql`select string_agg(coalesce(after::text, ''), ' ') as all from audit_entries where subject = 'webhook_endpoints'`;
+  expect(audit?.all).toContain("(hidden)");
+  expect(audit?.all).not.toContain("\\\\x01");
+  expect(
+    (await customer.post("/webhooks", { url: "https://127.0.0.1/", kinds: ["balance_low"] })).json.error.param,
+  ).toBe("url");
+  expect((await customer.patch(`/webhooks/${endpoint.endpointId}`, { kinds: [] })).json.error.param).toBe("kinds");
+  ok(await customer.delete(`/webhooks/${endpoint.endpointId}`));
+});
+
+test("a reseller and an admin see the origin of a customer's webhook and the status of its answers; neither the list nor the audit log has its path", async () => {
+  const path = "T024/B81/s3cret";
+  const { origin: shown } = new URL(receiver.url);
+  receiver.does.answer = () => ({ status: 404, body: `Cannot POST /${path}` });
+  const { endpoint } = ok(
+    await customer.post("/webhooks", { url: `${shown}/${path}?k=s3cret`, kinds: ["balance_low"] }),
+  );
+  await shop.world
+    .sql`insert into outbox_messages (kind, account_id, data) values ('balance_low', ${customer.accountId}, '{}')`;
+  const own = async () => ok(await customer.get(`/webhooks/${endpoint.endpointId}/deliveries`)).deliveries[0];
+  await until(async () => (await own())?.attempts > 0, 20_000);
+  expect(await own()).toMatchObject({ address: endpoint.url, error: `Cannot POST /${path}` });
+  const { deliveryId } = await own();
+  for (const session of [reseller, admin]) {
+    const answer = await session.get("/messages");
+    const seen = ok(answer).messages.find((one: { deliveryId: number }) => one.deliveryId === deliveryId);
+    expect(seen).toMatchObject({ address: shown, error: "Status 404" });
+    expect(answer.text).not.toContain("s3cret");
+  }
+  const audit = await admin.get("/audit?subject=webhook_endpoints");
+  expect(ok(audit).entries[0].after).toMatchObject({ url: "(hidden)", enabled: true });
+  expect(audit.text).not.toContain("s3cret");
+  receiver.does.answer = () => ({ status: 204 });
+  ok(await customer.delete(`/webhooks/${endpoint.endpointId}`));
+});
+
+test("everybody chooses what they are mailed; kinds that never concern them are not offered", async () => {
+  const kinds = async (session: PanelSession) =>
+    ok(await session.get("/settings/mails")).kinds.map(({ kind }: { kind: string }) => kind);
+  expect(await kinds(customer)).not.toContain("order_placed");
+  expect(await kinds(reseller)).toContain("domain_lost");
+  ok(await customer.put("/settings/mails", { kind: "balance_low", mailed: false }));
+  const now = ok(await customer.get("/settings/mails")).kinds.find(
+    ({ kind }: { kind: string }) => kind === "balance_low",
+  );
+  expect(now.mailed).toBe(false);
+  expect((await customer.put("/settings/mails", { kind: "invitation", mailed: false })).json.error.param).toBe("kind");
+});

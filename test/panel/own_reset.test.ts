@@ -1,0 +1,205 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expectRefusal } from "../gateway/checks.ts";
+import type { Shop } from "../gateway/shop.ts";
+import type { Person } from "../world.ts";
+import { ACME, mailedTo, openMailingShop } from "./mailed_links.ts";
+import { addSecondFactor, cookieOf, givePassword, ok, PANEL, PASSWORD, signInTo } from "./panel_client.ts";
+
+/** A password reset that a person asks for by mail. Source: SGN-1, SGN-2, SGN-3, SGN-4. */
+
+const NEW_PASSWORD = "an even longer password";
+const STEP_MS = 400;
+
+let shop: Shop;
+let acme: Person;
+let addresses = 0;
+
+beforeAll(async () => {
+  ({ shop, acme } = await openMailingShop());
+}, 60_000);
+afterAll(() => shop.close());
+
+const newAddress = () => `192.0.2.${++addresses}`;
+
+async function post(
+  path: string,
+  body: unknown,
+  { host = PANEL, address = newAddress(), origin }: { host?: string; address?: string; origin?: string } = {},
+) {
+  return shop.call(`/api/panel${path}`, {
+    host,
+    body,
+    headers: { origin: origin ?? `http://${host}`, "x-forwarded-for": address },
+  });
+}
+const forgot = (email: unknown, options: Parameters<typeof post>[2] = {}) =>
+  post("/sign-in/forgot", { email }, options);
+const open = (token: string, host = PANEL) =>
+  shop.call(`/api/panel/links/${token}`, { host, headers: { "x-forwarded-for": newAddress() } });
+
+async function addPerson(resellerId?: number) {
+  const person = await shop.world.addCustomer(resellerId);
+  return { ...person, email: await givePassword(shop, person) };
+}
+
+test("the link goes out once, lasts an hour, sets a password and ends every session; it is not in the database in clear", async () => {
+  const person = await addPerson();
+  const session = await signInTo(shop, person);
+  expect(ok(await forgot(` ${person.email.toUpperCase()} `))).toEqual({ accepted: true });
+  const [mail, ...more] = await mailedTo(shop, person);
+  expect(more).toEqual([]);
+  expect(mail?.url).toMatch(new RegExp(`^http://${PANEL.replaceAll(".", "\\.")}/reset/[\\w-]{43}$`));
+  expect(Date.parse(mail?.expiresAt ?? "") - Date.now()).toBeLessThanOrEqual(3_600_000);
+  const token = mail?.token ?? "";
+  const { sql } = shop.world;
+  const [stored] = await sql`
+    select (select jsonb_agg(to_jsonb(m)) from outbox_messages m)::text || (select jsonb_agg(to_jsonb(l)) from links l)::text
+      || (select jsonb_agg(to_jsonb(a)) from audit_entries a)::text as everything`;
+  expect(stored?.everything).not.toContain(token);
+  // Until it is used, nothing has changed.
+  expect((await session.get("/me")).status).toBe(200);
+  expect(ok(await open(token))).toMatchObject({ kind: "reset", email: person.email });
+  const set = await post(`/links/${token}`, { password: NEW_PASSWORD });
+  expect(set.json.signIn).toBe(false);
+  expectRefusal(await session.get("/me"), "session_required");
+  expectRefusal(await open(token), "not_found");
+  const told = await sql`select kind from outbox_messages where account_id = ${person.accountId} order by id`;
+  expect(told.map(({ kind }) => kind)).toEqual(["password_reset", "password_changed"]);
+  expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }), "not_found");
+  expectRefusal(await post("/sign-in", { email: person.email, password: PASSWORD }), "session_required");
+  expect(cookieOf(await post("/sign-in", { email: person.email, password: NEW_PASSWORD }))).not.toBe("");
+});
+
+test("every address gets the same answer, after a whole number of steps of time, and only accounts get mail", async () => {
+  const { sql } = shop.world;
+  const [known, suspended] = [await addPerson(), await addPerson()];
+  await sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
+  const admin = await shop.world.addAdmin();
+  const invited = await shop.world.addCustomer();
+  const [row] = await sql`select email from accounts where id = ${invited.accountId}`;
+  const customer = await addPerson(acme.accountId);
+  const emails = [
+    ...[known.email, suspended.email, await givePassword(shop, admin), String(row?.email), customer.email],
+    ...["nobody@example.com", "x@y", "not an address", "a@b\r\nBcc: c@d.example", "null\0@example.com", "%@_"],
+  ];
+  const texts = new Set<string>();
+  for (const email of emails) {
+    const startMs = performance.now();
+    const { status, text, headers } = await forgot(email);
+    expect(performance.now() - startMs).toBeGreaterThan(STEP_MS - 20);
+    texts.add(`${status} ${text} ${[...headers.keys()].sort()}`);
+  }
+  expect([...texts]).toHaveLength(1);
+  expect(await mailedTo(shop, known)).toHaveLength(1);
+  for (const nobody of [suspended, admin, invited, customer]) expect(await mailedTo(shop, nobody)).toEqual([]);
+});
+
+test("of many requests for one account within five minutes one sends mail; the later ones say the same and keep the link", async () => {
+  const person = await addPerson();
+  const answers = await Promise.all(Array.from({ length: 5 }, () => forgot(person.email)));
+  for (const answer of answers) expect(ok(answer)).toEqual({ accepted: true });
+  const mails = await mailedTo(shop, person);
+  expect(mails).toHaveLength(1);
+  expect((await open(mails[0]?.token ?? "")).status).toBe(200);
+  await shop.world
+    .sql`update links set created_at = created_at - interval '6 minutes' where account_id = ${person.accountId}`;
+  ok(await forgot(person.email));
+  const [first, second] = await mailedTo(shop, person);
+  expectRefusal(await open(first?.token ?? ""), "not_found");
+  expect((await open(second?.token ?? "")).status).toBe(200);
+});
+
+test("429 after ten requests for one address of mail, known or not, and after ten from one address; other people are not held up", async () => {
+  const person = await addPerson();
+  for (const email of [person.email, "stranger@example.com"]) {
+    await Promise.all(Array.from({ length: 10 }, () => forgot(email)));
+    expectRefusal(await forgot(email.toUpperCase()), "too_many_requests");
+  }
+  const address = newAddress();
+  await Promise.all(Array.from({ length: 10 }, (_, i) => forgot(`nobody${i}@example.com`, { address })));
+  expectRefusal(await forgot("nobody-else@example.com", { address }), "too_many_requests");
+  // Neither the sign-in nor anyone else is limited by it.
+  expect((await post("/sign-in", { email: person.email, password: PASSWORD }, { address })).status).toBe(200);
+  ok(await forgot((await addPerson()).email));
+});
+
+test("an expired link, and one opened on another tenant's host, read like an unknown one", async () => {
+  const person = await addPerson();
+  ok(await forgot(person.email));
+  const token = (await mailedTo(shop, person))[0]?.token ?? "";
+  expectRefusal(await open(token, ACME), "not_found");
+  expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }, { host: ACME }), "not_found");
+  expect((await open(token)).status).toBe(200);
+  await shop.world.sql`update links set expires_at = clock_timestamp() where account_id = ${person.accountId}`;
+  expectRefusal(await open(token), "not_found");
+  expectRefusal(await post(`/links/${token}`, { password: NEW_PASSWORD }), "not_found");
+});
+
+test("the link does not replace the second factor", async () => {
+  const person = await addPerson();
+  const session = await signInTo(shop, person);
+  await addSecondFactor(session);
+  ok(await forgot(person.email));
+  const token = (await mailedTo(shop, person))[0]?.token ?? "";
+  const set = await post(`/links/${token}`, { password: NEW_PASSWORD });
+  expect(set.json).toEqual({ signIn: true });
+  expect(set.headers.get("set-cookie")).toBeNull();
+});
+
+test("where no mail can be sent, the page says so and nothing is written", async () => {
+  const customer = await addPerson(acme.accountId);
+  expect(ok(await shop.call("/api/panel/brand/public", { host: PANEL })).sendsMail).toBe(true);
+  expect(ok(await shop.call("/api/panel/brand/public", { host: ACME })).sendsMail).toBe(false);
+  const answer = await forgot(customer.email, { host: ACME });
+  expectRefusal(answer, "validation_failed");
+  expect(answer.json.error.message).toStartWith("No mail is sent from here.");
+  expect(await mailedTo(shop, customer)).toEqual([]);
+});
+
+test("all addresses of an IPv6 network count as one", async () => {
+  const ask = (n: number, network = "2001:db8:7:1") =>
+    forgot(`nobody${n}@example.org`, { address: `${network}::${n.toString(16)}` });
+  for (let n = 1; n <= 10; n++) ok(await ask(n));
+  expectRefusal(await ask(11), "too_many_requests");
+  ok(await ask(12, "2001:db8:7:2"));
+});
+
+test("a reseller whom the operator cannot mail keeps the link that an admin made, though its own customers get mail", async () => {
+  const { sql } = shop.world;
+  const quiet = await shop.start({ SMTP_URL: "", MAIL_FROM: "" });
+  try {
+    const reseller = await shop.world.addReseller();
+    const { accountId } = reseller;
+    await sql`insert into hosts (host, reseller_id, status) values ('ai.own-mail.test', ${accountId}, 'active')`;
+    await sql`insert into mail_servers (reseller_id, host, port, from_address, from_name) values (${accountId}, 'mail.example', 587, 'a@mail.example', 'A')`;
+    const customer = await addPerson(accountId);
+    const email = await givePassword(shop, reseller);
+    await sql`insert into links (account_id, kind, digest, expires_at, created_at) values (${accountId}, 'reset', '\\x01', now() + interval '1 day', now() - interval '1 hour')`;
+    const ask = (address: string) =>
+      shop.call("/api/panel/sign-in/forgot", {
+        origin: quiet.origin,
+        host: "ai.own-mail.test",
+        body: { email: address },
+        headers: { origin: "http://ai.own-mail.test", "x-forwarded-for": newAddress() },
+      });
+    for (const address of [email, customer.email]) expect(ok(await ask(address))).toEqual({ accepted: true });
+    expect(await sql`select encode(digest, 'hex') as digest from links where account_id = ${accountId}`).toMatchObject([
+      { digest: "01" },
+    ]);
+    expect(await mailedTo(shop, customer)).toHaveLength(1);
+    expect(await mailedTo(shop, reseller)).toEqual([]);
+  } finally {
+    await quiet.kill();
+  }
+});
+
+test("422, 413 and 403 for malformed bodies and a foreign Origin", async () => {
+  for (const email of [undefined, null, 5, "", "ab", "x".repeat(255), ["a@b.c"], { $ne: 1 }])
+    expectRefusal(await forgot(email), "validation_failed", { param: "email" });
+  expectRefusal(await post("/sign-in/forgot", { email: "a@b.example", role: "admin" }), "validation_failed", {
+    param: "role",
+  });
+  expectRefusal(await post("/sign-in/forgot", "{"), "validation_failed");
+  expectRefusal(await forgot("x".repeat(1024 * 1024)), "request_too_large");
+  expectRefusal(await forgot("a@b.example", { origin: "http://evil.test" }), "csrf_failed");
+});

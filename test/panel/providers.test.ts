@@ -1,0 +1,404 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { type AddressInfo, createServer, type Server } from "node:net";
+import { expectRefusal } from "../gateway/checks.ts";
+import { openShop, type Shop } from "../gateway/shop.ts";
+import { type PanelSession, signInTo } from "./panel_client.ts";
+import { auditOf } from "./stored.ts";
+
+/** Providers, their keys, their test, and what is learned about their routes. Source: PRV-7, PAN-10. */
+
+const SLOW_MS = 60_000;
+/** Closes every connection at the first byte. */
+let deaf: Server;
+let shop: Shop;
+let admin: PanelSession;
+
+beforeAll(async () => {
+  deaf = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", () => socket.end("no\r\n\r\n"));
+  });
+  await new Promise<void>((resolve) => deaf.listen(0, "127.0.0.1", resolve));
+  shop = await openShop();
+  admin = await signInTo(shop, await shop.world.addAdmin());
+}, SLOW_MS);
+afterAll(async () => {
+  await shop.close();
+  deaf.close();
+}, SLOW_MS);
+
+let made = 0;
+const newName = (what: string) => `${what} ${++made}`;
+const idOf = (name: string) =>
+  shop.world.sql`select id from providers where name = ${name}`.then(([row]) => Number(row?.id));
+
+describe("providers", () => {
+  const KEY = "sk-provider-secret-0123456789";
+  /** A key that has failed nothing, as the panel is told of it. */
+  const ACTIVE_KEY = {
+    id: expect.any(Number),
+    weight: 1,
+    enabled: true,
+    state: "active",
+    since: expect.stringMatching(/Z$/),
+    until: null,
+    why: null,
+    models: [],
+    forAll: false,
+    probedAt: null,
+  };
+
+  test("a provider's key is in no response and not in the audit log; a new key replaces it", async () => {
+    const name = newName("Provider");
+    const added = await admin.post("/admin/providers", { name, baseUrl: `${shop.second.baseUrl}/`, apiKey: KEY });
+    expect(added.json).toEqual({
+      id: expect.any(Number),
+      name,
+      baseUrl: shop.second.baseUrl,
+      enabled: true,
+      apiKey: "stored",
+      keys: [{ ...ACTIVE_KEY, providerId: added.json.id, name: "default" }],
+    });
+    const { id } = added.json;
+    const stored = async () =>
+      (await shop.world.sql`select key_ciphertext from provider_keys where provider_id = ${id}`)[0]?.key_ciphertext;
+    const before = await stored();
+    const changed = await admin.patch(`/admin/providers/${id}`, { apiKey: `${KEY}-2`, enabled: false });
+    expect(changed.json).toMatchObject({ enabled: false, apiKey: "stored" });
+    expect(await stored()).not.toEqual(before);
+    const list = await admin.get("/admin/providers");
+    expect(list.json.providers.find((one: { id: number }) => one.id === id)).toMatchObject({
+      routes: 0,
+      openBreakers: 0,
+    });
+    expect(list.json.providers.find((one: { name: string }) => one.name === "second").routes).toBeGreaterThan(0);
+    const audit = await auditOf(shop, "providers", String(id));
+    expect(audit.map(({ action, actor }) => ({ action, actor }))).toEqual(
+      ["added", "changed"].map((action) => ({ action, actor: admin.accountId })),
+    );
+    for (const text of [added.text, changed.text, list.text, JSON.stringify(audit)]) {
+      expect(text).not.toContain("sk-provider");
+      expect(text).not.toContain(KEY.slice(-4));
+      expect(text).not.toMatch(/ciphertext":"(?!\(hidden\))/);
+    }
+    const paged = (await admin.get(`/admin/providers?limit=1&after=${encodeURIComponent(name)}`)).json;
+    expect(paged).toMatchObject({ providers: [{ name: "first" }], hasMore: true });
+  });
+
+  test("keys are added, renamed, weighted, disabled, replaced and removed; none is shown, and the last one stays", async () => {
+    const added = await admin.post("/admin/providers", {
+      name: newName("Pool"),
+      baseUrl: shop.second.baseUrl,
+      apiKey: KEY,
+    });
+    const { id } = added.json;
+    const keys = `/admin/providers/${id}/keys`;
+    const two = await admin.post(keys, { name: "two", apiKey: `${KEY}-2`, weight: 3 });
+    const [first, second] = two.json.keys.map((key: { id: number }) => key.id);
+    expect(two.json.keys).toEqual([
+      { ...ACTIVE_KEY, providerId: id, name: "default" },
+      { ...ACTIVE_KEY, providerId: id, name: "two", weight: 3 },
+    ]);
+    const wrong = [
+      [{ name: "two", apiKey: KEY }, "name"],
+      [{ name: "", apiKey: KEY }, "name"],
+      [{ name: "x", apiKey: "a b" }, "apiKey"],
+      [{ name: "x", apiKey: KEY, weight: 0 }, "weight"],
+      [{ name: "x" }, "apiKey"],
+    ] as const;
+    for (const [body, param] of wrong) expectRefusal(await admin.post(keys, body), "validation_failed", { param });
+    expectRefusal(await admin.patch(`/admin/provider-keys/${second}`, { name: "default" }), "validation_failed", {
+      param: "name",
+    });
+    expectRefusal(await admin.patch(`/admin/provider-keys/${second}`, {}), "validation_failed");
+    // With several keys it must be said which one.
+    expectRefusal(await admin.patch(`/admin/providers/${id}`, { apiKey: KEY }), "validation_failed", {
+      param: "apiKey",
+    });
+    const elsewhere = { baseUrl: shop.provider.baseUrl, apiKey: KEY };
+    expectRefusal(await admin.patch(`/admin/providers/${id}`, elsewhere), "validation_failed", { param: "apiKey" });
+
+    await shop.world.sql`
+      update provider_keys set state = 'quarantined', until = now(), why = 'credentials', failures = 4, met_payer_id = 7 where id = ${second}`;
+    await shop.world
+      .sql`insert into provider_key_pauses values (${second}, 'gpt', now(), now() + interval '1 minute', 7, 7)`;
+    const resting = (await admin.get(`/admin/providers/${id}`)).json.keys[1];
+    expect(resting).toMatchObject({ state: "quarantined", why: "credentials", forAll: false });
+    expect(
+      (await admin.get("/admin/providers")).json.providers.find((one: { id: number }) => one.id === id),
+    ).toMatchObject({
+      keys: 2,
+      restingKeys: 1,
+    });
+    const replaced = await admin.patch(`/admin/provider-keys/${second}`, {
+      apiKey: `${KEY}-3`,
+      name: "new",
+      weight: 5,
+      enabled: false,
+    });
+    expect(replaced.json.keys[1]).toEqual({ ...ACTIVE_KEY, providerId: id, name: "new", weight: 5, enabled: false });
+
+    expectRefusal(await admin.delete("/admin/provider-keys/999999"), "validation_failed", { param: "keyId" });
+    expectRefusal(await admin.patch("/admin/provider-keys/0", { weight: 2 }), "not_found");
+    expect((await admin.delete(`/admin/provider-keys/${first}`)).json.keys).toMatchObject([{ name: "new" }]);
+    expectRefusal(await admin.delete(`/admin/provider-keys/${second}`), "validation_failed", { param: "keyId" });
+    const audit = await auditOf(shop, "provider_keys", String(second));
+    expect(audit.map(({ action, actor }) => [action, actor])).toEqual([
+      ["added", admin.accountId],
+      ["changed", admin.accountId],
+    ]);
+    for (const text of [two.text, replaced.text, JSON.stringify(audit)]) {
+      expect(text).not.toContain("sk-provider");
+      expect(text).not.toMatch(/ciphertext":"(?!\(hidden\))/);
+    }
+  });
+
+  test("a provider is shown with its routes; a route has its provider's name and whether it is enabled", async () => {
+    const id = await idOf("second");
+    const { apiKey, routes, hasMoreRoutes } = (await admin.get(`/admin/providers/${id}`)).json;
+    expect({ apiKey, hasMoreRoutes }).toEqual({ apiKey: "stored", hasMoreRoutes: false });
+    const stored = await shop.world.sql`
+      select id::int, model_id from routes where provider_id = ${id} order by model_id, priority, id`;
+    expect(routes.map((route: { id: number; modelId: string }) => [route.id, route.modelId])).toEqual(
+      stored.map((row) => [row.id, row.model_id]),
+    );
+    expect(routes[0]).toMatchObject({ enabled: true, breaker: { open: false, dueInMs: 0 } });
+    await admin.patch(`/admin/providers/${id}`, { enabled: false });
+    const model = (await admin.get("/admin/model?id=chat-two-routes")).json;
+    await admin.patch(`/admin/providers/${id}`, { enabled: true });
+    expect(model.routes).toMatchObject([
+      { providerName: "first", providerEnabled: true },
+      { providerName: "second", providerEnabled: false },
+    ]);
+    for (const unknown of ["999999", "0", "x"])
+      expectRefusal(await admin.get(`/admin/providers/${unknown}`), "not_found");
+  });
+
+  test("422 for a private address, with the guard's own message, a taken name, a key with a space, and texts that are too long", async () => {
+    const good = () => ({ name: newName("Provider"), baseUrl: shop.second.baseUrl, apiKey: KEY });
+    const guarded = await admin.post("/admin/providers", { ...good(), baseUrl: "http://10.0.0.1/v1" });
+    expectRefusal(guarded, "validation_failed", { param: "baseUrl" });
+    expect(guarded.json.error.message).toBe(
+      "The provider's base URL leads to 10.0.0.1, which is not a public address (private).",
+    );
+    for (const [over, param] of [
+      [{ name: "first" }, "name"],
+      [{ name: "x".repeat(201) }, "name"],
+      [{ name: "a\u0000" }, "name"],
+      [{ baseUrl: "http://169.254.169.254/latest" }, "baseUrl"],
+      [{ baseUrl: "http://localhost:1/v1" }, "baseUrl"],
+      [{ baseUrl: "ftp://example.com" }, "baseUrl"],
+      [{ baseUrl: "https://user:pass@example.com" }, "baseUrl"],
+      [{ baseUrl: `https://example.com/${"x".repeat(500)}` }, "baseUrl"],
+      [{ apiKey: "has space" }, "apiKey"],
+      [{ apiKey: "x".repeat(4001) }, "apiKey"],
+      [{ apiKey: "" }, "apiKey"],
+    ] as const) {
+      const answer = await admin.post("/admin/providers", { ...good(), ...over });
+      expectRefusal(answer, "validation_failed", { param });
+      expect(answer.text).not.toContain("has space");
+    }
+    const firstId = await idOf("first");
+    expectRefusal(await admin.patch(`/admin/providers/${firstId}`, { name: "second" }), "validation_failed", {
+      param: "name",
+    });
+    expectRefusal(
+      await admin.patch(`/admin/providers/${firstId}`, { baseUrl: "http://[::1]/v1" }),
+      "validation_failed",
+      {
+        param: "baseUrl",
+      },
+    );
+    expectRefusal(await admin.patch("/admin/providers/999999", { enabled: true }), "validation_failed", {
+      param: "providerId",
+    });
+    for (const id of ["x", "0", "-1", "9".repeat(25)]) {
+      expectRefusal(await admin.get(`/admin/providers/${id}`), "not_found");
+      expectRefusal(await admin.patch(`/admin/providers/${id}`, { enabled: true }), "not_found");
+      expectRefusal(await admin.post(`/admin/providers/${id}/test`), "not_found");
+    }
+  });
+
+  test("a provider's test returns its latency and number of models, and asks a chosen model for one token", async () => {
+    const id = await idOf("first");
+    const plain = (await admin.post(`/admin/providers/${id}/test`)).json;
+    expect(plain).toEqual({
+      ok: true,
+      tookMs: expect.any(Number),
+      models: expect.any(Number),
+      // The simulated provider serves any model, and lists its own.
+      unlisted: expect.arrayContaining(["up-chat-a", "up-image-a"]),
+      chatTookMs: null,
+      kind: null,
+      problem: null,
+    });
+    expect(plain.models).toBeGreaterThan(0);
+    const calls = shop.provider.callCount();
+    const chat = (await admin.post(`/admin/providers/${id}/test`, { model: "vendor/chat-b" })).json;
+    expect(chat).toMatchObject({ ok: true, chatTookMs: expect.any(Number) });
+    expect(shop.provider.callCount()).toBe(calls + 1);
+    const sent = JSON.parse(shop.provider.lastCall()?.body ?? "");
+    expect(sent).toMatchObject({ model: "up-vendor/chat-b", max_tokens: 1 });
+    const embedded = (await admin.post(`/admin/providers/${id}/test`, { model: "embed-a" })).json;
+    expect(embedded).toMatchObject({ ok: true, chatTookMs: expect.any(Number), problem: null });
+    expect(shop.provider.lastCall()).toMatchObject({ path: "/v1/embeddings" });
+    // Nobody is charged.
+    const [receipts] = await shop.world.sql`select count(*)::int as n from receipts where model_id = 'vendor/chat-b'`;
+    expect(receipts?.n).toBe(0);
+  });
+
+  test("a provider's test names the exact failure, and never contains the key", async () => {
+    const add = async (baseUrl: string, apiKey = KEY) => {
+      const name = newName("Provider");
+      await admin.post("/admin/providers", { name, baseUrl: shop.second.baseUrl, apiKey });
+      // As if its name had changed its address since.
+      await shop.world.sql`update providers set base_url = ${baseUrl} where name = ${name}`;
+      return (await admin.post(`/admin/providers/${await idOf(name)}/test`)).json;
+    };
+    const wrongKey = await add(shop.second.baseUrl);
+    expect(wrongKey).toMatchObject({ ok: false, kind: "credentials" });
+    expect(wrongKey.problem).toContain("401");
+    expect(JSON.stringify(wrongKey)).not.toContain("sk-provider");
+    expect(await add("https://nobody.invalid/v1")).toMatchObject({
+      kind: "dns",
+      problem: expect.stringContaining("cannot be looked up"),
+    });
+    expect(await add("http://192.168.0.1/v1")).toMatchObject({
+      kind: "address",
+      problem: expect.stringContaining("not a public address"),
+    });
+    const port = new URL(shop.provider.baseUrl).port;
+    expect(await add(`https://127.0.0.1:${port}/v1`)).toMatchObject({
+      kind: "tls",
+      problem: expect.stringContaining("TLS"),
+    });
+    expect(await add(`http://127.0.0.1:${port}/elsewhere`, shop.provider.apiKey)).toMatchObject({
+      ok: false,
+      kind: "unknown_model",
+      problem: expect.stringContaining("404"),
+    });
+    const deafPort = (deaf.address() as AddressInfo).port;
+    const away = await shop.start({ PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${deafPort},127.0.0.1:9`, LOG_LEVEL: "info" });
+    try {
+      const elsewhere = await signInTo(shop, await shop.world.addAdmin(), { origin: away.origin });
+      const id = await idOf("second");
+      await shop.world.sql`update providers set base_url = 'http://127.0.0.1:9/v1' where id = ${id}`;
+      expect((await elsewhere.post(`/admin/providers/${id}/test`)).json).toMatchObject({
+        kind: "connect",
+        problem: expect.stringContaining("ECONNREFUSED"),
+      });
+      await shop.world.sql`update providers set base_url = ${`http://127.0.0.1:${deafPort}/v1`} where id = ${id}`;
+      expect((await elsewhere.post(`/admin/providers/${id}/test`)).json).toMatchObject({ ok: false, models: 0 });
+      await shop.world.sql`update providers set base_url = ${shop.second.baseUrl} where id = ${id}`;
+    } finally {
+      await away.kill();
+    }
+  });
+
+  test("a failed chat is reported apart from the list of models that answered", async () => {
+    const id = await idOf("first");
+    shop.provider.next({ status: 500 });
+    const failed = (await admin.post(`/admin/providers/${id}/test`, { model: "chat-a" })).json;
+    expect(failed).toMatchObject({
+      ok: false,
+      chatTookMs: null,
+      kind: "status",
+      problem: expect.stringContaining("500"),
+    });
+    expect(failed.models).toBeGreaterThan(0);
+    shop.provider.next({ status: 400 });
+    expect((await admin.post(`/admin/providers/${id}/test`, { model: "chat-a" })).json.kind).toBe("rejected");
+    for (const [model, param] of [
+      ["nobody", "model"],
+      ["image-a", "model"],
+      ["%00", "model"],
+      ["", "model"],
+    ] as const)
+      expectRefusal(await admin.post(`/admin/providers/${id}/test`, { model }), "validation_failed", { param });
+    const secondId = await idOf("second");
+    expectRefusal(await admin.post(`/admin/providers/${secondId}/test`, { model: "chat-a" }), "validation_failed", {
+      param: "model",
+    });
+    expectRefusal(await admin.post("/admin/providers/999999/test"), "not_found");
+  });
+
+  test("one test of a provider at a time: the same test is shared, another gets 429", async () => {
+    const id = await idOf("first");
+    shop.provider.next({ delayMs: 700 });
+    const calls = shop.provider.callCount();
+    const path = `/admin/providers/${id}/test`;
+    const same = [1, 2].map(() => admin.post(path, { model: "chat-a" }));
+    await shop.provider.waitForCalls(calls + 1);
+    expectRefusal(await admin.post(path), "too_many_requests");
+    const [one, two] = await Promise.all(same);
+    expect(one?.json).toEqual(two?.json);
+    expect(one?.json.chatTookMs).toBeGreaterThanOrEqual(600);
+    expect(shop.provider.callCount()).toBe(calls + 1);
+    expect((await admin.post(path)).json.ok).toBe(true);
+  });
+
+  test("a key that was encrypted with another SECRET_KEY fails the test with that reason", async () => {
+    const name = newName("Provider");
+    const { id } = (await admin.post("/admin/providers", { name, baseUrl: shop.second.baseUrl, apiKey: KEY })).json;
+    await shop.world.sql`update provider_keys set key_ciphertext = '\\x00' where provider_id = ${id}`;
+    expect((await admin.post(`/admin/providers/${id}/test`)).json).toMatchObject({
+      ok: false,
+      kind: "key",
+      problem: expect.stringContaining("SECRET_KEY"),
+    });
+  });
+});
+
+describe("what is learned about a route", () => {
+  const find = async (id: string) => (await admin.get(`/admin/model?id=${encodeURIComponent(id)}`)).json;
+
+  test("a route's learned overhead is shown with its model; an admin resets it, with an entry in the audit log", async () => {
+    const [route] = (await find("chat-a")).routes;
+    expect(route.overhead).toBeNull();
+    for (const accountId of [1, 2, 3])
+      await shop.world.sql`
+        insert into route_overheads (account_id, route_id, payer_id, constant_tokens, image_tokens, factor_permille, first_at, last_at, decayed_at)
+        values (${accountId}, ${route.id}, ${accountId}, ${accountId * 100}, 0, 1500, now(), now(), now())`;
+    expect((await find("chat-a")).routes[0].overhead).toMatchObject({
+      overhead: { constantTokens: 100, imageTokens: 0, factorPermille: 1500 },
+      largest: { constantTokens: 300 },
+      accounts: 3,
+      payers: 3,
+      firstAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
+    });
+    expect((await admin.delete(`/admin/routes/${route.id}/overhead`)).json).toEqual({ id: route.id });
+    expect((await find("chat-a")).routes[0].overhead).toBeNull();
+    expectRefusal(await admin.delete("/admin/routes/999999/overhead"), "validation_failed", { param: "routeId" });
+    const entry = (await auditOf(shop, "routes", String(route.id))).at(-1);
+    expect(entry).toMatchObject({ action: "changed", actor: admin.accountId });
+  });
+
+  test("why a route refused requests is shown with its model until it serves one", async () => {
+    const { secret } = await shop.customer();
+    const body = JSON.stringify({ error: { message: "Insufficient Balance", code: "invalid_request_error" } });
+    shop.provider.next({ status: 402, body });
+    expect((await shop.chat(secret)).status).toBe(400);
+    expect((await find("chat-a")).routes[0].breaker).toEqual({
+      open: false,
+      dueInMs: 0,
+      forAll: false,
+      trouble: "no_credit",
+    });
+    expect((await shop.chat(secret)).status).toBe(200);
+    expect((await find("chat-a")).routes[0].breaker.trouble).toBeNull();
+  });
+
+  test("an open breaker is shown with its model, with its provider and on the overview", async () => {
+    const { secret } = await shop.customer();
+    for (let i = 0; i < 5; i++) {
+      shop.provider.next({ status: 500 });
+      expect((await shop.chat(secret, { model: "vendor/chat-b" })).status).toBe(503);
+    }
+    const [route] = (await admin.get("/admin/model?id=vendor/chat-b")).json.routes;
+    expect(route.breaker.open).toBe(true);
+    expect(route.breaker.dueInMs).toBeGreaterThan(0);
+    const providers = (await admin.get("/admin/providers")).json.providers;
+    expect(providers.find((one: { name: string }) => one.name === "first").openBreakers).toBe(1);
+    expect((await admin.get("/admin/overview")).json.providersFailing).toEqual([{ name: "first", routes: 1 }]);
+  });
+});

@@ -1,0 +1,66 @@
+import { expect, test } from "bun:test";
+import { formatMicroUsd, formatPrice } from "../../src/panel/web/format.ts";
+import { changesOf, nameIn } from "../../src/panel/web/pages/admin_audit_words.ts";
+
+/** How the panel's audit page words the log's columns and values. Source: ACC-9. */
+
+const NOW = Date.parse("2026-11-21T12:00:00Z");
+
+test("a change shows old and new value of each field: money, prices, switches, lists, days, empty values", () => {
+  const before = { wholesale_nano_usd: 4_200_000_001, enabled: true, model_ids: ["a", "b"], first_day: "2026-12-14" };
+  const after = { wholesale_nano_usd: 5_000_000_000, enabled: false, name: "Week", context_length: 128_000 };
+  expect(changesOf({ action: "changed", subject: "offerings", before, after }, NOW)).toEqual([
+    { field: "name", before: null, after: "Week" },
+    { field: "enabled", before: "yes", after: "no" },
+    { field: "context length", before: null, after: "128,000" },
+    { field: "first day", before: "14 Dec", after: null },
+    { field: "models", before: "a, b", after: null },
+    { field: "wholesale price", before: "$4.20", after: "$5.00" },
+  ]);
+});
+
+test("token prices are per million, image prices per image; neither is rounded", () => {
+  const priced = (subject: string, column: string) =>
+    changesOf({ action: "changed", subject, before: { [column]: 1_225_000 }, after: { [column]: 40_000 } }, NOW);
+  expect(priced("models", "input_micro_usd")).toEqual([{ field: "input price", before: "$1.225/M", after: "$0.04/M" }]);
+  expect(priced("image_prices", "micro_usd")).toEqual([{ field: "price", before: "$1.225", after: "$0.04" }]);
+  expect([formatPrice(1_000_000_000), formatMicroUsd(1), formatMicroUsd(0)]).toEqual([
+    "$1,000.00/M",
+    "$0.000001",
+    "$0.00",
+  ]);
+});
+
+test("a secret shows only that it was set, changed or removed", () => {
+  const of = (before: Record<string, unknown> | null, after: Record<string, unknown> | null) =>
+    changesOf({ action: "changed", subject: "providers", before, after }, NOW);
+  const hidden = { key_ciphertext: "(hidden)" };
+  expect(of(null, hidden)).toEqual([{ field: "key", secret: "set" }]);
+  expect(of(hidden, hidden)).toEqual([{ field: "key", secret: "changed" }]);
+  expect(of(hidden, null)).toEqual([{ field: "key", secret: "removed" }]);
+});
+
+test("an added row omits fields that its line already names; a change shows every field", () => {
+  const row = { id: 7, account_id: 3, reseller_id: 4, name: "ci", created_at: "2026-11-21T07:10:00.1+00:00" };
+  const fields = (action: string, subject: string) =>
+    changesOf({ action, subject, before: null, after: row }, NOW).map(({ field }) => field);
+  expect(fields("added", "keys")).toEqual(["name"]);
+  expect(fields("added", "accounts")).toEqual(["name", "reseller"]);
+  expect(fields("changed", "keys")).toEqual(["name", "account", "created", "id", "reseller"]);
+});
+
+test("a subject is named by its name, its host, or its model", () => {
+  expect(nameIn({ before: null, after: { name: "Week" } })).toBe("Week");
+  expect(nameIn({ before: { host: "ai.acme.com" }, after: null })).toBe("ai.acme.com");
+  expect(nameIn({ before: { model_id: "a/b", weight: 1 }, after: null })).toBe("a/b");
+  expect(nameIn({ before: { weight: 1 }, after: { weight: 2 } })).toBeNull();
+});
+
+test("HTML stays text, and a number beyond every range is shown as it is", () => {
+  const after = { name: "<script>alert(1)</script>", weight: 1e300, note: 0.5 };
+  expect(changesOf({ action: "added", subject: "routes", before: null, after }, NOW)).toEqual([
+    { field: "name", before: null, after: "<script>alert(1)</script>" },
+    { field: "note", before: null, after: "0.5" },
+    { field: "weight", before: null, after: "1e+300" },
+  ]);
+});
